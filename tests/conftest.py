@@ -1,0 +1,35 @@
+"""What all tests share: the real models and texts, where they are, and one thread per test process."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+ASSETS = Path(os.environ.get("HEADSCAN_ASSETS", ROOT.parent / "shared" / "assets"))
+
+# pytest-xdist runs one process a core; a second thread in each only makes them wait for one another.
+torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items):
+    """A test that takes the `assets` fixture is marked as such, so that `-m 'not assets'` leaves it out."""
+    for item in items:
+        if "assets" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.assets)
+
+
+@pytest.fixture(scope="session")
+def assets() -> Path:
+    """The folder of real models and real texts; the test is skipped, loudly, where it is absent."""
+    if not (ASSETS / "README.md").is_file():
+        message = f"{ASSETS} is absent: the tests on real models and real text do NOT run"
+        warnings.warn(message, stacklevel=1)
+        pytest.skip(message)
+    return ASSETS
