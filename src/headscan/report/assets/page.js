@@ -90,6 +90,7 @@ const Headscan = (() => {
   for (const [event, printing] of [["beforeprint", true], ["afterprint", false]]) {
     addEventListener(event, () => {
       state.printing = printing;
+      if (printing) document.querySelectorAll("details").forEach((details) => (details.open = true));
       drawAll();
     });
   }

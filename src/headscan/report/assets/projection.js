@@ -1,7 +1,7 @@
 // A cloud drawn flat on a canvas from one fixed view: the film strip below the scan, and what stands in for WebGL in print.
 "use strict";
 const Projection = (() => {
-  const EYE = [1.15, -1.5, 0.75];
+  const EYE = [0.45, -1.55, 0.55];
 
   const cross = (a, b) => [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
   const dot = (a, b) => a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
@@ -18,9 +18,10 @@ const Projection = (() => {
     const context = canvas.getContext("2d");
     const { width, height } = canvas;
     const { forward, right, up } = basis(eye);
-    const length = ranges[0][1] - ranges[0][0];
     const middle = ranges.map(([low, high]) => (low + high) / 2);
-    const zoom = Math.min(width, height) / (length * 1.32);
+    const half = ranges.map(([low, high]) => (high - low) / 2);
+    const spread = (direction) => dot(half, direction.map(Math.abs)) * 2;
+    const zoom = 0.96 * Math.min(width / spread(right), height / spread(up));
     const project = (point) => {
       const shifted = point.map((x, axis) => x - middle[axis]);
       return [width / 2 + dot(shifted, right) * zoom, height / 2 - dot(shifted, up) * zoom, dot(shifted, forward)];
