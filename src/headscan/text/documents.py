@@ -231,5 +231,3 @@ def _separated(pieces: Iterable[str], separator: str, name: str) -> Iterator[Doc
         yield document
         for _ in document:
             pass
-
-

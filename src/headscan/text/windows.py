@@ -133,8 +133,7 @@ class Windows:
             raise BadInput(f"The text {self.account()['source']} is empty.")
         if not self._windows:
             raise BadInput(
-                f"The text {self.account()['source']} has {len(held)} tokens, "
-                f"less than one window of {self.context}."
+                f"The text {self.account()['source']} has {len(held)} tokens, less than one window of {self.context}."
             )
 
     def _tokens(self) -> Iterator[NDArray[np.int64]]:
