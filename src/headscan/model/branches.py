@@ -18,6 +18,9 @@ them), Falcon (branches are summed in place) and mixtures of experts. Names serv
     cross_attention   attention to another stack's states
     mlp               feed-forward, dense or mixture of experts
     mixer             whatever else mixes tokens: state spaces (Mamba), recurrences (RWKV), convolutions
+
+The traced pass runs on noise in place of every layer's output (`headscan.model.probe`), so that what is found depends on
+how the model is wired and not on its weights: trained models have dead branches, which add nothing that could be seen.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def _read(
                 dtype=precision,
                 use_safetensors=True,
                 trust_remote_code=trust_remote_code,
-                local_files_only=folder is not None,
+                local_files_only=source.local_files_only,
                 output_loading_info=True,
                 **extra,
             )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from headscan.errors import BadInput
 from headscan.model.quiet import quiet
@@ -33,6 +36,11 @@ class Source:
     def path(self) -> str:
         """What transformers' `from_pretrained` takes."""
         return str(self.folder) if self.folder is not None else self.given
+
+    @property
+    def local_files_only(self) -> bool:
+        """Whether the network need not be asked: a local folder, or a hub that does not answer to its name."""
+        return self.folder is not None or not _hub_has_address()
 
     def fault(self, error: BaseException) -> BadInput:
         """A failure of transformers to load, in one sentence."""
@@ -82,6 +90,20 @@ class Source:
         return [path for name in names if (path := Path(index).parent / name).is_file()]
 
 
+@cache
+def _hub_has_address() -> bool:
+    """Whether the hub's host name resolves. Without this question, each file is tried six times over, for 23 seconds."""
+    from huggingface_hub import constants
+
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True  # a proxy resolves names itself
+    try:
+        socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, None)
+    except OSError:
+        return False
+    return True
+
+
 def find_source(model: str, revision: str | None) -> Source:
     """Where `model` is: a specimen's name first, then a folder, else a hub id.
 
@@ -95,13 +117,18 @@ def find_source(model: str, revision: str | None) -> Source:
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise BadInput(f"The folder '{given}' has no config.json, so it holds no Hugging Face model.")
-        return Source(given, folder.resolve().name, folder, None)
+        return Source(given, _name(folder.resolve()), folder, None)
     if folder.exists():
         raise BadInput(f"'{given}' is a file; a model is a folder with config.json and model.safetensors.")
     looks_local = given.startswith((".", "~", os.sep)) or given.count("/") > 1 or "\\" in given
     if looks_local or not given.strip() or any(character.isspace() for character in given):
         raise BadInput(f"There is no folder '{given}'.")
     return Source(given, given, None, revision)
+
+
+def _name(folder: Path) -> str:
+    """The folder's name, with its parent's where it alone says nothing."""
+    return f"{folder.parent.name}/{folder.name}" if folder.name in ("model", "models", "weights", "final") else folder.name
 
 
 def read_config(source: Source, trust_remote_code: bool) -> Any:
@@ -124,7 +151,10 @@ def read_config(source: Source, trust_remote_code: bool) -> Any:
     try:
         with quiet():
             return AutoConfig.from_pretrained(
-                source.path, revision=source.revision, trust_remote_code=trust_remote_code
+                source.path,
+                revision=source.revision,
+                trust_remote_code=trust_remote_code,
+                local_files_only=source.local_files_only,
             )
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         raise source.fault(error) from error
