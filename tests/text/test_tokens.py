@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers_for_tests import MADE, REAL, Bytes, made, real
 
 from headscan.text import Document, documents, tokenise
 from headscan.text.tokens import end_of_text, unknown_token
+from tests.text.families import MADE, REAL, Bytes, made, real
 
 # What makes tokenizers look around: spaces in runs, line ends, contractions, digits in runs, bytes, marks, directions.
 BITS = st.sampled_from(
