@@ -80,7 +80,7 @@ class KSubsets:
 
     # The paper's equation 40c prints √((V-1)/(k(V-k))) inside and -1/√(k(V-k)(V-1)) outside the support. Both follow
     # from dividing ⟨w_v, h_j⟩ = 1 - k/V (inside) and -k/V (outside) by the norms above; doing so gives what stands here.
-    # The two agree only for k = 1, and the printed value exceeds one for V = 2 + k, k large: it cannot be a cosine.
+    # The two agree only for k = 1.
     @property
     def word_context_cosine_in(self) -> float:
         """cos(w_v, h_j) for v in S_j: √((V - k) / (k (V - 1)))."""
