@@ -82,7 +82,9 @@ def describe(labels: SoftLabels) -> dict[str, Any]:
         "single_successor_share": float(single.mean()),
         "single_successor_mass": float(labels.prior[single].sum()),
         "support_size_mean": float(sizes.mean()),
-        "support_size_quantiles": {str(q): float(np.quantile(sizes, q)) for q in (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)},
+        "support_size_quantiles": {
+            str(q): float(np.quantile(sizes, q)) for q in (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+        },
         "full_supports": int((sizes == labels.vocabulary).sum()),
         "zipf_exponent": zipf_exponent(labels.occurrences),
         "unseen_mass": unseen_mass(labels)[0],

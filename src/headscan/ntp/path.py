@@ -28,7 +28,7 @@ from headscan.ntp.omega import CrossEntropyProx
 from headscan.ntp.spectral import shrink, singular_values, thread_limit, tune_threads
 from headscan.ntp.supports import Supports, group_equal_rows
 
-__all__ = ["PathPoint", "increment", "largest_penalty", "regularised", "regularisation_path"]
+__all__ = ["PathPoint", "increment", "largest_penalty", "regularisation_path", "regularised"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +230,9 @@ class _Problem:
         unit = self.q / torch.linalg.vector_norm(self.q)
         scaled = scaled - torch.outer(scaled @ unit, unit)
         logits = scaled / (self.scale * self.q)
-        log_q = logits - torch.logsumexp(logits + self.r.log(), 1, keepdim=True)  # log-probability of one token of a class
+        log_q = logits - torch.logsumexp(
+            logits + self.r.log(), 1, keepdim=True
+        )  # log-probability of one token of a class
         excess = float(self.weight @ (self.p * (self.log_p - log_q)).sum(1))
         norm = float(singular_values(scaled).sum())
         softmax = log_q.exp() * self.r

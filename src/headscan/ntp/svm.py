@@ -85,7 +85,9 @@ class SvmSolution:
     def summary(self) -> dict[str, Any]:
         """The scalars, JSON-able."""
         names = ("primal", "dual", "gap", "rank", "iterations", "converged", "seconds", "penalty", "violation")
-        return {"contexts": len(self.inverse), "supports": self.distinct.contexts} | {n: getattr(self, n) for n in names}
+        return {"contexts": len(self.inverse), "supports": self.distinct.contexts} | {
+            n: getattr(self, n) for n in names
+        }
 
 
 def estimate_cost(supports: Any) -> dict[str, float]:
@@ -209,7 +211,13 @@ class _Solver:
             dual = max(dual, self.set.dual_value(U, penalty) / max(1.0, penalty * spectral_norm(U)))
             reached = (best - dual) / best
             history.append(
-                {"iteration": step, "seconds": time.perf_counter() - started, "primal": best, "dual": dual, "gap": reached}
+                {
+                    "iteration": step,
+                    "seconds": time.perf_counter() - started,
+                    "primal": best,
+                    "dual": dual,
+                    "gap": reached,
+                }
             )
             if progress is not None:
                 progress(history[-1])
