@@ -34,8 +34,8 @@ def certificate(supports: Any, *, tolerance: float = 1e-9) -> CentredCertificate
 
     Where the rank of S~, after equal rows and equal columns are merged, is as high as centring allows, UVᵀ is the only
     candidate for the dual solution, so that a positive entry proves S~ not optimal (`decisive`). On real text it has
-    never been optimal, yet within 0.001 % to 16 % in nuclear norm; random supports mostly pass, and are too easy a test.
-    Cost: one SVD of [distinct supports, distinct tokens].
+    never been optimal, yet within 0.001 % to 16 % in nuclear norm; random supports mostly pass, and are too easy a
+    test. Cost: one SVD of [distinct supports, distinct tokens].
 
     >>> certificate(np.eye(3)).optimal
     True

@@ -79,8 +79,8 @@ class KSubsets:
         return (shared - base) / (self.size - base)
 
     # The paper's equation 40c prints √((V-1)/(k(V-k))) inside and -1/√(k(V-k)(V-1)) outside the support. Both follow
-    # from dividing ⟨w_v, h_j⟩ = 1 - k/V (inside) and -k/V (outside) by the norms above; doing so gives what stands here.
-    # The two agree only for k = 1.
+    # from dividing ⟨w_v, h_j⟩ = 1 - k/V (inside) and -k/V (outside) by the norms above; doing so gives what stands
+    # here. The two agree only for k = 1.
     @property
     def word_context_cosine_in(self) -> float:
         """cos(w_v, h_j) for v in S_j: √((V - k) / (k (V - 1)))."""

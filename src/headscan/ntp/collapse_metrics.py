@@ -22,7 +22,8 @@ __all__ = ["class_statistics", "collapse_metrics"]
 def class_statistics(labels: SoftLabels, contexts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(classes seen [K], occurrences [K], means μ [K, d], variances σ² = E‖h - μ‖² [K]) of next-token classes.
 
-    μ_c = Σ_j n_jc h_j / n_c, and σ_c² from Σ_j n_jc ‖h_j - g‖², centred on the grand mean g first so that no digits cancel.
+    μ_c = Σ_j n_jc h_j / n_c, and σ_c² from Σ_j n_jc ‖h_j - g‖², centred on the grand mean g first so that no digits
+    cancel.
     """
     if len(contexts) != labels.contexts:
         raise BadInput("There must be one embedding for each context.")
@@ -45,7 +46,8 @@ def collapse_metrics(
 
     - `NC1_cdnv`, `NC1_cdnv_squared`: mean over class pairs of (σ_c² + σ_c'²) / (2 ‖μ_c - μ_c'‖^{2p}), p = 1 and 2
     - `NC1_quotient`: tr Σ_W / tr Σ_B; `NC1_pinv`: tr(Σ_B† Σ_W) / K
-    - `NC2_equinorm`: coefficient of variation of ‖μ̄_c‖; `NC2_etf`: ‖M̄M̄ᵀ/‖·‖_F - (I - 11ᵀ/K)/√(K-1)‖_F, 0 for a simplex
+    - `NC2_equinorm`: coefficient of variation of ‖μ̄_c‖; `NC2_etf`: ‖M̄M̄ᵀ/‖·‖_F - (I - 11ᵀ/K)/√(K-1)‖_F, 0 for a
+      simplex
     - `GNC2_mean`, `GNC2_variance`: of -log‖μ̂_c - μ̂_c'‖ over pairs, μ̂ = μ̄/‖μ̄‖
     - `NC3_etf`: the same as NC2_etf with W M̄ᵀ; `NC3_cosine`, `UNC3_variance`: mean and variance of cos(w_c, μ̄_c)
     - `NC4_agreement`: share of positions where argmax ⟨w_c, h⟩ (+ bias) is the class with the nearest mean

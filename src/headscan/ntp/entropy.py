@@ -45,8 +45,8 @@ def zipf_exponent(occurrences: np.ndarray, *, smallest: float = 2.0) -> float | 
 def unseen_mass(labels: SoftLabels) -> tuple[float, np.ndarray]:
     """Good and Turing's estimate of the mass of successors not yet seen: over all pairs, and for each context [m].
 
-    The probability that the next occurrence of context j brings a token outside S_j is about (successors seen once)/n_j.
-    It says how far the supports themselves are from settled. Range [0, 1].
+    The probability that the next occurrence of context j brings a token outside S_j is about (successors seen
+    once)/n_j. It says how far the supports themselves are from settled. Range [0, 1].
 
     >>> unseen_mass(SoftLabels.of([[1, 3, 0], [0, 2, 2]]))[0]
     0.125
@@ -58,9 +58,9 @@ def unseen_mass(labels: SoftLabels) -> tuple[float, np.ndarray]:
 def describe(labels: SoftLabels) -> dict[str, Any]:
     """All of the data's own numbers as one JSON-able dictionary.
 
-    `tokens` (pairs n), `contexts` m, `supports` (distinct), `entropy_bound` (nats a token), `single_successor_share` (of
-    distinct contexts) and `single_successor_mass` (of positions), quantiles of the support size, Zipf's exponent, the
-    unseen mass, the dimension of F and the share of free entries.
+    `tokens` (pairs n), `contexts` m, `supports` (distinct), `entropy_bound` (nats a token), `single_successor_share`
+    (of distinct contexts) and `single_successor_mass` (of positions), quantiles of the support size, Zipf's exponent,
+    the unseen mass, the dimension of F and the share of free entries.
 
     >>> describe(SoftLabels.of([[2, 2, 0], [0, 0, 4]]))["single_successor_share"]
     0.5

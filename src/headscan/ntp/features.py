@@ -28,9 +28,9 @@ __all__ = ["FeatureRun", "log_steps", "train_features"]
 class FeatureRun:
     """What one training run left: final `words` [V, d], `contexts` [m, d], and one record a checkpoint.
 
-    A record has `step`, `excess` (CE - H, nats), `words` and `contexts` (Frobenius norms), and, if a prediction was given,
-    all `support_metrics` under `metrics`. `increment` is L at the last checkpoint minus L at the one before, over the
-    difference of their growth: the finite part cancels in it.
+    A record has `step`, `excess` (CE - H, nats), `words` and `contexts` (Frobenius norms), and, if a prediction was
+    given, all `support_metrics` under `metrics`. `increment` is L at the last checkpoint minus L at the one before,
+    over the difference of their growth: the finite part cancels in it.
     """
 
     words: np.ndarray
@@ -71,8 +71,8 @@ def train_features(
     """Full-batch gradient descent ("gd") or "adam" on the unconstrained features.
 
     `learning_rate` defaults to 0.05 for gd and 0.01 for adam; `penalty` is λ; W and H start as normal noise of standard
-    deviation `init` (collapse needs a small start or decay: at 0.5 without decay it stays partial). Raises `BadInput` for an
-    unknown optimiser, a width below one, or a run that diverges. Cost: O(m V d) a step.
+    deviation `init` (collapse needs a small start or decay: at 0.5 without decay it stays partial). Raises `BadInput`
+    for an unknown optimiser, a width below one, or a run that diverges. Cost: O(m V d) a step.
 
     >>> run = train_features([[1, 1, 0], [0, 0, 2]], width=3, steps=300)
     >>> run.records[-1]["excess"] < run.records[0]["excess"]

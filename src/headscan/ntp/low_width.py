@@ -1,8 +1,9 @@
-"""Embeddings narrower than the vocabulary:  min CE(H Wᵀ) + λ/2 (‖W‖² + ‖H‖²)  with d < V - 1, and how far from the optimum.
+"""Embeddings narrower than the vocabulary:  min CE(H Wᵀ) + λ/2 (‖W‖² + ‖H‖²)  with d < V - 1, and how far from the
+optimum.
 
 The problem is not convex in (W, H), but the convex problem CE(L) + λ‖L‖_* bounds it from below, and a stationary point
-whose gradient G = ∇CE(L) has spectral norm at most λ *is* its solution: then width d loses nothing. Otherwise the dual of
-the convex problem (see `path`) proves how much is lost at most.
+whose gradient G = ∇CE(L) has spectral norm at most λ *is* its solution: then width d loses nothing. Otherwise the
+dual of the convex problem (see `path`) proves how much is lost at most.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ __all__ = ["LowWidth", "narrow"]
 class LowWidth:
     """A stationary point in width d with its certificate.
 
-    `primal` is CE + λ/2(‖W‖² + ‖H‖²) in nats; `dual` a proven lower bound of it over every width; `gap` their difference.
-    `spectral_ratio` = ‖∇CE(L)‖₂/λ: 1 at a global optimum, above 1 if a wider embedding would do better. `globally_optimal`
-    says that the gap is below the tolerance, so that this width loses nothing. `residual` is the largest entry of the
-    gradient with respect to W and H.
+    `primal` is CE + λ/2(‖W‖² + ‖H‖²) in nats; `dual` a proven lower bound of it over every width; `gap` their
+    difference. `spectral_ratio` = ‖∇CE(L)‖₂/λ: 1 at a global optimum, above 1 if a wider embedding would do better.
+    `globally_optimal` says that the gap is below the tolerance, so that this width loses nothing. `residual` is the
+    largest entry of the gradient with respect to W and H.
     """
 
     width: int
@@ -61,7 +62,8 @@ def narrow(
 ) -> LowWidth:
     """Solve in width d by L-BFGS on (W, H) from `starts` random points (zero is a saddle, so never from there).
 
-    `gap` is relative to the objective's excess over H. Cost: O(m V d) an iteration. Raises `BadInput` for a width below one.
+    `gap` is relative to the objective's excess over H. Cost: O(m V d) an iteration. Raises `BadInput` for a width
+    below one.
 
     >>> found = narrow(np.eye(4), width=3, penalty=1e-3)
     >>> found.globally_optimal, round(found.spectral_ratio, 3)

@@ -15,8 +15,8 @@ class MarginSet:
     """The convex set of scaled logits Z[j, t] = s_j q_t L[j, t] where L is equal on S_j and at least 1 lower off it.
 
     `inside` bool [u, c] marks the support of each row; `scale` s float64 [u] is the square root of the row's weight,
-    `token_scale` q [c] that of the column's (how many equal tokens it stands for). The level of each row is kept between
-    calls, so that a sequence of nearby projections costs about two Newton sweeps each.
+    `token_scale` q [c] that of the column's (how many equal tokens it stands for). The level of each row is kept
+    between calls, so that a sequence of nearby projections costs about two Newton sweeps each.
     """
 
     def __init__(self, inside: Tensor, scale: Tensor, token_scale: Tensor) -> None:
@@ -39,7 +39,8 @@ class MarginSet:
     def update(self, X: Tensor, Z: Tensor, U: Tensor, relax: float) -> None:
         """One ADMM step in place: Y = relax X + (1 - relax) Z + U, then Z = projection of Y and U = Y - Z.
 
-        Afterwards U is >= 0 off the support and orthogonal to q in every row, exactly up to rounding: that is what makes
+        Afterwards U is >= 0 off the support and orthogonal to q in every row, exactly up to rounding: that is what
+        makes
         -ρU a feasible point of the dual.
         """
         for start in range(0, len(Z), self.block):
@@ -53,8 +54,8 @@ class MarginSet:
         """The nearest point of the set to the rows Y; warm-started at the rows' last levels.
 
         The level C of a row solves  Σ_S q(qC - y) = Σ_off q max(0, y - q(C - s)).  The left side minus the right is
-        increasing, concave and piecewise linear in C, so Newton's steps land left of the root after the first one, climb
-        monotonically, and end exactly, after as many steps as the active set changes.
+        increasing, concave and piecewise linear in C, so Newton's steps land left of the root after the first one,
+        climb monotonically, and end exactly, after as many steps as the active set changes.
         """
         inside, s = self.inside[rows], self.scale[rows][:, None]
         y = Y if self.plain else Y / self.q

@@ -13,8 +13,8 @@ def wright_omega(x: Tensor) -> Tensor:
 
     >>> x = torch.tensor([-800.0, -5.0, 1.0, 1e9], dtype=torch.float64)
     >>> w = wright_omega(x)
-    >>> bool(((w + w.log() - x).abs()[1:] < 1e-14 * x.abs()[1:].clamp_min(1)).all()), float(w[0]), round(float(w[2]), 14)
-    (True, 0.0, 1.0)
+    >>> bool(((w + w.log() - x).abs()[1:] < 1e-14 * x.abs()[1:].clamp_min(1)).all()), float(w[0]), round(float(w[2]),
+    14) (True, 0.0, 1.0)
     """
     small = x.clamp_max(2.0).exp()
     large = x.clamp_min(2.0)
@@ -31,9 +31,9 @@ def wright_omega(x: Tensor) -> Tensor:
 class CrossEntropyProx:
     """argmin over ℓ of  a [log Σ_t r_t e^{ℓ_t} - Σ_t p_t ℓ_t] + ½ Σ_t r_t (ℓ_t - y_t)², one row a context.
 
-    The optimum obeys ℓ_t + (a/1) e^{ℓ_t - c} = y_t + a p_t / r_t with c = log Σ r e^ℓ, so that ℓ_t = b_t - ω(log a + b_t - c)
-    with b_t the right side: one unknown c a row. Σ_t r_t ω(log a + b_t - c) = a is decreasing and convex in c, and
-    Newton's method climbs to its root monotonically after at most one step. O(m V) a call, warm-started.
+    The optimum obeys ℓ_t + (a/1) e^{ℓ_t - c} = y_t + a p_t / r_t with c = log Σ r e^ℓ, so that ℓ_t = b_t - ω(log a +
+    b_t - c) with b_t the right side: one unknown c a row. Σ_t r_t ω(log a + b_t - c) = a is decreasing and convex in
+    c, and Newton's method climbs to its root monotonically after at most one step. O(m V) a call, warm-started.
     """
 
     def __init__(self, probability: Tensor, multiplicity: Tensor) -> None:

@@ -1,15 +1,16 @@
 """The regularised problem  min CE(L) + λ‖L‖_*  and its path as λ falls to zero.
 
 By Lemma 1 of arXiv:2408.15417 this is the unconstrained-features model min CE(WH) + λ/2 ‖W‖² + λ/2 ‖H‖² of any width
-d >= V - 1. Its solutions split, as λ → 0, into the sparse part L^in (log-odds inside supports) plus R(λ) L^mm, where L^mm
-solves the NTP-SVM and R grows by ln 10 a decade.
+d >= V - 1. Its solutions split, as λ → 0, into the sparse part L^in (log-odds inside supports) plus R(λ) L^mm, where
+L^mm solves the NTP-SVM and R grows by ln 10 a decade.
 
 Method. ADMM between singular-value shrinkage and the exact proximal map of cross-entropy (see `omega`): unlike proximal
 gradient steps, whose number triples with every decade, its count hardly depends on λ. Contexts with the same counts are
 merged exactly (weight √multiplicity), and so are tokens that never follow anything.
 
 Proof of quality. The dual is maximum entropy under spectrally relaxed moments:  max Σ_j π_j Ent(q_j)  subject to
-‖(Q - P) diag(π)‖₂ <= λ. From any L, with G = ∇CE(L) and α = min(1, λ/‖G‖₂), q_j = (1-α) p_j + α softmax(ℓ_j) is feasible.
+‖(Q - P) diag(π)‖₂ <= λ. From any L, with G = ∇CE(L) and α = min(1, λ/‖G‖₂), q_j = (1-α) p_j + α softmax(ℓ_j) is
+feasible.
 """
 
 from __future__ import annotations
@@ -88,8 +89,9 @@ def regularisation_path(
 ) -> list[PathPoint]:
     """Solve for each λ in turn, from large to small, each started from the one before.
 
-    `gap` is the relative gap asked for, of the objective's excess over H. Raises `BadInput` for a λ that is not positive,
-    and for labels whose every support is the whole vocabulary (then H is reached at finite logits and nothing grows).
+    `gap` is the relative gap asked for, of the objective's excess over H. Raises `BadInput` for a λ that is not
+    positive, and for labels whose every support is the whole vocabulary (then H is reached at finite logits and
+    nothing grows).
     """
     labels = SoftLabels.of(labels)
     if not len(penalties) or min(penalties) <= 0:
@@ -108,8 +110,8 @@ def regularisation_path(
 def increment(points: Sequence[PathPoint]) -> np.ndarray:
     """The log-λ increment (L_λ' - L_λ) / ln(λ/λ') of the last two points, float64 [m, V]: an estimate of L^mm itself.
 
-    L_λ = L^in + R(λ) L^mm + const with R' = 1 a unit of ln(1/λ), so the difference cancels all that stays finite. It has
-    the scale of L^mm too. At λ = 1e-5 its cosine with L^mm is 0.9997 where that of L_λ is 0.991.
+    L_λ = L^in + R(λ) L^mm + const with R' = 1 a unit of ln(1/λ), so the difference cancels all that stays finite. It
+    has the scale of L^mm too. At λ = 1e-5 its cosine with L^mm is 0.9997 where that of L_λ is 0.991.
     """
     if len(points) < 2:
         raise BadInput("The increment needs two points of the path.")
@@ -122,8 +124,8 @@ class _Problem:
 
     def __init__(self, labels: SoftLabels, device: torch.device) -> None:
         supports, counts = labels.supports, labels.counts
-        # Contexts are equal when the same tokens follow them with the same counts: encode each (token, count) pair as one
-        # integer and group equal rows.
+        # Contexts are equal when the same tokens follow them with the same counts: encode each (token, count) pair as
+        # one integer and group equal rows.
         _, level = np.unique(counts, return_inverse=True)
         _, code = np.unique(level.astype(np.int64) * labels.vocabulary + supports.indices, return_inverse=True)
         first, self.inverse = group_equal_rows(supports.indptr, code)

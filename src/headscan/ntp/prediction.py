@@ -20,8 +20,8 @@ __all__ = ["Prediction", "predict"]
 class Prediction:
     """What next-token prediction on `labels` converges to: logits ≈ L^in + R·L^mm with R growing.
 
-    `sparse` is L^in on the stored entries [nnz]; `solution` the certified NTP-SVM, or None where only the proxy was asked
-    for; `words` [V, r] and `contexts` [m, r] are the predicted embeddings up to rotation and scale.
+    `sparse` is L^in on the stored entries [nnz]; `solution` the certified NTP-SVM, or None where only the proxy was
+    asked for; `words` [V, r] and `contexts` [m, r] are the predicted embeddings up to rotation and scale.
     """
 
     labels: SoftLabels

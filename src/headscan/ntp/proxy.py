@@ -45,8 +45,8 @@ class SupportSpectrum:
     def factors(self) -> tuple[np.ndarray, np.ndarray]:
         """W = VΣ^½ [V, r] and H = UΣ^½ [m, r], so that WWᵀ = (S~ᵀS~)^½ and HHᵀ = (S~S~ᵀ)^½.
 
-        The square root matters: on real text the cosine of WWᵀ with the Gram of L^mm is 0.93 to 1.00, that of S~ᵀS~ itself
-        0.65 to 0.94.
+        The square root matters: on real text the cosine of WWᵀ with the Gram of L^mm is 0.93 to 1.00, that of S~ᵀS~
+        itself 0.65 to 0.94.
         """
         root = np.sqrt(self.sigma)
         return self.tokens * root, self.contexts * root

@@ -84,7 +84,8 @@ def analogy(words: np.ndarray, a: int, b: int, c: int, *, count: int = 5) -> lis
 def half_time(strengths: np.ndarray, delta: float) -> np.ndarray:
     """When each axis is half learned from the start W = e^{-δ}V, H = e^{-δ}U under gradient flow on ½‖S~ - HWᵀ‖².
 
-    Mode σ follows a(t) = σ / (1 + (σ e^{2δ} - 1) e^{-2σt}), half of σ at t = log(σ e^{2δ} - 1) / (2σ): strong axes first.
+    Mode σ follows a(t) = σ / (1 + (σ e^{2δ} - 1) e^{-2σt}), half of σ at t = log(σ e^{2δ} - 1) / (2σ): strong axes
+    first.
 
     >>> half_time(np.array([2.0, 1.0]), 5.0).round(2).tolist()
     [2.67, 5.0]

@@ -1,7 +1,8 @@
 """The in-support subspace F, its projection, and the sparse finite part of the logits, all in O(nnz).
 
-F = span{(e_z - e_z') ẽ_jᵀ : z, z' in S_j} holds the differences of logits inside supports; its orthogonal complement holds
-the logits that are constant on each support. Training fixes the part in F (to log-odds) and lets the part in F⊥ grow.
+F = span{(e_z - e_z') ẽ_jᵀ : z, z' in S_j} holds the differences of logits inside supports; its orthogonal complement
+holds the logits that are constant on each support. Training fixes the part in F (to log-odds) and lets the part in F⊥
+grow.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def in_support(logits: np.ndarray, supports: Supports) -> np.ndarray:
 
 
 def out_of_support(logits: np.ndarray, supports: Supports, *, centre: bool = True) -> np.ndarray:
-    """P_⊥(L) = L - P_F(L), dense float64 [m, V]; with `centre` each row's mean is removed too (logits have a free shift).
+    """P_⊥(L) = L - P_F(L), dense float64 [m, V]; with `centre` each row's mean is removed too (logits have a free
+    shift).
 
     >>> out_of_support(np.array([[3.0, 1.0, -4.0]]), Supports.of([[0, 1]], vocabulary=3)).tolist()
     [[2.0, 2.0, -4.0]]

@@ -1,8 +1,8 @@
 """Support-aware collapse metrics SC1 to SC6: does a model have the geometry that its data predict?
 
 Neural-collapse metrics take the next token for the class. Next-token prediction has no such classes: a context is
-followed by many tokens, and what collapses is the set of contexts that share a support, once projected on F⊥. Everything
-here runs over blocks of contexts, so memory stays at block x V.
+followed by many tokens, and what collapses is the set of contexts that share a support, once projected on F⊥.
+Everything here runs over blocks of contexts, so memory stays at block x V.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Spread:
 def class_spread(X: np.ndarray, classes: np.ndarray, *, largest: int = 1024, seed: int = 0) -> Spread | None:
     """Class-distance-normalised variance and cosines of rows X [n, d] for classes int [n]; None without a pair.
 
-    cdnv = mean over pairs of classes of (σ_c² + σ_c'²) / (2 ‖μ_c - μ_c'‖²). Only classes of two rows or more count, at most
-    `largest` of them, drawn with `seed`.
+    cdnv = mean over pairs of classes of (σ_c² + σ_c'²) / (2 ‖μ_c - μ_c'‖²). Only classes of two rows or more count,
+    at most `largest` of them, drawn with `seed`.
     """
     counts = np.bincount(classes)
     chosen = np.flatnonzero(counts >= 2)

@@ -7,9 +7,9 @@ Its solution L^mm is the direction in which next-token prediction makes the logi
 
 Method. Contexts with equal supports may share one row (average them: the nuclear norm does not grow), and so may tokens
 that stand in the same supports, with weights √multiplicity. On what is left, ADMM alternates singular-value shrinkage
-with an exact projection on the margins (see `margins`). Each iterate carries a certificate: Z is feasible, and -ρU, scaled
-to spectral norm one, is feasible for the dual  max ⟨A, S~⟩  s.t.  A1 = 0, A <= 0 off the supports, ‖A‖₂ <= 1. So the gap
-reported is a proof, not a stopping rule. Cost of an iteration: O(u c min(u, c)).
+with an exact projection on the margins (see `margins`). Each iterate carries a certificate: Z is feasible, and -ρU,
+scaled to spectral norm one, is feasible for the dual  max ⟨A, S~⟩  s.t.  A1 = 0, A <= 0 off the supports, ‖A‖₂ <= 1.
+So the gap reported is a proof, not a stopping rule. Cost of an iteration: O(u c min(u, c)).
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ _RANK_TOLERANCE = 1e-6
 class SvmSolution:
     """The solution of the NTP-SVM with the proof of its quality.
 
-    `primal` >= optimum >= `dual` in the units of ‖L‖_* (weighted, if weights were given); `gap` = (primal - dual)/primal.
-    `distinct_logits` is float64 [u, V], one row a distinct support, `inverse` int64 [m] says which row each context has.
-    `violation` is 0 for the exact problem; with a rank cap it is the largest spread left inside a support.
+    `primal` >= optimum >= `dual` in the units of ‖L‖_* (weighted, if weights were given); `gap` = (primal -
+    dual)/primal. `distinct_logits` is float64 [u, V], one row a distinct support, `inverse` int64 [m] says which row
+    each context has. `violation` is 0 for the exact problem; with a rank cap it is the largest spread left inside a
+    support.
     """
 
     distinct: Supports
@@ -93,8 +94,8 @@ class SvmSolution:
 def estimate_cost(supports: Any) -> dict[str, float]:
     """What `svm` would cost, without starting it: rows, columns, bytes, multiplications an iteration.
 
-    Seconds are left to the caller, who knows the machine: divide by its float64 multiplications a second (about 1.5e10 on
-    one core) and multiply by 30 to 300 iterations.
+    Seconds are left to the caller, who knows the machine: divide by its float64 multiplications a second (about
+    1.5e10 on one core) and multiply by 30 to 300 iterations.
 
     >>> cost = estimate_cost(np.array([[1, 1, 0, 0], [0, 0, 1, 0], [1, 1, 0, 0]]))
     >>> cost["rows"], cost["columns"]
@@ -124,11 +125,11 @@ def svm(
     """Solve the NTP-SVM to a certified relative gap.
 
     `supports`: anything `Supports.of` reads, [contexts, vocabulary]. `weights` float [m] > 0 asks for the smallest
-    ‖diag(√weights) L‖_* instead (the shape of training depends on supports alone, so the default is one for each context;
-    repeated supports count each time they occur). `gap` is relative to the primal value. `rank` caps the rank of the
-    logits, as an embedding width would: the problem is then not convex, the dual bound still holds, and the result tells
-    how far it is from it. `warm` is a solution of a similar problem to start from. `progress` is called with the last
-    record {iteration, seconds, primal, dual, gap} at every check.
+    ‖diag(√weights) L‖_* instead (the shape of training depends on supports alone, so the default is one for each
+    context; repeated supports count each time they occur). `gap` is relative to the primal value. `rank` caps the
+    rank of the logits, as an embedding width would: the problem is then not convex, the dual bound still holds, and
+    the result tells how far it is from it. `warm` is a solution of a similar problem to start from. `progress` is
+    called with the last record {iteration, seconds, primal, dual, gap} at every check.
 
     Raises `BadInput` when every support covers the whole vocabulary (nothing to separate: the solution would be zero),
     and when the rank cap cannot be met. Stops at `max_iterations` or `max_seconds` with `converged` False and the gap
@@ -187,8 +188,8 @@ class _Solver:
         started = time.perf_counter()
         Z = self.set.centred_supports()
         sigma = singular_values(Z)
-        # The step that suits: one over the median of the larger half of the singular values of S~. Four times more or less
-        # costs two to four times the iterations; adapting it on the way did worse than leaving it (measured).
+        # The step that suits: one over the median of the larger half of the singular values of S~. Four times more or
+        # less costs two to four times the iterations; adapting it on the way did worse than leaving it (measured).
         penalty = 1.0 / max(float(sigma[: max(1, (len(sigma) + 1) // 2)].median()), 1e-12)
         U = torch.zeros_like(Z)
         if warm is not None:

@@ -26,10 +26,10 @@ def random_labels(
 ) -> SoftLabels:
     """Random sparse supports with soft labels.
 
-    Draws `supports` distinct-or-not supports (default: one a context) of a size uniform in `sizes` (inclusive), tokens by a
-    Zipf law of exponent `zipf` (0 = uniform), and soft labels from a symmetric Dirichlet, floored so that every token of the
-    support has at least a tenth of its fair share. With `supports` < `contexts` several contexts share a support, which is
-    where subspace collapse shows.
+    Draws `supports` distinct-or-not supports (default: one a context) of a size uniform in `sizes` (inclusive),
+    tokens by a Zipf law of exponent `zipf` (0 = uniform), and soft labels from a symmetric Dirichlet, floored so that
+    every token of the support has at least a tenth of its fair share. With `supports` < `contexts` several contexts
+    share a support, which is where subspace collapse shows.
 
     >>> labels = random_labels(10, 95, supports=30, seed=1)
     >>> labels.contexts, labels.supports.unique()[0].contexts <= 30
