@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 
 import numpy as np
 
@@ -22,12 +23,15 @@ def clouds(document: dict, arrays: dict[str, np.ndarray]) -> list[dict]:
         if not picture:
             continue
         count = len(picture["tokens"])
+        blocks = sum(re.search(r"block\.\d+$", e["site"]) is not None for e in sites.of_model(document["sites"], name))
         slides = []
         for entry in sites.of_model(document["sites"], name):
             points = arrays.get(f"picture/{name}/{entry['site']}")
             if points is None or np.shape(points) != (count, 3):
                 continue
-            slides.append(slide(entry, np.asarray(points, dtype=np.float64), arrays.get(f"picture_share/{name}/{entry['site']}")))
+            shares = arrays.get(f"picture_share/{name}/{entry['site']}")
+            label = sites.place(entry, blocks).label
+            slides.append(slide(entry, np.asarray(points, dtype=np.float64), shares) | {"label": label})
         if slides and count:
             fields = ("tokens", "before", "after", "frequency", "position", "id")
             found.append({"name": name, "sites": slides} | {key: list(picture.get(key) or [None] * count) for key in fields})

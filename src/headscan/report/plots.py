@@ -7,6 +7,7 @@ whether position 0 counts: "with", "without", or "both" (then the traces without
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import plotly.graph_objects as go
@@ -89,9 +90,24 @@ def spectrum(document: dict, model: str, first: First = "with") -> go.Figure:
             line = {"color": palette.ROLES["muted"][0], "width": 1.6, "dash": "dash"}
             add_spectrum(figure, gaussian, choice, first, "expectation: Gaussian", line)
     figure.update_xaxes(type="log", title_text="singular value, by rank", dtick=1)
-    figure.update_yaxes(type="log", title_text="σ<sub>i</sub> / σ<sub>1</sub>", dtick=1, exponentformat="power")
-    figure.update_layout(showlegend=False, hovermode="closest")
+    figure.update_yaxes(type="log", title_text="σ<sub>i</sub> / σ<sub>1</sub>")
+    figure.update_yaxes(tickvals=[10.0**-k for k in range(7)], ticktext=[f"{10.0**-k:g}" for k in range(5)] + ["10⁻⁵", "10⁻⁶"])
+    figure.update_layout(showlegend=False)
+    label_lines(figure)
     return figure
+
+
+def label_lines(figure: go.Figure) -> None:
+    """Names the shallowest, the deepest and the expected line where they stand, instead of in a legend."""
+    lines = [trace for trace in figure.data if trace.visible is not False]
+    models = [trace for trace in lines if trace.line.dash != "dash"]
+    for trace, shift in [*[(t, 14) for t in models[:1]], *[(t, -14) for t in models[1:][-1:]], *[(t, -14) for t in lines if t.line.dash == "dash"]]:
+        last = max((k for k, y in enumerate(trace.y) if y), default=0)
+        spot = min(range(last + 1), key=lambda k: abs(math.log(trace.x[k]) - 0.62 * math.log(trace.x[last] + 1)))
+        figure.add_annotation(
+            x=math.log10(trace.x[spot]), y=math.log10(trace.y[spot]), text=trace.name, showarrow=False, xanchor="left" if shift > 0 else "right",
+            yshift=shift, font={"size": 12, "color": palette.ROLES["muted"][0]},
+        )  # fmt: skip
 
 
 def layout() -> go.Layout:

@@ -13,6 +13,7 @@ from headscan.report.words import grouped, interval, number, value_of
 __all__ = ["scan_page"]
 
 SMALL = ("effective_rank", "participation_ratio", "top_direction_share", "isoscore")
+BOUNDED = ("average_cosine", "top_direction_share", "isoscore")
 TITLES = {
     "average_cosine": "Average cosine", "mean_norm": "Mean norm", "mean_vector_norm": "Norm of the mean",
     "top_direction_share": "Top-direction share", "effective_rank": "Effective rank",
@@ -66,7 +67,13 @@ def small(document: dict, measure: str):
     """A small multiple: no legend (Fig. 1 has it), little margin."""
     figure = plots.by_layer(document, measure, "both")
     figure.update_layout(showlegend=False, margin={"l": 44, "r": 8, "t": 6, "b": 36})
-    figure.update_yaxes(title_text="", rangemode="tozero", nticks=5)
+    figure.update_yaxes(title_text="", nticks=5)
+    # Beside the Gaussian, which uses all directions, a model's ranks would lie flat on the axis.
+    values = [v for trace in figure.data for v in trace.y if v is not None]
+    if measure != "top_direction_share" and values and min(values) > 0 and max(values) > 8 * min(values):
+        figure.update_yaxes(type="log", dtick=1, tickformat="~g")
+    else:
+        figure.update_yaxes(rangemode="tozero")
     figure.update_xaxes(title_text="")
     return figure
 
@@ -103,7 +110,9 @@ def row(entry: dict, notes: list[str]) -> dict:
     for key in TITLES:
         for field in (key, f"{key}_without_first"):
             value = value_of(entry.get(field))
-            cells.append({"value": None if value is None else number(value), "interval": interval(entry.get(f"{field}_interval"))})
+            places = 4 if key in BOUNDED else None
+            bounds = interval(entry.get(f"{field}_interval"), places=places)
+            cells.append({"value": None if value is None else number(value, places=places), "interval": bounds})
     return {"entry": entry, "cells": cells, "marks": marks, "why": " ".join(entry.get("notes") or []) or "not defined here"}
 
 

@@ -78,7 +78,7 @@ def cells(entry: dict) -> list[Text]:
 def fixed(value: object) -> str:
     """A cosine with three decimals."""
     found = value_of(value)
-    return DASH if found is None else f"{found:.3f}".replace("-", "−")
+    return DASH if found is None else number(found, places=3)
 
 
 def finding(item: dict, named: bool) -> Text:

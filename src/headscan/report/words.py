@@ -31,8 +31,8 @@ def grouped(value: int) -> str:
     return f"{value:,}".replace(",", "\u202f").replace("-", "−") if abs(value) >= 10_000 else str(value).replace("-", "−")
 
 
-def number(value: object, digits: int = 3) -> str:
-    """A value with about `digits` significant digits and a true minus sign.
+def number(value: object, digits: int = 3, places: int | None = None) -> str:
+    """A value with about `digits` significant digits (or exactly `places` decimals) and a true minus sign.
 
     >>> number(0.97552), number(63.021), number(-0.04), number(None), number(0.0000312)
     ('0.976', '63.0', '−0.0400', '—', '3.1 × 10⁻⁵')
@@ -42,6 +42,8 @@ def number(value: object, digits: int = 3) -> str:
     found = value_of(value)
     if found is None:
         return DASH
+    if places is not None:
+        return f"{found:z.{places}f}".replace("-", "−")
     size = abs(found)
     if size == 0:
         return "0"
@@ -50,11 +52,11 @@ def number(value: object, digits: int = 3) -> str:
         return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPT)}".replace("-", "−", 1 if found < 0 else 0)
     if size >= 10**digits:
         return grouped(round(found))
-    places = digits - 1 - math.floor(math.log10(size)) if size >= 1 or size < 0.1 else digits
-    return f"{found:.{max(min(places, digits + 1), 0)}f}".replace("-", "−")
+    decimals = digits - 1 - math.floor(math.log10(size)) if size >= 1 or size < 0.1 else digits
+    return f"{found:.{max(min(decimals, digits + 1), 0)}f}".replace("-", "−")
 
 
-def interval(bounds: object, digits: int = 3) -> str:
+def interval(bounds: object, digits: int = 3, places: int | None = None) -> str:
     """'0.961 to 0.990', or nothing when a bound is not defined.
 
     >>> interval([0.961, 0.99])
@@ -64,7 +66,7 @@ def interval(bounds: object, digits: int = 3) -> str:
     """
     if not isinstance(bounds, (list, tuple)) or len(bounds) != 2 or None in map(value_of, bounds):
         return ""
-    return f"{number(bounds[0], digits)} to {number(bounds[1], digits)}"
+    return " to ".join(number(bound, digits, places) for bound in bounds)
 
 
 def seconds(value: object) -> str:

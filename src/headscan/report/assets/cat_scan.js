@@ -8,8 +8,10 @@
   const layerName = document.getElementById("layer-name");
   const play = document.getElementById("play");
   const find = document.getElementById("find");
+  const far = document.getElementById("far");
   const tip = document.getElementById("tip");
   const steps = Math.max(...clouds.map((cloud) => cloud.sites.length));
+  const FILM = 28; // pictures in the strip at most
   const webgl = hasWebGL();
   const frequencies = clouds.flatMap((cloud) => cloud.frequency).filter((count) => count > 0);
   const span = [Math.min(...frequencies, 1e9), Math.max(...frequencies, 1)].map(Math.log10);
@@ -42,15 +44,17 @@
     const counted = (_, index) => Headscan.state.first === "with" || cloud.position[index] !== 0;
     const rows = unpack(slide).filter((row, index) => Number.isFinite(row[0]) && counted(row, index));
     const radii = rows.map((row) => Math.hypot(...row)).sort((a, b) => a - b);
-    const usual = radii[Math.floor((radii.length - 1) * 0.97)] || 1;
-    const limit = radii[radii.length - 1] > 2.5 * usual ? 1.15 * usual : Infinity;
+    const usual = radii[Math.floor((radii.length - 1) * 0.92)] || 1;
+    const limit = !far.checked && radii[radii.length - 1] > 2 * usual ? 1.3 * usual : Infinity;
     const inside = rows.filter((row) => Math.hypot(...row) <= limit);
     const low = [0, 1, 2].map((axis) => Math.min(0, ...inside.map((row) => row[axis])));
     const high = [0, 1, 2].map((axis) => Math.max(0, ...inside.map((row) => row[axis])));
-    const length = 1.06 * Math.max(...low.map((value, axis) => high[axis] - value), 1e-12);
+    // One scale for all axes, but a box no larger than the cloud; never so thin that it could not be turned.
+    const longest = Math.max(...low.map((value, axis) => high[axis] - value), 1e-12);
     const ranges = low.map((value, axis) => {
+      const half = 0.53 * Math.max(high[axis] - value, 0.25 * longest);
       const middle = (value + high[axis]) / 2;
-      return [middle - length / 2, middle + length / 2];
+      return [middle - half, middle + half];
     });
     const points = unpack(slide).map((row, index) =>
       Math.hypot(...row) <= limit && counted(row, index) ? row : [NaN, NaN, NaN],
@@ -112,7 +116,9 @@
     }
 
     makeFilm(list) {
-      return this.cloud.sites.map((slide, index) => {
+      const every = Math.ceil(this.cloud.sites.length / FILM);
+      const kept = this.cloud.sites.map((slide, index) => ({ slide, index })).filter(({ index }) => index % every === 0);
+      return kept.map(({ slide, index }) => {
         const item = element("li");
         const button = element("button");
         button.type = "button";
@@ -120,19 +126,20 @@
         button.setAttribute("aria-label", slide.site);
         const canvas = element("canvas");
         canvas.width = canvas.height = 176;
-        button.append(canvas, element("span", "", slide.site));
+        button.append(canvas, element("span", "", slide.label));
+        button.title = slide.site;
         button.addEventListener("click", () => {
           slider.value = Math.round((index * (steps - 1)) / Math.max(this.cloud.sites.length - 1, 1));
           show();
         });
         item.append(button);
         list.append(item);
-        return { button, canvas, slide };
+        return { button, canvas, slide, index };
       });
     }
 
     drawFilm() {
-      for (const { canvas, slide } of this.film) this.flat(canvas, slide, 2.1, 0.06);
+      for (const { canvas, slide } of this.film) this.flat(canvas, slide, 2.1, 0.02);
     }
 
     flat(canvas, slide, size, rays) {
@@ -146,7 +153,7 @@
       const index = slideIndex(this.cloud, step);
       const slide = this.cloud.sites[index];
       const { points, ranges, outside, times } = frame(this.cloud, slide);
-      this.film.forEach(({ button }, at) => button.setAttribute("aria-current", String(at === index)));
+      this.film.forEach((frame) => frame.button.setAttribute("aria-current", String(frame.index === index)));
       const cosine = Headscan.state.first === "with" ? slide.cosine : slide.without;
       const shares = slide.shares.map((share) => `${Math.round(share * 100)} %`).join(", ");
       const words = [`${slide.site}: average cosine ${cosine}`];
@@ -204,7 +211,10 @@
       const chosen = this.chosen();
       const pick = (direction) => chosen.map((index) => points[index][direction]);
       const ink = Headscan.colour("ink");
-      const length = ranges[0][1] - ranges[0][0];
+      const lengths = ranges.map(([low, high]) => high - low);
+      // The camera's angle is fixed upwards, so a narrow picture must stand further off.
+      const aspect = this.scene.clientWidth / Math.max(this.scene.clientHeight, 1);
+      const unit = (1.3 * Math.min(Math.max(aspect, 0.5), 2) ** 0.67) / Math.hypot(...lengths);
       const [x, y, z] = [0, 1, 2].map(axis);
       const data = [
         { type: "scatter3d", mode: "lines", x: rays[0], y: rays[1], z: rays[2], line: { color: Headscan.colour("muted"), width: 1 },
@@ -218,13 +228,14 @@
       const look = (direction) => ({
         range: ranges[direction], title: { text: `direction ${direction + 1}`, font: { size: 11 } }, color: Headscan.colour("muted"),
         gridcolor: Headscan.colour("hairline"), zeroline: false, showbackground: false, showspikes: false, nticks: 4,
-        tickfont: { size: 10 }, tick0: 0, dtick: nice(length / 3),
+        tickfont: { size: 10 }, tick0: 0, dtick: nice(Math.max(...lengths) / 3),
       });
       const layout = {
         ...this.base(), uirevision: "stay",
         scene: {
-          xaxis: look(0), yaxis: look(1), zaxis: look(2), aspectmode: "cube", dragmode: "orbit", uirevision: "stay", bgcolor: "rgba(0,0,0,0)",
-          camera: { eye: { x: Projection.EYE[0] * 1.02, y: Projection.EYE[1] * 1.02, z: Projection.EYE[2] * 1.02 } },
+          xaxis: look(0), yaxis: look(1), zaxis: look(2), aspectmode: "manual",
+          aspectratio: { x: lengths[0] * unit, y: lengths[1] * unit, z: lengths[2] * unit }, dragmode: "orbit", uirevision: "stay", bgcolor: "rgba(0,0,0,0)",
+          camera: { eye: { x: Projection.EYE[0], y: Projection.EYE[1], z: Projection.EYE[2] } },
         },
       };
       return { data, layout };
@@ -311,6 +322,7 @@
     show();
   });
   find.addEventListener("input", show);
+  far.addEventListener("change", redraw);
   scanner.addEventListener("keydown", (event) => event.key === "Escape" && hideTip());
 
   function redraw() {
@@ -320,12 +332,13 @@
     for (const panel of panels) {
       panel.drawFilm();
       const slide = panel.cloud.sites[slideIndex(panel.cloud, Number(slider.value))];
-      if (Headscan.state.printing) panel.flat(panel.still, slide, 6, 0.12);
+      if (Headscan.state.printing) panel.flat(panel.still, slide, 6, 0.04);
     }
     if (!Headscan.state.printing) show();
   }
 
   document.getElementById("fallback").hidden = webgl;
+  far.parentElement.hidden = !clouds.some((cloud) => cloud.sites.some((slide) => frame(cloud, slide).outside));
   slider.max = steps - 1;
   // Opens on the last block, where the deck's cone is.
   const first = clouds[0].sites.map((slide) => /(^|\.)block\.\d+$/.test(slide.site)).lastIndexOf(true);

@@ -1,7 +1,7 @@
 // A cloud drawn flat on a canvas from one fixed view: the film strip below the scan, and what stands in for WebGL in print.
 "use strict";
 const Projection = (() => {
-  const EYE = [1.15, -1.5, 0.75];
+  const EYE = [0.45, -1.55, 0.55];
 
   const cross = (a, b) => [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
   const dot = (a, b) => a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
@@ -18,9 +18,10 @@ const Projection = (() => {
     const context = canvas.getContext("2d");
     const { width, height } = canvas;
     const { forward, right, up } = basis(eye);
-    const length = ranges[0][1] - ranges[0][0];
     const middle = ranges.map(([low, high]) => (low + high) / 2);
-    const zoom = Math.min(width, height) / (length * 1.32);
+    const half = ranges.map(([low, high]) => (high - low) / 2);
+    const spread = (direction) => dot(half, direction.map(Math.abs)) * 2;
+    const zoom = 0.96 * Math.min(width / spread(right), height / spread(up));
     const project = (point) => {
       const shifted = point.map((x, axis) => x - middle[axis]);
       return [width / 2 + dot(shifted, right) * zoom, height / 2 - dot(shifted, up) * zoom, dot(shifted, forward)];
@@ -32,12 +33,12 @@ const Projection = (() => {
     context.strokeStyle = ink;
     context.globalAlpha = rays;
     context.lineWidth = Math.max(size * 0.3, 0.5);
-    context.beginPath();
     for (const { at } of flat) {
+      context.beginPath();
       context.moveTo(origin[0], origin[1]);
       context.lineTo(at[0], at[1]);
+      context.stroke();
     }
-    context.stroke();
     context.globalAlpha = 0.9;
     for (const { at, colour } of flat) {
       context.fillStyle = colour;
