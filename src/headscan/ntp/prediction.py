@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,17 +21,29 @@ class Prediction:
     """What next-token prediction on `labels` converges to: logits ≈ L^in + R·L^mm with R growing.
 
     `sparse` is L^in on the stored entries [nnz]; `solution` the certified NTP-SVM, or None where only the proxy was
-    asked for; `words` [V, r] and `contexts` [m, r] are the predicted embeddings up to rotation and scale.
+    asked for; `words` [V, r] and `contexts` [m, r] are the predicted embeddings up to rotation and scale (`given`: already known).
     """
 
     labels: SoftLabels
     sparse: np.ndarray
     solution: SvmSolution | None
     spectrum: SupportSpectrum
+    given: tuple[np.ndarray, np.ndarray] | None = None
 
     @cached_property
     def _factors(self) -> tuple[np.ndarray, np.ndarray]:
+        if self.given is not None:
+            return self.given
         return self.spectrum.factors() if self.solution is None else self.solution.factors()
+
+    def restricted(self, rows: np.ndarray) -> Prediction:
+        """The same prediction looked at through some of the contexts: nothing is solved again."""
+        supports = self.labels.supports
+        sizes = supports.sizes[rows]
+        entries = np.repeat(supports.indptr[rows] - np.append(0, np.cumsum(sizes)[:-1]), sizes) + np.arange(sizes.sum())
+        spectrum = replace(self.spectrum, inverse=self.spectrum.inverse[rows])
+        factors = (self.words, self.contexts[rows])
+        return Prediction(self.labels.take(rows), self.sparse[entries], self.solution, spectrum, factors)
 
     @property
     def words(self) -> np.ndarray:

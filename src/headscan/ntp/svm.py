@@ -199,10 +199,10 @@ class _Solver:
         exact = gap < 1e-7 or Z.numel() <= 20_000
         best, dual, kept = np.inf, -np.inf, Z
         history: list[dict[str, float]] = []
-        rank, step, reached = 0, 0, np.inf
+        step, reached = 0, np.inf
         X = Z
         for step in range(1, iterations + 1):
-            X, rank = shrink(Z - U, 1.0 / penalty, rank=cap)
+            X, _ = shrink(Z - U, 1.0 / penalty, rank=cap)
             self.set.update(X, Z, U, _RELAX)
             if step % 10 and step != 5 and step != iterations:
                 continue

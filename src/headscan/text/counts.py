@@ -24,7 +24,7 @@ from headscan.text.counts_spool import Spool, spool, spool_text
 from headscan.text.counts_store import ContextCounts, CountStore
 from headscan.text.documents import Source
 
-__all__ = ["ContextCounts", "count", "count_text", "parse_bytes"]
+__all__ = ["ContextCounts", "count", "count_spool", "count_text", "parse_bytes"]
 
 Progress = Callable[[str, int, int | None], None]
 _ENGINES = ("sort", "duckdb", "spark")
@@ -83,7 +83,13 @@ def count(
     """
     _check(order, vocabulary, engine, min_count)
     held = spool(documents, vocabulary, None if folder is None else Path(folder), resume=resume, progress=progress)
-    return _count(held, order, folder, parse_bytes(memory), min_count, engine, master, resume, progress)
+    found = count_spool(
+        held, order, folder=folder, memory=parse_bytes(memory), min_count=min_count, engine=engine, master=master,
+        resume=resume, progress=progress,
+    )  # fmt: skip
+    if folder is not None:
+        shutil.rmtree(Path(folder) / "work", ignore_errors=True)
+    return found
 
 
 def count_text(
@@ -114,7 +120,13 @@ def count_text(
         source, tokenizer, size, place, documents=documents, field=field, max_tokens=max_tokens, resume=resume,
         progress=progress,
     )  # fmt: skip
-    return _count(held, order, folder, parse_bytes(memory), min_count, engine, master, resume, progress)
+    found = count_spool(
+        held, order, folder=folder, memory=parse_bytes(memory), min_count=min_count, engine=engine, master=master,
+        resume=resume, progress=progress,
+    )  # fmt: skip
+    if folder is not None:
+        shutil.rmtree(Path(folder) / "work", ignore_errors=True)
+    return found
 
 
 def _check(order: int, vocabulary: int, engine: str, min_count: int) -> None:
@@ -128,17 +140,20 @@ def _check(order: int, vocabulary: int, engine: str, min_count: int) -> None:
         raise BadInput(f"The least count of a context is at least 1, not {min_count}.")
 
 
-def _count(
+def count_spool(
     held: Spool,
     order: int,
-    folder: str | Path | None,
-    memory: int,
-    min_count: int,
-    engine: str,
-    master: str | None,
-    resume: bool,
-    progress: Progress | None,
+    *,
+    folder: str | Path | None = None,
+    memory: int = 4 << 30,
+    min_count: int = 1,
+    engine: str = "sort",
+    master: str | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
 ) -> ContextCounts:
+    """What `count` does once the tokens are spooled; see there."""
+    _check(order, held.vocabulary, engine, min_count)
     if not len(held.tokens):
         raise BadInput("The text has no tokens.")
     if held.longest <= order:
@@ -165,8 +180,6 @@ def _count(
 
         count_spark(held, keys, store, master=master, min_count=min_count, progress=progress)
     result = store.finish()
-    if folder is not None:
-        shutil.rmtree(Path(folder) / "work", ignore_errors=True)
     if not len(result.indptr) > 1:
         raise BadInput(f"No context was seen at least {min_count} times.")
     return result

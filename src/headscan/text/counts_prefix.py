@@ -10,7 +10,7 @@ from headscan.errors import BadInput
 from headscan.text.counts_spool import Spool, spool
 from headscan.text.counts_store import ContextCounts
 
-__all__ = ["count_prefixes", "prefix_tokens"]
+__all__ = ["count_prefixes", "count_prefixes_spool", "prefix_tokens"]
 
 
 def count_prefixes(
@@ -30,6 +30,11 @@ def count_prefixes(
     ([[-1, -1], [0, 0]], [0, 1, 3], [0, 1, 2], [2, 1, 1])
     """
     held = spool(documents, vocabulary, None, resume=False, progress=None)
+    return count_prefixes_spool(held, longest=longest, min_count=min_count)
+
+
+def count_prefixes_spool(held: Spool, *, longest: int | None = None, min_count: int = 1) -> ContextCounts:
+    """What `count_prefixes` does once the tokens are spooled; see there."""
     if not len(held.tokens):
         raise BadInput("The text has no tokens.")
     return _levels(held, longest, min_count)

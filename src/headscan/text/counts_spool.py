@@ -78,8 +78,9 @@ def spool_text(
     max_tokens: int | None,
     resume: bool,
     progress: Progress | None,
+    account: dict[str, Any] | None = None,
 ) -> Spool:
-    """Spool the tokens of a text, tokenised in a stream."""
+    """Spool the tokens of a text, tokenised in a stream; `account` is given the characters read and their SHA-256."""
     writer = _Writer(vocabulary, folder, resume=resume)
     kept = writer.documents_kept
 
@@ -88,16 +89,22 @@ def spool_text(
             if number >= kept:
                 yield document
 
+    sha, characters = hashlib.sha256(), 0
     for stretch in () if writer.closed else tokenise(unread(), tokenizer):
         if stretch.begins:
             writer.commit_if_due(progress)
             writer.begin()
+            sha.update(b"\xff" if characters else b"")
+        sha.update(stretch.text.encode())
+        characters += len(stretch.text)
         ids = stretch.ids if max_tokens is None else stretch.ids[: max_tokens - writer.tokens]
         writer.add(ids)
         if max_tokens is not None and writer.tokens >= max_tokens:
             break
         if progress is not None:
             progress("reading", writer.tokens, max_tokens)
+    if account is not None and not kept and not writer.closed:
+        account |= {"sha256": sha.hexdigest(), "characters": characters}
     return writer.close(progress)
 
 

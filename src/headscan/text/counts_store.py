@@ -104,7 +104,7 @@ class CountStore:
         self, number: int, contexts: np.ndarray, indptr: np.ndarray, indices: np.ndarray, counts: np.ndarray
     ) -> None:
         """Keep one part: in memory, or on disk first and then in the manifest."""
-        arrays = {
+        arrays: dict[str, np.ndarray] = {
             "contexts": np.asarray(contexts, dtype=np.int32),
             "indptr": np.asarray(indptr, dtype=np.int64),
             "indices": np.ascontiguousarray(indices, dtype=np.int32),
