@@ -10,6 +10,7 @@ import typer
 
 from headscan import BadInput, __version__
 from headscan.cli.models import models
+from headscan.cli.ntp import ntp
 from headscan.cli.scan import scan
 
 __all__ = ["app", "main"]
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (scan, models):
+for verb in (scan, ntp, models):
     app.command()(verb)
 
 

@@ -51,6 +51,9 @@ def ntp(
         int, typer.Option(help="Steps of gradient descent on unconstrained features, to see how fast they get there.")
     ] = 0,
     width: Annotated[int | None, typer.Option(help="Width of those features. Default: the vocabulary's size.")] = None,
+    reading: Annotated[
+        str, typer.Option(help="How models meet the contexts: where they stand in the 'text', or each one 'alone'.")
+    ] = "text",
     max_contexts: Annotated[int, typer.Option(help="Compare models on at most so many contexts.")] = 20_000,
     groups: Annotated[int, typer.Option(help="Groups of documents for the bootstrap; 0 for none.")] = 20,
     dtype: Annotated[str, typer.Option(help="The models' weights: auto, float32, bfloat16, float16.")] = "auto",
@@ -82,6 +85,7 @@ def ntp(
             budget=budget,
             train=train,
             width=width,
+            reading=reading,
             max_contexts=max_contexts,
             groups=groups,
             dtype=dtype,

@@ -53,7 +53,7 @@ def collapse_metrics(
     - `NC4_agreement`: share of positions where argmax ⟨w_c, h⟩ (+ bias) is the class with the nearest mean
     - `NC5`: mean |cos(μ_c, mean of `outside`)| for features [n, d] from outside the training distribution, else None
 
-    Pairwise terms use at most `pairs` classes, drawn with `seed`.
+    Pairwise terms use at most `pairs` classes, drawn with `seed`; pairs with equal means are left out of NC1.
     """
     seen, n, means, variance = class_statistics(labels, embeddings.contexts)
     K = len(seen)
@@ -68,8 +68,11 @@ def collapse_metrics(
     upper = np.triu_indices(len(chosen), 1)
     squared = np.maximum(cdist(means[chosen], means[chosen], "sqeuclidean")[upper], 1e-300)
     spread = (variance[chosen][:, None] + variance[chosen][None, :])[upper] / 2
+    # Two classes may have one mean: every context that one follows, the other follows as often. They have no ratio.
+    apart = squared > 1e-24 * max(float(squared.max()), 1e-300)
+    ratio, ratio_squared = (spread / squared)[apart], (spread / squared**2)[apart]
     unit = unit_rows(centred)
-    kernel = -np.log(np.maximum(cdist(unit[chosen], unit[chosen])[upper], 1e-300))
+    kernel = -np.log(np.maximum(cdist(unit[chosen], unit[chosen])[upper][apart], 1e-12))
     between = centred.T @ centred / K
     grand = labels.prior @ H
     total = ((H - grand) * labels.prior[:, None]).T @ (H - grand)
@@ -80,8 +83,8 @@ def collapse_metrics(
     return {
         "classes": K,
         "pairwise_classes": len(chosen),
-        "NC1_cdnv": float((spread / squared).mean()),
-        "NC1_cdnv_squared": float((spread / squared**2).mean()),
+        "NC1_cdnv": float(ratio.mean()),
+        "NC1_cdnv_squared": float(ratio_squared.mean()),
         "NC1_quotient": float(np.trace(within) / np.trace(between)),
         "NC1_pinv": float(np.trace(np.linalg.pinv(between, hermitian=True) @ within) / K),
         "NC2_equinorm": float(norms.std() / norms.mean()),

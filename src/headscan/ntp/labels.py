@@ -36,7 +36,7 @@ class SoftLabels:
         """From a `SoftLabels`, or a sparse or dense matrix of counts [contexts, vocabulary]. Rows may not be empty."""
         if isinstance(counts, cls):
             return counts
-        matrix = sp.csr_matrix(counts, dtype=np.float64)
+        matrix = sp.csr_matrix(counts, dtype=np.float64, copy=True)  # what follows works in place
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
         if matrix.nnz and (not np.isfinite(matrix.data).all() or matrix.data.min() < 0):
@@ -115,7 +115,7 @@ class SoftLabels:
         The support is a finite-sample object: a successor seen once may be noise, one unseen may be missing. A sweep
         over `threshold` shows how much the predicted geometry depends on it. Raises `BadInput` if nothing is left.
         """
-        matrix = self.matrix()
+        matrix = self.matrix().copy()  # eliminating zeros works in place, and these arrays are ours
         matrix.data = np.where(matrix.data >= threshold, matrix.data, 0.0)
         matrix.eliminate_zeros()
         kept = np.flatnonzero(np.diff(matrix.indptr))

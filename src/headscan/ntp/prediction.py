@@ -21,7 +21,8 @@ class Prediction:
     """What next-token prediction on `labels` converges to: logits ≈ L^in + R·L^mm with R growing.
 
     `sparse` is L^in on the stored entries [nnz]; `solution` the certified NTP-SVM, or None where only the proxy was
-    asked for; `words` [V, r] and `contexts` [m, r] are the predicted embeddings up to rotation and scale (`given`: already known).
+    asked for; `words` [V, r] and `contexts` [m, r] are the predicted embeddings up to rotation and scale. `given` are
+    those factors where they are already known.
     """
 
     labels: SoftLabels

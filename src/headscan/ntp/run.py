@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +22,7 @@ from headscan.ntp.entropy import describe
 from headscan.ntp.features import train_features
 from headscan.ntp.findings import findings
 from headscan.ntp.labels import SoftLabels
-from headscan.ntp.observe import observe, start_tokens
+from headscan.ntp.observe import observe, observe_in_text, start_tokens
 from headscan.ntp.pictures import Heat, choose_heat, cosines, word_picture
 from headscan.ntp.prediction import Prediction, predict
 from headscan.ntp.result import NtpResult
@@ -57,6 +59,7 @@ def run(
     budget: float = 300.0,
     train: int = 0,
     width: int | None = None,
+    reading: str = "text",
     max_contexts: int = 20_000,
     groups: int = 20,
     seed: int = 0,
@@ -82,6 +85,8 @@ def run(
         budget: seconds that the certified solution may take by estimate; if it would take more, the spectral proxy stands
             in, and the result says what the certified one would cost.
         train: steps of gradient descent on unconstrained features of `width` (default: the vocabulary's size), 0 for none.
+        reading: "text" reads contexts where they stand in the text (mean embedding over occurrences, the way a model that
+            sees more than K tokens is used), "alone" gives the model each context by itself (the way the theory sees it).
         max_contexts: models are compared on at most so many contexts, drawn by frequency with `seed`.
         groups: groups of documents for the bootstrap, 0 for none.
         out, command, progress: as for `headscan.scan`.
@@ -96,6 +101,8 @@ def run(
     >>> result.document["contexts"], result.document["supports"]
     (2, 2)
     """
+    if reading not in ("text", "alone"):
+        raise BadInput(f'Contexts are read in the "text" or "alone", not "{reading}".')
     started, clock = datetime.now(UTC), time.monotonic()
     folder = None if out is None else check_writable(out)
     sources = _sources(model)
@@ -104,7 +111,7 @@ def run(
     settings = {
         "order": order, "prefixes": prefixes, "documents": documents, "field": field, "max_tokens": max_tokens,
         "min_count": min_count, "memory": memory, "engine": engine, "gap": gap, "budget": budget, "train": train,
-        "width": width, "max_contexts": max_contexts, "groups": groups, "seed": seed,
+        "width": width, "reading": reading, "max_contexts": max_contexts, "groups": groups, "seed": seed,
     }  # fmt: skip
     counted = _count(text, cutter, vocabulary, settings, master, folder, resume, progress)
     labels = SoftLabels.of(counted.matrix)
@@ -136,7 +143,7 @@ def run(
         document["training"] = _train(labels, prediction, train, width, seed)
     for lens in lenses():
         document["models"].append(
-            _compare(lens, counted, prediction, heat, arrays, max_contexts, seed, cutter, progress)
+            _compare(lens, counted, prediction, heat, arrays, max_contexts, seed, cutter, progress, reading)
         )
     document["findings"] = findings(document)
     names = ("headscan", "torch", "transformers", "numpy", "scipy")
@@ -152,6 +159,7 @@ def run(
     result = NtpResult(document, arrays)
     if folder is not None:
         result.save(folder)
+        shutil.rmtree(folder / "counts" / "work", ignore_errors=True)
     return result
 
 
@@ -347,30 +355,46 @@ def _compare(
     seed: int,
     cutter: Any,
     progress: Progress | None,
+    reading: str,
 ) -> dict[str, Any]:
     if counted.prefixes:
         raise BadInput("Models are compared on contexts of a fixed order; leave out the prefixes.")
     labels = prediction.labels
-    rows = np.arange(labels.contexts)
-    part, where = prediction, heat.rows
-    if labels.contexts > most:
-        # Drawn by frequency without replacement, and the contexts of the heat map always among them.
-        rng = np.random.default_rng(seed)
-        kept = rng.choice(labels.contexts, most, replace=False, p=labels.prior)
-        rows = np.union1d(kept, heat.rows)
-        part, where = prediction.restricted(rows), np.searchsorted(rows, heat.rows)
-    found, notes = observe(
-        lens, counted.counts.contexts[rows], labels.vocabulary, before=start_tokens(cutter), progress=progress
-    )
+    before = start_tokens(cutter)
+    if reading == "text":
+        found, rows, notes = observe_in_text(
+            lens, counted.spool.tokens, counted.spool.starts, counted.counts.contexts, labels.vocabulary, before=before,
+            most=most * 10, progress=progress,
+        )  # fmt: skip
+        kept = _sample(labels.prior[rows], most, seed)
+        found, rows = replace(found, contexts=found.contexts[kept]), rows[kept]
+    else:
+        rows = np.union1d(_sample(labels.prior, most, seed), heat.rows)
+        found, notes = observe(lens, counted.counts.contexts[rows], labels.vocabulary, before=before, progress=progress)
+    part = prediction if len(rows) == labels.contexts else prediction.restricted(rows)
+    # Contexts of the heat map that the model did not meet stay blank.
+    at = np.minimum(np.searchsorted(rows, heat.rows), len(rows) - 1)
+    met = rows[at] == heat.rows
     hidden = found.contexts.astype(np.float64)
-    arrays[f"heat/{lens.name}"] = cosines(hidden[where] - hidden.mean(0))
+    shown = cosines(hidden[at] - hidden.mean(0))
+    shown[~met], shown[:, ~met] = np.nan, np.nan
+    arrays[f"heat/{lens.name}"] = shown
     arrays[f"scatter/{lens.name}"] = heat.scatter(found, part, seed)
     return {
         "name": lens.name,
         "compared_contexts": len(rows),
-        "before": start_tokens(cutter),
+        "reading": reading,
+        "before": before,
         "metrics": support_metrics(found, part, seed=seed),
         "collapse": collapse_metrics(found, part.labels, seed=seed),
         "notes": notes,
         "provenance": lens.provenance(),
     }
+
+
+def _sample(weight: np.ndarray, most: int, seed: int) -> np.ndarray:
+    """All indices, or at most `most` of them drawn by weight without replacement, ascending."""
+    if len(weight) <= most:
+        return np.arange(len(weight))
+    chosen = np.random.default_rng(seed).choice(len(weight), most, replace=False, p=weight / weight.sum())
+    return np.sort(chosen)

@@ -96,8 +96,9 @@ def class_spread(X: np.ndarray, classes: np.ndarray, *, largest: int = 1024, see
 def collapse(embeddings: Embeddings, prediction: Prediction, *, rows: np.ndarray | None = None) -> dict[str, Any]:
     """SC1, subspace collapse: how tight contexts with equal supports lie, before and after projection on F⊥.
 
-    Before: the context embeddings themselves, centred. After: P_⊥ of their logits, where the part that soft labels keep
-    apart (log-odds inside the support) is taken out. `rows` limits it to a sample of contexts.
+    Before: the context embeddings themselves. After: P_⊥ of their logits, where the part that soft labels keep apart
+    (log-odds inside the support) is taken out. Both are centred over the contexts: what they all share (the tokens that
+    never follow anything) would make every cosine one. `rows` limits it to a sample of contexts.
     """
     supports = prediction.labels.supports
     rows = np.arange(supports.contexts) if rows is None else rows
@@ -106,7 +107,7 @@ def collapse(embeddings: Embeddings, prediction: Prediction, *, rows: np.ndarray
     chosen = Embeddings(embeddings.words, embeddings.contexts[rows], embeddings.bias)
     hidden = np.asarray(chosen.contexts, dtype=np.float64)
     after = out_of_support(chosen.logits(), part)
-    before, projected = class_spread(hidden - hidden.mean(0), classes), class_spread(after, classes)
+    before, projected = class_spread(hidden - hidden.mean(0), classes), class_spread(after - after.mean(0), classes)
     return {
         "before": None if before is None else before.__dict__,
         "after": None if projected is None else projected.__dict__,
