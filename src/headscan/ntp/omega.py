@@ -16,9 +16,14 @@ def wright_omega(x: Tensor) -> Tensor:
     >>> bool(((w + w.log() - x).abs()[1:] < 1e-14 * x.abs()[1:].clamp_min(1)).all()), float(w[0]), round(float(w[2]),
     14) (True, 0.0, 1.0)
     """
-    small = x.clamp_max(2.0).exp()
+    # Three starts, each within six percent of ω: two terms of the series of e^x, the cubic about zero, the asymptote.
+    small = x.clamp_max(-1.5).exp()
+    middle = x.clamp(-1.5, 2.0)
+    middle = 0.5671433 + middle * (0.3618963 + middle * (0.0736778 - 0.0013425 * middle))
     large = x.clamp_min(2.0)
-    w = torch.where(x < 1.5, small / (1 + small / (1 + small)), large - large.log())
+    log_large = large.log()
+    large = large - log_large + log_large / large
+    w = torch.where(x < -1.5, small / (1 + small / (1 + small)), torch.where(x < 2.0, middle, large))
     w = w.clamp_min(1e-300)
     for _ in range(2):  # Fritsch, Shafer and Crowley's step: fourth order, so two from this start are enough
         r = x - w - w.log()
