@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.counts import as_dictionary, dictionary, prefixes
 
 from headscan.errors import BadInput
 from headscan.text import counts_sort, counts_spool
 from headscan.text.counts import ContextCounts, count, count_text, parse_bytes
 from headscan.text.counts_prefix import count_prefixes, prefix_tokens
+from tests.reference.counts import as_dictionary, dictionary, prefixes
 
 documents = st.lists(st.lists(st.integers(0, 4), max_size=30), min_size=1, max_size=6)
 

@@ -70,7 +70,8 @@ def collapse_metrics(
     spread = (variance[chosen][:, None] + variance[chosen][None, :])[upper] / 2
     # Two classes may have one mean: every context that one follows, the other follows as often. They have no ratio.
     apart = squared > 1e-24 * max(float(squared.max()), 1e-300)
-    ratio, ratio_squared = (spread / squared)[apart], (spread / squared**2)[apart]
+    ratio = spread[apart] / squared[apart]
+    ratio_squared = ratio / squared[apart]
     unit = unit_rows(centred)
     kernel = -np.log(np.maximum(cdist(unit[chosen], unit[chosen])[upper][apart], 1e-12))
     between = centred.T @ centred / K

@@ -98,12 +98,12 @@ def heat(document: dict, arrays: dict[str, np.ndarray], name: str) -> go.Figure:
         z=np.round(values, 3).tolist(), zmin=-1, zmax=1, colorscale=scale, text=hover,
         hovertemplate="%{text}<br>cosine %{z:.2f}<extra></extra>", colorbar={"thickness": 10, "outlinewidth": 0},
     )  # fmt: skip
-    for edge in np.flatnonzero(np.diff(shown["group"])) + 0.5:
-        for line in (
-            {"x0": edge, "x1": edge, "y0": -0.5, "y1": count - 0.5},
-            {"y0": edge, "y1": edge, "x0": -0.5, "x1": count - 0.5},
-        ):
-            figure.add_shape(type="line", line={"width": 0.6, "color": MUTED}, **line)
+    edges = (np.flatnonzero(np.diff(shown["group"])) + 0.5).tolist()
+    if len(edges) + 1 < count:  # where every context stands for itself there is nothing to part
+        line, end = {"width": 0.6, "color": MUTED}, count - 0.5
+        across = [{"type": "line", "line": line, "x0": e, "x1": e, "y0": -0.5, "y1": end} for e in edges]
+        down = [{"type": "line", "line": line, "y0": e, "y1": e, "x0": -0.5, "x1": end} for e in edges]
+        figure.update_layout(shapes=across + down)  # one by one would copy the list each time
     figure.update_xaxes(showticklabels=False, ticks="", showgrid=False, zeroline=False)
     figure.update_yaxes(
         showticklabels=False, ticks="", showgrid=False, zeroline=False, autorange="reversed", scaleanchor="x"
