@@ -54,10 +54,9 @@ def main() -> None:
         max_contexts=50_000, out=options.out, **reading,
     )  # fmt: skip
     d = result.document
-    print(
-        f"{d['tokens']:,} positions, {d['contexts']:,} contexts, {d['supports']:,} supports, H = {d['entropy_bound']:.4f} nats, "
-        f"L^mm of rank {d['solution']['rank']} certified to {d['solution']['gap']:.1e}; trained {seconds:.0f} processor seconds.\n"
-    )
+    solution = d["solution"]
+    print(f"{d['tokens']:,} positions, {d['contexts']:,} contexts, {d['supports']:,} supports, H = {d['entropy_bound']:.4f}")
+    print(f"nats; L^mm of rank {solution['rank']}, certified to {solution['gap']:.1e}; trained in {seconds:.0f} CPU seconds.\n")
     print("| step | CE − H | equal supports, after | " + " | ".join(COLUMNS) + " |")
     print("|---" * (len(COLUMNS) + 3) + "|")
     for (step, _), model in zip(trained, d["models"], strict=True):

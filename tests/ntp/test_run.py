@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -69,6 +70,9 @@ def test_saved_and_shown(result):
     assert "http://" not in page.split("plotly")[0].replace("http://www.w3.org", "")
     for words in ("What caused the geometry", "entropy bound", "On the way there"):
         assert words in page
+    ids = re.findall(r' id="([^"]+)"', page.split('<script type="application/json"')[0])
+    assert len(ids) == len(set(ids))
+    assert "data" not in ids  # the payload's own
     assert len(found.frame()) == 1
     assert "entropy bound" in found.page()
     for what in ("words", "spectrum", "heat", "collapse", "gap", "norms", "alignment"):

@@ -19,7 +19,6 @@ from tests.reference.counts import as_dictionary
 pyspark = pytest.importorskip("pyspark")
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17; the Spark engine is NOT tested"),
     pytest.mark.skipif("HEADSCAN_SLOW" not in os.environ, reason="slow: set HEADSCAN_SLOW=1 to run Spark"),
 ]
