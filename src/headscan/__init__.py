@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headscan.geometry import ScanResult, scan
     from headscan.model import Lens, specimens
     from headscan.model.catalogue import available_models
+    from headscan import ntp
     from headscan.results import Result, load
 
 __version__ = "0.1.0"
@@ -32,6 +33,7 @@ __all__ = [
     "__version__",
     "available_models",
     "load",
+    "ntp",
     "scan",
     "specimens",
 ]
@@ -43,6 +45,7 @@ _HOMES = {
     "available_models": "headscan.model.catalogue",
     "ScanResult": "headscan.geometry",
     "scan": "headscan.geometry",
+    "ntp": "headscan.ntp",
     "Result": "headscan.results",
     "load": "headscan.results",
 }

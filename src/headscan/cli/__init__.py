@@ -12,6 +12,7 @@ import typer
 
 from headscan import BadInput, __version__
 from headscan.cli.models import models
+from headscan.cli.ntp import ntp
 from headscan.cli.scan import scan
 
 __all__ = ["app", "main"]
@@ -46,7 +47,7 @@ def _guarded(verb: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for verb in (scan, models):
+for verb in (scan, ntp, models):
     app.command()(_guarded(verb))
 
 

@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
+from headscan.report.ntp import ntp_page, ntp_plot, ntp_table
 from headscan.report.plots import scan_plot
 from headscan.report.scan import scan_page
 from headscan.report.terminal import scan_table
 
-__all__ = ["scan_page", "scan_plot", "scan_table"]
+__all__ = ["ntp_page", "ntp_plot", "ntp_table", "scan_page", "scan_plot", "scan_table"]

@@ -1,0 +1,71 @@
+"""Claim: 200 million tokens are counted under a memory limit of 4 GiB, spilling the rest to disk.
+
+The tokens lie on disk as they would after tokenising; the process's peak of resident memory (which includes the mapped
+pages of that file and the libraries) is told beside the limit. The result is left as Parquet and safetensors parts.
+
+    python benchmarks/counting_keeps_within_its_memory.py [--tokens 200000000] [--memory 4GiB]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from headscan.text.counts import parse_bytes
+from headscan.text.counts_keys import Keys
+from headscan.text.counts_sort import count_sorted
+from headscan.text.counts_spool import Spool
+from headscan.text.counts_store import CountStore
+
+ORDER, VOCABULARY = 3, 32_768
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", type=int, default=200_000_000)
+    parser.add_argument("--memory", default="4GiB")
+    parser.add_argument("--folder", default=None)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as place:
+        folder = Path(place)
+        rng = np.random.default_rng(0)
+        with (folder / "tokens.bin").open("wb") as file:
+            for _ in range(0, options.tokens, 10_000_000):
+                drawn = VOCABULARY ** rng.random(min(10_000_000, options.tokens)) - 1
+                np.minimum(drawn.astype(np.uint16), VOCABULARY - 1).tofile(file)
+        tokens = np.memmap(folder / "tokens.bin", dtype=np.uint16, mode="r")
+        spool = Spool(tokens, np.zeros(1, dtype=np.int64), VOCABULARY, "benchmark")
+        settings = {"order": ORDER, "vocabulary": VOCABULARY, "tokens": len(tokens), "documents": 1}
+        store = CountStore(folder / "counts", settings, resume=False)
+        started = time.perf_counter()
+        count_sorted(
+            spool, Keys(ORDER, VOCABULARY), store, memory=parse_bytes(options.memory), min_count=1, progress=None
+        )
+        seconds = time.perf_counter() - started
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        size = sum(path.stat().st_size for path in (folder / "counts").glob("co*-*"))
+        print(
+            json.dumps(
+                {
+                    "tokens": len(tokens),
+                    "seconds": round(seconds, 1),
+                    "million_tokens_a_second": round(len(tokens) / seconds / 1e6, 1),
+                    "parts": len(store.parts),
+                    "limit_gib": round(parse_bytes(options.memory) / 2**30, 2),
+                    "peak_gib": round(peak / 2**30, 2),
+                    "result_gib": round(size / 2**30, 2),
+                    "load": round(os.getloadavg()[0], 2),
+                }
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()

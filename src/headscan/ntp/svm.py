@@ -1,0 +1,297 @@
+"""The NTP-SVM: the smallest logits, in nuclear norm, that are equal inside each support and lower by one outside it.
+
+    min ‖L‖_*   subject to   L[j, z] = L[j, z']       for z, z' in S_j
+                             L[j, z] - L[j, v] >= 1   for z in S_j, v outside S_j
+
+Its solution L^mm is the direction in which next-token prediction makes the logits grow (arXiv:2408.15417, Theorem 1).
+
+Method. Contexts with equal supports may share one row (average them: the nuclear norm does not grow), and so may tokens
+that stand in the same supports, with weights √multiplicity. On what is left, ADMM alternates singular-value shrinkage
+with an exact projection on the margins (see `margins`). Each iterate carries a certificate: Z is feasible, and -ρU,
+scaled to spectral norm one, is feasible for the dual  max ⟨A, S~⟩  s.t.  A1 = 0, A <= 0 off the supports, ‖A‖₂ <= 1.
+So the gap reported is a proof, not a stopping rule. Cost of an iteration: O(u c min(u, c)).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headscan.errors import BadInput
+from headscan.ntp.margins import MarginSet
+from headscan.ntp.spectral import nuclear_norm, shrink, singular_values, spectral_norm, thread_limit, tune_threads
+from headscan.ntp.supports import Supports
+
+__all__ = ["SvmSolution", "estimate_cost", "svm"]
+
+_RELAX = 1.7
+# Singular values of the solution below this share of the largest count as zero when its rank is told.
+_RANK_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class SvmSolution:
+    """The solution of the NTP-SVM with the proof of its quality.
+
+    `primal` >= optimum >= `dual` in the units of ‖L‖_* (weighted, if weights were given); `gap` = (primal -
+    dual)/primal. `distinct_logits` is float64 [u, V], one row a distinct support, `inverse` int64 [m] says which row
+    each context has. `violation` is 0 for the exact problem; with a rank cap it is the largest spread left inside a
+    support.
+    """
+
+    distinct: Supports
+    inverse: np.ndarray
+    weights: np.ndarray
+    distinct_logits: np.ndarray
+    distinct_dual: np.ndarray
+    primal: float
+    dual: float
+    gap: float
+    rank: int
+    iterations: int
+    converged: bool
+    seconds: float
+    penalty: float
+    violation: float = 0.0
+    history: tuple[dict[str, float], ...] = field(default=(), repr=False)
+
+    @property
+    def logits(self) -> np.ndarray:
+        """L^mm for every context, float64 [m, V]; rows sum to zero. Made anew at each call: 8 m V bytes."""
+        return self.distinct_logits[self.inverse]
+
+    def factors(self, width: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """W [V, r] and H [m, r] with L^mm = H Wᵀ, W = VΣ^½ and H = UΣ^½: the words and contexts training ends with.
+
+        They are unique up to a rotation of the r axes. `width` d >= r pads with zero columns; a smaller one raises
+        `BadInput`, since no embeddings of that width reach these logits.
+        """
+        root = np.sqrt(self.weights)[:, None]
+        left, sigma, right = np.linalg.svd(root * self.distinct_logits, full_matrices=False)
+        rank = int((sigma > _RANK_TOLERANCE * sigma[0]).sum())
+        if width is not None and width < rank:
+            raise BadInput(f"A width of {width} is below the rank {rank} that the max-margin logits need.")
+        scale = np.sqrt(sigma[:rank])
+        words, contexts = right[:rank].T * scale, (left[:, :rank] * scale / root)[self.inverse]
+        if width is not None and width > rank:
+            words = np.pad(words, ((0, 0), (0, width - rank)))
+            contexts = np.pad(contexts, ((0, 0), (0, width - rank)))
+        return words, contexts
+
+    def summary(self) -> dict[str, Any]:
+        """The scalars, JSON-able."""
+        names = ("primal", "dual", "gap", "rank", "iterations", "converged", "seconds", "penalty", "violation")
+        return {"contexts": len(self.inverse), "supports": self.distinct.contexts} | {
+            n: getattr(self, n) for n in names
+        }
+
+
+def estimate_cost(supports: Any) -> dict[str, float]:
+    """What `svm` would cost, without starting it: rows, columns, bytes, multiplications an iteration.
+
+    Seconds are left to the caller, who knows the machine: divide by its float64 multiplications a second (about
+    1.5e10 on one core) and multiply by 30 to 300 iterations.
+
+    >>> cost = estimate_cost(np.array([[1, 1, 0, 0], [0, 0, 1, 0], [1, 1, 0, 0]]))
+    >>> cost["rows"], cost["columns"]
+    (2.0, 3.0)
+    """
+    S = Supports.of(supports)
+    distinct, _, _ = S.unique()
+    classes = len(distinct.equal_tokens()[0])
+    rows, columns, small = distinct.contexts, classes, min(distinct.contexts, classes)
+    work = 2.0 * rows * columns * small + 10.0 * small**3 + 40.0 * rows * columns
+    return {"rows": float(rows), "columns": float(columns), "bytes": 34.0 * rows * columns, "multiplications": work}
+
+
+def svm(
+    supports: Any,
+    weights: Any = None,
+    gap: float = 1e-6,
+    *,
+    vocabulary: int | None = None,
+    rank: int | None = None,
+    warm: SvmSolution | None = None,
+    max_iterations: int = 5000,
+    max_seconds: float = float("inf"),
+    device: str = "cpu",
+    progress: Any = None,
+) -> SvmSolution:
+    """Solve the NTP-SVM to a certified relative gap.
+
+    `supports`: anything `Supports.of` reads, [contexts, vocabulary]. `weights` float [m] > 0 asks for the smallest
+    ‖diag(√weights) L‖_* instead (the shape of training depends on supports alone, so the default is one for each
+    context; repeated supports count each time they occur). `gap` is relative to the primal value. `rank` caps the
+    rank of the logits, as an embedding width would: the problem is then not convex, the dual bound still holds, and
+    the result tells how far it is from it. `warm` is a solution of a similar problem to start from. `progress` is
+    called with the last record {iteration, seconds, primal, dual, gap} at every check.
+
+    Raises `BadInput` when every support covers the whole vocabulary (nothing to separate: the solution would be zero),
+    and when the rank cap cannot be met. Stops at `max_iterations` or `max_seconds` with `converged` False and the gap
+    reached, which is valid all the same.
+
+    >>> solution = svm([[0, 1], [2], [0, 1]], vocabulary=4)
+    >>> solution.gap <= 1e-6 and solution.dual <= solution.primal
+    True
+    >>> L = solution.logits
+    >>> bool(abs(L[0, 0] - L[0, 1]) < 1e-12), bool(L[0, 0] - L[0, 2:].max() >= 1 - 1e-12)
+    (True, True)
+    """
+    S = Supports.of(supports, vocabulary)
+    if int(S.sizes.min()) == S.vocabulary:
+        raise BadInput("Every support covers the whole vocabulary: there is nothing to separate.")
+    if not 0 < gap < 1:
+        raise BadInput("The relative gap must lie between 0 and 1.")
+    distinct, inverse, _ = S.unique()
+    weights = np.ones(S.contexts) if weights is None else np.asarray(weights, dtype=np.float64)
+    if weights.shape != (S.contexts,) or not (np.isfinite(weights).all() and (weights > 0).all()):
+        raise BadInput("Weights must be one positive finite number for each context.")
+    weight = np.bincount(inverse, weights=weights, minlength=distinct.contexts)
+    place = torch.device(device)
+    token_first, token_class = distinct.equal_tokens()
+    with thread_limit(tune_threads(distinct.contexts, len(token_first), place)), torch.inference_mode():
+        solver = _Solver(distinct, weight, token_first, token_class, place)
+        return solver.run(
+            inverse, gap=gap, cap=rank, warm=warm, iterations=max_iterations, seconds=max_seconds, progress=progress
+        )
+
+
+class _Solver:
+    """The state of one solve: rows are distinct supports [u], columns classes of equal tokens [c]."""
+
+    def __init__(
+        self, distinct: Supports, weight: np.ndarray, first: np.ndarray, token_class: np.ndarray, device: torch.device
+    ) -> None:
+        self.distinct, self.weight, self.token_class = distinct, weight, token_class
+        inside = torch.from_numpy(np.asarray(distinct.matrix(bool)[:, first].todense(), dtype=bool)).to(device)
+        scale = torch.from_numpy(np.sqrt(weight)).to(device)
+        multiplicity = np.bincount(token_class, minlength=len(first)).astype(np.float64)
+        self.set = MarginSet(inside, scale, torch.from_numpy(np.sqrt(multiplicity)).to(device))
+        self.q_unit = self.set.q / torch.linalg.vector_norm(self.set.q)
+
+    def run(
+        self,
+        inverse: np.ndarray,
+        *,
+        gap: float,
+        cap: int | None,
+        warm: SvmSolution | None,
+        iterations: int,
+        seconds: float,
+        progress: Any,
+    ) -> SvmSolution:
+        started = time.perf_counter()
+        Z = self.set.centred_supports()
+        sigma = singular_values(Z)
+        # The step that suits: one over the median of the larger half of the singular values of S~. Four times more or
+        # less costs two to four times the iterations; adapting it on the way did worse than leaving it (measured).
+        penalty = 1.0 / max(float(sigma[: max(1, (len(sigma) + 1) // 2)].median()), 1e-12)
+        U = torch.zeros_like(Z)
+        if warm is not None:
+            self._warm(Z, U, warm, penalty)
+        # The Gram cannot tell a singular value of 1e-8 of the largest from zero, so the primal value it gives is off by
+        # about that much a null direction: small problems and small gaps deserve the true SVD.
+        exact = gap < 1e-7 or Z.numel() <= 20_000
+        best, dual, kept = np.inf, -np.inf, Z
+        history: list[dict[str, float]] = []
+        step, reached = 0, np.inf
+        X = Z
+        for step in range(1, iterations + 1):
+            X, _ = shrink(Z - U, 1.0 / penalty, rank=cap)
+            self.set.update(X, Z, U, _RELAX)
+            if step % 10 and step != 5 and step != iterations:
+                continue
+            value, centred = self._primal(Z, exact=exact)
+            if value < best:
+                best, kept = value, centred
+            dual = max(dual, self.set.dual_value(U, penalty) / max(1.0, penalty * spectral_norm(U)))
+            reached = (best - dual) / best
+            history.append(
+                {
+                    "iteration": step,
+                    "seconds": time.perf_counter() - started,
+                    "primal": best,
+                    "dual": dual,
+                    "gap": reached,
+                }
+            )
+            if progress is not None:
+                progress(history[-1])
+            if (reached <= gap and cap is None) or history[-1]["seconds"] > seconds:
+                break
+            if cap is not None and float((X - Z).abs().max()) < 1e-9:
+                break
+        violation = 0.0
+        if cap is not None:
+            kept, violation = self._capped(X, cap)
+            best = nuclear_norm(kept)
+            reached = (best - dual) / best
+        return SvmSolution(
+            distinct=self.distinct,
+            inverse=inverse,
+            weights=self.weight,
+            distinct_logits=self._expand(kept / self.set.scale[:, None] / self.set.q),
+            distinct_dual=self._expand(U * (-penalty / self.set.q)),
+            primal=best,
+            dual=dual,
+            gap=max(reached, 0.0),
+            rank=self._rank(kept),
+            iterations=step,
+            converged=bool(reached <= gap),
+            seconds=time.perf_counter() - started,
+            penalty=penalty,
+            violation=violation,
+            history=tuple(history),
+        )
+
+    def _primal(self, Z: Tensor, *, exact: bool) -> tuple[float, Tensor]:
+        """‖Z‖_* after the free shift of every row (its part along q) is taken out, which can only lower it."""
+        centred = Z - torch.outer(Z @ self.q_unit, self.q_unit)
+        return nuclear_norm(centred, exact=exact), centred
+
+    def _rank(self, matrix: Tensor) -> int:
+        sigma = singular_values(matrix, exact=matrix.numel() < 4e6)
+        return int((sigma > _RANK_TOLERANCE * sigma[0]).sum())
+
+    def _expand(self, columns: Tensor) -> np.ndarray:
+        return columns.cpu().numpy()[:, self.token_class]
+
+    def _capped(self, X: Tensor, cap: int) -> tuple[Tensor, float]:
+        """A rank-d iterate, scaled up until every margin is at least one; what is left is the spread inside supports."""
+        L = X / self.set.scale[:, None] / self.set.q
+        lowest = torch.where(self.set.inside, L, torch.inf).amin(1)
+        highest = torch.where(self.set.inside, L, -torch.inf).amax(1)
+        outside = torch.where(self.set.inside, -torch.inf, L).amax(1)
+        margin = float((lowest - outside).min())
+        if margin <= 0:
+            raise BadInput(
+                f"No logits of rank {cap} were found that separate every support from the other tokens; "
+                f"solve without the rank cap to see the rank needed."
+            )
+        return X / margin, float((highest - lowest).max()) / margin
+
+    def _warm(self, Z: Tensor, U: Tensor, warm: SvmSolution, penalty: float) -> None:
+        """Fill in the rows whose supports the earlier solution knew; Z stays feasible row by row."""
+        if warm.distinct.vocabulary != self.distinct.vocabulary:
+            raise BadInput("The solution to start from has another vocabulary.")
+        known = {row.tobytes(): i for i, row in enumerate(_rows(warm.distinct))}
+        pairs = [(i, known[row.tobytes()]) for i, row in enumerate(_rows(self.distinct)) if row.tobytes() in known]
+        if not pairs:
+            return
+        here, there = (np.array(side) for side in zip(*pairs, strict=True))
+        first = np.unique(self.token_class, return_index=True)[1]
+        logits = torch.from_numpy(np.ascontiguousarray(warm.distinct_logits[there][:, first])).to(Z)
+        dual = torch.from_numpy(np.ascontiguousarray(warm.distinct_dual[there][:, first])).to(Z)
+        rows = torch.from_numpy(here).to(Z.device)
+        Z[rows] = logits * self.set.scale[rows][:, None] * self.set.q
+        U[rows] = dual * self.set.q / -penalty
+        self.set.level[rows] = Z[rows][:, :].div(self.set.q).masked_fill(~self.set.inside[rows], -torch.inf).amax(1)
+
+
+def _rows(supports: Supports) -> list[np.ndarray]:
+    return np.split(supports.indices, supports.indptr[1:-1])

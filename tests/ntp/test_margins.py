@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from headscan.ntp.margins import MarginSet
+from headscan.ntp.spectral import shrink, singular_values, top_factors
+
+
+def instance(seed: int, plain: bool):
+    rng = np.random.default_rng(seed)
+    inside = rng.random((5, 7)) < 0.4
+    inside[np.arange(5), rng.integers(0, 7, 5)] = True
+    scale = rng.uniform(0.5, 2, 5)
+    q = np.ones(7) if plain else np.sqrt(rng.integers(1, 4, 7))
+    Y = rng.normal(size=(5, 7)) * 3
+    made = MarginSet(torch.from_numpy(inside), torch.from_numpy(scale), torch.from_numpy(q.astype(float)))
+    return inside, scale, q, Y, made
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("seed", range(6))
+def test_projection_is_the_nearest_feasible_point(seed, plain):
+    inside, scale, q, Y, made = instance(seed, plain)
+    found = made.project(torch.from_numpy(Y)).numpy()
+    for j in range(5):
+        s = scale[j]
+
+        def distance(C, j=j, s=s):
+            z = np.where(inside[j], q * C, np.minimum(Y[j], q * (C - s)))
+            return ((z - Y[j]) ** 2).sum()
+
+        best = min(
+            (minimize(lambda C: distance(C[0]), [c], method="Nelder-Mead", tol=1e-12) for c in (-5, 0, 5)),
+            key=lambda r: r.fun,
+        )
+        assert ((found[j] - Y[j]) ** 2).sum() == pytest.approx(best.fun, rel=1e-8, abs=1e-10)
+        L = found[j] / q / s
+        assert np.ptp(L[inside[j]]) < 1e-12
+        if not inside[j].all():
+            assert L[inside[j]].min() - L[~inside[j]].max() >= 1 - 1e-12
+
+
+@given(st.integers(0, 10_000), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_the_multiplier_is_dual_feasible(seed, plain):
+    inside, _, q, Y, made = instance(seed, plain)
+    Z = made.centred_supports()
+    U = torch.from_numpy(np.random.default_rng(seed).normal(size=Y.shape))
+    made.update(torch.from_numpy(Y), Z, U, 1.7)
+    assert np.abs(U.numpy() @ q).max() < 1e-11
+    assert U.numpy()[~inside].min(initial=0) >= -1e-12
+
+
+@pytest.mark.parametrize("shape", [(9, 4), (4, 9), (6, 6)])
+def test_shrinkage_equals_the_svd(shape):
+    M = np.random.default_rng(0).normal(size=shape)
+    U, s, Vt = np.linalg.svd(M, full_matrices=False)
+    for threshold in (0.5, 2.0, 100.0):
+        found, rank = shrink(torch.from_numpy(M), threshold)
+        assert np.allclose(found.numpy(), (U * np.maximum(s - threshold, 0)) @ Vt, atol=1e-10)
+        assert rank == (s > threshold).sum()
+    capped, rank = shrink(torch.from_numpy(M), 0.1, rank=2)
+    assert rank == 2 == np.linalg.matrix_rank(capped.numpy())
+    assert np.allclose(singular_values(torch.from_numpy(M)).numpy(), s)
+    left, sigma, right = top_factors(torch.from_numpy(M))
+    assert np.allclose((left * sigma @ right.T).numpy(), M)

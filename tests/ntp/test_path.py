@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import wrightomega
+
+import headscan.ntp as ntp
+from headscan.errors import BadInput
+from headscan.ntp.omega import CrossEntropyProx, wright_omega
+from tests.ntp.problems import labels
+from tests.reference.ntp import regularised_by_proximal_gradient
+
+PENALTIES = [10.0**-k for k in range(2, 9)]
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """Ten words, 95 contexts, thirty supports: the size of the paper's synthetic figure."""
+    data = ntp.random_labels(10, 95, supports=30, seed=0)
+    return data, ntp.svm(data, gap=1e-9), ntp.regularisation_path(data, PENALTIES)
+
+
+def test_wright_omega_against_scipy():
+    x = np.concatenate([np.linspace(-800, 50, 3001), np.geomspace(1, 1e12, 200)])
+    found = wright_omega(torch.from_numpy(x)).numpy()
+    expected = wrightomega(x)
+    assert np.allclose(found, expected, rtol=1e-14, atol=1e-300)
+
+
+@pytest.mark.parametrize("a", [1e-3, 1.0, 1e4, 1e8])
+def test_the_prox_is_stationary(a):
+    made = labels(4)
+    P = torch.from_numpy(made.dense())
+    r = torch.ones(P.shape[1], dtype=torch.float64)
+    y = torch.from_numpy(np.random.default_rng(0).normal(size=P.shape) * 5)
+    weight = torch.full((len(P),), a, dtype=torch.float64)
+    prox = CrossEntropyProx(P, r)
+    for _ in range(2):  # from a cold and from a warm start
+        ell = prox(y, weight)
+        residual = a * (torch.softmax(ell, 1) - P) + ell - y
+        assert float(residual.abs().max()) < 1e-13 * max(1, a) * 10
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("share", [0.5, 0.05])
+def test_equals_proximal_gradient(seed, share):
+    made = labels(seed, contexts=9, vocabulary=6)
+    penalty = share * ntp.largest_penalty(made)
+    found = ntp.regularised(made, penalty, gap=1e-9)
+    slow = regularised_by_proximal_gradient(made.dense(), made.prior, penalty, steps=3000)
+    value = ntp.cross_entropy(slow, made) + penalty * np.linalg.norm(slow, "nuc")
+    assert found.primal <= value + 1e-9
+    assert found.primal == pytest.approx(value, rel=1e-6)
+    assert found.dual <= value + 1e-12
+    own = ntp.cross_entropy(found.logits, made) + penalty * np.linalg.norm(found.logits, "nuc")
+    assert own == pytest.approx(found.primal, rel=1e-9)
+
+
+def test_nothing_is_learned_above_the_largest_penalty():
+    made = labels(1)
+    top = ntp.largest_penalty(made)
+    assert np.abs(ntp.regularised(made, 1.01 * top).logits).max() < 1e-6
+    assert np.abs(ntp.regularised(made, 0.9 * top).logits).max() > 1e-3
+
+
+def test_merged_contexts_and_unseen_tokens_change_nothing():
+    counts = np.array([[3, 1, 0, 0, 0], [3, 1, 0, 0, 0], [0, 2, 2, 0, 0], [3, 1, 0, 0, 0]])
+    found = ntp.regularised(counts, 1e-3, gap=1e-9)
+    assert len(found.distinct_logits) == 2
+    made = ntp.SoftLabels.of(counts)
+    slow = regularised_by_proximal_gradient(made.dense(), made.prior, 1e-3, steps=20_000)
+    value = ntp.cross_entropy(slow, made) + 1e-3 * np.linalg.norm(slow, "nuc")
+    assert found.primal == pytest.approx(value, rel=1e-5)
+    assert found.primal <= value + 1e-10
+
+
+def test_the_path_reaches_the_bound_and_the_predicted_direction(shared):
+    data, solution, points = shared
+    supports = data.supports
+    sparse = ntp.sparse_component(data)
+    assert all(point.relative_gap <= 1e-7 for point in points)
+    excess = [point.excess for point in points]
+    assert excess == sorted(excess, reverse=True)
+    assert 0 < excess[-1] < 1e-6
+    last = points[-1].logits
+    assert np.linalg.norm(ntp.in_support(last, supports) - sparse) / np.linalg.norm(sparse) < 1e-4
+    assert ntp.cosine(ntp.out_of_support(last, supports), solution.logits) >= 0.99
+
+
+def test_the_increment_finds_the_direction_and_its_scale(shared):
+    _, solution, points = shared
+    found = ntp.increment(points[:4])  # down to 1e-5 only
+    assert ntp.cosine(found, solution.logits) > 0.995
+    assert ntp.cosine(found, solution.logits) > ntp.cosine(points[3].logits, solution.logits)
+    late = ntp.increment(points)
+    assert ntp.cosine(late, solution.logits) > 0.999
+    assert np.linalg.norm(late) / np.linalg.norm(solution.logits) == pytest.approx(1, abs=0.02)
+
+
+def test_the_laws_of_the_path(shared):
+    _, solution, points = shared
+    for before, after in pairwise(points[4:]):
+        growth = [ntp.cosine(p.logits, solution.logits) * np.linalg.norm(p.logits) for p in (before, after)]
+        step = (growth[1] - growth[0]) / np.linalg.norm(solution.logits)
+        assert step == pytest.approx(np.log(10), rel=0.01)
+    last = points[-1]
+    assert last.excess == pytest.approx(last.penalty * solution.primal, rel=0.01)
+
+
+def test_narrow_embeddings(shared):
+    data, _, _ = shared
+    penalty = 1e-2
+    convex = ntp.regularised(data, penalty)
+    wide = ntp.narrow(data, 9, penalty, starts=1, gap=1e-5)
+    assert wide.globally_optimal
+    assert wide.primal == pytest.approx(convex.primal, rel=1e-6)
+    assert wide.spectral_ratio == pytest.approx(1, abs=1e-2)
+    thin = ntp.narrow(data, 3, penalty, starts=1)
+    assert not thin.globally_optimal
+    assert thin.gap > 0
+    assert thin.dual <= convex.primal <= thin.primal
+    assert np.linalg.matrix_rank(thin.logits, tol=1e-8) <= 3
+    with pytest.raises(BadInput, match="at least one"):
+        ntp.narrow(data, 0, penalty)
+
+
+@pytest.mark.parametrize(
+    ("counts", "penalties", "message"),
+    [
+        (np.eye(3), [0.0], "must be positive"),
+        (np.eye(3), [], "must be positive"),
+        (np.ones((2, 3)), [0.1], "whole vocabulary"),
+    ],
+)
+def test_bad_input(counts, penalties, message):
+    with pytest.raises(BadInput, match=message):
+        ntp.regularisation_path(counts, penalties)
+    with pytest.raises(BadInput, match="two points"):
+        ntp.increment([])

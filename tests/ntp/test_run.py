@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import headscan
+import headscan.ntp as ntp
+from headscan.errors import BadInput
+from headscan.ntp.observe import observe, observe_in_text, start_tokens
+from headscan.text.counts import count
+from tests.reference.ntp import entropy
+
+TEXT = ["the cat sat. the cat ran. the dog ran. the dog sat. " * 3, "a cat and a dog sat. the sun rose. " * 3]
+
+
+def tiny(vocabulary: int, seed: int = 0, name: str = "tiny"):
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    from headscan.model import ByteTokenizer, Lens
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = GPT2LMHeadModel(
+            GPT2Config(
+                vocab_size=vocabulary, n_positions=32, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
+            )
+        )
+    return Lens(model.eval(), ByteTokenizer(), name=name)
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ntp")
+    return headscan.ntp(TEXT, order=2, tokenizer="bytes", train=200, out=folder), folder
+
+
+def test_the_contract(result):
+    found, folder = result
+    document = json.loads((folder / "result.json").read_text())
+    for field in ("tokens", "order", "contexts", "supports", "entropy_bound", "single_successor_share"):
+        assert document[field] == found.document[field]
+    grams = [(t[i : i + 2], t[i + 2]) for t in TEXT for i in range(len(t) - 2)]
+    contexts = sorted({c for c, _ in grams})
+    letters = sorted({z for _, z in grams})
+    table = np.zeros((len(contexts), len(letters)))
+    for c, z in grams:
+        table[contexts.index(c), letters.index(z)] += 1
+    assert document["tokens"] == len(grams)
+    assert document["contexts"] == len(contexts)
+    assert document["supports"] == len({tuple(row > 0) for row in table})
+    assert document["entropy_bound"] == pytest.approx(entropy(table))
+    assert document["single_successor_share"] == pytest.approx(((table > 0).sum(1) == 1).mean())
+    assert document["solution"]["converged"]
+    assert not (folder / "counts" / "work").exists()
+
+
+def test_saved_and_shown(result):
+    found, folder = result
+    again = headscan.load(folder)
+    assert isinstance(again, ntp.NtpResult)
+    assert again.document == found.document
+    assert again.arrays.keys() == found.arrays.keys()
+    page = (folder / "report.html").read_text()
+    assert "http://" not in page.split("plotly")[0].replace("http://www.w3.org", "")
+    for words in ("What caused the geometry", "entropy bound", "On the way there"):
+        assert words in page
+    ids = re.findall(r' id="([^"]+)"', page.split('<script type="application/json"')[0])
+    assert len(ids) == len(set(ids))
+    assert "data" not in ids  # the payload's own
+    assert len(found.frame()) == 1
+    assert "entropy bound" in found.page()
+    for what in ("words", "spectrum", "heat", "collapse", "gap", "norms", "alignment"):
+        assert found.plot(what).data
+    with pytest.raises(BadInput, match="no figure"):
+        found.plot("horoscope")
+
+
+def test_models_are_held_against_it(tmp_path):
+    lenses = [tiny(300, seed, f"seed {seed}") for seed in (0, 1)]
+    for reading in ("text", "alone"):
+        found = headscan.ntp(TEXT, order=2, tokenizer="bytes", model=lenses, reading=reading, groups=0, out=tmp_path)
+        assert [m["name"] for m in found.models] == ["seed 0", "seed 1"]
+        for model in found.models:
+            assert model["metrics"]["SC6"]["excess"] > 1  # nothing was learned
+            assert abs(model["metrics"]["direction"]) < 0.5
+            assert model["reading"] == reading
+        assert len(found.frame()) == 3
+        assert "seed 1" in found.page()
+    limited = headscan.ntp(TEXT, order=2, tokenizer="bytes", model=lenses[0], reading="text", max_contexts=20, groups=0)
+    assert 20 == limited.models[0]["compared_contexts"] < limited.document["contexts"]
+
+
+def test_observing_equals_running_the_model():
+    import torch
+
+    lens = tiny(50)
+    tokens = np.random.default_rng(0).integers(0, 9, 120)
+    counts = count([tokens[:70], tokens[70:]], 2, 9)
+    found, notes = observe(lens, counts.contexts, 9, before=[7])
+    assert any("beyond the tokenizer" in note for note in notes)
+    logits = lens.model(torch.tensor([[7, *counts.contexts[3].tolist()]])).logits[0, -1, :9]
+    assert np.allclose(found.logits()[3], logits.detach().numpy(), atol=1e-5)
+    # In the text: the mean over occurrences, documents and windows kept apart.
+    starts = np.array([0, 70])
+    found, rows, _ = observe_in_text(lens, tokens, starts, counts.contexts, 9, before=[7], window=16)
+    sums, times = {}, {}
+    for document in (tokens[:70], tokens[70:]):
+        for first in range(0, len(document), 16):
+            piece = document[first : min(first + 16, len(document) - 1)]
+            if len(piece) < 2:
+                continue
+            out = lens.model(torch.tensor([[7, *piece.tolist()]])).logits[0, 1:, :9].detach().numpy()
+            for i in range(1, len(piece)):
+                key = (int(piece[i - 1]), int(piece[i]))
+                sums[key] = sums.get(key, 0) + out[i]
+                times[key] = times.get(key, 0) + 1
+    assert {tuple(counts.contexts[row].tolist()) for row in rows} == set(times)
+    for at, row in enumerate(rows):
+        key = tuple(counts.contexts[row].tolist())
+        assert np.allclose(found.logits()[at], sums[key] / times[key], atol=1e-4)
+
+
+def test_a_start_token_is_put_where_the_tokenizer_puts_one():
+    class Llama:
+        bos_token_id = 1
+
+        def __call__(self, text):
+            return {"input_ids": [1, 5]}
+
+    class Gpt(Llama):
+        def __call__(self, text):
+            return {"input_ids": [5]}
+
+    assert start_tokens(Llama()) == [1]
+    assert start_tokens(Gpt()) == []
+    assert start_tokens(object()) == []
+
+
+def test_a_solution_over_the_budget_is_told_and_replaced():
+    found = headscan.ntp(TEXT, order=2, tokenizer="bytes", budget=1e-9, groups=0)
+    assert found.document["solution"] is None
+    assert "was not computed: about" in found.document["notes"][0]
+    assert "proxy" in found.page()
+    assert found.document["cost"]["seconds"] > 0
+
+
+def test_prefixes():
+    found = headscan.ntp(["ab", "ac", "ab"], order=5, prefixes=True, tokenizer="bytes", groups=0)
+    assert found.document["contexts"] == 2
+    assert found.document["entropy_bound"] == pytest.approx(entropy(np.array([[3, 0, 0], [0, 2, 1]])))
+    with pytest.raises(BadInput, match="fixed order"):
+        headscan.ntp(["ab", "ac"], order=5, prefixes=True, tokenizer="bytes", model=tiny(300), groups=0)
+
+
+def test_the_package_is_the_verb():
+    assert headscan.ntp is ntp
+    assert ntp.ntp is ntp
+    assert callable(ntp)
+    assert callable(ntp.svm)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ([""], {"order": 1, "tokenizer": "bytes"}, "no tokens"),
+        (["ab"], {"order": 2, "tokenizer": "bytes"}, "No document is longer than the order 2"),
+        (["abc"], {"order": 0, "tokenizer": "bytes"}, "at least one token"),
+        (["abc"], {"order": 1}, "Name a tokenizer"),
+        (["abc"], {"order": 1, "tokenizer": "bytes", "reading": "upside down"}, "upside down"),
+        (["abc"], {"order": 1, "tokenizer": "bytes", "engine": "x"}, "no counting engine"),
+        ("/nowhere/at/all.txt", {"order": 1, "tokenizer": "bytes"}, "no file or folder"),
+    ],
+)
+def test_bad_input(text, options, message):
+    with pytest.raises(BadInput, match=message):
+        headscan.ntp(text, groups=0, **options)
+
+
+def test_a_model_without_enough_words_is_refused():
+    with pytest.raises(BadInput, match="count with the model's own tokenizer"):
+        headscan.ntp(TEXT, order=1, tokenizer="bytes", model=tiny(40), groups=0)
+
+
+def test_supports_that_cover_everything_are_trivial():
+    class Two:
+        splits_anywhere, eos_token_id = True, None
+
+        def encode(self, text, add_special_tokens=False):
+            return ["ab".index(letter) for letter in text]
+
+        def __len__(self):
+            return 2
+
+        def decode(self, ids):
+            return "".join("ab"[i] for i in ids)
+
+    with pytest.raises(BadInput, match="nothing is sparse"):
+        headscan.ntp(["aabbab"], order=1, tokenizer=Two(), groups=0)
+
+
+def test_the_command(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text(" ".join(TEXT))
+    command = [sys.executable, "-m", "headscan", "ntp", str(text), "--tokenizer", "bytes", "--order", "2"]
+    done = subprocess.run([*command, "--json", "--out", str(tmp_path / "out")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["kind"] == "ntp"
+    assert {p.name for p in (tmp_path / "out").iterdir()} >= {"result.json", "report.html", "arrays.safetensors"}
+    (tmp_path / "short.txt").write_text("ab")
+    command[4] = str(tmp_path / "short.txt")
+    done = subprocess.run([*command, "--out", str(tmp_path / "bad")], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_real_model_and_text(assets, tmp_path):
+    found = headscan.ntp(
+        str(assets / "text/tinystories/tinystories_2MiB.txt"),
+        order=1,
+        model=str(assets / "models/stories260K"),
+        documents="<|endoftext|>",
+        max_tokens=60_000,
+        max_contexts=2000,
+        groups=5,
+        gap=1e-3,
+    )
+    model = found.models[0]["metrics"]
+    assert 0 < model["SC6"]["excess"] < 2  # a trained model is near the bound of order 1
+    assert model["direction"] > 0.1
+    assert model["SC1"]["before"] is None or model["SC1"]["before"]["classes"] >= 2

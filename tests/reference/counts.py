@@ -1,0 +1,35 @@
+"""Counting as one would on paper: a dictionary of (context, next token)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+
+def dictionary(documents, order: int) -> dict:
+    """{(context tuple, next token): times} over every position whose context lies inside its document."""
+    found: Counter = Counter()
+    for document in documents:
+        tokens = [int(token) for token in document]
+        for i in range(len(tokens) - order):
+            found[tuple(tokens[i : i + order]), tokens[i + order]] += 1
+    return dict(found)
+
+
+def prefixes(documents) -> dict:
+    """{(all tokens before, next token): times}."""
+    found: Counter = Counter()
+    for document in documents:
+        tokens = [int(token) for token in document]
+        for i, token in enumerate(tokens):
+            found[tuple(tokens[:i]), token] += 1
+    return dict(found)
+
+
+def as_dictionary(counts, context_of=None) -> dict:
+    """The same form from a `ContextCounts`."""
+    found = {}
+    for row in range(len(counts.indptr) - 1):
+        context = tuple(counts.contexts[row].tolist()) if context_of is None else tuple(context_of(counts, row))
+        for entry in range(counts.indptr[row], counts.indptr[row + 1]):
+            found[context, int(counts.indices[entry])] = int(counts.counts[entry])
+    return found

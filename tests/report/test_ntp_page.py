@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+
+from headscan.report import ntp_page
+
+
+@pytest.fixture(scope="module")
+def saved():
+    import headscan
+
+    text = ["the cat sat. the cat ran. the dog ran. the dog sat. " * 3, "</script><b>a</b> & a dog sat. " * 3]
+    result = headscan.ntp(text, order=2, tokenizer="bytes", train=100, groups=0)
+    return result.document, result.arrays
+
+
+@pytest.mark.browser
+def test_all_figures_are_drawn(chromium, saved, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(ntp_page(*saved))
+    page = chromium.new_page()
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    page.on("request", lambda request: faults.append(request.url) if request.url.startswith("http") else None)
+    page.goto(path.as_uri())
+    # Figures are drawn as they come into view.
+    for figure in page.query_selector_all("[data-figure]"):
+        figure.scroll_into_view_if_needed()
+        page.wait_for_function("f => f.querySelector('.main-svg')", arg=figure, timeout=60_000)
+    assert faults == []
+    assert page.locator("[data-figure]").count() >= 8
+    page.close()
