@@ -19,6 +19,7 @@ POSITIONS_PER_TARGET = 1 / 0.15  # a masked model predicts 15 % of its positions
 
 VARIANTS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "CWT unique": lambda hidden, table, targets: cwt_loss(hidden, table, targets, form="unique"),
+    "CWT unique, sparse gradient": lambda hidden, table, targets: cwt_loss(hidden, table, targets, sparse=True),
     "CWT chunked": lambda hidden, table, targets: cwt_loss(hidden, table, targets, form="chunked"),
     "CWT fused": lambda hidden, table, targets: cwt_loss(hidden, table, targets, form="fused"),
     "CWT dense": lambda hidden, table, targets: cwt_loss(hidden, table, targets, form="dense"),

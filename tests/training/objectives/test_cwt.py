@@ -91,6 +91,21 @@ def test_chunked_under_autocast_has_the_gradient_of_unique():
 
 
 @pytest.mark.parametrize("form", FORMS)
+def test_sparse_gradient_has_the_same_numbers(form):
+    hidden, table, targets = _problem(20, 4, 50, seed=6)
+    _, _, dense = _value_and_gradients(form, hidden, table, targets)
+    _, _, sparse = _value_and_gradients(form, hidden, table, targets, sparse=True)
+    assert sparse.is_sparse
+    torch.testing.assert_close(sparse.to_dense(), dense, rtol=0, atol=1e-12)
+    # Where the table also feeds the model, its dense gradient and these rows meet and are dense.
+    loss = cwt_loss(hidden + table[targets], table, targets, form=form, sparse=True)
+    (both,) = torch.autograd.grad(loss, table)
+    assert not both.is_sparse
+    (want,) = torch.autograd.grad(cwt_loss(hidden + table[targets], table, targets), table)
+    torch.testing.assert_close(both, want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_no_targets_give_zero_and_zero_gradients(form):
     hidden, table, targets = _problem(0, 4, 5, seed=0)
     loss, grad_hidden, grad_table = _value_and_gradients(form, hidden, table, targets)

@@ -45,6 +45,7 @@ def cwt_loss(
     temperature: float = 1.0,
     normalize: bool = False,
     chunk: int = 256,
+    sparse: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
     """Contrastive weight tying loss, in nats. Range: [log c_t, inf) per row, c_t the target's count in the pool.
@@ -58,6 +59,8 @@ def cwt_loss(
     micro-batches of an accumulation: targets are known before the forward pass, so a batch-invariant loss needs no
     second one.
     temperature: T > 0. normalize: compare directions only (cosine / T); the published loss compares raw products.
+    sparse: give the table's gradient as the U rows that are not zero (a sparse tensor) instead of [V, d] mostly zeros:
+    the same numbers in U x d memory. Where the table also feeds the model, autograd adds the rows to its dense gradient.
     reduction: "mean", "sum" or "none" ([K]).
 
     Cost: dense O(K P d) time, K x P memory; unique O(K U d), K x U; chunked the same time and a half, chunk x U.
@@ -85,10 +88,10 @@ def cwt_loss(
         hidden = hidden / temperature
     if form == "dense":
         everything = targets if pool is None else pool.long()
-        rows, positions, bias, floor = embeddings[everything], _first_places(tokens, everything), None, 0.0
+        rows = F.embedding(everything, embeddings, sparse=sparse)
+        positions, bias, floor = _first_places(tokens, everything), None, 0.0
     else:
-        # index_select's gradient is one index_add into [V, d]; the rows are distinct, so nothing is added twice.
-        rows, positions, bias = embeddings.index_select(0, tokens.ids), tokens.positions, tokens.log_counts
+        rows, positions, bias = F.embedding(tokens.ids, embeddings, sparse=sparse), tokens.positions, tokens.log_counts
         floor = bias[positions]
     if normalize:
         rows = F.normalize(rows, dim=1)
