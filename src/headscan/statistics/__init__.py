@@ -1,0 +1,32 @@
+"""Mergeable statistics of vectors: what one pass over a text leaves behind, in memory that does not grow with it.
+
+Every accumulator is a commutative monoid: ``update`` adds a batch, ``merge`` adds another accumulator, and any split of
+the data, in any order, on any number of processes, gives the same result (to the rounding of float64 sums). This
+package knows tensors; it knows no language model.
+"""
+
+from headscan.statistics.accumulator import Accumulator
+from headscan.statistics.blocks import Blocks
+from headscan.statistics.cloud import Cloud
+from headscan.statistics.counts import TokenCounts, TokenSums
+from headscan.statistics.distributed import merged, process_count, process_rank
+from headscan.statistics.gram import Gram
+from headscan.statistics.reservoir import Reservoir
+from headscan.statistics.site import NonFinite, SiteStatistics
+from headscan.statistics.sums import Sums
+
+__all__ = [
+    "Accumulator",
+    "Blocks",
+    "Cloud",
+    "Gram",
+    "NonFinite",
+    "Reservoir",
+    "SiteStatistics",
+    "Sums",
+    "TokenCounts",
+    "TokenSums",
+    "merged",
+    "process_count",
+    "process_rank",
+]

@@ -1,0 +1,97 @@
+"""Finished statistics of one set of vectors: what every measure of shape is a function of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from headscan.statistics.sums import Sums
+
+__all__ = ["Cloud"]
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """A finished set of n vectors in d dimensions, known by its sums only.
+
+    Build one from sums (`Cloud.of_sums`) or from rows (`Cloud.of_rows`, any [n, d] array or tensor). Everything is
+    float64 numpy. `second_moment` and what follows from it raise ValueError where the sums held no Gram matrix.
+
+    >>> cloud = Cloud.of_rows([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> cloud.count, cloud.width, cloud.mean.round(3).tolist()
+    (3, 2, [0.667, 0.667])
+    """
+
+    count: int
+    zeros: int
+    unit_sum: np.ndarray
+    vector_sum: np.ndarray
+    norm_sum: float
+    square_sum: float
+    gram: np.ndarray | None
+
+    @classmethod
+    def of_sums(cls, sums: Sums, *, gram: bool = True) -> Cloud:
+        """The finished form of accumulated sums; with `gram=False` the second moment is left out."""
+        dense = sums.gram.dense().cpu().numpy() if gram and sums.gram is not None else None
+        return cls(
+            count=sums.count,
+            zeros=sums.zeros,
+            unit_sum=sums.unit.cpu().numpy(),
+            vector_sum=sums.total.cpu().numpy(),
+            norm_sum=sums.norm,
+            square_sum=sums.square,
+            gram=dense,
+        )
+
+    @classmethod
+    def of_rows(cls, rows) -> Cloud:
+        """The cloud of the rows of a matrix [n, d] (list, numpy array or tensor)."""
+        import torch
+
+        return cls.of_sums(Sums.of_rows(torch.as_tensor(np.asarray(rows, dtype=np.float64))))
+
+    @property
+    def width(self) -> int:
+        """d, the number of dimensions."""
+        return len(self.vector_sum)
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        """The mean vector μ [d]."""
+        return self.vector_sum / self.count
+
+    @cached_property
+    def second_moment(self) -> np.ndarray:
+        """M = Σxxᵀ/n [d, d], about the origin."""
+        if self.gram is None:
+            raise ValueError("these sums were kept without a second moment")
+        return self.gram / self.count
+
+    @cached_property
+    def covariance(self) -> np.ndarray:
+        """C = M − μμᵀ [d, d], about the mean (divided by n, not n − 1)."""
+        return self.second_moment - np.outer(self.mean, self.mean)
+
+    @cached_property
+    def _eigen(self) -> tuple[np.ndarray, np.ndarray]:
+        values, vectors = np.linalg.eigh(self.second_moment)
+        return np.clip(values[::-1], 0.0, None), vectors[:, ::-1]
+
+    @cached_property
+    def energies(self) -> np.ndarray:
+        """σᵢ²/n, the eigenvalues of the second moment, largest first [d].
+
+        Rounding leaves values below d·ε·σ₁² undetermined (ε = 2.2e-16): what the true data has as zero may come out as
+        a positive number of that size, and is set to zero where it came out negative.
+        """
+        if "_eigen" in self.__dict__:
+            return self._eigen[0]
+        return np.clip(np.linalg.eigvalsh(self.second_moment)[::-1], 0.0, None)
+
+    @property
+    def directions(self) -> np.ndarray:
+        """The eigenvectors of the second moment as columns [d, d], largest energy first."""
+        return self._eigen[1]

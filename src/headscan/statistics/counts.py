@@ -1,0 +1,87 @@
+"""Statistics by token id: how often each token stood in the text, and the sum of its vectors."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from headscan.statistics.accumulator import Accumulator
+
+__all__ = ["TokenCounts", "TokenSums"]
+
+
+class TokenCounts(Accumulator):
+    """How often each token id was seen; int64 [vocabulary].
+
+    >>> counts = TokenCounts(4)
+    >>> counts.update(torch.tensor([[0, 1], [1, 3]]))
+    >>> counts.counts.tolist()
+    [1, 2, 0, 1]
+    """
+
+    def __init__(self, vocabulary: int):
+        self.counts = torch.zeros(vocabulary, dtype=torch.int64)
+
+    def update(self, ids: Tensor) -> None:
+        """Count token ids of any shape, each in [0, vocabulary)."""
+        self.counts += torch.bincount(ids.reshape(-1).cpu(), minlength=len(self.counts))
+
+    def merge(self, other: TokenCounts) -> None:
+        """Add other counts over the same vocabulary."""
+        self.counts += other.counts
+
+    def state(self) -> dict[str, Tensor]:
+        """Tensor `counts`."""
+        return {"counts": self.counts}
+
+    @classmethod
+    def restore(cls, state: dict[str, Tensor]) -> Self:
+        """The inverse of `state`."""
+        new = cls(len(state["counts"]))
+        new.counts = state["counts"].clone()
+        return new
+
+
+class TokenSums(Accumulator):
+    """Count and Σx of the vectors that stood at each token id; float64 [vocabulary, width].
+
+    One `index_add_` a batch: the dense one-hot product that some tools use for it costs vocabulary times more.
+
+    >>> sums = TokenSums(3, 2)
+    >>> sums.update(torch.tensor([2, 2]), torch.tensor([[1.0, 0.0], [3.0, 1.0]]))
+    >>> sums.means()[2].tolist(), sums.counts.tolist()
+    ([2.0, 0.5], [0, 0, 2])
+    """
+
+    def __init__(self, vocabulary: int, width: int, device: torch.device | str = "cpu"):
+        self.counts = torch.zeros(vocabulary, dtype=torch.int64, device=device)
+        self.sums = torch.zeros(vocabulary, width, dtype=torch.float64, device=device)
+
+    def update(self, ids: Tensor, states: Tensor) -> None:
+        """Add states [..., width] that stand at ids [...]."""
+        ids = ids.reshape(-1).to(self.sums.device)
+        rows = states.detach().reshape(len(ids), -1).to(device=self.sums.device, dtype=torch.float64)
+        self.sums.index_add_(0, ids, rows)
+        self.counts += torch.bincount(ids, minlength=len(self.counts))
+
+    def means(self) -> Tensor:
+        """Mean vector of each token id [vocabulary, width]; NaN rows for ids never seen."""
+        return self.sums / self.counts[:, None]
+
+    def merge(self, other: TokenSums) -> None:
+        """Add other sums of the same shape."""
+        self.counts += other.counts.to(self.counts.device)
+        self.sums += other.sums.to(self.sums.device)
+
+    def state(self) -> dict[str, Tensor]:
+        """Tensors `counts` and `sums`."""
+        return {"counts": self.counts, "sums": self.sums}
+
+    @classmethod
+    def restore(cls, state: dict[str, Tensor]) -> Self:
+        """The inverse of `state`."""
+        new = cls(state["sums"].shape[0], state["sums"].shape[1], state["sums"].device)
+        new.counts, new.sums = state["counts"].clone(), state["sums"].clone()
+        return new

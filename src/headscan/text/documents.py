@@ -1,0 +1,235 @@
+"""From a source of text to a stream of documents, each itself a stream of character pieces."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headscan.errors import BadInput
+from headscan.text import rows
+from headscan.text.reading import PACKINGS, byte_chunks, characters, lines
+from headscan.text.shipped import PYTHON_HELP, embedded, embedded_names, python_help
+
+__all__ = ["FORMATS", "Document", "Source", "documents"]
+
+Source = str | Path | Sequence[str]
+FORMATS = (".txt", ".jsonl", ".parquet")
+
+
+@dataclass
+class Document:
+    """One document: where it stands, and its text as a stream of character pieces that can be read once.
+
+    Iterating gives the pieces, `.text()` the whole (which holds it in memory). Documents come from one stream:
+    whatever of a document is unread when the next one is asked for is skipped.
+    """
+
+    name: str
+    pieces: Iterable[str] = field(repr=False)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.pieces)
+
+    def text(self) -> str:
+        """All that is unread of the document, in one string."""
+        return "".join(self.pieces)
+
+
+def documents(source: Source, *, documents: str = "whole", field: str = "text") -> Iterator[Document]:
+    """Stream the documents of a source, in order, without ever holding the corpus in memory.
+
+    Args:
+        source: a file (.txt, .jsonl, .parquet, each also with .gz or .zst), a folder (every such file in it, at any
+            depth, by sorted path; hidden and other files are passed over), "-" (standard input, as .txt; once),
+            the name of an embedded text, a `datasets` id as ID, ID:SPLIT or ID:CONFIG:SPLIT (streamed; split "train"
+            unless said), or a list of strings (each is read as a .txt). A file or folder wins over a name.
+        documents: how a .txt is cut into documents: "whole" (the file is one document, exactly as it stands),
+            "lines", "paragraphs" (runs of lines that are not blank) or any other string, taken as the separator.
+            Line ends belong to no document of "lines" and "paragraphs"; around a separator nothing is stripped.
+        field: the field of a .jsonl, .parquet or `datasets` row that is its document.
+
+    Yields:
+        documents with at least one character (empty rows and blank lines are no documents).
+
+    Raises:
+        BadInput: the source is missing, unknown, corrupt or not UTF-8, or a row has no such field or no string in it.
+
+    Memory: 64 KiB chunks; a line ("lines", "paragraphs", .jsonl) or a .parquet batch of 256 rows is held whole.
+
+    >>> [d.text() for d in documents(["one\\ntwo\\n\\nthree\\n"], documents="paragraphs")]
+    ['one\\ntwo', 'three']
+    """
+    if not documents:
+        raise BadInput('The documents of a text are "whole", "lines", "paragraphs" or a separator that is not empty.')
+    for document in _all(source, documents, field):
+        unread = iter(document)
+        # An empty document would join two end-of-text tokens; the first character decides.
+        head = next((piece for piece in unread if piece), None)
+        if head is None:
+            continue
+        yield Document(document.name, _chain(head, unread))
+        for _ in unread:
+            pass
+
+
+def _chain(head: str, rest: Iterator[str]) -> Iterator[str]:
+    yield head
+    yield from rest
+
+
+def _all(source: Source, mode: str, column: str) -> Iterator[Document]:
+    if isinstance(source, (list, tuple)):
+        for number, text in enumerate(source):
+            yield from _cut([text], f"text {number}", mode)
+        return
+    name = str(source)
+    if name == "-":
+        yield from _cut(characters(_standard_input(), "Standard input"), "-", mode)
+        return
+    path = Path(name).expanduser()
+    if path.is_dir():
+        for file in _files(path):
+            yield from _file(file, mode, column)
+    elif path.exists():
+        yield from _file(path, mode, column)
+    elif name == PYTHON_HELP:
+        yield from _cut(python_help(), name, mode)
+    elif name in embedded_names():
+        yield from _file(embedded(name), mode, column)
+    elif isinstance(source, Path) or _is_path(name):
+        raise BadInput(f"There is no file or folder {name}.")
+    else:
+        for where, text in rows.dataset(name, column):
+            yield Document(where, [text])
+
+
+def _is_path(name: str) -> bool:
+    """Whether a missing source was meant as a path, not as the id (`name` or `owner/name`) of a dataset."""
+    return (
+        not name
+        or _format(Path(name)) in FORMATS
+        or Path(name).suffix in PACKINGS
+        or name.startswith((".", "/", "~"))
+        or "\\" in name
+        or name.count("/") > 1
+    )
+
+
+def _format(path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in PACKINGS:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
+def _files(folder: Path) -> list[Path]:
+    found = [
+        path
+        for path in folder.rglob("*")
+        if path.is_file()
+        and _format(path) in FORMATS
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    if not found:
+        raise BadInput(f"The folder {folder} holds no text: no file ends in {_known()}.")
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def _known() -> str:
+    return f"{', '.join(FORMATS)} (or these with {' or '.join(PACKINGS)})"
+
+
+def _file(path: Path, mode: str, column: str) -> Iterator[Document]:
+    kind = _format(path)
+    if kind == ".txt":
+        yield from _cut(characters(byte_chunks(path), str(path)), str(path), mode)
+    elif kind == ".jsonl":
+        for where, text in rows.jsonl(path, column):
+            yield Document(where, [text])
+    elif kind == ".parquet":
+        for where, text in rows.parquet(path, column):
+            yield Document(where, [text])
+    else:
+        raise BadInput(f"{path} has an unknown ending; a text file ends in {_known()}.")
+
+
+def _standard_input() -> Iterator[bytes]:
+    stream = sys.stdin.buffer
+    while chunk := stream.read(1 << 16):
+        yield chunk
+
+
+def _cut(pieces: Iterable[str], name: str, mode: str) -> Iterator[Document]:
+    if mode == "whole":
+        yield Document(name, pieces)
+    elif mode == "lines":
+        for number, line in enumerate(lines(pieces), 1):
+            if line and not line.isspace():
+                yield Document(f"{name}, line {number}", [line])
+    elif mode == "paragraphs":
+        yield from _paragraphs(lines(pieces), name)
+    else:
+        yield from _separated(pieces, mode, name)
+
+
+def _paragraphs(text: Iterator[str], name: str) -> Iterator[Document]:
+    ended = False
+
+    def paragraph(line: str) -> Iterator[str]:
+        nonlocal ended
+        yield line
+        for follower in text:
+            if not follower or follower.isspace():
+                return
+            yield "\n" + follower
+        ended = True
+
+    number = 0
+    while not ended:
+        opening = next((line for line in text if line and not line.isspace()), None)
+        if opening is None:
+            return
+        number += 1
+        document = Document(f"{name}, paragraph {number}", paragraph(opening))
+        yield document
+        for _ in document:
+            pass
+
+
+def _separated(pieces: Iterable[str], separator: str, name: str) -> Iterator[Document]:
+    stream = iter(pieces)
+    held, ended = "", False
+
+    def one() -> Iterator[str]:
+        nonlocal held, ended
+        while True:
+            before, found, after = held.partition(separator)
+            if found:
+                held = after
+                if before:
+                    yield before
+                return
+            # The last characters may be the beginning of a separator that the next piece completes.
+            sure = max(0, len(held) - len(separator) + 1)
+            ready, held = held[:sure], held[sure:]
+            if ready:
+                yield ready
+            piece = next(stream, None)
+            if piece is None:
+                ended = True
+                if held:
+                    yield held
+                return
+            held += piece
+
+    number = 0
+    while not ended:
+        number += 1
+        document = Document(f"{name}, document {number}", one())
+        yield document
+        for _ in document:
+            pass
+
+

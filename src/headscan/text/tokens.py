@@ -1,0 +1,204 @@
+"""Streaming tokenisation: exactly the tokens of each whole document, though long documents are read in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscan.text.documents import Document
+from headscan.text.stitching import common_cut, cuts_inside_words
+
+__all__ = ["Stretch", "end_of_text", "tokenise", "unknown_token"]
+
+PIECE = 1 << 14  # characters a piece
+OVERLAP = 512  # characters two neighbouring pieces share
+BATCH = 1 << 18  # characters given to the tokenizer in one call
+
+
+class Stretch(NamedTuple):
+    """A stretch of one document: its characters, their tokens [n] int64, and whether the document begins with it."""
+
+    text: str
+    ids: NDArray[np.int64]
+    begins: bool
+
+
+@dataclass
+class _Piece:
+    """A piece of a document on its way through the tokenizer."""
+
+    text: str
+    start: int  # in characters of the document
+    last: bool  # nothing of the document follows
+    encoding: Any = None
+
+
+def end_of_text(tokenizer: Any) -> int | None:
+    """The id of the tokenizer's end-of-text token, or None where it has none (a BERT)."""
+    return getattr(tokenizer, "eos_token_id", None)
+
+
+def unknown_token(tokenizer: Any) -> int | None:
+    """The id that stands for unknown text, or None where there is none.
+
+    Some byte-level tokenizers (GPT-2) name their end-of-text token as the unknown one though they never need it;
+    an id with another duty is not taken for an unknown one.
+    """
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    duties = (getattr(tokenizer, f"{duty}_token_id", None) for duty in ("eos", "bos", "pad", "sep", "cls", "mask"))
+    return None if unknown in duties else unknown
+
+
+def tokenise(
+    documents: Iterable[Document],
+    tokenizer: Any,
+    *,
+    piece: int = PIECE,
+    overlap: int = OVERLAP,
+    batch: int = BATCH,
+) -> Iterator[Stretch]:
+    """Stream the tokens of documents, equal to `tokenizer(document, add_special_tokens=False)` of each whole one.
+
+    A fast tokenizer of transformers gets many short documents, and long ones in overlapping pieces, in one call; the
+    pieces are joined where both tokenise alike (`headscan.text.stitching` says why that is exact). A document in
+    which no such place is found (one word of a million letters) is tokenised in longer and longer pieces.
+    A tokenizer with the attribute `splits_anywhere` (bytes, characters: the tokens of a text are the tokens of
+    its parts, wherever it is cut) gets pieces without overlap. Any other one, the slow tokenizers of transformers
+    among them, gives no offsets and gets each document whole, in memory.
+
+    Args:
+        documents: each is read once, in order.
+        tokenizer: of transformers, or any object with `encode(text, add_special_tokens=False) -> list of ids`.
+        piece: characters of a piece.
+        overlap: characters that two neighbouring pieces share; less than half a piece.
+        batch: characters of one call of the tokenizer.
+
+    Yields:
+        Stretch(text, ids, begins), whose texts join to the documents and whose ids join to their tokens.
+
+    Memory: independent of the documents' lengths, for the first two kinds of tokenizers.
+    """
+    if not 0 < 2 * overlap < piece:
+        raise ValueError("The overlap is more than nothing and less than half a piece.")
+    if getattr(tokenizer, "is_fast", False):
+        yield from _stitched(documents, tokenizer, piece, overlap, batch)
+        return
+    anywhere = bool(getattr(tokenizer, "splits_anywhere", False))
+    for document in documents:
+        begins = True
+        for text in document if anywhere else [document.text()]:
+            if text:
+                yield Stretch(text, _plain(tokenizer, text), begins)
+                begins = False
+
+
+def _plain(tokenizer: Any, text: str) -> NDArray[np.int64]:
+    # transformers warns of texts longer than the model's context, unless told not to; others know no such word
+    if hasattr(tokenizer, "model_max_length"):
+        return np.asarray(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], dtype=np.int64)
+    return np.asarray(tokenizer.encode(text, add_special_tokens=False), dtype=np.int64)
+
+
+def _encode(tokenizer: Any, texts: list[str]) -> list[Any]:
+    """One call for many texts, without special tokens, truncation, padding and warnings."""
+    return tokenizer(
+        texts,
+        add_special_tokens=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        truncation=False,
+        padding=False,
+        verbose=False,
+    ).encodings
+
+
+def _pieces(document: Document, size: int, overlap: int) -> Iterator[_Piece]:
+    held: list[str] = []
+    length, start = 0, 0
+    for text in document:
+        held.append(text)
+        length += len(text)
+        if length <= size:
+            continue
+        joined = "".join(held)
+        begin = 0
+        while length - begin > size:  # more than a piece is there, so this one is not the last
+            yield _Piece(joined[begin : begin + size], start + begin, False)
+            begin += size - overlap
+        held, length, start = [joined[begin:]], length - begin, start + begin
+    yield _Piece("".join(held), start, True)
+
+
+def _stitched(
+    documents: Iterable[Document], tokenizer: Any, size: int, overlap: int, batch: int
+) -> Iterator[Stretch]:
+    stitcher = _Stitcher(tokenizer, overlap)
+    waiting: list[_Piece] = []
+    length = 0
+    for document in documents:
+        for piece in _pieces(document, size, overlap):
+            waiting.append(piece)
+            length += len(piece.text)
+            if length >= batch:
+                yield from stitcher.take(waiting)
+                waiting, length = [], 0
+    yield from stitcher.take(waiting)
+
+
+class _Stitcher:
+    """Joins the pieces of one document after another; holds the piece that awaits its successor."""
+
+    def __init__(self, tokenizer: Any, overlap: int) -> None:
+        self.tokenizer = tokenizer
+        self.margin = max(1, overlap // 8)
+        self.inside_words = cuts_inside_words(tokenizer.backend_tokenizer)
+        self.held: _Piece | None = None
+        self.token = 0  # tokens of the held piece before this index, and ...
+        self.done = 0  # ... characters of the document before this one have been given out
+
+    def take(self, pieces: list[_Piece]) -> Iterator[Stretch]:
+        if not pieces:
+            return
+        for piece, encoding in zip(pieces, _encode(self.tokenizer, [piece.text for piece in pieces]), strict=True):
+            piece.encoding = encoding
+            yield from self._join(piece)
+
+    def _join(self, piece: _Piece) -> Iterator[Stretch]:
+        a = self.held
+        if a is None:
+            self.held, self.token, self.done = piece, 0, 0
+        else:
+            a_end = a.start + len(a.text)
+            cut = self._cut(a, piece, piece.start + self.margin, a_end - self.margin)
+            if cut is None:
+                # No place in the overlap: make one piece of both. It begins where A begins.
+                longer = _Piece(a.text + piece.text[a_end - piece.start :], a.start, piece.last)
+                [longer.encoding] = _encode(self.tokenizer, [longer.text])
+                if a.start > 0:
+                    cut = self._cut(a, longer, self.done, a_end - self.margin)
+                    if cut is None:
+                        raise RuntimeError(
+                            f"The tokenizer reads characters {self.done} to {a_end} of a document in another way "
+                            "each time the text around them changes, so it cannot be streamed."
+                        )
+                piece = longer
+            if cut is not None:
+                yield self._given(a, cut.left, cut.at)
+                self.token = cut.right
+            self.held = piece
+        if piece.last:
+            yield self._given(piece, None, piece.start + len(piece.text))
+            self.held = None
+
+    def _cut(self, a: _Piece, b: _Piece, low: int, high: int) -> Any:
+        return common_cut(a.encoding, b.encoding, a.start, b.start, low, high, self.inside_words)
+
+    def _given(self, piece: _Piece, token: int | None, at: int) -> Stretch:
+        text = piece.text[self.done - piece.start : at - piece.start]
+        ids = np.asarray(piece.encoding.ids[self.token : token], dtype=np.int64)
+        begins, self.done = self.done == 0, at
+        return Stretch(text, ids, begins)
