@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -69,7 +70,8 @@ def medians(names: list[str], rows: int, vocabulary: int, width: int, repeats: i
     arguments = problem(rows, vocabulary, width, device, dtype)
     times: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(repeats + 1):
-        for name in names:
+        # Another order each turn: what runs after a large loss finds cold caches and pays for returned memory.
+        for name in random.Random(turn).sample(names, len(names)):
             seconds = step(variant_of(name), *arguments)
             if turn:  # the first turn warms caches and allocators
                 times[name].append(seconds)

@@ -39,7 +39,11 @@ def main() -> None:
     torch.manual_seed(0)
     device, dtype = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
     config = BertConfig(
-        vocab_size=options.vocabulary, hidden_size=512, num_hidden_layers=4, num_attention_heads=8, intermediate_size=2048
+        vocab_size=options.vocabulary,
+        hidden_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        intermediate_size=2048,
     )
     model = BertModel(config, add_pooling_layer=False).to(device, dtype)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
