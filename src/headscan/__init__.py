@@ -3,6 +3,54 @@
 It answers four questions about any Hugging Face language model: what *shape* its representations have, what *caused*
 it, what of the input is *still in them*, and what the *cure* is. Each question has a package of its own; the names
 below are the ones most programs need.
+
+>>> import headscan
+>>> result = headscan.scan("gpt-vanilla", "stories", max_tokens=640, context=64)
+>>> result.site("block.0")["tokens"]
+640
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headscan.errors import BadInput
+
+if TYPE_CHECKING:
+    from headscan.geometry import ScanResult, scan
+    from headscan.model import Lens, specimens
+    from headscan.model.catalogue import available_models
+    from headscan.results import Result, load
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "BadInput",
+    "Lens",
+    "Result",
+    "ScanResult",
+    "__version__",
+    "available_models",
+    "load",
+    "scan",
+    "specimens",
+]
+
+# Loaded when first asked for: `import headscan` and `headscan --version` need neither torch nor transformers.
+_HOMES = {
+    "Lens": "headscan.model",
+    "specimens": "headscan.model",
+    "available_models": "headscan.model.catalogue",
+    "ScanResult": "headscan.geometry",
+    "scan": "headscan.geometry",
+    "Result": "headscan.results",
+    "load": "headscan.results",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headscan' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

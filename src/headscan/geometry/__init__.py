@@ -3,6 +3,8 @@
 from headscan.geometry.cone import average_cosine, mean_norm, mean_vector_norm
 from headscan.geometry.interval import Jackknife
 from headscan.geometry.measure import MEASURES, Measure, measure
+from headscan.geometry.result import ScanResult
+from headscan.geometry.scan import scan
 from headscan.geometry.spectrum import (
     effective_rank,
     isoscore,
@@ -17,6 +19,7 @@ __all__ = [
     "Cloud",
     "Jackknife",
     "Measure",
+    "ScanResult",
     "average_cosine",
     "effective_rank",
     "isoscore",
@@ -24,6 +27,7 @@ __all__ = [
     "mean_vector_norm",
     "measure",
     "participation_ratio",
+    "scan",
     "singular_values",
     "top_direction_share",
 ]

@@ -27,8 +27,8 @@ def average_cosine(cloud: Cloud) -> float | None:
     The double sum Σᵢⱼ ûᵢ·ûⱼ is ‖Σû‖², and its n diagonal terms are 1 each; so one vector sum replaces n² cosines.
     In [−1/(n−1), 1]. Vectors of norm zero have no direction and are left out. Cost O(nd) in place of O(n²d).
 
-    >>> average_cosine(Cloud.of_rows([[1, 0], [0, 2], [1, 1]]))
-    0.4714045207910318
+    >>> round(average_cosine(Cloud.of_rows([[1, 0], [0, 2], [1, 1]])), 6)
+    0.471405
     """
     n = cloud.count - cloud.zeros
     if n < 2:

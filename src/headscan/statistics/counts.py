@@ -62,7 +62,7 @@ class TokenSums(Accumulator):
     def update(self, ids: Tensor, states: Tensor) -> None:
         """Add states [..., width] that stand at ids [...]."""
         ids = ids.reshape(-1).to(self.sums.device)
-        rows = states.detach().reshape(len(ids), -1).to(device=self.sums.device, dtype=torch.float64)
+        rows = states.detach().reshape(len(ids), self.sums.shape[1]).to(device=self.sums.device, dtype=torch.float64)
         self.sums.index_add_(0, ids, rows)
         self.counts += torch.bincount(ids, minlength=len(self.counts))
 

@@ -47,14 +47,13 @@ class Reservoir(Accumulator):
 
     def offer(self, windows: list[int], length: int) -> Chosen:
         """Of the positions [0, length) of these windows, those that would enter now."""
-        if self.size == 0:
-            length = 0
         seed = _mix(np.array([self.seed + 1], dtype=np.uint64))
         with np.errstate(over="ignore"):
             window_keys = _mix(np.asarray(windows, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + seed)
             grid = window_keys[:, None] + np.arange(length, dtype=np.uint64) * np.uint64(0xD1B54A32D192ED03)
             keys = (_mix(grid) >> np.uint64(1)).astype(np.int64)  # [windows, length], non-negative
-        bound = int(self.keys.max()) if len(self) == self.size else np.iinfo(np.int64).max
+        full = len(self) == self.size
+        bound = int(self.keys[-1]) if full and self.size else np.iinfo(np.int64).max
         flat = np.flatnonzero(keys < bound)
         flat = flat[np.argsort(keys.ravel()[flat], kind="stable")][: self.size]
         rows, positions = np.divmod(flat, length)

@@ -1,0 +1,39 @@
+# make scan   scan the embedded models on the embedded text        make test   the whole test suite
+# make bench  run benchmarks/ and write BENCHMARKS.md's tables      make lint   ruff and mypy
+# Every target sets up .venv first where it is missing or out of date.
+
+PYTHON ?= python3
+BIN := .venv/bin
+# One test process a core, one thread a process: two threads on two busy cores only wait for each other.
+WORKERS ?= auto
+
+.PHONY: scan test lint bench reproduce setup browser clean
+
+scan: setup
+	$(BIN)/headscan scan gpt-vanilla gpt-headless --text stories --null --out headscan-results/first-scan
+
+test: setup browser
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+
+lint: setup
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+bench: setup
+	$(BIN)/python benchmarks/run.py
+
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(f"headscan needs Python 3.11 to 3.14, this is {sys.version.split()[0]}" if not (3, 11) <= sys.version_info[:2] <= (3, 14) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# The pages are tested in Debian's Chromium. Where it cannot be installed, those tests are skipped and say so.
+browser:
+	@command -v chromium >/dev/null || (test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	  && (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium) >/dev/null 2>&1) \
+	  || echo "chromium is not here and cannot be installed: browser tests will be skipped"
+
+clean:
+	rm -rf .venv headscan-results

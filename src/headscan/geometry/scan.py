@@ -1,0 +1,277 @@
+"""The scan: text, lens and statistics strung together; one command, every site, every measure."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from headscan.errors import BadInput
+from headscan.geometry.findings import findings
+from headscan.geometry.measure import MEASURES
+from headscan.geometry.result import ScanResult
+from headscan.geometry.store import Store
+from headscan.geometry.summary import gaussian_entry, site_entry
+from headscan.geometry.sweep import Sweep, sweep
+from headscan.model import Lens
+from headscan.results import check_writable
+from headscan.statistics import Cloud, merged, process_count, process_rank
+from headscan.text import Batch, Windows, batches, display
+
+__all__ = ["scan"]
+
+# Called with the pass's name, the tokens done, the tokens in all (None where the text's length is not known).
+Progress = Callable[[str, int, int | None], None]
+
+
+def scan(
+    models: str | Lens | Sequence[str | Lens],
+    text: Any,
+    *,
+    tokenizer: str | None = None,
+    context: int = 128,
+    max_tokens: int | None = None,
+    sites: str | None = None,
+    skip_first: int = 0,
+    documents: str = "whole",
+    field: str = "text",
+    null: bool = False,
+    sample: int = 600,
+    token_sums: bool = False,
+    batch: int | None = None,
+    seed: int = 0,
+    dtype: str = "auto",
+    device: str = "auto",
+    device_map: str | None = None,
+    quantize: str | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    out: str | os.PathLike | None = None,
+    resume: bool = False,
+    command: str | None = None,
+    progress: Progress | None = None,
+) -> ScanResult:
+    """Scan the representations of one or more models on a text.
+
+    Args:
+        models: Hugging Face ids, local folders, names of embedded specimens, or Lenses.
+        text: a file, folder, `-`, `datasets` id, name of an embedded text, or a list of strings.
+        tokenizer: id, folder or `bytes`, where it is not the model's own.
+        context: tokens of a window; every window is one row of a forward pass. At most the model's context length.
+        max_tokens: stop after this many tokens (whole windows).
+        sites: glob or comma-separated globs; by default the embedding, every block and the final norm.
+        skip_first: leave the first so many positions of each window out of every statistic.
+        documents, field: how the text falls into documents; see `headscan.text.Windows`.
+        null: scan a randomly initialised twin of each model too, and add the Gaussian null.
+        sample: tokens shown in the picture.
+        token_sums: also keep Σx by token id and site (arrays `token_sums/MODEL/SITE` and `token_counts/MODEL`).
+        batch: windows of a forward pass; by default about 2,048 tokens on a CPU, 16,384 on an accelerator.
+        seed: of the sample, the twin's weights and the Gaussian null.
+        dtype, device, device_map, quantize, revision, trust_remote_code: see `headscan.Lens.load`.
+        out: folder of the result; with it, an interrupted scan can be continued by `resume`.
+        resume: continue the scan that was interrupted in `out`.
+        command: the command line, to be kept in the protocol.
+        progress: called as the scan goes on with (name, tokens done, tokens in all or None).
+
+    Returns:
+        A `ScanResult`. Under `torchrun`, process 0's is complete; the others return theirs with what they have seen.
+
+    Raises:
+        BadInput: whenever model, text or options cannot be used; NaN or infinite activations, by site.
+
+    Cost: one forward pass of the text for each model (two with `null`) plus about a tenth of it for the second moments;
+    memory does not grow with the text.
+
+    >>> from headscan import scan
+    >>> result = scan("gpt-vanilla", "stories", max_tokens=1280, context=64)
+    >>> 0 < result.site("block.0")["average_cosine"] < 1
+    True
+    """
+    started, clock = datetime.now(UTC), time.monotonic()
+    folder = None if out is None else check_writable(out)
+    sources = [models] if isinstance(models, str | Lens) else list(models)
+    if not sources:
+        raise BadInput("No model was named.")
+    loading: dict[str, Any] = {
+        "tokenizer": tokenizer,
+        "dtype": dtype,
+        "device": device,
+        "device_map": device_map,
+        "quantize": quantize,
+        "revision": revision,
+        "trust_remote_code": trust_remote_code,
+    }
+    settings: dict[str, Any] = {
+        "context": context,
+        "max_tokens": max_tokens,
+        "sites": sites,
+        "skip_first": skip_first,
+        "documents": documents,
+        "field": field,
+        "null": null,
+        "sample": sample,
+        "token_sums": token_sums,
+        "batch": batch,
+        "seed": seed,
+    } | {name: value for name, value in loading.items() if value not in (None, False)}
+    if not 0 <= skip_first < context:
+        raise BadInput(f"--skip-first must leave at least one of the {context} positions of a window, not {skip_first}.")
+    names = [source if isinstance(source, str) else source.name for source in sources]
+    if len(set(names)) < len(names):
+        raise BadInput(f"A model is named twice: {', '.join(names)}.")
+    store = Store(folder, {"models": names, "text": str(text), **settings}, resume=resume)
+
+    document: dict[str, Any] = {"models": [], "sites": [], "nulls": [], "pictures": {}}
+    arrays: dict[str, np.ndarray] = {}
+    account: dict[str, Any] = {}
+    for number, source in enumerate(sources):
+        lens = source if isinstance(source, Lens) else Lens.load(source, **loading)
+        plan = _Plan(lens, text, settings, store, progress)
+        swept, account = plan.run(f"{number}", lens, label=lens.name)
+        entries = []
+        for depth, site in enumerate(plan.sites):
+            entry, cloud = site_entry(site, swept.sites[site])
+            entries.append({"model": lens.name, "depth": depth, **entry})
+            _picture(arrays, lens.name, site, cloud, swept)
+            if token_sums:
+                arrays[f"token_sums/{lens.name}/{site}"] = swept.token_sums[site].sums.cpu().numpy()
+        if token_sums:
+            arrays[f"token_counts/{lens.name}"] = swept.counts.counts.numpy()
+        document["pictures"][lens.name] = _tokens(lens, swept)
+        document["models"].append(lens.provenance() | {"vocabulary": lens.vocabulary_size, "depth": lens.depth})
+        document["sites"] += entries
+        if null:
+            twin = lens.twin(seed)
+            twin_swept, _ = plan.run(f"{number}-random-init", twin, label=f"{lens.name}, random weights")
+            for depth, site in enumerate(plan.sites):
+                place = {"model": lens.name, "depth": depth, "site": site}
+                entry, _ = site_entry(site, twin_swept.sites[site])
+                document["nulls"].append(place | {"null": "random-init"} | entry)
+                document["nulls"].append(place | gaussian_entry(entries[depth], seed=seed))
+    document["protocol"] = {
+        "command": command,
+        "text": account,
+        **settings,
+        "positions": f"all but the first {skip_first} of each window" if skip_first else "all",
+        "accumulation": "float64",
+        "interval": "95 %, delete-one-block jackknife over blocks of consecutive windows",
+        "batch": plan.batch,
+        "device": str(lens.device),
+        "processes": process_count(),
+        "threads": torch.get_num_threads(),
+        "versions": {name: version(name) for name in ("headscan", "torch", "transformers", "tokenizers", "numpy")}
+        | {"python": platform.python_version()},
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - clock, 2),
+    }
+    document["measures"] = {name: measure.describe() for name, measure in MEASURES.items()}
+    document["findings"] = findings(document["sites"])
+    result = ScanResult({"headscan": version("headscan")} | document, arrays)
+    if folder is not None and process_rank() == 0:
+        result.save(folder)
+        store.clear()
+    return result
+
+
+class _Plan:
+    """What passes over the same text with the same sites share: a model's own and its twin's."""
+
+    def __init__(self, lens: Lens, text: Any, settings: dict[str, Any], store: Store, progress: Progress | None):
+        self.text, self.settings, self.store, self.progress = text, settings, store, progress
+        self.sites = lens.default_sites if settings["sites"] is None else lens.match(settings["sites"])
+        self.tokenizer = lens.require_tokenizer()
+        context = settings["context"]
+        if lens.context_length is not None and context > lens.context_length:
+            raise BadInput(f"{lens.name} reads at most {lens.context_length} tokens at once, less than {context}.")
+        per_batch = 2048 if lens.device.type == "cpu" else 16384
+        self.batch = settings["batch"] or max(1, per_batch // context)
+
+    def run(self, name: str, lens: Lens, *, label: str) -> tuple[Sweep, dict[str, Any]]:
+        """One pass of one model, continued where a stored one stands; the merged statistics and the text's account."""
+        swept = self.store.read(name) or Sweep(
+            {site: lens.width(site) for site in self.sites},
+            lens.vocabulary_size,
+            skip_first=self.settings["skip_first"],
+            sample=self.settings["sample"],
+            token_sums=self.settings["token_sums"],
+            seed=self.settings["seed"],
+            # Apple's GPUs have no float64; there the states are brought to the CPU first.
+            device="cpu" if lens.device.type == "mps" else lens.device,
+        )
+        windows = Windows(
+            self.text,
+            self.tokenizer,
+            self.settings["context"],
+            documents=self.settings["documents"],
+            field=self.settings["field"],
+            max_tokens=self.settings["max_tokens"],
+            start=swept.next,
+        )
+
+        def after(batch: Batch) -> None:
+            if self.progress is not None:
+                self.progress(label, swept.next * self.settings["context"], self._expected(windows, swept.next))
+            self.store.write(name, swept)
+
+        own = batches(windows, self.batch, process=process_rank(), processes=process_count())
+        try:
+            sweep(lens, own, swept, after=after)
+        except KeyboardInterrupt:
+            self.store.write(name, swept, now=True)
+            raise
+        # Later passes may be interrupted too: a finished pass is stored before it is merged with other processes'.
+        self.store.write(name, swept, now=True)
+        return merged(swept), windows.account()
+
+    def _expected(self, windows: Windows, done: int) -> int | None:
+        """Tokens in all: known from --max-tokens, else extrapolated from the share of the file that has been read."""
+        if self.settings["max_tokens"] is not None:
+            return self.settings["max_tokens"]
+        try:
+            path = Path(self.text)
+            size = path.stat().st_size if path.is_file() and path.suffix in (".txt", ".jsonl") else None
+        except (TypeError, OSError):
+            return None
+        read = windows.account()["characters"]
+        return None if not size or not read else max(done, int(done * size / read)) * self.settings["context"]
+
+
+def _picture(arrays: dict[str, np.ndarray], model: str, site: str, cloud: Cloud, swept: Sweep) -> None:
+    """Coordinates of the sampled tokens on the site's top three directions, each turned so that its mean is positive."""
+    states = swept.sample.columns.get(f"state.{site}")
+    if states is None:
+        return
+    directions = cloud.directions[:, :3]
+    directions = directions * np.where(cloud.mean @ directions < 0, -1.0, 1.0)
+    arrays[f"picture/{model}/{site}"] = (states.double().numpy() @ directions).astype(np.float32)
+    total = cloud.energies.sum()
+    arrays[f"picture_share/{model}/{site}"] = cloud.energies[:3] / total if total > 0 else np.zeros(3)
+
+
+def _tokens(lens: Lens, swept: Sweep) -> dict[str, list]:
+    """The sampled tokens with their neighbours, as people can read them."""
+    sample = swept.sample
+    if not len(sample):
+        return {"tokens": [], "before": [], "after": [], "frequency": [], "id": [], "position": []}
+    ids, contexts = sample.columns["id"].tolist(), sample.columns["context"]
+    middle = contexts.shape[1] // 2
+
+    def words(row: torch.Tensor) -> str:
+        return "".join(display(lens.tokenizer, [i for i in row.tolist() if i >= 0]))
+
+    return {
+        "tokens": display(lens.tokenizer, ids),
+        "before": [words(row[:middle]) for row in contexts],
+        "after": [words(row[middle + 1 :]) for row in contexts],
+        "frequency": [int(swept.counts.counts[i]) for i in ids],
+        "id": ids,
+        "position": sample.places[:, 1].tolist(),
+    }

@@ -1,0 +1,94 @@
+"""From finished statistics to the entries of a result: every measure of every site, both ways, with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from headscan.geometry.interval import Jackknife
+from headscan.geometry.measure import MEASURES, Measure
+from headscan.geometry.null import gaussian_cloud
+from headscan.geometry.spectrum import singular_values
+from headscan.statistics import Cloud, SiteStatistics, Sums
+
+__all__ = ["gaussian_entry", "site_entry"]
+
+
+def site_entry(
+    site: str, statistics: SiteStatistics, measures: Iterable[Measure] | None = None
+) -> tuple[dict[str, Any], Cloud]:
+    """The fields of one site (see the result's documentation) and the finished cloud of all its positions.
+
+    Each measure appears as NAME, NAME_interval, NAME_without_first and NAME_without_first_interval; a value that is not
+    defined is None, and `notes` says why.
+    """
+    chosen = list(MEASURES.values() if measures is None else measures)
+    notes: list[str] = []
+    first = statistics.first
+    cloud = Cloud.of_sums(statistics.all)
+    entry: dict[str, Any] = {"site": site, "tokens": cloud.count, "width": cloud.width}
+    variants = [("", cloud, _parts(statistics, without_first=False))]
+    if first.count:
+        rest = Cloud.of_sums(statistics.all.without(first))
+        variants.append(("_without_first", rest, _parts(statistics, without_first=True)))
+    else:
+        variants.append(("_without_first", *variants[0][1:]))
+    for suffix, points, (fine, coarse) in variants:
+        for measure in chosen:
+            value = measure(points) if points.count else None
+            blocks = coarse if measure.spectral else fine
+            interval = blocks.interval(measure, bounds=measure.range)
+            entry[measure.name + suffix] = value
+            entry[f"{measure.name}{suffix}_interval"] = None if interval is None else list(interval)
+            if value is None:
+                notes.append(f"{measure.name}{suffix} is not defined: {measure.undefined}")
+            elif interval is None:
+                notes.append(f"{measure.name}{suffix}_interval needs three blocks of windows, there are {blocks.blocks}")
+        entry[f"singular_values{suffix}"] = singular_values(points).tolist() if points.count else []
+    if cloud.zeros:
+        notes.append(f"{cloud.zeros} vectors are zero and have no direction; average_cosine leaves them out")
+    entry["notes"] = notes
+    return entry, cloud
+
+
+def _parts(statistics: SiteStatistics, *, without_first: bool) -> tuple[Jackknife, Jackknife]:
+    """Jackknives over the fine blocks (no second moments) and over the coarse ones."""
+
+    def parts(blocks) -> list[Sums]:
+        if not without_first:
+            return blocks["all"].parts()
+        first = dict(blocks["first"].items())
+        return [part.without(first[index]) if index in first else part for index, part in blocks["all"].items()]
+
+    return Jackknife(parts(statistics.fine), gram=False), Jackknife(parts(statistics.coarse))
+
+
+def gaussian_entry(entry: dict[str, Any], measures: Iterable[Measure] | None = None, *, seed: int = 0) -> dict[str, Any]:
+    """The Gaussian null of a site: each measure on round clouds of the same count, width and mean squared norm.
+
+    The value is the mean over draws, the interval their range; draws are 8, or 2 beyond 1,024 dimensions.
+    """
+    chosen = list(MEASURES.values() if measures is None else measures)
+    mean_square = float(np.square(entry["singular_values"]).sum())
+    null: dict[str, Any] = {"null": "gaussian", "tokens": entry["tokens"], "width": entry["width"], "notes": []}
+    clouds = _round_clouds(entry["tokens"], entry["width"], seed)
+    for measure in chosen:
+        # Measures of length scale with the cloud; all others do not see the scale. One set of draws serves all sites.
+        scale = mean_square**0.5 if measure.group == "norms" else 1.0
+        values = [scale * value for value in map(measure, clouds) if value is not None]
+        null[measure.name] = float(np.mean(values)) if values else None
+        null[f"{measure.name}_interval"] = [min(values), max(values)] if values else None
+        if not values:
+            null["notes"].append(f"{measure.name} is not defined: {measure.undefined}")
+    null["singular_values"] = (mean_square**0.5 * np.mean([singular_values(c) for c in clouds], axis=0)).tolist()
+    return null
+
+
+@lru_cache(maxsize=4)
+def _round_clouds(count: int, width: int, seed: int) -> tuple[Cloud, ...]:
+    generator = np.random.default_rng([seed, count, width])
+    draws = 8 if width <= 1024 else 2
+    return tuple(gaussian_cloud(count, width, mean_square_norm=1.0, generator=generator) for _ in range(draws))

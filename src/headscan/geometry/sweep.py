@@ -1,0 +1,134 @@
+"""One pass of a model over a text: every statistic of every site, in one accumulator that can be stored and merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headscan.errors import BadInput
+from headscan.model import Lens
+from headscan.statistics import NonFinite, Reservoir, SiteStatistics, TokenCounts, TokenSums
+from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
+from headscan.text import Batch
+
+__all__ = ["Sweep", "sweep"]
+
+NEIGHBOURS = 12  # tokens kept on either side of a sampled token, to show it in its context
+SAMPLE_BYTES = 64 * 2**20  # what the sampled vectors of all sites may take
+
+
+class Sweep(Accumulator):
+    """What one pass leaves behind: `sites` (statistics by site name), token `counts`, a `sample` of positions, and,
+    where asked, `token_sums` by site. `windows` counts the windows seen, `next` is the number after the last one."""
+
+    def __init__(
+        self,
+        widths: dict[str, int],
+        vocabulary: int,
+        *,
+        skip_first: int = 0,
+        sample: int = 600,
+        token_sums: bool = False,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+    ):
+        self.sites = {
+            site: SiteStatistics(width, skip_first=skip_first, device=device) for site, width in widths.items()
+        }
+        self.counts = TokenCounts(vocabulary)
+        affordable = SAMPLE_BYTES // (4 * max(1, sum(widths.values())))
+        self.sample = Reservoir(min(sample, affordable), seed)
+        self.token_sums = (
+            {site: TokenSums(vocabulary, width, device) for site, width in widths.items()} if token_sums else {}
+        )
+        self.windows = self.next = 0
+
+    def merge(self, other: Sweep) -> None:
+        """Add the pass over other windows of the same text."""
+        for site, statistics in other.sites.items():
+            self.sites[site].merge(statistics)
+        for site, sums in other.token_sums.items():
+            self.token_sums[site].merge(sums)
+        self.counts.merge(other.counts)
+        self.sample.merge(other.sample)
+        self.windows += other.windows
+        self.next = max(self.next, other.next)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything, under `site.NAME/`, `token.NAME/`, `counts/` and `sample/`."""
+        state = {"windows": torch.tensor([self.windows, self.next])}
+        state |= prefixed("counts", self.counts.state()) | prefixed("sample", self.sample.state())
+        for site, statistics in self.sites.items():
+            state |= prefixed(f"site.{site}", statistics.state())
+        for site, sums in self.token_sums.items():
+            state |= prefixed(f"token.{site}", sums.state())
+        return state
+
+    @classmethod
+    def restore(cls, state: dict[str, Tensor]) -> Self:
+        """The inverse of `state`; sites come back in the order of their names."""
+        new = cls.__new__(cls)
+        names = sorted({name.split("/")[0] for name in state})
+        new.sites = {
+            name.removeprefix("site."): SiteStatistics.restore(unprefixed(name, state))
+            for name in names
+            if name.startswith("site.")
+        }
+        new.token_sums = {
+            name.removeprefix("token."): TokenSums.restore(unprefixed(name, state))
+            for name in names
+            if name.startswith("token.")
+        }
+        new.counts = TokenCounts.restore(unprefixed("counts", state))
+        new.sample = Reservoir.restore(unprefixed("sample", state))
+        new.windows, new.next = state["windows"].tolist()
+        return new
+
+
+def sweep(lens: Lens, batches: Iterable[Batch], result: Sweep, *, after: Callable[[Batch], None] | None = None) -> None:
+    """Run the model over batches of windows and add what its sites say to `result`.
+
+    `after` is called when a batch is wholly in `result`: the moment to show progress or to store the state. Every site
+    is consumed inside its hook, so no more than one site's states of one batch are alive beside the model's own.
+    Raises BadInput, naming site and place, where a state is NaN or infinite; nothing of that batch is then counted.
+    """
+    names = list(result.sites)
+    for batch in batches:
+        ids = torch.from_numpy(np.ascontiguousarray(batch.ids))
+        windows = batch.indices.tolist()
+        chosen = result.sample.offer(windows, ids.shape[1])
+        columns = {"id": chosen.of(ids), "context": _contexts(ids, chosen.rows, chosen.positions)}
+
+        def take(site: str, states: Tensor, windows=windows, ids=ids, chosen=chosen, columns=columns) -> None:
+            try:
+                result.sites[site].update(states, windows)
+            except NonFinite as error:
+                raise BadInput(
+                    f"{lens.name} gives NaN or infinite values at site {site} (window {error.window}, position "
+                    f"{error.position}, in {str(states.dtype).removeprefix('torch.')}); nothing was averaged. "
+                    "Try --dtype float32, or look for broken weights."
+                ) from None
+            if len(chosen):
+                columns[f"state.{site}"] = chosen.of(states).float()
+            if site in result.token_sums:
+                result.token_sums[site].update(ids, states)
+
+        lens.run(ids.to(lens.device), sites=names, each=take)
+        result.counts.update(ids)
+        if len(chosen):
+            result.sample.put(chosen, columns)
+        result.windows += len(windows)
+        result.next = windows[-1] + 1
+        if after is not None:
+            after(batch)
+
+
+def _contexts(ids: Tensor, rows: np.ndarray, positions: np.ndarray) -> Tensor:
+    """The ids around each chosen position [chosen, 2·NEIGHBOURS + 1], −1 beyond the window's ends."""
+    padded = torch.nn.functional.pad(ids, (NEIGHBOURS, NEIGHBOURS), value=-1)
+    columns = torch.from_numpy(positions)[:, None] + torch.arange(2 * NEIGHBOURS + 1)
+    return padded[torch.from_numpy(rows)[:, None], columns]

@@ -1,0 +1,219 @@
+"""The branches of a block: what each adds to the residual stream, found by arithmetic on one traced forward pass.
+
+The rule. A block carries a residual stream and adds branches to it. A *branch* is the term that is added: it is taken
+before the addition, after any norm that belongs to the branch alone (Gemma 2's post-attention norm) and before any norm
+that acts on the sum (BERT's post-norm). So in a plain pre-norm block, sequential or parallel,
+
+    block output = block input + attention + mlp [+ cross_attention].
+
+In a block of BERT's kind it is: output = norm(norm(input + attention) + mlp).
+
+How it is found. Of the tensors that the block's modules were given or returned in the traced pass, those that satisfy
+`older + term = sum` exactly, in the model's own arithmetic, are looked for from the block's output backwards to its
+input; norms that act on the sum are stepped through. No class names are needed for that, which is why it holds alike for
+BLOOM (the residual is added inside the attention and MLP modules), OPT (two linear layers without a module around
+them), Falcon (branches are summed in place) and mixtures of experts. Names serve only to call a branch what it is:
+
+    attention         the model calls it attention, and it has no recurrent state
+    cross_attention   attention to another stack's states
+    mlp               feed-forward, dense or mixture of experts
+    mixer             whatever else mixes tokens: state spaces (Mamba), recurrences (RWKV), convolutions
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headscan.model.probe import Call
+
+__all__ = ["Branch", "find_branches"]
+
+CROSS = re.compile(r"cross|encdec|encoder_attn|enc_attn")
+ATTENTION = re.compile(r"att")
+MLP = re.compile(r"mlp|ff|feed|fc\d|dense|moe|expert|output|intermediate")
+STATE = {"state", "cache_params", "conv_state", "ssm_state"}
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """One term of a block's sum: its kind and the call whose output it is."""
+
+    kind: str
+    call: Call
+
+
+class _Values:
+    """The distinct tensors of a block, each with the time at which it first appeared and the calls that returned it."""
+
+    def __init__(self, block: Call, inner: list[Call]) -> None:
+        self.tensors: list[Tensor] = []
+        self.born: list[int] = []
+        self.makers: list[list[Call]] = []
+        # A random linear functional: sums of tensors can be ruled out by sums of numbers, so few need to be compared.
+        rows, width = block.inputs[0].shape
+        generator = torch.Generator().manual_seed(0)
+        self._weights = torch.randn(rows, width, generator=generator, dtype=torch.float64)
+        self.marks: list[float] = []
+        self.scales: list[float] = []
+
+        events: list[tuple[int, Tensor, Call | None]] = [(block.begin, block.inputs[0], None)]
+        for call in inner:
+            events += [(call.begin, tensor, None) for tensor in call.inputs]
+            if call.output is not None:
+                events.append((call.end, call.output, call))
+        for time, tensor, maker in sorted(events, key=lambda event: event[0]):
+            if tensor.shape == block.inputs[0].shape:
+                self.add(tensor, time, maker)
+
+    def add(self, tensor: Tensor, time: int, maker: Call | None) -> int:
+        mark, scale = self.mark(tensor)
+        for index, other in enumerate(self.tensors):
+            if self.marks[index] == mark and torch.equal(other.to(tensor.device, tensor.dtype), tensor):
+                break
+        else:
+            index = len(self.tensors)
+            self.tensors.append(tensor)
+            self.born.append(time)
+            self.makers.append([])
+            self.marks.append(mark)
+            self.scales.append(scale)
+        if maker is not None:
+            self.makers[index].append(maker)
+        return index
+
+    def mark(self, tensor: Tensor) -> tuple[float, float]:
+        values = tensor.detach().to("cpu", torch.float64)
+        return float((values * self._weights).sum()), float(values.abs().max())
+
+    def could_be(self, total: int, terms: tuple[int, ...]) -> bool:
+        """Whether the marks allow that the terms sum to the total; cheap, never wrong when it says no."""
+        precision = torch.finfo(self.tensors[total].dtype).eps
+        scale = max(self.scales[index] for index in (total, *terms))
+        slack = 8 * precision * scale * float(self._weights.abs().sum())
+        return abs(self.marks[total] - sum(self.marks[index] for index in terms)) <= slack
+
+    def is_sum(self, total: int, terms: tuple[int, ...], exact: bool) -> bool:
+        if not self.could_be(total, terms):
+            return False
+        goal = self.tensors[total]
+        values = [self.tensors[index].to(goal.device, goal.dtype) for index in terms]
+        if exact:
+            native = [self.tensors[index].to(goal.device) for index in terms]
+            return any(torch.equal(x.to(goal.dtype), goal) for group in (values, native) for x in _additions(group))
+        bound = 8 * torch.finfo(goal.dtype).eps * sum(value.abs() for value in values).max()
+        # A term too small to tell from rounding would fit any sum.
+        visible = all(value.abs().max() > 100 * bound for value in values)
+        return visible and bool((sum(values) - goal).abs().max() <= bound)
+
+
+def _additions(terms: list[Tensor]) -> Iterator[Tensor]:
+    """The terms' sum in every order of addition that rounds differently."""
+    if len(terms) == 2:
+        yield terms[0] + terms[1]
+    else:
+        a, b, c = terms
+        yield (a + b) + c
+        yield (a + c) + b
+        yield (b + c) + a
+
+
+def find_branches(block: Call, calls: list[Call]) -> tuple[list[Branch], bool]:
+    """The branches of one traced block in the order of their calls, and whether the block is plain.
+
+    Args:
+        block: the traced call of the block.
+        calls: all calls of the trace.
+
+    Returns:
+        The branches found (perhaps none), and True if block output = block input + their sum.
+    """
+    inner = [call for call in calls if call.within(block)]
+    if not block.inputs or block.output is None or block.output.shape != block.inputs[0].shape:
+        return [], False
+    values = _Values(block, inner)
+    target = values.add(block.output, block.end, None)
+    terms: list[int] = []
+    normed = False
+    while target != 0:
+        if found := _as_sum(values, target):
+            target, added = found
+            terms += added
+        elif (before := _as_norm(values, target)) is not None:
+            target, normed = before, True
+        else:
+            break
+    branches = [Branch(_kind(values.makers[term], block), _carrier(values.makers[term], calls)) for term in terms]
+    branches.sort(key=lambda branch: branch.call.end)
+    return branches, target == 0 and bool(branches) and not normed
+
+
+def _as_sum(values: _Values, total: int) -> tuple[int, tuple[int, ...]] | None:
+    """`total` as older + term or older + term + term, where every term is what some module returned."""
+    indices = [i for i in range(len(values.tensors)) if i != total and values.born[i] <= values.born[total]]
+    terms = [i for i in indices if values.makers[i] and i != 0]
+    # The latest possible `older` comes first: a sequential block's middle is preferred to its beginning.
+    for exact in (True, False):
+        if not exact and values.tensors[total].dtype not in (torch.float32, torch.float64):
+            continue
+        for older in reversed(indices):
+            for term in terms:
+                if values.born[older] < values.born[term] and values.is_sum(total, (older, term), exact):
+                    return older, (term,)
+        for older in reversed(indices):
+            for place, one in enumerate(terms):
+                for two in terms[place + 1 :]:
+                    both_newer = values.born[older] < min(values.born[one], values.born[two])
+                    if both_newer and values.is_sum(total, (older, one, two), exact):
+                        return older, (one, two)
+    return None
+
+
+def _as_norm(values: _Values, total: int) -> int | None:
+    """The input of the norm that returned `total`, if a norm did."""
+    for call in values.makers[total]:
+        if "norm" in call.name or re.search(r"\bln|_ln|ln_", call.name):
+            for index, tensor in enumerate(values.tensors):
+                if call.inputs and index != total and torch.equal(tensor, call.inputs[0]):
+                    return index
+    return None
+
+
+def _carrier(makers: list[Call], calls: list[Call]) -> Call:
+    """Of the calls that returned a term, the last of a module that runs once: after its dropout, if that is a module."""
+    once = [call for call in makers if sum(other.module is call.module for other in calls) == 1]
+    return max(once or makers, key=lambda call: call.end)
+
+
+def _kind(makers: list[Call], block: Call) -> str:
+    """What to call a branch, by the names of its modules inside the block, innermost evidence last."""
+    skip = len(block.path) + 1
+    names = " ".join(f"{call.path[skip:]} {type(call.module).__name__}" for call in makers).lower()
+    owners = " ".join(type(owner).__name__ for call in makers for owner in _owners(call, block)).lower()
+    for text in (names, owners):
+        if ATTENTION.search(text):
+            if any(_recurrent(owner) for call in makers for owner in (call.module, *_owners(call, block))):
+                return "mixer"
+            return "cross_attention" if CROSS.search(text) else "attention"
+        if MLP.search(text):
+            return "mlp"
+    return "mixer"
+
+
+def _owners(call: Call, block: Call) -> list[torch.nn.Module]:
+    """The modules between the block and the call, outermost first, without both."""
+    inside = call.path[len(block.path) + 1 :].split(".")[:-1]
+    owners, module = [], block.module
+    for part in inside:
+        module = getattr(module, part)
+        owners.append(module)
+    return owners
+
+
+def _recurrent(module: torch.nn.Module) -> bool:
+    return bool(STATE & set(inspect.signature(module.forward).parameters))

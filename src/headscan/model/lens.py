@@ -1,0 +1,307 @@
+"""The Lens: one language model of any family, with its sites named alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headscan.errors import BadInput
+from headscan.model.inputs import context_length, embedding_table, forward_inputs, probe_inputs, vocabulary_size
+from headscan.model.probe import trace_calls
+from headscan.model.provenance import describe
+from headscan.model.record import Recorder, Stop
+from headscan.model.sites import match_sites
+from headscan.model.structure import Stack, find_head, find_stack, stack_modules
+from headscan.model.tap import Tap
+from headscan.model.verify import evaluating, verify_taps
+
+__all__ = ["Lens"]
+
+
+class Lens:
+    """A language model whose inner representations can be read by name, the same names in every family.
+
+    Site names, in the order of depth:
+
+        embedding             what the first block is given: [B, T, d]
+        block.I.attention     what block I's attention adds to the residual stream (see `headscan.model.branches`)
+        block.I.mlp           what its feed-forward part adds
+        block.I.mixer         what a mixer that is not attention adds (Mamba, RWKV)
+        block.I               what block I returns; the last one is *before* the final norm
+        final_norm            the final norm's output, in models that have one: transformers' `hidden_states[-1]`
+        head                  the logits: [B, T, vocabulary]
+
+    In an encoder-decoder all but `head` begin with `encoder.` or `decoder.`. A model has the sites that a tiny probing
+    pass finds in it when the Lens is made, no others; every one is tried once before the Lens is handed out.
+
+    Args:
+        model: a transformers model, on any device and in any precision. It is left as it is: no hook stays on it.
+        tokenizer: its tokenizer, if there is one.
+        name: what to call it in tables and messages.
+
+    Attributes:
+        model, tokenizer, name: as given.
+        sites: the names of all sites, in the order in which the model passes them.
+        depth: the number of blocks (of both stacks together in an encoder-decoder).
+        context_length: the longest input in tokens, or None where the model sets no limit.
+        stacks: the towers with their blocks and taps, for those who cut models (`headscan.model.structure.Stack`).
+        notes: what a reader of this model's numbers must know, as sentences.
+
+    Raises:
+        BadInput: the model has no weights, takes other input than tokens, or shows no chain of blocks.
+
+    Cost: two forward passes of 2 x 7 tokens when it is made.
+
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> config = LlamaConfig(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+    ...                      num_attention_heads=2, max_position_embeddings=32)
+    >>> lens = Lens(LlamaForCausalLM(config), name="tiny")
+    >>> lens.sites[:4]
+    ('embedding', 'block.0.attention', 'block.0.mlp', 'block.0')
+    >>> found = lens.run([[1, 2, 3]], sites="block.0.**, embedding")
+    >>> branches = found["block.0.attention"] + found["block.0.mlp"]
+    >>> torch.allclose(found["block.0"], found["embedding"] + branches, atol=1e-5)
+    True
+    """
+
+    def __init__(self, model: nn.Module, tokenizer: Any = None, *, name: str = "model") -> None:
+        self.model: Any = model
+        self.tokenizer = tokenizer
+        self.name = name
+        self.origin: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self.context_length = context_length(model)
+        self._taps: dict[str, Tap] = {}
+        self.stacks: tuple[Stack, ...] = ()
+        self._find_sites()
+        self.sites: tuple[str, ...] = tuple(self._taps)
+        self.depth: int = sum(stack.depth for stack in self.stacks)
+
+    @classmethod
+    def load(
+        cls,
+        model: str,
+        *,
+        tokenizer: Any = None,
+        revision: str | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        device_map: str | dict | None = None,
+        quantize: str | None = None,
+        trust_remote_code: bool = False,
+        random_init: int | None = None,
+    ) -> Lens:
+        """Load a causal LM, masked LM, encoder or encoder-decoder.
+
+        Args:
+            model: the name of an embedded specimen, a local folder, or a Hugging Face id (looked up in that order).
+            tokenizer: None for the model's own, "bytes" for UTF-8 bytes, a folder or id, or a tokenizer object.
+            revision: branch, tag or commit on the hub.
+            device: "auto" (cuda, else mps, else cpu), "cpu", "cuda", "cuda:1", "mps".
+            dtype: "auto" (as the weights were saved), "float32", "bfloat16", "float16".
+            device_map: handed to transformers to spread a model over several devices; `device` is then not used.
+            quantize: "8bit" or "4bit", by bitsandbytes (`pip install "headscan[quantize]"`).
+            trust_remote_code: run Python code that the model's author put beside the weights. Off unless you trust it.
+            random_init: build the model from its configuration with fresh weights drawn from this seed; no weight
+                file is read.
+
+        Returns:
+            The Lens, with the model in evaluation mode.
+
+        Raises:
+            BadInput: nothing there, no or damaged safetensors, only pickle weights, weights that do not fit the
+                configuration, an unknown or absent device, dtype or quantisation. One sentence says which.
+
+        Weights are read from safetensors only. Weights that the configuration has but the file lacks are refused,
+        except a pooler's, which feeds no site; weights in the file that the model has no use for become a note.
+        """
+        from headscan.model.load import load_lens
+
+        return load_lens(
+            cls,
+            model,
+            tokenizer=tokenizer,
+            revision=revision,
+            device=device,
+            dtype=dtype,
+            device_map=device_map,
+            quantize=quantize,
+            trust_remote_code=trust_remote_code,
+            random_init=random_init,
+        )
+
+    # ---- sites
+
+    @property
+    def default_sites(self) -> tuple[str, ...]:
+        """What a scan looks at: `embedding`, every `block.I`, and `final_norm` where there is one."""
+        wanted = [glob for glob in ("embedding", "block.*", "final_norm") if glob != "final_norm" or self._has_norm]
+        return self.match(wanted)
+
+    @property
+    def _has_norm(self) -> bool:
+        return any(site.endswith("final_norm") for site in self.sites)
+
+    def match(self, glob: str | Iterable[str]) -> tuple[str, ...]:
+        """The sites that a glob matches, in the order of depth; see `headscan.model.sites.match_sites` for the rules.
+
+        Raises:
+            BadInput: a glob matches nothing; the message lists the sites there are.
+        """
+        return match_sites(glob, self.sites, self.name)
+
+    def width(self, site: str) -> int:
+        """The size of the last dimension at a site."""
+        if site not in self._taps:
+            self.match(site)
+        return self._taps[site].width
+
+    # ---- running
+
+    def run(
+        self,
+        input_ids: Tensor | Sequence | None = None,
+        *,
+        inputs_embeds: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | Sequence | None = None,
+        sites: str | Iterable[str],
+        each: Callable[[str, Tensor], Any] | None = None,
+        grad: bool = False,
+    ) -> dict[str, Tensor]:
+        """Run the model as far as the deepest of `sites` and give back what passed them.
+
+        Later layers are not computed. The model runs in evaluation mode (and is put back into its own mode), without
+        cache, with its own masks and positions. No hook is left behind, whatever happens.
+
+        Args:
+            input_ids: token ids [B, T].
+            inputs_embeds: embeddings [B, T, e] in place of ids, as the embedding table would give them.
+            attention_mask: [B, T], 1 for tokens, 0 for padding; None if there is no padding.
+            decoder_input_ids: [B, T'] for an encoder-decoder; by default `input_ids` shifted right by one, as in
+                training with the input as the target.
+            sites: names or globs, as for `match`.
+            each: called as `each(site, tensor)` the moment a site is passed; nothing is kept then, so memory stays
+                that of the forward pass. The tensor is the live one: copy it before keeping or changing it.
+            grad: whether to record gradients (through `inputs_embeds`, for example).
+
+        Returns:
+            {site: tensor [B, T, width]} in the order of depth; empty if `each` is given.
+
+        Raises:
+            BadInput: ids outside the vocabulary, longer input than the context, a glob that matches nothing.
+        """
+        chosen = self.match(sites)
+        taps = [self._taps[site] for site in chosen]
+        inputs = forward_inputs(self, input_ids, inputs_embeds, attention_mask, decoder_input_ids, chosen)
+        kept: dict[str, Tensor] = {}
+
+        def keep(site: str, tensor: Tensor) -> None:
+            kept[site] = tensor.clone() if self._taps[site].overwritten else tensor
+
+        with torch.set_grad_enabled(grad), evaluating(self.model), Recorder(taps, each or keep, stop=True):
+            try:
+                self.model(**inputs)
+            except Stop:
+                pass
+        return {site: kept[site] for site in chosen if site in kept}
+
+    def watch(self, sites: str | Iterable[str], each: Callable[[str, Tensor], Any]) -> Recorder:
+        """A context in which `each(site, tensor)` is called in every forward pass of the model, whoever runs it.
+
+        For training loops, generation, evaluation: the model's mode, gradients and cache are those of the caller. The
+        tensor is the live one, gradient and all; copy it (or `detach().clone()`) before keeping or changing it. The
+        hooks go when the context ends, also by an exception. Under gradient checkpointing a block runs twice, and
+        `each` is called twice.
+
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
+        >>> with lens.watch("block.1", lambda site, tensor: print(site, tuple(tensor.shape), tensor.requires_grad)):
+        ...     _ = lens.model(input_ids=torch.tensor([[1, 2, 3]]))
+        block.1 (1, 3, 8) True
+        """
+        return Recorder([self._taps[site] for site in self.match(sites)], each)
+
+    # ---- the model itself
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's input goes."""
+        return embedding_table(self.model).device
+
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of token ids the model takes: the rows of its embedding table."""
+        return vocabulary_size(self.model)
+
+    @property
+    def input_embeddings(self) -> Tensor:
+        """The input embedding table [V, e], live. Some models scale or project it before the first block."""
+        return embedding_table(self.model)
+
+    @property
+    def output_embeddings(self) -> Tensor | None:
+        """The weight of the output layer [V, e], live, or None for a model without one."""
+        module = self.model.get_output_embeddings() if hasattr(self.model, "get_output_embeddings") else None
+        return getattr(module, "weight", None)
+
+    def require_tokenizer(self) -> Any:
+        """The tokenizer, or a BadInput that says there is none."""
+        if self.tokenizer is None:
+            raise BadInput(
+                f"The model '{self.name}' comes without a tokenizer: name one (--tokenizer FOLDER or id, or 'bytes' "
+                "for a model that reads UTF-8 bytes)."
+            )
+        return self.tokenizer
+
+    def twin(self, seed: int) -> Lens:
+        """The same architecture with fresh random weights: the null model that a trained one is held against.
+
+        It is on the same device in the same precision, its weights follow the family's own initialisation, and the
+        same seed gives the same weights. The global random state is not touched.
+        """
+        from headscan.model.load import fresh_model
+
+        twin = Lens(fresh_model(self.model, seed), self.tokenizer, name=f"{self.name} (random weights, seed {seed})")
+        twin.origin = {"source": self.origin.get("source"), "random_init": seed}
+        return twin
+
+    def provenance(self) -> dict[str, Any]:
+        """What this model is, for the protocol of a result: JSON-able.
+
+        Keys: name, source, revision (the resolved commit, where known), class, architecture, parameters, dtype,
+        device, depth, width, vocabulary, context, quantize, random_init, notes, sha256 ({file: hex digest} of the
+        weight files; {} for a model that was built, not loaded). The first call reads the weight files once.
+        """
+        return describe(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"Lens({self.name!r}: {type(self.model).__name__}, {self.depth} blocks, "
+            f"width {self._taps[self.default_sites[0]].width}, {len(self.sites)} sites)"
+        )
+
+    def _find_sites(self) -> None:
+        inputs, shape = probe_inputs(self.model, self.context_length, seed=0)
+        with evaluating(self.model):
+            try:
+                trace = trace_calls(self.model, inputs, shape)
+            except (TypeError, ValueError, RuntimeError, IndexError, NotImplementedError, AttributeError) as error:
+                raise BadInput(
+                    f"{type(self.model).__name__} does not run on token ids alone ({_first_line(error)}), "
+                    "so headscan cannot read it."
+                ) from error
+            towers = stack_modules(self.model)
+            self.stacks = tuple(find_stack(self.model, prefix, module, trace) for prefix, module in towers.items())
+            head = find_head(self.model, trace)
+            taps = [tap for stack in self.stacks for tap in stack.taps.values()] + ([head] if head else [])
+            inputs, shape = probe_inputs(self.model, self.context_length, seed=1)
+            self._taps = verify_taps(self.model, inputs, shape, taps)
+        self.notes += [note for stack in self.stacks for note in stack.notes]
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

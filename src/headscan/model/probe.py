@@ -1,0 +1,108 @@
+"""One tiny forward pass that writes down every module call: what the structure is read from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headscan.model.tap import first_tensor
+
+__all__ = ["Call", "Trace", "trace_calls"]
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of one module: when it began and ended (in steps of the trace), copies of what it saw and returned.
+
+    `inputs` and `output` are flattened to [B*T, width]; tensors of any other number of rows are left out.
+    """
+
+    path: str
+    module: nn.Module
+    begin: int
+    end: int = -1
+    inputs: list[Tensor] = field(default_factory=list)
+    output: Tensor | None = None
+    flat: bool = False
+
+    @property
+    def name(self) -> str:
+        """The path and the class in one lower-case string."""
+        return f"{self.path} {type(self.module).__name__}".lower()
+
+    def within(self, other: Call) -> bool:
+        """Whether this call happened inside the other one."""
+        return other.begin < self.begin and self.end < other.end
+
+
+@dataclass(eq=False)
+class Trace:
+    """All calls of one forward pass in the order in which they began, and the model's own output."""
+
+    calls: list[Call]
+    result: Any
+    shape: tuple[int, int]
+
+    def of(self, module: nn.Module) -> list[Call]:
+        """The calls of one module, in order."""
+        return [call for call in self.calls if call.module is module]
+
+
+def trace_calls(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int]) -> Trace:
+    """Run the model once on `inputs`, a batch of `shape` [B, T], and write down its calls. Leaves no hook behind."""
+    calls: list[Call] = []
+    open_calls: list[Call] = []
+    clock = 0
+    rows = shape[0] * shape[1]
+
+    def tick() -> int:
+        nonlocal clock
+        clock += 1
+        return clock
+
+    def rows_of(value: Any) -> Tensor | None:
+        if not isinstance(value, Tensor) or not torch.is_floating_point(value) or value.ndim not in (2, 3):
+            return None
+        if value.ndim == 3 and tuple(value.shape[:2]) == shape:
+            return value.detach().reshape(rows, -1).clone()
+        if value.ndim == 2 and value.shape[0] == rows:
+            return value.detach().clone()
+        return None
+
+    def before(path: str):
+        def hook(module: nn.Module, args: tuple, kwargs: dict) -> None:
+            call = Call(path, module, tick())
+            call.inputs = [x for value in (*args, *kwargs.values()) if (x := rows_of(value)) is not None]
+            calls.append(call)
+            open_calls.append(call)
+
+        return hook
+
+    def after(module: nn.Module, args: tuple, output: Any) -> None:
+        call = open_calls.pop()
+        call.end = tick()
+        tensor = first_tensor(output)
+        call.output = rows_of(tensor)
+        call.flat = tensor is not None and tensor.ndim == 2
+
+    with torch.no_grad(), _hooks() as handles:
+        for path, module in model.named_modules():
+            handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True))
+            handles.append(module.register_forward_hook(after))
+        result = model(**inputs)
+    return Trace(calls, result, shape)
+
+
+@contextmanager
+def _hooks() -> Iterator[list]:
+    handles: list = []
+    try:
+        yield handles
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,117 @@
+"""Hooks that read sites while the model runs, and that leave nothing behind."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from torch import Tensor, nn
+
+from headscan.model.tap import Tap, first_tensor, input_tensor
+
+__all__ = ["Recorder", "Stop"]
+
+
+class Stop(BaseException):
+    """Raised in a hook when the deepest site has been read; no `except Exception` inside a model may swallow it."""
+
+
+class Recorder:
+    """A context in which `each(site, tensor)` is called whenever the model passes one of the taps.
+
+    The tensor is the live one, with its gradient where gradients are on: copy it before keeping or changing it.
+    With `stop`, a forward pass is cut off by raising `Stop` once every tap has been passed.
+    """
+
+    def __init__(self, taps: Sequence[Tap], each: Callable[[str, Tensor], Any], *, stop: bool = False) -> None:
+        self.taps = tuple(taps)
+        self.each = each
+        self.stop = stop
+        self._handles: list = []
+        self._counts: dict[nn.Module, int] = defaultdict(int)
+        self._shape: dict[nn.Module, tuple[int, int]] = {}
+        self._left: set[str] = set()
+
+    def __enter__(self) -> Recorder:
+        self._left = {tap.site for tap in self.taps}
+        by_module: dict[nn.Module, list[Tap]] = defaultdict(list)
+        for tap in self.taps:
+            by_module[tap.module].append(tap)
+        try:
+            # Clocks come first: on a module that is both a clock and a tap, the count must be reset before it is read.
+            self._wind_clocks()
+            for module, taps in by_module.items():
+                self._hook(module, taps)
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove()
+
+    def _remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._counts.clear()
+        self._shape.clear()
+
+    def _wind_clocks(self) -> None:
+        """Count the calls of shared modules and note the batch's shape afresh in every pass of the stack."""
+        counted: dict[nn.Module, list[nn.Module]] = defaultdict(list)
+        for tap in self.taps:
+            if tap.calls > 1:
+                counted[tap.clock].append(tap.module)
+        for clock, modules in counted.items():
+
+            def reset(_: nn.Module, __: tuple, modules: list[nn.Module] = modules) -> None:
+                for module in modules:
+                    self._counts[module] = 0
+
+            self._handles.append(clock.register_forward_pre_hook(reset))
+        for block in {tap.shape_from for tap in self.taps if tap.shape_from is not None}:
+
+            def measure(module: nn.Module, args: tuple, kwargs: dict) -> None:
+                tensor = input_tensor(args, kwargs)
+                if tensor is not None and tensor.ndim == 3:
+                    self._shape[module] = (tensor.shape[0], tensor.shape[1])
+
+            self._handles.append(block.register_forward_pre_hook(measure, with_kwargs=True))
+
+    def _hook(self, module: nn.Module, taps: list[Tap]) -> None:
+        inputs = {tap.call: tap for tap in taps if tap.where == "input"}
+        outputs = {tap.call: tap for tap in taps if tap.where == "output"}
+        counted = taps[0].calls > 1
+        # The count of a shared module goes up when a call ends, so that its input and output hooks agree on it.
+        if inputs:
+
+            def before(module: nn.Module, args: tuple, kwargs: dict) -> None:
+                if tap := inputs.get(self._counts[module]):
+                    self._read(tap, input_tensor(args, kwargs))
+
+            self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+        if outputs or counted:
+
+            def after(module: nn.Module, args: tuple, output: Any) -> None:
+                number = self._counts[module]
+                if counted:
+                    self._counts[module] += 1
+                if tap := outputs.get(number):
+                    self._read(tap, first_tensor(output))
+
+            self._handles.append(module.register_forward_hook(after))
+
+    def _read(self, tap: Tap, tensor: Tensor | None) -> None:
+        if tensor is None:
+            return
+        if tap.shape_from is not None and tensor.ndim == 2:
+            tensor = tensor.reshape(*self._shape[tap.shape_from], tensor.shape[-1])
+        self.each(tap.site, tensor)
+        self._left.discard(tap.site)
+        if self.stop and not self._left:
+            raise Stop

@@ -1,0 +1,66 @@
+"""The names of sites and the globs that choose among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from headscan.errors import BadInput
+
+__all__ = ["match_sites"]
+
+STACKS = ("encoder", "decoder")
+
+
+def match_sites(globs: str | Iterable[str], sites: Sequence[str], owner: str) -> tuple[str, ...]:
+    """Those of `sites` that one of the globs matches, in the order of `sites`.
+
+    A glob is matched part by part, as a path is: `*`, `?` and `[...]` stay within one part of the dotted name, `**`
+    stands for any number of parts. So `block.*` is every block and no branch of one, `block.*.mlp` every MLP,
+    `block.3.**` block 3 with its branches; `*` alone means every site. A glob without the prefix `encoder.` or
+    `decoder.` counts for both stacks. Several globs may be given as a list or separated by commas.
+
+    Raises:
+        BadInput: a glob matches nothing; the message lists the sites there are.
+
+    >>> match_sites("block.*, head", ["embedding", "block.0.mlp", "block.0", "block.1", "head"], "a model")
+    ('block.0', 'block.1', 'head')
+    """
+    parts = [globs] if isinstance(globs, str) else list(globs)
+    wanted = [glob.strip() for part in parts for glob in part.split(",") if glob.strip()]
+    if not wanted:
+        raise BadInput(f"No site was asked for; {owner} has: {_listed(sites)}.")
+    chosen: set[str] = set()
+    for glob in wanted:
+        found = {site for site in sites if _matches(glob, site)}
+        if not found:
+            raise BadInput(f"No site of {owner} matches '{glob}'; it has: {_listed(sites)}.")
+        chosen |= found
+    return tuple(site for site in sites if site in chosen)
+
+
+def _matches(glob: str, site: str) -> bool:
+    if glob == "*":
+        return True
+    pattern, name = glob.split("."), site.split(".")
+    bare = name[1:] if name[0] in STACKS else name
+    return _parts_match(pattern, name) or _parts_match(pattern, bare)
+
+
+def _parts_match(pattern: list[str], name: list[str]) -> bool:
+    if not pattern:
+        return not name
+    if pattern[0] == "**":
+        return any(_parts_match(pattern[1:], name[skip:]) for skip in range(len(name) + 1))
+    return bool(name) and fnmatchcase(name[0], pattern[0]) and _parts_match(pattern[1:], name[1:])
+
+
+def _listed(sites: Sequence[str]) -> str:
+    """All sites in few words: a run of numbered blocks is written `block.0 ... block.11`."""
+    groups: dict[str, list[str]] = {}
+    for site in sites:
+        key = ".".join("#" if part.isdigit() else part for part in site.split("."))
+        groups.setdefault(key, []).append(site)
+    return ", ".join(
+        ", ".join(names) if len(names) < 4 else f"{names[0]} ... {names[-1]}" for names in groups.values()
+    )

@@ -1,0 +1,190 @@
+"""The sites of a model, found by its structure: by what one tiny forward pass does, not by a table of classes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headscan.errors import BadInput
+from headscan.model.branches import find_branches
+from headscan.model.probe import Call, Trace
+from headscan.model.tap import Tap, first_tensor
+
+__all__ = ["Stack", "find_head", "find_stack", "stack_modules"]
+
+DEPTHS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
+DEPTHS_OF = {"encoder.": ("encoder_layers",), "decoder.": ("decoder_layers", "num_decoder_layers"), "": ()}
+
+
+@dataclass(eq=False)
+class Stack:
+    """One tower of blocks: the whole of a GPT or a BERT, half of a T5.
+
+    Attributes:
+        prefix: "" or, in encoder-decoders, "encoder." and "decoder.".
+        module: the module whose forward pass runs the blocks.
+        blocks: the block modules in the order in which they run (the same one several times where weights are shared).
+        taps: the sites' taps by name, in the order of depth.
+        plain: for each block, whether its output is its input plus its branches, nothing else.
+        notes: what a reader of its numbers must know.
+    """
+
+    prefix: str
+    module: nn.Module
+    blocks: tuple[nn.Module, ...]
+    taps: dict[str, Tap]
+    plain: tuple[bool, ...]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def depth(self) -> int:
+        """The number of blocks."""
+        return len(self.blocks)
+
+
+def stack_modules(model: Any) -> dict[str, nn.Module]:
+    """The modules that hold the towers: {"": the tower}, or {"encoder.": ..., "decoder.": ...}."""
+    encoder = model.get_encoder() if hasattr(model, "get_encoder") else model
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
+    if getattr(model.config, "is_encoder_decoder", False) and encoder is not decoder:
+        return {"encoder.": encoder, "decoder.": decoder}
+    return {"": decoder}
+
+
+def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -> Stack:
+    """Read one tower's sites from the trace.
+
+    Raises:
+        BadInput: no chain of blocks is to be seen.
+    """
+    runs = _block_calls(module, prefix, trace)
+    if not runs:
+        raise BadInput(
+            f"{type(model).__name__} has no list of blocks that run one after another, each on the output of the one "
+            "before, so headscan cannot name its sites."
+        )
+    taps: dict[str, Tap] = {}
+    plain: list[bool] = []
+    notes: list[str] = []
+    norm = _final_norm(module, runs, trace)
+
+    def put(name: str, call: Call, where: str, values: Tensor, block: nn.Module | None = None) -> None:
+        same = trace.of(call.module)
+        taps[prefix + name] = Tap(
+            site=prefix + name,
+            module=call.module,
+            path=call.path,
+            where=where,  # type: ignore[arg-type]
+            width=values.shape[-1],
+            clock=module,
+            call=same.index(call),
+            calls=len(same),
+            shape_from=block if call.flat and where == "output" else None,
+        )
+
+    put("embedding", runs[0], "input", runs[0].inputs[0])
+    for index, run in enumerate(runs):
+        branches, is_plain = find_branches(run, trace.calls)
+        plain.append(is_plain)
+        used: Counter[str] = Counter()
+        for branch in branches:
+            used[branch.kind] += 1
+            name = branch.kind if used[branch.kind] == 1 else f"{branch.kind}_{used[branch.kind]}"
+            assert branch.call.output is not None
+            put(f"block.{index}.{name}", branch.call, "output", branch.call.output, run.module)
+        after = runs[index + 1] if index + 1 < len(runs) else norm
+        assert run.output is not None
+        if after is None or torch.equal(after.inputs[0].to(run.output.device), run.output):
+            put(f"block.{index}", run, "output", run.output)
+        else:
+            # RWKV halves the stream between some blocks; its own hidden states are those that the next block gets.
+            put(f"block.{index}", after, "input", after.inputs[0])
+            notes.append(_between(prefix, index, run.output, after.inputs[0]))
+    if norm is not None and norm.output is not None:
+        put("final_norm", norm, "output", norm.output)
+    if len({id(run.module) for run in runs}) < len(runs):
+        notes.append(
+            f"{len(runs)} blocks share the weights of {len({id(run.module) for run in runs})}: "
+            "a site of one block is a pass through the same module."
+        )
+    return Stack(prefix, module, tuple(run.module for run in runs), taps, tuple(plain), notes)
+
+
+def find_head(model: nn.Module, trace: Trace) -> Tap | None:
+    """The tap of the model's logits [B, T, V], if it returns any."""
+    logits = first_tensor(trace.result) if "logits" in _keys(trace.result) else None
+    if logits is None or logits.ndim != 3 or tuple(logits.shape[:2]) != trace.shape:
+        return None
+    return Tap("head", model, "", "output", logits.shape[-1], clock=model)
+
+
+def _keys(result: Any) -> str:
+    return " ".join(result.keys()) if hasattr(result, "keys") else ""
+
+
+def _block_calls(stack: nn.Module, prefix: str, trace: Trace) -> list[Call]:
+    """The calls of the blocks, in order: of all module lists that form a chain, the one of the config's depth."""
+    config = getattr(stack, "config", None)
+    names = DEPTHS_OF[prefix] + DEPTHS
+    depths = {value for name in names if isinstance(value := getattr(config, name, None), int)}
+    best: tuple[tuple, list[Call]] | None = None
+    for order, part in enumerate(stack.modules()):
+        if not isinstance(part, nn.ModuleList) or len(part) == 0:
+            continue
+        members = {id(member) for member in part}
+        runs = [call for call in trace.calls if id(call.module) in members]
+        if not _is_chain(runs):
+            continue
+        # The depth that the config tells first, then the longest, then the outermost.
+        rank = (len(runs) in depths, len(runs), -order)
+        if best is None or rank > best[0]:
+            best = rank, runs
+    return best[1] if best else []
+
+
+def _is_chain(runs: list[Call]) -> bool:
+    """Whether each call gets what the one before returned, up to a factor."""
+    if not runs or any(not run.inputs or run.output is None for run in runs):
+        return False
+    if any(run.output.shape != run.inputs[0].shape for run in runs if run.output is not None):
+        return False
+    pairs = zip(runs, runs[1:], strict=False)
+    return all(first.end < second.begin and _factor(first.output, second.inputs[0]) for first, second in pairs)
+
+
+def _final_norm(stack: nn.Module, runs: list[Call], trace: Trace) -> Call | None:
+    """The first norm after the last block that is given that block's output, inside the stack."""
+    inside = {id(module) for module in stack.modules()}
+    for call in trace.calls:
+        if call.begin < runs[-1].end or id(call.module) not in inside or not call.inputs or call.output is None:
+            continue
+        is_norm = "norm" in call.name or call.path.rpartition(".")[2].startswith("ln")
+        if is_norm and call.output.shape == call.inputs[0].shape and _factor(runs[-1].output, call.inputs[0]):
+            return call
+    return None
+
+
+def _factor(before: Tensor | None, after: Tensor) -> float | None:
+    """c if after = c * before, else None."""
+    if before is None or before.shape != after.shape:
+        return None
+    a, b = before.to("cpu", torch.float64), after.to("cpu", torch.float64)
+    energy = float((a * a).sum())
+    if energy == 0 or not bool(torch.isfinite(a).all()):
+        return None
+    factor = float((a * b).sum()) / energy
+    loose = 4 * max(torch.finfo(before.dtype).eps, torch.finfo(after.dtype).eps)
+    return factor if factor and bool((b - factor * a).abs().max() <= loose * abs(factor) * a.abs().max()) else None
+
+
+def _between(prefix: str, index: int, before: Tensor, after: Tensor) -> str:
+    factor = _factor(before, after)
+    how = f"multiplied by {factor:g}" if factor else "changed"
+    return (
+        f"The stream is {how} after {prefix}block.{index}; the site is what the next part of the model gets, "
+        "which is also the model's own hidden state."
+    )

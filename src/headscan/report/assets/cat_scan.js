@@ -1,0 +1,348 @@
+// The CAT scan: the sampled tokens of each model on each site's top three directions, one slider over the layers.
+"use strict";
+(() => {
+  const clouds = Headscan.data.clouds;
+  const scanner = document.getElementById("scanner");
+  if (!scanner) return;
+  const slider = document.getElementById("layer");
+  const layerName = document.getElementById("layer-name");
+  const play = document.getElementById("play");
+  const find = document.getElementById("find");
+  const far = document.getElementById("far");
+  const tip = document.getElementById("tip");
+  const steps = Math.max(...clouds.map((cloud) => cloud.sites.length));
+  const FILM = 28; // pictures in the strip at most
+  const webgl = hasWebGL();
+  const frequencies = clouds.flatMap((cloud) => cloud.frequency).filter((count) => count > 0);
+  const span = [Math.min(...frequencies, 1e9), Math.max(...frequencies, 1)].map(Math.log10);
+
+  function hasWebGL() {
+    try {
+      return Boolean(document.createElement("canvas").getContext("webgl"));
+    } catch {
+      return false;
+    }
+  }
+
+  // ---- data
+
+  function unpack(slide) {
+    if (slide.rows) return slide.rows;
+    const bytes = Uint8Array.from(atob(slide.points), (letter) => letter.charCodeAt(0));
+    const view = new DataView(bytes.buffer);
+    slide.rows = [];
+    for (let at = 0; at < bytes.length; at += 6) {
+      const whole = [0, 2, 4].map((offset) => view.getInt16(at + offset, true));
+      slide.rows.push(whole[0] === -32768 ? [NaN, NaN, NaN] : whole.map((value) => value * slide.scale));
+    }
+    return slide.rows;
+  }
+
+  // A few tokens with huge vectors (attention sinks, mostly at position 0) would press all others into one dot: when the
+  // longest is far beyond nearly all, the box holds nearly all and the caption says how many stand outside.
+  function frame(cloud, slide) {
+    const counted = (_, index) => Headscan.state.first === "with" || cloud.position[index] !== 0;
+    const rows = unpack(slide).filter((row, index) => Number.isFinite(row[0]) && counted(row, index));
+    const radii = rows.map((row) => Math.hypot(...row)).sort((a, b) => a - b);
+    const usual = radii[Math.floor((radii.length - 1) * 0.92)] || 1;
+    const limit = !far.checked && radii[radii.length - 1] > 2 * usual ? 1.3 * usual : Infinity;
+    const inside = rows.filter((row) => Math.hypot(...row) <= limit);
+    const low = [0, 1, 2].map((axis) => Math.min(0, ...inside.map((row) => row[axis])));
+    const high = [0, 1, 2].map((axis) => Math.max(0, ...inside.map((row) => row[axis])));
+    // One scale for all axes, but a box no larger than the cloud; never so thin that it could not be turned.
+    const longest = Math.max(...low.map((value, axis) => high[axis] - value), 1e-12);
+    const ranges = low.map((value, axis) => {
+      const half = 0.53 * Math.max(high[axis] - value, 0.25 * longest);
+      const middle = (value + high[axis]) / 2;
+      return [middle - half, middle + half];
+    });
+    const points = unpack(slide).map((row, index) =>
+      Math.hypot(...row) <= limit && counted(row, index) ? row : [NaN, NaN, NaN],
+    );
+    return { points, ranges, outside: rows.length - inside.length, times: radii[radii.length - 1] / usual };
+  }
+
+  const slideIndex = (cloud, step) => (steps < 2 ? 0 : Math.round((step * (cloud.sites.length - 1)) / (steps - 1)));
+
+  // ---- colour
+
+  function colourOf(count) {
+    const scale = Headscan.frequency[Headscan.isDark() ? 1 : 0];
+    const share = count > 0 && span[1] > span[0] ? (Math.log10(count) - span[0]) / (span[1] - span[0]) : 0;
+    const place = Math.min(Math.max(share, 0), 1) * (scale.length - 1);
+    const low = Math.min(Math.floor(place), scale.length - 2);
+    const part = place - low;
+    const channel = (hex, at) => parseInt(hex.slice(at, at + 2), 16);
+    const mixed = [1, 3, 5].map((at) => Math.round(channel(scale[low], at) * (1 - part) + channel(scale[low + 1], at) * part));
+    return `rgb(${mixed.join(",")})`;
+  }
+
+  // ---- words; untrusted text only ever enters as text nodes
+
+  function element(name, className, text) {
+    const made = document.createElement(name);
+    if (className) made.className = className;
+    if (text !== undefined) made.textContent = text;
+    return made;
+  }
+
+  function describe(cloud, index) {
+    const line = element("bdi", "context");
+    line.append(cloud.before[index] ?? "", element("mark", "", cloud.tokens[index]), cloud.after[index] ?? "");
+    const count = cloud.frequency[index];
+    const facts = [];
+    if (count !== null) facts.push(`${count.toLocaleString("en").replaceAll(",", "\u202f")} times in the text`);
+    if (cloud.position[index] !== null) facts.push(`position ${cloud.position[index]}`);
+    if (cloud.id[index] !== null) facts.push(`id ${cloud.id[index]}`);
+    return [line, element("span", "soft", facts.join(" · "))];
+  }
+
+  // ---- one panel a model
+
+  class Panel {
+    constructor(root, cloud) {
+      this.cloud = cloud;
+      this.scene = root.querySelector(".scene");
+      this.still = root.querySelector(".still");
+      this.site = root.querySelector(".site");
+      this.readout = root.querySelector(".readout");
+      this.pinned = null;
+      this.step = null;
+      this.pointer = [0, 0];
+      this.film = this.makeFilm(root.querySelector(".film"));
+      this.scene.addEventListener("pointermove", (event) => (this.pointer = [event.clientX, event.clientY]));
+      this.scene.addEventListener("pointerdown", (event) => (this.pointer = [event.clientX, event.clientY]));
+      this.scene.addEventListener("pointerleave", hideTip);
+    }
+
+    makeFilm(list) {
+      const every = Math.ceil(this.cloud.sites.length / FILM);
+      const kept = this.cloud.sites.map((slide, index) => ({ slide, index })).filter(({ index }) => index % every === 0);
+      return kept.map(({ slide, index }) => {
+        const item = element("li");
+        const button = element("button");
+        button.type = "button";
+        button.tabIndex = -1; // the slider does the same for the keyboard
+        button.setAttribute("aria-label", slide.site);
+        const canvas = element("canvas");
+        canvas.width = canvas.height = 176;
+        button.append(canvas, element("span", "", slide.label));
+        button.title = slide.site;
+        button.addEventListener("click", () => {
+          slider.value = Math.round((index * (steps - 1)) / Math.max(this.cloud.sites.length - 1, 1));
+          show();
+        });
+        item.append(button);
+        list.append(item);
+        return { button, canvas, slide, index };
+      });
+    }
+
+    drawFilm() {
+      for (const { canvas, slide } of this.film) this.flat(canvas, slide, 2.1, 0.06);
+    }
+
+    flat(canvas, slide, size, rays) {
+      const { points, ranges } = frame(this.cloud, slide);
+      const colours = this.cloud.frequency.map(colourOf);
+      Projection.draw(canvas, { points, ranges, colours, ink: Headscan.colour("ink"), size, rays });
+    }
+
+    async draw(step) {
+      this.step = step;
+      const index = slideIndex(this.cloud, step);
+      const slide = this.cloud.sites[index];
+      const { points, ranges, outside, times } = frame(this.cloud, slide);
+      this.film.forEach((frame) => frame.button.setAttribute("aria-current", String(frame.index === index)));
+      const cosine = Headscan.state.first === "with" ? slide.cosine : slide.without;
+      const shares = slide.shares.map((share) => `${Math.round(share * 100)} %`).join(", ");
+      const words = [`${slide.site}: average cosine ${cosine}`];
+      if (shares) words.push(`the directions carry ${shares}`);
+      if (outside) words.push(`${outside} token${outside > 1 ? "s" : ""} outside the box, up to ${times.toFixed(0)} times as far`);
+      this.site.textContent = words.join("; ");
+      this.scene.setAttribute("aria-label", `${this.cloud.tokens.length} sampled tokens of ${this.cloud.name}. ${words.join("; ")}.`);
+      if (Headscan.isDark() || !Headscan.state.printing) {
+        const { data, layout } = webgl ? this.solid(points, ranges) : this.plane(points, ranges);
+        await Plotly.react(this.scene, data, layout, { displayModeBar: false, displaylogo: false, scrollZoom: false, responsive: false });
+        if (!this.listening) this.listen();
+      }
+    }
+
+    listen() {
+      this.listening = true;
+      this.scene.on("plotly_hover", (event) => {
+        const index = event.points[0].customdata;
+        if (typeof index === "number") showTip(describe(this.cloud, index), this.pointer);
+      });
+      this.scene.on("plotly_unhover", hideTip);
+      this.scene.on("plotly_click", (event) => {
+        const index = event.points[0].customdata;
+        if (typeof index === "number") this.pin(index);
+      });
+    }
+
+    pin(index) {
+      this.pinned = this.pinned === index ? null : index;
+      this.readout.replaceChildren(...(this.pinned === null ? [] : describe(this.cloud, this.pinned)));
+      this.draw(this.step);
+    }
+
+    chosen() {
+      const wanted = find.value.trim();
+      const found = new Set(this.pinned === null ? [] : [this.pinned]);
+      if (wanted) this.cloud.tokens.forEach((token, index) => plainToken(token) === wanted && found.add(index));
+      return [...found];
+    }
+
+    markers(points, size) {
+      const searching = find.value.trim() !== "";
+      return {
+        mode: "markers", hoverinfo: "none", customdata: points.map((_, index) => index),
+        marker: { size, color: this.cloud.frequency.map(colourOf), opacity: searching ? 0.25 : 0.92, line: { width: 0 } },
+      };
+    }
+
+    solid(points, ranges) {
+      const axis = (direction) => points.map((row) => row[direction]);
+      const rays = [[], [], []];
+      for (const row of points) {
+        if (Number.isFinite(row[0])) row.forEach((value, direction) => rays[direction].push(0, value, null));
+      }
+      const chosen = this.chosen();
+      const pick = (direction) => chosen.map((index) => points[index][direction]);
+      const ink = Headscan.colour("ink");
+      const lengths = ranges.map(([low, high]) => high - low);
+      // The camera's angle is fixed upwards, so a narrow picture must stand further off.
+      const aspect = this.scene.clientWidth / Math.max(this.scene.clientHeight, 1);
+      const unit = (1.3 * Math.min(Math.max(aspect, 0.5), 2) ** 0.67) / Math.hypot(...lengths);
+      const [x, y, z] = [0, 1, 2].map(axis);
+      const data = [
+        { type: "scatter3d", mode: "lines", x: rays[0], y: rays[1], z: rays[2], line: { color: Headscan.colour("muted"), width: 1 },
+          opacity: 0.16, hoverinfo: "skip" },
+        { type: "scatter3d", x, y, z, ...this.markers(points, 4) },
+        { type: "scatter3d", mode: "markers", x: [0], y: [0], z: [0], hoverinfo: "skip",
+          marker: { size: 9, symbol: "circle-open", color: ink, line: { width: 3, color: ink } } },
+        { type: "scatter3d", mode: "markers", x: pick(0), y: pick(1), z: pick(2), hoverinfo: "none", customdata: chosen,
+          marker: { size: 10, symbol: "circle-open", color: Headscan.colour("accent"), line: { width: 3 } } },
+      ];
+      const look = (direction) => ({
+        range: ranges[direction], title: { text: `direction ${direction + 1}`, font: { size: 11 } }, color: Headscan.colour("muted"),
+        gridcolor: Headscan.colour("hairline"), zeroline: false, showbackground: false, showspikes: false, nticks: 4,
+        tickfont: { size: 10 }, tick0: 0, dtick: nice(Math.max(...lengths) / 3),
+      });
+      const layout = {
+        ...this.base(), uirevision: "stay",
+        scene: {
+          xaxis: look(0), yaxis: look(1), zaxis: look(2), aspectmode: "manual",
+          aspectratio: { x: lengths[0] * unit, y: lengths[1] * unit, z: lengths[2] * unit }, dragmode: "orbit", uirevision: "stay", bgcolor: "rgba(0,0,0,0)",
+          camera: { eye: { x: Projection.EYE[0], y: Projection.EYE[1], z: Projection.EYE[2] } },
+        },
+      };
+      return { data, layout };
+    }
+
+    plane(points, ranges) {
+      const chosen = this.chosen();
+      const ink = Headscan.colour("ink");
+      const data = [
+        { type: "scatter", x: points.map((row) => row[0]), y: points.map((row) => row[1]), ...this.markers(points, 6) },
+        { type: "scatter", mode: "markers", x: [0], y: [0], hoverinfo: "skip",
+          marker: { size: 12, symbol: "circle-open", color: ink, line: { width: 2, color: ink } } },
+        { type: "scatter", mode: "markers", x: chosen.map((i) => points[i][0]), y: chosen.map((i) => points[i][1]), hoverinfo: "none",
+          customdata: chosen, marker: { size: 13, symbol: "circle-open", color: Headscan.colour("accent"), line: { width: 2 } } },
+      ];
+      const look = (direction) => ({
+        range: ranges[direction], title: { text: `direction ${direction + 1}` }, color: Headscan.colour("muted"),
+        gridcolor: Headscan.colour("hairline"), zeroline: false, fixedrange: true,
+      });
+      const layout = {
+        ...this.base(), margin: { l: 48, r: 8, t: 8, b: 40 }, hovermode: "closest", dragmode: false,
+        xaxis: { ...look(0), constrain: "domain" }, yaxis: { ...look(1), scaleanchor: "x", constrain: "domain" },
+      };
+      return { data, layout };
+    }
+
+    base() {
+      return {
+        width: this.scene.clientWidth, height: this.scene.clientHeight, margin: { l: 0, r: 0, t: 0, b: 0 }, showlegend: false,
+        paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: false,
+        font: { family: "Helvetica Neue, Helvetica, Arial, Liberation Sans, sans-serif", size: 12, color: Headscan.colour("muted") },
+      };
+    }
+  }
+
+  const plainToken = (token) => token.replace(/^[\s\u2581\u0120]+|\s+$/g, "");
+
+  function nice(step) {
+    const power = 10 ** Math.floor(Math.log10(step));
+    return [1, 2, 5, 10].find((factor) => factor * power >= step) * power;
+  }
+
+  // ---- the tooltip
+
+  function showTip(parts, [x, y]) {
+    tip.replaceChildren(...parts);
+    tip.hidden = false;
+    const { width, height } = tip.getBoundingClientRect();
+    tip.style.left = `${Math.max(6, Math.min(x + 14, innerWidth - width - 6))}px`;
+    tip.style.top = `${y + 18 + height > innerHeight ? y - height - 12 : y + 18}px`;
+  }
+
+  function hideTip() {
+    tip.hidden = true;
+  }
+
+  // ---- slider, play button, search
+
+  const panels = [...scanner.querySelectorAll(".panel")].map((root) => new Panel(root, clouds[Number(root.dataset.cloud)]));
+
+  function show() {
+    const step = Number(slider.value);
+    const names = [...new Set(clouds.map((cloud) => cloud.sites[slideIndex(cloud, step)].site))];
+    layerName.textContent = names.join(" / ");
+    slider.setAttribute("aria-valuetext", names.join(", "));
+    return Promise.all(panels.map((panel) => panel.draw(step)));
+  }
+
+  let timer = 0;
+  function playing(on) {
+    clearInterval(timer);
+    timer = on ? setInterval(() => {
+      slider.value = (Number(slider.value) + 1) % steps;
+      show();
+    }, 900) : 0;
+    play.setAttribute("aria-pressed", String(on));
+    play.querySelector("[aria-hidden]").textContent = on ? "❚❚" : "▶";
+    play.querySelector(".word").textContent = on ? "Pause" : "Play";
+  }
+
+  play.addEventListener("click", () => playing(timer === 0));
+  slider.addEventListener("input", () => {
+    playing(false);
+    show();
+  });
+  find.addEventListener("input", show);
+  far.addEventListener("change", redraw);
+  scanner.addEventListener("keydown", (event) => event.key === "Escape" && hideTip());
+
+  function redraw() {
+    const bounds = span.map((power) => Math.round(10 ** power).toLocaleString("en").replaceAll(",", "\u202f"));
+    scanner.querySelector(".scale .low").textContent = bounds[0];
+    scanner.querySelector(".scale .high").textContent = bounds[1];
+    for (const panel of panels) {
+      panel.drawFilm();
+      const slide = panel.cloud.sites[slideIndex(panel.cloud, Number(slider.value))];
+      if (Headscan.state.printing) panel.flat(panel.still, slide, 6, 0.12);
+    }
+    if (!Headscan.state.printing) show();
+  }
+
+  document.getElementById("fallback").hidden = webgl;
+  far.parentElement.hidden = !clouds.some((cloud) => cloud.sites.some((slide) => frame(cloud, slide).outside));
+  slider.max = steps - 1;
+  // Opens on the last block, where the deck's cone is.
+  const first = clouds[0].sites.map((slide) => /(^|\.)block\.\d+$/.test(slide.site)).lastIndexOf(true);
+  slider.value = first < 0 ? steps - 1 : Math.round((first * (steps - 1)) / Math.max(clouds[0].sites.length - 1, 1));
+  Headscan.onDraw(redraw);
+  addEventListener("load", () => setTimeout(redraw, 30));
+})();

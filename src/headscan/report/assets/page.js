@@ -1,0 +1,99 @@
+// The shell's script: draws the plotly figures in the reader's light or dark, switches position 0 on and off, and draws
+// everything once more in light before the page is printed.
+"use strict";
+const Headscan = (() => {
+  const payload = JSON.parse(document.getElementById("data").textContent);
+  const darkQuery = matchMedia("(prefers-color-scheme: dark)");
+  const listeners = [];
+  const state = { dark: darkQuery.matches, first: "with", printing: false };
+
+  // A figure is stored in light colours; dark replaces each colour by its partner wherever it stands.
+  function themed(value, dark) {
+    if (typeof value === "string") return dark && payload.swap[value] !== undefined ? payload.swap[value] : value;
+    if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map((item) => themed(item, dark));
+    if (value && typeof value === "object") {
+      return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, themed(item, dark)]));
+    }
+    return value;
+  }
+
+  function colour(role) {
+    return payload.roles[role][isDark() ? 1 : 0];
+  }
+
+  function isDark() {
+    return state.dark && !state.printing;
+  }
+
+  function draw(place) {
+    const figure = payload.figures[place.dataset.figure];
+    if (!figure) return;
+    const { data, layout } = themed(figure, isDark());
+    for (const trace of data) {
+      if (trace.meta && trace.meta.first) trace.visible = trace.meta.first === state.first;
+    }
+    // A narrow screen has room for fewer ticks than there are layers.
+    const width = place.clientWidth;
+    const ticks = layout.xaxis.tickvals;
+    if (ticks) {
+      const step = Math.ceil((ticks.length * 34) / Math.max(width - 60, 60));
+      if (step > 1) {
+        layout.xaxis.tickvals = ticks.filter((_, index) => index % step === 0);
+        layout.xaxis.ticktext = layout.xaxis.ticktext.filter((_, index) => index % step === 0);
+      }
+    }
+    layout.width = width;
+    layout.height = place.clientHeight;
+    layout.autosize = false;
+    Plotly.react(place, data, layout, { ...payload.config, responsive: false });
+  }
+
+  function drawAll() {
+    document.querySelectorAll("[data-figure]").forEach(draw);
+    listeners.forEach((listener) => listener());
+  }
+
+  // The first paint comes before the pictures, and the pictures come one by one.
+  function start() {
+    const places = [...document.querySelectorAll("[data-figure]")];
+    (function next() {
+      const place = places.shift();
+      if (!place) {
+        document.documentElement.dataset.ready = "true";
+        return;
+      }
+      draw(place);
+      setTimeout(next, 0);
+    })();
+  }
+
+  darkQuery.addEventListener("change", (event) => {
+    state.dark = event.matches;
+    drawAll();
+  });
+  let width = innerWidth;
+  let resizing = 0;
+  addEventListener("resize", () => {
+    clearTimeout(resizing);
+    resizing = setTimeout(() => {
+      if (innerWidth === width || state.printing) return;
+      width = innerWidth;
+      drawAll();
+    }, 120);
+  });
+  document.querySelectorAll("input[name=first]").forEach((input) =>
+    input.addEventListener("change", () => {
+      state.first = input.value;
+      drawAll();
+    }),
+  );
+  for (const [event, printing] of [["beforeprint", true], ["afterprint", false]]) {
+    addEventListener(event, () => {
+      state.printing = printing;
+      if (printing) document.querySelectorAll("details").forEach((details) => (details.open = true));
+      drawAll();
+    });
+  }
+  addEventListener("load", () => setTimeout(start, 0));
+  return { data: payload.data, frequency: payload.frequency, colour, isDark, state, onDraw: (listener) => listeners.push(listener) };
+})();

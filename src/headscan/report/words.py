@@ -1,0 +1,97 @@
+"""Numbers and untrusted text as people should read them, for pages, plots and terminal alike."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+
+__all__ = ["DASH", "grouped", "interval", "literal", "number", "seconds", "value_of"]
+
+DASH = "—"
+"""What stands where a value is not defined."""
+
+SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def value_of(value: object) -> float | None:
+    """The value as a finite float, or None: null, NaN and infinity are all 'not defined' to a reader."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def grouped(value: int) -> str:
+    """An integer in groups of three, parted by narrow spaces.
+
+    >>> grouped(1912320).split(chr(0x202f))
+    ['1', '912', '320']
+    """
+    return f"{value:,}".replace(",", "\u202f").replace("-", "−") if abs(value) >= 10_000 else str(value).replace("-", "−")
+
+
+def number(value: object, digits: int = 3, places: int | None = None) -> str:
+    """A value with about `digits` significant digits (or exactly `places` decimals) and a true minus sign.
+
+    >>> number(0.97552), number(63.021), number(-0.04), number(None), number(0.0000312)
+    ('0.976', '63.0', '−0.0400', '—', '3.1 × 10⁻⁵')
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return grouped(value)
+    found = value_of(value)
+    if found is None:
+        return DASH
+    if places is not None:
+        return f"{found:z.{places}f}".replace("-", "−")
+    size = abs(found)
+    if size == 0:
+        return "0"
+    if size >= 10 ** (digits + 3) or size < 10.0**-digits:
+        mantissa, exponent = f"{found:.1e}".split("e")
+        return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPT)}".replace("-", "−", 1 if found < 0 else 0)
+    if size >= 10**digits:
+        return grouped(round(found))
+    decimals = digits - 1 - math.floor(math.log10(size)) if size >= 1 or size < 0.1 else digits
+    return f"{found:.{max(min(decimals, digits + 1), 0)}f}".replace("-", "−")
+
+
+def interval(bounds: object, digits: int = 3, places: int | None = None) -> str:
+    """'0.961 to 0.990', or nothing when a bound is not defined.
+
+    >>> interval([0.961, 0.99])
+    '0.961 to 0.990'
+    >>> interval(None)
+    ''
+    """
+    if not isinstance(bounds, (list, tuple)) or len(bounds) != 2 or None in map(value_of, bounds):
+        return ""
+    return " to ".join(number(bound, digits, places) for bound in bounds)
+
+
+def seconds(value: object) -> str:
+    """A time span in seconds as a person says it.
+
+    >>> seconds(41.8), seconds(4000)
+    ('42 s', '1 h 6 min')
+    """
+    found = value_of(value)
+    if found is None:
+        return DASH
+    if found < 100:
+        return f"{found:.1f} s" if found < 10 else f"{found:.0f} s"
+    minutes = round(found / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def literal(text: object) -> str:
+    """Untrusted text such that plotly shows it as it is.
+
+    Plotly reads a small HTML of its own (`<b>`, entities), templates (`%{x}`) and TeX between dollar signs in every
+    label; control and direction characters, which would reorder the words around them, are shown as U+FFFD.
+
+    >>> literal("<b>%{x} $a$")
+    '&lt;b&gt;&#37;{x} &#36;a&#36;'
+    """
+    escaped = html.escape(CONTROLS.sub("\ufffd", str(text)), quote=False)
+    return escaped.replace("$", "&#36;").replace("%", "&#37;")

@@ -1,0 +1,160 @@
+"""Every measure against its slow reference, its invariances, and its behaviour on small and broken clouds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from headscan.geometry import MEASURES, Cloud, singular_values
+from tests.reference import geometry as reference
+
+
+@st.composite
+def clouds(draw, min_rows: int = 3):
+    n, d = draw(st.integers(min_rows, 40)), draw(st.integers(2, 12))
+    generator = np.random.default_rng(draw(st.integers(0, 2**31)))
+    offset = draw(st.sampled_from([0.0, 0.5, 5.0, 50.0]))
+    return generator.standard_normal((n, d)) * generator.gamma(2.0, size=d) + offset * generator.standard_normal(d)
+
+
+def orthogonal(d: int, seed: int) -> np.ndarray:
+    return np.linalg.qr(np.random.default_rng(seed).standard_normal((d, d)))[0]
+
+
+def values(x) -> dict[str, float | None]:
+    cloud = Cloud.of_rows(x)
+    return {name: measure(cloud) for name, measure in MEASURES.items()}
+
+
+@settings(deadline=None)
+@given(clouds())
+def test_every_measure_equals_its_reference(x):
+    cloud = Cloud.of_rows(x)
+    assert set(reference.SCALARS) == set(MEASURES)
+    for name, slow in reference.SCALARS.items():
+        assert MEASURES[name](cloud) == pytest.approx(slow(x), rel=1e-7, abs=1e-9), name
+    np.testing.assert_allclose(
+        singular_values(cloud), reference.singular_values(x), atol=1e-7 * reference.singular_values(x)[0]
+    )
+
+
+@settings(deadline=None)
+@given(clouds(), st.integers(0, 1000))
+def test_rotation_changes_nothing(x, seed):
+    before, after = values(x), values(x @ orthogonal(x.shape[1], seed))
+    for name, value in before.items():
+        assert after[name] == pytest.approx(value, rel=1e-6, abs=1e-9), name
+
+
+@settings(deadline=None)
+@given(clouds(), st.floats(0.01, 100))
+def test_scale_changes_lengths_only(x, scale):
+    before, after = values(x), values(scale * x)
+    for name, value in before.items():
+        factor = scale if MEASURES[name].group == "norms" else 1.0
+        assert after[name] == pytest.approx(factor * value, rel=1e-6, abs=1e-9), name
+
+
+@settings(deadline=None)
+@given(clouds(), st.floats(-5, 5))
+def test_translation_changes_no_centred_measure(x, shift):
+    before, after = values(x), values(x + shift)
+    for name in ("participation_ratio", "isoscore"):
+        assert after[name] == pytest.approx(before[name], rel=1e-5, abs=1e-7), name
+
+
+@settings(deadline=None)
+@given(clouds())
+def test_duplicates_change_no_spectral_measure(x):
+    before, after = values(x), values(np.repeat(x, 3, axis=0))
+    for name, measure in MEASURES.items():
+        if measure.spectral or measure.group == "norms":
+            assert after[name] == pytest.approx(before[name], rel=1e-6, abs=1e-9), name
+
+
+@settings(deadline=None)
+@given(clouds())
+def test_ranges_hold(x):
+    for name, value in values(x).items():
+        low, high = MEASURES[name].range
+        assert low is None or value >= low - 1e-9, name
+        assert high is None or value <= high + 1e-9, name
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_rank_k_data_fill_k_dimensions(rank):
+    generator = np.random.default_rng(rank)
+    basis = orthogonal(8, rank)[:rank]
+    x = np.repeat(np.vstack([basis, -basis]), 5, axis=0)  # an even cloud on `rank` axes
+    generator.shuffle(x)
+    found = values(x)
+    assert found["effective_rank"] == pytest.approx(rank, rel=1e-6)
+    assert found["participation_ratio"] == pytest.approx(rank, rel=1e-6)
+    assert found["top_direction_share"] == pytest.approx(1 / rank, rel=1e-6)
+    assert found["isoscore"] == pytest.approx((rank - 1) / 7, abs=1e-9)
+
+
+def test_gaussian_data_have_the_known_values():
+    n, d = 200_000, 16
+    x = np.random.default_rng(0).standard_normal((n, d))
+    found = values(x)
+    assert abs(found["average_cosine"]) < 5 * math.sqrt(2 / d) / n
+    assert found["mean_norm"] == pytest.approx(math.sqrt(2) * math.gamma((d + 1) / 2) / math.gamma(d / 2), rel=2e-3)
+    assert found["effective_rank"] == pytest.approx(d, rel=2e-3)
+    assert found["isoscore"] == pytest.approx(1.0, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "undefined"),
+    [
+        ([[1.0, 2.0]], {"average_cosine", "participation_ratio", "isoscore"}),
+        ([[0.0, 0.0], [0.0, 0.0]], {"average_cosine", "participation_ratio", "isoscore", "effective_rank", "top_direction_share"}),
+        ([[3.0, 1.0]] * 4, {"participation_ratio", "isoscore"}),
+        ([[1e-3 + 1 / 3, 7.7, -2.1]] * 1000, {"participation_ratio", "isoscore"}),
+        ([[2.0], [1.0]], {"isoscore"}),
+        ([[0.0, 0.0], [1.0, 2.0]], {"average_cosine"}),
+    ],
+)
+def test_what_is_not_defined_is_none_and_never_nan(rows, undefined):
+    found = values(rows)
+    assert {name for name, value in found.items() if value is None} == undefined
+    assert all(math.isfinite(value) for value in found.values() if value is not None)
+    assert all(MEASURES[name].undefined for name in undefined)
+
+
+def test_fewer_rows_than_dimensions():
+    x = np.random.default_rng(1).standard_normal((5, 20))
+    found = values(x)
+    assert found["effective_rank"] <= 5 + 1e-9
+    assert found["participation_ratio"] <= 4 + 1e-9
+    assert found["participation_ratio"] == pytest.approx(reference.participation_ratio(x), rel=1e-9)
+
+
+def test_a_massive_position_leaves_the_rest_exact():
+    """Position 0 may be a thousand times longer; all − first must still give the rest to 1e-6."""
+    import torch
+
+    from headscan.statistics import SiteStatistics
+
+    x = torch.randn(40, 32, 24, dtype=torch.float32)
+    x[:, 0] = 3000 + torch.randn(40, 24)
+    statistics = SiteStatistics(24)
+    statistics.update(x, list(range(40)))
+    cloud = Cloud.of_sums(statistics.without_first)
+    rest = x[:, 1:].reshape(-1, 24).double().numpy()
+    for name, slow in reference.SCALARS.items():
+        assert MEASURES[name](cloud) == pytest.approx(slow(rest), rel=1e-6, abs=1e-9), name
+
+
+@settings(deadline=None, max_examples=20)
+@given(clouds(min_rows=10))
+def test_measures_say_what_they_are(x):
+    assume(len(x) > 1)
+    for name, measure in MEASURES.items():
+        described = measure.describe()
+        assert measure.name == name
+        assert all(described[key] for key in ("title", "group", "sentence", "formula", "source", "undefined", "cost"))

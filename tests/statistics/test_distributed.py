@@ -1,0 +1,55 @@
+"""The same statistics from 1, 2 and 3 gloo processes as from one."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from headscan.statistics import SiteStatistics, merged, process_count, process_rank
+
+WINDOWS, LENGTH, WIDTH = 30, 4, 5
+
+
+def stream() -> torch.Tensor:
+    return torch.randn(WINDOWS, LENGTH, WIDTH, generator=torch.Generator().manual_seed(0)) + 0.5
+
+
+def work(rank: int, world: int, port: int, path: str) -> None:
+    torch.set_num_threads(1)
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    assert (process_rank(), process_count()) == (rank, world)
+    statistics = SiteStatistics(WIDTH)
+    for number, start in enumerate(range(0, WINDOWS, 4)):
+        if number % world == rank:
+            batch = list(range(start, min(start + 4, WINDOWS)))
+            statistics.update(stream()[batch], batch)
+    whole = merged(statistics)
+    if rank == 0:
+        torch.save(whole.state(), path)
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_any_number_of_processes_gives_the_same(world, tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mp.spawn(work, args=(world, port, str(tmp_path / "state.pt")), nprocs=world)
+    state = torch.load(tmp_path / "state.pt")
+    single = SiteStatistics(WIDTH)
+    single.update(stream(), list(range(WINDOWS)))
+    assert state.keys() == single.state().keys()
+    for name, tensor in single.state().items():
+        assert torch.allclose(state[name], tensor, rtol=1e-12, atol=1e-12), name
+
+
+def test_without_a_process_group_nothing_happens():
+    statistics = SiteStatistics(WIDTH)
+    assert merged(statistics) is statistics
+    assert (process_rank(), process_count()) == (0, 1)

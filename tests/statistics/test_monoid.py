@@ -1,0 +1,185 @@
+"""Every accumulator is a monoid: any split of the data, any order of merging, stored and restored, gives the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load, save
+
+from headscan.statistics import Gram, NonFinite, Reservoir, SiteStatistics, Sums, TokenCounts, TokenSums
+
+WIDTH, LENGTH, VOCABULARY = 6, 5, 11
+
+
+def close(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-12, atol=1e-12)
+
+
+@st.composite
+def split_streams(draw):
+    """A stream of windows, cut into batches, the batches dealt out to parts, the parts in any order."""
+    windows = draw(st.integers(1, 90))
+    cuts = sorted(draw(st.sets(st.integers(1, windows), max_size=8)) | {0, windows})
+    batches = [list(range(a, b)) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    owners = draw(st.lists(st.integers(0, 2), min_size=len(batches), max_size=len(batches)))
+    order = draw(st.permutations([0, 1, 2]))
+    return windows, batches, owners, order
+
+
+def states(windows: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(windows)
+    x = torch.randn(windows, LENGTH, WIDTH, generator=generator) + 1
+    x[0, 1] = 0  # a vector without a direction
+    return x
+
+
+def restored(accumulator):
+    return type(accumulator).restore(load(save({k: v.contiguous() for k, v in accumulator.state().items()})))
+
+
+@settings(deadline=None, max_examples=60)
+@given(split_streams())
+def test_site_statistics_do_not_depend_on_the_split(stream):
+    windows, batches, owners, order = stream
+    x = states(windows)
+    whole = SiteStatistics(WIDTH)
+    whole.update(x, list(range(windows)))
+    parts = [SiteStatistics(WIDTH) for _ in range(3)]
+    for batch, owner in zip(batches, owners, strict=True):
+        parts[owner].update(x[batch], batch)
+    merged = SiteStatistics(WIDTH)
+    for index in order:
+        merged.merge(restored(parts[index]))
+    assert merged.state().keys() == whole.state().keys()
+    for name, tensor in whole.state().items():
+        assert close(merged.state()[name], tensor), name
+
+
+@settings(deadline=None, max_examples=40)
+@given(split_streams(), st.integers(0, 40))
+def test_reservoir_keeps_the_same_sample_whatever_the_split(stream, size):
+    windows, batches, owners, order = stream
+    x = states(windows)
+
+    def fill(reservoir: Reservoir, batch: list[int]) -> None:
+        chosen = reservoir.offer(batch, LENGTH)
+        reservoir.put(chosen, {"x": chosen.of(x[batch])})
+
+    whole = Reservoir(size, seed=3)
+    fill(whole, list(range(windows)))
+    parts = [Reservoir(size, seed=3) for _ in range(3)]
+    for batch, owner in zip(batches, owners, strict=True):
+        fill(parts[owner], batch)
+    merged = Reservoir(size, seed=3)
+    for index in order:
+        merged.merge(restored(parts[index]))
+    assert len(whole) == min(size, windows * LENGTH)
+    assert torch.equal(merged.places, whole.places)
+    if len(whole):
+        assert torch.equal(merged.columns["x"], whole.columns["x"])
+        window, position = whole.places[0].tolist()
+        assert torch.equal(whole.columns["x"][0], x[window, position])
+
+
+def test_reservoir_is_uniform_over_positions():
+    hits = torch.zeros(20, 10)
+    for seed in range(400):
+        reservoir = Reservoir(20, seed=seed)
+        chosen = reservoir.offer(list(range(20)), 10)
+        reservoir.put(chosen, {})
+        for window, position in reservoir.places.tolist():
+            hits[window, position] += 1
+    expected = 400 * 20 / 200  # 40 a position, binomial standard deviation 6
+    assert abs(hits.mean() - expected) < 1e-4
+    assert hits.std() == pytest.approx(6.0, rel=0.25)
+    assert (hits.sum(0) - 800).abs().max() < 5 * 27  # no favoured position
+    assert (hits.sum(1) - 400).abs().max() < 5 * 19  # no favoured window
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=60), st.integers(0, 60))
+def test_token_statistics_merge(ids, cut):
+    x = torch.randn(len(ids), 3, generator=torch.Generator().manual_seed(0))
+    tensor = torch.tensor(ids)
+    whole, left, right = (TokenSums(VOCABULARY, 3) for _ in range(3))
+    whole.update(tensor, x)
+    left.update(tensor[:cut], x[:cut])
+    right.update(tensor[cut:], x[cut:])
+    left.merge(restored(right))
+    assert torch.equal(left.counts, whole.counts)
+    assert close(left.sums, whole.sums)
+    for token in set(ids):
+        assert close(whole.means()[token], x[tensor == token].double().mean(0))
+    counts = TokenCounts(VOCABULARY)
+    counts.update(tensor)
+    assert torch.equal(restored(counts).counts, whole.counts)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 17])
+def test_gram_equals_the_full_product(width):
+    x = torch.randn(40, width, dtype=torch.float64)
+    gram = Gram(width)
+    gram.add(x[:13])
+    gram.add(x[13:])
+    assert close(gram.dense(), x.T @ x)
+    assert close(Gram.of(gram.dense()).dense(), x.T @ x)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 30), st.integers(0, 30))
+def test_sums_are_a_group(n, m):
+    x, y = torch.randn(n, 4), torch.randn(m, 4)
+    both = Sums.of_rows(torch.cat([x, y]))
+    for name, tensor in both.without(Sums.of_rows(y)).state().items():
+        assert torch.allclose(tensor, Sums.of_rows(x).state()[name], atol=1e-12), name
+
+
+def test_sums_equal_their_definition():
+    x = torch.randn(50, 3).double()
+    s = Sums.of_rows(x)
+    norms = x.norm(dim=1)
+    assert (s.count, s.zeros) == (50, 0)
+    assert close(s.unit, (x / norms[:, None]).sum(0))
+    assert close(s.total, x.sum(0))
+    assert s.norm == pytest.approx(norms.sum().item(), rel=1e-13)
+    assert s.square == pytest.approx((norms**2).sum().item(), rel=1e-13)
+
+
+def test_groups_of_a_site_are_what_they_say():
+    x = states(7)
+    s = SiteStatistics(WIDTH)
+    s.update(x[:4], [0, 1, 2, 3])
+    s.update(x[4:], [4, 5, 6])
+    for sums, rows in ((s.all, x), (s.first, x[:, :1]), (s.without_first, x[:, 1:])):
+        expected = Sums.of_rows(rows.reshape(-1, WIDTH))
+        for name, tensor in expected.state().items():
+            assert torch.allclose(sums.state()[name], tensor, atol=1e-12), name
+    skipping = SiteStatistics(WIDTH, skip_first=2)
+    skipping.update(x, list(range(7)))
+    assert skipping.all.count == 7 * (LENGTH - 2)
+    assert skipping.first.count == 0
+
+
+def test_blocks_stay_bounded_and_consecutive():
+    s = SiteStatistics(WIDTH)
+    x = states(1)
+    for window in range(1000):
+        s.update(x, [window])
+    assert len(s.fine["all"].parts()) <= 64
+    assert len(s.coarse["all"].parts()) <= 8
+    assert {part.count for part in s.coarse["all"].parts()[:-1]} == {128 * LENGTH}
+    assert len(SiteStatistics(5000).coarse["all"].parts()) == 0
+    assert SiteStatistics(5000).coarse["all"].limit == 1
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_bad_vector_is_named_and_nothing_is_added(bad):
+    x = states(3)
+    x[1, 2, 4] = bad
+    s = SiteStatistics(WIDTH)
+    with pytest.raises(NonFinite) as error:
+        s.update(x, [10, 11, 12])
+    assert (error.value.window, error.value.position) == (11, 2)
+    assert s.all.count == 0
