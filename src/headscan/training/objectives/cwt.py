@@ -59,8 +59,8 @@ def cwt_loss(
     micro-batches of an accumulation: targets are known before the forward pass, so a batch-invariant loss needs no
     second one.
     temperature: T > 0. normalize: compare directions only (cosine / T); the published loss compares raw products.
-    sparse: give the table's gradient as the U rows that are not zero (a sparse tensor) instead of [V, d] mostly zeros:
-    the same numbers in U x d memory. Where the table also feeds the model, autograd adds the rows to its dense gradient.
+    sparse: give the table's gradient as the U rows that are not zero (a sparse tensor) instead of [V, d] mostly zeros,
+    in U x d memory. Where the table also feeds the model, autograd adds these rows to its dense gradient.
     reduction: "mean", "sum" or "none" ([K]).
 
     Cost: dense O(K P d) time, K x P memory; unique O(K U d), K x U; chunked the same time and a half, chunk x U.
