@@ -10,10 +10,7 @@ import zlib
 
 import numpy as np
 
-WORDS = (
-    "the a and of to in was it he she they once upon time little girl boy dog cat tree said saw went home play ball happy "
-    "sad big red cone pizza story park day one very wanted her his with then asked mum friend found box inside sky bird"
-).split()
+WORDS = ["the", "a", "and", "of", "to", "in", "was", "it", "he", "she", "they", "once", "upon", "time", "little", "girl", "boy", "dog", "cat", "tree", "said", "saw", "went", "home", "play", "ball", "happy", "sad", "big", "red", "cone", "pizza", "story", "park", "day", "one", "very", "wanted", "her", "his", "with", "then", "asked", "mum", "friend", "found", "box", "inside", "sky", "bird"]
 
 MEASURES = {
     "average_cosine": {

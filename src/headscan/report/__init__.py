@@ -9,5 +9,6 @@ from __future__ import annotations
 
 from headscan.report.scan import scan_page
 from headscan.report.terminal import scan_table
+from headscan.report.train import train_page, train_plot, train_table
 
-__all__ = ["scan_page", "scan_table"]
+__all__ = ["scan_page", "scan_table", "train_page", "train_plot", "train_table"]

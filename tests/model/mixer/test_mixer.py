@@ -145,9 +145,7 @@ def test_parallel_branches_are_one_flat_mixing_as_a_function():
     for one, many in zip(flat.layers, parallel.layers, strict=True):
         one.mixing.weight.data = sum(branch.weight.data for branch in many.mixing.branches)
         one.mixing.bias.data = sum(branch.bias.data for branch in many.mixing.branches)
-    torch.testing.assert_close(
-        flat(_ids()).last_hidden_state, parallel(_ids()).last_hidden_state, rtol=1e-4, atol=1e-5
-    )
+    torch.testing.assert_close(flat(_ids()).last_hidden_state, parallel(_ids()).last_hidden_state, rtol=1e-4, atol=1e-5)
 
 
 def test_bidirectional_sees_all_but_the_token_it_predicts():

@@ -1,0 +1,87 @@
+"""Vanilla against headless on a text, several seeds, at equal tokens and equal time; results as JSON, one run after another.
+
+    python scripts/compare_headless.py TEXT --out FOLDER [--seeds 3] [--steps 400] [--vocabulary 4096] [--tied]
+
+Interrupted, it goes on where it was: runs that are in FOLDER/runs.json are not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import torch
+
+from headscan.text import Windows, documents
+from headscan.training import PackedText, fit_tokenizer, recipe_of
+from headscan.training.experiment import HEADLESS_ARM, TIED, VANILLA, run_arm, summary
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--vocabulary", type=int, default=4096)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--tied", action="store_true", help="add the arm whose head is tied")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "runs.json"
+    runs = json.loads(path.read_text()) if path.exists() else {}
+    plan = recipe_of("gpt").but(
+        steps=options.steps, batch=options.batch, vocabulary=options.vocabulary, warmup=options.steps // 10, rate=1e-3
+    )
+    words = fit_tokenizer(documents(options.text), plan.vocabulary, context=plan.context)
+    data, kept = PackedText.of(Windows(options.text, words, plan.context)).split(0.05)
+    held_out = kept.rows[:128]
+    print(f"V = {len(words):,}, {data.rows.size:,} training tokens, {held_out.size:,} held out", flush=True)
+    for seed in range(options.seeds):
+        for arm in (VANILLA, HEADLESS_ARM, *([TIED] if options.tied else [])):
+            name = f"{arm.name}/{seed}"
+            if name in runs:
+                continue
+            # Headless goes on until it has had vanilla's time; its point at `steps` is the one of equal tokens.
+            time = runs[f"{VANILLA.name}/{seed}"][-1]["seconds"] if arm is HEADLESS_ARM else None
+            runs[name] = run_arm(
+                arm, plan, data, held_out, words, seed=seed, folder=str(options.out / "trainer"),
+                every=max(1, options.steps // 5), seconds=time, finetune=options.steps // 20,
+            )  # fmt: skip
+            aside = path.with_suffix(".new")
+            aside.write_text(json.dumps(runs, indent=1))
+            aside.replace(path)
+            last = runs[name][-1]
+            print(f"{name}: {last['step']} steps, {last['seconds']} s, {last['nats']}, load {os.getloadavg()[0]:.1f}", flush=True)
+    report(runs, options.steps)
+
+
+def report(runs: dict, steps: int) -> None:
+    """Print the comparison as a table: mean over seeds and its 95 % interval."""
+    print("\n| arm | at | held-out nats (best reading) | cosine, last block | cosine, final norm | cosine, table |")
+    print("|---|---|---|---|---|---|")
+    for arm in dict.fromkeys(name.rpartition("/")[0] for name in runs):
+        found = [points for name, points in runs.items() if name.rpartition("/")[0] == arm]
+        for label, pick in (("equal tokens", lambda p: at_step(p, steps)), ("equal time", lambda p: p[-1])):
+            points = [pick(each) for each in found]
+            reading = "bias" if "bias" in points[0]["nats"] else "head"
+            columns = [[point["nats"][reading] for point in points]]
+            columns += [[site_of(point, place) for point in points] for place in (-3, -2, -1)]
+            cells = [f"{(s := summary(column))['mean']:.3f} {s['interval'] or ''}" for column in columns]
+            print(f"| {arm} | {label} | {' | '.join(cells)} |")
+
+
+def at_step(points: list, steps: int) -> dict:
+    return next(point for point in points if point["step"] == steps)
+
+
+def site_of(point: dict, place: int) -> float:
+    """-1 the embedding table, -2 the final norm, -3 the last block."""
+    return point["sites"][place]["average_cosine"]
+
+
+if __name__ == "__main__":
+    main()
