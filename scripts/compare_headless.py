@@ -1,4 +1,4 @@
-"""Vanilla against headless on a text, several seeds, at equal tokens and equal time; results as JSON, one run after another.
+"""Vanilla against headless on a text, several seeds, at equal tokens and at equal time; results as JSON.
 
     python scripts/compare_headless.py TEXT --out FOLDER [--seeds 3] [--steps 400] [--vocabulary 4096] [--tied]
 
@@ -20,6 +20,7 @@ from headscan.training.experiment import HEADLESS_ARM, TIED, VANILLA, run_arm, s
 
 
 def main() -> None:
+    """Run what is missing, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text")
     parser.add_argument("--out", type=Path, required=True)
@@ -55,7 +56,10 @@ def main() -> None:
             aside.write_text(json.dumps(runs, indent=1))
             aside.replace(path)
             last = runs[name][-1]
-            print(f"{name}: {last['step']} steps, {last['seconds']} s, {last['nats']}, load {os.getloadavg()[0]:.1f}", flush=True)
+            print(
+                f"{name}: {last['step']} steps, {last['seconds']} s, {last['nats']}, load {os.getloadavg()[0]:.1f}",
+                flush=True,
+            )
     report(runs, options.steps)
 
 
@@ -75,6 +79,7 @@ def report(runs: dict, steps: int) -> None:
 
 
 def at_step(points: list, steps: int) -> dict:
+    """The point at that step."""
     return next(point for point in points if point["step"] == steps)
 
 

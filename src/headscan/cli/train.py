@@ -21,7 +21,8 @@ def train(
     objective: Annotated[
         str,
         typer.Option(
-            help="cwt, cwt-dense, cwt-chunked, cwt-fused, ce, ce-full, ce-chunked, ce-fused, ce+cwt, nce, sampled, adaptive."
+            help="cwt, cwt-dense, cwt-chunked, cwt-fused, ce, ce-full, ce-chunked, ce-fused, ce+cwt, nce, sampled, "
+            "adaptive."
         ),
     ] = "cwt",
     size: Annotated[str, typer.Option(help="tiny (minutes), small (hours on a CPU) or paper (as published).")] = "tiny",

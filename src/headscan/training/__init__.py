@@ -15,16 +15,28 @@ from headscan.training import objectives
 from headscan.training.objectives import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from headscan.training.data import Masker, PackedText, StreamedText
-    from headscan.training.geometry import GeometryCallback, measure_sites
-    from headscan.training.learner import HEADLESS, OBJECTIVES, Learner, Objective
-    from headscan.training.recipes import RECIPES, Recipe, recipe_of
-    from headscan.training.recover import RECOVERIES, fold_bias, recover
-    from headscan.training.recovery import fit_head, recover_model
-    from headscan.training.result import TrainResult
-    from headscan.training.run import train
-    from headscan.training.tokenizers import fit_tokenizer
-    from headscan.training.trainer import HeadlessTrainer, last_checkpoint
+    from headscan.training.data import Masker as Masker
+    from headscan.training.data import PackedText as PackedText
+    from headscan.training.data import StreamedText as StreamedText
+    from headscan.training.geometry import GeometryCallback as GeometryCallback
+    from headscan.training.geometry import measure_sites as measure_sites
+    from headscan.training.learner import HEADLESS as HEADLESS
+    from headscan.training.learner import OBJECTIVES as OBJECTIVES
+    from headscan.training.learner import Learner as Learner
+    from headscan.training.learner import Objective as Objective
+    from headscan.training.recipes import RECIPES as RECIPES
+    from headscan.training.recipes import Recipe as Recipe
+    from headscan.training.recipes import recipe_of as recipe_of
+    from headscan.training.recover import RECOVERIES as RECOVERIES
+    from headscan.training.recover import fold_bias as fold_bias
+    from headscan.training.recover import recover as recover
+    from headscan.training.recovery import fit_head as fit_head
+    from headscan.training.recovery import recover_model as recover_model
+    from headscan.training.result import TrainResult as TrainResult
+    from headscan.training.run import train as train
+    from headscan.training.tokenizers import fit_tokenizer as fit_tokenizer
+    from headscan.training.trainer import HeadlessTrainer as HeadlessTrainer
+    from headscan.training.trainer import last_checkpoint as last_checkpoint
 
 # Loaded when first asked for: the losses need torch alone, the rest transformers and its Trainer.
 _HOMES = {
@@ -49,6 +61,7 @@ _HOMES = {
     "train": "run",
     "fit_tokenizer": "tokenizers",
     "HeadlessTrainer": "trainer",
+    "LossIsNotFinite": "trainer",
     "last_checkpoint": "trainer",
 }
 

@@ -1,7 +1,7 @@
 """Headless against vanilla: the same body, data, order and seed under two objectives, watched side by side.
 
-Both are compared at equal tokens (steps) and at equal processor time. Time is that of the process, measurements left out:
-another load on the machine slows the clock on the wall, not this one.
+Both are compared at equal tokens (steps) and at equal processor time. Time is that of the process, measurements left
+out: another load on the machine slows the clock on the wall, not this one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headscan.training.recovery import fit_head
 from headscan.training.run import build
 from headscan.training.trainer import HeadlessTrainer
 
-__all__ = ["VANILLA", "HEADLESS_ARM", "TIED", "Arm", "run_arm", "summary"]
+__all__ = ["HEADLESS_ARM", "TIED", "VANILLA", "Arm", "run_arm", "summary"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ def run_arm(
     """Train one arm; one point every `every` steps: step, seconds, nats (by way of reading out), bits_per_byte, sites.
 
     seconds: go on past the recipe's steps until so much processor time is used (equal time); the learning rate is
-    constant after its warm-up, so that every point is a fair end. finetune: steps of head recovery by cross-entropy, at the end.
+    constant after its warm-up, so that every point is a fair end. finetune: steps of head recovery by cross-entropy,
+    at the end.
     """
     set_seed(seed)
     counts = data.counts(len(words))

@@ -67,8 +67,8 @@ class GeometryCallback(TrainerCallback):
 
     windows: int [n, context], the text to measure on (held out, if it is to mean anything). every: steps between two
     measurements; it also measures before the first step and after the last. `history` is a list of
-    {"step", "sites": [...]}; the same goes, line by line, to geometry.jsonl in the run's folder, and to TensorBoard where
-    the Trainer reports to it. Training is not touched: modes and random states are as before.
+    {"step", "sites": [...]}; the same goes, line by line, to geometry.jsonl in the run's folder, and to TensorBoard
+    where the Trainer reports to it. Training is not touched: modes and random states are as before.
 
     Cost: one forward pass over the windows each time, and a Gram matrix a site.
     """

@@ -117,8 +117,8 @@ class Learner(nn.Module):
     ) -> dict[str, Tensor]:
         """{"loss", "targets", "floor", "accuracy"}: input_ids and labels int [B, T].
 
-        pool int [P]: all target ids to compare against (default: this batch's). share: the *sum* of losses is multiplied
-        by it, in place of 1/K: with a pool of many micro-batches it makes their losses add up to one batch's.
+        pool int [P]: all target ids to compare against (default: this batch's). share: the *sum* of losses is
+        multiplied by it, in place of 1/K: with a pool of many micro-batches it makes their losses add up to one batch's.
         floor and accuracy are of the contrastive pool (in-batch accuracy); detached.
         """
         extra = {} if attention_mask is None else {"attention_mask": attention_mask}

@@ -1,7 +1,7 @@
 """Getting a head back: from a body trained without one to next-token probabilities.
 
-The contrastive optimum is z_v = log p(v | context) - log p(v) + const(context): negatives come with their own frequency,
-so the model learns what the context *adds* to it. What is missing is the log of the unigram probability, one number a token:
+The contrastive optimum is z_v = log p(v | context) - log p(v) + const(context): negatives come with their own
+frequency, so the model learns what the context *adds* to it. What is missing is the log of the unigram probability:
 
     softmax(o . e_v + log p(v))
 
@@ -31,11 +31,11 @@ def recover(model: Any, mode: str = "bias", *, counts: Tensor | None = None) -> 
 
     mode: "tied": the input rows as they are. "bias": the input rows and the log of the unigram probability, no training.
     "probe": a head of its own, started at "bias" (where counts are given; else at the rows), the body frozen.
-    "finetune": the same start, everything trainable, as published. The last two are to be trained, with cross-entropy.
+    "finetune": the same start, everything trainable (the published one starts at the rows). Both are to be trained.
     counts: int [V], token counts of the training text, for "bias".
 
-    The bias is folded into the head's rows where the body ends in a LayerNorm (see `fold_bias`): the model has then no
-    parameter that transformers do not know, and `AutoModelForCausalLM.from_pretrained` loads it anywhere. Elsewhere
+    The bias is folded into the head's rows where the body ends in a LayerNorm (see `fold_bias`): the model then has
+    no parameter that transformers do not know, and `AutoModelForCausalLM.from_pretrained` loads it anywhere. Elsewhere
     (RMSNorm) `lm_head.bias` is a parameter that only a model built by `recover` has.
     """
     if mode not in RECOVERIES:
@@ -65,15 +65,16 @@ def fold_bias(model: Any, bias: Tensor) -> bool:
     """Give the head of a causal model the bias [V]; True where it could be folded into the head's rows.
 
     A LayerNorm with gain g and shift b puts out h = g * n + b with sum(n) = 0, so h . u = b . u with u = 1/g is the same
-    number for every input: the last layer has a constant direction. It is raised to where float arithmetic is at its
-    best by moving the shift, b' = b + s g, which adds to h . w_v only the constant s g . w_v. Then the rows
+    number for every input: the last layer has a constant direction. It is made large, for the sake of rounding, by
+    moving the shift, b' = b + s g, which adds to h . w_v only the constant s g . w_v. Then the rows
 
         w'_v = w_v + a_v u,    a_v = (bias_v - s g . w_v) / (b . u + s d)
 
     give h' . w'_v = h . w_v + bias_v exactly, without a bias. Where there is no such norm, `lm_head.bias` is set.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
-    >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=1, tie_word_embeddings=False)).eval()
+    >>> config = GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=1, tie_word_embeddings=False)
+    >>> model = GPT2LMHeadModel(config).eval()
     >>> ids, bias = torch.tensor([[1, 2, 3]]), torch.linspace(-9, -1, 9)
     >>> before = model(ids).logits + bias
     >>> fold_bias(model, bias), torch.allclose(model(ids).logits, before, atol=1e-4)

@@ -32,14 +32,14 @@ class LossIsNotFinite(BadInput):
 
 
 class HeadlessTrainer(Trainer):
-    """A `transformers.Trainer` whose model is a `Learner`. Everything the Trainer does (DDP, FSDP, mixed precision, resume,
-    logging) stays; what is added:
+    """A `transformers.Trainer` whose model is a `Learner`. Everything the Trainer does (DDP, FSDP, mixed precision,
+    resuming, logging) stays; what is added:
 
     pool: where negatives come from. "batch": this micro-batch on this process (as published). "accumulation": all
     micro-batches of the step. "devices": all processes. "all": both, so that the loss of a step depends on its windows
     and not on how they were cut up. Targets are known before the forward pass, so no second pass is needed.
     Checkpoints hold the model alone (`AutoModel.from_pretrained` loads them), the objective's own parameters in
-    objective.safetensors. A NaN loss stops training before it reaches the weights; a full disk loses no older checkpoint.
+    objective.safetensors. A NaN loss stops training before it reaches the weights; a full disk loses nothing older.
     """
 
     loss_is_scaled_for_ga = True
@@ -87,8 +87,8 @@ class HeadlessTrainer(Trainer):
             value = float(loss.detach())
             if not math.isfinite(value):
                 raise LossIsNotFinite(
-                    f"The loss is {value} at step {self.state.global_step + 1}: training stopped before the weights took "
-                    f"it up. Lower the learning rate (now {self._rate()}), or clip harder; the last checkpoint is intact."
+                    f"The loss is {value} at step {self.state.global_step + 1}: training stopped before the weights "
+                    f"took it up. Lower the learning rate (now {self._rate()}); the last checkpoint is intact."
                 )
             share = float(inputs["share"]) if "share" in inputs else 1 / max(float(answer["targets"]), 1)
             weight = float(answer["targets"])

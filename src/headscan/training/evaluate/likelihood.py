@@ -27,8 +27,8 @@ def token_losses(model: Any, ids: Tensor, *, attention_mask: Tensor | None = Non
 def perplexity(model: Any, rows: np.ndarray, tokenizer: Any = None, *, batch: int = 16) -> dict[str, float | None]:
     """Held-out likelihood over windows int [n, T]: every token but each window's first is predicted.
 
-    Returns nats_per_token, its standard error over windows, perplexity, tokens and, with a tokenizer, bits_per_byte (the
-    same nats over the UTF-8 bytes of the predicted tokens: comparable across tokenizers).
+    Returns nats_per_token, its standard error over windows, perplexity, tokens and, with a tokenizer, bits_per_byte
+    (the same nats over the UTF-8 bytes of the predicted tokens: comparable across tokenizers).
     """
     if len(rows) == 0:
         raise BadInput("There are no windows to measure the perplexity on.")
@@ -83,7 +83,7 @@ def bytes_of_tokens(tokenizer: Any) -> np.ndarray:
 def log_likelihood(
     model: Any, tokenizer: Any, pairs: list[tuple[str, str]], *, context: int | None = None, batch: int = 32
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For (given, continuation) pairs: the continuation's log-probability [n] (nats), and whether it is the greedy one [n].
+    """For (given, continuation) pairs: the continuation's log-probability [n] (nats), and whether greedy finds it [n].
 
     The two are tokenised together and divided where the given text's own tokens end; where the first token has nothing
     before it, the end-of-text token is put there. What is longer than `context` loses its beginning.
