@@ -42,7 +42,11 @@ def measure_sites(
     for start in range(0, len(windows), batch):
         rows = torch.from_numpy(np.ascontiguousarray(windows[start : start + batch])).long().to(lens.device)
         numbers = list(range(start, start + len(rows)))
-        lens.run(rows, sites=names, each=lambda site, states, at=numbers: kept[site].update(states, at))
+
+        def take(site: str, states: torch.Tensor, at: list[int] = numbers) -> None:
+            kept[site].update(states, at)
+
+        lens.run(rows, sites=names, each=take)
     entries = []
     for name, statistics in kept.items():
         entry: dict[str, Any] = {"site": name}

@@ -118,7 +118,7 @@ class Learner(nn.Module):
         """{"loss", "targets", "floor", "accuracy"}: input_ids and labels int [B, T].
 
         pool int [P]: all target ids to compare against (default: this batch's). share: the *sum* of losses is
-        multiplied by it, in place of 1/K: with a pool of many micro-batches it makes their losses add up to one batch's.
+        multiplied by it, in place of 1/K: micro-batches with one pool then add up to the loss of one large batch.
         floor and accuracy are of the contrastive pool (in-batch accuracy); detached.
         """
         extra = {} if attention_mask is None else {"attention_mask": attention_mask}

@@ -82,7 +82,13 @@ def english_bert(size: Size = "tiny") -> Recipe:
             attention_probs_dropout_prob=0.1 if size == "paper" else 0.0,
         )
 
-    common = {"name": "bert", "masked": True, "schedule": "linear", "weight_decay": 0.01, "architecture": architecture}
+    common: dict[str, Any] = {
+        "name": "bert",
+        "masked": True,
+        "schedule": "linear",
+        "weight_decay": 0.01,
+        "architecture": architecture,
+    }
     if size == "paper":
         return Recipe(
             size=size,
@@ -136,7 +142,7 @@ def english_gpt(size: Size = "tiny") -> Recipe:
             eos_token_id=0,
         )
 
-    common = {
+    common: dict[str, Any] = {
         "name": "gpt",
         "masked": False,
         "schedule": "cosine",
@@ -290,4 +296,4 @@ def recipe_of(name: str, size: str = "tiny") -> Recipe:
 def _known(size: str) -> Size:
     if size not in SIZES:
         raise BadInput(f"The size must be one of {', '.join(SIZES)}, not {size!r}.")
-    return size  # type: ignore[return-value]
+    return size

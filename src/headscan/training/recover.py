@@ -27,9 +27,9 @@ RECOVERIES = ("tied", "bias", "probe", "finetune")
 
 
 def recover(model: Any, mode: str = "bias", *, counts: Tensor | None = None) -> Any:
-    """A causal language model with a head, from a headless body (both of transformers). The body is copied, not changed.
+    """A causal language model with a head, from a headless body (both of transformers). The body is copied.
 
-    mode: "tied": the input rows as they are. "bias": the input rows and the log of the unigram probability, no training.
+    mode: "tied": the input rows as they are. "bias": these and the log of the unigram probability, no training.
     "probe": a head of its own, started at "bias" (where counts are given; else at the rows), the body frozen.
     "finetune": the same start, everything trainable (the published one starts at the rows). Both are to be trained.
     counts: int [V], token counts of the training text, for "bias".
@@ -42,7 +42,7 @@ def recover(model: Any, mode: str = "bias", *, counts: Tensor | None = None) -> 
         raise BadInput(f"The recovery must be one of {', '.join(RECOVERIES)}, not {mode!r}.")
     if mode == "bias" and counts is None:
         raise BadInput("The unigram bias needs the token counts of the training text.")
-    body = body_of(model)
+    body: Any = body_of(model)
     config = copy.deepcopy(model.config)
     config.tie_word_embeddings = mode == "tied"
     whole = AutoModelForCausalLM.from_config(config, dtype=body.dtype).to(body.device)
@@ -64,8 +64,8 @@ def recover(model: Any, mode: str = "bias", *, counts: Tensor | None = None) -> 
 def fold_bias(model: Any, bias: Tensor) -> bool:
     """Give the head of a causal model the bias [V]; True where it could be folded into the head's rows.
 
-    A LayerNorm with gain g and shift b puts out h = g * n + b with sum(n) = 0, so h . u = b . u with u = 1/g is the same
-    number for every input: the last layer has a constant direction. It is made large, for the sake of rounding, by
+    A LayerNorm with gain g and shift b puts out h = g * n + b with sum(n) = 0, so h . u = b . u with u = 1/g is one
+    number for all inputs: the last layer has a constant direction. It is made large, for the sake of rounding, by
     moving the shift, b' = b + s g, which adds to h . w_v only the constant s g . w_v. Then the rows
 
         w'_v = w_v + a_v u,    a_v = (bias_v - s g . w_v) / (b . u + s d)

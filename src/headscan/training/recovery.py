@@ -45,8 +45,8 @@ def recover_model(
 ) -> TrainResult:
     """Give the headless model in a folder a head, by `mode` (see `recover`), and write the whole to `out`/model.
 
-    text: what counts tokens, trains the head ("probe", "finetune") and, its last `held_out` share, measures it. Give the
-    text that the body was trained on: the unigram bias is a property of the training data.
+    text: what counts tokens, trains the head ("probe", "finetune") and, its last `held_out` share, measures it. Give
+    the text that the body was trained on: the unigram bias is a property of the training data.
     steps, batch, rate: of the two modes that train (300 steps of 16 windows, 1e-3 and 1e-4 by default).
     Raises BadInput where model, tokenizer or text cannot be used.
     """

@@ -114,12 +114,14 @@ def train(
     words = _tokenizer(tokenizer, plan, text, documents, field, folder, resume)
     windows = Windows(text, words, plan.context, documents=documents, field=field, max_tokens=max_tokens)
     kept: PackedText | None = None
+    data: PackedText | StreamedText
+    counts: torch.Tensor | None = None
     if streaming:
-        data, counts = StreamedText(windows), None
+        data = StreamedText(windows)
     else:
         packed = PackedText.of(windows)
-        data, kept = packed.split(held_out) if held_out else (packed, None)
-        counts = data.counts(len(words))
+        rows, kept = packed.split(held_out) if held_out else (packed, None)
+        data, counts = rows, rows.counts(len(words))
     set_seed(seed)
     model = build(plan, aim, len(words), tied=tied)
     check_fit(words, model.config.vocab_size)

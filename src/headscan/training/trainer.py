@@ -66,7 +66,7 @@ class HeadlessTrainer(Trainer):
             everyone = torch.tensor([total], device=device)
             torch.distributed.all_reduce(everyone)
             total = int(everyone)
-        pools = [None] * len(batches)
+        pools: list[Tensor | None] = [None] * len(batches)
         if learner.objective.contrastive and self.pool != "batch" and batches:
             if self.pool in ("accumulation", "all"):
                 joined = torch.cat(targets).to(device)
@@ -117,7 +117,7 @@ class HeadlessTrainer(Trainer):
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        folder = Path(output_dir or self.args.output_dir)
+        folder = Path(output_dir or str(self.args.output_dir))
         learner: Learner = self.accelerator.unwrap_model(self.model)
         inner = None
         if state_dict is not None:  # gathered by FSDP, under the names the Learner has for them

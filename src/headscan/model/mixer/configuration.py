@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
@@ -34,7 +36,7 @@ class MixerConfig(PreTrainedConfig):
     """
 
     model_type = "headscan_mixer"
-    keys_to_ignore_at_inference = []  # noqa: RUF012 (transformers' own way)
+    keys_to_ignore_at_inference: ClassVar[list[str]] = []
 
     vocab_size: int = 4096
     hidden_size: int = 512

@@ -131,7 +131,7 @@ def mixing_of(config, direction: str = "past") -> nn.Module:
     return MaskedMixing(slots, config.kernel_size, direction, published)
 
 
-def uniform(*parameters: nn.Parameter, fan_in: int) -> None:
+def uniform(*parameters: Tensor, fan_in: int) -> None:
     """Fill parameters uniformly in +-1/sqrt(fan_in), unless a checkpoint has already filled them."""
     bound = 1 / math.sqrt(fan_in)
     for parameter in parameters:

@@ -26,8 +26,9 @@ class MixerMLP(nn.Module):
 
     def __init__(self, config: MixerConfig):
         super().__init__()
-        self.up = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.down = nn.Linear(config.intermediate_size, config.hidden_size)
+        inner = config.intermediate_size or 4 * config.hidden_size
+        self.up = nn.Linear(config.hidden_size, inner)
+        self.down = nn.Linear(inner, config.hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, n, d] to [B, n, d]."""
@@ -99,7 +100,7 @@ class MixerModel(MixerPreTrainedModel):
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         """Put another embedding table in its place."""
-        self.embed_tokens = value
+        self.embed_tokens = value  # type: ignore[assignment]
 
     def forward(
         self,

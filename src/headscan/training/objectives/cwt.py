@@ -86,13 +86,14 @@ def cwt_loss(
         hidden = F.normalize(hidden, dim=1)
     if temperature != 1:
         hidden = hidden / temperature
+    bias: Tensor | None
     if form == "dense":
         everything = targets if pool is None else pool.long()
         rows = F.embedding(everything, embeddings, sparse=sparse)
-        positions, bias, floor = _first_places(tokens, everything), None, 0.0
+        positions, bias, floor = _first_places(tokens, everything), None, torch.zeros(())
     else:
         rows, positions, bias = F.embedding(tokens.ids, embeddings, sparse=sparse), tokens.positions, tokens.log_counts
-        floor = bias[positions]
+        floor = tokens.log_counts[positions]
     if normalize:
         rows = F.normalize(rows, dim=1)
     if form == "fused" and reduction != "none":
