@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from headscan.errors import BadInput
 from headscan.model.quiet import quiet
 from headscan.model.specimens import specimen_path, specimens
-from headscan.model.weights import INDEX, SINGLE
 
 __all__ = ["Source", "auto_class", "find_source", "read_config"]
 
@@ -33,6 +35,11 @@ class Source:
     def path(self) -> str:
         """What transformers' `from_pretrained` takes."""
         return str(self.folder) if self.folder is not None else self.given
+
+    @property
+    def local_files_only(self) -> bool:
+        """Whether the network need not be asked: a local folder, or a hub that does not answer to its name."""
+        return self.folder is not None or not _hub_has_address()
 
     def fault(self, error: BaseException) -> BadInput:
         """A failure of transformers to load, in one sentence."""
@@ -67,19 +74,28 @@ class Source:
             )
         return BadInput(f"The model '{self.name}' cannot be loaded: {_sentence(text)}")
 
-    def cached_weights(self, config: Any) -> list[Path]:
-        """The weight files of a hub model in the local cache, where transformers has just put them."""
+    def snapshot(self) -> Path | None:
+        """The cached folder of a hub model, named by its commit; None if it is local or not in the cache."""
         from huggingface_hub import try_to_load_from_cache
 
-        revision = getattr(config, "_commit_hash", None) or self.revision
-        single = try_to_load_from_cache(self.given, SINGLE, revision=revision)
-        if isinstance(single, str):
-            return [Path(single)]
-        index = try_to_load_from_cache(self.given, INDEX, revision=revision)
-        if not isinstance(index, str):
-            return []
-        names = sorted(set(json.loads(Path(index).read_text("utf-8"))["weight_map"].values()))
-        return [path for name in names if (path := Path(index).parent / name).is_file()]
+        if self.folder is not None:
+            return None
+        config = try_to_load_from_cache(self.given, "config.json", revision=self.revision)
+        return Path(config).parent if isinstance(config, str) else None
+
+
+@cache
+def _hub_has_address() -> bool:
+    """Whether the hub's host name resolves. Without this question, each file is tried six times over, for 23 seconds."""
+    from huggingface_hub import constants
+
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True  # a proxy resolves names itself
+    try:
+        socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, None)
+    except OSError:
+        return False
+    return True
 
 
 def find_source(model: str, revision: str | None) -> Source:
@@ -91,17 +107,24 @@ def find_source(model: str, revision: str | None) -> Source:
     given = os.fspath(model)
     if given in specimens():
         return Source(given, given, specimen_path(given), None)
+    if not given.strip():
+        raise BadInput("No model was named: give a folder, an embedded specimen or a Hugging Face id.")
     folder = Path(given).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise BadInput(f"The folder '{given}' has no config.json, so it holds no Hugging Face model.")
-        return Source(given, folder.resolve().name, folder, None)
+        return Source(given, _name(folder.resolve()), folder, None)
     if folder.exists():
         raise BadInput(f"'{given}' is a file; a model is a folder with config.json and model.safetensors.")
     looks_local = given.startswith((".", "~", os.sep)) or given.count("/") > 1 or "\\" in given
-    if looks_local or not given.strip() or any(character.isspace() for character in given):
+    if looks_local or any(character.isspace() for character in given):
         raise BadInput(f"There is no folder '{given}'.")
     return Source(given, given, None, revision)
+
+
+def _name(folder: Path) -> str:
+    """The folder's name, with its parent's where it alone says nothing."""
+    return f"{folder.parent.name}/{folder.name}" if folder.name in ("model", "models", "weights", "final") else folder.name
 
 
 def read_config(source: Source, trust_remote_code: bool) -> Any:
@@ -124,7 +147,10 @@ def read_config(source: Source, trust_remote_code: bool) -> Any:
     try:
         with quiet():
             return AutoConfig.from_pretrained(
-                source.path, revision=source.revision, trust_remote_code=trust_remote_code
+                source.path,
+                revision=source.revision,
+                trust_remote_code=trust_remote_code,
+                local_files_only=source.local_files_only,
             )
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         raise source.fault(error) from error
@@ -143,6 +169,8 @@ def auto_class(config: Any) -> Any:
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
     name = (getattr(config, "architectures", None) or [""])[0]
+    if name.endswith("EncoderModel") and hasattr(transformers, name):
+        return getattr(transformers, name)  # half of an encoder-decoder (T5EncoderModel), for which there is no Auto class
     # The order matters: XLMWithLMHeadModel ends with LMHeadModel too.
     kinds = ((SEQ2SEQ, AutoModelForSeq2SeqLM), (MASKED, AutoModelForMaskedLM), (CAUSAL, AutoModelForCausalLM))
     for endings, family in kinds:
@@ -159,4 +187,4 @@ def auto_class(config: Any) -> Any:
 
 def _sentence(text: str, limit: int = 300) -> str:
     text = text if len(text) <= limit else text[:limit].rsplit(" ", 1)[0] + " ..."
-    return text if text.endswith((".", "!", "?")) else text + "."
+    return text if text.endswith(".") else text.rstrip("!?") + "."

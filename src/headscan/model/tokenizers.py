@@ -65,7 +65,10 @@ def _read(source: Source, trust_remote_code: bool) -> Any:
     try:
         with quiet():
             return AutoTokenizer.from_pretrained(
-                source.path, revision=source.revision, trust_remote_code=trust_remote_code
+                source.path,
+                revision=source.revision,
+                trust_remote_code=trust_remote_code,
+                local_files_only=source.local_files_only,
             )
     except Exception as error:  # the tokenizers library raises bare Exception on damaged files
         text = " ".join(str(error).split())[:200]

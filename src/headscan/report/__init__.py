@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
+from headscan.report.plots import scan_plot
 from headscan.report.scan import scan_page
 from headscan.report.terminal import scan_table
 from headscan.report.train import train_page, train_plot, train_table
 
-__all__ = ["scan_page", "scan_table", "train_page", "train_plot", "train_table"]
+__all__ = ["scan_page", "scan_plot", "scan_table", "train_page", "train_plot", "train_table"]

@@ -28,14 +28,16 @@ def grouped(value: int) -> str:
     >>> grouped(1912320).split(chr(0x202f))
     ['1', '912', '320']
     """
-    return f"{value:,}".replace(",", "\u202f").replace("-", "−") if abs(value) >= 10_000 else str(value).replace("-", "−")
+    return (
+        f"{value:,}".replace(",", "\u202f").replace("-", "−") if abs(value) >= 10_000 else str(value).replace("-", "−")
+    )
 
 
 def number(value: object, digits: int = 3, places: int | None = None) -> str:
     """A value with about `digits` significant digits (or exactly `places` decimals) and a true minus sign.
 
     >>> number(0.97552), number(63.021), number(-0.04), number(None), number(0.0000312)
-    ('0.976', '63.0', '−0.0400', '—', '3.1 × 10⁻⁵')
+    ('0.976', '63.0', '−0.040', '—', '3.1 × 10⁻⁵')
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return grouped(value)
@@ -52,8 +54,8 @@ def number(value: object, digits: int = 3, places: int | None = None) -> str:
         return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPT)}".replace("-", "−", 1 if found < 0 else 0)
     if size >= 10**digits:
         return grouped(round(found))
-    decimals = digits - 1 - math.floor(math.log10(size)) if size >= 1 or size < 0.1 else digits
-    return f"{found:.{max(min(decimals, digits + 1), 0)}f}".replace("-", "−")
+    decimals = digits - 1 - math.floor(math.log10(size)) if size >= 1 else digits + (size < 0.01)
+    return f"{found:.{max(decimals, 0)}f}".replace("-", "−")
 
 
 def interval(bounds: object, digits: int = 3, places: int | None = None) -> str:

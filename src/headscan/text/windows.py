@@ -77,6 +77,7 @@ class Windows:
         self.source, self.tokenizer, self.context = source, tokenizer, context
         self.documents, self.field, self.start = documents, field, start
         self.limit = None if max_tokens is None else max_tokens // context
+        self._consumed = False  # standard input
         self._reset()
 
     def _reset(self) -> None:
@@ -91,7 +92,7 @@ class Windows:
             sha256: of the text read: UTF-8, the byte 0xFF (which UTF-8 never has) between two documents. So it is the
                 file's own SHA-256 when the text is one .txt read whole as one document (without byte order mark).
             documents, characters: begun and read. When `max_tokens` ends the reading, these and `sha256` go
-                to the end of the stretch of text (at most 16 Ki characters of one document, as a rule) that holds
+                to the end of the stretch of text (at most 4 Ki characters of one document, as a rule) that holds
                 the last window; they do not depend on `start`.
             tokens: in windows, those before `start` too; so windows * context.
             windows: their number, those before `start` too.
@@ -110,6 +111,10 @@ class Windows:
         }
 
     def __iter__(self) -> Iterator[Window]:
+        if str(self.source) == "-":
+            if self._consumed:
+                raise BadInput("Standard input can be read only once.")
+            self._consumed = True
         self._reset()
         unknown = unknown_token(self.tokenizer)
         held = np.empty(0, dtype=np.int64)
@@ -133,8 +138,7 @@ class Windows:
             raise BadInput(f"The text {self.account()['source']} is empty.")
         if not self._windows:
             raise BadInput(
-                f"The text {self.account()['source']} has {len(held)} tokens, "
-                f"less than one window of {self.context}."
+                f"The text {self.account()['source']} has {len(held)} tokens, less than one window of {self.context}."
             )
 
     def _tokens(self) -> Iterator[NDArray[np.int64]]:
