@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -109,4 +110,5 @@ def train(
             push_to_hub=push_to_hub,
             command=command_line(),
         )
-    show(result, folder, as_json=json)
+    if os.environ.get("RANK", "0") == "0":  # under torchrun or accelerate launch, one process speaks
+        show(result, folder, as_json=json)

@@ -211,6 +211,7 @@ def _tokenizer(given: Any, plan: Recipe, text: Any, cut: str, field: str, folder
 def _arguments(plan, folder, *, seed, precision, log_every, save_every, tensorboard, push_to_hub, extra):
     if precision not in ("float32", "bfloat16", "float16"):
         raise BadInput(f"The precision must be float32, bfloat16 or float16, not {precision!r}.")
+    many = int(os.environ.get("WORLD_SIZE", "1")) > 1
     options = {
         "output_dir": str(folder),
         "max_steps": plan.steps,
@@ -238,6 +239,7 @@ def _arguments(plan, folder, *, seed, precision, log_every, save_every, tensorbo
         "remove_unused_columns": False,
         "disable_tqdm": True,
         "use_cpu": not torch.cuda.is_available(),
+        "ddp_backend": "gloo" if many and not torch.cuda.is_available() else None,
     }
     return TrainingArguments(**(options | extra))
 
