@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from headscan.training.recovery import fit_head as fit_head
     from headscan.training.recovery import recover_model as recover_model
     from headscan.training.result import TrainResult as TrainResult
+    from headscan.training.retrieval import retrieval_accuracy as retrieval_accuracy
+    from headscan.training.retrieval import train_retrieval as train_retrieval
     from headscan.training.run import train as train
     from headscan.training.tokenizers import fit_tokenizer as fit_tokenizer
     from headscan.training.trainer import HeadlessTrainer as HeadlessTrainer
@@ -57,6 +59,8 @@ _HOMES = {
     "recover": "recover",
     "fit_head": "recovery",
     "recover_model": "recovery",
+    "retrieval_accuracy": "retrieval",
+    "train_retrieval": "retrieval",
     "TrainResult": "result",
     "train": "run",
     "fit_tokenizer": "tokenizers",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headscan.training.objectives.cross_entropy import IGNORE, ce_loss, full_ce_loss, gather_rows, mixed_loss
 from headscan.training.objectives.cwt import CWT_FORMS, cwt_loss
 from headscan.training.objectives.distributed import gather_ids, gather_rows_with_gradient, global_mean
+from headscan.training.objectives.infonce import infonce_loss
 from headscan.training.objectives.linear import has_fused
 from headscan.training.objectives.masking import MASKINGS, mask_tokens
 from headscan.training.objectives.monitors import floor_of, in_batch_accuracy
@@ -33,6 +34,7 @@ __all__ = [
     "global_mean",
     "has_fused",
     "in_batch_accuracy",
+    "infonce_loss",
     "log_unigram",
     "mask_tokens",
     "mixed_loss",
