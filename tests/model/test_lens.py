@@ -163,6 +163,19 @@ def test_watching_a_training_step_sees_every_pass_with_its_gradient():
     assert hooks(model) == 0
 
 
+def test_watching_under_activation_checkpointing_sees_each_block_once_a_pass():
+    model = gpt2().train()
+    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
+    before = hooks(model)  # transformers puts one of its own on the embeddings
+    lens = Lens(model)
+    seen = []
+    with lens.watch("**", lambda site, tensor: seen.append(site)):
+        loss = model(input_ids=ids(), labels=ids(), use_cache=False).loss
+    loss.backward()
+    assert seen == list(lens.sites)
+    assert hooks(model) == before
+
+
 @pytest.mark.parametrize("name", ["ALBERT (one shared block)", "OPT"])
 def test_watching_counts_afresh_in_every_pass(name):
     lens = Lens(family(name))
@@ -196,7 +209,9 @@ def test_an_encoder_decoder_reads_its_input_shifted_right_by_default():
     tokens = ids()
     shifted = torch.cat([torch.full((2, 1), lens.model.config.decoder_start_token_id), tokens[:, :-1]], dim=1)
     site = "decoder.final_norm"
-    assert torch.equal(lens.run(tokens, sites=site)[site], lens.run(tokens, decoder_input_ids=shifted, sites=site)[site])
+    assert torch.equal(
+        lens.run(tokens, sites=site)[site], lens.run(tokens, decoder_input_ids=shifted, sites=site)[site]
+    )
     with pytest.raises(BadInput, match="decoder_input_ids"):
         lens.run(inputs_embeds=lens.input_embeddings[tokens], sites=site)
     found = lens.run(inputs_embeds=lens.input_embeddings[tokens].detach(), sites="encoder.final_norm")
@@ -240,7 +255,10 @@ def test_the_longest_input_runs(name):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda lens: lens.match("block.9"), r"No site of tiny matches 'block.9'; it has: embedding, block.0 ... block.3"),
+        (
+            lambda lens: lens.match("block.9"),
+            r"No site of tiny matches 'block.9'; it has: embedding, block.0 ... block.3",
+        ),
         (lambda lens: lens.match("block.*, layers.*"), "matches 'layers.*'"),
         (lambda lens: lens.match(" , "), "No site was asked for"),
         (lambda lens: lens.width("nothing"), "matches 'nothing'"),
@@ -270,9 +288,8 @@ def test_a_model_without_attention_says_what_it_has():
 
 
 def test_models_that_cannot_be_read_are_refused_in_a_sentence():
-    with pytest.raises(BadInput, match="embeddings|token ids"):
-        Lens(ViTModel(ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
-                                image_size=32)))  # fmt: skip
+    with pytest.raises(BadInput, match=r"embeddings|token ids"):
+        Lens(ViTModel(ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=32)))
     with pytest.raises(BadInput, match="no list of blocks"):
         Lens(XLMWithLMHeadModel(XLMConfig(vocab_size=50, emb_dim=16, n_layers=2, n_heads=2)))
     with torch.device("meta"):

@@ -32,14 +32,22 @@ def family(name: str):
 
 def gpt2(seed: int = 0, **more) -> GPT2LMHeadModel:
     torch.manual_seed(seed)
-    options = dict(vocab_size=61, n_positions=32, n_embd=16, n_layer=4, n_head=2, bos_token_id=0, eos_token_id=0)
+    options = {
+        "vocab_size": 61,
+        "n_positions": 32,
+        "n_embd": 16,
+        "n_layer": 4,
+        "n_head": 2,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
     return GPT2LMHeadModel(GPT2Config(**(options | more))).eval()
 
 
 def llama(seed: int = 0, **more) -> LlamaForCausalLM:
     torch.manual_seed(seed)
-    options = dict(vocab_size=61, hidden_size=16, intermediate_size=24, num_hidden_layers=3, num_attention_heads=2,
-                   max_position_embeddings=32, bos_token_id=0, eos_token_id=1)  # fmt: skip
+    options = {"vocab_size": 61, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2,
+                   "max_position_embeddings": 32, "bos_token_id": 0, "eos_token_id": 1}  # fmt: skip
     return LlamaForCausalLM(LlamaConfig(**(options | more))).eval()
 
 

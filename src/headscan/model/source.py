@@ -53,7 +53,9 @@ class Source:
         text = " ".join(str(error).split())
         if self.folder is None:
             if any(isinstance(one, GatedRepoError) for one in chain):
-                return BadInput(f"The model '{self.given}' is gated: ask for access on its page and log in (hf auth login).")
+                return BadInput(
+                    f"The model '{self.given}' is gated: ask for access on its page and log in (hf auth login)."
+                )
             if any(isinstance(one, RevisionNotFoundError) for one in chain):
                 return BadInput(f"The model '{self.given}' has no revision '{self.revision}'.")
             if any(isinstance(one, RepositoryNotFoundError) for one in chain):
@@ -124,7 +126,9 @@ def find_source(model: str, revision: str | None) -> Source:
 
 def _name(folder: Path) -> str:
     """The folder's name, with its parent's where it alone says nothing."""
-    return f"{folder.parent.name}/{folder.name}" if folder.name in ("model", "models", "weights", "final") else folder.name
+    return (
+        f"{folder.parent.name}/{folder.name}" if folder.name in ("model", "models", "weights", "final") else folder.name
+    )
 
 
 def read_config(source: Source, trust_remote_code: bool) -> Any:
@@ -143,7 +147,9 @@ def read_config(source: Source, trust_remote_code: bool) -> Any:
         if not isinstance(parsed, dict):
             raise BadInput(f"'{source.folder / 'config.json'}' is not a JSON object.")
         if "model_type" not in parsed:
-            raise BadInput(f"'{source.folder / 'config.json'}' names no model_type, so it describes no Hugging Face model.")
+            raise BadInput(
+                f"'{source.folder / 'config.json'}' names no model_type, so it describes no Hugging Face model."
+            )
     try:
         with quiet():
             return AutoConfig.from_pretrained(
@@ -170,7 +176,9 @@ def auto_class(config: Any) -> Any:
 
     name = (getattr(config, "architectures", None) or [""])[0]
     if name.endswith("EncoderModel") and hasattr(transformers, name):
-        return getattr(transformers, name)  # half of an encoder-decoder (T5EncoderModel), for which there is no Auto class
+        return getattr(
+            transformers, name
+        )  # half of an encoder-decoder (T5EncoderModel), for which there is no Auto class
     # The order matters: XLMWithLMHeadModel ends with LMHeadModel too.
     kinds = ((SEQ2SEQ, AutoModelForSeq2SeqLM), (MASKED, AutoModelForMaskedLM), (CAUSAL, AutoModelForCausalLM))
     for endings, family in kinds:
