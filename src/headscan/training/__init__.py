@@ -3,7 +3,7 @@
 - `objectives`: pure functions of hidden states, embeddings and targets
 - `recipes`, `data`, `tokenizers`: what is trained, and on what
 - `learner`, `trainer`, `geometry`, `run`: how it is trained, and watched
-- `recover`, `recovery`: getting a head back
+- `readout`, `recovery`: getting a head back
 - `evaluate`: what came of it
 """
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from headscan.training.learner import OBJECTIVES as OBJECTIVES
     from headscan.training.learner import Learner as Learner
     from headscan.training.learner import Objective as Objective
+    from headscan.training.readout import RECOVERIES as RECOVERIES
+    from headscan.training.readout import fold_bias as fold_bias
+    from headscan.training.readout import recover as recover
     from headscan.training.recipes import RECIPES as RECIPES
     from headscan.training.recipes import Recipe as Recipe
     from headscan.training.recipes import recipe_of as recipe_of
-    from headscan.training.recover import RECOVERIES as RECOVERIES
-    from headscan.training.recover import fold_bias as fold_bias
-    from headscan.training.recover import recover as recover
     from headscan.training.recovery import fit_head as fit_head
     from headscan.training.recovery import recover_model as recover_model
     from headscan.training.result import TrainResult as TrainResult
@@ -54,9 +54,9 @@ _HOMES = {
     "RECIPES": "recipes",
     "Recipe": "recipes",
     "recipe_of": "recipes",
-    "RECOVERIES": "recover",
-    "fold_bias": "recover",
-    "recover": "recover",
+    "RECOVERIES": "readout",
+    "fold_bias": "readout",
+    "recover": "readout",
     "fit_head": "recovery",
     "recover_model": "recovery",
     "retrieval_accuracy": "retrieval",
@@ -77,6 +77,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'headscan.training' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(f"headscan.training.{_HOMES[name]}"), name)
-    globals()[name] = value  # a submodule of the same name (recover) would otherwise win the second time
-    return value
+    return getattr(import_module(f"headscan.training.{_HOMES[name]}"), name)

@@ -20,26 +20,30 @@ from headscan.training.data import PackedText, collate
 from headscan.training.evaluate.likelihood import perplexity
 from headscan.training.geometry import measure_sites
 from headscan.training.learner import Learner, Objective
+from headscan.training.objectives import log_unigram
+from headscan.training.readout import recover
 from headscan.training.recipes import Recipe
-from headscan.training.recover import recover
 from headscan.training.recovery import fit_head
 from headscan.training.run import build
 from headscan.training.trainer import HeadlessTrainer
 
-__all__ = ["HEADLESS_ARM", "TIED", "VANILLA", "Arm", "run_arm", "summary"]
+__all__ = ["BIASED", "HEADLESS_ARM", "TIED", "VANILLA", "Arm", "run_arm", "summary"]
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One side of the comparison: a name, an objective, whether a head is tied to the input table."""
+    """One side of the comparison: a name, an objective, whether a head is tied to the input table, and whether it has a
+    bias, started at the log of the unigram probabilities (which a head without one must draw from the hidden states)."""
 
     name: str
     objective: str
     tied: bool | None = None
+    bias: bool = False
 
 
 VANILLA = Arm("vanilla", "ce", tied=False)
 TIED = Arm("vanilla, tied head", "ce", tied=True)
+BIASED = Arm("vanilla, unigram bias", "ce", tied=False, bias=True)
 HEADLESS_ARM = Arm("headless", "cwt")
 
 
@@ -66,6 +70,9 @@ def run_arm(
     counts = data.counts(len(words))
     aim = Objective(arm.objective)
     model = build(plan, aim, len(words), tied=arm.tied)
+    if arm.bias:
+        head = model.get_output_embeddings()
+        head.bias = torch.nn.Parameter(log_unigram(counts, 0.5).to(head.weight.dtype))
     learner = Learner(model, aim, masked=False, counts=counts)
     watcher = _Watch(model, held_out, words, counts, every, plan.steps, seconds)
     arguments = TrainingArguments(

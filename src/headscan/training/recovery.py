@@ -17,7 +17,7 @@ from headscan.text import Windows
 from headscan.training.data import PackedText, check_fit
 from headscan.training.evaluate.likelihood import perplexity
 from headscan.training.objectives import ce_loss
-from headscan.training.recover import recover
+from headscan.training.readout import recover
 from headscan.training.result import TrainResult
 
 __all__ = ["fit_head", "recover_model"]

@@ -30,8 +30,8 @@ from headscan.training.data import Masker, PackedText, StreamedText, check_fit, 
 from headscan.training.evaluate.likelihood import perplexity
 from headscan.training.geometry import GeometryCallback
 from headscan.training.learner import Learner, Objective
+from headscan.training.readout import recover
 from headscan.training.recipes import Recipe, recipe_of
-from headscan.training.recover import recover
 from headscan.training.result import TrainResult
 from headscan.training.tokenizers import fit_tokenizer
 from headscan.training.trainer import HeadlessTrainer, last_checkpoint
