@@ -1,4 +1,4 @@
-"""Where contrastive weight tying pays and where it does not: loss, forward and backward, over V and K.
+"""A headless loss pays while the unique targets of a batch are fewer than the vocabulary: where it does, and where not
 
 For each vocabulary V and number of rows K: seconds of the dense and unique forms and of gathered cross-entropy (the
 faster of torch's fused and of the form that keeps its logits), and the ratio. Cells whose cross-entropy would need more

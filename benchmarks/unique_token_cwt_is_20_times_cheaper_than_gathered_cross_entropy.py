@@ -1,7 +1,7 @@
-"""Loss, forward and backward, at V = 100,000, K = 1,280, d = 512: unique-token CWT against gathered cross-entropy.
+"""Loss, forward and backward: unique-token CWT is over 20 times cheaper than gathered cross-entropy
 
-The baseline is the fair one: only the K masked rows are projected, through torch's fused linear cross-entropy.
-The dense [V, d] gradient of the embedding table is counted on both sides, in time and in memory.
+At V = 100,000, K = 1,280, d = 512. The baseline is the fair one: only the K masked rows are projected, by each of three
+implementations, torch's fused linear cross-entropy among them. The dense [V, d] gradient of the embedding table is counted on both sides, in time and in memory.
 Run: python benchmarks/unique_token_cwt_is_20_times_cheaper_than_gathered_cross_entropy.py [--repeats 3] [--threads 1]
 """
 

@@ -1,6 +1,6 @@
 """Vanilla against headless on a text, several seeds, at equal tokens and at equal time; results as JSON.
 
-    python scripts/compare_headless.py TEXT --out FOLDER [--seeds 3] [--steps 400] [--vocabulary 4096] [--tied]
+    python scripts/compare_headless.py TEXT --out FOLDER [--recipe gpt] [--seeds 3] [--steps 400] [--vocabulary 4096] [--tied]
 
 Interrupted, it goes on where it was: runs that are in FOLDER/runs.json are not done again.
 """
@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--vocabulary", type=int, default=4096)
+    parser.add_argument("--recipe", default="gpt", help="gpt or mixer")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--tied", action="store_true", help="add the arm whose head is tied")
     options = parser.parse_args()
@@ -34,7 +35,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "runs.json"
     runs = json.loads(path.read_text()) if path.exists() else {}
-    plan = recipe_of("gpt").but(
+    plan = recipe_of(options.recipe).but(
         steps=options.steps, batch=options.batch, vocabulary=options.vocabulary, warmup=options.steps // 10, rate=1e-3
     )
     words = fit_tokenizer(documents(options.text), plan.vocabulary, context=plan.context)
