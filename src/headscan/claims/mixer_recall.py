@@ -1,7 +1,7 @@
 """What a mixer's (or a transformer's) outputs still hold of a token whose own output is hidden: the tool behind 105-122.
 
 Two ways of asking. *Continuous*, as the source does: embeddings are moved by gradient until the visible outputs match, and
-decoded to the nearest token. *Exact*: every token of the vocabulary is tried at the first hidden position, with the rest
+decoded to the nearest token. *Exact*: every token of the vocabulary is tried at the last hidden position, with the rest
 known; if one fits and no other does, the information is there, whatever an optimizer made of it.
 """
 
@@ -26,16 +26,18 @@ SLOTS, SIZE, PROMPTS = 16, 512, 6
 @dataclass(frozen=True)
 class Recall:
     """Shares of tokens recovered, 0 to 1: own (their output is visible), hidden (it is not), both continuous; exact:
-    the first hidden token by search. margin: relative residual of the runner-up in that search, over PROMPTS the least."""
+    the last hidden token by search, the others known. margin: relative residual of the runner-up in that search, over
+    PROMPTS the least. count: how many tokens are hidden in each prompt."""
 
     own: float
     hidden: float | None
     exact: float | None
     margin: float | None
+    count: int = 0
 
     def numbers(self) -> dict[str, float | None]:
         """The same as a dict."""
-        return {"own": self.own, "hidden": self.hidden, "exact": self.exact, "margin": self.margin}
+        return {"own": self.own, "hidden": self.hidden, "exact": self.exact, "margin": self.margin, "count": self.count}
 
 
 def body(kind: str, width: int, blocks: int, *, trained: int = 0, seed: int = 0) -> Any:
@@ -95,7 +97,7 @@ def recall(
     if first == 0:
         return Recall(own, None, None, None)
     exact, margin = _search(run, table, ids, target, first)
-    return Recall(own, float(hits[:, :first].mean()), exact, margin)
+    return Recall(own, float(hits[:, :first].mean()), exact, margin, first)
 
 
 @torch.no_grad()

@@ -22,9 +22,12 @@ def _is_recovered(found: Recall, what: str) -> Verdict:
     share = found.own if found.hidden is None else found.hidden
     if share >= PERFECT:
         return Verdict("reproduced", f"{what}: {share:.0%} of the tokens are recovered by gradient.", found.numbers())
-    if found.exact == 1:
-        why = f"{what}: by gradient {share:.0%}, by exact search all of the tokens tried are recovered."
+    if found.exact == 1 and found.count == 1:
+        why = f"{what}: by gradient {share:.0%}, but an exact search finds each hidden token: it is there."
         return Verdict("reproduced", why, found.numbers())
+    if found.exact == 1:
+        why = f"{what}: by gradient {share:.0%}; each hidden token alone, the rest known, is found by exact search."
+        return Verdict("not reproduced", why, found.numbers())
     return Verdict("not reproduced", f"{what}: {share:.0%} of the tokens are recovered by gradient.", found.numbers())
 
 
