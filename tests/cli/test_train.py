@@ -11,6 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import headscan.training
 from headscan import BadInput
 from headscan.cli.train import train
 
@@ -62,24 +63,31 @@ def test_two_processes_train_the_model_of_one(tmp_path):
     from safetensors.torch import load_file
 
     text = _story(tmp_path)
-    code = (
-        "import sys, torch; torch.set_num_threads(1)\n"
-        "from headscan.training import train\n"
-        "batch, out = int(sys.argv[1]), sys.argv[2]\n"
-        f"train('gpt', {str(text)!r}, out, steps=3, batch=batch, context=16, vocabulary=300, geometry_every=0,\n"
-        "      save_every=0, log_every=1, pool='all')\n"
-    )
+    options = {
+        "steps": 3,
+        "context": 16,
+        "vocabulary": 300,
+        "geometry_every": 0,
+        "save_every": 0,
+        "log_every": 1,
+        "pool": "all",
+    }
+    headscan.training.train("gpt", str(text), tmp_path / "one", batch=8, **options)
     script = tmp_path / "job.py"
-    script.write_text(code)
-    alone = [sys.executable, str(script), "8", str(tmp_path / "one")]
+    script.write_text(
+        "import torch; torch.set_num_threads(1)\n"
+        "from headscan.training import train\n"
+        f"train('gpt', {str(text)!r}, {str(tmp_path / 'two')!r}, batch=4, **{options!r})\n"
+    )
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone", str(script)]
-    for command in (alone, [*launch, "4", str(tmp_path / "two")]):
-        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
-        assert done.returncode == 0, done.stderr[-2000:]
+    done = subprocess.run(launch, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-2000:]
     one, two = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("one", "two"))
     assert two["protocol"]["processes"] == 2
     assert two["tokens"] == one["tokens"]
-    assert two["curve"][0]["loss"] == pytest.approx(one["curve"][0]["loss"], rel=0.05)  # logged by process 0, on its half
+    assert two["curve"][0]["loss"] == pytest.approx(
+        one["curve"][0]["loss"], rel=0.05
+    )  # logged by process 0, on its half
     a, b = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("one", "two"))
     assert max(float((a[name] - b[name]).abs().max()) for name in a) < 2e-4
     assert torch.isfinite(next(iter(a.values()))).all()

@@ -13,7 +13,7 @@ from headscan.errors import BadInput
 from headscan.text import Windows
 from headscan.training.objectives import mask_tokens
 
-__all__ = ["Masker", "PackedText", "StreamedText", "check_fit", "collate"]
+__all__ = ["Masker", "PackedText", "StreamedText", "check_fit", "check_known", "collate"]
 
 
 class PackedText(Dataset):
@@ -119,4 +119,18 @@ def check_fit(tokenizer: Any, vocabulary: int) -> None:
     if len(tokenizer) > vocabulary:
         raise BadInput(
             f"The tokenizer has {len(tokenizer)} tokens but the model only {vocabulary}: they do not belong together."
+        )
+
+
+def check_known(tokenizer: Any, account: dict[str, Any], limit: float = 0.05) -> None:
+    """BadInput where more than `limit` of the text's tokens are the tokenizer's unknown token: it was made for another.
+
+    >>> check_known(None, {"tokens": 100, "unknown_tokens": 40})
+    Traceback (most recent call last):
+    headscan.errors.BadInput: The tokenizer does not know 40 % of the text's tokens: fit one on this text.
+    """
+    share = account.get("unknown_tokens", 0) / max(1, account.get("tokens", 0))
+    if share > limit:
+        raise BadInput(
+            f"The tokenizer does not know {share:.0%} of the text's tokens: fit one on this text.".replace("%", " %")
         )

@@ -26,7 +26,7 @@ from transformers import (
 from headscan.errors import BadInput
 from headscan.results import check_writable
 from headscan.text import Windows, documents
-from headscan.training.data import Masker, PackedText, StreamedText, check_fit, collate
+from headscan.training.data import Masker, PackedText, StreamedText, check_fit, check_known, collate
 from headscan.training.evaluate.likelihood import perplexity
 from headscan.training.geometry import GeometryCallback
 from headscan.training.learner import Learner, Objective
@@ -122,6 +122,7 @@ def train(
         packed = PackedText.of(windows)
         rows, kept = packed.split(held_out) if held_out else (packed, None)
         data, counts = rows, rows.counts(len(words))
+        check_known(words, windows.account())
     set_seed(seed)
     model = build(plan, aim, len(words), tied=tied)
     check_fit(words, model.config.vocab_size)

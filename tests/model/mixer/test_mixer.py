@@ -215,3 +215,19 @@ def test_bad_inputs():
         _model(MixerForBidirectionalLM)
     with pytest.raises(BadInput, match="padding"):
         _model(MixerForBidirectionalLM, bidirectional=True)(_ids(), attention_mask=torch.tensor([[1] * 11 + [0]] * 3))
+
+
+@pytest.mark.parametrize("variant", ["flat", "expanded", "kernel"])
+def test_the_mask_is_a_function_and_compiles_whole(variant):
+    model, ids = _model(MixerForCausalLM, **VARIANTS[variant]), _ids()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(ids).logits, model(ids).logits)
+
+
+def test_a_lens_sees_its_blocks():
+    from headscan import Lens
+
+    lens = Lens(_model(MixerForCausalLM))
+    assert {"embedding", "block.0", "block.1", "block.1.mixer", "block.1.mlp", "head"} <= set(lens.sites)
+    found = lens.run(_ids(), sites=["block.1", "block.1.mixer"])
+    assert found["block.1"].shape == (3, SLOTS, 8)
