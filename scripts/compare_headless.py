@@ -13,14 +13,16 @@ import os
 from pathlib import Path
 
 import torch
+from rich.console import Console
 
 from headscan.text import Windows, documents
 from headscan.training import PackedText, fit_tokenizer, recipe_of
-from headscan.training.experiment import HEADLESS_ARM, TIED, VANILLA, run_arm, summary
+from headscan.training.experiment import HEADLESS_ARM, TIED, VANILLA, run_arm
+from headscan.training.twins import TwinsResult
 
 
 def main() -> None:
-    """Run what is missing, then print the table."""
+    """Run what is missing, then print the table and write result.json and report.html."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text")
     parser.add_argument("--out", type=Path, required=True)
@@ -61,32 +63,20 @@ def main() -> None:
                 f"{name}: {last['step']} steps, {last['seconds']} s, {last['nats']}, load {os.getloadavg()[0]:.1f}",
                 flush=True,
             )
-    report(runs, options.steps)
-
-
-def report(runs: dict, steps: int) -> None:
-    """Print the comparison as a table: mean over seeds and its 95 % interval."""
-    print("\n| arm | at | held-out nats (best reading) | cosine, last block | cosine, final norm | cosine, table |")
-    print("|---|---|---|---|---|---|")
-    for arm in dict.fromkeys(name.rpartition("/")[0] for name in runs):
-        found = [points for name, points in runs.items() if name.rpartition("/")[0] == arm]
-        for label, pick in (("equal tokens", lambda p: at_step(p, steps)), ("equal time", lambda p: p[-1])):
-            points = [pick(each) for each in found]
-            reading = "bias" if "bias" in points[0]["nats"] else "head"
-            columns = [[point["nats"][reading] for point in points]]
-            columns += [[site_of(point, place) for point in points] for place in (-3, -2, -1)]
-            cells = [f"{(s := summary(column))['mean']:.3f} {s['interval'] or ''}" for column in columns]
-            print(f"| {arm} | {label} | {' | '.join(cells)} |")
-
-
-def at_step(points: list, steps: int) -> dict:
-    """The point at that step."""
-    return next(point for point in points if point["step"] == steps)
-
-
-def site_of(point: dict, place: int) -> float:
-    """-1 the embedding table, -2 the final norm, -3 the last block."""
-    return point["sites"][place]["average_cosine"]
+    protocol = {"text": Path(options.text).name, "steps": plan.steps, "batch": plan.batch, "context": plan.context}
+    protocol |= {
+        "vocabulary": len(words),
+        "rate": plan.rate,
+        "recipe": plan.name,
+        "training_tokens": int(data.rows.size),
+    }
+    found = [
+        {"arm": name.rpartition("/")[0], "seed": int(name.rpartition("/")[2]), "points": points}
+        for name, points in runs.items()
+    ]
+    result = TwinsResult.of(found, protocol)
+    result.save(options.out)
+    Console().print(result.table())
 
 
 if __name__ == "__main__":

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
+from headscan import BadInput, load
 from headscan.text import Windows
 from headscan.training import PackedText, fit_tokenizer, recipe_of
 from headscan.training.experiment import BIASED, HEADLESS_ARM, VANILLA, run_arm, summary
+from headscan.training.twins import TwinsResult
 
 
 def test_arms_are_measured_on_the_way_and_headless_goes_on_to_equal_time(story_file, tmp_path):
@@ -23,6 +25,18 @@ def test_arms_are_measured_on_the_way_and_headless_goes_on_to_equal_time(story_f
     assert headless[-1]["step"] >= 6
     assert headless[-1]["seconds"] >= 0.5
     assert set(headless[-1]["nats"]) == {"tied", "bias", "finetuned"}
+    runs = [{"arm": "vanilla", "seed": 0, "points": vanilla}, {"arm": "headless", "seed": 0, "points": headless}]
+    protocol = {"text": "a </script> story", "steps": 6, "batch": 4, "context": 16, "vocabulary": 300}
+    result = TwinsResult.of(runs, protocol)
+    result.save(tmp_path / "twins")
+    assert load(tmp_path / "twins").document == result.document
+    assert "a &lt;/script&gt; story" in (tmp_path / "twins" / "report.html").read_text()
+    assert len(result.frame()) == 4
+    assert result.document["summary"][0]["nats"]["mean"] == vanilla[1]["nats"]["head"]
+    assert result.document["summary"][3]["nats"]["mean"] == headless[-1]["nats"]["bias"]
+    assert len(result.plot().data) == 2
+    with pytest.raises(BadInput, match="no runs"):
+        TwinsResult.of([], protocol)
     biased = run_arm(BIASED, plan, data, kept.rows[:16], words, **common)
     assert biased[0]["nats"]["head"] < vanilla[0]["nats"]["head"]  # it begins at the unigram distribution
 

@@ -59,12 +59,13 @@ def run_arm(
     every: int,
     seconds: float | None = None,
     finetune: int = 0,
+    keep: list[Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Train one arm; one point every `every` steps: step, seconds, nats (by way of reading out), bits_per_byte, sites.
 
     seconds: go on past the recipe's steps until so much processor time is used (equal time); the learning rate is
     constant after its warm-up, so that every point is a fair end. finetune: steps of head recovery by cross-entropy,
-    at the end.
+    at the end. keep: a list that the trained model is appended to.
     """
     set_seed(seed)
     counts = data.counts(len(words))
@@ -102,6 +103,8 @@ def run_arm(
         whole = recover(model, "finetune", counts=counts)
         fit_head(whole, data.rows, steps=finetune, batch=plan.batch, rate=1e-3, seed=seed)
         watcher.points[-1]["nats"]["finetuned"] = perplexity(whole, held_out)["nats_per_token"]
+    if keep is not None:
+        keep.append(model)
     return watcher.points
 
 
