@@ -7,7 +7,7 @@ token is not there or the optimizer did not find it; the latter is an artefact.
 
 from __future__ import annotations
 
-from headscan.claims.claim import Verdict, claim
+from headscan.claims.claim import Outcome, Verdict, claim
 from headscan.claims.mixer_recall import Recall, body, recall
 
 __all__ = ["SOURCE"]
@@ -98,7 +98,7 @@ def _(seed: int) -> Verdict:
     wide, narrow = (recall(body("flat", width, 1, seed=seed), first=1, seed=seed) for width in (256, 64))
     numbers = {"d = 256": wide.numbers(), "d = 64": narrow.numbers()}
     if (narrow.hidden or 0) < (wide.hidden or 0):
-        outcome = "artefact" if narrow.exact == 1 else "reproduced"
+        outcome: Outcome = "artefact" if narrow.exact == 1 else "reproduced"
         why = f"Hidden tokens found by gradient: {wide.hidden:.0%} at d = 256, {narrow.hidden:.0%} at d = 64"
         more = "; an exact search finds them at both, so width helps the optimizer." if narrow.exact == 1 else "."
         return Verdict(outcome, why + more, numbers)
