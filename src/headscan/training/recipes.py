@@ -246,8 +246,6 @@ def mixer(size: Size = "tiny") -> Recipe:
             hidden_size=width,
             num_hidden_layers=depth,
             max_position_embeddings=context,
-            # N(0, 1) embeddings suit an untied head; a tied table starts at transformers' own 0.02.
-            embedding_std=1.0 if size == "paper" else 0.02,
             final_norm=size != "paper",
         )
 

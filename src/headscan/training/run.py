@@ -186,6 +186,10 @@ def build(plan: Recipe, aim: Objective, vocabulary: int, *, tied: bool | None = 
     if tied is not None:
         config.tie_word_embeddings = tied
     if aim.headless:
+        if config.model_type == "headscan_mixer":
+            # Published embeddings are N(0, 1), for a head of their own. As targets their products with a normed state
+            # would begin at sqrt(d) in size, and the softmax as a spike.
+            config.embedding_std = config.hidden_size**-0.5
         # A BERT's pooler would be a layer that no loss reaches.
         pooler = {"add_pooling_layer": False} if config.model_type == "bert" else {}
         return AutoModel.from_config(config, **pooler)
