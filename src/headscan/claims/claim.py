@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from headscan.errors import BadInput
 
-__all__ = ["CLAIMS", "OUTCOMES", "Claim", "Verdict", "claim"]
+__all__ = ["CLAIMS", "OUTCOMES", "Claim", "Outcome", "Verdict", "claim"]
 
 Outcome = Literal["reproduced", "artefact", "not reproduced", "needs a larger model"]
 OUTCOMES: tuple[Outcome, ...] = ("reproduced", "artefact", "not reproduced", "needs a larger model")

@@ -11,5 +11,20 @@ from headscan.report.ntp import ntp_page, ntp_plot, ntp_table
 from headscan.report.plots import scan_plot
 from headscan.report.scan import scan_page
 from headscan.report.terminal import scan_table
+from headscan.report.train import train_page, train_plot, train_table
+from headscan.report.twins import twins_page, twins_plot, twins_table
 
-__all__ = ["ntp_page", "ntp_plot", "ntp_table", "scan_page", "scan_plot", "scan_table"]
+__all__ = [
+    "ntp_page",
+    "ntp_plot",
+    "ntp_table",
+    "scan_page",
+    "scan_plot",
+    "scan_table",
+    "train_page",
+    "train_plot",
+    "train_table",
+    "twins_page",
+    "twins_plot",
+    "twins_table",
+]

@@ -1,0 +1,23 @@
+"""Masked mixers as transformers models. Importing this makes `AutoModel` and `AutoModelForCausalLM` know them."""
+
+from __future__ import annotations
+
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+
+from headscan.model.mixer.autoencoder import MixerAutoencoder
+from headscan.model.mixer.bidirectional import MixerForBidirectionalLM
+from headscan.model.mixer.configuration import MIXINGS, MixerConfig
+from headscan.model.mixer.modeling import MixerForCausalLM, MixerModel
+
+__all__ = [
+    "MIXINGS",
+    "MixerAutoencoder",
+    "MixerConfig",
+    "MixerForBidirectionalLM",
+    "MixerForCausalLM",
+    "MixerModel",
+]
+
+AutoConfig.register(MixerConfig.model_type, MixerConfig, exist_ok=True)
+AutoModel.register(MixerConfig, MixerModel, exist_ok=True)
+AutoModelForCausalLM.register(MixerConfig, MixerForCausalLM, exist_ok=True)

@@ -1,0 +1,201 @@
+"""Masked mixers as transformers models: blocks of a masked mixing of positions and an MLP over features.
+
+A block is x + mixing(norm(x)), then x + mlp(norm(x)). There are no positional encodings: the weights themselves belong
+to positions. Source: Badger, "Masked Mixers for Language Generation and Retrieval", arXiv:2409.01482.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
+
+from headscan.errors import BadInput
+from headscan.model.mixer.configuration import MixerConfig
+from headscan.model.mixer.mixing import MaskedMixing, mixing_of, uniform
+from headscan.model.mixer.padding import to_left, to_right
+
+__all__ = ["MixerBlock", "MixerForCausalLM", "MixerModel", "MixerPreTrainedModel"]
+
+
+class MixerMLP(nn.Module):
+    """Two linear maps over the features with a GELU between."""
+
+    def __init__(self, config: MixerConfig):
+        super().__init__()
+        inner = config.intermediate_size or 4 * config.hidden_size
+        self.up = nn.Linear(config.hidden_size, inner)
+        self.down = nn.Linear(inner, config.hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, n, d] to [B, n, d]."""
+        return self.down(F.gelu(self.up(x)))
+
+
+class MixerBlock(nn.Module):
+    """One block: positions are mixed, then features; each with a norm before and a residual around."""
+
+    def __init__(self, config: MixerConfig, direction: str = "past"):
+        super().__init__()
+        self.mixing_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.mixing = mixing_of(config, direction)
+        self.mlp_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.mlp = MixerMLP(config)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, n, d] to [B, n, d]."""
+        x = x + self.mixing(self.mixing_norm(x))
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class MixerPreTrainedModel(PreTrainedModel):
+    """What all mixers share: configuration, initial weights, saving and loading."""
+
+    config_class = MixerConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = False
+    _no_split_modules = ["MixerBlock"]  # noqa: RUF012
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """As published: embeddings normal (std in the config), everything else torch's own defaults."""
+        if isinstance(module, nn.Embedding):
+            init.normal_(module.weight, mean=0.0, std=self.config.embedding_std)
+        elif isinstance(module, nn.LayerNorm):
+            init.ones_(module.weight)
+            init.zeros_(module.bias)
+        elif isinstance(module, MaskedMixing):
+            module.reset()
+        elif isinstance(module, nn.Linear):
+            uniform(module.weight, fan_in=module.in_features)
+            if module.bias is not None:
+                uniform(module.bias, fan_in=module.in_features)
+
+
+class MixerModel(MixerPreTrainedModel):
+    """The body of a mixer: token ids (or embeddings) to hidden states.
+
+    >>> model = MixerModel(MixerConfig(vocab_size=10, hidden_size=8, num_hidden_layers=1, max_position_embeddings=6))
+    >>> model(torch.tensor([[1, 2, 3]])).last_hidden_state.shape
+    torch.Size([1, 3, 8])
+    """
+
+    def __init__(self, config: MixerConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(MixerBlock(config) for _ in range(config.num_hidden_layers))
+        # Two streams that meet only after the last block: were they joined earlier, a block ahead would hand the
+        # future stream's knowledge of token i + 1 back to position i.
+        ahead = config.num_hidden_layers if config.bidirectional else 0
+        self.future_layers = nn.ModuleList(MixerBlock(config, "future") for _ in range(ahead))
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.final_norm else nn.Identity()
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The embedding table."""
+        return self.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Put another embedding table in its place."""
+        self.embed_tokens = value  # type: ignore[assignment]
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs,
+    ) -> BaseModelOutput | tuple:
+        """input_ids int [B, n] or inputs_embeds [B, n, d], n at most the slots, to hidden states [B, n, d].
+
+        attention_mask [B, n] may mark padding (0) on the left: such rows are moved to the first slots and back, since
+        slots, unlike rotary angles, are absolute. Padding on the right needs nothing: no earlier position sees it.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise BadInput("Give a mixer either input_ids or inputs_embeds.")
+        hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        slots = self.config.max_position_embeddings
+        if hidden.shape[1] > slots:
+            raise BadInput(f"The text has {hidden.shape[1]} tokens but this mixer has {slots} slots.")
+        if attention_mask is not None and len(self.future_layers) and not bool((attention_mask != 0).all()):
+            raise BadInput("A bidirectional mixer cannot leave padding out of sight: give texts of one length.")
+        shift = None
+        if attention_mask is not None and attention_mask.dim() == 2 and not bool((attention_mask[:, 0] != 0).all()):
+            hidden, shift = to_left(hidden, attention_mask)
+        states = [hidden]
+        future = hidden
+        for layer in self.layers:
+            hidden = layer(hidden)
+            states.append(hidden)
+        for layer in self.future_layers:
+            future = layer(future)
+        if len(self.future_layers):
+            hidden = hidden + future
+        hidden = self.norm(hidden)
+        states[-1] = hidden
+        if shift is not None:
+            hidden, states = to_right(hidden, shift), [to_right(state, shift) for state in states]
+        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        output = BaseModelOutput(last_hidden_state=hidden, hidden_states=tuple(states) if wanted else None)
+        return output if return_dict is not False else output.to_tuple()
+
+
+class MixerForCausalLM(MixerPreTrainedModel, GenerationMixin):
+    """A mixer that predicts the next token; generates and saves as every transformers model does.
+
+    >>> config = MixerConfig(vocab_size=10, hidden_size=8, num_hidden_layers=1, max_position_embeddings=6)
+    >>> MixerForCausalLM(config).generate(torch.tensor([[1, 2]]), max_new_tokens=3, do_sample=False).shape
+    torch.Size([1, 5])
+    """
+
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
+
+    def __init__(self, config: MixerConfig):
+        if config.bidirectional and type(self) is MixerForCausalLM:
+            raise BadInput("A bidirectional mixer sees what follows and cannot generate: use MixerForBidirectionalLM.")
+        super().__init__(config)
+        self.model = MixerModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False  # every slot has its own weights: there are no keys and values to keep
+
+    def get_output_embeddings(self) -> nn.Module:
+        """The head."""
+        return self.lm_head
+
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        """Put another head in its place."""
+        self.lm_head = new_embeddings
+
+    def get_decoder(self) -> nn.Module:
+        """The body."""
+        return self.model
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        logits_to_keep: int | Tensor = 0,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs,
+    ) -> CausalLMOutput | tuple:
+        """Logits [B, n, V]; with labels [B, n] (-100: none) also the loss: position i predicts token i + 1."""
+        output = self.model(input_ids, attention_mask, inputs_embeds, output_hidden_states)
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(output.last_hidden_state[:, kept, :])
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+        result = CausalLMOutput(loss=loss, logits=logits, hidden_states=output.hidden_states)
+        return result if return_dict is not False else result.to_tuple()

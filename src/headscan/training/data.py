@@ -1,0 +1,136 @@
+"""Training data: windows packed from a text, in memory or streamed, and the collators that make batches of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from headscan.errors import BadInput
+from headscan.text import Windows
+from headscan.training.objectives import mask_tokens
+
+__all__ = ["Masker", "PackedText", "StreamedText", "check_fit", "check_known", "collate"]
+
+
+class PackedText(Dataset):
+    """The windows of a text, packed once: token ids int32 [n, context] in memory, or in a file that is mapped.
+
+    Packing is deterministic: documents in order, joined by end-of-text, cut without overlap. The Trainer's sampler
+    shuffles by its seed, so a resumed run sees the windows it would have seen.
+
+    >>> text = PackedText(np.arange(12).reshape(3, 4))
+    >>> len(text), text[1]["input_ids"].tolist(), text.counts(12).sum().item()
+    (3, [4, 5, 6, 7], 12)
+    """
+
+    def __init__(self, rows: np.ndarray, account: dict[str, Any] | None = None):
+        self.rows, self.account = rows, account or {}
+
+    @classmethod
+    def of(cls, windows: Windows) -> PackedText:
+        """Read the windows of a text into memory: 4 bytes a token."""
+        rows = np.stack([window.ids.astype(np.int32) for window in windows])
+        return cls(rows, windows.account())
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return {"input_ids": torch.from_numpy(self.rows[index].astype(np.int64))}
+
+    def split(self, held_out: float) -> tuple[PackedText, PackedText]:
+        """(training, held-out): the last `held_out` share of the windows is held out, at least one."""
+        cut = max(1, round(len(self.rows) * held_out))
+        if cut >= len(self.rows):
+            raise BadInput(f"The text has {len(self.rows)} windows, too few to hold {cut} of them out.")
+        return PackedText(self.rows[:-cut], self.account), PackedText(self.rows[-cut:], self.account)
+
+    def counts(self, vocabulary: int) -> Tensor:
+        """How often each token occurs, int64 [vocabulary]."""
+        return torch.from_numpy(np.bincount(self.rows.ravel(), minlength=vocabulary))
+
+
+class StreamedText(IterableDataset):
+    """The windows of a text, read as they are needed: nothing is kept. Workers share the windows among them.
+
+    For texts that do not fit in memory. The order is the text's own.
+    """
+
+    def __init__(self, windows: Windows):
+        self.windows = windows
+
+    def __iter__(self):
+        worker = get_worker_info()
+        number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        for window in self.windows:
+            if window.index % workers == number:
+                yield {"input_ids": torch.from_numpy(window.ids)}
+
+
+def collate(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """A batch for next-token prediction: labels are the ids themselves (the model shifts them).
+
+    >>> collate([{"input_ids": torch.tensor([1, 2])}])["labels"].tolist()
+    [[1, 2]]
+    """
+    ids = torch.stack([row["input_ids"] for row in rows])
+    return {"input_ids": ids, "labels": ids}
+
+
+class Masker:
+    """A batch for masked prediction, by `mask_tokens`; special tokens are never masked.
+
+    The masks come from torch's global generator, which the Trainer seeds and saves, so that a resumed run draws the
+    masks that it would have drawn.
+    """
+
+    def __init__(self, tokenizer: Any, *, share: float = 0.15, scheme: str = "bert"):
+        if tokenizer.mask_token_id is None:
+            raise BadInput("This tokenizer has no mask token, so it does not suit a masked recipe.")
+        self.mask_id, self.vocabulary = tokenizer.mask_token_id, len(tokenizer)
+        self.special = torch.tensor(sorted(tokenizer.all_special_ids))
+        self.share, self.scheme = share, scheme
+
+    def __call__(self, rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Rows of the data set to {"input_ids", "labels"} [B, T]."""
+        ids = torch.stack([row["input_ids"] for row in rows])
+        seen, labels = mask_tokens(
+            ids,
+            mask_id=self.mask_id,
+            vocabulary=self.vocabulary,
+            special=torch.isin(ids, self.special),
+            share=self.share,
+            scheme=self.scheme,
+        )
+        return {"input_ids": seen, "labels": labels}
+
+
+def check_fit(tokenizer: Any, vocabulary: int) -> None:
+    """BadInput where the tokenizer has more tokens than the model has rows.
+
+    >>> check_fit([0] * 5, 4)
+    Traceback (most recent call last):
+    headscan.errors.BadInput: The tokenizer has 5 tokens but the model only 4: they do not belong together.
+    """
+    if len(tokenizer) > vocabulary:
+        raise BadInput(
+            f"The tokenizer has {len(tokenizer)} tokens but the model only {vocabulary}: they do not belong together."
+        )
+
+
+def check_known(tokenizer: Any, account: dict[str, Any], limit: float = 0.05) -> None:
+    """BadInput where more than `limit` of the text's tokens are the tokenizer's unknown token: it was made for another.
+
+    >>> check_known(None, {"tokens": 100, "unknown_tokens": 40})
+    Traceback (most recent call last):
+    headscan.errors.BadInput: The tokenizer does not know 40 % of the text's tokens: fit one on this text.
+    """
+    share = account.get("unknown_tokens", 0) / max(1, account.get("tokens", 0))
+    if share > limit:
+        raise BadInput(
+            f"The tokenizer does not know {share:.0%} of the text's tokens: fit one on this text.".replace("%", " %")
+        )

@@ -1,0 +1,52 @@
+"""BLiMP: minimal pairs of sentences, of which the grammatical one should be the more probable."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headscan.errors import BadInput
+from headscan.training.evaluate.likelihood import log_likelihood
+
+__all__ = ["blimp", "read_blimp"]
+
+
+def read_blimp(path: str | Path, *, each: int | None = None) -> dict[str, list[tuple[str, str]]]:
+    """(good, bad) pairs by paradigm, from the archive or a folder of its .jsonl files; at most `each` of a paradigm."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            texts = {file.stem: file.read_text() for file in sorted(path.glob("**/*.jsonl"))}
+        else:
+            with zipfile.ZipFile(path) as archive:
+                names = sorted(n for n in archive.namelist() if n.endswith(".jsonl") and "__MACOSX" not in n)
+                texts = {Path(name).stem: archive.read(name).decode() for name in names}
+    except (OSError, zipfile.BadZipFile):
+        raise BadInput(f"{path} is neither the BLiMP archive nor a folder of its files.") from None
+    found = {}
+    for name, text in texts.items():
+        rows = [json.loads(line) for line in text.splitlines() if line.strip()][:each]
+        found[name] = [(row["sentence_good"], row["sentence_bad"]) for row in rows]
+    if not found:
+        raise BadInput(f"{path} holds no .jsonl file of minimal pairs.")
+    return found
+
+
+def blimp(
+    model: Any, tokenizer: Any, paradigms: dict[str, list[tuple[str, str]]], *, context: int | None = None
+) -> dict[str, Any]:
+    """Share of pairs in which the grammatical sentence is the more probable: by paradigm, and their mean.
+
+    Chance is 0.5. A sentence's probability is the sum over all its tokens, given a beginning of text.
+    """
+    scores: dict[str, float] = {}
+    for name, pairs in paradigms.items():
+        sentences = [("", sentence) for pair in pairs for sentence in pair]
+        found, _ = log_likelihood(model, tokenizer, sentences, context=context)
+        good, bad = found[0::2], found[1::2]
+        scores[name] = float(np.mean(good > bad))
+    return {"accuracy": float(np.mean(list(scores.values()))), "paradigms": scores}

@@ -1,0 +1,45 @@
+"""LAMBADA: the last word of a passage, which only the whole passage gives away."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from headscan.errors import BadInput
+from headscan.training.evaluate.likelihood import log_likelihood
+
+__all__ = ["lambada", "read_lambada"]
+
+
+def read_lambada(path: str | Path) -> list[str]:
+    """The passages of a .jsonl file with a field "text"."""
+    try:
+        return [json.loads(line)["text"] for line in Path(path).read_text().splitlines() if line.strip()]
+    except (OSError, ValueError, KeyError):
+        raise BadInput(f"{path} is no .jsonl file of passages with a field 'text'.") from None
+
+
+def lambada(model: Any, tokenizer: Any, passages: Iterable[str], *, context: int | None = None) -> dict[str, float]:
+    """Accuracy (share of passages whose last word greedy decoding finds) and perplexity of the last word.
+
+    The passage up to the last space is given; the space belongs to the word, as byte-level tokenizers have it. What
+    does not fit the context loses its beginning.
+    """
+    pairs = []
+    for passage in passages:
+        given, space, word = passage.strip().rpartition(" ")
+        if not space:
+            raise BadInput(f"A passage of one word has nothing to predict it from: {passage!r}.")
+        pairs.append((given, " " + word))
+    if not pairs:
+        raise BadInput("There are no passages.")
+    scores, greedy = log_likelihood(model, tokenizer, pairs, context=context)
+    return {
+        "accuracy": float(greedy.mean()),
+        "perplexity": math.exp(min(700.0, -float(scores.mean()))),
+        "nats_per_word": -float(scores.mean()),
+        "passages": len(pairs),
+    }

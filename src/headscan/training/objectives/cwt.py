@@ -1,0 +1,117 @@
+"""Contrastive weight tying: learn to point at the next token's own input embedding, among those of the batch.
+
+For hidden states o_k, targets t_k and the input embeddings e of the same model,
+
+    L = -1/K sum_k log [ exp(o_k . e_{t_k} / T) / sum_{p in pool} exp(o_k . e_p / T) ],
+
+where the pool is the multiset of all targets of the batch: no prediction head, no sum over the vocabulary.
+
+The pool repeats tokens, and repeated tokens have the same row. With U distinct tokens v and their counts c_v,
+
+    sum_{p in pool} exp(o.e_p) = sum_{v in U} exp(o.e_v + log c_v),
+
+so the K x K loss *is* a cross-entropy over U classes with the bias log c, plus mean(log c_t): the same value and the
+same gradient from a K x U matrix. As U <= min(K, V), this is never dearer than the dense form nor than the full
+cross-entropy. The mean of log c_t is also the floor that no model can pass: `floor_of` subtracts it, and makes losses
+of different batch sizes comparable.
+
+Source: Godey, de la Clergerie, Sagot, "Headless language models" (ICLR 2024), section 3; the identity is ours to prove
+in tests/training/objectives/test_cwt.py.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headscan.errors import BadInput
+from headscan.training.objectives import linear
+from headscan.training.objectives.shapes import check, reduce
+from headscan.training.objectives.unique import Pool, pool_of
+
+__all__ = ["CWT_FORMS", "cwt_loss"]
+
+CWT_FORMS = ("dense", "unique", "chunked", "fused")
+
+
+def cwt_loss(
+    hidden: Tensor,
+    embeddings: Tensor,
+    targets: Tensor,
+    form: str = "unique",
+    *,
+    pool: Tensor | None = None,
+    temperature: float = 1.0,
+    normalize: bool = False,
+    chunk: int = 256,
+    sparse: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """Contrastive weight tying loss, in nats. Range: [log c_t, inf) per row, c_t the target's count in the pool.
+
+    hidden: [K, d], what the model made of the context. embeddings: [V, d], its input embeddings (the gradient flows
+    into both). targets: int [K], the tokens to find.
+    form: "dense" (K x P, as published, positive counted once), "unique" (K x U, the same value and gradient),
+    "chunked" (unique, memory O(chunk x U), logits computed twice), "fused" (unique, through torch's own fused kernel).
+    pool: int [P], all tokens to compare against, the targets among them; default the targets. Give
+    `torch.cat([targets, extra])` for extra negatives, or the targets of all devices (`gather_ids`) or of all
+    micro-batches of an accumulation: targets are known before the forward pass, so a batch-invariant loss needs no
+    second one.
+    temperature: T > 0. normalize: compare directions only (cosine / T); the published loss compares raw products.
+    sparse: give the table's gradient as the U rows that are not zero (a sparse tensor) instead of [V, d] mostly zeros,
+    in U x d memory. Where the table also feeds the model, autograd adds these rows to its dense gradient.
+    reduction: "mean", "sum" or "none" ([K]).
+
+    Cost: dense O(K P d) time, K x P memory; unique O(K U d), K x U; chunked the same time and a half, chunk x U.
+    No targets (K = 0) give 0 and zero gradients; one unique token gives log K and, rightly, no pull and no push.
+    Raises BadInput where shapes, ids or options do not fit.
+
+    >>> hidden, table = torch.eye(3), 5 * torch.eye(3)
+    >>> ids = torch.tensor([0, 1, 2])
+    >>> round(cwt_loss(hidden, table, ids).item(), 4), round(cwt_loss(hidden, table, ids, form="dense").item(), 4)
+    (0.0134, 0.0134)
+    """
+    check(hidden, embeddings, targets)
+    if form not in CWT_FORMS:
+        raise BadInput(f"form must be one of {', '.join(CWT_FORMS)}, not {form!r}.")
+    if not temperature > 0:
+        raise BadInput(f"temperature must be above 0, not {temperature}.")
+    targets = targets.long()
+    if len(targets) == 0:
+        nothing = (hidden.sum() + 0 * embeddings[:1].sum()) * 0
+        return reduce(hidden.sum(1), "none") if reduction == "none" else nothing
+    tokens = pool_of(targets, None if pool is None else pool.long())
+    if normalize:
+        hidden = F.normalize(hidden, dim=1)
+    if temperature != 1:
+        hidden = hidden / temperature
+    bias: Tensor | None
+    if form == "dense":
+        everything = targets if pool is None else pool.long()
+        rows = F.embedding(everything, embeddings, sparse=sparse)
+        positions, bias, floor = _first_places(tokens, everything), None, torch.zeros(())
+    else:
+        rows, positions, bias = F.embedding(tokens.ids, embeddings, sparse=sparse), tokens.positions, tokens.log_counts
+        floor = tokens.log_counts[positions]
+    if normalize:
+        rows = F.normalize(rows, dim=1)
+    if form == "fused" and reduction != "none":
+        total = linear.fused(hidden, rows, positions, bias, reduction="sum")
+        total = total + floor.sum().to(total.dtype)
+        return total if reduction == "sum" else total / len(targets)
+    if form == "chunked":
+        losses = linear.chunked(hidden, rows, positions, bias, chunk=chunk)
+    elif form == "fused":
+        losses = linear.fused(hidden, rows, positions, bias, reduction="none")
+    else:
+        losses = linear.full(hidden, rows, positions, bias)
+    return reduce(losses if form == "dense" else losses + floor.to(losses.dtype), reduction)
+
+
+def _first_places(tokens: Pool, everything: Tensor) -> Tensor:
+    """[K]: for each target one place in the pool where it stands (any will do: equal tokens have equal rows)."""
+    inverse = torch.searchsorted(tokens.ids, everything)
+    place = torch.full_like(tokens.ids, len(everything))
+    place.scatter_reduce_(0, inverse, torch.arange(len(everything), device=everything.device), "amin")
+    return place[tokens.positions]

@@ -1,0 +1,297 @@
+"""Recipes: everything that decides a training run, at the published size and at sizes that train here in minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from transformers import BertConfig, DistilBertConfig, GPTNeoXConfig, PreTrainedConfig
+
+from headscan.errors import BadInput
+
+__all__ = ["RECIPES", "SIZES", "Recipe", "english_bert", "english_gpt", "mixer", "multilingual", "recipe_of"]
+
+Size = Literal["tiny", "small", "paper"]
+SIZES: tuple[Size, ...] = ("tiny", "small", "paper")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One training run, as data. `but` changes fields; `config(vocabulary)` builds the model's configuration.
+
+    context: tokens a window. batch: windows a step on one process; accumulation: such steps before the weights move.
+    rate: peak learning rate; warmup: steps of linear warm-up; schedule: "linear" (triangular), "cosine" or "constant".
+    masked: hide 15 % of the tokens and predict those (a BERT), or predict the next token (a GPT).
+    tokenizer: the published one's name on the Hub; where it is not at hand one of `vocabulary` tokens is fitted.
+    """
+
+    name: str
+    size: Size
+    masked: bool
+    vocabulary: int
+    context: int
+    batch: int
+    accumulation: int
+    steps: int
+    rate: float
+    warmup: int
+    schedule: str
+    weight_decay: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    clip: float = 1.0
+    tokenizer: str | None = None
+    source: str = ""
+    architecture: Callable[[int, int], PreTrainedConfig] = field(repr=False, default=None)  # type: ignore[assignment]
+
+    def config(self, vocabulary: int | None = None) -> PreTrainedConfig:
+        """The transformers configuration, for the tokenizer's real number of tokens."""
+        return self.architecture(vocabulary or self.vocabulary, self.context)
+
+    def but(self, **changes: Any) -> Recipe:
+        """This recipe with some fields changed; None means unchanged."""
+        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+    @property
+    def tokens_a_step(self) -> int:
+        """Tokens read before each change of the weights, on one process."""
+        return self.context * self.batch * self.accumulation
+
+
+def english_bert(size: Size = "tiny") -> Recipe:
+    """A BERT for English. paper: bert-base, 110 M parameters, V = 50,277, 1,000,000 steps of 512 windows of 128 tokens.
+
+    Source: Godey et al. 2024, appendix D: AdamW, rate 1e-4, triangular with 10,000 steps of warm-up, clip 1.
+
+    >>> english_bert("paper").config().num_hidden_layers, english_bert("paper").tokens_a_step
+    (12, 65536)
+    """
+    width, depth, heads = {"tiny": (128, 4, 4), "small": (512, 4, 8), "paper": (768, 12, 12)}[_known(size)]
+
+    def architecture(vocabulary: int, context: int) -> PreTrainedConfig:
+        return BertConfig(
+            vocab_size=vocabulary,
+            hidden_size=width,
+            num_hidden_layers=depth,
+            num_attention_heads=heads,
+            intermediate_size=4 * width,
+            max_position_embeddings=max(512, context) if size == "paper" else context,
+            # Dropout is for many epochs over little text with a large model; the small ones never get there.
+            hidden_dropout_prob=0.1 if size == "paper" else 0.0,
+            attention_probs_dropout_prob=0.1 if size == "paper" else 0.0,
+        )
+
+    common: dict[str, Any] = {
+        "name": "bert",
+        "masked": True,
+        "schedule": "linear",
+        "weight_decay": 0.01,
+        "architecture": architecture,
+    }
+    if size == "paper":
+        return Recipe(
+            size=size,
+            vocabulary=50_277,
+            context=128,
+            batch=64,
+            accumulation=8,
+            steps=1_000_000,
+            rate=1e-4,
+            warmup=10_000,
+            tokenizer="EleutherAI/pythia-70m-deduped",
+            source="Godey et al. 2024, appendix D (8 GPUs of 64 windows: here 8 accumulated micro-batches)",
+            **common,
+        )
+    if size == "small":
+        return Recipe(
+            size=size,
+            vocabulary=20_000,
+            context=128,
+            batch=32,
+            accumulation=1,
+            steps=3000,
+            rate=5e-4,
+            warmup=150,
+            **common,
+        )
+    return Recipe(
+        size=size, vocabulary=4_096, context=64, batch=16, accumulation=1, steps=600, rate=2e-3, warmup=60, **common
+    )
+
+
+def english_gpt(size: Size = "tiny") -> Recipe:
+    """A Pythia-like GPT for English. paper: pythia-70m, V = 50,304, 143,000 steps of 1,024 windows of 2,048 tokens.
+
+    Source: Godey et al. 2024, appendix D: AdamW (.9, .95), rate 1e-3, cosine, 1,430 steps of warm-up, decay .1, clip 1.
+
+    >>> english_gpt("paper").config().hidden_size, english_gpt("tiny").config(300).vocab_size
+    (512, 300)
+    """
+    width, depth, heads = {"tiny": (128, 4, 4), "small": (256, 6, 4), "paper": (512, 6, 8)}[_known(size)]
+
+    def architecture(vocabulary: int, context: int) -> PreTrainedConfig:
+        return GPTNeoXConfig(
+            vocab_size=vocabulary,
+            hidden_size=width,
+            num_hidden_layers=depth,
+            num_attention_heads=heads,
+            intermediate_size=4 * width,
+            max_position_embeddings=context,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
+
+    common: dict[str, Any] = {
+        "name": "gpt",
+        "masked": False,
+        "schedule": "cosine",
+        "weight_decay": 0.1,
+        "betas": (0.9, 0.95),
+        "architecture": architecture,
+    }
+    if size == "paper":
+        return Recipe(
+            size=size,
+            vocabulary=50_304,
+            context=2048,
+            batch=8,
+            accumulation=128,
+            steps=143_000,
+            rate=1e-3,
+            warmup=1_430,
+            tokenizer="EleutherAI/pythia-70m-deduped",
+            source="Godey et al. 2024, appendix D (device batch 8, the only one consistent with its figures)",
+            **common,
+        )
+    if size == "small":
+        return Recipe(
+            size=size,
+            vocabulary=16_000,
+            context=256,
+            batch=16,
+            accumulation=1,
+            steps=3000,
+            rate=1e-3,
+            warmup=150,
+            **common,
+        )
+    return Recipe(
+        size=size, vocabulary=4_096, context=64, batch=16, accumulation=1, steps=1000, rate=2e-3, warmup=100, **common
+    )
+
+
+def multilingual(size: Size = "tiny") -> Recipe:
+    """A DistilBERT-like model for ten languages (ar de en es fr hi it ja ko zh). paper: 137 M parameters, V = 119,547.
+
+    Source: Godey et al. 2024, appendix D: one GPU, batch 64 x 128, rate 2e-4, triangular with 10,000 warm-up, 400,000
+    steps on Wikipedia.
+
+    >>> multilingual("paper").config().vocab_size
+    119547
+    """
+    width, depth, heads = {"tiny": (128, 2, 4), "small": (384, 4, 6), "paper": (768, 6, 12)}[_known(size)]
+
+    def architecture(vocabulary: int, context: int) -> PreTrainedConfig:
+        return DistilBertConfig(
+            vocab_size=vocabulary,
+            dim=width,
+            n_layers=depth,
+            n_heads=heads,
+            hidden_dim=4 * width,
+            max_position_embeddings=max(512, context) if size == "paper" else context,
+            dropout=0.1 if size == "paper" else 0.0,
+            attention_dropout=0.1 if size == "paper" else 0.0,
+        )
+
+    steps, rate, warmup, batch, context, vocabulary = {
+        "tiny": (600, 2e-3, 60, 16, 64, 8_192),
+        "small": (4000, 5e-4, 200, 32, 128, 30_000),
+        "paper": (400_000, 2e-4, 10_000, 64, 128, 119_547),
+    }[size]
+    return Recipe(
+        name="multilingual",
+        size=size,
+        masked=True,
+        vocabulary=vocabulary,
+        context=context,
+        batch=batch,
+        accumulation=1,
+        steps=steps,
+        rate=rate,
+        warmup=warmup,
+        schedule="linear",
+        weight_decay=0.01,
+        tokenizer="distilbert-base-multilingual-cased" if size == "paper" else None,
+        architecture=architecture,
+        source="Godey et al. 2024, appendix D" if size == "paper" else "",
+    )
+
+
+def mixer(size: Size = "tiny") -> Recipe:
+    """A flat masked mixer. paper: d = 1024, 8 blocks, 512 slots, the 4,096-token TinyStories tokenizer.
+
+    Source: Badger 2024 (arXiv:2409.01482): AdamW, rate 5e-4, 500 steps of warm-up, batch 16 x 512.
+
+    >>> mixer("paper").config().max_position_embeddings
+    512
+    """
+    from headscan.model.mixer import MixerConfig
+
+    width, depth = {"tiny": (128, 4), "small": (256, 8), "paper": (1024, 8)}[_known(size)]
+
+    def architecture(vocabulary: int, context: int) -> PreTrainedConfig:
+        return MixerConfig(
+            vocab_size=vocabulary,
+            hidden_size=width,
+            num_hidden_layers=depth,
+            max_position_embeddings=context,
+            final_norm=size != "paper",
+        )
+
+    steps, rate, warmup, batch, context = {
+        "tiny": (1000, 2e-3, 100, 16, 64),
+        "small": (4000, 1e-3, 200, 16, 256),
+        "paper": (500_000, 5e-4, 500, 16, 512),
+    }[size]
+    return Recipe(
+        name="mixer",
+        size=size,
+        masked=False,
+        vocabulary=4_096,
+        context=context,
+        batch=batch,
+        accumulation=1,
+        steps=steps,
+        rate=rate,
+        warmup=warmup,
+        schedule="linear",
+        weight_decay=0.01,
+        architecture=architecture,
+        source="Badger 2024" if size == "paper" else "",
+    )
+
+
+RECIPES: dict[str, Callable[[Size], Recipe]] = {
+    "gpt": english_gpt,
+    "bert": english_bert,
+    "multilingual": multilingual,
+    "mixer": mixer,
+}
+
+
+def recipe_of(name: str, size: str = "tiny") -> Recipe:
+    """The recipe of that name; BadInput lists what there is.
+
+    >>> recipe_of("gpt").context
+    64
+    """
+    if name not in RECIPES:
+        raise BadInput(f"There is no recipe {name!r}; there are {', '.join(RECIPES)}.")
+    return RECIPES[name](_known(size))
+
+
+def _known(size: str) -> Size:
+    if size not in SIZES:
+        raise BadInput(f"The size must be one of {', '.join(SIZES)}, not {size!r}.")
+    return size

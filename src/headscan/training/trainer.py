@@ -1,0 +1,184 @@
+"""transformers' Trainer for a Learner: pooled negatives, monitors in the log, checkpoints that load anywhere."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import Trainer
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from headscan.errors import BadInput
+from headscan.training.learner import Learner
+from headscan.training.objectives import IGNORE, gather_ids
+
+__all__ = ["POOLS", "HeadlessTrainer", "LossIsNotFinite", "last_checkpoint"]
+
+POOLS = ("batch", "accumulation", "devices", "all")
+STATE, WEIGHTS, EXTRA = "trainer_state.json", "model.safetensors", "objective.safetensors"
+log = logging.getLogger(__name__)
+
+
+class LossIsNotFinite(BadInput):
+    """Training was stopped because its loss became NaN or infinite."""
+
+
+class HeadlessTrainer(Trainer):
+    """A `transformers.Trainer` whose model is a `Learner`. Everything the Trainer does (DDP, FSDP, mixed precision,
+    resuming, logging) stays; what is added:
+
+    pool: where negatives come from. "batch": this micro-batch on this process (as published). "accumulation": all
+    micro-batches of the step. "devices": all processes. "all": both, so that the loss of a step depends on its windows
+    and not on how they were cut up. Targets are known before the forward pass, so no second pass is needed.
+    Checkpoints hold the model alone (`AutoModel.from_pretrained` loads them), the objective's own parameters in
+    objective.safetensors. A NaN loss stops training before it reaches the weights; a full disk loses nothing older.
+    """
+
+    loss_is_scaled_for_ga = True
+
+    def __init__(self, model: Learner, *arguments: Any, pool: str = "batch", **options: Any):
+        if pool not in POOLS:
+            raise BadInput(f"The pool must be one of {', '.join(POOLS)}, not {pool!r}.")
+        super().__init__(model, *arguments, **options)
+        self.pool = pool
+        self._sums: dict[str, float] = {}
+        self._seen = 0
+
+    # --- negatives -----------------------------------------------------------------------------------------------
+
+    def get_batch_samples(self, epoch_iterator, num_batches, device):
+        """The micro-batches of one step, each with the pool of target ids it is to be compared with, and its share."""
+        batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        learner: Learner = self.accelerator.unwrap_model(self.model)
+        targets = [_targets(batch["labels"], learner.masked) for batch in batches]
+        total = sum(len(each) for each in targets)
+        world = self.args.world_size
+        if batches and world > 1:
+            # Every process weighs by its targets, so that DDP's mean of the gradients is the mean over all targets.
+            everyone = torch.tensor([total], device=device)
+            torch.distributed.all_reduce(everyone)
+            total = int(everyone)
+        pools: list[Tensor | None] = [None] * len(batches)
+        if learner.objective.contrastive and self.pool != "batch" and batches:
+            if self.pool in ("accumulation", "all"):
+                joined = torch.cat(targets).to(device)
+                pools = [gather_ids(joined) if self.pool == "all" else joined] * len(batches)
+            else:
+                pools = [gather_ids(each.to(device)) for each in targets]
+        for batch, pool in zip(batches, pools, strict=True):
+            batch["share"] = torch.tensor(world / max(total, 1))
+            if pool is not None:
+                batch["pool"] = pool
+        return batches, None
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """The Learner's loss; its monitors are summed for the next log line."""
+        answer = model(**inputs)
+        loss = answer["loss"]
+        if model.training:
+            value = float(loss.detach())
+            if not math.isfinite(value):
+                raise LossIsNotFinite(
+                    f"The loss is {value} at step {self.state.global_step + 1}: training stopped before the weights "
+                    f"took it up. Lower the learning rate (now {self._rate()}); the last checkpoint is intact."
+                )
+            share = float(inputs["share"]) if "share" in inputs else 1 / max(float(answer["targets"]), 1)
+            weight = float(answer["targets"])
+            # Per target, of this process: what the loss would be as a mean over this micro-batch.
+            self._sums["loss"] = self._sums.get("loss", 0.0) + value / share
+            self._sums["targets"] = self._sums.get("targets", 0.0) + weight
+            for name in ("floor", "accuracy"):
+                if name in answer:
+                    self._sums[name] = self._sums.get(name, 0.0) + weight * float(answer[name])
+        return (loss, answer) if return_outputs else loss
+
+    def _rate(self) -> str:
+        return f"{self.optimizer.param_groups[0]['lr']:.2g}" if self.optimizer else "unset"
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add to the Trainer's loss the one without its floor, the in-batch accuracy and the targets seen."""
+        if "loss" in logs and self._sums.get("targets"):
+            sums, self._sums = self._sums, {}
+            weight = sums["targets"]
+            logs["loss"] = sums["loss"] / weight
+            logs["floor_corrected_loss"] = (sums["loss"] - sums.get("floor", 0.0)) / weight
+            if "accuracy" in sums:
+                logs["in_batch_accuracy"] = sums["accuracy"] / weight
+        super().log(logs, start_time)
+
+    # --- checkpoints ---------------------------------------------------------------------------------------------
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        folder = Path(output_dir or str(self.args.output_dir))
+        learner: Learner = self.accelerator.unwrap_model(self.model)
+        inner = None
+        if state_dict is not None:  # gathered by FSDP, under the names the Learner has for them
+            inner = {name[len("model.") :]: value for name, value in state_dict.items() if name.startswith("model.")}
+        if self.args.should_save:
+            folder.mkdir(parents=True, exist_ok=True)
+            learner.model.save_pretrained(folder, state_dict=inner)
+            if learner.extra is not None:
+                own = learner.extra.state_dict()
+                save_file({name: value.contiguous().cpu() for name, value in own.items()}, folder / EXTRA)
+            if self.processing_class is not None:
+                self.processing_class.save_pretrained(folder)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
+        if self.is_fsdp_enabled:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            return
+        learner: Learner = self.accelerator.unwrap_model(model or self.model)
+        folder = Path(resume_from_checkpoint)
+        if not (folder / WEIGHTS).exists():
+            raise BadInput(f"{folder} holds no {WEIGHTS}, so training cannot go on from it.")
+        loaded = type(learner.model).from_pretrained(folder, torch_dtype=torch.float32)
+        learner.model.load_state_dict(loaded.state_dict())
+        learner.model.tie_weights()
+        if learner.extra is not None:
+            learner.extra.load_state_dict(load_file(folder / EXTRA))
+
+    def _save_checkpoint(self, model, trial) -> None:
+        """Save; a disk that is full costs this checkpoint, no older one, and not the run."""
+        folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        try:
+            super()._save_checkpoint(model, trial)
+        except (OSError, RuntimeError) as error:
+            # safetensors and torch wrap the system's error; what is left of it is its text.
+            full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
+            if not full and not isinstance(error, OSError) and "safetensors" not in type(error).__module__:
+                raise
+            shutil.rmtree(folder, ignore_errors=True)
+            kept = last_checkpoint(folder.parent)
+            log.warning(
+                "Checkpoint %s could not be written (%s). Training goes on; %s.",
+                folder.name,
+                error,
+                f"the last whole one is {kept}" if kept else "there is no earlier one: make room",
+            )
+
+
+def last_checkpoint(folder: str | os.PathLike) -> Path | None:
+    """The newest whole checkpoint in a run's folder, or None. One that a kill or a full disk cut short is passed over.
+
+    The Trainer writes its state last, so a checkpoint is whole when its state and its weights are both there.
+    """
+    found = []
+    for path in Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        number = path.name.rpartition("-")[2]
+        sharded = any(path.glob("pytorch_model_fsdp*"))
+        if number.isdigit() and (path / STATE).exists() and ((path / WEIGHTS).exists() or sharded):
+            found.append((int(number), path))
+    return max(found)[1] if found else None
+
+
+def _targets(labels: Tensor, masked: bool) -> Tensor:
+    labels = labels if masked else labels[:, 1:]
+    return labels[labels != IGNORE]

@@ -1,0 +1,53 @@
+"""80/10/10 is 80/10/10, and the published deviation is what the released code did."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from headscan.errors import BadInput
+from headscan.training import mask_tokens
+
+SIZE, MASK = 1000, 1000
+
+
+def _masked(scheme, special=None):
+    ids = torch.randint(SIZE, (400, 500), generator=torch.Generator().manual_seed(0))
+    seen, labels = mask_tokens(
+        ids, mask_id=MASK, vocabulary=SIZE, scheme=scheme, special=special, generator=torch.Generator().manual_seed(1)
+    )
+    return ids, seen, labels != -100, labels
+
+
+def _share(what, among):
+    return what[among].float().mean().item()
+
+
+def test_bert_masking_has_its_shares():
+    ids, seen, chosen, labels = _masked("bert")
+    assert chosen.float().mean().item() == pytest.approx(0.15, abs=0.005)
+    assert _share(seen == MASK, chosen) == pytest.approx(0.80, abs=0.01)
+    assert _share(seen == ids, chosen) == pytest.approx(0.10, abs=0.01)
+    assert torch.equal(seen[~chosen], ids[~chosen])
+    assert torch.equal(labels[chosen], ids[chosen])
+
+
+def test_published_masking_replaces_at_random_everywhere_first():
+    ids, seen, chosen, labels = _masked("published")
+    assert _share(seen != ids, ~chosen) == pytest.approx(0.10, abs=0.005)
+    assert _share(seen == MASK, chosen) == pytest.approx(0.80, abs=0.01)
+    assert _share((seen != ids) & (seen != MASK), chosen) == pytest.approx(0.02, abs=0.005)
+    assert torch.equal(labels[chosen], ids[chosen])
+
+
+def test_special_tokens_are_never_chosen():
+    special = torch.zeros(400, 500, dtype=torch.bool)
+    special[:, ::2] = True
+    _, _, chosen, _ = _masked("bert", special)
+    assert not chosen[special].any()
+
+
+@pytest.mark.parametrize("options", [{"scheme": "wild"}, {"share": 0.0}, {"share": 1.0}])
+def test_bad_options(options):
+    with pytest.raises(BadInput):
+        mask_tokens(torch.zeros(1, 4, dtype=torch.long), mask_id=1, vocabulary=3, **options)

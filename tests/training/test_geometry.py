@@ -1,0 +1,67 @@
+"""The live geometry: right numbers, in anyone's Trainer, without touching the run."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+from headscan import BadInput, Lens
+from headscan.training import GeometryCallback, PackedText, measure_sites
+from headscan.training.data import collate
+from tests.reference.geometry import average_cosine
+
+ROWS = np.random.default_rng(0).integers(0, 50, (40, 8))
+
+
+def _model():
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2, n_positions=8))
+
+
+def _run(folder, *callbacks):
+    model = _model()
+    arguments = TrainingArguments(
+        output_dir=str(folder), max_steps=5, per_device_train_batch_size=4, save_strategy="no", report_to=["tensorboard"],
+        logging_steps=1, use_cpu=True, disable_tqdm=True, seed=1,
+    )  # fmt: skip
+    trainer = Trainer(
+        model, arguments, train_dataset=PackedText(ROWS), data_collator=collate, callbacks=list(callbacks)
+    )
+    trainer.train()
+    return model, trainer.state.log_history
+
+
+def test_a_plain_trainer_is_watched_and_not_disturbed(tmp_path):
+    watcher = GeometryCallback(ROWS[:10], every=2)
+    watched, log = _run(tmp_path / "a", watcher)
+    alone, other = _run(tmp_path / "b")
+    assert [entry["step"] for entry in watcher.history] == [0, 2, 4, 5]
+    assert all(torch.equal(a, b) for a, b in zip(watched.parameters(), alone.parameters(), strict=True))
+    assert [entry.get("loss") for entry in log] == [entry.get("loss") for entry in other]
+    lines = (tmp_path / "a" / "geometry.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == watcher.history
+    assert list((tmp_path / "a" / "runs" / "geometry").iterdir())
+
+
+def test_the_numbers_are_the_definition():
+    model = _model().eval()
+    found = {entry["site"]: entry for entry in measure_sites(Lens(model), ROWS[:6], batch=4)}
+    with torch.no_grad():
+        states = model(torch.from_numpy(ROWS[:6]), output_hidden_states=True).hidden_states
+    last = states[-1].double()
+    assert found["final_norm"]["average_cosine"] == pytest.approx(average_cosine(last.flatten(0, 1).numpy()), abs=1e-6)
+    rest = last[:, 1:].flatten(0, 1).numpy()
+    assert found["final_norm"]["average_cosine_without_first"] == pytest.approx(average_cosine(rest), abs=1e-6)
+    table = model.transformer.wte.weight.detach().double().numpy()
+    assert found["embedding_table"]["average_cosine"] == pytest.approx(average_cosine(table), abs=1e-6)
+
+
+def test_bad_input():
+    with pytest.raises(BadInput, match="every 0"):
+        GeometryCallback(ROWS, every=0)
+    with pytest.raises(BadInput, match="no measure"):
+        measure_sites(Lens(_model()), ROWS[:2], measures=["beauty"])

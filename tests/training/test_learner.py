@@ -1,0 +1,142 @@
+"""What the Trainer trains: objectives by name, faults of batches, pools and shares."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    BertConfig,
+    BertForMaskedLM,
+    GPT2Config,
+    PreTrainedTokenizerFast,
+)
+
+from headscan.errors import BadInput
+from headscan.training import (
+    HEADLESS,
+    OBJECTIVES,
+    Learner,
+    Masker,
+    Objective,
+    PackedText,
+    ce_loss,
+    cwt_loss,
+    fit_tokenizer,
+    train,
+)
+
+SIZE = 40
+CONFIG = GPT2Config(vocab_size=SIZE, n_embd=8, n_layer=1, n_head=2, n_positions=16, bos_token_id=0, eos_token_id=0)
+COUNTS = torch.arange(1, SIZE + 1)
+
+
+def _model(name="cwt"):
+    torch.manual_seed(0)
+    kind = AutoModel if name in HEADLESS else AutoModelForCausalLM
+    return kind.from_config(CONFIG).eval()
+
+
+def _batch(rows=4, length=10):
+    ids = torch.randint(1, SIZE, (rows, length), generator=torch.Generator().manual_seed(1))
+    return {"input_ids": ids, "labels": ids}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_gives_a_gradient_to_the_body(name):
+    learner = Learner(_model(name), name, counts=COUNTS)
+    answer = learner(**_batch())
+    answer["loss"].backward()
+    assert torch.isfinite(answer["loss"])
+    assert answer["targets"] == 36
+    weight = learner.model.get_input_embeddings().weight
+    assert weight.grad.abs().sum() > 0
+    assert not weight.grad.is_sparse
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_batch_without_targets_gives_zero_and_no_nan(name):
+    learner = Learner(_model(name), name, counts=COUNTS)
+    batch = _batch() | {"labels": torch.full((4, 10), -100)}
+    loss = learner(**batch)["loss"]
+    loss.backward()
+    assert loss == 0
+    assert all(p.grad is None or torch.isfinite(p.grad).all() for p in learner.parameters())
+
+
+def test_the_losses_are_those_of_the_functions():
+    batch = _batch()
+    for name in ("cwt", "cwt-dense", "cwt-chunked", "ce", "ce-full", "ce-chunked"):
+        model = _model(name)
+        body = model if name in HEADLESS else model.transformer
+        rows = body(batch["input_ids"]).last_hidden_state[:, :-1].flatten(0, 1)
+        targets = batch["labels"][:, 1:].flatten()
+        table = model.get_input_embeddings().weight
+        want = cwt_loss(rows, table, targets) if name.startswith("cwt") else ce_loss(rows, table, targets)
+        assert Learner(model, name)(**batch)["loss"].item() == pytest.approx(want.item(), rel=1e-5)
+
+
+def test_pool_and_share_replace_the_batch_and_the_mean():
+    learner, batch = Learner(_model(), "cwt"), _batch()
+    whole = learner(**batch)["loss"]
+    pool = batch["labels"][:, 1:].flatten()
+    halves = [{key: value[part] for key, value in batch.items()} for part in (slice(0, 1), slice(1, 4))]
+    parts = [learner(**half, pool=pool, share=torch.tensor(1 / len(pool)))["loss"] for half in halves]
+    assert sum(parts).item() == pytest.approx(whole.item(), rel=1e-5)
+
+
+def test_extra_negatives_raise_the_loss():
+    plain = Learner(_model(), Objective("cwt"))(**_batch())["loss"]
+    more = Learner(_model(), Objective("cwt", extra_negatives=500), counts=COUNTS)(**_batch())["loss"]
+    assert more > plain
+
+
+def test_a_masked_model_projects_through_its_own_transform():
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=SIZE, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        max_position_embeddings=16,
+    )  # fmt: skip
+    model = BertForMaskedLM(config).eval()
+    ids = _batch()["input_ids"]
+    labels = ids.masked_fill(torch.rand(ids.shape, generator=torch.Generator().manual_seed(3)) < 0.8, -100)
+    want = model(ids, labels=labels).loss.item()
+    for name in ("ce", "ce-full", "ce-chunked"):
+        assert Learner(model, name, masked=True)(input_ids=ids, labels=labels)["loss"].item() == pytest.approx(
+            want, rel=1e-5
+        )
+
+
+def test_faults_are_named():
+    with pytest.raises(BadInput, match="no head"):
+        Learner(_model("cwt"), "ce")
+    with pytest.raises(BadInput, match="token counts"):
+        Learner(_model("ce"), "sampled")
+    with pytest.raises(BadInput, match="fewer than 0"):
+        Objective("cwt", extra_negatives=-1)
+    with pytest.raises(BadInput, match="outside the vocabulary"):
+        Learner(_model(), "cwt")(input_ids=torch.ones(1, 3, dtype=torch.long), labels=torch.tensor([[1, 2, SIZE]]))
+    with pytest.raises(BadInput, match="mask token"):
+        Masker(fit_tokenizer(["a b"], 260))
+
+
+def test_a_tokenizer_that_does_not_know_the_text_is_refused(tmp_path):
+    words = Tokenizer(models.WordLevel({"[UNK]": 0, "the": 1}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]")
+    text = ["the cat sat on the mat"] * 100
+    with pytest.raises(BadInput, match="does not know 67 %"):
+        train("gpt", text, tmp_path, tokenizer=tokenizer, steps=1, context=8)
+
+
+def test_fitting_is_deterministic_and_special_tokens_are_kept_from_the_masks():
+    text = ["ba de fi go", "ku la ma"] * 20
+    one, other = (fit_tokenizer(text, 280, masked=True) for _ in range(2))
+    assert one.get_vocab() == other.get_vocab()
+    rows = np.array([[*one.encode("ba de fi go"), one.eos_token_id]])
+    batch = Masker(one, share=0.9)([PackedText(rows)[0]])
+    assert batch["labels"][0, -1] == -100
+    assert batch["input_ids"][0, -1] == one.eos_token_id

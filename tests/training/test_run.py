@@ -1,0 +1,256 @@
+"""Training end to end: recipes, checkpoints that load anywhere, resuming, faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, BertModel
+
+import headscan.training.trainer as trainer_module
+from headscan import BadInput, load
+from headscan.training import LossIsNotFinite, last_checkpoint, recipe_of, recover_model, train
+
+TINY = {"steps": 12, "batch": 4, "context": 16, "vocabulary": 300, "log_every": 1, "save_every": 4}
+
+
+def _small(name="gpt"):
+    return recipe_of(name).but(rate=1e-3, warmup=2)
+
+
+def _losses(result):
+    return [entry["loss"] for entry in result.curve]
+
+
+@pytest.fixture(scope="module")
+def headless(story_file, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("headless")
+    return folder, train(_small(), str(story_file), folder, geometry_every=6, **TINY)
+
+
+def test_result_has_its_fields_and_loads_again(headless):
+    folder, result = headless
+    again = load(folder)
+    assert again.kind == "train"
+    document = json.loads((folder / "result.json").read_text())
+    assert document["steps"] == 12
+    assert document["tokens"] == 12 * 4 * 16
+    assert 0 < document["floor_corrected_loss"] < document["loss"]
+    assert document["heldout"]["bias"]["nats_per_token"] < document["heldout"]["tied"]["nats_per_token"]
+    assert document["heldout_bits_per_byte"] == document["heldout"]["bias"]["bits_per_byte"] > 0
+    assert [entry["step"] for entry in document["scan"]] == [0, 6, 12]
+    assert "block.3" in [site["site"] for site in document["scan"][-1]["sites"]]
+    assert (folder / "report.html").read_text().startswith("<!doctype html>")
+    assert len(result.frame()) == 12
+    assert _losses(result)[-1] < _losses(result)[0]
+
+
+def test_the_model_loads_anywhere_and_has_no_head(headless):
+    folder, _ = headless
+    model = AutoModel.from_pretrained(folder / "model")
+    assert model.get_output_embeddings() is None
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    assert len(tokenizer) == 300
+    assert not any(path.suffix in (".bin", ".pkl") for path in (folder / "model").iterdir())
+
+
+def test_the_same_seed_gives_the_same_curve_and_a_resumed_run_too(story_file, headless, tmp_path):
+    _, whole = headless
+    half = train(_small(), str(story_file), tmp_path, geometry_every=0, callbacks=[_StopAt(7)], **TINY)
+    assert half.document["steps"] == 7
+    for path in tmp_path.glob("checkpoint-7"):  # what a kill between two checkpoints leaves
+        (path / "trainer_state.json").unlink()
+    assert last_checkpoint(tmp_path).name == "checkpoint-4"
+    resumed = train(_small(), str(story_file), tmp_path, geometry_every=0, resume=True, **TINY)
+    assert resumed.document["steps"] == 12
+    assert _losses(resumed) == _losses(whole)
+    a, b = (AutoModel.from_pretrained(folder / "model").state_dict() for folder in (headless[0], tmp_path))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+from transformers import TrainerCallback  # noqa: E402
+
+
+class _StopAt(TrainerCallback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **_):
+        control.should_training_stop = state.global_step >= self.step
+
+
+def test_a_killed_process_resumes(story_file, tmp_path):
+    code = (
+        "import torch, sys; torch.set_num_threads(1)\n"
+        "from headscan.training import train, recipe_of\n"
+        f"options = {TINY | {'steps': 400, 'save_every': 2}!r}\n"
+        f"train(recipe_of('gpt').but(warmup=2), {str(story_file)!r}, {str(tmp_path)!r}, geometry_every=0, **options)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], env=os.environ, stderr=subprocess.DEVNULL)
+    try:
+        limit = time.monotonic() + 120
+        while last_checkpoint(tmp_path) is None and time.monotonic() < limit:
+            assert process.poll() is None
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    reached = int(last_checkpoint(tmp_path).name.rpartition("-")[2])
+    options = TINY | {"steps": 400, "save_every": 2}
+    plan = recipe_of("gpt").but(warmup=2)
+    result = train(
+        plan, str(story_file), tmp_path, geometry_every=0, resume=True, callbacks=[_StopAt(reached + 3)], **options
+    )
+    assert result.document["steps"] == reached + 3
+    assert [entry["step"] for entry in result.curve] == list(range(1, reached + 4))
+
+
+@pytest.mark.parametrize("objective", ["ce", "ce+cwt", "nce", "sampled", "adaptive"])
+def test_every_objective_learns(story_file, tmp_path, objective):
+    options = TINY | {"steps": 15, "save_every": 0}
+    result = train(_small(), str(story_file), tmp_path, objective=objective, geometry_every=0, **options)
+    losses = _losses(result)
+    assert np.mean(losses[-3:]) < np.mean(losses[:3])
+    assert np.isfinite(losses).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    [("bert", "cwt"), ("bert", "ce"), ("multilingual", "cwt"), ("multilingual", "ce"), ("mixer", "cwt")],
+)
+def test_every_recipe_trains(story_file, tmp_path, name, objective):
+    options = TINY | {"steps": 15, "save_every": 0, "rate": 1e-3}
+    result = train(name, str(story_file), tmp_path, objective=objective, geometry_every=15, **options)
+    losses = _losses(result)
+    assert np.mean(losses[-3:]) < np.mean(losses[:3])
+    model = AutoModel.from_pretrained(tmp_path / "model")
+    assert type(model).__name__.startswith({"bert": "Bert", "multilingual": "DistilBert", "mixer": "Mixer"}[name])
+    assert (result.document["heldout_bits_per_byte"] is None) == (name != "mixer")
+    if name == "bert":
+        assert isinstance(model, BertModel)
+
+
+def test_recovery_by_bias_probe_and_finetuning(story_file, headless, tmp_path):
+    folder, result = headless
+    losses = {}
+    for mode in ("tied", "bias", "probe", "finetune"):
+        out = tmp_path / mode
+        recovered = recover_model(str(folder / "model"), str(story_file), out, mode=mode, steps=30, rate=1e-3)
+        losses[mode] = recovered.document["heldout"][mode]["nats_per_token"]
+        model = AutoModelForCausalLM.from_pretrained(out / "model")
+        tokenizer = AutoTokenizer.from_pretrained(out / "model")
+        ids = tokenizer("ba", return_tensors="pt")["input_ids"]
+        assert model.generate(ids, max_new_tokens=3, do_sample=False).shape == (1, ids.shape[1] + 3)
+    assert losses["finetune"] < losses["bias"] < losses["tied"]
+    assert losses["probe"] < losses["tied"]
+    assert losses["bias"] == pytest.approx(result.document["heldout"]["bias"]["nats_per_token"], abs=0.02)
+
+
+def test_pooled_negatives_make_the_loss_independent_of_the_cut(story_file, tmp_path):
+    curves = []
+    for batch, accumulation in ((8, 1), (2, 4)):
+        options = TINY | {"steps": 3, "batch": batch, "save_every": 0}
+        result = train(
+            _small(), str(story_file), tmp_path / str(batch), accumulation=accumulation, pool="accumulation",
+            geometry_every=0, **options,
+        )  # fmt: skip
+        curves.append(_losses(result))
+    assert curves[0] == pytest.approx(curves[1], abs=2e-5)
+
+
+def test_nan_stops_with_clear_words_and_loses_nothing(story_file, tmp_path):
+    with pytest.raises(LossIsNotFinite, match="Lower the learning rate"):
+        train(_small(), str(story_file), tmp_path, geometry_every=0, callbacks=[_Poison(6)], **TINY)
+    kept = last_checkpoint(tmp_path)
+    assert kept.name == "checkpoint-4"
+    weights = AutoModel.from_pretrained(kept).state_dict()
+    assert all(torch.isfinite(value).all() for value in weights.values())
+
+
+class _Poison(TrainerCallback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, model=None, **_):
+        if state.global_step == self.step:
+            with torch.no_grad():
+                model.model.get_input_embeddings().weight[:] = float("nan")
+
+
+def test_a_full_disk_costs_a_checkpoint_and_not_the_run(story_file, tmp_path, monkeypatch, caplog):
+    save = trainer_module.Trainer._save_checkpoint
+
+    def full(self, model, trial):
+        if self.state.global_step == 8:
+            (Path(self.args.output_dir) / "checkpoint-8").mkdir()
+            raise OSError(28, "No space left on device")
+        save(self, model, trial)
+
+    monkeypatch.setattr(trainer_module.Trainer, "_save_checkpoint", full)
+    result = train(_small(), str(story_file), tmp_path, geometry_every=0, **TINY)
+    assert result.document["steps"] == 12
+    assert not (tmp_path / "checkpoint-8").exists()
+    assert "checkpoint-8 could not be written" in caplog.text
+    assert "the last whole one is" in caplog.text
+
+
+def test_streaming_trains_without_packing(story_file, tmp_path):
+    options = TINY | {"save_every": 0}
+    tokenizer = train(_small(), str(story_file), tmp_path / "a", geometry_every=0, **(options | {"steps": 1}))
+    assert tokenizer.document["heldout"]
+    result = train(
+        _small(), str(story_file), tmp_path / "b", tokenizer=str(tmp_path / "a" / "model"), streaming=True,
+        geometry_every=0, **options,
+    )  # fmt: skip
+    assert result.document["steps"] == 12
+    assert result.document["heldout"] == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"objective": "magic"}, "no objective"),
+        ({"pool": "galaxy"}, "pool must be"),
+        ({"precision": "int4"}, "precision"),
+        ({"tokenizer": "/nowhere/at/all"}, "No tokenizer"),
+        ({"vocabulary": 100}, "at least 259"),
+        ({"held_out": 1.0}, "too few"),
+        ({"context": 10**6}, "less than one window"),
+        ({"streaming": True, "objective": "sampled"}, "not streamed"),
+        ({"masking": "wild", "recipe": "bert"}, "masking scheme"),
+    ],
+)
+def test_bad_input_in_one_sentence(story_file, tmp_path, options, words):
+    recipe = options.pop("recipe", "gpt")
+    with pytest.raises(BadInput, match=words):
+        train(recipe, str(story_file), tmp_path, **(TINY | {"geometry_every": 0} | options))
+
+
+def test_recipes_and_sizes():
+    assert recipe_of("bert", "paper").config().hidden_size == 768
+    assert recipe_of("multilingual", "small").masked
+    for bad in (("gru", "tiny"), ("gpt", "huge")):
+        with pytest.raises(BadInput):
+            recipe_of(*bad)
+
+
+@pytest.mark.parametrize(("name", "millions"), [("bert", 110), ("gpt", 70), ("multilingual", 135)])
+def test_published_sizes_have_the_published_parameters(name, millions):
+    """bert-base 110 M (its own vocabulary is 15 M smaller), pythia-70m, distilbert multilingual 135 M."""
+    from headscan.training import Objective
+    from headscan.training.run import build
+
+    plan = recipe_of(name, "paper")
+    with torch.device("meta"):
+        model = build(plan, Objective("ce"), plan.vocabulary)
+    found = sum(p.numel() for p in {id(p): p for p in model.parameters()}.values()) / 1e6
+    own = (50_277 - 30_522) * 768 / 1e6 if name == "bert" else 0
+    assert found - own == pytest.approx(millions, rel=0.02)
