@@ -49,7 +49,7 @@ def scan_page(document: dict, arrays: dict[str, np.ndarray]) -> str:
         document=document, names=names, heads=[head(document, model) for model in document["models"]],
         findings=document.get("findings", []), clouds=clouds, table=table(document), titles=titles(document), small=SMALL,
         nulls=sorted({e["null"] for e in document.get("nulls", [])}, reverse=True), when=when(document), alt=alt(document),
-        facts=facts(document),
+        facts=facts(document), ends=[sites.of_model(document["sites"], names[0])[k]["site"] for k in (0, -1)],
     )  # fmt: skip
 
 
@@ -82,9 +82,11 @@ def same_floor(figures: dict, count: int) -> None:
     """Gives the spectra of all models one scale, so that they can be compared by eye."""
     spectra = [figures[f"spectrum-{k}"] for k in range(count)]
     values = [v for figure in spectra for trace in figure.data for v in trace.y if v]
-    low = max(min(values, default=1e-3), 1e-6)
+    # Beyond a cloud's rank its singular values are rounding errors: such a line falls out of the picture.
+    real = [v for v in values if v > 1e-6]
+    low = max(float(np.quantile(real, 0.01)), 1e-4) if real else 1e-3
     for figure in spectra:
-        figure.update_yaxes(range=[float(np.log10(low)) - 0.1, 0.12])
+        figure.update_yaxes(range=[float(np.log10(low)) - 0.1, 0.16])
 
 
 def table(document: dict) -> dict:
@@ -95,7 +97,9 @@ def table(document: dict) -> dict:
         kinds = [("", sites.of_model(document["sites"], name))]
         for null in ("random-init", "gaussian"):
             kinds.append((null, sites.of_model(document.get("nulls", []), name, null)))
-        groups += [{"model": name, "null": null, "rows": [row(e, notes) for e in found]} for null, found in kinds if found]
+        groups += [
+            {"model": name, "null": null, "rows": [row(e, notes) for e in found]} for null, found in kinds if found
+        ]
     return {"groups": groups, "notes": notes, "measures": list(titles(document))}
 
 
@@ -113,7 +117,12 @@ def row(entry: dict, notes: list[str]) -> dict:
             places = 4 if key in BOUNDED else None
             bounds = interval(entry.get(f"{field}_interval"), places=places)
             cells.append({"value": None if value is None else number(value, places=places), "interval": bounds})
-    return {"entry": entry, "cells": cells, "marks": marks, "why": " ".join(entry.get("notes") or []) or "not defined here"}
+    return {
+        "entry": entry,
+        "cells": cells,
+        "marks": marks,
+        "why": " ".join(entry.get("notes") or []) or "not defined here",
+    }
 
 
 def titles(document: dict) -> dict[str, str]:
@@ -129,7 +138,9 @@ def when(document: dict) -> str:
         moment = datetime.fromisoformat(str(started))
     except ValueError:
         return str(started or "")
-    return f"{moment.day} {moment:%B %Y, %H:%M}" + (" UTC" if moment.utcoffset() is not None and not moment.utcoffset() else "")
+    return f"{moment.day} {moment:%B %Y, %H:%M}" + (
+        " UTC" if moment.utcoffset() is not None and not moment.utcoffset() else ""
+    )
 
 
 def alt(document: dict) -> dict[str, str]:
@@ -143,7 +154,8 @@ def alt(document: dict) -> dict[str, str]:
         entries = sites.of_model(document["sites"], name)
         parts = [f"{e['site']} {number(tenth(e))}" for e in ends(entries) if tenth(e) is not None]
         found[f"spectrum-{index}"] = (
-            f"Singular values of {name} by rank, divided by the first. The tenth over the first: {', '.join(parts) or 'not defined'}."
+            f"Singular values of {name} by rank, divided by the first. "
+            f"The tenth over the first: {', '.join(parts) or 'not defined'}."
         )
     return found
 
