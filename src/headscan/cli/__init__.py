@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from headscan import BadInput, __version__
+from headscan.cli.invert import invert
 from headscan.cli.models import models
 from headscan.cli.scan import scan
 
@@ -46,7 +47,7 @@ def _guarded(verb: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for verb in (scan, models):
+for verb in (scan, invert, models):
     app.command()(_guarded(verb))
 
 

@@ -79,7 +79,15 @@ class Descent:
 
 
 _SEED = Descent(
-    optimiser="sgd", steps=2000, rate=0.2, start="noise", decoder="pinv", keep_best=False, check=0, mask="zero", seed=999
+    optimiser="sgd",
+    steps=2000,
+    rate=0.2,
+    start="noise",
+    decoder="pinv",
+    keep_best=False,
+    check=0,
+    mask="zero",
+    seed=999,
 )
 PRESETS = {
     "seed": _SEED,
@@ -223,7 +231,7 @@ class _Run:
                     (parameter.grad,) = torch.autograd.grad(losses.sum() * scale, parameter)
                     return losses.sum() * scale
 
-                lbfgs.step(closure)  # type: ignore[arg-type,no-untyped-call]
+                lbfgs.step(closure)
             else:
                 for group in optimiser.param_groups:
                     group["lr"] = self.rate(step)

@@ -189,7 +189,9 @@ class _Work:
         failed: list[int] = []
         total = sum(len(self.goals[index]) for index in active)
         while True:
-            going = [row for row, i in enumerate(active) if len(found[i].tokens) < len(self.goals[i]) and i not in failed]
+            going = [
+                row for row, i in enumerate(active) if len(found[i].tokens) < len(self.goals[i]) and i not in failed
+            ]
             if len(going) < len(active):
                 prefix.keep(torch.tensor(going, dtype=torch.int64, device=prefix.ids.device))
                 active = [active[row] for row in going]

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from headscan.inversion.certificate import Residual, exchanges
 from headscan.inversion.decoders import Decoder
 from headscan.inversion.descent import Descent, descend
-from headscan.inversion.losses import relative
 from headscan.inversion.table import Progress
 from headscan.model.slices_cut import Cut
-from headscan.model.slices_prefix import split_on_exhaustion
 
 __all__ = ["Joint", "JointSearch", "joint"]
 
@@ -60,29 +59,6 @@ class Joint:
     notes: list[str] = field(default_factory=list)
 
 
-class _Field:
-    """The residual of token rows [N, T] for one target, counted."""
-
-    def __init__(self, cut: Cut, target: Tensor, budget: int) -> None:
-        self.cut, self.target, self.budget = cut, target[None].float(), budget
-        self.count, self.batch = 0, 1024
-        self.notes: list[str] = []
-
-    @torch.no_grad()
-    def __call__(self, rows: Tensor) -> Tensor:
-        def run(part: slice) -> Tensor:
-            return relative(self.cut.run(rows[part]), self.target).pow(2).mean(1).sqrt()
-
-        found, self.batch, note = split_on_exhaustion(run, len(rows), self.batch)
-        self.notes += [note] if note else []
-        self.count += len(rows)
-        return found
-
-    @property
-    def left(self) -> int:
-        return self.budget - self.count
-
-
 def joint(
     cut: Cut,
     target: Tensor,
@@ -107,7 +83,7 @@ def joint(
         progress: called with (name, done, all).
     """
     search, known = search or JointSearch(), known or {}
-    residual_of = _Field(cut, target, search.budget)
+    residual_of = Residual(cut, target, search.budget)
     free = [place for place in range(length) if place not in known]
     states, lists = _start(cut, target, length, search, allowed, known)
     best = residual_of(states)
@@ -130,7 +106,10 @@ def joint(
     if float(best[0]) > tolerance and search.pairs and len(free) == 2:
         states, best = _all_pairs(residual_of, states, best, free, lists, tolerance, progress)
     found = Joint(states[0], float(best[0]), residual_of.count, residual_of.left > 0, notes=residual_of.notes)
-    _rivals(found, residual_of, free, lists, tolerance)
+    if found.residual <= tolerance:
+        found.rivals, found.margin, found.checked = exchanges(residual_of, found.tokens, free, lists, found.residual)
+    else:
+        found.rivals = [[] for _ in range(length)]
     return found
 
 
@@ -164,7 +143,7 @@ def _start(
 
 
 def _exchange(
-    residual_of: _Field, states: Tensor, best: Tensor, place: int, tokens: Tensor, beam: int
+    residual_of: Residual, states: Tensor, best: Tensor, place: int, tokens: Tensor, beam: int
 ) -> tuple[Tensor, Tensor]:
     """The best states after every exchange of one token by one of `tokens`."""
     tokens = tokens[: max(1, residual_of.left // len(states))]
@@ -185,7 +164,7 @@ def _exchange(
 
 
 def _all_pairs(
-    residual_of: _Field,
+    residual_of: Residual,
     states: Tensor,
     best: Tensor,
     free: list[int],
@@ -209,23 +188,3 @@ def _all_pairs(
         if float(best[0]) <= tolerance:
             break
     return states, best
-
-
-def _rivals(found: Joint, residual_of: _Field, free: list[int], lists: list[Tensor], tolerance: float) -> None:
-    """Which single exchanges cannot be told from what was found, among the whole vocabulary if that is cheap."""
-    vocabulary, length = len(lists[0]), len(found.tokens)
-    whole = vocabulary * len(free) <= 50_000
-    limit = max(4 * found.residual, 3e-6)
-    found.checked = f"single exchanges by {'all' if whole else 'the likeliest 256'} tokens"
-    for place in range(length):
-        if place not in free or found.residual > tolerance:
-            found.rivals.append([])
-            continue
-        tokens = lists[place] if whole else lists[place][:256]
-        rows = found.tokens.repeat(len(tokens), 1)
-        rows[:, place] = tokens
-        values = residual_of(rows)
-        other = tokens != found.tokens[place]
-        found.rivals.append(tokens[other & (values <= limit)].tolist())
-        if bool(other.any()):
-            found.margin = min(found.margin, float(values[other].min()))

@@ -24,14 +24,15 @@ class _SharedCache(DynamicCache):
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
         if self.rows is None:
             return super().update(key_states, value_states, layer_idx, *args, **kwargs)
-        layer = self.layers[layer_idx]
+        layer: Any = self.layers[layer_idx]
         return (
             torch.cat([layer.keys[self.rows], key_states], dim=-2),
             torch.cat([layer.values[self.rows], value_states], dim=-2),
         )
 
     def keep(self, rows: Tensor) -> None:
-        for layer in self.layers:
+        layers: list[Any] = list(self.layers)
+        for layer in layers:
             if getattr(layer, "is_initialized", False):
                 layer.keys, layer.values = layer.keys[rows], layer.values[rows]
 

@@ -7,8 +7,26 @@
 
 from __future__ import annotations
 
+from headscan.report.invert import (
+    invert_page,
+    invert_plot,
+    invert_table,
+    privacy_page,
+    privacy_plot,
+    privacy_table,
+)
 from headscan.report.plots import scan_plot
 from headscan.report.scan import scan_page
 from headscan.report.terminal import scan_table
 
-__all__ = ["scan_page", "scan_plot", "scan_table"]
+__all__ = [
+    "invert_page",
+    "invert_plot",
+    "invert_table",
+    "privacy_page",
+    "privacy_plot",
+    "privacy_table",
+    "scan_page",
+    "scan_plot",
+    "scan_table",
+]
