@@ -62,15 +62,19 @@ class GradientTokens:
     nearest_other: float
 
 
-def _first_linear(lens: Any) -> nn.Module:
-    """The first linear map that block 0 runs: the queries' (or the joint queries', keys' and values') projection."""
-    seen: list[nn.Module] = []
+def _reading_map(lens: Any) -> nn.Module:
+    """The linear map of block 0 whose gradient shows most: the last of those that get the same input as the first.
+
+    Queries, keys and values share theirs. The values come last, and only in their gradient does the first token of a
+    row appear: attending to itself alone, its query and key have no influence.
+    """
+    seen: list[tuple[nn.Module, Tensor]] = []
     handles = []
     block = lens.stacks[0].blocks[0]
     for module in block.modules():
         weight = getattr(module, "weight", None)
         if isinstance(weight, Tensor) and weight.ndim == 2 and not isinstance(module, nn.Embedding):
-            handles.append(module.register_forward_pre_hook(lambda module, args: seen.append(module)))
+            handles.append(module.register_forward_pre_hook(lambda module, args: seen.append((module, args[0]))))
     try:
         lens.run(torch.zeros(1, 1, dtype=torch.int64), sites=lens.match("block.0")[0])
     finally:
@@ -78,12 +82,12 @@ def _first_linear(lens: Any) -> nn.Module:
             handle.remove()
     if not seen:
         raise BadInput(f"Block 0 of '{lens.name}' has no linear map whose gradient could be read.")
-    return seen[0]
+    return [module for module, given in seen if given is seen[0][1]][-1]
 
 
 def first_gradient(lens: Any, input_ids: Tensor) -> Tensor:
-    """The gradient of the next-token loss of one training step by the first linear map's weight, inputs first [d, m]."""
-    module: Any = _first_linear(lens)
+    """The gradient of one step's next-token loss by block 0's value (or joint) projection, inputs first [d, m]."""
+    module: Any = _reading_map(lens)
     weight = module.weight
     before = weight.requires_grad
     weight.requires_grad_(True)
@@ -115,7 +119,7 @@ def tokens_in_gradient(lens: Any, gradient: Tensor, length: int, *, tolerance: f
     from tokens whose loss gradient vanishes (the last of a row never has one of its own). A token inside the span was
     in the batch unless its vector is by accident a combination of others.
     """
-    module = _first_linear(lens)
+    module = _reading_map(lens)
     basis, values, _ = torch.linalg.svd(gradient.double(), full_matrices=False)
     rank = int((values > 1e-6 * values[0]).sum())
     basis = basis[:, :rank]

@@ -8,7 +8,7 @@ exhaustively where the budget allows. A result is verified like any other; not f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -117,14 +117,12 @@ def _start(
     cut: Cut, target: Tensor, length: int, search: JointSearch, allowed: Tensor | None, known: dict[int, int]
 ) -> tuple[Tensor, list[Tensor]]:
     """Token rows to start from, and for each position all tokens, the likeliest first."""
-    settings = Descent(loss="l2", steps=search.steps, seed=search.seed, check=0)
-    targets = target[None].repeat(search.restarts, 1, 1)
-    # One start a row: the same target several times, each row with its own noise.
+    settings = Descent(loss="l2", steps=max(1, search.steps), check=0)
     rows = []
     scores = torch.zeros(length, cut.vocabulary_size, device=cut.lens.device)
     decoder = Decoder(cut.vectors, allowed)
     for number in range(search.restarts if search.steps else 0):
-        found = descend(cut, targets[:1], length, Descent(**{**settings.__dict__, "seed": search.seed + number}))
+        found = descend(cut, target[None], length, replace(settings, seed=search.seed + number))
         places = decoder.scores(found.vectors[0]).argsort(dim=-1, descending=True)
         rows.append(places[:, 0])
         ranks = torch.empty_like(places, dtype=torch.float32)
