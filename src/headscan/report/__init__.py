@@ -8,6 +8,14 @@
 from __future__ import annotations
 
 from headscan.report.ntp import ntp_page, ntp_plot, ntp_table
+from headscan.report.invert import (
+    invert_page,
+    invert_plot,
+    invert_table,
+    privacy_page,
+    privacy_plot,
+    privacy_table,
+)
 from headscan.report.plots import scan_plot
 from headscan.report.scan import scan_page
 from headscan.report.terminal import scan_table
@@ -15,9 +23,15 @@ from headscan.report.train import train_page, train_plot, train_table
 from headscan.report.twins import twins_page, twins_plot, twins_table
 
 __all__ = [
+    "invert_page",
+    "invert_plot",
+    "invert_table",
     "ntp_page",
     "ntp_plot",
     "ntp_table",
+    "privacy_page",
+    "privacy_plot",
+    "privacy_table",
     "scan_page",
     "scan_plot",
     "scan_table",

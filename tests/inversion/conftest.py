@@ -1,0 +1,81 @@
+"""Small models with random weights, one a family."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import (
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    RwkvConfig,
+    RwkvForCausalLM,
+)
+
+from headscan.model import Lens
+
+
+def build(kind, vocabulary=120, width=32, depth=2, seed=0):
+    torch.manual_seed(seed)
+    if kind == "gpt2":
+        config = GPT2Config(
+            vocab_size=vocabulary,
+            n_positions=32,
+            n_embd=width,
+            n_layer=depth,
+            n_head=2,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
+        return Lens(GPT2LMHeadModel(config), name=kind)
+    if kind == "llama":
+        config = LlamaConfig(
+            vocab_size=vocabulary,
+            hidden_size=width,
+            intermediate_size=2 * width,
+            num_hidden_layers=depth,
+            num_attention_heads=2,
+            max_position_embeddings=32,
+        )
+        return Lens(LlamaForCausalLM(config), name=kind)
+    if kind == "rwkv":
+        return Lens(
+            RwkvForCausalLM(RwkvConfig(vocab_size=vocabulary, hidden_size=width, num_hidden_layers=depth)), name=kind
+        )
+    config = BertConfig(
+        vocab_size=vocabulary,
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=depth,
+        num_attention_heads=2,
+        max_position_embeddings=32,
+    )
+    return Lens(BertModel(config), name=kind)
+
+
+@pytest.fixture(scope="session")
+def gpt2():
+    return build("gpt2")
+
+
+@pytest.fixture(scope="session")
+def llama():
+    return build("llama")
+
+
+@pytest.fixture(scope="session")
+def bert():
+    return build("bert")
+
+
+@pytest.fixture(scope="session")
+def rwkv():
+    return build("rwkv")
+
+
+@pytest.fixture
+def ids():
+    return torch.randint(0, 120, (4, 6), generator=torch.Generator().manual_seed(5))

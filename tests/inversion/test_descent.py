@@ -1,0 +1,82 @@
+"""Continuous inversion: the published loop step by step, and the remedies."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from headscan.errors import BadInput
+from headscan.inversion.descent import Descent, descend, preset
+from headscan.inversion.losses import loss_of
+from headscan.model.slices import Slice
+from tests.reference.inversion import published_descent
+
+
+def accuracy(found, ids):
+    return float((found.tokens == ids).float().mean())
+
+
+def test_the_preset_is_the_published_loop(gpt2, ids):
+    cut = Slice().on(gpt2)
+    target = cut.run(ids[:1])
+    found = descend(cut, target, 6, preset("seed", steps=20))
+    torch.manual_seed(999)
+    start = torch.randn(1, 6, 32)
+    by_hand = published_descent(lambda x: cut.run(inputs_embeds=x, grad=True), target, start, 20, 0.2)
+    torch.testing.assert_close(found.vectors, by_hand, atol=2e-3, rtol=1e-3)
+    assert found.steps == 20
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@pytest.mark.parametrize("setting", ["adam", "lbfgs"])
+def test_remedied_descents_find_every_token_of_random_models(name, setting, ids, request):
+    cut = Slice(sites=("block.1",)).on(request.getfixturevalue(name))
+    found = descend(cut, cut.run(ids), 6, preset(setting))
+    assert accuracy(found, ids) == 1
+    assert found.residual.max() < 1e-5
+    assert found.steps < preset(setting).steps  # the discrete check ended it
+
+
+def test_direct_inversion_fails_by_its_start_and_not_by_itself(gpt2, ids):
+    cut = Slice().on(gpt2)
+    target = cut.run(ids)
+    noise = Descent(method="direct", start="noise", null_space=True, check=0, steps=150)
+    kept = accuracy(descend(cut, target, 6, noise), ids)
+    zero = accuracy(descend(cut, target, 6, Descent(method="direct", start="zeros", steps=150)), ids)
+    assert zero == 1
+    assert kept < 0.5
+
+
+def test_the_null_space_keeps_its_start_whatever_is_learned(gpt2, ids):
+    """Two models and two targets, one start: the same wrong tokens."""
+    cut = Slice().on(gpt2)
+    settings = preset("seed-direct", steps=3)
+    one = descend(cut, cut.run(ids[:1]), 6, settings).tokens
+    two = descend(Slice(weights="fresh:8").on(gpt2), cut.run(ids[1:2]), 6, settings).tokens
+    assert float((one == two).float().mean()) > 0.5
+
+
+def test_restarts_keep_the_best(llama, ids):
+    cut = Slice(sites=("block.1",)).on(llama)
+    one = descend(cut, cut.run(ids), 6, Descent(steps=20, start="noise", check=0))
+    four = descend(cut, cut.run(ids), 6, Descent(steps=20, start="noise", check=0, restarts=4))
+    assert four.residual.amax(1).mean() <= one.residual.amax(1).mean()
+    assert four.tokens.shape == ids.shape
+
+
+@pytest.mark.parametrize("name", ["l1", "l2", "cosine", "linear"])
+def test_losses_are_zero_at_the_target_and_only_there(name, ids):
+    target = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
+    assert loss_of(name, target, target).abs().max() < 1e-6
+    assert (loss_of(name, target + torch.randn(2, 3, 4), target) > 1e-3).all()
+
+
+def test_bad_settings_are_refused(gpt2, ids):
+    with pytest.raises(BadInput, match="optimiser"):
+        Descent(optimiser="newton")
+    with pytest.raises(BadInput, match="at least one step"):
+        Descent(steps=0)
+    with pytest.raises(BadInput, match="no preset"):
+        preset("magic")
+    with pytest.raises(BadInput, match="no loss"):
+        descend(Slice().on(gpt2), Slice().run(gpt2, ids), 6, Descent(loss="huber"))

@@ -1,0 +1,188 @@
+"""Exact inversion: every token, whatever the family, the slice and the precision."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from headscan.errors import BadInput
+from headscan.inversion.exact import Search, exact
+from headscan.model.slices import Slice
+from headscan.model.slices_prefix import Prefix, can_cache, split_on_exhaustion
+from tests.inversion.conftest import build
+from tests.reference.inversion import brute_force
+
+
+def tokens_of(found):
+    return torch.tensor([one.tokens for one in found])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "rwkv"])
+def test_every_token_is_found_and_brute_force_agrees(name, ids, request):
+    lens = request.getfixturevalue(name)
+    for site in lens.match("block.*"):
+        cut = Slice(sites=(site,)).on(lens)
+        target = cut.run(ids)
+        found = exact(cut, list(target))
+        assert torch.equal(tokens_of(found), ids)
+        assert brute_force(lambda row, cut=cut: cut.run(row)[0], target[0], 120) == found[0].tokens
+        assert max(residual for one in found for residual in one.residuals) < 1e-5
+        assert not any(one.failed or any(one.rivals) for one in found)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"only": "attention"},
+        {"only": "mlp"},
+        {"residual": False},
+        {"normalisation": False},
+        {"positions": False},
+        {"weights": "fresh:3"},
+        {"bits": 8},
+        {"features": "random(6, 1)"},
+        {"sites": ("block.1", "block.0")},
+        {"start": 1, "sites": ("block.1",)},
+    ],
+)
+def test_any_causal_slice_can_be_inverted(gpt2, ids, options):
+    cut = Slice(**options).on(gpt2)
+    assert torch.equal(tokens_of(exact(cut, list(cut.run(ids)))), ids)
+
+
+@pytest.mark.parametrize("order", ["table", "gradient", "frequency", "random"])
+def test_every_order_ends_at_the_same_tokens(llama, ids, order):
+    cut = Slice(sites=("block.1",)).on(llama)
+    found = exact(cut, list(cut.run(ids)), Search(order=order, first=2))
+    assert torch.equal(tokens_of(found), ids)
+
+
+def test_prompts_of_different_lengths_go_together(gpt2, ids):
+    cut = Slice().on(gpt2)
+    rows = [ids[0, :2], ids[1], ids[2, :4]]
+    found = exact(cut, [cut.run(row[None])[0] for row in rows])
+    assert [one.tokens for one in found] == [row.tolist() for row in rows]
+
+
+def test_known_tokens_come_first(gpt2, ids):
+    cut = Slice().on(gpt2)
+    found = exact(cut, list(cut.run(ids)[:, 2:]), known=ids[:, :2])
+    assert torch.equal(tokens_of(found), ids[:, 2:])
+
+
+def test_a_restricted_vocabulary_is_never_left(gpt2, ids):
+    cut = Slice().on(gpt2)
+    allowed = torch.zeros(120, dtype=torch.bool)
+    allowed[ids.unique()] = True
+    assert torch.equal(tokens_of(exact(cut, list(cut.run(ids)), allowed=allowed)), ids)
+    allowed[ids[0, 0]] = False
+    found = exact(cut, list(cut.run(ids)), allowed=allowed)
+    assert all(allowed[token] for one in found for token in one.tokens)
+    assert 0 in found[0].failed
+
+
+def test_a_wrong_prefix_is_taken_back():
+    """Two tokens that their own output cannot tell apart, but the outputs after them can."""
+    lens = build("gpt2", vocabulary=40, width=16, depth=1, seed=3)
+    lens.model.double()
+    cut = Slice(features=":1").on(lens)
+    table = lens.model.transformer.wte.weight.data
+
+    def own(vector):
+        return cut.run(inputs_embeds=vector[None, None], grad=True)[0, 0, 0]
+
+    goal = own(table[7].clone())
+    vector = table[7] + 0.02 * torch.randn(16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for _ in range(30):  # Newton along the gradient, until the one feature seen is equal
+        vector = vector.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(own(vector), vector)
+        vector = vector - (own(vector) - goal) * slope / (slope @ slope)
+    table[11] = vector.detach()
+    cut.__dict__.pop("vectors", None)
+    rows = torch.tensor([[11, 5, 30, 3], [7, 5, 30, 3]])
+    found = exact(cut, list(cut.run(rows)), Search(tolerance=1e-6, neighbours=None))
+    assert torch.equal(tokens_of(found), rows)
+    assert max(one.backtracks for one in found) == 1
+    assert not any(one.failed for one in found)
+
+
+def test_equal_embedding_rows_are_rivals(ids):
+    lens = build("gpt2", seed=1)
+    lens.model.transformer.wte.weight.data[9] = lens.model.transformer.wte.weight.data[4]
+    cut = Slice().on(lens)
+    found = exact(cut, list(cut.run(torch.tensor([[3, 9, 8]]))))[0]
+    assert {found.tokens[1], *found.rivals[1]} == {4, 9}
+    assert not found.rivals[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_precisions_have_their_own_tolerance(ids, dtype):
+    lens = build("llama")
+    lens.model.to(dtype)
+    cut = Slice(sites=("block.1",)).on(lens)
+    found = exact(cut, list(cut.run(ids)))
+    assert torch.equal(tokens_of(found), ids)
+
+
+def test_a_budget_ends_the_search_and_says_so(gpt2, ids):
+    cut = Slice().on(gpt2)
+    found = exact(cut, list(cut.run(ids)), Search(order="random", budget=5, first=5, backtracks=0))
+    assert any(one.failed for one in found)
+    assert all(count <= 5 for one in found for count in one.evaluations)
+    assert not all(one.exhausted for one in found)
+
+
+def test_a_cached_step_equals_the_whole_pass(llama, ids):
+    cut = Slice(sites=("block.1",)).on(llama)
+    assert can_cache(cut)
+    rows = torch.tensor([2, 0, 2, 3])
+    new = torch.tensor([5, 6, 7, 8])
+    prefix = Prefix(cut, ids[:, :4])
+    whole = cut.states(torch.cat([ids[rows, :4], new[:, None]], dim=1))[:, -1]
+    torch.testing.assert_close(prefix.evaluate(rows, new), whole, atol=1e-5, rtol=1e-4)
+    prefix.keep(torch.tensor([3, 1]))
+    prefix.extend(ids[[3, 1], 4:5])
+    whole = cut.states(torch.cat([ids[[3, 1], :5], new[:2, None]], dim=1))[:, -1]
+    torch.testing.assert_close(prefix.evaluate(torch.tensor([0, 1]), new[:2]), whole, atol=1e-5, rtol=1e-4)
+
+
+def test_models_without_a_cache_do_without(rwkv):
+    assert not can_cache(Slice().on(rwkv))
+
+
+def test_memory_running_out_halves_the_batches():
+    sizes = []
+
+    def run(part):
+        sizes.append(part.stop - part.start)
+        if sizes[-1] > 2:
+            raise RuntimeError("CUDA out of memory")
+        return torch.arange(part.start, part.stop)
+
+    found, batch, note = split_on_exhaustion(run, 7, 8)
+    assert found.tolist() == list(range(7))
+    assert batch == 2
+    assert "batches of 2" in note
+    with pytest.raises(RuntimeError, match="another"):
+        split_on_exhaustion(lambda part: (_ for _ in ()).throw(RuntimeError("another fault")), 3, 4)
+
+
+def test_a_slice_that_sees_the_future_is_refused(bert, ids):
+    cut = Slice().on(bert)
+    with pytest.raises(BadInput, match="causal"):
+        exact(cut, list(cut.run(ids)))
+    with pytest.raises(BadInput, match="no order"):
+        Search(order="alphabet")
+
+
+def test_real_models_give_back_real_text(assets):
+    from headscan.model import Lens
+
+    text = (assets / "text/tinystories/tinystories_2MiB.txt").read_text(encoding="utf-8")[5000:7000]
+    for name in ("stories260K", "babyllama-tok105"):
+        lens = Lens.load(str(assets / "models" / name))
+        rows = torch.tensor(lens.tokenizer(text.replace("\n", " "), add_special_tokens=False)["input_ids"][:64])
+        cut = Slice(sites=("block.4",)).on(lens)
+        found = exact(cut, list(cut.run(rows.reshape(4, 16))))
+        assert torch.equal(tokens_of(found), rows.reshape(4, 16))
+        assert all(count <= 600 for one in found for count in one.evaluations)

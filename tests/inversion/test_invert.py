@@ -1,0 +1,168 @@
+"""The façade: verdicts, certificates, bad input, saved results, the command."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import headscan
+from headscan.cli import app
+from headscan.errors import BadInput
+from headscan.inversion import InvertResult, JointSearch, Search, invert, privacy
+from headscan.inversion.certificate import jacobian
+from headscan.model import ByteTokenizer
+from headscan.model.slices import Slice
+from tests.inversion.conftest import build
+
+QUICK = JointSearch(restarts=2, steps=40)
+
+
+@pytest.fixture(scope="module")
+def bytes_model():
+    lens = build("gpt2", vocabulary=256, width=32, depth=1)
+    lens.tokenizer = ByteTokenizer()
+    return lens
+
+
+def test_recovered_and_unique(bytes_model):
+    result = invert(bytes_model, "The sky is blue.", jacobian=False)
+    document = result.document
+    assert document["verdict"] == "recovered and unique"
+    assert document["recovered"] == document["tokens"] == list(b"The sky is blue.")
+    assert document["token_accuracy"] == 1
+    assert document["certificate"]["residual"] < 1e-6 < 0.05 < document["certificate"]["margin"]
+    assert len(document["certificate"]["equivalent"]) == 16
+    assert document["evaluations"] >= 16
+    assert document["slice"]["sites"] == ["block.0"]
+
+
+def test_recovered_not_unique_where_embedding_rows_are_equal():
+    lens = build("gpt2", seed=1)
+    lens.model.transformer.wte.weight.data[9] = lens.model.transformer.wte.weight.data[4]
+    entry = invert(lens, torch.tensor([3, 9, 8])).prompts[0]
+    assert entry["verdict"] == "recovered, not unique"
+    assert entry["verdicts"] == ["recovered and unique", "recovered, not unique", "recovered and unique"]
+    assert any("share their embedding row" in note for note in entry["notes"])
+
+
+def test_information_absent_where_no_output_moves(gpt2, ids):
+    entry = invert(gpt2, ids[0], at="block.0[:, :3, :]").prompts[0]
+    assert entry["verdict"] == "information absent"
+    assert entry["certificate"]["unseen"] == [False] * 3 + [True] * 3
+    assert entry["verdicts"] == ["recovered and unique"] * 3 + ["information absent"] * 3
+    assert entry["recovered"][:3] == ids[0, :3].tolist()
+
+
+def test_search_exhausted_its_budget(gpt2, ids):
+    result = invert(gpt2, ids[0], search=Search(order="random", budget=4, backtracks=0))
+    assert result.document["verdict"] == "search exhausted its budget"
+    assert "guess" in result.prompts[0]["certified"]
+
+
+def test_a_failed_descent_is_told_from_absent_information(gpt2, ids):
+    failed = invert(gpt2, ids, method="direct", setting="seed-direct").document
+    assert failed["verdict"] == "search exhausted its budget"
+    assert invert(gpt2, ids).document["verdict"] == "recovered and unique"
+
+
+def test_hidden_tokens_first_outputs_missing(gpt2, llama, ids):
+    for lens in (gpt2, llama):
+        entry = invert(lens, ids[0], at="block.1[:, 1:, :]", together=QUICK).prompts[0]
+        assert entry["recovered"] == ids[0].tolist()
+        assert entry["verdict"] == "recovered and unique"
+
+
+def test_noise_and_rounding_widen_the_tolerance(gpt2, ids):
+    clean = invert(gpt2, ids).document["certificate"][0]["tolerance"]
+    noisy = invert(gpt2, ids, noise=0.05, search=Search(neighbours=None)).document
+    rounded = invert(gpt2, ids, rounding=6, search=Search(neighbours=None)).document
+    assert noisy["token_accuracy"] == rounded["token_accuracy"] == 1
+    assert clean < noisy["certificate"][0]["tolerance"] < 0.1
+    assert clean < rounded["certificate"][0]["tolerance"]
+
+
+def test_the_jacobian_has_full_rank_where_a_vector_is_determined(gpt2, ids):
+    cut = Slice().on(gpt2)
+    found = jacobian(cut, ids[0])
+    assert all(one["rank"] == 32 for one in found)
+    few = jacobian(Slice(tokens="-1", features=":8").on(gpt2), ids[0])
+    assert all(one["rank"] <= 8 for one in few)
+    # Against finite differences, at one position.
+    embeds = cut.embed(ids[:1]).double()
+    lens = build("gpt2")
+    lens.model.double()
+    precise = Slice().on(lens)
+    step = 1e-5
+    columns = []
+    for feature in range(32):
+        moved = torch.cat([embeds, embeds])
+        moved[0, 2, feature] += step
+        moved[1, 2, feature] -= step
+        outputs = precise.run(inputs_embeds=moved)
+        columns.append(((outputs[0] - outputs[1]) / (2 * step)).flatten())
+    values = torch.linalg.svdvals(torch.stack(columns, 1))
+    assert abs(found[2]["largest_singular_value"] / float(values[0]) - 1) < 1e-3
+    assert abs(found[2]["smallest_singular_value"] / float(values[-1]) - 1) < 2e-2
+
+
+def test_a_result_survives_the_disk_and_draws_itself(bytes_model, tmp_path):
+    result = invert(bytes_model, ["<script>", "é ~"], out=tmp_path)
+    again = headscan.load(tmp_path)
+    assert isinstance(again, InvertResult)
+    assert again.document == result.document
+    page = (tmp_path / "report.html").read_text()
+    assert "&lt;" in page
+    assert "<code>&lt;</code>" in page or "&lt;</code>" in page
+    assert len(result.frame()) == 8 + 4
+    assert result.plot().data
+    from rich.console import Console
+
+    console = Console(record=True, width=100)
+    console.print(result.table())
+    assert "recovered and unique" in console.export_text()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "words"),
+    [
+        ("", {}, "empty"),
+        ("x" * 40, {}, "takes at most 32"),
+        ("ab", {"at": Slice(pool="mean"), "method": "exact"}, "carries no position"),
+        ("ab", {"given": "next-token", "method": "exact"}, "carries no position"),
+        ("ab", {"vocabulary": "bcd"}, "lacks a token of the prompt: 'a'"),
+        ("ab", {"vocabulary": ""}, "empty"),
+        ("ab", {"method": "magic"}, "no way 'magic'"),
+        ("ab", {"at": "block.7"}, "No site"),
+        ("ab", {"at": "block.0[5:]"}, "no part of an output"),
+    ],
+)
+def test_bad_input_is_one_sentence(bytes_model, prompt, options, words):
+    with pytest.raises(BadInput, match=words):
+        invert(bytes_model, prompt, **options)
+
+
+def test_the_privacy_report_orders_damage(bytes_model, tmp_path):
+    result = privacy(bytes_model, "Once upon a time there was a cat. " * 5, prompts=4, noise=(0.01, 3.0), out=tmp_path)
+    frame = result.frame().set_index(["site", "damage", "method"])["token_accuracy"]
+    assert frame["block.0", "none", "exact"] == 1
+    assert frame["block.0", "noise 0.01", "exact"] == 1
+    assert frame["block.0", "noise 3", "exact"] < 0.5
+    assert (tmp_path / "report.html").is_file()
+    with pytest.raises(BadInput, match="fewer than one window"):
+        privacy(bytes_model, "ab")
+
+
+def test_the_command(assets, tmp_path):
+    arguments = ["invert", str(assets / "models/stories260K"), "--prompt", "Once upon a time", "--at", "block.2"]
+    done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path), "--json"])
+    assert done.exit_code == 0
+    document = json.loads(done.stdout)
+    assert document == json.loads((tmp_path / "result.json").read_text())
+    assert document["kind"] == "invert"
+    assert document["token_accuracy"] == 1
+    assert (tmp_path / "report.html").is_file()
+    bad = CliRunner().invoke(app, ["invert", str(assets / "models/stories260K"), "--prompt", ""])
+    assert bad.exit_code != 0

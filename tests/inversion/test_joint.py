@@ -1,0 +1,83 @@
+"""Joint search: hidden tokens, encoders, next-token distributions, pooled embeddings; and gradients."""
+
+from __future__ import annotations
+
+import torch
+
+from headscan.inversion.given import NextToken, Pooled, first_gradient, tokens_in_gradient
+from headscan.inversion.joint import JointSearch, joint
+from headscan.model.slices import Slice
+from tests.inversion.conftest import build
+
+QUICK = JointSearch(restarts=2, steps=60)
+
+
+def test_encoders_are_inverted_jointly(bert, ids):
+    cut = Slice(sites=("block.1",)).on(bert)
+    for row in ids[:2]:
+        found = joint(cut, cut.run(row[None])[0], 6, QUICK)
+        assert torch.equal(found.tokens, row)
+        assert found.residual < 1e-5
+        assert not any(found.rivals)
+
+
+def test_hidden_tokens_are_found_from_the_outputs_after_them(gpt2, llama, ids):
+    for lens in (gpt2, llama):
+        cut = Slice(tokens="1:").on(lens)
+        found = joint(cut, cut.run(ids[:1, :4])[0], 4, QUICK)
+        assert torch.equal(found.tokens, ids[0, :4])
+
+
+def test_all_pairs_are_searched_when_the_start_says_nothing():
+    lens = build("gpt2", vocabulary=30, width=16, depth=1)
+    cut = Slice(tokens="-1").on(lens)
+    row = torch.tensor([17, 4])
+    search = JointSearch(steps=0, restarts=1, width=1, beam=1, budget=2000)
+    found = joint(cut, cut.run(row[None])[0], 2, search)
+    assert torch.equal(found.tokens, row)
+
+
+def test_known_tokens_stay(bert, ids):
+    cut = Slice().on(bert)
+    found = joint(cut, cut.run(ids[:1])[0], 6, QUICK, known={0: int(ids[0, 0]), 5: int(ids[0, 5])})
+    assert torch.equal(found.tokens, ids[0])
+
+
+def test_a_budget_is_kept(bert, ids):
+    cut = Slice(pool="mean").on(bert)
+    search = JointSearch(restarts=1, steps=1, budget=50, pairs=False)
+    found = joint(cut, cut.run(ids[:1])[0], 6, search)
+    assert found.evaluations <= 50 + 2
+
+
+def test_the_next_token_distribution_gives_short_prompts_away(gpt2):
+    cut = NextToken(gpt2)
+    row = torch.tensor([31, 77])
+    target = cut.run(row[None])[0]
+    assert target.shape == (1, 120)
+    assert abs(float(target.exp().sum()) - 1) < 1e-5
+    assert torch.equal(joint(cut, target, 2, QUICK).tokens, row)
+
+
+def test_a_pooled_embedding_gives_short_texts_away(bert):
+    cut = Pooled(bert)
+    row = torch.tensor([8, 90, 41])
+    target = cut.run(row[None])[0]
+    assert abs(float(target.norm()) - 1) < 1e-5
+    assert torch.equal(joint(cut, target, 3, QUICK).tokens, row)
+
+
+def test_a_gradient_shows_which_tokens_were_in_the_batch():
+    for kind in ("gpt2", "llama"):
+        lens = build(kind, vocabulary=200, width=64, depth=1)
+        rows = torch.randint(0, 200, (2, 5), generator=torch.Generator().manual_seed(2))
+        found = tokens_in_gradient(lens, first_gradient(lens, rows), 5)
+        # The last token of a row is predicted but predicts nothing, yet its keys and values are never used either.
+        used = rows[:, :-1]
+        if kind == "gpt2":
+            for position in range(4):
+                assert set(found.tokens[position]) == set(used[:, position].tolist())
+        else:
+            assert set(found.tokens[-1]) == set(used.flatten().tolist())
+        assert found.rank <= 10 < found.width
+        assert found.nearest_other > 0.05
