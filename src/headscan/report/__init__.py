@@ -7,8 +7,17 @@
 
 from __future__ import annotations
 
+from headscan.report.attribute import attribute_page, attribute_plot, attribute_snippet, attribute_table
 from headscan.report.plots import scan_plot
 from headscan.report.scan import scan_page
 from headscan.report.terminal import scan_table
 
-__all__ = ["scan_page", "scan_plot", "scan_table"]
+__all__ = [
+    "attribute_page",
+    "attribute_plot",
+    "attribute_snippet",
+    "attribute_table",
+    "scan_page",
+    "scan_plot",
+    "scan_table",
+]
