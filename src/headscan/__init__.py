@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headscan.errors import BadInput
 
 if TYPE_CHECKING:
+    from headscan.attribution import attribute
     from headscan.geometry import ScanResult, scan
     from headscan.model import Lens, specimens
     from headscan.model.catalogue import available_models
@@ -30,6 +31,7 @@ __all__ = [
     "Result",
     "ScanResult",
     "__version__",
+    "attribute",
     "available_models",
     "load",
     "scan",
@@ -41,6 +43,7 @@ _HOMES = {
     "Lens": "headscan.model",
     "specimens": "headscan.model",
     "available_models": "headscan.model.catalogue",
+    "attribute": "headscan.attribution",
     "ScanResult": "headscan.geometry",
     "scan": "headscan.geometry",
     "Result": "headscan.results",

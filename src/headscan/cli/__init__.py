@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from headscan import BadInput, __version__
+from headscan.cli.attribute import attribute
 from headscan.cli.models import models
 from headscan.cli.scan import scan
 
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (scan, models):
+for verb in (scan, attribute, models):
     app.command()(verb)
 
 
