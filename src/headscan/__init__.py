@@ -19,21 +19,31 @@ from headscan.errors import BadInput
 if TYPE_CHECKING:
     from headscan.attribution import attribute
     from headscan.geometry import ScanResult, scan
+    from headscan.inversion import InvertResult, JointSearch, PrivacyResult, Search, invert, preset, privacy
     from headscan.model import Lens, specimens
     from headscan.model.catalogue import available_models
+    from headscan.model.slices import Slice
     from headscan.results import Result, load
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BadInput",
+    "InvertResult",
+    "JointSearch",
     "Lens",
+    "PrivacyResult",
     "Result",
     "ScanResult",
+    "Search",
+    "Slice",
     "__version__",
     "attribute",
     "available_models",
+    "invert",
     "load",
+    "preset",
+    "privacy",
     "scan",
     "specimens",
 ]
@@ -46,6 +56,14 @@ _HOMES = {
     "attribute": "headscan.attribution",
     "ScanResult": "headscan.geometry",
     "scan": "headscan.geometry",
+    "Slice": "headscan.model.slices",
+    "InvertResult": "headscan.inversion",
+    "JointSearch": "headscan.inversion",
+    "PrivacyResult": "headscan.inversion",
+    "Search": "headscan.inversion",
+    "invert": "headscan.inversion",
+    "preset": "headscan.inversion",
+    "privacy": "headscan.inversion",
     "Result": "headscan.results",
     "load": "headscan.results",
 }

@@ -163,6 +163,19 @@ def test_watching_a_training_step_sees_every_pass_with_its_gradient():
     assert hooks(model) == 0
 
 
+def test_watching_under_activation_checkpointing_sees_each_block_once_a_pass():
+    model = gpt2().train()
+    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
+    before = hooks(model)  # transformers puts one of its own on the embeddings
+    lens = Lens(model)
+    seen = []
+    with lens.watch("**", lambda site, tensor: seen.append(site)):
+        loss = model(input_ids=ids(), labels=ids(), use_cache=False).loss
+    loss.backward()
+    assert seen == list(lens.sites)
+    assert hooks(model) == before
+
+
 @pytest.mark.parametrize("name", ["ALBERT (one shared block)", "OPT"])
 def test_watching_counts_afresh_in_every_pass(name):
     lens = Lens(family(name))

@@ -234,6 +234,21 @@ def test_absent_devices_and_packages(saved, monkeypatch):
     refuse("needs the package accelerate", str(saved), device_map="auto")
 
 
+@pytest.mark.parametrize(("quantize", "layer"), [("8bit", "Linear8bitLt"), ("4bit", "Linear4bit")])
+def test_quantised_weights_show_the_same_sites(tmp_path, quantize, layer):
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: quantised loading is NOT tested")
+    model = llama(hidden_size=128, intermediate_size=256)
+    model.save_pretrained(tmp_path)
+    lens = Lens.load(str(tmp_path), quantize=quantize, device="cpu")
+    assert type(lens.model.model.layers[0].mlp.up_proj).__name__ == layer
+    assert lens.sites == Lens(model).sites
+    assert all(lens.stacks[0].plain)
+    site = "block.2"
+    close = torch.cosine_similarity(lens.run(ids(), sites=site)[site], Lens(model).run(ids(), sites=site)[site], dim=-1)
+    assert close.min() > 0.9
+    assert type(lens.twin(0).model.model.layers[0].mlp.up_proj).__name__ == "Linear"
+
+
 def test_a_hub_id_without_a_network(monkeypatch):
     refuse("'nobody/nothing' is no folder, no embedded specimen .* cannot be reached", "nobody/nothing", device="cpu")
 

@@ -63,7 +63,10 @@ def _piece(prompt: Prompt, index: int, pieces: list[tuple[int, int]]) -> int | N
     if prompt.special[index] or last <= first:
         return None
     inner = prompt.text[first:last]
-    visible = first + len(inner) - len(inner.lstrip()) if inner.strip() else first
+    if inner.strip():
+        visible = first + len(inner) - len(inner.lstrip())
+    else:  # a space of its own goes with what follows, a line end with what it ends
+        visible = first if "\n" in inner else last
     starts = [start for start, _ in pieces]
     k = int(np.searchsorted(starts, visible, side="right")) - 1
     return k if k >= 0 else (0 if pieces else None)

@@ -214,8 +214,8 @@ class Lens:
 
         For training loops, generation, evaluation: the model's mode, gradients and cache are those of the caller. The
         tensor is the live one, gradient and all; copy it (or `detach().clone()`) before keeping or changing it. The
-        hooks go when the context ends, also by an exception. Under gradient checkpointing a block runs twice, and
-        `each` is called twice.
+        hooks go when the context ends, also by an exception. Under activation checkpointing parts of a block
+        run once more in the backward pass, and sites there can be passed again: leave the context before `backward`.
 
         >>> from transformers import GPT2Config, GPT2LMHeadModel
         >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
@@ -289,10 +289,10 @@ class Lens:
         with evaluating(self.model):
             try:
                 trace = trace_calls(self.model, inputs, shape)
-            except (TypeError, ValueError, RuntimeError, IndexError, NotImplementedError, AttributeError) as error:
+            except (TypeError, ValueError, RuntimeError, LookupError, AttributeError, AssertionError) as error:
                 raise BadInput(
-                    f"{type(self.model).__name__} does not run on token ids alone ({_first_line(error)}), "
-                    "so headscan cannot read it."
+                    f"A trial run of {type(self.model).__name__} on nothing but token ids failed "
+                    f"({_first_line(error)}), so headscan cannot read it."
                 ) from error
             towers = stack_modules(self.model)
             stacks = tuple(find_stack(self.model, prefix, module, trace) for prefix, module in towers.items())

@@ -119,7 +119,7 @@ def _read(
             )
     except SafetensorError as error:
         raise BadInput(f"The weights of '{source.name}' are damaged: {error}.") from error
-    except (OSError, ValueError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError, AssertionError) as error:
         raise source.fault(error) from error
     notes = _fit(network, report, source)
     if snapshot := source.snapshot():

@@ -8,6 +8,14 @@
 from __future__ import annotations
 
 from headscan.report.attribute import attribute_page, attribute_plot, attribute_snippet, attribute_table
+from headscan.report.invert import (
+    invert_page,
+    invert_plot,
+    invert_table,
+    privacy_page,
+    privacy_plot,
+    privacy_table,
+)
 from headscan.report.plots import scan_plot
 from headscan.report.scan import scan_page
 from headscan.report.terminal import scan_table
@@ -17,6 +25,12 @@ __all__ = [
     "attribute_plot",
     "attribute_snippet",
     "attribute_table",
+    "invert_page",
+    "invert_plot",
+    "invert_table",
+    "privacy_page",
+    "privacy_plot",
+    "privacy_table",
     "scan_page",
     "scan_plot",
     "scan_table",

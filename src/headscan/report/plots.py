@@ -68,7 +68,7 @@ def by_layer(
 
 def norms(document: dict, first: First = "with") -> go.Figure:
     """How long the vectors are (solid) and how long the vector is that they share (dotted), at each site."""
-    figure = by_layer(document, "mean_norm", first, nulls=False)
+    figure = by_layer(document, "mean_norm", first, nulls=False, dash="solid")
     shared = by_layer(document, "mean_vector_norm", first, nulls=False, dash="dot")
     for trace in figure.data:
         trace.name = f"{trace.name}, mean norm"
@@ -179,10 +179,12 @@ def add_lines(
                 f"{literal(entry['site'])}: <b>{number(v)}</b>" + (f" ({number(b[0])} to {number(b[1])})" if b else "")
                 for (_, entry), v, b in zip(members, values, bounds, strict=True)
             ]
+            symbol = palette.SYMBOLS[index % len(palette.SYMBOLS)]
             figure.add_scatter(
                 x=x, y=[None if v is None else float(f"{v:.6g}") for v in values], name=label, legendgroup=label,
-                mode="lines" if null else "lines+markers", line=line, marker={"size": 5 if part else 6, "color": colour},
-                text=hover, hovertemplate="%{text}<extra>" + label + "</extra>", **shown,
+                mode="lines" if null else "lines+markers", line=line, text=hover,
+                marker={"size": 3 if part or len(x) > 30 else 6, "color": colour, "symbol": symbol},
+                hovertemplate="%{text}<extra>" + label + "</extra>", **shown,
             )  # fmt: skip
 
 

@@ -370,5 +370,4 @@
   const first = clouds[0].sites.map((slide) => /(^|\.)block\.\d+$/.test(slide.site)).lastIndexOf(true);
   slider.value = first < 0 ? steps - 1 : Math.round((first * (steps - 1)) / Math.max(clouds[0].sites.length - 1, 1));
   Headscan.onDraw(redraw);
-  addEventListener("load", () => setTimeout(redraw, 30));
 })();

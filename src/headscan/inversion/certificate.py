@@ -1,0 +1,157 @@
+"""What a result is worth: the residual of the tokens when they are run, rivals, Jacobians, and the verdict in words."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from headscan.errors import BadInput
+from headscan.inversion.losses import relative
+from headscan.model.slices_cut import Cut
+from headscan.model.slices_prefix import split_on_exhaustion
+
+__all__ = ["ABSENT", "BUDGET", "NOT_UNIQUE", "UNIQUE", "Residual", "exchanges", "jacobian", "unseen", "verdict_of"]
+
+UNIQUE = "recovered and unique"
+NOT_UNIQUE = "recovered, not unique"
+ABSENT = "information absent"
+BUDGET = "search exhausted its budget"
+
+
+def verdict_of(residual: float, tolerance: float, rivals: list[list[int]], hidden: list[bool]) -> str:
+    """The verdict on one prompt.
+
+    Args:
+        residual: the largest relative residual of an output, of the recovered tokens run as a whole.
+        tolerance: up to which it counts as equal.
+        rivals: for each position, the tokens that cannot be told from the one recovered.
+        hidden: for each position, whether no output given depends on it.
+
+    "information absent" is said when some token moves no output given, so that no method could find it (the others may
+    have been recovered: see the verdict of each position). "search exhausted its budget" says nothing of the
+    information: the method stopped before it found tokens that fit.
+
+    >>> verdict_of(1e-7, 1e-4, [[], [7]], [False, False])
+    'recovered, not unique'
+    """
+    if residual > tolerance:
+        return BUDGET
+    if any(hidden):
+        return ABSENT
+    return NOT_UNIQUE if any(rivals) else UNIQUE
+
+
+class Residual:
+    """The root mean square over positions of ||O - O*|| / ||O*|| of whole token rows, counted against a budget."""
+
+    def __init__(self, cut: Cut, target: Tensor, budget: int) -> None:
+        self.cut, self.target, self.budget = cut, target[None].float(), budget
+        self.count, self.batch = 0, 1024
+        self.notes: list[str] = []
+
+    @torch.no_grad()
+    def __call__(self, rows: Tensor) -> Tensor:
+        """[N] residuals of token rows [N, T]."""
+
+        def run(part: slice) -> Tensor:
+            return relative(self.cut.run(rows[part]), self.target).pow(2).mean(1).sqrt()
+
+        found, self.batch, note = split_on_exhaustion(run, len(rows), self.batch)
+        self.notes += [note] if note else []
+        self.count += len(rows)
+        return found
+
+    @property
+    def left(self) -> int:
+        """Candidates that the budget still allows."""
+        return self.budget - self.count
+
+
+def exchanges(
+    residual_of: Residual, tokens: Tensor, places: list[int], lists: list[Tensor], residual: float, most: int = 50_000
+) -> tuple[list[list[int]], float, str]:
+    """Which single exchanges of a token cannot be told from `tokens` [T].
+
+    Args:
+        residual_of: runs candidates.
+        places: positions to try; lists: for each position tokens, the likeliest first.
+        residual: that of `tokens`.
+        most: try the whole of the lists if that is at most so many runs, else the first 256 of each.
+
+    Returns:
+        For each position its rivals; the smallest residual of another token anywhere; what was tried, in words.
+    """
+    whole = sum(len(lists[place]) for place in places) <= most
+    limit = max(4 * residual, 3e-6)
+    rivals: list[list[int]] = [[] for _ in range(len(tokens))]
+    margin = float("inf")
+    for place in places:
+        others = lists[place] if whole else lists[place][:256]
+        others = others[others != tokens[place]]
+        if not len(others):
+            continue
+        rows = tokens.repeat(len(others), 1)
+        rows[:, place] = others
+        values = residual_of(rows)
+        rivals[place] = others[values <= limit].tolist()
+        margin = min(margin, float(values.min()))
+    return rivals, margin, f"single exchanges by {'every token' if whole else 'the 256 likeliest tokens'}"
+
+
+@torch.no_grad()
+def unseen(cut: Cut, tokens: Tensor, trials: int = 6, seed: int = 0) -> list[bool]:
+    """For each position of `tokens` [T], whether none of `trials` random other tokens there moves an output given."""
+    length, vocabulary = len(tokens), cut.vocabulary_size
+    generator = torch.Generator().manual_seed(seed)
+    rows = tokens.repeat(length * trials, 1)
+    place = torch.arange(length).repeat_interleave(trials)
+    step = torch.randint(1, max(2, vocabulary), (len(rows),), generator=generator).to(rows.device)
+    index = torch.arange(len(rows))
+    rows[index, place] = (rows[index, place] + step) % vocabulary
+    moved = []
+    for chunk in rows.split(255):
+        both = cut.run(torch.cat([tokens[None], chunk])).float()
+        moved.append(relative(both[1:], both[:1]).amax(1))
+    return (torch.cat(moved).reshape(length, trials).amax(1) <= 1e-6).tolist()
+
+
+def jacobian(cut: Cut, tokens: Tensor, *, rows: int = 1024) -> list[dict[str, float]]:
+    """How well the outputs determine each input vector locally: rank and smallest singular value of the Jacobian.
+
+    For position j the matrix d O / d e_j [T' w', e], all outputs given, at `tokens` [T]. Full rank e with a smallest
+    singular value far from zero means that a small change of the vector is seen; a lower rank means directions in
+    which the vector can move unseen (tokens, being discrete, may still be told apart).
+
+    Returns:
+        For each position {"rank", "smallest_singular_value", "largest_singular_value"}; the rank is counted above
+        max(shape) x the float32 epsilon x the largest.
+
+    Cost: T' w' rows of T tokens forward and backward; refuse what takes more than 2^24 numbers a position.
+    """
+    embeds = cut.embed(tokens)[None]
+    with torch.no_grad():
+        seen, width = cut.run(inputs_embeds=embeds).shape[1:]
+    if seen * width * embeds.shape[-1] > 2**24:
+        raise BadInput("The Jacobian of so many outputs is too large; ask for fewer positions or features.")
+    total, parts = seen * width, []
+    for begin in range(0, total, rows):
+        wanted = torch.arange(begin, min(begin + rows, total), device=embeds.device)
+        copies = embeds.expand(len(wanted), -1, -1).clone().requires_grad_()
+        with torch.enable_grad():
+            outputs = cut.run(inputs_embeds=copies, grad=True).float().flatten(1)
+            chosen = outputs.gather(1, wanted[:, None]).sum()
+        (gradient,) = torch.autograd.grad(chosen, copies)
+        parts.append(gradient.detach().float())
+    whole = torch.cat(parts)
+    found = []
+    for place in range(whole.shape[1]):
+        values = torch.linalg.svdvals(whole[:, place])
+        limit = max(whole.shape[0], whole.shape[2]) * torch.finfo(torch.float32).eps * float(values[0])
+        found.append(
+            {
+                "rank": int((values > limit).sum()) if float(values[0]) > 0 else 0,
+                "smallest_singular_value": float(values[-1]),
+                "largest_singular_value": float(values[0]),
+            }
+        )
+    return found

@@ -1,0 +1,99 @@
+"""From vectors back to tokens: pseudo-inverse, nearest neighbour, Mahalanobis; whole or restricted vocabulary."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from headscan.errors import BadInput
+
+__all__ = ["DECODERS", "Decoder"]
+
+DECODERS = ("pinv", "nearest", "mahalanobis")
+
+
+class Decoder:
+    """Scores of every token for given vectors; the factors that this needs are computed once.
+
+    Args:
+        table: [V, e] the vector of every token.
+        allowed: bool [V], tokens that may be returned; the others score -inf.
+        mask: "-inf", or "zero" for the published fault: scores are multiplied by 0 or 1, so that a forbidden token
+            wins wherever all allowed ones score below zero.
+
+    >>> table = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> Decoder(table).decode(torch.tensor([[0.9, 1.1]]), "nearest")
+    tensor([2])
+    """
+
+    def __init__(self, table: Tensor, allowed: Tensor | None = None, mask: str = "-inf") -> None:
+        self.table = table.float()
+        self.allowed = allowed
+        if allowed is not None and not bool(allowed.any()):
+            raise BadInput("The restricted vocabulary is empty.")
+        if mask not in ("-inf", "zero"):
+            raise BadInput(f"Forbidden tokens are masked by -inf or zero, not by '{mask}'.")
+        self.mask = mask
+
+    @cached_property
+    def _gram(self) -> Tensor:
+        """Cholesky factor of W^T W [e, e] (a trace-relative 1e-10 is added where W has not full rank)."""
+        return _factor(self.table.double().T @ self.table.double())
+
+    @cached_property
+    def _covariance(self) -> Tensor:
+        centred = self.table.double() - self.table.double().mean(0)
+        return _factor(centred.T @ centred / len(centred))
+
+    def pinv(self, vectors: Tensor) -> Tensor:
+        """x W^+ = x (W^T W)^-1 W^T, [..., V]: the coefficients of least norm with which rows of W sum to x.
+
+        The factor is d x d: no V x d pseudo-inverse is formed. Cost O(d^2 + d V) a vector.
+        """
+        flat = vectors.reshape(-1, vectors.shape[-1]).double()
+        solved = torch.cholesky_solve(flat.T, self._gram).T.float()
+        return (solved @ self.table.T).reshape(*vectors.shape[:-1], -1)
+
+    def nearest(self, vectors: Tensor) -> Tensor:
+        """Minus half the squared Euclidean distance, up to a constant of the vector, [..., V]."""
+        return vectors.float() @ self.table.T - 0.5 * (self.table**2).sum(1)
+
+    def mahalanobis(self, vectors: Tensor) -> Tensor:
+        """Minus half the squared Mahalanobis distance under the covariance of the table's rows, up to a constant."""
+        white = torch.linalg.solve_triangular(self._covariance, self.table.double().T, upper=False).T.float()
+        flat = vectors.reshape(-1, vectors.shape[-1]).double()
+        moved = torch.linalg.solve_triangular(self._covariance, flat.T, upper=False).T.float()
+        scores = moved @ white.T - 0.5 * (white**2).sum(1)
+        return scores.reshape(*vectors.shape[:-1], -1)
+
+    def scores(self, vectors: Tensor, method: str = "nearest") -> Tensor:
+        """[..., V], larger is better; forbidden tokens as `mask` says."""
+        if method not in DECODERS:
+            raise BadInput(f"There is no decoder '{method}'; choose one of {', '.join(DECODERS)}.")
+        return self.restrict(getattr(self, method)(vectors))
+
+    def restrict(self, scores: Tensor) -> Tensor:
+        """Scores with the forbidden tokens masked."""
+        if self.allowed is None:
+            return scores
+        if self.mask == "zero":
+            return scores * self.allowed.to(scores)
+        return scores.masked_fill(~self.allowed, float("-inf"))
+
+    def decode(self, vectors: Tensor, method: str = "nearest") -> Tensor:
+        """The best token of each vector, [...]."""
+        return self.scores(vectors, method).argmax(-1)
+
+    def top(self, vectors: Tensor, count: int, method: str = "nearest") -> Tensor:
+        """The best tokens of each vector, best first, [..., count]."""
+        return self.scores(vectors, method).topk(min(count, len(self.table)), dim=-1).indices
+
+
+def _factor(matrix: Tensor) -> Tensor:
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    if bool(info):
+        matrix = matrix + 1e-10 * matrix.trace() * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+        factor = torch.linalg.cholesky(matrix)
+    return factor

@@ -1,0 +1,190 @@
+"""Joint search: several tokens at once, where no output tells one of them alone.
+
+For slices without a causal mask, and for hidden tokens, whose own outputs are not given. From a start (continuous
+inversion, many restarts) one token at a time is exchanged for the best of a list of candidates, the list growing up to
+the whole vocabulary; every exchange is a run of the real model on real tokens. Pairs of positions are searched
+exhaustively where the budget allows. A result is verified like any other; not finding one proves nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from headscan.inversion.certificate import Residual, exchanges
+from headscan.inversion.decoders import Decoder
+from headscan.inversion.descent import Descent, descend
+from headscan.inversion.table import Progress
+from headscan.model.slices_cut import Cut
+
+__all__ = ["Joint", "JointSearch", "joint"]
+
+
+@dataclass(frozen=True)
+class JointSearch:
+    """How to search jointly.
+
+    Attributes:
+        budget: candidates (runs of a whole prompt) altogether.
+        restarts: starts of the continuous inversion; each gives a beam.
+        steps: gradient steps of each.
+        width: candidates a position in the first sweep; each sweep without progress tries four times as many.
+        beam: states kept between sweeps.
+        pairs: search all pairs of two hidden positions where that fits the budget.
+        seed: of the starts.
+    """
+
+    budget: int = 200_000
+    restarts: int = 4
+    steps: int = 200
+    width: int = 64
+    beam: int = 3
+    pairs: bool = True
+    seed: int = 0
+
+
+@dataclass
+class Joint:
+    """What was found for one prompt: tokens [T], the largest relative residual of an output, candidates tried."""
+
+    tokens: Tensor
+    residual: float
+    evaluations: int
+    exhausted: bool
+    rivals: list[list[int]] = field(default_factory=list)
+    margin: float = float("inf")
+    checked: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def joint(
+    cut: Cut,
+    target: Tensor,
+    length: int,
+    search: JointSearch | None = None,
+    *,
+    known: dict[int, int] | None = None,
+    tolerance: float = 1e-4,
+    allowed: Tensor | None = None,
+    progress: Progress | None = None,
+) -> Joint:
+    """Search the tokens of one prompt together.
+
+    Args:
+        cut: any slice; its output may be pooled or lack positions.
+        target: [T', w'].
+        length: T.
+        search: how.
+        known: tokens that are given, by position.
+        tolerance: largest relative residual that counts as found.
+        allowed: bool [V].
+        progress: called with (name, done, all).
+    """
+    search, known = search or JointSearch(), known or {}
+    residual_of = Residual(cut, target, search.budget)
+    free = [place for place in range(length) if place not in known]
+    states, lists = _start(cut, target, length, search, allowed, known)
+    best = residual_of(states)
+    keep = best.argsort()[: search.beam]
+    states, best = states[keep], best[keep]
+    width, vocabulary = search.width, cut.vocabulary_size
+    while free and float(best[0]) > tolerance and residual_of.left > 0:
+        before = float(best[0])
+        # The position whose exchange helps most is not known, so that all are tried, in turn.
+        for place in free:
+            states, best = _exchange(residual_of, states, best, place, lists[place][:width], search.beam)
+            if progress:
+                progress("candidates", residual_of.count, search.budget)
+            if float(best[0]) <= tolerance or residual_of.left <= 0:
+                break
+        if float(best[0]) > 0.999 * before:
+            if width >= vocabulary:
+                break
+            width = min(4 * width, vocabulary)
+    if float(best[0]) > tolerance and search.pairs and len(free) == 2:
+        states, best = _all_pairs(residual_of, states, best, free, lists, tolerance, progress)
+    found = Joint(states[0], float(best[0]), residual_of.count, residual_of.left > 0, notes=residual_of.notes)
+    if found.residual <= tolerance:
+        found.rivals, found.margin, found.checked = exchanges(residual_of, found.tokens, free, lists, found.residual)
+    else:
+        found.rivals = [[] for _ in range(length)]
+    return found
+
+
+def _start(
+    cut: Cut, target: Tensor, length: int, search: JointSearch, allowed: Tensor | None, known: dict[int, int]
+) -> tuple[Tensor, list[Tensor]]:
+    """Token rows to start from, and for each position all tokens, the likeliest first."""
+    settings = Descent(loss="l2", steps=search.steps, seed=search.seed, check=0)
+    targets = target[None].repeat(search.restarts, 1, 1)
+    # One start a row: the same target several times, each row with its own noise.
+    rows = []
+    scores = torch.zeros(length, cut.vocabulary_size, device=cut.lens.device)
+    decoder = Decoder(cut.vectors, allowed)
+    for number in range(search.restarts if search.steps else 0):
+        found = descend(cut, targets[:1], length, Descent(**{**settings.__dict__, "seed": search.seed + number}))
+        places = decoder.scores(found.vectors[0]).argsort(dim=-1, descending=True)
+        rows.append(places[:, 0])
+        ranks = torch.empty_like(places, dtype=torch.float32)
+        ranks.scatter_(1, places, torch.arange(places.shape[1], device=places.device).float().expand_as(places))
+        # Reciprocal ranks: a token that one start likes goes before one that all find middling.
+        scores += 1 / (1 + ranks)
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed.to(scores.device), float("-inf"))
+    order = scores.argsort(dim=-1, descending=True, stable=True)
+    if allowed is not None:
+        order = order[:, : int(allowed.sum())]
+    states = torch.stack([*rows, order[:, 0]])
+    for place, token in known.items():
+        states[:, place] = token
+    return states.unique(dim=0), list(order)
+
+
+def _exchange(
+    residual_of: Residual, states: Tensor, best: Tensor, place: int, tokens: Tensor, beam: int
+) -> tuple[Tensor, Tensor]:
+    """The best states after every exchange of one token by one of `tokens`."""
+    tokens = tokens[: max(1, residual_of.left // len(states))]
+    rows = states.repeat_interleave(len(tokens), 0)
+    rows[:, place] = tokens.repeat(len(states))
+    every, values = torch.cat([states, rows]), torch.cat([best, residual_of(rows)])
+    order = values.argsort(stable=True)
+    unique: list[int] = []
+    seen: set[tuple[int, ...]] = set()
+    for index in order.tolist()[: 4 * beam + len(states)]:
+        key = tuple(every[index].tolist())
+        if key not in seen:
+            seen.add(key)
+            unique.append(index)
+        if len(unique) == beam:
+            break
+    return every[unique], values[unique]
+
+
+def _all_pairs(
+    residual_of: Residual,
+    states: Tensor,
+    best: Tensor,
+    free: list[int],
+    lists: list[Tensor],
+    tolerance: float,
+    progress: Progress | None,
+) -> tuple[Tensor, Tensor]:
+    """Every pair of tokens at two positions, likeliest first, until one fits or the budget ends."""
+    one, two = free
+    for token in lists[one]:
+        if residual_of.left <= 0:
+            break
+        rows = states[:1].repeat(len(lists[two]), 1)
+        rows[:, one], rows[:, two] = token, lists[two]
+        values = residual_of(rows[: residual_of.left])
+        low, index = values.min(0)
+        if float(low) < float(best[0]):
+            states, best = rows[index][None], low[None]
+        if progress:
+            progress("candidates", residual_of.count, residual_of.budget)
+        if float(best[0]) <= tolerance:
+            break
+    return states, best

@@ -1,0 +1,166 @@
+"""One more token after a known prefix: the output at the next position for many candidates, by a key-value cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from headscan.model.slices_cut import Cut
+
+__all__ = ["Prefix", "split_on_exhaustion"]
+
+# Relative difference up to which a cached step counts as the same computation as a whole forward pass.
+AGREE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+
+
+class _SharedCache(DynamicCache):
+    """A cache of P prefixes from which N candidates may read at once, each naming its prefix; reading stores nothing."""
+
+    rows: Tensor | None = None
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
+        if self.rows is None:
+            return super().update(key_states, value_states, layer_idx, *args, **kwargs)
+        layer: Any = self.layers[layer_idx]
+        return (
+            torch.cat([layer.keys[self.rows], key_states], dim=-2),
+            torch.cat([layer.values[self.rows], value_states], dim=-2),
+        )
+
+    def keep(self, rows: Tensor) -> None:
+        layers: list[Any] = list(self.layers)
+        for layer in layers:
+            if getattr(layer, "is_initialized", False):
+                layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+
+
+class Prefix:
+    """P prompts of equal length so far, that grow a token at a time.
+
+    Where the model has a key-value cache and the slice leaves masks and positions alone, a candidate costs one token;
+    elsewhere (recurrences, masked mixers, changed masks) it costs the whole prefix again. Which of both is decided by
+    comparing them once.
+
+    Args:
+        cut: a causal slice.
+        ids: [P, t] the tokens known so far; t may be 0.
+
+    Attributes:
+        ids: [P, t].
+        cached: whether a cache is used.
+        passes: token positions computed so far, the cost.
+        notes: what happened on the way, as sentences (smaller batches after running out of memory).
+    """
+
+    def __init__(self, cut: Cut, ids: Tensor, *, cached: bool | None = None) -> None:
+        self.cut = cut
+        self.ids = ids[:, :0].to(cut.lens.device)
+        self.cached = can_cache(cut) if cached is None else cached
+        self.passes = 0
+        self.notes: list[str] = []
+        self.batch = 4096
+        self._cache = _SharedCache()
+        if ids.shape[1]:
+            self.extend(ids.to(cut.lens.device))
+
+    @property
+    def length(self) -> int:
+        """t, the number of tokens known."""
+        return self.ids.shape[1]
+
+    def extend(self, ids: Tensor) -> None:
+        """Append the tokens [P, s] to the prompts."""
+        embeds = self.cut.embed(ids)
+        if self.cached:
+            self._cache.rows = None
+            self.cut.states(inputs_embeds=embeds, extra={"past_key_values": self._cache, "use_cache": True})
+            self.passes += ids.numel()
+        self.ids = torch.cat([self.ids, ids], dim=1)
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these prompts only (an index; repeats are allowed)."""
+        self.ids = self.ids[rows]
+        self._cache.keep(rows)
+
+    def evaluate(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """The output at the next position, float32 [N, w'], if prompt `rows[n]` goes on with `tokens[n]`."""
+        return self.outputs(rows, self.cut.embed(tokens))
+
+    def outputs(self, rows: Tensor, vectors: Tensor, *, grad: bool = False) -> Tensor:
+        """The same for any vectors [N, e] in the place of a token's."""
+
+        def run(part: slice) -> Tensor:
+            return self._run(rows[part], vectors[part], grad)
+
+        found, self.batch, note = split_on_exhaustion(run, len(rows), self.batch)
+        if note:
+            self.notes.append(note)
+        self.passes += len(rows) * (1 if self.cached else self.length + 1)
+        return found
+
+    def _run(self, rows: Tensor, vectors: Tensor, grad: bool) -> Tensor:
+        if self.length and self.cached:
+            self._cache.rows = rows
+            extra = {"past_key_values": self._cache, "use_cache": True}
+            return self.cut.states(inputs_embeds=vectors[:, None], grad=grad, extra=extra)[:, -1].float()
+        known = self.cut.embed(self.ids[rows])
+        whole = torch.cat([known, vectors[:, None].to(known.dtype)], dim=1)
+        return self.cut.states(inputs_embeds=whole, grad=grad)[:, -1].float()
+
+
+def can_cache(cut: Cut) -> bool:
+    """Whether a cached step gives what a whole forward pass gives; asked once a slice, by comparing."""
+    if "_can_cache" not in cut.__dict__:
+        cut.__dict__["_can_cache"] = _compare(cut)
+    return cut.__dict__["_can_cache"]
+
+
+def _compare(cut: Cut) -> bool:
+    takes = "past_key_values" in cut._forward and cut.plain_input
+    if not takes or not cut.causal or getattr(cut.lens.model.config, "is_encoder_decoder", False):
+        return False
+    if (cut.lens.context_length or 4) < 4:
+        return False
+    ids = torch.arange(4, device=cut.lens.device)[None] % cut.vocabulary_size
+    rows = torch.zeros(1, dtype=torch.int64, device=ids.device)
+    try:
+        step = Prefix(cut, ids[:, :3], cached=True).evaluate(rows, ids[:, 3])
+    except Exception:  # any way in which a family does not take this cache means: do without
+        return False
+    whole = Prefix(cut, ids[:, :3], cached=False).evaluate(rows, ids[:, 3])
+    return bool((step - whole).norm() <= AGREE.get(cut.lens.input_embeddings.dtype, 1e-2) * whole.norm())
+
+
+def split_on_exhaustion(run: Any, count: int, batch: int) -> tuple[Tensor, int, str | None]:
+    """Run `run(slice)` over `count` rows in batches; when memory runs out, in batches of half the size.
+
+    Returns the results concatenated, the size that went well, and a sentence if it had to shrink.
+
+    >>> def run(part):
+    ...     if part.stop - part.start > 3:
+    ...         raise MemoryError
+    ...     return torch.arange(part.start, part.stop)
+    >>> split_on_exhaustion(run, 5, 8)
+    (tensor([0, 1, 2, 3, 4]), 2, 'Memory ran out with batches of 8; batches of 2 are used.')
+    """
+    parts: list[Tensor] = []
+    begin, first, note = 0, batch, None
+    while begin < count or not parts:
+        try:
+            parts.append(run(slice(begin, min(begin + batch, count))))
+            begin += batch
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if not _exhausted(error) or batch == 1:
+                raise
+            batch //= 2
+            note = f"Memory ran out with batches of {first}; batches of {batch} are used."
+    return torch.cat(parts), batch, note
+
+
+def _exhausted(error: BaseException) -> bool:
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return "can't allocate memory" in str(error) or "out of memory" in str(error).lower()
