@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headscan.errors import BadInput
 
 if TYPE_CHECKING:
+    from headscan.attribution import attribute
     from headscan.geometry import ScanResult, scan
     from headscan.inversion import InvertResult, JointSearch, PrivacyResult, Search, invert, preset, privacy
     from headscan.model import Lens, specimens
@@ -38,6 +39,7 @@ __all__ = [
     "Search",
     "Slice",
     "__version__",
+    "attribute",
     "available_models",
     "invert",
     "load",
@@ -53,6 +55,7 @@ _HOMES = {
     "Lens": "headscan.model",
     "specimens": "headscan.model",
     "available_models": "headscan.model.catalogue",
+    "attribute": "headscan.attribution",
     "ScanResult": "headscan.geometry",
     "scan": "headscan.geometry",
     "ntp": "headscan.ntp",

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from headscan import BadInput, __version__
+from headscan.cli.attribute import attribute
 from headscan.cli.invert import invert
 from headscan.cli.models import models
 from headscan.cli.ntp import ntp
@@ -50,6 +51,7 @@ def _guarded(verb: Callable[..., None]) -> Callable[..., None]:
 
 for verb in (scan, ntp, models):
 for verb in (scan, invert, models):
+for verb in (scan, invert, attribute, models):
     app.command()(_guarded(verb))
 
 

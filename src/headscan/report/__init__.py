@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from headscan.report.ntp import ntp_page, ntp_plot, ntp_table
+from headscan.report.attribute import attribute_page, attribute_plot, attribute_snippet, attribute_table
 from headscan.report.invert import (
     invert_page,
     invert_plot,
@@ -23,6 +24,10 @@ from headscan.report.train import train_page, train_plot, train_table
 from headscan.report.twins import twins_page, twins_plot, twins_table
 
 __all__ = [
+    "attribute_page",
+    "attribute_plot",
+    "attribute_snippet",
+    "attribute_table",
     "invert_page",
     "invert_plot",
     "invert_table",

@@ -1,0 +1,69 @@
+"""How much memory a pass takes, said before it runs, and the micro-batches that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from headscan.model import Lens
+
+__all__ = ["Plan", "plan"]
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Bytes of one row, and how many rows go through the model together.
+
+    Attributes:
+        row_bytes: estimated peak memory of one row of a pass beside the weights: activations, keys and values, logits.
+        rows: rows of a micro-batch.
+        budget: bytes that the micro-batch may take.
+        slack: wasted tokens that cost as much as starting another pass; rows whose shared prefix differs by less
+            are put together.
+    """
+
+    row_bytes: int
+    rows: int
+    budget: int
+    slack: int
+
+    def document(self) -> dict[str, int]:
+        """As plain JSON."""
+        return {"row_bytes": self.row_bytes, "rows": self.rows, "budget_bytes": self.budget}
+
+
+def plan(
+    lens: Lens, length: int, outputs: int, *, grad: bool = False, budget: int | None = None, rows: int | None = None
+) -> Plan:
+    """Estimate a row of `length` tokens read at `outputs` positions, and choose the micro-batch.
+
+    Args:
+        lens: the model.
+        length: tokens of a row.
+        outputs: positions that pass the head.
+        grad: whether a backward pass follows, which keeps every layer's activations.
+        budget: bytes; by default half of what is free on a GPU, else 1 GiB.
+        rows: a fixed number of rows instead.
+
+    The estimate: d features, L blocks, f the width of the feed-forward part; a token takes about (6 d + 2 f) numbers in
+    flight, with gradients in each of the L blocks; a block's keys and values 2 d; attention scores T a head and token
+    when gradients are kept; logits V a position, twice.
+    """
+    config: Any = lens.model.config.get_text_config()
+    width = int(getattr(config, "hidden_size", None) or lens.input_embeddings.shape[1])
+    inner = int(getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * width)
+    heads = int(getattr(config, "num_attention_heads", None) or 1)
+    size = max(lens.input_embeddings.element_size(), 2)
+    in_flight = 6 * width + 2 * inner + (heads * length if grad else 0)
+    numbers = length * (in_flight * (lens.depth if grad else 1) + 2 * width * lens.depth)
+    row = numbers * size + outputs * lens.vocabulary_size * 8
+    on_gpu = lens.device.type == "cuda"
+    if budget is None:
+        budget = torch.cuda.mem_get_info(lens.device)[0] // 2 if on_gpu else GIB
+    # Beyond a few thousand tokens a pass is no faster a token on a CPU: its working set leaves the cache.
+    most = (65_536 if on_gpu else 4_096) // max(length, 1)
+    return Plan(row, rows or max(1, min(int(budget // max(row, 1)), max(most, 1))), budget, 8_192 if on_gpu else 512)

@@ -1,0 +1,109 @@
+"""`headscan attribute`: which tokens of a prompt a prediction rests on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import headscan
+from headscan.cli.output import command_line, default_folder, show
+
+__all__ = ["attribute"]
+
+
+def attribute(
+    model: Annotated[str, typer.Argument(help="Hugging Face id, local folder, or an embedded specimen.")],
+    prompt: Annotated[str, typer.Option(help="The prompt; - reads it from standard input.")],
+    method: Annotated[
+        str,
+        typer.Option(
+            help="gradient-x-input, occlusion, combined, integrated-gradients, leave-one-out, shapley; several with "
+            "commas (the first colours the page), or all."
+        ),
+    ] = "gradient-x-input",
+    target: Annotated[
+        str, typer.Option(help="What is explained: next (a logit), contrast, logprob, probability, entropy, all.")
+    ] = "next",
+    token: Annotated[
+        str | None, typer.Option(help="The token to explain: its text or #ID. Default: the model's prediction.")
+    ] = None,
+    against: Annotated[str | None, typer.Option(help="Why the token and not this one: its text or #ID.")] = None,
+    continuation: Annotated[str | None, typer.Option(help="Explain every token of this continuation.")] = None,
+    generate: Annotated[
+        int | None, typer.Option(help="Explain every token of a greedy continuation of so many tokens.")
+    ] = None,
+    substitute: Annotated[
+        str, typer.Option(help="Stands for an absent token: auto, mask, pad, eos, unk, mean, zero, remove, or a token.")
+    ] = "auto",
+    units: Annotated[str, typer.Option(help="What is scored together: token, word, sentence or span.")] = "token",
+    span: Annotated[
+        list[str] | None, typer.Option(help="A span: a text of the prompt or FIRST:BEHIND_LAST token; repeat for more.")
+    ] = None,
+    absolute: Annotated[bool, typer.Option("--absolute", help="Sizes of scores, without signs.")] = False,
+    chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
+    special: Annotated[bool, typer.Option(help="Add the tokenizer's own special tokens.")] = True,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Nodes of integrated gradients. Default: as many as completeness to 0.2 % takes."),
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Pairs of orders of Shapley values above 12 units.")] = 64,
+    check: Annotated[bool, typer.Option(help="Measure faithfulness: curves, comprehensiveness, sufficiency.")] = True,
+    memory: Annotated[
+        int | None, typer.Option(help="MiB a micro-batch may take. Default: 1,024; half of what is free on a GPU.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Rows of a micro-batch, instead.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Id or folder of a tokenizer that is not the model's own, or 'bytes'.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Weights: auto, float32, bfloat16, float16.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    device_map: Annotated[str | None, typer.Option(help="'auto' spreads a model over all cards.")] = None,
+    quantize: Annotated[str | None, typer.Option(help="8bit or 4bit (needs headscan[quantize]).")] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hugging Face id.")] = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model. Off unless asked.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of sampled orders.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder of the result. Default: under headscan-results/.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print result.json, and nothing else, on standard output.")] = (
+        False
+    ),
+) -> None:
+    """Colour a prompt by what its prediction rests on, and measure how far the map can be trusted."""
+    if continuation is not None and generate is not None:
+        raise headscan.BadInput("Give --continuation or --generate, not both.")
+    folder = out or default_folder("attribute", model)
+    result = headscan.attribute(
+        model,
+        sys.stdin.read() if prompt == "-" else prompt,
+        method=method,
+        target=target,
+        token=token,
+        against=against,
+        continuation=continuation if generate is None else generate,
+        substitute=substitute,
+        units=units,
+        spans=span or None,
+        signed=not absolute,
+        chat=chat,
+        special=special,
+        steps=steps,
+        samples=samples,
+        check=check,
+        memory=None if memory is None else memory * 2**20,
+        batch=batch,
+        tokenizer=tokenizer,
+        dtype=dtype,
+        device=device,
+        device_map=device_map,
+        quantize=quantize,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+        seed=seed,
+        out=folder,
+        command=command_line(),
+    )
+    show(result, folder, as_json=json)

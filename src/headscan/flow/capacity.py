@@ -1,0 +1,94 @@
+"""Noise and rounding on the channel from a token to its output: maximum-likelihood decoding beside Shannon's bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["noise_accuracy", "quantised_accuracy", "shannon_width"]
+
+
+def shannon_width(vocabulary: int, noise: float) -> float:
+    """Features needed to carry one of V tokens through Gaussian noise: w* = log2 V / (½ log2(1 + SNR)), SNR = 1/noise².
+
+    `noise` is in units of a feature's standard deviation. With fewer features no code can be decoded reliably; a good
+    code needs few more.
+
+    >>> round(shannon_width(4096, 1.0), 1), round(shannon_width(4096, 0.5), 1)
+    (24.0, 10.3)
+    """
+    return float(np.log2(vocabulary) / (0.5 * np.log2(1 + noise**-2)))
+
+
+def noise_accuracy(
+    book: Tensor, *, noises: Sequence[float] = (0.25, 0.5, 1.0, 2.0), widths: Sequence[int] | None = None,
+    trials: int = 400, seed: int = 0,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The share of tokens decoded rightly from w random features with Gaussian noise.
+
+    The decoder knows the codebook; under equal Gaussian noise the likeliest token is the nearest. Noise has the same
+    power in every feature: `noise` times the mean standard deviation of the features, whatever their own spread.
+
+    Args:
+        book: [V, w], from `codebook`.
+        noises: standard deviations, in units of the mean standard deviation of the features.
+        widths: numbers of features; by default powers of two.
+        trials: tokens drawn for each cell, each with its own noise; the standard error is about ½/√trials.
+        seed: of features, tokens and noise.
+
+    Returns:
+        a list of {noise, snr, width, accuracy, standard_error, shannon}.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    vocabulary, size = book.shape
+    std = float((book - book.mean(0)).std(0, unbiased=False).mean())
+    found = []
+    for width in widths or _powers(size):
+        features = torch.randperm(size, generator=generator)[:width]
+        code = book[:, features]
+        for noise in noises:
+            sent = torch.randint(vocabulary, (trials,), generator=generator)
+            heard = code[sent] + noise * std * torch.randn(trials, width, generator=generator)
+            right = float((_nearest(heard, code) == sent).float().mean())
+            error = float(np.sqrt(max(right * (1 - right), 1 / trials) / trials))
+            shannon = shannon_width(vocabulary, noise)
+            found.append(
+                {"noise": noise, "snr": noise**-2, "width": width, "accuracy": right, "standard_error": error,
+                 "shannon": shannon}
+            )  # fmt: skip
+    return found
+
+
+def quantised_accuracy(
+    book: Tensor, *, bits: Sequence[int] = (1, 2, 3, 4, 8), widths: Sequence[int] | None = None, seed: int = 0
+) -> list[dict[str, Any]]:
+    """The share of tokens decoded rightly from w random features rounded to so many bits each.
+
+    Each feature is rounded to 2^bits equal steps between its smallest and largest value over the vocabulary; a rounded
+    output is decoded to the nearest of the *exact* codebook. `needed` is the fewest bits a token takes: log2 V.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    vocabulary, size = book.shape
+    found = []
+    for width in widths or _powers(size):
+        code = book[:, torch.randperm(size, generator=generator)[:width]]
+        low, high = code.amin(0), code.amax(0)
+        for bit in bits:
+            step = ((high - low) / (2**bit - 1)).clamp_min(1e-30)
+            heard = ((code - low) / step).round() * step + low
+            right = float((_nearest(heard, code) == torch.arange(vocabulary)).float().mean())
+            found.append({"bits": bit, "width": width, "accuracy": right, "sent": bit * width, "needed": np.log2(vocabulary)})
+    return found
+
+
+def _nearest(heard: Tensor, code: Tensor) -> Tensor:
+    norms = code.square().sum(1)
+    return torch.cat([(norms - 2 * part @ code.T).argmin(1) for part in heard.split(1024)])
+
+
+def _powers(size: int) -> list[int]:
+    return sorted({min(2**k, size) for k in range(0, size.bit_length() + 1)})

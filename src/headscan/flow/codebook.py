@@ -1,0 +1,76 @@
+"""Codebooks: the outputs that all tokens of the vocabulary have at one place, and how far apart they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headscan.errors import BadInput
+from headscan.model import Lens
+from headscan.model.slices import Slice
+
+__all__ = ["codebook", "distances"]
+
+
+def codebook(lens: Lens, slice_: Slice | str, prefix: Sequence[int] = (), *, rows: int = 512) -> Tensor:
+    """The output of each token of the vocabulary behind a prefix: float32 [V, w].
+
+    Args:
+        lens: the model.
+        slice_: a slice or a site; of its output the last position is taken.
+        prefix: token ids before the token.
+        rows: rows of a forward pass.
+
+    Cost: V rows of len(prefix) + 1 tokens.
+    """
+    cut = (Slice(sites=(slice_,)) if isinstance(slice_, str) else slice_).but(tokens="-1").on(lens)
+    start = torch.tensor(list(prefix), dtype=torch.int64)
+    found = []
+    for chunk in torch.arange(lens.vocabulary_size).split(rows):
+        ids = torch.cat([start.expand(len(chunk), -1), chunk[:, None]], 1)
+        with torch.no_grad():
+            found.append(cut.run(ids)[:, -1].float().cpu())
+    return torch.cat(found)
+
+
+def distances(book: Tensor) -> dict[str, Any]:
+    """How well separated a codebook is, in units of the mean standard deviation of its features.
+
+    Args:
+        book: [V, w].
+
+    Returns:
+        minimum, tenth, median: quantiles (0, 0.1, 0.5) of each token's distance to its nearest other token;
+        expected: √(2 w), about the distance of two tokens in a round cloud of the same spread; duplicates: tokens whose
+        output another token shares to 1e-6; participation_ratio: of the centred covariance, the number of directions
+        in use; feature_std: the unit.
+
+    Raises:
+        BadInput: fewer than two tokens.
+    """
+    if len(book) < 2:
+        raise BadInput("A codebook has at least two tokens.")
+    book = book.double()
+    std = float((book - book.mean(0)).std(0, unbiased=False).mean())
+    unit = std or 1.0
+    nearest = []
+    for start in range(0, len(book), 512):
+        away = torch.cdist(book[start : start + 512], book, compute_mode="donot_use_mm_for_euclid_dist")
+        away[torch.arange(len(away)), torch.arange(start, start + len(away))] = torch.inf
+        nearest.append(away.amin(1))
+    near = torch.cat(nearest).numpy() / unit
+    covariance = torch.cov(book.T, correction=0).reshape(book.shape[1], -1)
+    ratio = float(torch.trace(covariance) ** 2 / covariance.square().sum().clamp_min(1e-300))
+    return {
+        "minimum": float(near.min()),
+        "tenth": float(np.quantile(near, 0.1)),
+        "median": float(np.median(near)),
+        "expected": float(np.sqrt(2 * book.shape[1])),
+        "duplicates": int((near < 1e-6).sum()),
+        "participation_ratio": ratio,
+        "feature_std": std,
+    }

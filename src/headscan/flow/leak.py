@@ -1,0 +1,66 @@
+"""Leak: how far each output moves when each input token is changed, at every site in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headscan.model import Lens
+from headscan.model.slices import Slice
+
+__all__ = ["leak", "outputs"]
+
+
+def outputs(lens: Lens, slice_: Slice, ids: Tensor) -> list[Tensor]:
+    """The outputs [B, T, w] of a slice at each of its sites, apart."""
+    cut = slice_.on(lens)
+    with torch.no_grad():
+        joined = cut.run(ids).float()
+    return list(joined.split([cut.lens.width(site) for site in cut.sites], dim=-1))
+
+
+def leak(
+    lens: Lens, slice_: Slice, prompts: Tensor | Sequence[Sequence[int]], *, trials: int = 4, seed: int = 0,
+    rows: int = 64,
+) -> np.ndarray:  # fmt: skip
+    """How far output j of a site moves when input token i is replaced by another.
+
+    Args:
+        lens: the model.
+        slice_: what of it is run; all its sites are measured, every feature and position kept.
+        prompts: token ids [N, T]; the leak is averaged over them.
+        trials: random other tokens put in each place.
+        seed: of these.
+        rows: rows of a forward pass.
+
+    Returns:
+        float64 [sites, T, T]: entry (s, i, j) is the mean of ||O_j(i changed) - O_j|| / ||O_j||, a relative distance, 0
+        where output j does not see token i (below 1e-6, the rounding of other batch shapes).
+
+    Cost: N T trials rows of T tokens through the slice.
+    """
+    prompts = torch.as_tensor(prompts)
+    count, length = prompts.shape
+    generator = torch.Generator().manual_seed(seed)
+    total: Tensor | None = None
+    for prompt in prompts:
+        changed = prompt.repeat(length * trials, 1)
+        place = torch.arange(length).repeat_interleave(trials)
+        shift = torch.randint(1, lens.vocabulary_size, (length * trials,), generator=generator)
+        changed[torch.arange(len(changed)), place] = (prompt[place] + shift) % lens.vocabulary_size
+        moved = []
+        for chunk in changed.split(max(rows - 1, 1)):
+            # The unchanged prompt runs in the same batch, so that both see the same kernels.
+            both = outputs(lens, slice_, torch.cat([prompt[None], chunk]))
+            moved.append(
+                torch.stack([(o[1:] - o[:1]).norm(dim=-1) / o[:1].norm(dim=-1).clamp_min(1e-30) for o in both]).cpu()
+            )
+        found = torch.cat(moved, dim=1).double()  # [sites, T trials, T]
+        found = torch.where(found > 1e-6, found, torch.zeros_like(found))
+        found = found.reshape(len(found), length, trials, length).mean(2)
+        total = found if total is None else total + found
+    assert total is not None
+    return (total / count).numpy()

@@ -1,0 +1,90 @@
+"""Non-self recovery: can token i be told from output j alone, with every other token known?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headscan.flow.leak import outputs
+from headscan.model import Lens
+from headscan.model.slices import Slice
+
+__all__ = ["Recovery", "recovery"]
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What exact search found, all arrays [sites, T, T] with entry (s, i, j) about token i in output j.
+
+    Attributes:
+        recoverable: the share of prompts in which the true token fits output j and no other does.
+        margin: the least relative distance of another token's output, median over prompts: how much relative error
+            of output j the search would bear, twice over.
+        noise: [sites], the largest residual of the *true* token when it is run again in another batch: the rounding
+            that a margin must exceed.
+        candidates: tokens tried in each place.
+        exhaustive: whether they are the whole vocabulary.
+    """
+
+    recoverable: np.ndarray
+    margin: np.ndarray
+    noise: np.ndarray
+    candidates: int
+    exhaustive: bool
+
+
+def recovery(
+    lens: Lens, slice_: Slice, prompts: Tensor | Sequence[Sequence[int]], *, most: int | None = None, seed: int = 0,
+    rows: int = 256,
+) -> Recovery:  # fmt: skip
+    """Try every token of the vocabulary in each place, and look which outputs tell it from the true one.
+
+    For place i, all prompts that differ there only are run; the residual of token v at output j is
+    ||O_j(v) - O_j|| / ||O_j||. The true token has residual 0; the token is recoverable from output j if every other
+    residual is above the rounding error (ten times what the true token itself shows in another batch, at least 1e-5).
+    One pass over the vocabulary answers for all outputs and sites.
+
+    Args:
+        lens: the model.
+        slice_: what of it is run.
+        prompts: token ids [N, T].
+        most: try so many random tokens instead of the whole vocabulary; "recoverable" is then an upper bound.
+        seed: of these.
+        rows: rows of a forward pass.
+
+    Cost: N T V rows of T tokens through the slice.
+    """
+    prompts = torch.as_tensor(prompts)
+    generator = torch.Generator().manual_seed(seed)
+    size = lens.vocabulary_size
+    tried = torch.arange(size) if most is None or most >= size else torch.randperm(size, generator=generator)[:most]
+    margins, noises = [], []
+    for prompt in prompts:
+        original = outputs(lens, slice_, prompt[None])
+        again = outputs(lens, slice_, prompt.repeat(min(rows, 8), 1))
+        noises.append([float(_residual(a, o).max()) for a, o in zip(again, original, strict=True)])
+        nearest = []
+        for place in range(len(prompt)):
+            others = tried[tried != prompt[place]]
+            least: Tensor | None = None
+            for chunk in others.split(rows):
+                changed = prompt.repeat(len(chunk), 1)
+                changed[:, place] = chunk
+                found = outputs(lens, slice_, changed)
+                here = torch.stack([_residual(f, o).amin(0) for f, o in zip(found, original, strict=True)])
+                least = here if least is None else torch.minimum(least, here)
+            assert least is not None
+            nearest.append(least)
+        margins.append(torch.stack(nearest, 1).cpu())  # [sites, T, T]
+    margin = torch.stack(margins).double().numpy()
+    noise = np.array(noises).max(0)
+    floor = np.maximum(10 * noise, 1e-5)[None, :, None, None]
+    return Recovery((margin > floor).mean(0), np.median(margin, 0), noise, len(tried), len(tried) == size)
+
+
+def _residual(found: Tensor, original: Tensor) -> Tensor:
+    return (found - original).norm(dim=-1) / original.norm(dim=-1).clamp_min(1e-30)

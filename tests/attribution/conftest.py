@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import pytest
+from attribution_cases import build
+
+from headscan.model import Lens
+
+
+@pytest.fixture(scope="session")
+def gpt2():
+    return build("gpt2")
+
+
+@pytest.fixture(scope="session")
+def llama():
+    return build("llama")
+
+
+@pytest.fixture(scope="session")
+def stories(assets):
+    return Lens.load(str(assets / "models" / "stories260K"))

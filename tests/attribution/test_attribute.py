@@ -1,0 +1,165 @@
+"""The whole way: targets, units, chats, masked models, faithfulness, and every fault of the input in one sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from attribution_cases import IDS, WIPERS, build
+
+import headscan
+from headscan.attribution import attribute, find_units, read_prompt
+from headscan.results import load
+
+
+class Words:
+    """A tokenizer of whole words with a mask and a chat template, as far as attribution needs one."""
+
+    all_special_ids = (0, 1)
+    mask_token, mask_token_id, eos_token_id = "[MASK]", 1, 0
+    chat_template = "x"
+
+    def __init__(self):
+        self.words = {"[EOS]": 0, "[MASK]": 1}
+
+    def encode(self, text, add_special_tokens=True):
+        return [self.words.setdefault(word, len(self.words)) for word in text.split()]
+
+    def __call__(self, text, add_special_tokens=True):
+        return {"input_ids": self.encode(text)}
+
+    def decode(self, ids):
+        return {i: w for w, i in self.words.items()}.get(ids[0], "?")
+
+    def apply_chat_template(self, messages, **_):
+        return " ".join(f"<{m['role']}> {m['content']}" for m in messages) + " <assistant>"
+
+
+def with_words(family):
+    lens = build(family)
+    lens.tokenizer = Words()
+    return lens
+
+
+def test_the_seeds_prompt_on_a_real_model_has_all_methods_and_loads_again(stories, tmp_path):
+    found = attribute(stories, WIPERS, method="all", samples=8, out=tmp_path)
+    document = load(tmp_path).document
+    assert len(document["tokens"]) == len(document["scores"]) == len(document["ids"]) == 22
+    assert document["tokens"][1] == "␣The"
+    assert [one["method"] for one in document["maps"]] == list(headscan.attribution.METHODS)
+    assert len(document["agreement"]) == 15
+    trust = document["faithfulness"]
+    assert trust["deletion"]["probability"][0] == pytest.approx(document["steps"][0]["probability"], abs=1e-5)
+    assert trust["insertion"]["probability"][-1] == pytest.approx(document["steps"][0]["probability"], abs=1e-5)
+    assert trust["deletion"]["probability"][-1] == pytest.approx(trust["insertion"]["probability"][0], abs=1e-5)
+    occlusion = document["maps"][1]["faithfulness"]
+    assert occlusion["deletion"]["area"] < occlusion["random"]["deletion"]
+    assert found.frame().shape == (22, 8)
+    assert "<script" not in found._repr_html_()
+
+
+def test_a_masked_model_is_asked_at_its_masks():
+    lens = with_words("bert")
+    found = attribute(lens, "the cat [MASK] on the [MASK]", method="occlusion,gradient-x-input", substitute="mask")
+    steps = found.document["steps"]
+    assert [step["position"] for step in steps] == [2, 5]
+    assert found.arrays["scores/occlusion"].shape == (2, 6)
+    assert abs(found.arrays["scores/occlusion"][0, 5]) < 1e-6  # a mask replaced by a mask
+    assert found.arrays["scores/occlusion"][0, 4] != 0  # what stands behind counts
+    with pytest.raises(headscan.BadInput, match=r"put \[MASK\] where"):
+        attribute(lens, "no mask here")
+
+
+def test_a_chat_goes_through_the_template_and_roles_are_kept():
+    lens = with_words("gpt2")
+    found = attribute(lens, [{"role": "system", "content": "be brief"}, {"role": "user", "content": "why so"}], check=False)
+    assert found.document["prompt"] == "<system> be brief <user> why so <assistant>"
+    assert found.document["roles"] == [None, "system", "system", None, "user", "user", None]
+
+
+def test_units_fall_on_words_and_sentences(stories):
+    prompt = read_prompt(stories, "One day, Lily went out. She didn't cry! Why?\nNo one")
+    words = [unit.text.replace("␣", "") for unit in find_units(prompt, "word")]
+    assert words == ["<s>", "One", "day", ",", "Lily", "went", "out", ".", "She", "didn't", "cry", "!", "Why", "?⏎", "No", "one"]  # fmt: skip
+    sentences = [unit.text for unit in find_units(prompt, "sentence")]
+    assert sentences == ["<s>", "␣One␣day,␣Lily␣went␣out.", "␣She␣didn't␣cry!", "␣Why?⏎", "No␣one"]
+    for kind in ("token", "word", "sentence"):
+        assert sorted(i for unit in find_units(prompt, kind) for i in unit.tokens) == list(range(len(prompt)))
+    spans = find_units(prompt, spans=["Lily went", (0, 1)])
+    assert "␣Lily␣went" in [unit.text for unit in spans]
+
+
+def test_bfloat16_gives_the_same_order_as_float32(stories, assets):
+    half = headscan.Lens.load(str(assets / "models" / "stories260K"), dtype="bfloat16")
+    for method in ("gradient-x-input", "occlusion"):
+        whole = np.array(attribute(stories, WIPERS, method=method, token=426, check=False).scores)
+        short = np.array(attribute(half, WIPERS, method=method, token=426, check=False).scores)
+        assert np.corrcoef(whole, short)[0, 1] > 0.98
+
+
+def test_rounded_weights_that_carry_no_gradient_are_refused_for_gradients_only():
+    lens = build("gpt2")
+
+    class NoGradient(torch.nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return self.inner(x.detach())
+
+    for block in lens.model.transformer.h:
+        block.mlp.c_fc = NoGradient(block.mlp.c_fc)
+        block.attn.c_attn = NoGradient(block.attn.c_attn)
+    lens.model.transformer.ln_f = NoGradient(lens.model.transformer.ln_f)
+    for weight in lens.model.parameters():
+        weight.requires_grad_(False)
+    with pytest.raises(headscan.BadInput, match="No gradient comes through 'tiny gpt2'.*occlusion"):
+        attribute(lens, IDS)
+    assert len(attribute(lens, IDS, method="occlusion", substitute="mean").scores) == len(IDS)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "sentence"),
+    [
+        ("", {}, "The prompt is empty"),
+        ("   ", {}, "The prompt is empty"),
+        ([], {}, "The prompt is empty"),
+        ([7], {}, "single token"),
+        ([7] * 65, {}, "has 65 tokens, but 'tiny gpt2' takes at most 64"),
+        ([7, 60], {}, "Token id 60 is not in the vocabulary"),
+        ("a b", {"token": "two words"}, "must be one token, but it is 2"),
+        ("a b", {"token": 99}, "Token id 99"),
+        ("a b", {"method": "magic"}, "There is no method 'magic'"),
+        ("a b", {"target": "vibes"}, "There is no target 'vibes'"),
+        ("a b", {"target": "contrast"}, "needs the other token"),
+        ("a b", {"token": 3, "against": 3}, "against itself"),
+        ("a b", {"substitute": "pad"}, "no pad token"),
+        ("a b", {"units": "chapter"}, "Units are"),
+        ("a b", {"spans": ["zebra"]}, "'zebra' is not in the prompt"),
+        ("a b", {"continuation": 70}, "exceed|takes at most"),
+        ("a b", {"continuation": 0}, "at least one token"),
+        ("a b c", {"continuation": 2, "method": "leave-one-out"}, "removed only before one prediction"),
+    ],
+)
+def test_a_fault_of_the_input_is_one_sentence(prompt, options, sentence):
+    with pytest.raises(headscan.BadInput, match=sentence) as raised:
+        attribute(with_words("gpt2"), prompt, **options)
+    assert str(raised.value).endswith((".", "?")) and "\n" not in str(raised.value)
+
+
+def test_a_model_without_an_output_layer_is_refused():
+    from transformers import GPT2Config, GPT2Model
+
+    lens = headscan.Lens(GPT2Model(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=1, n_head=2)))
+    with pytest.raises(headscan.BadInput, match="no output layer over the vocabulary"):
+        attribute(lens, [1, 2, 3])
+
+
+def test_memory_is_flat_in_the_length_of_the_prompt(gpt2):
+    from headscan.attribution.memory import plan
+
+    budget = 2**22
+    for length in (8, 64, 512, 4096):
+        made = plan(gpt2, length, 1, budget=budget)
+        assert made.rows == 1 or made.rows * made.row_bytes <= budget

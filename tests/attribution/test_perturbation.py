@@ -1,0 +1,111 @@
+"""Occlusion and Shapley against their definitions, with and without the shared prefix."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from attribution_cases import IDS, WIPERS, build
+
+from headscan.attribution import Coalitions, Engine, Step, Target, attribute, find_units, read_prompt, shapley
+from headscan.attribution.memory import plan
+from tests.reference import attribution as reference
+
+
+@pytest.mark.parametrize("kind", ["logit", "contrast", "logprob", "probability", "entropy", "all"])
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize("substitute", [13, "zero", "remove"])
+def test_occlusion_is_its_definition(family, kind, substitute, request):
+    lens = request.getfixturevalue(family)
+    options = {"against": 4, "token": 9} if kind == "contrast" else {"token": 9}
+    found = attribute(lens, IDS, method="occlusion", target=kind, substitute=substitute, check=False, **options)
+    embeds = lens.model.get_input_embeddings()(torch.tensor(IDS)).detach()
+    vector = {"zero": torch.zeros_like(embeds[0]), "remove": None, 13: lens.input_embeddings[13].detach()}[substitute]
+    expected = reference.occlusion(lens.model, embeds, vector, len(IDS) - 1, kind, 9, 4)
+    np.testing.assert_allclose(found.scores, expected, rtol=1e-4, atol=1e-5)
+    assert found.document["protocol"]["shared_prefix"]
+
+
+def test_occlusion_on_a_real_model_is_its_definition(stories):
+    ids = stories.tokenizer(WIPERS)["input_ids"]
+    found = attribute(stories, ids, method="occlusion", substitute="eos", token=426, check=False)
+    embeds = stories.input_embeddings[torch.tensor(ids)].detach()
+    expected = reference.occlusion(stories.model, embeds, stories.input_embeddings[2].detach(), len(ids) - 1, "logit", 426)
+    np.testing.assert_allclose(found.scores, expected, atol=2e-5 * np.abs(expected).max())
+
+
+def game(lens, ids, units="token", cached=True, rows=None):
+    engine = Engine(lens)
+    prompt = read_prompt(lens, ids)
+    embeds = engine.embed(torch.tensor(ids))
+    target = Target("logprob", (Step(len(ids) - 1, 9),))
+    return Coalitions(
+        engine, embeds, find_units(prompt, units), target, embeds.mean(0), plan(lens, len(ids), 1, rows=rows), cached
+    )
+
+
+def test_a_shared_prefix_and_small_batches_change_nothing(llama):
+    random = np.random.default_rng(0)
+    keep = random.random((40, len(IDS))) < 0.7
+    plain, shared, small = (game(llama, IDS, cached=c, rows=r) for c, r in ((False, None), (True, None), (True, 3)))
+    values = plain.values(keep)
+    assert not np.allclose(values, values[0])
+    for other in (shared, small):
+        np.testing.assert_allclose(other.values(keep), values, atol=1e-5)
+    assert len(small._batches(keep)) > len(shared._batches(keep))
+
+
+def test_the_prefix_saves_tokens(llama):
+    ids = (IDS * 5)[:60]
+    counts = []
+    for cached in (False, True):
+        one = game(llama, ids, cached=cached)
+        one.plan = plan(llama, 60, 1, rows=6)
+        before = one.engine.tokens_computed
+        one.values(one.without_each())
+        counts.append(one.engine.tokens_computed - before)
+    assert counts[0] == 60 * 60
+    assert counts[1] < 0.6 * counts[0]
+
+
+def test_exact_shapley_is_the_average_over_all_orders(gpt2):
+    one = game(gpt2, IDS[:5])
+    expected = reference.shapley(lambda there: float(one.values(there[None])[0, 0]), 5)
+    found = shapley(one)
+    assert found.exact
+    np.testing.assert_allclose(found.values[0], expected, atol=1e-5)
+
+
+def test_sampled_shapley_agrees_with_exact_within_its_error_and_sums_to_the_whole(gpt2):
+    one = game(gpt2, IDS[:8])
+    exact, sampled = shapley(one, exact=True), shapley(one, exact=False, samples=200)
+    whole = one.values(np.array([[True] * 8, [False] * 8]))[:, 0]
+    assert exact.values.sum() == pytest.approx(whole[0] - whole[1], abs=1e-4)
+    assert sampled.values.sum() == pytest.approx(whole[0] - whole[1], abs=1e-4)
+    assert (np.abs(sampled.values - exact.values) <= 4.5 * sampled.error + 1e-6).all()
+
+
+def test_units_are_taken_away_together(gpt2):
+    found = attribute(gpt2, IDS, method="occlusion", substitute="zero", spans=[(2, 5)], token=9, check=False)
+    spans = {tuple(span["tokens"]): span["score"] for span in found.document["spans"]}
+    embeds = gpt2.input_embeddings[torch.tensor(IDS)].detach()
+    changed = embeds.clone()
+    changed[2:5] = 0
+    with torch.no_grad():
+        rows = gpt2.model(inputs_embeds=torch.stack([embeds, changed])).logits[:, -1, 9]
+    assert spans[(2, 3, 4)] == pytest.approx(float(rows[0] - rows[1]), abs=1e-5)
+    assert len(spans) == len(IDS) - 2
+
+
+def test_a_continuation_is_occluded_in_one_pass_as_step_by_step(llama):
+    lens = build("llama", seed=3)
+    lens.tokenizer = type("Bare", (), {"decode": lambda self, ids: f"<{ids[0]}>", "eos_token_id": 1})()
+    whole = attribute(lens, IDS[:6], method="occlusion", continuation=3, check=False)
+    generated = whole.document["target"]["ids"]
+    steps = whole.arrays["scores/occlusion"]
+    assert steps.shape == (3, 8)
+    for k, token in enumerate(generated):
+        alone = attribute(lens, (IDS[:6] + generated)[: 6 + k], method="occlusion", check=False)
+        assert alone.document["target"]["ids"] == [token]
+        np.testing.assert_allclose(steps[k, : 6 + k], alone.scores, atol=1e-4)
+        np.testing.assert_allclose(steps[k, 6 + k :], 0, atol=1e-6)

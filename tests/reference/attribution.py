@@ -1,0 +1,58 @@
+"""Attribution as its definitions say, one forward pass at a time: slow and obviously right."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import torch
+
+
+def value(model, embeds, position, kind, token, against=None, original=None):
+    """The target of one row [T, e], in plain words."""
+    logits = model(inputs_embeds=embeds[None]).logits[0, position].double()
+    probability = torch.softmax(logits, 0)
+    if kind == "logit":
+        return float(logits[token])
+    if kind == "contrast":
+        return float(logits[token] - logits[against])
+    if kind == "logprob":
+        return float(torch.log(probability[token]))
+    if kind == "probability":
+        return float(probability[token])
+    if kind == "entropy":
+        return float(-(probability * torch.log(probability)).sum())
+    return -float((logits - original.double()).abs().sum())  # "all": minus the L1 distance from the original logits
+
+
+@torch.no_grad()
+def occlusion(model, embeds, substitute, position, kind, token, against=None):
+    """f(prompt) - f(prompt with token i replaced), or removed where `substitute` is None."""
+    original = model(inputs_embeds=embeds[None]).logits[0, position]
+    arguments = (kind, token, against, original)
+    whole = value(model, embeds, position, *arguments)
+    scores = []
+    for i in range(len(embeds)):
+        if substitute is None:
+            changed = torch.cat([embeds[:i], embeds[i + 1 :]])
+            scores.append(whole - value(model, changed, position - 1, *arguments))
+        else:
+            changed = embeds.clone()
+            changed[i] = substitute
+            scores.append(whole - value(model, changed, position, *arguments))
+    return np.array(scores)
+
+
+def shapley(function, n):
+    """The average gain of each player over all n! orders."""
+    gains = np.zeros(n)
+    orders = list(permutations(range(n)))
+    for order in orders:
+        there = np.zeros(n, dtype=bool)
+        before = function(there)
+        for player in order:
+            there[player] = True
+            now = function(there)
+            gains[player] += now - before
+            before = now
+    return gains / len(orders)
