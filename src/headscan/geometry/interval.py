@@ -9,7 +9,7 @@ from scipy.stats import t as student
 
 from headscan.statistics import Cloud, Sums
 
-__all__ = ["Jackknife"]
+__all__ = ["Jackknife", "jackknifed"]
 
 
 class Jackknife:
@@ -61,10 +61,28 @@ class Jackknife:
         values = [measure(cloud) for cloud in self._left_out]
         if estimate is None or any(value is None for value in values):
             return None
-        h, left_out = self._weights, np.array(values, dtype=float)
-        centre = self.blocks * estimate - float(((1 - 1 / h) * left_out).sum())
-        variance = float(((h * estimate - (h - 1) * left_out - centre) ** 2 / (h - 1)).mean())
-        reach = float(student.ppf(0.5 + level / 2, self.blocks - 1)) * variance**0.5
-        low = -np.inf if bounds[0] is None else bounds[0]
-        high = np.inf if bounds[1] is None else bounds[1]
-        return max(estimate - reach, low), min(estimate + reach, high)
+        return jackknifed(estimate, np.array(values, dtype=float), self._weights, level=level, bounds=bounds)
+
+
+def jackknifed(
+    estimate: float,
+    left_out: np.ndarray,
+    weights: np.ndarray,
+    *,
+    level: float = 0.95,
+    bounds: tuple[float | None, float | None] = (None, None),
+) -> tuple[float, float]:
+    """The interval of an estimate from its values with each block left out; `weights` are n/n_b of the blocks.
+
+    >>> x = np.array([1.0, 2.0, 3.0, 6.0])
+    >>> low, high = jackknifed(x.mean(), (x.sum() - x) / 3, np.full(4, 4.0))
+    >>> bool(np.isclose(high - 3, student.ppf(0.975, 3) * x.std(ddof=1) / 2))   # of a mean: Student's own
+    True
+    """
+    h, blocks = weights, len(left_out)
+    centre = blocks * estimate - float(((1 - 1 / h) * left_out).sum())
+    variance = float(((h * estimate - (h - 1) * left_out - centre) ** 2 / (h - 1)).mean())
+    reach = float(student.ppf(0.5 + level / 2, blocks - 1)) * variance**0.5
+    low = -np.inf if bounds[0] is None else bounds[0]
+    high = np.inf if bounds[1] is None else bounds[1]
+    return max(estimate - reach, low), min(estimate + reach, high)
