@@ -112,7 +112,10 @@ def test_gaussian_data_have_the_known_values():
     ("rows", "undefined"),
     [
         ([[1.0, 2.0]], {"average_cosine", "participation_ratio", "isoscore"}),
-        ([[0.0, 0.0], [0.0, 0.0]], {"average_cosine", "participation_ratio", "isoscore", "effective_rank", "top_direction_share"}),
+        (
+            [[0.0, 0.0], [0.0, 0.0]],
+            {"average_cosine", "participation_ratio", "isoscore", "effective_rank", "top_direction_share"},
+        ),
         ([[3.0, 1.0]] * 4, {"participation_ratio", "isoscore"}),
         ([[1e-3 + 1 / 3, 7.7, -2.1]] * 1000, {"participation_ratio", "isoscore"}),
         ([[2.0], [1.0]], {"isoscore"}),

@@ -10,10 +10,10 @@ import zlib
 
 import numpy as np
 
-WORDS = (
-    "the a and of to in was it he she they once upon time little girl boy dog cat tree said saw went home play ball happy "
-    "sad big red cone pizza story park day one very wanted her his with then asked mum friend found box inside sky bird"
-).split()
+WORDS = """
+the a and of to in was it he she they once upon time little girl boy dog cat tree said saw went home play ball happy sad big
+red cone pizza story park day one very wanted her his with then asked mum friend found box inside sky bird
+""".split()  # noqa: SIM905
 
 MEASURES = {
     "average_cosine": {
@@ -53,8 +53,14 @@ MEASURES = {
 
 
 def scan(
-    models: tuple[str, ...] = ("tiny-gpt",), *, blocks: int = 6, width: int = 64, tokens: int = 600, cone: float = 0.97,
-    seed: int = 0, nulls: bool = True,
+    models: tuple[str, ...] = ("tiny-gpt",),
+    *,
+    blocks: int = 6,
+    width: int = 64,
+    tokens: int = 600,
+    cone: float = 0.97,
+    seed: int = 0,
+    nulls: bool = True,
 ) -> tuple[dict, dict[str, np.ndarray]]:
     """A document and its arrays; the cone of each further model is wider."""
     document: dict = {
@@ -80,7 +86,9 @@ def scan(
             document["sites"].append(entry(name, site, depth, cloud, rng))
             arrays[f"picture/{name}/{site}"], arrays[f"picture_share/{name}/{site}"] = top_three(cloud)
             if nulls:
-                twin = draw_cloud(rng, width, 0.05 + 0.03 * grow, log_frequency, 2 + grow, np.array(picture["position"]))
+                twin = draw_cloud(
+                    rng, width, 0.05 + 0.03 * grow, log_frequency, 2 + grow, np.array(picture["position"])
+                )
                 document["nulls"].append(entry(name, site, depth, twin, rng) | {"null": "random-init"})
                 gaussian = rng.standard_normal(cloud.shape) * np.linalg.norm(cloud) / np.sqrt(cloud.size)
                 document["nulls"].append(entry(name, site, depth, gaussian, rng) | {"null": "gaussian"})
@@ -157,7 +165,14 @@ def measure(cloud: np.ndarray) -> dict:
 
 
 def entry(model: str, site: str, depth: int, cloud: np.ndarray, rng: np.random.Generator) -> dict:
-    found: dict = {"model": model, "site": site, "depth": depth, "tokens": 497_280, "width": cloud.shape[1], "notes": []}
+    found: dict = {
+        "model": model,
+        "site": site,
+        "depth": depth,
+        "tokens": 497_280,
+        "width": cloud.shape[1],
+        "notes": [],
+    }
     rest = measure(cloud[5:])
     for key, value in measure(cloud).items():
         without = rest[key]
@@ -179,7 +194,10 @@ def findings(model: str, sites: list[dict]) -> list[dict]:
     cosine, share = last["average_cosine"], last["top_direction_share"]
     cone = {"code": "CONE", "model": model, "site": last["site"], "value": cosine}
     if cosine > 0.8:
-        cone |= {"level": "alert", "text": f"any two tokens of the last block point the same way, mean cosine {cosine:.2f}"}
+        cone |= {
+            "level": "alert",
+            "text": f"any two tokens of the last block point the same way, mean cosine {cosine:.2f}",
+        }
     else:
         cone |= {"level": "good", "text": f"the last block is no narrow cone, mean cosine {cosine:.2f}"}
     top = {

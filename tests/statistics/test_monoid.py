@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -22,7 +24,7 @@ def split_streams(draw):
     """A stream of windows, cut into batches, the batches dealt out to parts, the parts in any order."""
     windows = draw(st.integers(1, 90))
     cuts = sorted(draw(st.sets(st.integers(1, windows), max_size=8)) | {0, windows})
-    batches = [list(range(a, b)) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    batches = [list(range(a, b)) for a, b in pairwise(cuts)]
     owners = draw(st.lists(st.integers(0, 2), min_size=len(batches), max_size=len(batches)))
     order = draw(st.permutations([0, 1, 2]))
     return windows, batches, owners, order

@@ -42,7 +42,7 @@ def show(result: Result, folder: Path, *, as_json: bool) -> None:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int | None], None]]:
+def progress_bar(*, visible: bool = True) -> Iterator[Callable[[str, int, int | None], None]]:
     """A progress bar on standard error with rate and time left; the callback takes (name, done, in all or None)."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -56,7 +56,7 @@ def progress_bar() -> Iterator[Callable[[str, int, int | None], None]]:
         TimeRemainingColumn(),
     )
     tasks: dict[str, TaskID] = {}
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not visible) as bar:
 
         def update(name: str, done: int, total: int | None) -> None:
             if name not in tasks:

@@ -9,6 +9,7 @@ import typer
 
 import headscan
 from headscan.cli.output import command_line, default_folder, progress_bar, show
+from headscan.cli.processes import joined
 
 __all__ = ["scan"]
 
@@ -69,7 +70,7 @@ def scan(
 ) -> None:
     """Measure the shape of one or more models' representations on a text: cones, spectra, norms, layer by layer."""
     folder = out or default_folder("scan", *models, text)
-    with progress_bar() as progress:
+    with joined() as first, progress_bar(visible=first) as progress:
         result = headscan.scan(
             models,
             text,
@@ -96,4 +97,5 @@ def scan(
             command=command_line(),
             progress=progress,
         )
-    show(result, folder, as_json=json)
+    if first:
+        show(result, folder, as_json=json)

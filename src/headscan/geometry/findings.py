@@ -16,7 +16,9 @@ def findings(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for model in dict.fromkeys(entry["model"] for entry in entries):
         mine = [entry for entry in entries if entry["model"] == model]
-        blocks = [entry for entry in mine if ".block." in f".{entry['site']}" and entry["site"].split(".")[-1].isdigit()]
+        blocks = [
+            entry for entry in mine if ".block." in f".{entry['site']}" and entry["site"].split(".")[-1].isdigit()
+        ]
         last = (blocks or mine)[-1]
         found += [item for item in _about(last, mine) if item]
     return found

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -123,11 +127,50 @@ def scan(
         "seed": seed,
     } | {name: value for name, value in loading.items() if value not in (None, False)}
     if not 0 <= skip_first < context:
-        raise BadInput(f"--skip-first must leave at least one of the {context} positions of a window, not {skip_first}.")
+        raise BadInput(
+            f"--skip-first must leave at least one of the {context} positions of a window, not {skip_first}."
+        )
     names = [source if isinstance(source, str) else source.name for source in sources]
     if len(set(names)) < len(names):
         raise BadInput(f"A model is named twice: {', '.join(names)}.")
     store = Store(folder, {"models": names, "text": str(text), **settings}, resume=resume)
+    with _rereadable(text, passes=len(sources) * (2 if null else 1)) as readable:
+        document, arrays = _passes(sources, readable, settings, loading, store, progress)
+    document["protocol"] |= {
+        "command": command,
+        "processes": process_count(),
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - clock, 2),
+    }
+    result = ScanResult({"headscan": version("headscan")} | document, arrays)
+    if folder is not None and process_rank() == 0:
+        result.save(folder)
+        store.clear()
+    return result
+
+
+@contextmanager
+def _rereadable(text: Any, *, passes: int) -> Iterator[Any]:
+    """The text itself; standard input, where it must be read more than once, as a temporary file."""
+    if text != "-" or passes < 2:
+        yield text
+        return
+    with tempfile.NamedTemporaryFile(suffix=".txt") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
+        yield copy.name
+
+
+def _passes(
+    sources: list[str | Lens],
+    text: Any,
+    settings: dict[str, Any],
+    loading: dict[str, Any],
+    store: Store,
+    progress: Progress | None,
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Every model's pass, its twin's where asked, and what they say: the document (all but times) and the arrays."""
+    null, seed, token_sums = settings["null"], settings["seed"], settings["token_sums"]
 
     document: dict[str, Any] = {"models": [], "sites": [], "nulls": [], "pictures": {}}
     arrays: dict[str, np.ndarray] = {}
@@ -157,28 +200,20 @@ def scan(
                 document["nulls"].append(place | {"null": "random-init"} | entry)
                 document["nulls"].append(place | gaussian_entry(entries[depth], seed=seed))
     document["protocol"] = {
-        "command": command,
         "text": account,
         **settings,
-        "positions": f"all but the first {skip_first} of each window" if skip_first else "all",
+        "positions": f"all but the first {settings['skip_first']} of each window" if settings["skip_first"] else "all",
         "accumulation": "float64",
         "interval": "95 %, delete-one-block jackknife over blocks of consecutive windows",
         "batch": plan.batch,
         "device": str(lens.device),
-        "processes": process_count(),
         "threads": torch.get_num_threads(),
         "versions": {name: version(name) for name in ("headscan", "torch", "transformers", "tokenizers", "numpy")}
         | {"python": platform.python_version()},
-        "started": started.isoformat(timespec="seconds"),
-        "seconds": round(time.monotonic() - clock, 2),
     }
     document["measures"] = {name: measure.describe() for name, measure in MEASURES.items()}
     document["findings"] = findings(document["sites"])
-    result = ScanResult({"headscan": version("headscan")} | document, arrays)
-    if folder is not None and process_rank() == 0:
-        result.save(folder)
-        store.clear()
-    return result
+    return document, arrays
 
 
 class _Plan:

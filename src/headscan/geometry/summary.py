@@ -46,7 +46,9 @@ def site_entry(
             if value is None:
                 notes.append(f"{measure.name}{suffix} is not defined: {measure.undefined}")
             elif interval is None:
-                notes.append(f"{measure.name}{suffix}_interval needs three blocks of windows, there are {blocks.blocks}")
+                notes.append(
+                    f"{measure.name}{suffix}_interval needs three blocks of windows, there are {blocks.blocks}"
+                )
         entry[f"singular_values{suffix}"] = singular_values(points).tolist() if points.count else []
     if cloud.zeros:
         notes.append(f"{cloud.zeros} vectors are zero and have no direction; average_cosine leaves them out")
@@ -66,7 +68,9 @@ def _parts(statistics: SiteStatistics, *, without_first: bool) -> tuple[Jackknif
     return Jackknife(parts(statistics.fine), gram=False), Jackknife(parts(statistics.coarse))
 
 
-def gaussian_entry(entry: dict[str, Any], measures: Iterable[Measure] | None = None, *, seed: int = 0) -> dict[str, Any]:
+def gaussian_entry(
+    entry: dict[str, Any], measures: Iterable[Measure] | None = None, *, seed: int = 0
+) -> dict[str, Any]:
     """The Gaussian null of a site: each measure on round clouds of the same count, width and mean squared norm.
 
     The value is the mean over draws, the interval their range; draws are 8, or 2 beyond 1,024 dimensions.

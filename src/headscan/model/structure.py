@@ -52,7 +52,13 @@ def stack_modules(model: Any) -> dict[str, nn.Module]:
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
     if getattr(model.config, "is_encoder_decoder", False) and encoder is not decoder:
         return {"encoder.": encoder, "decoder.": decoder}
-    return {"": decoder}
+    # In masked LMs `decoder` may be the layer that makes logits (ModernBERT), which is no tower.
+    towers = [module for module in (decoder, getattr(model, "base_model", model)) if _has_list(module)]
+    return {"": towers[0] if towers else model}
+
+
+def _has_list(module: nn.Module) -> bool:
+    return any(isinstance(part, nn.ModuleList) for part in module.modules())
 
 
 def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -> Stack:

@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
+from headscan.report.plots import scan_plot
 from headscan.report.scan import scan_page
 from headscan.report.terminal import scan_table
 
-__all__ = ["scan_page", "scan_table"]
+__all__ = ["scan_page", "scan_plot", "scan_table"]

@@ -34,7 +34,9 @@ def clouds(document: dict, arrays: dict[str, np.ndarray]) -> list[dict]:
             slides.append(slide(entry, np.asarray(points, dtype=np.float64), shares) | {"label": label})
         if slides and count:
             fields = ("tokens", "before", "after", "frequency", "position", "id")
-            found.append({"name": name, "sites": slides} | {key: list(picture.get(key) or [None] * count) for key in fields})
+            found.append(
+                {"name": name, "sites": slides} | {key: list(picture.get(key) or [None] * count) for key in fields}
+            )
     return found
 
 

@@ -26,13 +26,22 @@ POINTS = 160  # of a spectrum's line: more than a screen can show
 def average_cosine(document: dict, first: First = "with") -> go.Figure:
     """How cone a model is: the mean cosine between two tokens at each site, with its interval and its nulls."""
     figure = by_layer(document, "average_cosine", first)
-    lows = [value_of(v) for trace in figure.data if trace.mode for v in trace.y]
+    lows = [value_of(v) for trace in figure.data if not trace.fill for v in trace.y]
     low = min([0.0, *(v for v in lows if v is not None)])
-    figure.update_yaxes(range=[low * 1.1 - 0.02, 1.03], title_text="average cosine", tickvals=[-1, -0.5, 0, 0.25, 0.5, 0.75, 1])
+    figure.update_yaxes(
+        range=[low * 1.1 - 0.02, 1.03], title_text="average cosine", tickvals=[-1, -0.5, 0, 0.25, 0.5, 0.75, 1]
+    )
     return figure
 
 
-def by_layer(document: dict, measure: str, first: First = "with", *, nulls: bool = True, dash: str | None = None) -> go.Figure:
+def scan_plot(document: dict, arrays: dict, measure: str = "average_cosine", first: First = "with") -> go.Figure:
+    """What `ScanResult.plot()` shows: one measure at each site, with its interval and its nulls."""
+    return by_layer(document, measure, first)
+
+
+def by_layer(
+    document: dict, measure: str, first: First = "with", *, nulls: bool = True, dash: str | None = None
+) -> go.Figure:
     """One measure at each site: a line with its interval band for each model, and its nulls beside it.
 
     Sites inside a block (attention, mlp) get a thinner line of their own; values that are not defined leave a gap.
@@ -46,8 +55,7 @@ def by_layer(document: dict, measure: str, first: First = "with", *, nulls: bool
         for place in (sites.place(entry, blocks[name]) for entry in found):
             if not place.part:
                 ticks.setdefault(place.x, place.label)
-        label = name if len(names) > 1 else "model"
-        add_lines(figure, found, measure, first, index, literal(label if len(names) > 1 else name), blocks[name], dash=dash)
+        add_lines(figure, found, measure, first, index, literal(name), blocks[name], dash=dash)
         for null in ("random-init", "gaussian") if nulls else ():
             twins = sites.of_model(document.get("nulls", []), name, null)
             if twins and (null == "random-init" or index == 0):
@@ -68,7 +76,7 @@ def norms(document: dict, first: First = "with") -> go.Figure:
     for trace in shared.data:
         trace.name, trace.legendgroup = f"{trace.name}, norm of the mean", f"shared {trace.legendgroup}"
     figure.add_traces(shared.data)
-    values = [v for t in figure.data if t.mode for v in t.y if v]
+    values = [v for t in figure.data if not t.fill for v in t.y if v]
     if values and max(values) > 30 * min(values) > 0:
         figure.update_yaxes(type="log", dtick=1)
     else:
@@ -91,7 +99,9 @@ def spectrum(document: dict, model: str, first: First = "with") -> go.Figure:
             add_spectrum(figure, gaussian, choice, first, "expectation: Gaussian", line)
     figure.update_xaxes(type="log", title_text="singular value, by rank", dtick=1)
     figure.update_yaxes(type="log", title_text="σ<sub>i</sub> / σ<sub>1</sub>")
-    figure.update_yaxes(tickvals=[10.0**-k for k in range(7)], ticktext=[f"{10.0**-k:g}" for k in range(5)] + ["10⁻⁵", "10⁻⁶"])
+    figure.update_yaxes(
+        tickvals=[10.0**-k for k in range(7)], ticktext=[f"{10.0**-k:g}" for k in range(5)] + ["10⁻⁵", "10⁻⁶"]
+    )
     figure.update_layout(showlegend=False)
     label_lines(figure)
     return figure
@@ -101,12 +111,14 @@ def label_lines(figure: go.Figure) -> None:
     """Names the shallowest, the deepest and the expected line where they stand, instead of in a legend."""
     lines = [trace for trace in figure.data if trace.visible is not False]
     models = [trace for trace in lines if trace.line.dash != "dash"]
-    for trace, shift in [*[(t, 14) for t in models[:1]], *[(t, -14) for t in models[1:][-1:]], *[(t, -14) for t in lines if t.line.dash == "dash"]]:
+    below = [*models[1:][-1:], *(trace for trace in lines if trace.line.dash == "dash")]
+    for trace, shift in [*((t, 14) for t in models[:1]), *((t, -14) for t in below)]:
         last = max((k for k, y in enumerate(trace.y) if y), default=0)
-        spot = min(range(last + 1), key=lambda k: abs(math.log(trace.x[k]) - 0.62 * math.log(trace.x[last] + 1)))
+        middle = 0.62 * math.log(trace.x[last] + 1)
+        spot = min((k for k in range(last + 1) if trace.y[k]), key=lambda k: abs(math.log(trace.x[k]) - middle))
         figure.add_annotation(
-            x=math.log10(trace.x[spot]), y=math.log10(trace.y[spot]), text=trace.name, showarrow=False, xanchor="left" if shift > 0 else "right",
-            yshift=shift, font={"size": 12, "color": palette.ROLES["muted"][0]},
+            x=math.log10(trace.x[spot]), y=math.log10(trace.y[spot]), text=trace.name, showarrow=False,
+            xanchor="left" if shift > 0 else "right", yshift=shift, font={"size": 12, "color": palette.ROLES["muted"][0]},
         )  # fmt: skip
 
 
@@ -161,7 +173,9 @@ def add_lines(
     colour = palette.ROLES["muted"][0] if null == "gaussian" else palette.model_colour(index)
     for (stack, part), members in strands.items():
         label = " ".join(word for word in (name, literal(stack), literal(part)) if word)
-        pattern = {"random-init": "dot", "gaussian": "dash"}.get(null) or dash or palette.DASHES[index % len(palette.DASHES)]
+        pattern = (
+            {"random-init": "dot", "gaussian": "dash"}.get(null) or dash or palette.DASHES[index % len(palette.DASHES)]
+        )
         line = {"color": colour, "dash": "longdashdot" if part else pattern, "width": 1.2 if part or null else 2.2}
         for choice in choices(first):
             field = key(measure, choice)
@@ -201,7 +215,7 @@ def add_band(figure: go.Figure, x: list[float], bounds: list, colour: str, group
             there = [p for p, _ in run]
             figure.add_scatter(
                 x=there + there[::-1], y=[float(f"{b[1]:.6g}") for _, b in run] + [float(f"{b[0]:.6g}") for _, b in run][::-1],
-                fill="toself", fillcolor=palette.translucent(colour, 0.14), line={"width": 0}, hoverinfo="skip",
+                mode="lines", fill="toself", fillcolor=palette.translucent(colour, 0.14), line={"width": 0}, hoverinfo="skip",
                 showlegend=False, legendgroup=group, **shown,
             )  # fmt: skip
         run = []

@@ -95,7 +95,9 @@ def table(document: dict) -> dict:
         kinds = [("", sites.of_model(document["sites"], name))]
         for null in ("random-init", "gaussian"):
             kinds.append((null, sites.of_model(document.get("nulls", []), name, null)))
-        groups += [{"model": name, "null": null, "rows": [row(e, notes) for e in found]} for null, found in kinds if found]
+        groups += [
+            {"model": name, "null": null, "rows": [row(e, notes) for e in found]} for null, found in kinds if found
+        ]
     return {"groups": groups, "notes": notes, "measures": list(titles(document))}
 
 
@@ -113,7 +115,12 @@ def row(entry: dict, notes: list[str]) -> dict:
             places = 4 if key in BOUNDED else None
             bounds = interval(entry.get(f"{field}_interval"), places=places)
             cells.append({"value": None if value is None else number(value, places=places), "interval": bounds})
-    return {"entry": entry, "cells": cells, "marks": marks, "why": " ".join(entry.get("notes") or []) or "not defined here"}
+    return {
+        "entry": entry,
+        "cells": cells,
+        "marks": marks,
+        "why": " ".join(entry.get("notes") or []) or "not defined here",
+    }
 
 
 def titles(document: dict) -> dict[str, str]:
@@ -129,7 +136,9 @@ def when(document: dict) -> str:
         moment = datetime.fromisoformat(str(started))
     except ValueError:
         return str(started or "")
-    return f"{moment.day} {moment:%B %Y, %H:%M}" + (" UTC" if moment.utcoffset() is not None and not moment.utcoffset() else "")
+    return f"{moment.day} {moment:%B %Y, %H:%M}" + (
+        " UTC" if moment.utcoffset() is not None and not moment.utcoffset() else ""
+    )
 
 
 def alt(document: dict) -> dict[str, str]:
@@ -143,7 +152,8 @@ def alt(document: dict) -> dict[str, str]:
         entries = sites.of_model(document["sites"], name)
         parts = [f"{e['site']} {number(tenth(e))}" for e in ends(entries) if tenth(e) is not None]
         found[f"spectrum-{index}"] = (
-            f"Singular values of {name} by rank, divided by the first. The tenth over the first: {', '.join(parts) or 'not defined'}."
+            f"Singular values of {name} by rank, divided by the first. "
+            f"The tenth over the first: {', '.join(parts) or 'not defined'}."
         )
     return found
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 __all__ = ["Place", "last_block", "models", "of_model", "place"]
 
-NAME = re.compile(r"^(?:(?P<stack>encoder|decoder)\.)?(?P<base>embedding|block|final_norm|head)(?:\.(?P<index>\d+))?(?:\.(?P<part>.+))?$")
+NAME = re.compile(
+    r"^(?:(?P<stack>encoder|decoder)\.)?(?P<base>embedding|block|final_norm|head)"
+    r"(?:\.(?P<index>\d+))?(?:\.(?P<part>.+))?$"
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,9 @@ def models(document: dict) -> list[str]:
 
 def of_model(entries: list[dict], model: str, null: str | None = None) -> list[dict]:
     """The entries of one model (and one null), in order of depth."""
-    return sorted((e for e in entries if e["model"] == model and e.get("null") == null), key=lambda e: e.get("depth") or 0)
+    return sorted(
+        (e for e in entries if e["model"] == model and e.get("null") == null), key=lambda e: e.get("depth") or 0
+    )
 
 
 def last_block(entries: list[dict]) -> dict | None:

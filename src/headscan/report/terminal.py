@@ -50,7 +50,15 @@ def model_table(document: dict, name: str) -> Table:
     """The sites of one model; below a rule the nulls at the last block."""
     found = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     found.add_column("site", overflow="fold", min_width=9)
-    heads = ("average cosine", "without\nfirst", "eff.\nrank", "part.\nratio", "iso-\nscore", "top\nshare", "mean\nnorm")
+    heads = (
+        "average cosine",
+        "without\nfirst",
+        "eff.\nrank",
+        "part.\nratio",
+        "iso-\nscore",
+        "top\nshare",
+        "mean\nnorm",
+    )
     for head in heads:
         found.add_column(head, justify="right", no_wrap=head != "average cosine")
     own = sites.of_model(document["sites"], name)

@@ -28,7 +28,9 @@ def grouped(value: int) -> str:
     >>> grouped(1912320).split(chr(0x202f))
     ['1', '912', '320']
     """
-    return f"{value:,}".replace(",", "\u202f").replace("-", "−") if abs(value) >= 10_000 else str(value).replace("-", "−")
+    return (
+        f"{value:,}".replace(",", "\u202f").replace("-", "−") if abs(value) >= 10_000 else str(value).replace("-", "−")
+    )
 
 
 def number(value: object, digits: int = 3, places: int | None = None) -> str:

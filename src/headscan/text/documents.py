@@ -88,6 +88,8 @@ def _all(source: Source, mode: str, column: str) -> Iterator[Document]:
     if name == "-":
         yield from _cut(characters(_standard_input(), "Standard input"), "-", mode)
         return
+    if not name:
+        raise BadInput("There is nothing to read: the name of a text is empty.")
     path = Path(name).expanduser()
     if path.is_dir():
         for file in _files(path):
@@ -108,8 +110,7 @@ def _all(source: Source, mode: str, column: str) -> Iterator[Document]:
 def _is_path(name: str) -> bool:
     """Whether a missing source was meant as a path, not as the id (`name` or `owner/name`) of a dataset."""
     return (
-        not name
-        or _format(Path(name)) in FORMATS
+        _format(Path(name)) in FORMATS
         or Path(name).suffix in PACKINGS
         or name.startswith((".", "/", "~"))
         or "\\" in name
@@ -231,5 +232,3 @@ def _separated(pieces: Iterable[str], separator: str, name: str) -> Iterator[Doc
         yield document
         for _ in document:
             pass
-
-

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscan.text.documents import Document
-from headscan.text.stitching import common_cut, cuts_inside_words
+from headscan.text.stitching import Cut, Piece, common_cut, cuts_inside_words
 
 __all__ = ["Stretch", "end_of_text", "tokenise", "unknown_token"]
 
@@ -25,16 +24,6 @@ class Stretch(NamedTuple):
     text: str
     ids: NDArray[np.int64]
     begins: bool
-
-
-@dataclass
-class _Piece:
-    """A piece of a document on its way through the tokenizer."""
-
-    text: str
-    start: int  # in characters of the document
-    last: bool  # nothing of the document follows
-    encoding: Any = None
 
 
 def end_of_text(tokenizer: Any) -> int | None:
@@ -84,10 +73,10 @@ def tokenise(
     """
     if not 0 < 2 * overlap < piece:
         raise ValueError("The overlap is more than nothing and less than half a piece.")
-    if getattr(tokenizer, "is_fast", False):
+    anywhere = bool(getattr(tokenizer, "splits_anywhere", False))
+    if not anywhere and getattr(tokenizer, "is_fast", False) and hasattr(tokenizer, "backend_tokenizer"):
         yield from _stitched(documents, tokenizer, piece, overlap, batch)
         return
-    anywhere = bool(getattr(tokenizer, "splits_anywhere", False))
     for document in documents:
         begins = True
         for text in document if anywhere else [document.text()]:
@@ -116,7 +105,7 @@ def _encode(tokenizer: Any, texts: list[str]) -> list[Any]:
     ).encodings
 
 
-def _pieces(document: Document, size: int, overlap: int) -> Iterator[_Piece]:
+def _pieces(document: Document, size: int, overlap: int) -> Iterator[Piece]:
     held: list[str] = []
     length, start = 0, 0
     for text in document:
@@ -127,17 +116,18 @@ def _pieces(document: Document, size: int, overlap: int) -> Iterator[_Piece]:
         joined = "".join(held)
         begin = 0
         while length - begin > size:  # more than a piece is there, so this one is not the last
-            yield _Piece(joined[begin : begin + size], start + begin, False)
+            yield Piece(joined[begin : begin + size], start + begin, False)
             begin += size - overlap
         held, length, start = [joined[begin:]], length - begin, start + begin
-    yield _Piece("".join(held), start, True)
+    yield Piece("".join(held), start, True)
 
 
-def _stitched(
-    documents: Iterable[Document], tokenizer: Any, size: int, overlap: int, batch: int
-) -> Iterator[Stretch]:
-    stitcher = _Stitcher(tokenizer, overlap)
-    waiting: list[_Piece] = []
+def _stitched(documents: Iterable[Document], tokenizer: Any, size: int, overlap: int, batch: int) -> Iterator[Stretch]:
+    longest = max((len(str(token)) for token in tokenizer.get_added_vocab()), default=0)
+    overlap = max(overlap, 4 * longest)  # at least half of it lies outside the margins
+    size = max(size, 2 * overlap + 1)
+    stitcher = _Stitcher(tokenizer, max(overlap // 8, longest))
+    waiting: list[Piece] = []
     length = 0
     for document in documents:
         for piece in _pieces(document, size, overlap):
@@ -152,52 +142,61 @@ def _stitched(
 class _Stitcher:
     """Joins the pieces of one document after another; holds the piece that awaits its successor."""
 
-    def __init__(self, tokenizer: Any, overlap: int) -> None:
+    def __init__(self, tokenizer: Any, margin: int) -> None:
         self.tokenizer = tokenizer
-        self.margin = max(1, overlap // 8)
+        self.margin = margin  # characters at the ends of a piece that are not trusted
         self.inside_words = cuts_inside_words(tokenizer.backend_tokenizer)
-        self.held: _Piece | None = None
+        self.held: Piece | None = None
+        self.more = ""  # text after the held piece, of pieces that could not be joined to it
         self.token = 0  # tokens of the held piece before this index, and ...
         self.done = 0  # ... characters of the document before this one have been given out
 
-    def take(self, pieces: list[_Piece]) -> Iterator[Stretch]:
+    def take(self, pieces: list[Piece]) -> Iterator[Stretch]:
         if not pieces:
             return
         for piece, encoding in zip(pieces, _encode(self.tokenizer, [piece.text for piece in pieces]), strict=True):
             piece.encoding = encoding
             yield from self._join(piece)
 
-    def _join(self, piece: _Piece) -> Iterator[Stretch]:
-        a = self.held
-        if a is None:
+    def _join(self, piece: Piece) -> Iterator[Stretch]:
+        if self.held is None:
             self.held, self.token, self.done = piece, 0, 0
         else:
-            a_end = a.start + len(a.text)
-            cut = self._cut(a, piece, piece.start + self.margin, a_end - self.margin)
+            end = self.held.start + len(self.held.text)
+            cut = None if self.more else self._cut(piece, piece.start + self.margin, end - self.margin)
             if cut is None:
-                # No place in the overlap: make one piece of both. It begins where A begins.
-                longer = _Piece(a.text + piece.text[a_end - piece.start :], a.start, piece.last)
-                [longer.encoding] = _encode(self.tokenizer, [longer.text])
-                if a.start > 0:
-                    cut = self._cut(a, longer, self.done, a_end - self.margin)
+                # No place in the overlap: make one piece of both. By doubling its length the cost stays linear.
+                self.more += piece.text[end + len(self.more) - piece.start :]
+                if len(self.more) < len(self.held.text) and not piece.last:
+                    return
+                piece = Piece(self.held.text + self.more, self.held.start, piece.last)
+                [piece.encoding] = _encode(self.tokenizer, [piece.text])
+                self.more = ""
+                if piece.start > 0:
+                    # the token before the last cut is where they agree for certain
+                    low = self.held.start + self.held.encoding.token_to_chars(self.token - 1)[0]
+                    cut = self._cut(piece, low, end - self.margin)
                     if cut is None:
                         raise RuntimeError(
-                            f"The tokenizer reads characters {self.done} to {a_end} of a document in another way "
-                            "each time the text around them changes, so it cannot be streamed."
+                            f"Characters {self.done} to {end} of a document are tokenised in another way each time "
+                            "the text around them changes, so the document cannot be streamed."
                         )
-                piece = longer
             if cut is not None:
-                yield self._given(a, cut.left, cut.at)
+                yield self._given(cut.left, cut.at)
                 self.token = cut.right
             self.held = piece
         if piece.last:
-            yield self._given(piece, None, piece.start + len(piece.text))
+            yield self._given(None, piece.start + len(piece.text))
             self.held = None
 
-    def _cut(self, a: _Piece, b: _Piece, low: int, high: int) -> Any:
-        return common_cut(a.encoding, b.encoding, a.start, b.start, low, high, self.inside_words)
+    def _cut(self, b: Piece, low: int, high: int) -> Cut | None:
+        assert self.held is not None
+        return common_cut(self.held, b, low, high, self.inside_words)
 
-    def _given(self, piece: _Piece, token: int | None, at: int) -> Stretch:
+    def _given(self, token: int | None, at: int) -> Stretch:
+        """The held piece from where the last stretch ended to this token and this character."""
+        piece = self.held
+        assert piece is not None
         text = piece.text[self.done - piece.start : at - piece.start]
         ids = np.asarray(piece.encoding.ids[self.token : token], dtype=np.int64)
         begins, self.done = self.done == 0, at

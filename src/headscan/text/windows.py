@@ -77,6 +77,7 @@ class Windows:
         self.source, self.tokenizer, self.context = source, tokenizer, context
         self.documents, self.field, self.start = documents, field, start
         self.limit = None if max_tokens is None else max_tokens // context
+        self._consumed = False  # standard input
         self._reset()
 
     def _reset(self) -> None:
@@ -110,6 +111,10 @@ class Windows:
         }
 
     def __iter__(self) -> Iterator[Window]:
+        if str(self.source) == "-":
+            if self._consumed:
+                raise BadInput("Standard input can be read only once.")
+            self._consumed = True
         self._reset()
         unknown = unknown_token(self.tokenizer)
         held = np.empty(0, dtype=np.int64)
@@ -133,8 +138,7 @@ class Windows:
             raise BadInput(f"The text {self.account()['source']} is empty.")
         if not self._windows:
             raise BadInput(
-                f"The text {self.account()['source']} has {len(held)} tokens, "
-                f"less than one window of {self.context}."
+                f"The text {self.account()['source']} has {len(held)} tokens, less than one window of {self.context}."
             )
 
     def _tokens(self) -> Iterator[NDArray[np.int64]]:

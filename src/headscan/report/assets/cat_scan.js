@@ -139,7 +139,7 @@
     }
 
     drawFilm() {
-      for (const { canvas, slide } of this.film) this.flat(canvas, slide, 2.1, 0.06);
+      for (const { canvas, slide } of this.film) this.flat(canvas, slide, 2.1, 0.02);
     }
 
     flat(canvas, slide, size, rays) {
@@ -332,7 +332,7 @@
     for (const panel of panels) {
       panel.drawFilm();
       const slide = panel.cloud.sites[slideIndex(panel.cloud, Number(slider.value))];
-      if (Headscan.state.printing) panel.flat(panel.still, slide, 6, 0.12);
+      if (Headscan.state.printing) panel.flat(panel.still, slide, 6, 0.04);
     }
     if (!Headscan.state.printing) show();
   }

@@ -25,6 +25,12 @@ const Headscan = (() => {
     return state.dark && !state.printing;
   }
 
+  // What is drawn for print is lower than on the screen; the place must follow, or a gap stays below.
+  function fit(place) {
+    place.dataset.height ||= place.style.height;
+    place.style.height = state.printing ? `${parseFloat(place.dataset.height) * 0.75}px` : place.dataset.height;
+  }
+
   function draw(place) {
     const figure = payload.figures[place.dataset.figure];
     if (!figure) return;
@@ -33,7 +39,7 @@ const Headscan = (() => {
       if (trace.meta && trace.meta.first) trace.visible = trace.meta.first === state.first;
     }
     // A narrow screen has room for fewer ticks than there are layers.
-    const width = place.clientWidth;
+    const width = state.printing ? printWidth(place) : place.clientWidth;
     const ticks = layout.xaxis.tickvals;
     if (ticks) {
       const step = Math.ceil((ticks.length * 34) / Math.max(width - 60, 60));
@@ -43,9 +49,15 @@ const Headscan = (() => {
       }
     }
     layout.width = width;
-    layout.height = place.clientHeight;
+    fit(place);
+    layout.height = parseFloat(place.style.height);
     layout.autosize = false;
     Plotly.react(place, data, layout, { ...payload.config, responsive: false });
+  }
+
+  // A4 between its margins; before printing, the page still has the screen's width.
+  function printWidth(place) {
+    return place.closest(".small-multiples, .side-by-side:has(> div + div)") ? 325 : 680;
   }
 
   function drawAll() {

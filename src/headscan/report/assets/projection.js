@@ -33,12 +33,12 @@ const Projection = (() => {
     context.strokeStyle = ink;
     context.globalAlpha = rays;
     context.lineWidth = Math.max(size * 0.3, 0.5);
-    context.beginPath();
     for (const { at } of flat) {
+      context.beginPath();
       context.moveTo(origin[0], origin[1]);
       context.lineTo(at[0], at[1]);
+      context.stroke();
     }
-    context.stroke();
     context.globalAlpha = 0.9;
     for (const { at, colour } of flat) {
       context.fillStyle = colour;

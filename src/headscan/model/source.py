@@ -1,0 +1,192 @@
+"""Where a model comes from: an embedded specimen, a local folder or a hub id; and which Auto class suits it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from headscan.errors import BadInput
+from headscan.model.quiet import quiet
+from headscan.model.specimens import specimen_path, specimens
+from headscan.model.weights import INDEX, SINGLE
+
+__all__ = ["Source", "auto_class", "find_source", "read_config"]
+
+CAUSAL = ("ForCausalLM", "LMHeadModel", "LMHead")
+MASKED = ("ForMaskedLM", "WithLMHeadModel")
+SEQ2SEQ = ("ForConditionalGeneration", "ForSeq2SeqLM")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A place that a model is loaded from: `given` by the user, `name` for tables, `folder` where it is local."""
+
+    given: str
+    name: str
+    folder: Path | None
+    revision: str | None
+
+    @property
+    def path(self) -> str:
+        """What transformers' `from_pretrained` takes."""
+        return str(self.folder) if self.folder is not None else self.given
+
+    @property
+    def local_files_only(self) -> bool:
+        """Whether the network need not be asked: a local folder, or a hub that does not answer to its name."""
+        return self.folder is not None or not _hub_has_address()
+
+    def fault(self, error: BaseException) -> BadInput:
+        """A failure of transformers to load, in one sentence."""
+        from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+        chain: list[BaseException] = []
+        cause: BaseException | None = error
+        while cause is not None and cause not in chain:
+            chain.append(cause)
+            cause = cause.__cause__ or cause.__context__
+        text = " ".join(str(error).split())
+        if self.folder is None:
+            if any(isinstance(one, GatedRepoError) for one in chain):
+                return BadInput(f"The model '{self.given}' is gated: ask for access on its page and log in (hf auth login).")
+            if any(isinstance(one, RevisionNotFoundError) for one in chain):
+                return BadInput(f"The model '{self.given}' has no revision '{self.revision}'.")
+            if any(isinstance(one, RepositoryNotFoundError) for one in chain):
+                return BadInput(f"There is no model '{self.given}' on the Hugging Face hub (or it is private).")
+            if "safetensors" in text and "does not appear to have" in text:
+                return BadInput(
+                    f"The model '{self.given}' has no safetensors weights on the hub; headscan reads no other format."
+                )
+            if isinstance(error, OSError):
+                return BadInput(
+                    f"'{self.given}' is no folder, no embedded specimen ({', '.join(specimens()) or 'there are none'}) "
+                    "and not in the local cache, and the Hugging Face hub cannot be reached."
+                )
+        if "trust_remote_code" in text:
+            return BadInput(
+                f"The model '{self.name}' runs only with Python code of its own author; headscan runs none "
+                "unless you pass trust_remote_code."
+            )
+        return BadInput(f"The model '{self.name}' cannot be loaded: {_sentence(text)}")
+
+    def cached_weights(self, config: Any) -> list[Path]:
+        """The weight files of a hub model in the local cache, where transformers has just put them."""
+        from huggingface_hub import try_to_load_from_cache
+
+        revision = getattr(config, "_commit_hash", None) or self.revision
+        single = try_to_load_from_cache(self.given, SINGLE, revision=revision)
+        if isinstance(single, str):
+            return [Path(single)]
+        index = try_to_load_from_cache(self.given, INDEX, revision=revision)
+        if not isinstance(index, str):
+            return []
+        names = sorted(set(json.loads(Path(index).read_text("utf-8"))["weight_map"].values()))
+        return [path for name in names if (path := Path(index).parent / name).is_file()]
+
+
+@cache
+def _hub_has_address() -> bool:
+    """Whether the hub's host name resolves. Without this question, each file is tried six times over, for 23 seconds."""
+    from huggingface_hub import constants
+
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True  # a proxy resolves names itself
+    try:
+        socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, None)
+    except OSError:
+        return False
+    return True
+
+
+def find_source(model: str, revision: str | None) -> Source:
+    """Where `model` is: a specimen's name first, then a folder, else a hub id.
+
+    Raises:
+        BadInput: what can only be a folder is not there, or has no config.json.
+    """
+    given = os.fspath(model)
+    if given in specimens():
+        return Source(given, given, specimen_path(given), None)
+    folder = Path(given).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise BadInput(f"The folder '{given}' has no config.json, so it holds no Hugging Face model.")
+        return Source(given, _name(folder.resolve()), folder, None)
+    if folder.exists():
+        raise BadInput(f"'{given}' is a file; a model is a folder with config.json and model.safetensors.")
+    looks_local = given.startswith((".", "~", os.sep)) or given.count("/") > 1 or "\\" in given
+    if looks_local or not given.strip() or any(character.isspace() for character in given):
+        raise BadInput(f"There is no folder '{given}'.")
+    return Source(given, given, None, revision)
+
+
+def _name(folder: Path) -> str:
+    """The folder's name, with its parent's where it alone says nothing."""
+    return f"{folder.parent.name}/{folder.name}" if folder.name in ("model", "models", "weights", "final") else folder.name
+
+
+def read_config(source: Source, trust_remote_code: bool) -> Any:
+    """The model's configuration.
+
+    Raises:
+        BadInput: it is damaged, of an unknown kind, or cannot be fetched.
+    """
+    from transformers import AutoConfig
+
+    if source.folder is not None:
+        try:
+            parsed = json.loads((source.folder / "config.json").read_text("utf-8"))
+        except ValueError as error:
+            raise BadInput(f"'{source.folder / 'config.json'}' is not valid JSON.") from error
+        if not isinstance(parsed, dict):
+            raise BadInput(f"'{source.folder / 'config.json'}' is not a JSON object.")
+        if "model_type" not in parsed:
+            raise BadInput(f"'{source.folder / 'config.json'}' names no model_type, so it describes no Hugging Face model.")
+    try:
+        with quiet():
+            return AutoConfig.from_pretrained(
+                source.path,
+                revision=source.revision,
+                trust_remote_code=trust_remote_code,
+                local_files_only=source.local_files_only,
+            )
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise source.fault(error) from error
+
+
+def auto_class(config: Any) -> Any:
+    """The Auto class for `config.architectures`: with the head of a language model where it has one, else bare.
+
+    A classifier is loaded without its head: what is read are its representations.
+
+    >>> from transformers import BertConfig
+    >>> auto_class(BertConfig(architectures=["BertForMaskedLM"])).__name__
+    'AutoModelForMaskedLM'
+    """
+    import transformers
+    from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
+
+    name = (getattr(config, "architectures", None) or [""])[0]
+    # The order matters: XLMWithLMHeadModel ends with LMHeadModel too.
+    kinds = ((SEQ2SEQ, AutoModelForSeq2SeqLM), (MASKED, AutoModelForMaskedLM), (CAUSAL, AutoModelForCausalLM))
+    for endings, family in kinds:
+        if name.endswith(endings) and type(config) in family._model_mapping:
+            return family
+    if name.endswith(SEQ2SEQ) and type(config) in transformers.AutoModelForImageTextToText._model_mapping:
+        return transformers.AutoModelForImageTextToText
+    if name.endswith("ForPreTraining"):
+        for family in (AutoModelForMaskedLM, AutoModelForCausalLM):
+            if type(config) in family._model_mapping and "discriminator" not in name.lower() and "Electra" not in name:
+                return family
+    return AutoModel
+
+
+def _sentence(text: str, limit: int = 300) -> str:
+    text = text if len(text) <= limit else text[:limit].rsplit(" ", 1)[0] + " ..."
+    return text if text.endswith((".", "!", "?")) else text + "."

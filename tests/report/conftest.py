@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+]
+SOFTWARE_GL = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+
+
+def refuse(reason: str):
+    message = f"{reason}: the pages are NOT opened in a browser"
+    warnings.warn(message, stacklevel=1)
+    pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def playwright():
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        refuse("playwright is not installed")
+    if not CHROMIUM.exists():
+        refuse(f"{CHROMIUM} is absent")
+    with sync_playwright() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def chromium(playwright):
+    browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS + SOFTWARE_GL)
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="session")
+def chromium_without_webgl(playwright):
+    browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=[*FLAGS, "--disable-3d-apis"])
+    yield browser
+    browser.close()
+
+
+class Visit:
+    """A page opened from a file, and everything it did that it should not."""
+
+    def __init__(self, browser, path: Path, **context):
+        self.context = browser.new_context(viewport=context.pop("viewport", {"width": 1100, "height": 800}), **context)
+        self.page = self.context.new_page()
+        self.errors: list[str] = []
+        self.dialogs: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+        self.page.on("pageerror", lambda e: self.errors.append(str(e)))
+        self.page.on("dialog", lambda d: (self.dialogs.append(d.message), d.dismiss()))
+        self.page.on("request", lambda r: self.requests.append(r.url))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("html[data-ready=true]", timeout=60_000)
+        drawn = "[...document.querySelectorAll('.scene')].every((scene) => scene.querySelector('.main-svg'))"
+        self.page.wait_for_function(drawn)
+        self.path = path
+
+    def clean(self):
+        """Nothing went wrong, nothing was asked of the network, nothing of the data ran."""
+        assert self.errors == []
+        assert self.dialogs == []
+        assert [url for url in self.requests if not url.startswith(("data:", "blob:", self.path.as_uri()))] == []
+        assert self.page.evaluate("window.pwned") is None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.context.close()
+
+
+@pytest.fixture
+def visit():
+    return Visit

@@ -1,0 +1,248 @@
+"""The scan's page as a reader has it: in a browser, without a network, with hostile text all through it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import hostile
+import pytest
+import sample
+
+from headscan.report import scan_page
+
+pytestmark = pytest.mark.browser
+
+HOVERED = "document.querySelector('#tip').hidden ? null : document.querySelector('#tip .context').textContent"
+INSIDE = """() => { const scene = document.querySelector('.scene')._fullLayout, axis = [scene.xaxis, scene.yaxis];
+  const data = document.querySelector('.scene').data[0], box = document.querySelector('.scene').getBoundingClientRect();
+  return data.x.map((x, k) => Number.isFinite(x) ? [
+    box.left + axis[0]._offset + axis[0].l2p(x), box.top + axis[1]._offset + axis[1].l2p(data.y[k])] : null); }"""
+
+
+def write(tmp_path, document, arrays, name="report.html"):
+    path = tmp_path / name
+    path.write_text(scan_page(document, arrays), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("two"), *sample.scan(("tiny-gpt", "minilm"), blocks=4, width=32, tokens=300))
+
+
+@pytest.fixture(scope="module")
+def nasty(tmp_path_factory):
+    document, arrays = hostile.scan()
+    return document, write(tmp_path_factory.mktemp("nasty"), document, arrays)
+
+
+def context_of(picture: dict, index: int) -> str:
+    return picture["before"][index] + picture["tokens"][index] + picture["after"][index]
+
+
+def test_hostile_text_is_shown_as_it_is_in_three_dimensions(nasty, chromium, visit):
+    document, path = nasty
+    picture = next(iter(document["pictures"].values()))
+    wanted = {context_of(picture, k) for k in range(len(picture["tokens"]))}
+    with visit(chromium, path) as opened:
+        page = opened.page
+        scene = page.locator(".scene").first
+        scene.scroll_into_view_if_needed()
+        box = scene.bounding_box()
+        found = set()
+        for down in range(30, 75, 5):
+            for along in range(20, 85, 5):
+                page.mouse.move(box["x"] + box["width"] * along / 100, box["y"] + box["height"] * down / 100)
+                page.wait_for_timeout(12)
+                shown = page.evaluate(HOVERED)
+                if shown is not None:
+                    found.add(shown)
+            if len(found) >= 3:
+                break
+        assert found
+        assert found <= wanted
+        opened.clean()
+
+
+def test_hostile_text_is_shown_as_it_is_without_webgl(nasty, chromium_without_webgl, visit):
+    document, path = nasty
+    picture = next(iter(document["pictures"].values()))
+    with visit(chromium_without_webgl, path) as opened:
+        page = opened.page
+        assert page.locator("#fallback").is_visible()
+        page.locator(".scene").first.scroll_into_view_if_needed()
+        page.evaluate("scrollBy(0, 60)")
+        seen = set()
+        spots = page.evaluate(INSIDE)
+        for index, spot in enumerate(spots):
+            if spot is None:
+                continue
+            page.mouse.move(spot[0] - 40, spot[1] - 40)
+            page.mouse.move(spot[0], spot[1])
+            # Where two dots lie on one another, the nearer one answers: then its own words must be right.
+            nearest = [
+                k for k, other in enumerate(spots) if other and abs(other[0] - spot[0]) + abs(other[1] - spot[1]) < 16
+            ]
+            wanted = {context_of(picture, k) for k in nearest}
+            for _ in range(20):  # plotly looks for a point at most every 50 ms
+                page.wait_for_timeout(20)
+                shown = page.evaluate(HOVERED)
+                if shown in wanted:
+                    break
+            assert shown in wanted, index
+            seen.add(picture["tokens"][index])
+        assert len(seen) >= 20
+        assert page.locator("mark script, mark b, mark img, .tip script, .tip img").count() == 0
+        opened.clean()
+
+
+def test_a_hostile_model_name_is_literal_in_plots_and_headings(nasty, chromium, visit):
+    document, path = nasty
+    names = [model["name"] for model in document["models"]]
+    with visit(chromium, path, viewport={"width": 380, "height": 800}) as opened:
+        page = opened.page
+        assert page.evaluate("document.documentElement.scrollWidth") <= 380
+        headings = page.locator("h1 bdi").all_text_contents()
+        assert headings == names
+        legend = page.locator("[data-figure=cosine] .legendtext").all_text_contents()
+        assert any("<script>window.pwned=1;alert(1)</script>" in text and "<b>bold</b>" in text for text in legend)
+        assert any("%{x} %{customdata[0]}$\\alpha$" in text for text in legend)
+        assert page.locator("[data-figure] b, [data-figure] img").count() == 0
+        opened.clean()
+
+
+def test_the_slider_turns_the_layers_of_all_models_by_keyboard(two, chromium, visit):
+    with visit(chromium, two) as opened:
+        page = opened.page
+        slider = page.locator("#layer")
+        slider.focus()
+        page.keyboard.press("Home")
+        page.wait_for_timeout(300)
+        first = [page.locator(".scene").nth(k).screenshot() for k in (0, 1)]
+        assert page.locator("#layer-name").text_content() == "embedding"
+        page.keyboard.press("End")
+        page.keyboard.press("ArrowLeft")
+        page.wait_for_timeout(300)
+        assert page.locator("#layer-name").text_content() == "block.3"
+        assert slider.get_attribute("aria-valuetext") == "block.3"
+        assert all("block.3: average cosine" in text for text in page.locator(".panel .site").all_text_contents())
+        assert page.locator(".film button[aria-current=true]").count() == 2
+        assert all(page.locator(".scene").nth(k).screenshot() != first[k] for k in (0, 1))
+        page.locator(".film button").first.click()
+        assert page.locator("#layer-name").text_content() == "embedding"
+        opened.clean()
+
+
+def test_play_goes_through_the_layers_and_stops(two, chromium_without_webgl, visit):
+    with visit(chromium_without_webgl, two) as opened:
+        page = opened.page
+        before = page.locator("#layer").input_value()
+        page.locator("#play").press("Enter")
+        page.wait_for_function(f"document.getElementById('layer').value !== '{before}'")
+        assert page.locator("#play").get_attribute("aria-pressed") == "true"
+        page.locator("#play").press("Enter")
+        still = page.locator("#layer").input_value()
+        page.wait_for_timeout(1000)
+        assert page.locator("#layer").input_value() == still
+        opened.clean()
+
+
+def test_a_token_is_found_and_followed(two, chromium_without_webgl, visit):
+    with visit(chromium_without_webgl, two) as opened:
+        page = opened.page
+        page.locator("#find").fill("the")
+        page.wait_for_timeout(200)
+        tokens, found = page.evaluate(
+            "[Headscan.data.clouds[0].tokens, document.querySelector('.scene').data[2].customdata]"
+        )
+        assert found == [k for k, token in enumerate(tokens) if token == " the"] != []
+        page.locator("#find").fill("")
+        page.locator(".scene").first.scroll_into_view_if_needed()
+        x, y = next(spot for spot in page.evaluate(INSIDE) if spot)
+        page.mouse.click(x, y)
+        page.wait_for_timeout(200)
+        mark = page.locator(".readout mark").text_content()
+        page.locator("#layer").focus()
+        page.keyboard.press("ArrowLeft")
+        assert page.locator(".readout mark").text_content() == mark
+        assert page.evaluate("document.querySelector('.scene').data[2].customdata.length") == 1
+        opened.clean()
+
+
+def test_position_0_is_switched_in_every_plot(two, chromium_without_webgl, visit):
+    shown = """[...document.querySelectorAll('[data-figure]')].map(
+        (place) => [...new Set(place.data.filter((t) => t.visible !== false).map((t) => t.meta.first))].join())"""
+    with visit(chromium_without_webgl, two) as opened:
+        assert set(opened.page.evaluate(shown)) == {"with"}
+        opened.page.locator("input[value=without]").check()
+        opened.page.wait_for_timeout(300)
+        assert set(opened.page.evaluate(shown)) == {"without"}
+        opened.clean()
+
+
+def test_dark_is_followed_and_print_is_light(two, chromium_without_webgl, visit):
+    line = "document.querySelector('[data-figure=cosine]')._fullData.find((t) => t.mode === 'lines+markers').line.color"
+    ink = "getComputedStyle(document.body).color"
+    pixels = """(() => { const still = document.querySelector('.still');
+        return still.getContext('2d').getImageData(0, 0, still.width, still.height).data.some((v) => v > 0); })()"""
+    with visit(chromium_without_webgl, two, color_scheme="light") as opened:
+        page = opened.page
+        light, light_ink = page.evaluate(line), page.evaluate(ink)
+        page.emulate_media(color_scheme="dark")
+        page.wait_for_timeout(400)
+        dark = page.evaluate(line)
+        assert dark != light
+        assert page.evaluate(ink) != light_ink
+        assert not page.evaluate(pixels)
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.evaluate(line) == light
+        assert page.evaluate(pixels)
+        assert page.evaluate("[...document.querySelectorAll('details')].every((d) => d.open)")
+        page.emulate_media(media="print", color_scheme="dark")
+        assert page.evaluate(ink) == light_ink
+        assert page.locator(".still").first.is_visible()
+        assert not page.locator(".scene").first.is_visible()
+        page.emulate_media(media="screen", color_scheme="dark")
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        page.wait_for_timeout(300)
+        assert page.evaluate(line) == dark
+        opened.clean()
+
+
+def test_no_width_scrolls_the_page_sideways(two, chromium_without_webgl, visit):
+    pictures = "[...document.querySelectorAll('.plot .main-svg, .scene .main-svg')]"
+    right = f"Math.max(...{pictures}.map((picture) => picture.getBoundingClientRect().right))"
+    with visit(chromium_without_webgl, two, viewport={"width": 1440, "height": 800}) as opened:
+        for width in (768, 380, 320):
+            opened.page.set_viewport_size({"width": width, "height": 800})
+            opened.page.wait_for_function(f"{right} <= {width}")
+            assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+        opened.clean()
+
+
+def test_what_a_listener_needs_is_there(two, chromium_without_webgl, visit):
+    with visit(chromium_without_webgl, two) as opened:
+        page = opened.page
+        levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((h) => Number(h.tagName[1]))")
+        assert levels[0] == 1
+        assert levels.count(1) == 1
+        assert all(after - before <= 1 for before, after in pairwise(levels))
+        for label in page.evaluate(
+            "[...document.querySelectorAll('[role=img]')].map((e) => e.getAttribute('aria-label'))"
+        ):
+            assert len(label) > 20
+        named = "[...document.querySelectorAll('input, button')].map((e) => e.labels?.length || e.textContent || e.ariaLabel)"
+        assert all(page.evaluate(named))
+        opened.clean()
+
+
+def test_a_page_without_pictures_nulls_or_values_opens(tmp_path, chromium_without_webgl, visit):
+    document, _ = sample.scan(("m",), blocks=2, width=8, tokens=30, nulls=False)
+    for entry in document["sites"]:
+        entry |= {key: None for key in entry if key not in ("model", "site", "depth", "notes")}
+        entry["notes"] = ["the activations are not finite"]
+    document |= {"pictures": {}, "findings": [], "measures": {}}
+    with visit(chromium_without_webgl, write(tmp_path, document, {})) as opened:
+        assert "the activations are not finite" in opened.page.locator(".footnotes").text_content()
+        assert opened.page.locator("td.missing abbr").first.get_attribute("title") == "the activations are not finite"
+        opened.clean()

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import hostile
+import pytest
+import sample
+
+from headscan.errors import BadInput
+from headscan.report import scan_page
+from headscan.report.scan import alt, table
+
+
+class Outline(HTMLParser):
+    """The elements and the text of a page, scripts and styles apart."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict]] = []
+        self.words: list[str] = []
+        self.inside = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.inside = tag
+
+    def handle_endtag(self, tag):
+        self.inside = ""
+
+    def handle_data(self, data):
+        if self.inside not in ("script", "style"):
+            self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def two():
+    return sample.scan(("tiny-gpt", "minilm"), blocks=4, width=32, tokens=100)
+
+
+def data_of(html: str) -> dict:
+    return json.loads(re.search(r'id="data">(.*)\n</script>', html)[1])
+
+
+def test_the_page_carries_all_it_needs(two):
+    outline = Outline(scan_page(*two))
+    for tag, attributes in outline.tags:
+        assert tag not in ("iframe", "img", "object", "embed", "base")
+        for name in ("src", "srcset", "href", "action", "data"):
+            assert attributes.get(name, "data:").startswith("data:"), (tag, attributes)
+    scripts = [attributes for tag, attributes in outline.tags if tag == "script"]
+    assert scan_page(*two).count("plotly.js v") == 1
+    assert len(scripts) == 5  # data, plotly and three of our own
+
+
+def test_600_tokens_at_13_sites_stay_small():
+    html = scan_page(*sample.scan(("m", "n"), blocks=11, width=64, tokens=600, nulls=False))
+    assert len(html.encode()) < 7_000_000
+
+
+def test_every_number_and_every_finding_is_on_the_page(two):
+    document, _ = two
+    words = " ".join(" ".join(Outline(scan_page(*two)).words).split())
+    for finding in document["findings"]:
+        assert finding["code"] in words
+        assert finding["text"] in words
+    for entry in document["sites"] + document["nulls"]:
+        assert f"{entry['average_cosine']:z.4f}".replace("-", "−") in words
+        assert f"{entry['top_direction_share_without_first']:.4f}" in words
+    for measure in document["measures"].values():
+        assert measure["sentence"] in words
+        assert measure["formula"] in words
+    protocol = document["protocol"]
+    assert protocol["command"] in words
+    assert protocol["text"]["sha256"] in words
+    assert document["models"][1]["sha256"]["model.safetensors"] in words
+    assert all(version in words for version in protocol["versions"].values())
+
+
+def test_hostile_text_makes_no_element():
+    document, arrays = hostile.scan()
+    outline = Outline(scan_page(document, arrays))
+    assert [attributes for tag, attributes in outline.tags if tag in ("img", "i")] == []
+    assert sum(tag == "script" for tag, _ in outline.tags) == 5
+    assert not any(name.startswith("on") for _, attributes in outline.tags for name in attributes)
+    assert document["findings"][0]["text"] in outline.words
+    clouds = data_of(scan_page(document, arrays))["data"]["clouds"]
+    assert clouds[0]["tokens"] == document["pictures"][document["models"][0]["name"]]["tokens"]
+
+
+def test_a_lone_surrogate_does_not_keep_the_page_from_being_written(two):
+    document, arrays = two
+    page = scan_page(document | {"findings": [document["findings"][0] | {"text": "half \ud83d"}]}, arrays)
+    assert "half ?" in page.encode("utf-8").decode()
+
+
+def test_a_null_is_a_dash_with_its_reason(two):
+    document, _ = two
+    sites = [dict(entry) for entry in document["sites"]]
+    sites[0] |= {"isoscore": None, "isoscore_interval": None, "notes": ["width is 1"]}
+    rows = table(document | {"sites": sites})
+    first = rows["groups"][0]["rows"][0]
+    assert [cell["value"] for cell in first["cells"]].count(None) == 1
+    assert first["why"] == "width is 1"
+    assert first["marks"] == [1]
+    assert rows["notes"] == ["width is 1"]
+
+
+def test_alternative_texts_carry_the_numbers(two):
+    document, _ = two
+    said = alt(document)
+    last = max((e for e in document["sites"] if e["model"] == "tiny-gpt"), key=lambda e: e["average_cosine"])
+    assert f"highest {last['average_cosine']:.3f} at {last['site']}" in said["cosine"]
+    values = document["sites"][0]["singular_values"]
+    assert f"embedding {values[9] / values[0]:.3f}" in said["spectrum-0"]
+
+
+@pytest.mark.parametrize("document", [{}, {"kind": "ntp"}, {"kind": "scan", "models": [], "sites": []}])
+def test_another_document_is_refused(document):
+    with pytest.raises(BadInput, match="no scan"):
+        scan_page(document, {})

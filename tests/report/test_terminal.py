@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import hostile
+import pytest
+import sample
+from rich.console import Console
+
+from headscan.report import scan_table
+
+
+def printed(document: dict, width: int = 80) -> str:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"), color_system=None)  # noqa: SIM115
+    console.print(scan_table(document))
+    return console.export_text()
+
+
+@pytest.fixture(scope="module")
+def document():
+    return sample.scan(("tiny-gpt", "minilm"), blocks=12, width=32, tokens=60)[0]
+
+
+def test_each_site_is_one_line_of_80_columns_with_its_numbers(document):
+    text = printed(document)
+    assert max(map(len, text.splitlines())) <= 80
+    for entry in document["sites"]:
+        low, high = entry["average_cosine_interval"]
+        cosine = f"{entry['average_cosine']:.3f} [{low:.3f}, {high:.3f}]"
+        line = next(line for line in text.splitlines() if cosine in line and entry["site"] in line)
+        assert f"{entry['average_cosine_without_first']:.3f}" in line
+
+
+def test_the_nulls_and_the_findings_are_there(document):
+    text = printed(document)
+    assert text.count("random-init") == 2
+    assert text.count("gaussian") == 2
+    joined = " ".join(text.split())
+    for finding in document["findings"]:
+        assert f"{finding['code']}: {finding['text']} ({finding['model']}, {finding['site']})" in joined
+
+
+def test_a_null_is_a_dash_and_its_note_is_told():
+    document, _ = sample.scan(("m",), blocks=1, width=8, tokens=20, nulls=False)
+    document["sites"][0] |= {"isoscore": None, "average_cosine": None, "notes": ["only one token"]}
+    text = printed(document)
+    assert next(line for line in text.splitlines() if "embedding" in line).count("—") == 2
+    assert "— only one token" in text
+
+
+def test_hostile_names_are_no_markup_and_no_control_sequences():
+    document, _ = hostile.scan()
+    document["models"][0]["name"] = document["sites"][0]["model"] = "[bold red]x[/] \x1b[2J\u202e"
+    document["findings"][0]["text"] = "[/] [link=http://x]y[/link] \x1b]8;;"
+    text = printed(document, width=200)
+    assert "[bold red]x[/] \ufffd[2J\ufffd" in text
+    assert "[link=http://x]y[/link]" in text
+    assert "\x1b" not in text

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headscan.errors import BadInput
+from headscan.text import documents
+from headscan.text.documents import _separated
+
+STORIES = ["Ein Huhn.\r\n", "שלום 😀\n\nlast", "é\u0301" * 50_000]
+
+
+def texts(source, **options):
+    return [document.text() for document in documents(source, **options)]
+
+
+def write(path, data: bytes):
+    """Write bytes, packed as the name's ending says."""
+    if path.suffix == ".gz":
+        data = gzip.compress(data)
+    elif path.suffix == ".zst":
+        pack = zstandard.ZstdCompressor(write_checksum=True)
+        half = len(data) // 2  # two frames, as appending to a .zst makes
+        data = pack.compress(data[:half]) + pack.compress(data[half:])
+    path.write_bytes(data)
+    return path
+
+
+def jsonl(rows) -> bytes:
+    return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode()
+
+
+def parquet(rows, **columns) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": list(range(len(rows))), "text": rows, **columns}), sink, row_group_size=2)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("packing", ["", ".gz", ".zst"])
+class TestFormats:
+    def test_a_txt_is_one_document_exactly_as_it_stands(self, tmp_path, packing):
+        text = "".join(STORIES)
+        path = write(tmp_path / f"a.txt{packing}", text.encode())
+        pieces = list(next(documents(path)))
+        assert "".join(pieces) == text
+        assert max(map(len, pieces)) <= 1 << 18
+        assert len(pieces) > 1
+
+    def test_a_row_of_jsonl_is_one_document(self, tmp_path, packing):
+        rows = [{"id": i, "text": text} for i, text in enumerate([*STORIES, ""])]
+        path = write(tmp_path / f"a.jsonl{packing}", jsonl(rows) + b"\n\n")
+        assert texts(path) == STORIES
+        rows = [{"story": text} for text in STORIES]
+        assert texts(write(path, jsonl(rows)), field="story") == STORIES
+
+    @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+    def test_a_row_of_parquet_is_one_document(self, tmp_path, packing, kind):
+        path = write(tmp_path / f"a.parquet{packing}", parquet(pa.array([*STORIES, ""]).cast(kind)))
+        assert texts(str(path)) == STORIES
+
+    def test_an_invalid_byte_is_named_with_its_offset(self, tmp_path, packing):
+        data = "é".encode() * 50_000 + b"\xff tail"
+        path = write(tmp_path / f"a.txt{packing}", data)
+        with pytest.raises(BadInput, match=r"a\.txt.* is not UTF-8: byte 0xFF at offset 100000\.$"):
+            texts(path)
+        path = write(tmp_path / f"a.jsonl{packing}", b'{"text": "' + data[:100] + b'\xe9"}')
+        with pytest.raises(BadInput, match="byte 0xE9 at offset 110"):
+            texts(path)
+
+    def test_a_character_cut_off_at_the_end_is_invalid(self, tmp_path, packing):
+        with pytest.raises(BadInput, match="byte 0xF0 at offset 3"):
+            texts(write(tmp_path / f"a.txt{packing}", b"abc" + "😀".encode()[:3]))
+
+
+def test_a_byte_order_mark_is_dropped_at_the_beginning_only(tmp_path):
+    path = write(tmp_path / "a.txt", "\ufeffa\ufeffb".encode())
+    assert texts(path) == ["a\ufeffb"]
+
+
+@pytest.mark.parametrize("packing", [".gz", ".zst"])
+def test_corrupt_packing(tmp_path, packing):
+    path = write(tmp_path / f"a.txt{packing}", "".join(STORIES).encode())
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    with pytest.raises(BadInput, match="not a whole"):
+        texts(path)
+    path.write_bytes(b"no such thing" + whole)
+    with pytest.raises(BadInput, match="not a whole"):
+        texts(path)
+    middle = len(whole) // 2
+    path.write_bytes(whole[:middle] + bytes(b ^ 0xFF for b in whole[middle : middle + 9]) + whole[middle + 9 :])
+    with pytest.raises(BadInput, match="not a whole"):
+        texts(path)
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("lines", ["a b", "c", "  d", "e"]),
+        ("paragraphs", ["a b\nc", "  d\ne"]),
+        ("whole", ["\n a".strip() + " b\r\nc\n\n \n  d\ne\n\n"]),
+        ("c\n", ["a b\r\n", "\n \n  d\ne\n\n"]),
+        ("\n", ["a b\r", "c", " ", "  d", "e"]),
+        ("absent", ["a b\r\nc\n\n \n  d\ne\n\n"]),
+    ],
+)
+def test_how_a_txt_falls_into_documents(tmp_path, mode, expected):
+    text = "a b\r\nc\n\n \n  d\ne\n\n"
+    assert texts(write(tmp_path / "a.txt", text.encode()), documents=mode) == expected
+    assert texts([text], documents=mode) == expected
+
+
+@given(st.text("ab<|>", max_size=60), st.integers(1, 7))
+def test_a_separator_may_span_chunks(text, chunk):
+    pieces = [text[i : i + chunk] for i in range(0, len(text), chunk)]
+    assert [document.text() for document in _separated(pieces, "<|>", "t")] == text.split("<|>")
+
+
+def test_what_is_unread_of_a_document_is_skipped():
+    assert [next(iter(d)) for d in documents(["ab\ncd\n\nef\ngh"], documents="paragraphs")] == ["ab", "ef"]
+    assert [d.name for d in documents(["a-b-c"], documents="-")] == [f"text 0, document {i}" for i in (1, 2, 3)]
+
+
+def test_a_folder_is_read_in_sorted_order_at_any_depth(tmp_path):
+    (tmp_path / "b" / "c").mkdir(parents=True)
+    (tmp_path / ".cache").mkdir()
+    write(tmp_path / "b" / "c" / "1.txt", b"two")
+    write(tmp_path / "b" / "0.jsonl.gz", b'{"text": "one"}')
+    write(tmp_path / "z.parquet", parquet(["three", "four"]))
+    write(tmp_path / "a.txt.zst", b"zero")
+    write(tmp_path / ".cache" / "d.txt", b"hidden")
+    write(tmp_path / "README.md", b"not a text")
+    assert texts(tmp_path) == ["zero", "one", "two", "three", "four"]
+
+
+def test_standard_input(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("é\n\nb".encode())))
+    assert texts("-", documents="paragraphs") == ["é", "b"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"ab\xff")))
+    with pytest.raises(BadInput, match="Standard input is not UTF-8: byte 0xFF at offset 2"):
+        texts("-")
+
+
+def test_a_file_wins_over_an_embedded_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "lambda" in "".join(texts("pydoc"))
+    (tmp_path / "pydoc").mkdir()
+    write(tmp_path / "pydoc" / "a.txt", b"mine")
+    assert texts("pydoc") == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "sentence"),
+    [
+        ("a.jsonl", b'{"text": "a"}\n{"text": ', r"a\.jsonl, line 2 is not JSON"),
+        ("a.jsonl", b"[" * 100_000, r"a\.jsonl, line 1 is not JSON"),
+        ("a.jsonl", b"\n[1]", r"line 2 is not a JSON object"),
+        ("a.jsonl", b'{"id": 1, "story": "a"}', r"line 1 has no field 'text'; it has: id, story\."),
+        ("a.jsonl", b'{"text": 5}', r"line 1: the field 'text' is not a string \(int\)"),
+        ("a.jsonl", b'{"text": null}', r"line 1: the field 'text' is not a string \(null\)"),
+        ("a.jsonl", b'{"text": "a\\ud800"}', r"half a surrogate pair at character 1"),
+        ("a.parquet", b"PAR1 no parquet", r"a\.parquet cannot be read as Parquet"),
+        ("a.parquet", parquet([1, 2]), r"the field 'text' is not a string \(int64\)"),
+        ("a.parquet", parquet(["a", None]), r"row 2: the field 'text' is not a string \(null\)"),
+        ("a.docx", b"a", r"a\.docx has an unknown ending; a text file ends in \.txt, \.jsonl, \.parquet \(or"),
+        ("a.gz", b"a", r"a\.gz has an unknown ending"),
+    ],
+)
+def test_bad_files(tmp_path, name, data, sentence):
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(BadInput, match=sentence):
+        texts(path)
+
+
+def test_a_truncated_parquet_is_bad_input(tmp_path):
+    whole = parquet(["hen " * 1000] * 50)
+    for cut in (0, 3, 100, len(whole) - 3):
+        with pytest.raises(BadInput, match="cannot be read as Parquet"):
+            texts(write(tmp_path / "a.parquet", whole[:cut]))
+
+
+def test_parquet_without_the_field_lists_those_there_are(tmp_path):
+    with pytest.raises(BadInput, match=r"a\.parquet has no field 'story'; it has: id, text\.$"):
+        texts(write(tmp_path / "a.parquet", parquet(["a"])), field="story")
+
+
+@pytest.mark.parametrize("name", ["nowhere.txt", "./nowhere", "a/b/c", "/nowhere", "nowhere.jsonl.gz", "~/nowhere"])
+def test_a_missing_file(name):
+    with pytest.raises(BadInput, match="There is no file or folder"):
+        texts(name)
+
+
+def test_an_empty_name():
+    with pytest.raises(BadInput, match="name of a text is empty"):
+        texts("")
+
+
+def test_an_unreadable_file(tmp_path):
+    (tmp_path / "a.txt").symlink_to(tmp_path / "a.txt")
+    with pytest.raises(BadInput):
+        texts(tmp_path / "a.txt")
+
+
+def test_an_empty_folder(tmp_path):
+    with pytest.raises(BadInput, match=r"holds no text: no file ends in \.txt, \.jsonl, \.parquet"):
+        texts(tmp_path)
+
+
+def test_an_empty_separator():
+    with pytest.raises(BadInput, match="separator that is not empty"):
+        texts(["a"], documents="")
+
+
+class TestDatasets:
+    def test_a_stream_of_rows(self, monkeypatch):
+        import datasets
+
+        asked = []
+
+        def load_dataset(name, config, *, split, streaming):
+            asked.append((name, config, split, streaming))
+            return datasets.Dataset.from_dict({"text": ["a", "b"], "n": [1, 2]}).to_iterable_dataset()
+
+        monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+        assert texts("owner/name") == ["a", "b"]
+        assert texts("name:test") == ["a", "b"]
+        assert texts("name:small:test") == ["a", "b"]
+        assert asked == [
+            ("owner/name", None, "train", True),
+            ("name", None, "test", True),
+            ("name", "small", "test", True),
+        ]
+        with pytest.raises(BadInput, match="row 1 has no field 'story'; it has: text, n"):
+            texts("name", field="story")
+        with pytest.raises(BadInput, match="is not a string"):
+            texts("name", field="n")
+        with pytest.raises(BadInput, match="ID:CONFIG:SPLIT"):
+            texts("a:b:c:d")
+
+    def test_no_network(self):
+        with pytest.raises(BadInput, match="no file, folder or embedded text 'owner/absent', and no dataset"):
+            texts("owner/absent")
+
+    def test_no_library(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "datasets", None)
+        with pytest.raises(BadInput, match=r"pip install 'headscan\[datasets\]'"):
+            texts("owner/name")

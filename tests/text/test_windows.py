@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headscan.errors import BadInput
+from headscan.text import Windows
+from tests.text.families import Bytes, made
+
+DOCUMENTS = st.lists(st.text("ab é😀\n", max_size=40), min_size=1, max_size=12)
+
+
+def expected_stream(texts: list[str], joint: int | None) -> list[int]:
+    """The slow, obviously right stream: whole documents, the end-of-text token between two."""
+    stream: list[int] = []
+    for text in filter(None, texts):
+        stream += ([joint] if stream and joint is not None else []) + list(text.encode())
+    return stream
+
+
+@given(texts=DOCUMENTS, context=st.integers(1, 30), start=st.integers(0, 9), limit=st.none() | st.integers(30, 90))
+def test_windows_are_the_joined_documents_cut_up(texts, context, start, limit):
+    stream = expected_stream(texts, 256)
+    count = min(len(stream) // context, 10**9 if limit is None else limit // context)
+    windows = Windows(texts, Bytes(), context, max_tokens=limit, start=start)
+    if not count:
+        with pytest.raises(BadInput):
+            list(windows)
+        return
+    got = list(windows)
+    assert [window.index for window in got] == list(range(start, count))
+    assert all(window.ids.dtype == np.int64 and window.ids.shape == (context,) for window in got)
+    assert [i for window in got for i in window.ids] == stream[start * context : count * context]
+
+    account = windows.account()
+    assert account["windows"] == count
+    assert account["tokens"] == count * context
+    reached = len(stream) // context > count or (limit is not None and count == limit // context)
+    assert account["dropped_tokens"] == (0 if reached else len(stream) % context)
+    if not reached:
+        kept = [text for text in texts if text]
+        assert account["documents"] == len(kept)
+        assert account["characters"] == sum(map(len, kept))
+        assert account["sha256"] == hashlib.sha256(b"\xff".join(text.encode() for text in kept)).hexdigest()
+    # the same again, and the same account wherever it starts
+    assert [w.ids.tolist() for w in windows] == [w.ids.tolist() for w in got]
+    whole = Windows(texts, Bytes(), context, max_tokens=limit)
+    list(whole)
+    assert whole.account() == account
+
+
+@settings(max_examples=30)
+@given(texts=DOCUMENTS, context=st.integers(1, 20), start=st.integers(0, 6))
+def test_windows_of_a_fast_tokenizer_resume_exactly(texts, context, start):
+    tokenizer = made("byte-level, words of GPT-4")
+    stream: list[int] = []
+    for text in filter(None, texts):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        stream += ([tokenizer.eos_token_id] if stream else []) + ids
+    windows = Windows(texts, tokenizer, context, start=start)
+    if len(stream) < context:
+        with pytest.raises(BadInput):
+            list(windows)
+    else:
+        whole = stream[: len(stream) // context * context]
+        assert [i for window in windows for i in window.ids] == whole[start * context :]
+        assert windows.account()["unknown_tokens"] == whole.count(tokenizer.unk_token_id)
+
+
+def test_a_tokenizer_without_end_of_text_joins_with_nothing_and_white_space_joins_nothing():
+    tokenizer = made("wordpiece")
+    hen = tokenizer("the hen", add_special_tokens=False)["input_ids"]
+    windows = Windows(["the hen", " ", "the hen"], tokenizer, len(hen))
+    assert [window.ids.tolist() for window in windows] == [hen, hen]
+    assert windows.account()["documents"] == 3
+
+    blank = made("characters")
+    [window] = Windows(["a", "  ", "b"], blank, len(blank("a")["input_ids"]) * 2 + 1, documents="whole", max_tokens=5)
+    assert window.ids.tolist().count(blank.eos_token_id) == 1
+
+
+def test_unknown_tokens_are_counted_in_windows_only():
+    tokenizer = made("characters")
+    windows = Windows(["a☃b☃c☃"], tokenizer, 5)  # ▁ a ☃ b ☃ | c ☃
+    list(windows)
+    assert windows.account()["unknown_tokens"] == 2
+    assert windows.account()["dropped_tokens"] == 2
+
+
+def test_the_account_of_one_txt_has_the_sum_of_the_file(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("Ein Huhn.\r\nשלום\n".encode() * 9000)
+    windows = Windows(path, Bytes(), 64)
+    running = [windows.account()["windows"] for _ in windows]
+    assert running == list(range(1, len(running) + 1))
+    assert windows.account() == {
+        "source": str(path),
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "documents": 1,
+        "characters": len(path.read_bytes().decode()),
+        "tokens": len(running) * 64,
+        "windows": len(running),
+        "dropped_tokens": path.stat().st_size % 64,
+        "unknown_tokens": 0,
+    }
+
+
+def test_a_limit_ends_the_reading(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"hen " * 200_000 + b"\xff")  # never reached
+    for tokenizer in (Bytes(), made("byte-level, words of GPT-2")):
+        windows = Windows(path, tokenizer, 100, max_tokens=1050)
+        assert len(list(windows)) == 10
+        account = windows.account()
+        assert account["tokens"] == 1000
+        assert account["dropped_tokens"] == 0
+        assert account["characters"] <= 1 << 16
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (["hens"], "The text <list> has 4 tokens, less than one window of 8"),
+        (["hen", "hen"], "has 7 tokens, less than one window of 8"),
+        ([""], "The text <list> is empty"),
+        ([], "The text <list> is empty"),
+    ],
+)
+def test_a_text_too_short(source, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        list(Windows(source, Bytes(), 8))
+
+
+def test_empty_files_are_named(tmp_path):
+    for name in ("a.txt", "a.jsonl"):
+        (tmp_path / name).touch()
+        with pytest.raises(BadInput, match=rf"{name} is empty"):
+            list(Windows(tmp_path / name, Bytes(), 8))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"context": 0}, "at least one token"),
+        ({"context": 8, "max_tokens": 7}, "At most 7 tokens are asked for, less than one window of 8"),
+        ({"context": 8, "start": -1}, "none can start at -1"),
+    ],
+)
+def test_bad_numbers(options, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        Windows(["hens and hens"], Bytes(), **options)
+
+
+def test_standard_input_is_read_once(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"hens are hens")))
+    windows = Windows("-", Bytes(), 4)
+    assert len(list(windows)) == 3
+    assert windows.account()["source"] == "-"
+    with pytest.raises(BadInput, match="Standard input can be read only once"):
+        list(windows)
