@@ -117,4 +117,3 @@ def nearest_mean_agreement(
         distances = squares[None, :] - 2 * states[start : start + block] @ means.T
         right += int((labels[distances.argmin(1)] == predicted[start : start + block]).sum())
     return right / len(states)
-

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from scipy.special import betainc
 
@@ -36,7 +38,7 @@ def frequency_bins(table, counts, *, mean_state=None, per_decade: int = 1) -> li
         axis = axis / length if length > 0 else None
     lengths = np.linalg.norm(w, axis=1)
     found = []
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         chosen = (c >= low) & (c < high)
         if not chosen.any():
             continue
@@ -83,7 +85,9 @@ def direction_correlations(table, counts, *, top: int = 50) -> list[dict[str, fl
     coordinates, logs = w[seen] @ vectors, np.log(c[seen])
     x, y = coordinates - coordinates.mean(0), logs - logs.mean()
     scale = np.sqrt((x**2).sum(0) * (y @ y))
-    r = np.divide(y @ x, scale, out=np.zeros(len(scale)), where=scale > 1e-12) * np.where(coordinates.mean(0) < 0, -1, 1)
+    r = np.divide(y @ x, scale, out=np.zeros(len(scale)), where=scale > 1e-12) * np.where(
+        coordinates.mean(0) < 0, -1, 1
+    )
     energy = float((w**2).sum())
     # r²'s law under independence is Beta(1/2, n/2 − 1), so that p = 1 − I_{r²}(1/2, n/2 − 1).
     p = betainc(n / 2 - 1, 0.5, np.clip(1 - r**2, 0, 1))

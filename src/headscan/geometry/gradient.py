@@ -45,7 +45,9 @@ def push_pull_bins(sums: PushPull) -> list[dict]:
                     "pull": float(lengths[0][chosen].mean()),
                     "push": float(lengths[1][chosen].mean()),
                     "ratio": float(lengths[1][chosen].sum()) / total if total else None,
-                    "cosine": float((products[both] / lengths[0][both] / lengths[1][both]).mean()) if both.any() else None,
+                    "cosine": float((products[both] / lengths[0][both] / lengths[1][both]).mean())
+                    if both.any()
+                    else None,
                     "net_to_state": float((net[moved] @ axis / net_length[moved] / axis_length).mean())
                     if moved.any() and axis_length > 0
                     else None,

@@ -29,7 +29,14 @@ def head_spectrum(weight) -> dict:
     values = torch.linalg.eigvalsh(w.T @ w).flip(0).clamp(min=0)
     values = torch.where(values > 4 * w.shape[1] * 2.2e-16 * values[0], values, 0.0).sqrt().cpu().numpy()
     if not values[0] > 0:
-        names = ("singular_entropy", "effective_rank", "stable_rank", "top_ratio", "half_error_rank", "tenth_error_rank")
+        names = (
+            "singular_entropy",
+            "effective_rank",
+            "stable_rank",
+            "top_ratio",
+            "half_error_rank",
+            "tenth_error_rank",
+        )
         return {"singular_values": values.tolist()} | dict.fromkeys(names)
     energies = values**2 / (values**2).sum()
     errors = w_error(values)

@@ -67,7 +67,8 @@ def nearest_point(states, *, tolerance: float = 1e-6, iterations: int = 3000) ->
     weights = np.ones(1)
     point = rows[support[0]]
     done = 0
-    for done in range(1, iterations + 1):
+    while done < iterations:
+        done += 1
         products = rows @ point
         nearest = int(np.argmin(products))
         square = float(point @ point)

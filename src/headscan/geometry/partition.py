@@ -62,7 +62,6 @@ def partition_isotropy(table) -> dict[str, float | None]:
         "partition": math.exp(low - high),
         "log_partition_range": low - high,
         "partition_first": (rows - total) / (rows + total),
-        "partition_second": (rows - total + float(values[0].clamp(min=0)) / 2)
-        / (rows + total + float(values[-1]) / 2),
+        "partition_second": (rows - total + float(values[0].clamp(min=0)) / 2) / (rows + total + float(values[-1]) / 2),
         "partition_spread": float(((ratio - ratio.mean()).square().mean()).sqrt() / ratio.mean()),
     }

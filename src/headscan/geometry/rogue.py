@@ -46,7 +46,11 @@ def rogue_dimensions(tally: Tally, top: int = 5) -> list[dict[str, float]]:
         return []
     total = float(found.sum())
     return [
-        {"dimension": int(d), "contribution": float(found[d]), "share": float(found[d]) / total if total > 1e-3 else None}
+        {
+            "dimension": int(d),
+            "contribution": float(found[d]),
+            "share": float(found[d]) / total if total > 1e-3 else None,
+        }
         for d in np.argsort(-found, kind="stable")[:top]
     ]
 

@@ -60,7 +60,12 @@ def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) 
     The interval is mean ± 1.96·sd/√words, words taken as the sample; it does not cover the choice of the text.
     """
     labels, values = self_similarity(sums, least=least)
-    found: dict = {"self_similarity": None, "self_similarity_interval": None, "self_adjusted": None, "words": len(labels)}
+    found: dict = {
+        "self_similarity": None,
+        "self_similarity_interval": None,
+        "self_adjusted": None,
+        "words": len(labels),
+    }
     if not len(values):
         return found
     mean = float(values.mean())

@@ -13,6 +13,7 @@ from headscan.statistics.contexts import ContextTally, DirectionTally, FollowTal
 from headscan.statistics.counts import TokenCounts, TokenSums
 from headscan.statistics.distributed import merged, process_count, process_rank
 from headscan.statistics.gram import Gram
+from headscan.statistics.kept import KeptWindows
 from headscan.statistics.push_pull import PushPull
 from headscan.statistics.reservoir import Reservoir
 from headscan.statistics.seen import Seen
@@ -30,6 +31,7 @@ __all__ = [
     "DirectionTally",
     "FollowTally",
     "Gram",
+    "KeptWindows",
     "NonFinite",
     "PushPull",
     "Reservoir",
