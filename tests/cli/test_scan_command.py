@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
+
+from headscan.cli import main
 
 SCAN = [sys.executable, "-m", "headscan", "scan"]
 
@@ -35,20 +41,24 @@ def text(tmp_path) -> Path:
     return path
 
 
-def run(*words: str, status: int = 0, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess:
-    done = subprocess.run(
-        [*SCAN, *words],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **environment},
-    )
-    assert done.returncode == status, done.stderr
-    return done
+def run(*words: str, status: int = 0, program: tuple[str, ...] = ("scan",)) -> SimpleNamespace:
+    """The command in this process: a process of its own takes seconds to start, and is taken where it matters."""
+    out, err = io.StringIO(), io.StringIO()
+    argv = ["headscan", *program, *words]
+    with mock.patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
+        try:
+            main()
+            code = 0
+        except SystemExit as leaving:
+            code = leaving.code or 0
+    assert code == status, err.getvalue()
+    return SimpleNamespace(stdout=out.getvalue(), stderr=err.getvalue())
 
 
 def test_a_table_a_page_and_files(model, text, tmp_path):
-    done = run(model, "--tokenizer", "bytes", "--text", str(text), "--context", "32", cwd=tmp_path)
+    words = [*SCAN, model, "--tokenizer", "bytes", "--text", str(text), "--context", "32"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert "block.1" in done.stdout
     assert "average" in done.stdout.lower()
     folder = tmp_path / "headscan-results" / "scan-tiny-bytes-text"
@@ -118,8 +128,9 @@ def test_an_unknown_option_and_a_missing_one(model, text):
     assert "--text" in run(model, status=2).stderr
 
 
-def test_every_option_is_documented():
-    done = subprocess.run([*SCAN, "--help"], capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
+def test_every_option_is_documented(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = run("--help").stdout
     for option in (
         "--text",
         "--context",
@@ -131,22 +142,23 @@ def test_every_option_is_documented():
         "--resume",
         "--null",
     ):
-        assert option in done.stdout
+        assert option in shown
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_scan_continues_where_it_was(model, text, tmp_path, sign):
-    text.write_text(text.read_text() * 400)  # 2 MB: several seconds of scan
+    text.write_text(text.read_text() * 40)  # 200 kB: seconds of scan
     words = [model, "--tokenizer", "bytes", "--text", str(text), "--context", "64", "--batch", "2", "--json"]
     process = subprocess.Popen([*SCAN, *words, "--out", str(tmp_path / "o")], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while not (tmp_path / "o" / ".resume" / "protocol.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(1.5)
+        time.sleep(0.02)
+    time.sleep(0.5)
     process.send_signal(sign)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "interrupted" in errors
+    assert "--resume" in errors
     assert "Traceback" not in errors
     assert not (tmp_path / "o" / "result.json").exists()
     resumed = json.loads(run(*words, "--out", str(tmp_path / "o"), "--resume").stdout)
@@ -178,14 +190,18 @@ def test_torchrun_gives_the_same_as_one_process(model, text, tmp_path):
     assert double["protocol"]["processes"] == 2
     for one, two in zip(single["sites"], double["sites"], strict=True):
         for name, value in one.items():
-            assert two[name] == (pytest.approx(value, rel=1e-12, abs=1e-12) if not isinstance(value, str) else value)
+            if name.startswith("singular_values"):  # the smallest are rounding: relative to the largest
+                assert two[name] == pytest.approx(value, rel=0, abs=1e-8 * value[0])
+            else:
+                assert two[name] == (
+                    pytest.approx(value, rel=1e-12, abs=1e-12) if not isinstance(value, str) else value
+                )
     assert single["pictures"] == double["pictures"]
 
 
 def test_version_and_models():
-    version = subprocess.run([sys.executable, "-m", "headscan", "--version"], capture_output=True, text=True)
     import headscan
 
-    assert version.stdout.strip() == f"headscan {headscan.__version__}"
-    listed = subprocess.run([sys.executable, "-m", "headscan", "models", "--json"], capture_output=True, text=True)
-    assert {entry["kind"] for entry in json.loads(listed.stdout)} <= {"specimen", "cached"}
+    assert run("--version", program=()).stdout.strip() == f"headscan {headscan.__version__}"
+    listed = json.loads(run("--json", program=("models",)).stdout)
+    assert {entry["kind"] for entry in listed} <= {"specimen", "cached"}

@@ -1,9 +1,16 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+# The samples multiply small matrices, on which BLAS threads of a busy machine mostly wait for one another.
+with suppress(ImportError):
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import sys
-from typing import Annotated, NoReturn
+from collections.abc import Callable
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -21,8 +23,31 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _guarded(verb: Callable[..., None]) -> Callable[..., None]:
+    """The verb, with bad input and interruption turned into one sentence and an exit status.
+
+    It is done here and not around `app()`, because typer has an answer of its own to an interruption.
+    """
+
+    @functools.wraps(verb)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            verb(*arguments, **options)
+        except BadInput as error:
+            print(f"headscan: {error}", file=sys.stderr)
+            sys.exit(2)
+        except KeyboardInterrupt:
+            resume = " Continue with the same command and --resume." if "resume" in options else ""
+            print(f"headscan: interrupted.{resume}", file=sys.stderr)
+            sys.exit(130)
+
+    return run
+
+
 for verb in (scan, models):
-    app.command()(verb)
+    app.command()(_guarded(verb))
 
 
 def _version(asked: bool) -> None:
@@ -47,14 +72,4 @@ def _stop(signum: int, frame: object) -> NoReturn:
 def main() -> None:
     """Run the command line: exit 0 when done, 2 on bad input (one sentence), 130 when interrupted, 1 on a fault."""
     signal.signal(signal.SIGTERM, _stop)  # a polite kill saves its state as Ctrl-C does
-    try:
-        app()
-    except BadInput as error:
-        print(f"headscan: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("headscan: interrupted.", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
+    app()

@@ -25,7 +25,7 @@ def default_folder(verb: str, *words: str) -> Path:
     >>> default_folder("scan", "openai/gpt2", "texts/a b.txt").as_posix()
     'headscan-results/scan-gpt2-a-b'
     """
-    parts = [re.sub(r"[^\\w.]+", "-", Path(word).stem if "/" in word else word).strip("-.") for word in words]
+    parts = [re.sub(r"[^\w.]+", "-", Path(word).stem if "/" in word else word).strip("-.") for word in words]
     return Path("headscan-results") / "-".join([verb, *(part for part in parts if part)])
 
 
@@ -63,8 +63,8 @@ def progress_bar(*, visible: bool = True) -> Iterator[Callable[[str, int, int | 
                 for task in tasks.values():
                     bar.update(task, visible=False)
                 tasks[name] = bar.add_task(name, total=total, rate="")
-            task = bar.tasks[bar.task_ids.index(tasks[name])]
-            rate = f"{task.speed:,.0f} tokens/s" if task.speed else ""
+            speed = bar.tasks[bar.task_ids.index(tasks[name])].speed
+            rate = f"{speed:,.0f} tokens/s" if speed else ""
             bar.update(tasks[name], completed=done, total=total, rate=rate)
 
         yield update

@@ -126,6 +126,8 @@ def scan(
         "batch": batch,
         "seed": seed,
     } | {name: value for name, value in loading.items() if value not in (None, False)}
+    if context < 1:
+        raise BadInput(f"A window has at least one token, not {context}.")
     if not 0 <= skip_first < context:
         raise BadInput(
             f"--skip-first must leave at least one of the {context} positions of a window, not {skip_first}."

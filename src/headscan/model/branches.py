@@ -111,7 +111,7 @@ class _Values:
         if exact:
             native = [self.tensors[index].to(goal.device) for index in terms]
             return any(torch.equal(x.to(goal.dtype), goal) for group in (values, native) for x in _additions(group))
-        bound = 8 * torch.finfo(goal.dtype).eps * sum(value.abs() for value in values).max()
+        bound = 8 * torch.finfo(goal.dtype).eps * torch.stack([value.abs() for value in values]).sum(0).max()
         # A term too small to tell from rounding would fit any sum.
         visible = all(value.abs().max() > 100 * bound for value in values)
         return visible and bool((sum(values) - goal).abs().max() <= bound)

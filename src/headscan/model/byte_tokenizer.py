@@ -23,6 +23,7 @@ class ByteTokenizer:
     """
 
     is_fast = True
+    splits_anywhere = True  # a text may be cut between any two characters: headscan.text then holds no document whole
     eos_token_id: int | None = None
     bos_token_id: int | None = None
     pad_token_id: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -74,9 +75,10 @@ class Lens:
         self.origin: dict[str, Any] = {}
         self.notes: list[str] = []
         self.context_length = context_length(model)
-        self._taps: dict[str, Tap] = {}
-        self.stacks: tuple[Stack, ...] = ()
-        self._find_sites()
+        self.stacks: tuple[Stack, ...]
+        self._taps: dict[str, Tap]
+        self.stacks, self._taps = self._find_sites()
+        self.notes += [note for stack in self.stacks for note in stack.notes]
         self.sites: tuple[str, ...] = tuple(self._taps)
         self.depth: int = sum(stack.depth for stack in self.stacks)
 
@@ -202,20 +204,18 @@ class Lens:
         def keep(site: str, tensor: Tensor) -> None:
             kept[site] = tensor.clone() if self._taps[site].overwritten else tensor
 
-        with torch.set_grad_enabled(grad), evaluating(self.model), Recorder(taps, each or keep, stop=True):
-            try:
-                self.model(**inputs)
-            except Stop:
-                pass
-        return {site: kept[site] for site in chosen if site in kept}
+        recorder = Recorder(taps, each or keep, stop=True)
+        with contextlib.suppress(Stop), torch.set_grad_enabled(grad), evaluating(self.model), recorder:
+            self.model(**inputs)
+        return {} if each else {site: kept[site] for site in chosen}
 
     def watch(self, sites: str | Iterable[str], each: Callable[[str, Tensor], Any]) -> Recorder:
         """A context in which `each(site, tensor)` is called in every forward pass of the model, whoever runs it.
 
         For training loops, generation, evaluation: the model's mode, gradients and cache are those of the caller. The
         tensor is the live one, gradient and all; copy it (or `detach().clone()`) before keeping or changing it. The
-        hooks go when the context ends, also by an exception. Under gradient checkpointing a block runs twice, and
-        `each` is called twice.
+        hooks go when the context ends, also by an exception. Under activation checkpointing parts of a block
+        run once more in the backward pass, and sites there can be passed again: leave the context before `backward`.
 
         >>> from transformers import GPT2Config, GPT2LMHeadModel
         >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
@@ -284,23 +284,22 @@ class Lens:
             f"width {self._taps[self.default_sites[0]].width}, {len(self.sites)} sites)"
         )
 
-    def _find_sites(self) -> None:
+    def _find_sites(self) -> tuple[tuple[Stack, ...], dict[str, Tap]]:
         inputs, shape = probe_inputs(self.model, self.context_length, seed=0)
         with evaluating(self.model):
             try:
                 trace = trace_calls(self.model, inputs, shape)
-            except (TypeError, ValueError, RuntimeError, IndexError, NotImplementedError, AttributeError) as error:
+            except (TypeError, ValueError, RuntimeError, LookupError, AttributeError, AssertionError) as error:
                 raise BadInput(
-                    f"{type(self.model).__name__} does not run on token ids alone ({_first_line(error)}), "
-                    "so headscan cannot read it."
+                    f"A trial run of {type(self.model).__name__} on nothing but token ids failed "
+                    f"({_first_line(error)}), so headscan cannot read it."
                 ) from error
             towers = stack_modules(self.model)
-            self.stacks = tuple(find_stack(self.model, prefix, module, trace) for prefix, module in towers.items())
+            stacks = tuple(find_stack(self.model, prefix, module, trace) for prefix, module in towers.items())
             head = find_head(self.model, trace)
-            taps = [tap for stack in self.stacks for tap in stack.taps.values()] + ([head] if head else [])
+            taps = [tap for stack in stacks for tap in stack.taps.values()] + ([head] if head else [])
             inputs, shape = probe_inputs(self.model, self.context_length, seed=1)
-            self._taps = verify_taps(self.model, inputs, shape, taps)
-        self.notes += [note for stack in self.stacks for note in stack.notes]
+            return stacks, verify_taps(self.model, inputs, shape, taps)
 
 
 def _first_line(error: BaseException) -> str:

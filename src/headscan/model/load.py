@@ -69,7 +69,7 @@ def load_lens(
     lens.notes += notes
     lens.origin = {
         "source": source.given,
-        "revision": getattr(config, "_commit_hash", None) or revision,
+        "revision": snapshot.name if (snapshot := source.snapshot()) else source.revision,
         "files": files,
         "quantize": quantize,
         "random_init": random_init,
@@ -114,13 +114,17 @@ def _read(
                 trust_remote_code=trust_remote_code,
                 local_files_only=source.local_files_only,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # so that they are reported, and refused below in a sentence
                 **extra,
             )
     except SafetensorError as error:
         raise BadInput(f"The weights of '{source.name}' are damaged: {error}.") from error
-    except (OSError, ValueError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError, AssertionError) as error:
         raise source.fault(error) from error
-    return _Loaded(network, files or source.cached_weights(config), _fit(network, report, source))
+    notes = _fit(network, report, source)
+    if snapshot := source.snapshot():
+        files = weight_files(snapshot)
+    return _Loaded(network, files, notes)
 
 
 def _fit(network: Any, report: dict[str, Any], source: Source) -> list[str]:
@@ -156,7 +160,9 @@ def _fresh(family: Any, config: Any, precision: Any, seed: int, source: Source, 
     try:
         with quiet(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return family.from_config(config, dtype=wanted or torch.float32, trust_remote_code=trust_remote_code)
+            if hasattr(family, "from_config"):
+                return family.from_config(config, dtype=wanted or torch.float32, trust_remote_code=trust_remote_code)
+            return family._from_config(config, dtype=wanted or torch.float32)
     except (ValueError, ImportError, RuntimeError, TypeError, ZeroDivisionError) as error:
         raise source.fault(error) from error
 

@@ -38,7 +38,9 @@ def check_device(name: str) -> None:
     if kind == "cuda" and not torch.cuda.is_available():
         raise BadInput(f"The device '{name}' was asked for, but PyTorch finds no CUDA device on this machine.")
     if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
-        raise BadInput(f"The device '{name}' was asked for, but there are only {torch.cuda.device_count()} CUDA devices.")
+        raise BadInput(
+            f"The device '{name}' was asked for, but there are only {torch.cuda.device_count()} CUDA devices."
+        )
     if kind == "mps" and not torch.backends.mps.is_available():
         raise BadInput("The device 'mps' was asked for, but PyTorch finds no Apple GPU on this machine.")
 

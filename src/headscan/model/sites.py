@@ -56,11 +56,13 @@ def _parts_match(pattern: list[str], name: list[str]) -> bool:
 
 
 def _listed(sites: Sequence[str]) -> str:
-    """All sites in few words: a run of numbered blocks is written `block.0 ... block.11`."""
+    """All sites in few words: a run of numbered blocks is written `block.0 ... block.11`, branches after blocks."""
     groups: dict[str, list[str]] = {}
     for site in sites:
-        key = ".".join("#" if part.isdigit() else part for part in site.split("."))
-        groups.setdefault(key, []).append(site)
-    return ", ".join(
-        ", ".join(names) if len(names) < 4 else f"{names[0]} ... {names[-1]}" for names in groups.values()
-    )
+        groups.setdefault(".".join("#" if part.isdigit() else part for part in site.split(".")), []).append(site)
+    first: dict[str, int] = {}
+    for place, key in enumerate(groups):
+        first.setdefault(key.partition("#")[0], place)
+    ordered = sorted(groups, key=lambda key: (first[key.partition("#")[0]], key.count(".")))
+    runs = [groups[key] for key in ordered]
+    return ", ".join(", ".join(run) if len(run) < 4 else f"{run[0]} ... {run[-1]}" for run in runs)

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from headscan.errors import BadInput
 from headscan.model.quiet import quiet
 from headscan.model.specimens import specimen_path, specimens
-from headscan.model.weights import INDEX, SINGLE
 
 __all__ = ["Source", "auto_class", "find_source", "read_config"]
 
@@ -54,7 +53,9 @@ class Source:
         text = " ".join(str(error).split())
         if self.folder is None:
             if any(isinstance(one, GatedRepoError) for one in chain):
-                return BadInput(f"The model '{self.given}' is gated: ask for access on its page and log in (hf auth login).")
+                return BadInput(
+                    f"The model '{self.given}' is gated: ask for access on its page and log in (hf auth login)."
+                )
             if any(isinstance(one, RevisionNotFoundError) for one in chain):
                 return BadInput(f"The model '{self.given}' has no revision '{self.revision}'.")
             if any(isinstance(one, RepositoryNotFoundError) for one in chain):
@@ -75,19 +76,14 @@ class Source:
             )
         return BadInput(f"The model '{self.name}' cannot be loaded: {_sentence(text)}")
 
-    def cached_weights(self, config: Any) -> list[Path]:
-        """The weight files of a hub model in the local cache, where transformers has just put them."""
+    def snapshot(self) -> Path | None:
+        """The cached folder of a hub model, named by its commit; None if it is local or not in the cache."""
         from huggingface_hub import try_to_load_from_cache
 
-        revision = getattr(config, "_commit_hash", None) or self.revision
-        single = try_to_load_from_cache(self.given, SINGLE, revision=revision)
-        if isinstance(single, str):
-            return [Path(single)]
-        index = try_to_load_from_cache(self.given, INDEX, revision=revision)
-        if not isinstance(index, str):
-            return []
-        names = sorted(set(json.loads(Path(index).read_text("utf-8"))["weight_map"].values()))
-        return [path for name in names if (path := Path(index).parent / name).is_file()]
+        if self.folder is not None:
+            return None
+        config = try_to_load_from_cache(self.given, "config.json", revision=self.revision)
+        return Path(config).parent if isinstance(config, str) else None
 
 
 @cache
@@ -113,6 +109,8 @@ def find_source(model: str, revision: str | None) -> Source:
     given = os.fspath(model)
     if given in specimens():
         return Source(given, given, specimen_path(given), None)
+    if not given.strip():
+        raise BadInput("No model was named: give a folder, an embedded specimen or a Hugging Face id.")
     folder = Path(given).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -121,14 +119,16 @@ def find_source(model: str, revision: str | None) -> Source:
     if folder.exists():
         raise BadInput(f"'{given}' is a file; a model is a folder with config.json and model.safetensors.")
     looks_local = given.startswith((".", "~", os.sep)) or given.count("/") > 1 or "\\" in given
-    if looks_local or not given.strip() or any(character.isspace() for character in given):
+    if looks_local or any(character.isspace() for character in given):
         raise BadInput(f"There is no folder '{given}'.")
     return Source(given, given, None, revision)
 
 
 def _name(folder: Path) -> str:
     """The folder's name, with its parent's where it alone says nothing."""
-    return f"{folder.parent.name}/{folder.name}" if folder.name in ("model", "models", "weights", "final") else folder.name
+    return (
+        f"{folder.parent.name}/{folder.name}" if folder.name in ("model", "models", "weights", "final") else folder.name
+    )
 
 
 def read_config(source: Source, trust_remote_code: bool) -> Any:
@@ -147,7 +147,9 @@ def read_config(source: Source, trust_remote_code: bool) -> Any:
         if not isinstance(parsed, dict):
             raise BadInput(f"'{source.folder / 'config.json'}' is not a JSON object.")
         if "model_type" not in parsed:
-            raise BadInput(f"'{source.folder / 'config.json'}' names no model_type, so it describes no Hugging Face model.")
+            raise BadInput(
+                f"'{source.folder / 'config.json'}' names no model_type, so it describes no Hugging Face model."
+            )
     try:
         with quiet():
             return AutoConfig.from_pretrained(
@@ -173,6 +175,10 @@ def auto_class(config: Any) -> Any:
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
     name = (getattr(config, "architectures", None) or [""])[0]
+    if name.endswith("EncoderModel") and hasattr(transformers, name):
+        return getattr(
+            transformers, name
+        )  # half of an encoder-decoder (T5EncoderModel), for which there is no Auto class
     # The order matters: XLMWithLMHeadModel ends with LMHeadModel too.
     kinds = ((SEQ2SEQ, AutoModelForSeq2SeqLM), (MASKED, AutoModelForMaskedLM), (CAUSAL, AutoModelForCausalLM))
     for endings, family in kinds:
@@ -189,4 +195,4 @@ def auto_class(config: Any) -> Any:
 
 def _sentence(text: str, limit: int = 300) -> str:
     text = text if len(text) <= limit else text[:limit].rsplit(" ", 1)[0] + " ..."
-    return text if text.endswith((".", "!", "?")) else text + "."
+    return text if text.endswith(".") else text.rstrip("!?") + "."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -158,7 +159,7 @@ def _is_chain(runs: list[Call]) -> bool:
         return False
     if any(run.output.shape != run.inputs[0].shape for run in runs if run.output is not None):
         return False
-    pairs = zip(runs, runs[1:], strict=False)
+    pairs = itertools.pairwise(runs)
     return all(first.end < second.begin and _factor(first.output, second.inputs[0]) for first, second in pairs)
 
 

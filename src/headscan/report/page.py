@@ -80,7 +80,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {
-        "number": words.number, "interval": words.interval, "grouped": words.grouped, "seconds": words.seconds,
+        "number": words.number, "interval": words.interval, "grouped": words.grouped, "end": words.end,
     }  # fmt: skip
     return made
 

@@ -13,6 +13,7 @@ __all__ = [
     "FREQUENCY",
     "MODELS",
     "ROLES",
+    "SYMBOLS",
     "depth_colours",
     "mix",
     "model_colour",
@@ -40,6 +41,9 @@ MODELS = [
 
 DASHES = ["solid", "dash", "dashdot", "longdash", "longdashdot"]
 """One dash pattern a model, so that colour is never the only sign."""
+
+SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross"]
+"""One marker a model, for where the dash pattern says something else."""
 
 DEPTH = (
     ["#b9cfd8", "#6b9db3", "#2f6c8c", "#0e3f5f", "#04202f"],

@@ -7,7 +7,6 @@ whether position 0 counts: "with", "without", or "both" (then the traces without
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import plotly.graph_objects as go
@@ -69,7 +68,7 @@ def by_layer(
 
 def norms(document: dict, first: First = "with") -> go.Figure:
     """How long the vectors are (solid) and how long the vector is that they share (dotted), at each site."""
-    figure = by_layer(document, "mean_norm", first, nulls=False)
+    figure = by_layer(document, "mean_norm", first, nulls=False, dash="solid")
     shared = by_layer(document, "mean_vector_norm", first, nulls=False, dash="dot")
     for trace in figure.data:
         trace.name = f"{trace.name}, mean norm"
@@ -97,29 +96,18 @@ def spectrum(document: dict, model: str, first: First = "with") -> go.Figure:
         if gaussian:
             line = {"color": palette.ROLES["muted"][0], "width": 1.6, "dash": "dash"}
             add_spectrum(figure, gaussian, choice, first, "expectation: Gaussian", line)
+    if figure.data and figure.data[-1].line.dash == "dash":
+        figure.add_annotation(
+            x=1, xref="paper", xanchor="right", y=0.02, yanchor="bottom", text="expectation: Gaussian", showarrow=False,
+            font={"size": 12, "color": palette.ROLES["muted"][0]},
+        )  # fmt: skip
     figure.update_xaxes(type="log", title_text="singular value, by rank", dtick=1)
     figure.update_yaxes(type="log", title_text="σ<sub>i</sub> / σ<sub>1</sub>")
     figure.update_yaxes(
         tickvals=[10.0**-k for k in range(7)], ticktext=[f"{10.0**-k:g}" for k in range(5)] + ["10⁻⁵", "10⁻⁶"]
     )
     figure.update_layout(showlegend=False)
-    label_lines(figure)
     return figure
-
-
-def label_lines(figure: go.Figure) -> None:
-    """Names the shallowest, the deepest and the expected line where they stand, instead of in a legend."""
-    lines = [trace for trace in figure.data if trace.visible is not False]
-    models = [trace for trace in lines if trace.line.dash != "dash"]
-    below = [*models[1:][-1:], *(trace for trace in lines if trace.line.dash == "dash")]
-    for trace, shift in [*((t, 14) for t in models[:1]), *((t, -14) for t in below)]:
-        last = max((k for k, y in enumerate(trace.y) if y), default=0)
-        middle = 0.62 * math.log(trace.x[last] + 1)
-        spot = min((k for k in range(last + 1) if trace.y[k]), key=lambda k: abs(math.log(trace.x[k]) - middle))
-        figure.add_annotation(
-            x=math.log10(trace.x[spot]), y=math.log10(trace.y[spot]), text=trace.name, showarrow=False,
-            xanchor="left" if shift > 0 else "right", yshift=shift, font={"size": 12, "color": palette.ROLES["muted"][0]},
-        )  # fmt: skip
 
 
 def layout() -> go.Layout:
@@ -182,6 +170,8 @@ def add_lines(
             shown = {"visible": choice == "with" or first != "both", "meta": {"first": choice}}
             x = [spot.x for spot, _ in members]
             values = [value_of(entry.get(field)) for _, entry in members]
+            if null == "gaussian" and not any(v is not None for v in values):
+                values = [value_of(entry.get(measure)) for _, entry in members]  # its rows have no position
             bounds = [band(entry.get(f"{field}_interval"), v) for (_, entry), v in zip(members, values, strict=True)]
             if not null and any(bounds):
                 add_band(figure, x, bounds, colour, label, shown)
@@ -189,10 +179,12 @@ def add_lines(
                 f"{literal(entry['site'])}: <b>{number(v)}</b>" + (f" ({number(b[0])} to {number(b[1])})" if b else "")
                 for (_, entry), v, b in zip(members, values, bounds, strict=True)
             ]
+            symbol = palette.SYMBOLS[index % len(palette.SYMBOLS)]
             figure.add_scatter(
                 x=x, y=[None if v is None else float(f"{v:.6g}") for v in values], name=label, legendgroup=label,
-                mode="lines" if null else "lines+markers", line=line, marker={"size": 5 if part else 6, "color": colour},
-                text=hover, hovertemplate="%{text}<extra>" + label + "</extra>", **shown,
+                mode="lines" if null else "lines+markers", line=line, text=hover,
+                marker={"size": 3 if part or len(x) > 30 else 6, "color": colour, "symbol": symbol},
+                hovertemplate="%{text}<extra>" + label + "</extra>", **shown,
             )  # fmt: skip
 
 
@@ -223,7 +215,8 @@ def add_band(figure: go.Figure, x: list[float], bounds: list, colour: str, group
 
 def add_spectrum(figure: go.Figure, entry: dict, choice: str, first: First, name: str, line: dict) -> None:
     """Adds the line of one site's singular values over the first of them, thinned to what a screen can show."""
-    values = [v for v in map(value_of, entry.get(key("singular_values", choice)) or []) if v is not None]
+    given = entry.get(key("singular_values", choice)) or (entry.get("singular_values") if entry.get("null") else None)
+    values = [v for v in map(value_of, given or []) if v is not None]
     if not values or values[0] <= 0:
         return
     ranks = thin(len(values))

@@ -49,7 +49,7 @@ def scan_page(document: dict, arrays: dict[str, np.ndarray]) -> str:
         document=document, names=names, heads=[head(document, model) for model in document["models"]],
         findings=document.get("findings", []), clouds=clouds, table=table(document), titles=titles(document), small=SMALL,
         nulls=sorted({e["null"] for e in document.get("nulls", [])}, reverse=True), when=when(document), alt=alt(document),
-        facts=facts(document),
+        facts=facts(document), ends=[sites.of_model(document["sites"], names[0])[k]["site"] for k in (0, -1)],
     )  # fmt: skip
 
 
@@ -82,9 +82,11 @@ def same_floor(figures: dict, count: int) -> None:
     """Gives the spectra of all models one scale, so that they can be compared by eye."""
     spectra = [figures[f"spectrum-{k}"] for k in range(count)]
     values = [v for figure in spectra for trace in figure.data for v in trace.y if v]
-    low = max(min(values, default=1e-3), 1e-6)
+    # Beyond a cloud's rank its singular values are rounding errors: such a line falls out of the picture.
+    real = [v for v in values if v > 1e-6]
+    low = max(float(np.quantile(real, 0.01)), 1e-4) if real else 1e-3
     for figure in spectra:
-        figure.update_yaxes(range=[float(np.log10(low)) - 0.1, 0.12])
+        figure.update_yaxes(range=[float(np.log10(low)) - 0.1, 0.16])
 
 
 def table(document: dict) -> dict:

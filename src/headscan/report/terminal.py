@@ -95,7 +95,8 @@ def finding(item: dict, named: bool) -> Text:
     text = Text(f"{sign} ", style=style)
     text.append(clean(item.get("code", "")), style=style)
     text.append(f": {clean(item.get('text', ''))}")
-    where = [clean(item[key]) for key in ("model", "site") if item.get(key) and (named or key == "site")]
+    said = {"model": not named, "site": str(item.get("site")) in str(item.get("text"))}
+    where = [clean(item[key]) for key in said if item.get(key) and not said[key]]
     return text.append(f" ({', '.join(where)})" if where else "", style="dim")
 
 

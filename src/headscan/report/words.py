@@ -6,7 +6,7 @@ import html
 import math
 import re
 
-__all__ = ["DASH", "grouped", "interval", "literal", "number", "seconds", "value_of"]
+__all__ = ["DASH", "end", "grouped", "interval", "literal", "number", "value_of"]
 
 DASH = "—"
 """What stands where a value is not defined."""
@@ -37,7 +37,7 @@ def number(value: object, digits: int = 3, places: int | None = None) -> str:
     """A value with about `digits` significant digits (or exactly `places` decimals) and a true minus sign.
 
     >>> number(0.97552), number(63.021), number(-0.04), number(None), number(0.0000312)
-    ('0.976', '63.0', '−0.0400', '—', '3.1 × 10⁻⁵')
+    ('0.976', '63.0', '−0.040', '—', '3.1 × 10⁻⁵')
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return grouped(value)
@@ -54,8 +54,8 @@ def number(value: object, digits: int = 3, places: int | None = None) -> str:
         return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPT)}".replace("-", "−", 1 if found < 0 else 0)
     if size >= 10**digits:
         return grouped(round(found))
-    decimals = digits - 1 - math.floor(math.log10(size)) if size >= 1 or size < 0.1 else digits
-    return f"{found:.{max(min(decimals, digits + 1), 0)}f}".replace("-", "−")
+    decimals = digits - 1 - math.floor(math.log10(size)) if size >= 1 else digits + (size < 0.01)
+    return f"{found:.{max(decimals, 0)}f}".replace("-", "−")
 
 
 def interval(bounds: object, digits: int = 3, places: int | None = None) -> str:
@@ -71,19 +71,14 @@ def interval(bounds: object, digits: int = 3, places: int | None = None) -> str:
     return " to ".join(number(bound, digits, places) for bound in bounds)
 
 
-def seconds(value: object) -> str:
-    """A time span in seconds as a person says it.
+def end(value: object, missing: str) -> str:
+    """The end of a measure's range: a plain number, or what stands for a range without end.
 
-    >>> seconds(41.8), seconds(4000)
-    ('42 s', '1 h 6 min')
+    >>> end(1.0, "∞"), end(-1, "−∞"), end(None, "∞")
+    ('1', '−1', '∞')
     """
     found = value_of(value)
-    if found is None:
-        return DASH
-    if found < 100:
-        return f"{found:.1f} s" if found < 10 else f"{found:.0f} s"
-    minutes = round(found / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    return missing if found is None else f"{found:g}".replace("-", "−")
 
 
 def literal(text: object) -> str:

@@ -13,8 +13,8 @@ from headscan.text.stitching import Cut, Piece, common_cut, cuts_inside_words
 
 __all__ = ["Stretch", "end_of_text", "tokenise", "unknown_token"]
 
-PIECE = 1 << 14  # characters a piece
-OVERLAP = 512  # characters two neighbouring pieces share
+PIECE = 1 << 12  # characters a piece
+OVERLAP = 192  # characters two neighbouring pieces share
 BATCH = 1 << 18  # characters given to the tokenizer in one call
 
 

@@ -92,7 +92,7 @@ class Windows:
             sha256: of the text read: UTF-8, the byte 0xFF (which UTF-8 never has) between two documents. So it is the
                 file's own SHA-256 when the text is one .txt read whole as one document (without byte order mark).
             documents, characters: begun and read. When `max_tokens` ends the reading, these and `sha256` go
-                to the end of the stretch of text (at most 16 Ki characters of one document, as a rule) that holds
+                to the end of the stretch of text (at most 4 Ki characters of one document, as a rule) that holds
                 the last window; they do not depend on `start`.
             tokens: in windows, those before `start` too; so windows * context.
             windows: their number, those before `start` too.

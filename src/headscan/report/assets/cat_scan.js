@@ -86,9 +86,21 @@
     return made;
   }
 
+  // Tokens come with their spaces made visible; in a sentence these stand back, and lines may break after them.
+  function spaced(parent, text) {
+    text.split("\u2423").forEach((part, at) => {
+      if (at) parent.append(element("span", "space", "\u2423"), document.createElement("wbr"));
+      parent.append(part);
+    });
+  }
+
   function describe(cloud, index) {
     const line = element("bdi", "context");
-    line.append(cloud.before[index] ?? "", element("mark", "", cloud.tokens[index]), cloud.after[index] ?? "");
+    const mark = element("mark");
+    spaced(mark, cloud.tokens[index]);
+    spaced(line, cloud.before[index] ?? "");
+    line.append(mark);
+    spaced(line, cloud.after[index] ?? "");
     const count = cloud.frequency[index];
     const facts = [];
     if (count !== null) facts.push(`${count.toLocaleString("en").replaceAll(",", "\u202f")} times in the text`);
@@ -108,10 +120,13 @@
       this.readout = root.querySelector(".readout");
       this.pinned = null;
       this.step = null;
-      this.pointer = [0, 0];
+      this.pointer = this.pressed = [0, 0];
+      this.hovered = null;
       this.film = this.makeFilm(root.querySelector(".film"));
       this.scene.addEventListener("pointermove", (event) => (this.pointer = [event.clientX, event.clientY]));
-      this.scene.addEventListener("pointerdown", (event) => (this.pointer = [event.clientX, event.clientY]));
+      this.scene.addEventListener("pointerdown", (event) => (this.pressed = this.pointer = [event.clientX, event.clientY]));
+      // plotly's 3-D click comes out of its drawing loop, again and again while the button is down: not to be used.
+      if (webgl) this.scene.addEventListener("pointerup", (event) => this.release(event), true);
       this.scene.addEventListener("pointerleave", hideTip);
     }
 
@@ -172,13 +187,21 @@
       this.listening = true;
       this.scene.on("plotly_hover", (event) => {
         const index = event.points[0].customdata;
-        if (typeof index === "number") showTip(describe(this.cloud, index), this.pointer);
+        if (typeof index !== "number") return;
+        this.hovered = index;
+        showTip(describe(this.cloud, index), this.pointer);
       });
-      this.scene.on("plotly_unhover", hideTip);
-      this.scene.on("plotly_click", (event) => {
-        const index = event.points[0].customdata;
-        if (typeof index === "number") this.pin(index);
+      this.scene.on("plotly_unhover", () => {
+        this.hovered = null;
+        hideTip();
       });
+      if (!webgl) this.scene.on("plotly_click", () => this.hovered !== null && this.pin(this.hovered));
+    }
+
+    release(event) {
+      const moved = Math.hypot(event.clientX - this.pressed[0], event.clientY - this.pressed[1]);
+      const index = this.hovered;
+      if (moved < 4 && index !== null) setTimeout(() => this.pin(index), 0);
     }
 
     pin(index) {
@@ -214,7 +237,7 @@
       const lengths = ranges.map(([low, high]) => high - low);
       // The camera's angle is fixed upwards, so a narrow picture must stand further off.
       const aspect = this.scene.clientWidth / Math.max(this.scene.clientHeight, 1);
-      const unit = (1.3 * Math.min(Math.max(aspect, 0.5), 2) ** 0.67) / Math.hypot(...lengths);
+      const unit = (1.2 * Math.min(Math.max(aspect, 0.5), 2) ** 0.67) / Math.hypot(...lengths);
       const [x, y, z] = [0, 1, 2].map(axis);
       const data = [
         { type: "scatter3d", mode: "lines", x: rays[0], y: rays[1], z: rays[2], line: { color: Headscan.colour("muted"), width: 1 },
@@ -235,7 +258,7 @@
         scene: {
           xaxis: look(0), yaxis: look(1), zaxis: look(2), aspectmode: "manual",
           aspectratio: { x: lengths[0] * unit, y: lengths[1] * unit, z: lengths[2] * unit }, dragmode: "orbit", uirevision: "stay", bgcolor: "rgba(0,0,0,0)",
-          camera: { eye: { x: Projection.EYE[0], y: Projection.EYE[1], z: Projection.EYE[2] } },
+          camera: { eye: { x: Projection.EYE[0], y: Projection.EYE[1], z: Projection.EYE[2] }, center: { x: 0, y: 0, z: -0.08 } },
         },
       };
       return { data, layout };
@@ -271,7 +294,7 @@
     }
   }
 
-  const plainToken = (token) => token.replace(/^[\s\u2581\u0120]+|\s+$/g, "");
+  const plainToken = (token) => token.replace(/^[\s\u2423\u2581\u0120]+|[\s\u2423]+$/g, "");
 
   function nice(step) {
     const power = 10 ** Math.floor(Math.log10(step));
@@ -306,11 +329,14 @@
 
   let timer = 0;
   function playing(on) {
-    clearInterval(timer);
-    timer = on ? setInterval(() => {
+    clearTimeout(timer);
+    // The next picture waits for this one, however slow the machine.
+    const next = async () => {
       slider.value = (Number(slider.value) + 1) % steps;
-      show();
-    }, 900) : 0;
+      await show();
+      if (timer) timer = setTimeout(next, 800);
+    };
+    timer = on ? setTimeout(next, 300) : 0;
     play.setAttribute("aria-pressed", String(on));
     play.querySelector("[aria-hidden]").textContent = on ? "❚❚" : "▶";
     play.querySelector(".word").textContent = on ? "Pause" : "Play";
@@ -344,5 +370,4 @@
   const first = clouds[0].sites.map((slide) => /(^|\.)block\.\d+$/.test(slide.site)).lastIndexOf(true);
   slider.value = first < 0 ? steps - 1 : Math.round((first * (steps - 1)) / Math.max(clouds[0].sites.length - 1, 1));
   Headscan.onDraw(redraw);
-  addEventListener("load", () => setTimeout(redraw, 30));
 })();

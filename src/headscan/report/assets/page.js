@@ -65,12 +65,13 @@ const Headscan = (() => {
     listeners.forEach((listener) => listener());
   }
 
-  // The first paint comes before the pictures, and the pictures come one by one.
+  // The first paint comes before the pictures, and the pictures come one by one; what listens is heavy and comes last.
   function start() {
     const places = [...document.querySelectorAll("[data-figure]")];
     (function next() {
       const place = places.shift();
       if (!place) {
+        listeners.forEach((listener) => listener());
         document.documentElement.dataset.ready = "true";
         return;
       }

@@ -1,0 +1,309 @@
+"""The Lens: running to a site, watching, the model's mode, bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import ViTConfig, ViTModel, XLMConfig, XLMWithLMHeadModel
+
+from headscan.errors import BadInput
+from headscan.model import ByteTokenizer, Lens
+from tests.model.tiny import family, gpt2, hooks, ids, llama
+
+
+@pytest.fixture
+def lens() -> Lens:
+    return Lens(gpt2(), name="tiny")
+
+
+def count_calls(model, path: str) -> list:
+    """A list that grows by one whenever the module runs."""
+    calls: list = []
+    module = model.get_submodule(path)
+    original = module.forward
+
+    def counted(*args, **kwargs):
+        calls.append(path)
+        return original(*args, **kwargs)
+
+    module.forward = counted
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("site", "blocks", "norm"),
+    [("embedding", 0, 0), ("block.0", 1, 0), ("block.2", 3, 0), ("block.2.attention", 3, 0), ("block.3", 4, 0),
+     ("final_norm", 4, 1), ("head", 4, 1)],
+)  # fmt: skip
+def test_a_run_stops_at_the_deepest_site(lens, site, blocks, norm):
+    counters = [count_calls(lens.model, f"transformer.h.{i}") for i in range(4)]
+    mlp = count_calls(lens.model, "transformer.h.2.mlp")
+    last = count_calls(lens.model, "transformer.ln_f")
+    found = lens.run(ids(), sites=site)
+    assert list(found) == [site]
+    assert sum(map(len, counters)) == blocks
+    assert len(last) == norm
+    assert len(mlp) == (1 if blocks > 2 and site != "block.2.attention" else 0)
+
+
+def test_the_decoder_does_not_run_for_a_site_of_the_encoder():
+    lens = Lens(family("T5 (both stacks)"))
+    calls = count_calls(lens.model, "decoder.block.0")
+    lens.run(ids(), sites="encoder.**")
+    assert calls == []
+    lens.run(ids(), sites="decoder.embedding, decoder.block.0.attention")
+    assert calls == ["decoder.block.0"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_no_hook_stays_behind(lens, error):
+    assert hooks(lens.model) == 0
+    lens.run(ids(), sites="block.1")
+
+    def fail(site, tensor):
+        raise error("stop")
+
+    with pytest.raises(error):
+        lens.run(ids(), sites="block.*", each=fail)
+    assert hooks(lens.model) == 0
+    with pytest.raises(error), lens.watch("**", fail):
+        lens.model(input_ids=ids())
+    assert hooks(lens.model) == 0
+    assert not lens.model.training
+
+
+def test_a_fault_of_the_model_leaves_no_hook(lens, monkeypatch):
+    def fail(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lens.model.transformer.h[1].mlp, "forward", fail)
+    with pytest.raises(KeyboardInterrupt):
+        lens.run(ids(), sites="head")
+    assert hooks(lens.model) == 0
+
+
+def test_hooks_of_others_stay(lens):
+    seen = []
+    handle = lens.model.transformer.h[0].register_forward_hook(lambda *_: seen.append(1))
+    lens.run(ids(), sites="block.1")
+    assert seen == [1]
+    assert hooks(lens.model) == 1
+    handle.remove()
+
+
+def test_sites_come_in_the_order_of_depth_whatever_the_request(lens):
+    found = lens.run(ids(), sites=["final_norm", "block.2", "embedding"])
+    assert list(found) == ["embedding", "block.2", "final_norm"]
+    order = []
+    assert lens.run(ids(), sites="block.*, final_norm", each=lambda site, _: order.append(site)) == {}
+    assert order == ["block.0", "block.1", "block.2", "block.3", "final_norm"]
+
+
+@pytest.mark.parametrize("given", [ids(), ids().numpy(), ids().tolist(), ids().to(torch.int32)])
+def test_ids_may_be_tensors_arrays_or_lists(lens, given):
+    assert torch.equal(lens.run(given, sites="block.3")["block.3"], lens.run(ids(), sites="block.3")["block.3"])
+
+
+def test_gradients_flow_only_when_asked_for(lens):
+    embeddings = lens.input_embeddings[ids()].detach().requires_grad_()
+    quiet = lens.run(inputs_embeds=embeddings, sites="block.2")["block.2"]
+    assert not quiet.requires_grad
+    loud = lens.run(inputs_embeds=embeddings, sites="block.2", grad=True)["block.2"]
+    assert torch.equal(loud, lens.run(ids(), sites="block.2")["block.2"])
+    loud.sum().backward()
+    assert embeddings.grad.abs().sum() > 0
+
+
+def test_an_attention_mask_reaches_the_model():
+    lens = Lens(llama())
+    tokens = ids()
+    mask = torch.ones_like(tokens)
+    mask[:, :2] = 0
+    with torch.no_grad():
+        own = lens.model.model(input_ids=tokens, attention_mask=mask).last_hidden_state
+    assert torch.equal(lens.run(tokens, attention_mask=mask, sites="final_norm")["final_norm"], own)
+    assert not torch.equal(lens.run(tokens, sites="final_norm")["final_norm"], own)
+
+
+def test_the_model_evaluates_without_dropout_and_is_put_back():
+    model = gpt2(resid_pdrop=0.5, embd_pdrop=0.5)
+    lens = Lens(model)
+    model.train()
+    model.transformer.h[1].eval()
+    first, second = (lens.run(ids(), sites="block.3")["block.3"] for _ in range(2))
+    assert torch.equal(first, second)
+    assert model.training
+    assert model.transformer.h[0].mlp.training
+    assert not model.transformer.h[1].mlp.training
+
+
+def test_making_a_lens_leaves_the_model_and_the_random_state_alone():
+    model = gpt2().train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    lens = Lens(model)
+    lens.run(ids(), sites="head")
+    lens.twin(3)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_watching_a_training_step_sees_every_pass_with_its_gradient():
+    model = gpt2().train()
+    lens = Lens(model)
+    seen = []
+    with lens.watch("block.*", lambda site, tensor: seen.append((site, tensor))):
+        for _ in range(2):
+            model(input_ids=ids(), labels=ids()).loss.backward()
+    assert [site for site, _ in seen] == ["block.0", "block.1", "block.2", "block.3"] * 2
+    assert all(tensor.requires_grad for _, tensor in seen)
+    assert hooks(model) == 0
+
+
+def test_watching_under_activation_checkpointing_sees_each_block_once_a_pass():
+    model = gpt2().train()
+    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
+    before = hooks(model)  # transformers puts one of its own on the embeddings
+    lens = Lens(model)
+    seen = []
+    with lens.watch("**", lambda site, tensor: seen.append(site)):
+        loss = model(input_ids=ids(), labels=ids(), use_cache=False).loss
+    loss.backward()
+    assert seen == list(lens.sites)
+    assert hooks(model) == before
+
+
+@pytest.mark.parametrize("name", ["ALBERT (one shared block)", "OPT"])
+def test_watching_counts_afresh_in_every_pass(name):
+    lens = Lens(family(name))
+    seen = []
+    with torch.no_grad(), lens.watch("block.*.mlp, block.*", lambda site, tensor: seen.append((site, tensor))):
+        for rows, length in ((2, 5), (3, 7)):
+            lens.model(input_ids=ids(rows, length))
+    assert [site for site, _ in seen] == [f"block.{i}{end}" for i in range(3) for end in (".mlp", "")] * 2
+    assert seen[0][1].shape[:2] == (2, 5)
+    assert seen[-2][1].shape[:2] == (3, 7)
+
+
+def test_one_pass_of_a_shared_block_can_be_asked_for():
+    lens = Lens(family("ALBERT (one shared block)"))
+    everything = lens.run(ids(), sites="**")
+    for site in ("block.1", "block.2.attention", "block.0.mlp"):
+        assert torch.equal(lens.run(ids(), sites=site)[site], everything[site])
+    assert any("share the weights" in note for note in lens.notes)
+
+
+def test_rwkv_says_where_it_halves_the_stream():
+    lens = Lens(family("RWKV (stream halved every 2 blocks)"))
+    assert [note.split(";")[0] for note in lens.notes] == [
+        "The stream is multiplied by 0.5 after block.1",
+        "The stream is multiplied by 0.5 after block.3",
+    ]
+
+
+def test_an_encoder_decoder_reads_its_input_shifted_right_by_default():
+    lens = Lens(family("T5 (both stacks)"))
+    tokens = ids()
+    shifted = torch.cat([torch.full((2, 1), lens.model.config.decoder_start_token_id), tokens[:, :-1]], dim=1)
+    site = "decoder.final_norm"
+    assert torch.equal(
+        lens.run(tokens, sites=site)[site], lens.run(tokens, decoder_input_ids=shifted, sites=site)[site]
+    )
+    with pytest.raises(BadInput, match="decoder_input_ids"):
+        lens.run(inputs_embeds=lens.input_embeddings[tokens], sites=site)
+    found = lens.run(inputs_embeds=lens.input_embeddings[tokens].detach(), sites="encoder.final_norm")
+    assert torch.equal(found["encoder.final_norm"], lens.run(tokens, sites="encoder.final_norm")["encoder.final_norm"])
+
+
+def test_the_twin_is_the_same_model_with_other_weights(lens):
+    one, same, other = lens.twin(1), lens.twin(1), lens.twin(2)
+    assert one.sites == lens.sites
+    tables = [twin.input_embeddings for twin in (one, same, other)]
+    assert torch.equal(tables[0], tables[1])
+    assert not torch.equal(tables[0], tables[2])
+    assert one.provenance()["random_init"] == 1
+    assert one.model.dtype == lens.model.dtype
+    assert Lens(gpt2().bfloat16()).twin(0).model.dtype == torch.bfloat16
+
+
+def test_the_lens_knows_its_model(lens):
+    assert lens.depth == 4
+    assert lens.width("block.2.mlp") == 16
+    assert lens.width("head") == lens.vocabulary_size == 61
+    assert lens.context_length == 32
+    assert lens.input_embeddings is lens.model.transformer.wte.weight
+    assert lens.output_embeddings is lens.model.lm_head.weight
+    assert Lens(gpt2().transformer).output_embeddings is None
+    assert Lens(family("Roberta (masked LM)")).context_length == 64 - 1 - 1
+    assert Lens(family("BLOOM")).context_length is None
+    known = lens.provenance()
+    assert known["class"] == "GPT2LMHeadModel"
+    assert known["parameters"] == sum(parameter.numel() for parameter in lens.model.parameters())
+    assert known["sha256"] == {}
+
+
+@pytest.mark.parametrize("name", ["Roberta (masked LM)", "OPT", "GPT-2", "T5 (both stacks)"])
+def test_the_longest_input_runs(name):
+    lens = Lens(family(name))
+    length = lens.context_length or 100
+    assert lens.run(ids(1, length), sites="**")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda lens: lens.match("block.9"),
+            r"No site of tiny matches 'block.9'; it has: embedding, block.0 ... block.3",
+        ),
+        (lambda lens: lens.match("block.*, layers.*"), "matches 'layers.*'"),
+        (lambda lens: lens.match(" , "), "No site was asked for"),
+        (lambda lens: lens.width("nothing"), "matches 'nothing'"),
+        (lambda lens: lens.run([[1, 61]], sites="block.0"), r"Token id 61 .* \(0 to 60\)"),
+        (lambda lens: lens.run([[-1, 2]], sites="block.0"), "Token id -1"),
+        (lambda lens: lens.run(np.zeros((1, 33), int), sites="block.0"), "33 tokens, but 'tiny' takes at most 32"),
+        (lambda lens: lens.run(inputs_embeds=torch.zeros(1, 33, 16), sites="block.0"), "33 tokens"),
+        (lambda lens: lens.run(inputs_embeds=torch.zeros(3, 16), sites="block.0"), r"\[B, T, e\]"),
+        (lambda lens: lens.run([1, 2], sites="block.0"), r"shape \[B, T\]"),
+        (lambda lens: lens.run([[0.5]], sites="block.0"), "whole-number"),
+        (lambda lens: lens.run([[]], sites="block.0"), r"shape \[B, T\]"),
+        (lambda lens: lens.run(sites="block.0"), "either input_ids or inputs_embeds"),
+        (lambda lens: lens.run([[1]], decoder_input_ids=[[1]], sites="block.0"), "no decoder"),
+        (lambda lens: lens.require_tokenizer(), "without a tokenizer"),
+    ],
+)
+def test_bad_input_is_one_clear_sentence(lens, call, message):
+    with pytest.raises(BadInput, match=message) as caught:
+        call(lens)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_without_attention_says_what_it_has():
+    lens = Lens(family("Mamba"))
+    with pytest.raises(BadInput, match=r"block.0.mixer"):
+        lens.match("block.*.attention")
+
+
+def test_models_that_cannot_be_read_are_refused_in_a_sentence():
+    with pytest.raises(BadInput, match=r"embeddings|token ids"):
+        Lens(ViTModel(ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=32)))
+    with pytest.raises(BadInput, match="no list of blocks"):
+        Lens(XLMWithLMHeadModel(XLMConfig(vocab_size=50, emb_dim=16, n_layers=2, n_heads=2)))
+    with torch.device("meta"):
+        empty = gpt2()
+    with pytest.raises(BadInput, match="without weights"):
+        Lens(empty)
+
+
+def test_a_tokenizer_is_handed_on():
+    tokenizer = ByteTokenizer()
+    assert Lens(gpt2(), tokenizer).require_tokenizer() is tokenizer
+    assert Lens(gpt2(), tokenizer).twin(0).tokenizer is tokenizer
+
+
+def test_one_block_is_enough():
+    for model in (gpt2(n_layer=1), llama(num_hidden_layers=1)):
+        assert Lens(model).sites == ("embedding", "block.0.attention", "block.0.mlp", "block.0", "final_norm", "head")
