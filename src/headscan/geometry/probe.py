@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import tomllib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from importlib import resources
@@ -128,7 +128,6 @@ class Finished:
     sample: dict[str, Tensor]
     counts: np.ndarray
     windows: Tensor  # ids of the first windows [w, T]
-    others: dict[str, dict[str, Accumulator]] = field(default_factory=dict)  # of the other probes
 
 
 class Probe:
