@@ -1,5 +1,6 @@
 """What shape do the representations have? Measures from finished statistics, and the scan that brings them together."""
 
+from headscan.geometry import probes as _probes  # noqa: F401  registers them
 from headscan.geometry.attention import attention_drift, biased_input, watch_heads
 from headscan.geometry.axis import axis, axis_cosine, cone_angle, drift
 from headscan.geometry.collapse import collapse, nearest_mean_agreement

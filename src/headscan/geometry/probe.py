@@ -223,8 +223,6 @@ def choose(measures: str | Iterable[str] | None) -> tuple[list[Measure], list[Pr
     >>> [m.name for m in choose("drift")[0]][-1], choose("drift")[1], choose(None)[1]
     ('drift', [], [])
     """
-    import headscan.geometry.probes  # noqa: F401  registers them
-
     parts = [] if measures is None else measures.split(",") if isinstance(measures, str) else list(measures)
     globs = [part.strip() for part in parts if part.strip()]
     chosen = {m.name for m in MEASURES.values() if m.core}
