@@ -47,7 +47,9 @@ def test_the_peer_agrees():
 
 
 def test_descending_the_losses_makes_a_cloud_rounder():
-    x = (torch.randn(64, 6, generator=torch.Generator().manual_seed(0)) * torch.tensor([9.0, 1, 1, 1, 1, 1]) + 2).requires_grad_()
+    x = (
+        torch.randn(64, 6, generator=torch.Generator().manual_seed(0)) * torch.tensor([9.0, 1, 1, 1, 1, 1]) + 2
+    ).requires_grad_()
     before = isoscore_star(x).item(), cosine_regulariser(x).item()
     optimiser = torch.optim.Adam([x], lr=0.05)
     for _ in range(100):

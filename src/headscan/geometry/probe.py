@@ -225,7 +225,8 @@ def choose(measures: str | Iterable[str] | None) -> tuple[list[Measure], list[Pr
     """
     parts = [] if measures is None else measures.split(",") if isinstance(measures, str) else list(measures)
     globs = [part.strip() for part in parts if part.strip()]
-    chosen = {m.name for m in MEASURES.values() if m.core}
+    ordered = sorted(MEASURES.values(), key=lambda m: not m.core)  # the core first, each part in its own order
+    chosen = {m.name for m in ordered if m.core}
     probes: set[str] = set()
     for glob in globs:
         if glob in ("all", "expensive"):
@@ -240,11 +241,12 @@ def choose(measures: str | Iterable[str] | None) -> tuple[list[Measure], list[Pr
         }
         if not found and not hits:
             raise BadInput(
-                f"No measure matches '{glob}'; there are: all, expensive, {', '.join([*MEASURES, *PROBES])}."
+                f"No measure matches '{glob}'; there are: all, expensive, "
+                f"{', '.join([*(m.name for m in ordered), *PROBES])}."
             )
         chosen |= found
         probes |= hits
-    return [m for m in MEASURES.values() if m.name in chosen], [p for p in PROBES.values() if p.name in probes]
+    return [m for m in ordered if m.name in chosen], [p for p in PROBES.values() if p.name in probes]
 
 
 def tally_row(

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from headscan.errors import BadInput
-from headscan.geometry.findings import findings
+from headscan.geometry.findings import findings, probe_findings
 from headscan.geometry.guests import Guests
 from headscan.geometry.probe import choose
 from headscan.geometry.result import ScanResult
@@ -211,7 +211,8 @@ def _passes(
         document["sites"] += entries
         if null:
             twin = lens.twin(seed)
-            twin_guests = Guests(probes, twin, plan.sites, settings, announce=lambda _: None)
+            cheap = [probe for probe in probes if not probe.expensive]
+            twin_guests = Guests(cheap, twin, plan.sites, settings, announce=lambda _: None)
             twin_swept, _ = plan.run(f"{number}-random-init", twin, twin_guests, label=f"{lens.name}, random weights")
             clouds = {}
             for depth, site in enumerate(plan.sites):
@@ -233,7 +234,7 @@ def _passes(
         | {"python": platform.python_version()},
     }
     document["measures"] = {measure.name: measure.describe() for measure in chosen}
-    document["findings"] = findings(document["sites"])
+    document["findings"] = findings(document["sites"]) + probe_findings(document)
     return document, arrays
 
 

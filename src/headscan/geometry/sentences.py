@@ -100,6 +100,8 @@ def read_sts(path: str | os.PathLike) -> tuple[list[str], list[str], np.ndarray]
             rows = [row for row in csv.reader(file) if row]
         if rows and not _is_number(rows[0][-1]):
             rows = rows[1:]
+        if not rows:
+            raise ValueError
         return [row[0] for row in rows], [row[1] for row in rows], np.array([float(row[2]) for row in rows])
     except (OSError, ValueError, IndexError):
         raise BadInput(f"{path} is no CSV file of sentence, sentence, score.") from None

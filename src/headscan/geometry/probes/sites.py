@@ -49,7 +49,8 @@ class Rogue(Probe):
 
     def rows(self, setting: Setting, finished: Finished) -> list[Row]:
         rows = []
-        for site, tally in finished.own.items():
+        for site in finished.clouds:  # in the order of depth; accumulators that were stored come back in another
+            tally = finished.own[site]
             assert isinstance(tally, DirectionTally)
             row: Row = {"site": site} | tally_row(tally, rogue, self.fields)
             top = rogue_dimensions(tally.total())
