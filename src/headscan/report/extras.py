@@ -34,6 +34,7 @@ PLOTTED = {
     "sphere": ("uniformity", "next_alignment"),
     "attention": ("drift_cosine", "sharpness", "first_share"),
 }
+PERCENT = ("predict", "not_predict", "share")
 SOURCE = "https://github.com/headscan/headscan/blob/main"
 LAYERS = {"cones": "cones.md", "spectra": "spectra.md", "norms": "cones.md"}
 
@@ -114,6 +115,8 @@ def _rows(fields: dict[str, dict], entries: list[dict]) -> dict[str, Any]:
         for name in names:
             value = entry.get(name)
             shown = value if isinstance(value, str) else None if value is None else number(value)
+            if name in PERCENT and value is not None:
+                shown = f"{number(100 * value)} %"
             cells.append({"value": shown, "interval": interval(entry.get(f"{name}_interval"))})
         label = f"{entry['model']}: {entry['site']}" if several else entry["site"]
         null = {"random-init": "random-init twin", "gaussian": "Gaussian"}.get(entry.get("null") or "", "")
