@@ -64,35 +64,6 @@ class Jackknife:
         Cost: B + 1 evaluations of each measure; one cloud with a block left out is in memory at a time.
         """
         if self.blocks < 3:
-<<<<<<< HEAD
-            return None
-        estimate = measure(self._whole)
-        values = [measure(cloud) for cloud in self._left_out]
-        if estimate is None or any(value is None for value in values):
-            return None
-        return jackknifed(estimate, np.array(values, dtype=float), self._weights, level=level, bounds=bounds)
-
-
-def jackknifed(
-    estimate: float,
-    left_out: np.ndarray,
-    weights: np.ndarray,
-    *,
-    level: float = 0.95,
-    bounds: tuple[float | None, float | None] = (None, None),
-) -> tuple[float, float]:
-    """The interval of an estimate from its values with each block left out; `weights` are n/n_b of the blocks.
-
-    >>> x = np.array([1.0, 2.0, 3.0, 6.0])
-    >>> low, high = jackknifed(x.mean(), (x.sum() - x) / 3, np.full(4, 4.0))
-    >>> bool(np.isclose(high - 3, student.ppf(0.975, 3) * x.std(ddof=1) / 2))   # of a mean: Student's own
-    True
-    """
-    h, blocks = weights, len(left_out)
-    centre = blocks * estimate - float(((1 - 1 / h) * left_out).sum())
-    variance = float(((h * estimate - (h - 1) * left_out - centre) ** 2 / (h - 1)).mean())
-    reach = float(student.ppf(0.5 + level / 2, blocks - 1)) * variance**0.5
-=======
             return [None] * len(measures)
         whole = self._parts[0].copy()
         for part in self._parts[1:]:
@@ -113,6 +84,25 @@ def jackknifed(
         ]
 
 
+def jackknifed(
+    estimate: float,
+    left_out: np.ndarray,
+    weights: np.ndarray,
+    *,
+    level: float = 0.95,
+    bounds: tuple[float | None, float | None] = (None, None),
+) -> tuple[float, float]:
+    """The interval of an estimate from its values with each block left out; `weights` are n/n_b of the blocks.
+
+    >>> x = np.array([1.0, 2.0, 3.0, 6.0])
+    >>> low, high = jackknifed(x.mean(), (x.sum() - x) / 3, np.full(4, 4.0))
+    >>> bool(np.isclose(high - 3, stdtrit(3, 0.975) * x.std(ddof=1) / 2))   # of a mean: Student's own
+    True
+    """
+    quantile = float(stdtrit(len(left_out) - 1, 0.5 + level / 2))
+    return _cut(estimate, quantile * _deviation(estimate, left_out, weights), bounds)
+
+
 def _deviation(estimate: float, left_out: np.ndarray, h: np.ndarray) -> float:
     """√Var of the weighted delete-one-block jackknife."""
     centre = len(h) * estimate - ((1 - 1 / h) * left_out).sum()
@@ -120,7 +110,6 @@ def _deviation(estimate: float, left_out: np.ndarray, h: np.ndarray) -> float:
 
 
 def _cut(estimate: float, reach: float, bounds: tuple[float | None, float | None]) -> tuple[float, float]:
->>>>>>> main
     low = -np.inf if bounds[0] is None else bounds[0]
     high = np.inf if bounds[1] is None else bounds[1]
     return max(estimate - reach, low), min(estimate + reach, high)
