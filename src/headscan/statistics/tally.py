@@ -46,6 +46,11 @@ class Tally(Accumulator):
         new.sums = {name: value - part.sums[name] for name, value in self.sums.items()}
         return new
 
+    def clear(self) -> None:
+        """Become empty again."""
+        for value in self.sums.values():
+            value.zero_()
+
     def state(self) -> dict[str, Tensor]:
         """The sums by their names."""
         return dict(self.sums)
