@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from headscan.geometry import MEASURES, Cloud, singular_values
 from tests.reference import geometry as reference
 
+# These sum amplitudes σ, not energies σ²: the square root of a Gram matrix's rounding, √ε, is what they can be held to.
+TOLERANCE = {"singular_entropy": 1e-5, "rankme": 1e-5}
+
 
 @st.composite
 def clouds(draw, min_rows: int = 3):
@@ -36,7 +39,7 @@ def test_every_measure_equals_its_reference(x):
     cloud = Cloud.of_rows(x)
     assert set(reference.SCALARS) == set(MEASURES)
     for name, slow in reference.SCALARS.items():
-        assert MEASURES[name](cloud) == pytest.approx(slow(x), rel=1e-7, abs=1e-9), name
+        assert MEASURES[name](cloud) == pytest.approx(slow(x), rel=TOLERANCE.get(name, 1e-7), abs=1e-9), name
     np.testing.assert_allclose(
         singular_values(cloud), reference.singular_values(x), atol=1e-7 * reference.singular_values(x)[0]
     )
@@ -47,7 +50,7 @@ def test_every_measure_equals_its_reference(x):
 def test_rotation_changes_nothing(x, seed):
     before, after = values(x), values(x @ orthogonal(x.shape[1], seed))
     for name, value in before.items():
-        assert after[name] == pytest.approx(value, rel=1e-6, abs=1e-9), name
+        assert after[name] == pytest.approx(value, rel=TOLERANCE.get(name, 1e-6), abs=1e-9), name
 
 
 @settings(deadline=None)
@@ -56,7 +59,7 @@ def test_scale_changes_lengths_only(x, scale):
     before, after = values(x), values(scale * x)
     for name, value in before.items():
         factor = scale if MEASURES[name].group == "norms" else 1.0
-        assert after[name] == pytest.approx(factor * value, rel=1e-6, abs=1e-9), name
+        assert after[name] == pytest.approx(factor * value, rel=TOLERANCE.get(name, 1e-6), abs=1e-9), name
 
 
 @settings(deadline=None)
@@ -114,7 +117,7 @@ def test_gaussian_data_have_the_known_values():
         ([[1.0, 2.0]], {"average_cosine", "participation_ratio", "isoscore"}),
         (
             [[0.0, 0.0], [0.0, 0.0]],
-            {"average_cosine", "participation_ratio", "isoscore", "effective_rank", "top_direction_share"},
+            set(MEASURES) - {"mean_norm", "mean_vector_norm"},
         ),
         ([[3.0, 1.0]] * 4, {"participation_ratio", "isoscore"}),
         ([[1e-3 + 1 / 3, 7.7, -2.1]] * 1000, {"participation_ratio", "isoscore"}),

@@ -46,6 +46,13 @@ def scan(
     token_sums: Annotated[
         bool, typer.Option("--token-sums", help="Keep the sum of the vectors of each token id, too.")
     ] = False,
+    measures: Annotated[
+        str | None,
+        typer.Option(
+            help="More measures: globs of names or groups, comma-separated (such as 'rogue,words,spectra'), 'all' but the "
+            "expensive ones, or 'expensive' for everything. Expensive ones say their time and memory first."
+        ),
+    ] = None,
     batch: Annotated[
         int | None, typer.Option(help="Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.")
     ] = None,
@@ -84,6 +91,7 @@ def scan(
             null=null,
             sample=sample,
             token_sums=token_sums,
+            measures=measures,
             batch=batch,
             seed=seed,
             dtype=dtype,
@@ -96,6 +104,7 @@ def scan(
             resume=resume,
             command=command_line(),
             progress=progress,
+            announce=lambda sentence: typer.echo(sentence, err=True),
         )
     if first:
         show(result, folder, as_json=json)

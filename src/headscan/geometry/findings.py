@@ -4,7 +4,40 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["findings"]
+__all__ = ["findings", "probe_findings"]
+
+
+def probe_findings(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Findings of the probes, where a scan has them: NEGATIVE (a certified direction) and ROGUE (one coordinate's cone)."""
+    found = []
+    for row in document.get("negative", []):
+        # A few dozen states of many dimensions are always on one side; half of the sample must speak for the other half.
+        if (
+            row.get("null")
+            or row["verdict"] != "uniformly negative"
+            or row["violated"] is None
+            or row["violated"] > 0.01
+        ):
+            continue
+        text = (
+            f"There is a direction in which all {row['states']} sampled states at {row['site']} are negative (least cosine "
+            f"{row['margin']:.2f} to its opposite): tokens that never come next can be pushed along it for ever."
+        )
+        found.append(_finding("NEGATIVE", "alert", row, row["margin"], text))
+    worst: dict[str, dict[str, Any]] = {}
+    for row in document.get("rogue", []):
+        if not row.get("null") and row["rogue_share_1"] is not None:
+            best = worst.setdefault(row["model"], row)
+            if row["rogue_share_1"] > best["rogue_share_1"]:
+                worst[row["model"]] = row
+    for row in worst.values():
+        if row["rogue_share_1"] >= 0.3:
+            text = (
+                f"Dimension {row['dimensions'][0]} alone makes {row['rogue_share_1']:.0%} of the average cosine "
+                f"at {row['site']}."
+            )
+            found.append(_finding("ROGUE", "notice", row, row["rogue_share_1"], text))
+    return found
 
 
 def findings(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from scipy.special import stdtrit
 
 from headscan.statistics import Cloud, Sums
 
-__all__ = ["Jackknife"]
+__all__ = ["Jackknife", "jackknifed"]
 
 
 class Jackknife:
@@ -82,6 +82,25 @@ class Jackknife:
             else _cut(estimate, quantile * _deviation(estimate, np.array(values, dtype=float), h), bound)
             for estimate, values, bound in zip(estimates, zip(*left_out, strict=True), bounds, strict=True)
         ]
+
+
+def jackknifed(
+    estimate: float,
+    left_out: np.ndarray,
+    weights: np.ndarray,
+    *,
+    level: float = 0.95,
+    bounds: tuple[float | None, float | None] = (None, None),
+) -> tuple[float, float]:
+    """The interval of an estimate from its values with each block left out; `weights` are n/n_b of the blocks.
+
+    >>> x = np.array([1.0, 2.0, 3.0, 6.0])
+    >>> low, high = jackknifed(x.mean(), (x.sum() - x) / 3, np.full(4, 4.0))
+    >>> bool(np.isclose(high - 3, stdtrit(3, 0.975) * x.std(ddof=1) / 2))   # of a mean: Student's own
+    True
+    """
+    quantile = float(stdtrit(len(left_out) - 1, 0.5 + level / 2))
+    return _cut(estimate, quantile * _deviation(estimate, left_out, weights), bounds)
 
 
 def _deviation(estimate: float, left_out: np.ndarray, h: np.ndarray) -> float:

@@ -30,6 +30,7 @@ class Measure:
     source: str
     undefined: str
     spectral: bool  # needs the second moment
+    core: bool = True  # in every scan; others only where `--measures` names them
 
     def __call__(self, cloud: Cloud) -> float | None:
         """The measure of this cloud; None where it is not defined."""
@@ -47,6 +48,7 @@ class Measure:
             "cost": self.cost,
             "source": self.source,
             "undefined": self.undefined,
+            "core": self.core,
         }
 
 
@@ -66,6 +68,7 @@ def measure(
     unit: str = "",
     cost: str = "O(d) after one pass of O(nd)",
     spectral: bool = False,
+    core: bool = True,
 ) -> Callable[[Callable[[Cloud], float | None]], Callable[[Cloud], float | None]]:
     """Register a function of a `Cloud` as a measure: it appears in `MEASURES`, the table, the page and the docs.
 
@@ -75,7 +78,7 @@ def measure(
     def register(function: Callable[[Cloud], float | None]) -> Callable[[Cloud], float | None]:
         name = function.__name__
         MEASURES[name] = Measure(
-            name, function, title, group, sentence, formula, range, unit, cost, source, undefined, spectral
+            name, function, title, group, sentence, formula, range, unit, cost, source, undefined, spectral, core
         )
         return function
 

@@ -37,12 +37,21 @@ class ScanResult(Result):
                 return entry
         raise KeyError(f"no site {name}; there are {', '.join(entry['site'] for entry in self.sites)}")
 
-    def frame(self, *, nulls: bool = False):
-        """A pandas table, one row a site, all scalar fields; with `nulls`, those of the null clouds below."""
+    def frame(self, group: str | None = None, *, nulls: bool = False):
+        """A pandas table: one row a site, all scalar fields; with `nulls`, those of the null clouds below.
+
+        `group` names a probe (`words`, `zipf`, `head`, ...; see `document["probes"]`): then the rows of its table.
+        """
         import pandas as pd
 
-        entries = [{"null": None, **entry} for entry in self.sites] if nulls else self.sites
-        rows = entries + (self.document["nulls"] if nulls else [])
+        if group is not None:
+            known = [probe["name"] for probe in self.document.get("probes", [])]
+            if group not in known:
+                raise KeyError(f"no group {group}; there are {', '.join(known) or 'none: scan with measures=...'}")
+            rows = [row for row in self.document[group] if nulls or row.get("null") is None]
+        else:
+            entries = [{"null": None, **entry} for entry in self.sites] if nulls else self.sites
+            rows = entries + (self.document["nulls"] if nulls else [])
         kept = [
             {key: value for key, value in row.items() if not isinstance(value, list) or key.endswith("_interval")}
             for row in rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import shutil
@@ -19,12 +20,13 @@ import numpy as np
 import torch
 
 from headscan.errors import BadInput
-from headscan.geometry.findings import findings
-from headscan.geometry.measure import MEASURES
+from headscan.geometry.findings import findings, probe_findings
+from headscan.geometry.guests import Guests
+from headscan.geometry.probe import choose
 from headscan.geometry.result import ScanResult
 from headscan.geometry.store import Store
 from headscan.geometry.summary import gaussian_entry, site_entry
-from headscan.geometry.sweep import Sweep, sweep
+from headscan.geometry.sweep import MEASURED_BYTES, SAMPLE_BYTES, Sweep, sweep
 from headscan.model import Lens
 from headscan.results import check_writable
 from headscan.statistics import Cloud, merged, process_count, process_rank
@@ -50,6 +52,7 @@ def scan(
     null: bool = False,
     sample: int = 600,
     token_sums: bool = False,
+    measures: str | Sequence[str] | None = None,
     batch: int | None = None,
     seed: int = 0,
     dtype: str = "auto",
@@ -62,6 +65,7 @@ def scan(
     resume: bool = False,
     command: str | None = None,
     progress: Progress | None = None,
+    announce: Callable[[str], None] | None = None,
 ) -> ScanResult:
     """Scan the representations of one or more models on a text.
 
@@ -77,6 +81,8 @@ def scan(
         null: scan a randomly initialised twin of each model too, and add the Gaussian null.
         sample: tokens shown in the picture.
         token_sums: also keep Σx by token id and site (arrays `token_sums/MODEL/SITE` and `token_counts/MODEL`).
+        measures: more than the core measures: globs of names or groups (`headscan.geometry.MEASURES` and `PROBES`), `all`
+            (whatever is not expensive) or `expensive` (everything).
         batch: windows of a forward pass; by default about 2,048 tokens on a CPU, 16,384 on an accelerator.
         seed: of the sample, the twin's weights and the Gaussian null.
         dtype, device, device_map, quantize, revision, trust_remote_code: see `headscan.Lens.load`.
@@ -84,6 +90,8 @@ def scan(
         resume: continue the scan that was interrupted in `out`.
         command: the command line, to be kept in the protocol.
         progress: called as the scan goes on with (name, tokens done, tokens in all or None).
+        announce: called with a sentence before an expensive measure begins: its estimated time and memory, or why a model
+            cannot have it. By default the sentence goes to the logger `headscan`.
 
     Returns:
         A `ScanResult`. Under `torchrun`, process 0's is complete; the others return theirs with what they have seen.
@@ -100,6 +108,7 @@ def scan(
     True
     """
     started, clock = datetime.now(UTC), time.monotonic()
+    choose(measures)  # a wrong name is said before any work
     folder = None if out is None else check_writable(out)
     sources = [models] if isinstance(models, str | Lens) else list(models)
     if not sources:
@@ -123,6 +132,7 @@ def scan(
         "null": null,
         "sample": sample,
         "token_sums": token_sums,
+        "measures": measures if measures is None or isinstance(measures, str) else ",".join(measures),
         "batch": batch,
         "seed": seed,
     } | {name: value for name, value in loading.items() if value not in (None, False)}
@@ -137,7 +147,7 @@ def scan(
         raise BadInput(f"A model is named twice: {', '.join(names)}.")
     store = Store(folder, {"models": names, "text": str(text), **settings}, resume=resume)
     with _rereadable(text, passes=len(sources) * (2 if null else 1)) as readable:
-        document, arrays = _passes(sources, readable, settings, loading, store, progress)
+        document, arrays = _passes(sources, readable, settings, loading, store, progress, announce)
     document["protocol"] |= {
         "command": command,
         "processes": process_count(),
@@ -170,37 +180,47 @@ def _passes(
     loading: dict[str, Any],
     store: Store,
     progress: Progress | None,
+    announce: Callable[[str], None] | None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Every model's pass, its twin's where asked, and what they say: the document (all but times) and the arrays."""
-    null, seed, token_sums = settings["null"], settings["seed"], settings["token_sums"]
-
+    null, seed, token_sums, sample = (settings[name] for name in ("null", "seed", "token_sums", "sample"))
+    chosen, probes = choose(settings["measures"])
+    announce = announce or logging.getLogger("headscan").warning
     document: dict[str, Any] = {"models": [], "sites": [], "nulls": [], "pictures": {}}
+    document |= {"probes": [probe.describe() for probe in probes]} | {probe.name: [] for probe in probes}
     arrays: dict[str, np.ndarray] = {}
     account: dict[str, Any] = {}
     for number, source in enumerate(sources):
         lens = source if isinstance(source, Lens) else Lens.load(source, **loading)
         plan = _Plan(lens, text, settings, store, progress)
-        swept, account = plan.run(f"{number}", lens, label=lens.name)
-        entries = []
+        guests = Guests(probes, lens, plan.sites, settings, announce=announce)
+        swept, account = plan.run(f"{number}", lens, guests, label=lens.name)
+        entries, clouds = [], {}
         for depth, site in enumerate(plan.sites):
-            entry, cloud = site_entry(site, swept.sites[site])
+            entry, cloud = site_entry(site, swept.sites[site], chosen)
+            clouds[site] = cloud
             entries.append({"model": lens.name, "depth": depth, **entry})
-            _picture(arrays, lens.name, site, cloud, swept)
+            _picture(arrays, lens.name, site, cloud, swept, sample)
             if token_sums:
                 arrays[f"token_sums/{lens.name}/{site}"] = swept.token_sums[site].sums.cpu().numpy()
         if token_sums:
             arrays[f"token_counts/{lens.name}"] = swept.counts.counts.numpy()
-        document["pictures"][lens.name] = _tokens(lens, swept)
+        document["pictures"][lens.name] = _tokens(lens, swept, sample)
+        guests.report(document, swept, clouds, model=lens.name)
         document["models"].append(lens.provenance() | {"vocabulary": lens.vocabulary_size, "depth": lens.depth})
         document["sites"] += entries
         if null:
             twin = lens.twin(seed)
-            twin_swept, _ = plan.run(f"{number}-random-init", twin, label=f"{lens.name}, random weights")
+            cheap = [probe for probe in probes if not probe.expensive]
+            twin_guests = Guests(cheap, twin, plan.sites, settings, announce=lambda _: None)
+            twin_swept, _ = plan.run(f"{number}-random-init", twin, twin_guests, label=f"{lens.name}, random weights")
+            clouds = {}
             for depth, site in enumerate(plan.sites):
                 place = {"model": lens.name, "depth": depth, "site": site}
-                entry, _ = site_entry(site, twin_swept.sites[site])
+                entry, clouds[site] = site_entry(site, twin_swept.sites[site], chosen)
                 document["nulls"].append(place | {"null": "random-init"} | entry)
-                document["nulls"].append(place | gaussian_entry(entries[depth], seed=seed))
+                document["nulls"].append(place | gaussian_entry(entries[depth], chosen, seed=seed))
+            twin_guests.report(document, twin_swept, clouds, model=lens.name, null="random-init")
     document["protocol"] = {
         "text": account,
         **settings,
@@ -213,8 +233,8 @@ def _passes(
         "versions": {name: version(name) for name in ("headscan", "torch", "transformers", "tokenizers", "numpy")}
         | {"python": platform.python_version()},
     }
-    document["measures"] = {name: measure.describe() for name, measure in MEASURES.items()}
-    document["findings"] = findings(document["sites"])
+    document["measures"] = {measure.name: measure.describe() for measure in chosen}
+    document["findings"] = findings(document["sites"]) + probe_findings(document)
     return document, arrays
 
 
@@ -231,13 +251,15 @@ class _Plan:
         per_batch = 2048 if lens.device.type == "cpu" else 16384
         self.batch = settings["batch"] or max(1, per_batch // context)
 
-    def run(self, name: str, lens: Lens, *, label: str) -> tuple[Sweep, dict[str, Any]]:
+    def run(self, name: str, lens: Lens, guests: Guests, *, label: str) -> tuple[Sweep, dict[str, Any]]:
         """One pass of one model, continued where a stored one stands; the merged statistics and the text's account."""
         swept = self.store.read(name) or Sweep(
             {site: lens.width(site) for site in self.sites},
             lens.vocabulary_size,
             skip_first=self.settings["skip_first"],
-            sample=self.settings["sample"],
+            sample=max(self.settings["sample"], guests.sample),
+            sample_bytes=MEASURED_BYTES if guests.sample else SAMPLE_BYTES,
+            extras=guests.accumulators,
             token_sums=self.settings["token_sums"],
             seed=self.settings["seed"],
             # Apple's GPUs have no float64; there the states are brought to the CPU first.
@@ -260,7 +282,7 @@ class _Plan:
 
         own = batches(windows, self.batch, process=process_rank(), processes=process_count())
         try:
-            sweep(lens, own, swept, after=after)
+            sweep(lens, own, swept, after=after, watch=guests.watch(swept), skip_first=self.settings["skip_first"])
         except KeyboardInterrupt:
             self.store.write(name, swept, now=True)
             raise
@@ -281,24 +303,25 @@ class _Plan:
         return None if not size or not read else max(done, int(done * size / read)) * self.settings["context"]
 
 
-def _picture(arrays: dict[str, np.ndarray], model: str, site: str, cloud: Cloud, swept: Sweep) -> None:
+def _picture(arrays: dict[str, np.ndarray], model: str, site: str, cloud: Cloud, swept: Sweep, sample: int) -> None:
     """Coordinates of the sampled tokens on the site's top three directions, each turned so that its mean is positive."""
     states = swept.sample.columns.get(f"state.{site}")
     if states is None:
         return
     directions = cloud.directions[:, :3]
     directions = directions * np.where(cloud.mean @ directions < 0, -1.0, 1.0)
-    arrays[f"picture/{model}/{site}"] = (states.double().numpy() @ directions).astype(np.float32)
+    # The sample may be larger where measures are taken of it; its first tokens are a sample of the smaller size.
+    arrays[f"picture/{model}/{site}"] = (states[:sample].double().numpy() @ directions).astype(np.float32)
     total = cloud.energies.sum()
     arrays[f"picture_share/{model}/{site}"] = cloud.energies[:3] / total if total > 0 else np.zeros(3)
 
 
-def _tokens(lens: Lens, swept: Sweep) -> dict[str, list]:
+def _tokens(lens: Lens, swept: Sweep, size: int) -> dict[str, list]:
     """The sampled tokens with their neighbours, as people can read them."""
     sample = swept.sample
     if not len(sample):
         return {"tokens": [], "before": [], "after": [], "frequency": [], "id": [], "position": []}
-    ids, contexts = sample.columns["id"].tolist(), sample.columns["context"]
+    ids, contexts = sample.columns["id"][:size].tolist(), sample.columns["context"][:size]
     middle = contexts.shape[1] // 2
 
     def words(row: torch.Tensor) -> str:
@@ -310,5 +333,5 @@ def _tokens(lens: Lens, swept: Sweep) -> dict[str, list]:
         "after": [words(row[middle + 1 :]) for row in contexts],
         "frequency": [int(swept.counts.counts[i]) for i in ids],
         "id": ids,
-        "position": sample.places[:, 1].tolist(),
+        "position": sample.places[:size, 1].tolist(),
     }

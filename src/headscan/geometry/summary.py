@@ -25,7 +25,7 @@ def site_entry(
     Each measure appears as NAME, NAME_interval, NAME_without_first and NAME_without_first_interval; a value that is not
     defined is None, and `notes` says why.
     """
-    chosen = list(MEASURES.values() if measures is None else measures)
+    chosen = [m for m in MEASURES.values() if m.core] if measures is None else list(measures)
     notes: list[str] = []
     first = statistics.first
     cloud = Cloud.of_sums(statistics.all)
@@ -79,7 +79,7 @@ def gaussian_entry(
 
     The value is the mean over draws, the interval their range; draws are 8, or 2 beyond 1,024 dimensions.
     """
-    chosen = list(MEASURES.values() if measures is None else measures)
+    chosen = [m for m in MEASURES.values() if m.core] if measures is None else list(measures)
     mean_square = float(np.square(entry["singular_values"]).sum())
     null: dict[str, Any] = {"null": "gaussian", "tokens": entry["tokens"], "width": entry["width"], "notes": []}
     clouds = _round_clouds(entry["tokens"], entry["width"], seed)

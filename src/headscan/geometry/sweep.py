@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Self
 
 import numpy as np
@@ -11,7 +11,20 @@ from torch import Tensor
 
 from headscan.errors import BadInput
 from headscan.model import Lens
-from headscan.statistics import NonFinite, Reservoir, SiteStatistics, TokenCounts, TokenSums
+from headscan.statistics import (
+    ClassSums,
+    ContextTally,
+    DirectionTally,
+    FollowTally,
+    KeptWindows,
+    NonFinite,
+    PushPull,
+    Reservoir,
+    Seen,
+    SiteStatistics,
+    TokenCounts,
+    TokenSums,
+)
 from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 from headscan.text import Batch
 
@@ -19,11 +32,18 @@ __all__ = ["Sweep", "sweep"]
 
 NEIGHBOURS = 12  # tokens kept on either side of a sampled token, to show it in its context
 SAMPLE_BYTES = 64 * 2**20  # what the sampled vectors of all sites may take
+MEASURED_BYTES = 256 * 2**20  # the same where measures are taken of the sample
+KINDS: dict[str, type[Accumulator]] = {
+    kind.__name__: kind for kind in (ClassSums, ContextTally, DirectionTally, FollowTally, KeptWindows, PushPull)
+}
 
 
 class Sweep(Accumulator):
-    """What one pass leaves behind: `sites` (statistics by site name), token `counts`, a `sample` of positions, and,
-    where asked, `token_sums` by site. `windows` counts the windows seen, `next` is the number after the last one."""
+    """What one pass leaves behind.
+
+    `sites` (statistics by site name), token `counts`, a `sample` of positions and, where asked, `token_sums` by site and
+    `extras`, accumulators of probes by their keys. `windows` counts the windows seen, `next` is the number after the last.
+    """
 
     def __init__(
         self,
@@ -33,6 +53,8 @@ class Sweep(Accumulator):
         skip_first: int = 0,
         sample: int = 600,
         token_sums: bool = False,
+        extras: Mapping[str, Accumulator] | None = None,
+        sample_bytes: int = SAMPLE_BYTES,
         seed: int = 0,
         device: torch.device | str = "cpu",
     ):
@@ -40,11 +62,12 @@ class Sweep(Accumulator):
             site: SiteStatistics(width, skip_first=skip_first, device=device) for site, width in widths.items()
         }
         self.counts = TokenCounts(vocabulary)
-        affordable = SAMPLE_BYTES // (4 * max(1, sum(widths.values())))
+        affordable = sample_bytes // (4 * max(1, sum(widths.values())))
         self.sample = Reservoir(min(sample, affordable), seed)
         self.token_sums = (
             {site: TokenSums(vocabulary, width, device) for site, width in widths.items()} if token_sums else {}
         )
+        self.extras = dict(extras or {})
         self.windows = self.next = 0
 
     def merge(self, other: Sweep) -> None:
@@ -53,6 +76,8 @@ class Sweep(Accumulator):
             self.sites[site].merge(statistics)
         for site, sums in other.token_sums.items():
             self.token_sums[site].merge(sums)
+        for key, accumulator in other.extras.items():
+            self.extras[key].merge(accumulator)
         self.counts.merge(other.counts)
         self.sample.merge(other.sample)
         self.windows += other.windows
@@ -66,6 +91,8 @@ class Sweep(Accumulator):
             state |= prefixed(f"site.{site}", statistics.state())
         for site, sums in self.token_sums.items():
             state |= prefixed(f"token.{site}", sums.state())
+        for key, accumulator in self.extras.items():
+            state |= prefixed(f"extra.{type(accumulator).__name__}.{key}", accumulator.state())
         return state
 
     @classmethod
@@ -83,20 +110,39 @@ class Sweep(Accumulator):
             for name in names
             if name.startswith("token.")
         }
+        new.extras = {
+            key: KINDS[kind].restore(unprefixed(name, state))
+            for name in names
+            if name.startswith("extra.")
+            for kind, _, key in [name.removeprefix("extra.").partition(".")]
+        }
         new.counts = TokenCounts.restore(unprefixed("counts", state))
         new.sample = Reservoir.restore(unprefixed("sample", state))
         new.windows, new.next = state["windows"].tolist()
         return new
 
 
-def sweep(lens: Lens, batches: Iterable[Batch], result: Sweep, *, after: Callable[[Batch], None] | None = None) -> None:
+def sweep(
+    lens: Lens,
+    batches: Iterable[Batch],
+    result: Sweep,
+    *,
+    after: Callable[[Batch], None] | None = None,
+    watch: Mapping[str, list[Callable[[Seen], None]]] | None = None,
+    skip_first: int = 0,
+) -> None:
     """Run the model over batches of windows and add what its sites say to `result`.
+
+    `watch` names, by site, who else is to see each batch (the probes); they get it without the first `skip_first`
+    positions, as the statistics do.
 
     `after` is called when a batch is wholly in `result`: the moment to show progress or to store the state. Every site
     is consumed inside its hook, so no more than one site's states of one batch are alive beside the model's own.
     Raises BadInput, naming site and place, where a state is NaN or infinite; nothing of that batch is then counted.
     """
-    names = list(result.sites)
+    watch = watch or {}
+    names = [*result.sites, *(site for site in watch if site not in result.sites)]
+    kept = [extra for extra in result.extras.values() if isinstance(extra, KeptWindows)]
     for batch in batches:
         ids = torch.from_numpy(np.ascontiguousarray(batch.ids))
         windows = batch.indices.tolist()
@@ -105,13 +151,17 @@ def sweep(lens: Lens, batches: Iterable[Batch], result: Sweep, *, after: Callabl
 
         def take(site: str, states: Tensor, windows=windows, ids=ids, chosen=chosen, columns=columns) -> None:
             try:
-                result.sites[site].update(states, windows)
+                if site in result.sites:
+                    result.sites[site].update(states, windows)
             except NonFinite as error:
                 raise BadInput(
                     f"{lens.name} gives NaN or infinite values at site {site} (window {error.window}, position "
                     f"{error.position}, in {str(states.dtype).removeprefix('torch.')}); nothing was averaged. "
                     "Try --dtype float32, or look for broken weights."
                 ) from None
+            seen = Seen(site, states, ids, windows, skip_first=skip_first)
+            for see in watch.get(site, ()):
+                see(seen)
             if len(chosen):
                 columns[f"state.{site}"] = chosen.of(states).float()
             if site in result.token_sums:
@@ -119,6 +169,8 @@ def sweep(lens: Lens, batches: Iterable[Batch], result: Sweep, *, after: Callabl
 
         lens.run(ids.to(lens.device), sites=names, each=take)
         result.counts.update(ids)
+        for extra in kept:
+            extra.update(ids, windows)
         if len(chosen):
             result.sample.put(chosen, columns)
         result.windows += len(windows)

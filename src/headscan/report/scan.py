@@ -7,7 +7,7 @@ from datetime import datetime
 import numpy as np
 
 from headscan.errors import BadInput
-from headscan.report import cone, page, pictures, plots, sites
+from headscan.report import cone, extras, page, pictures, plots, sites
 from headscan.report.words import grouped, interval, number, value_of
 
 __all__ = ["scan_page"]
@@ -42,6 +42,7 @@ def scan_page(document: dict, arrays: dict[str, np.ndarray]) -> str:
     figures |= {f"small-{key}": small(document, key) for key in SMALL}
     figures |= {f"spectrum-{k}": plots.spectrum(document, name, "both") for k, name in enumerate(names)}
     same_floor(figures, len(names))
+    figures |= extras.figures(document)
     clouds = pictures.clouds(document, arrays)
     return page.render(
         "scan.html.j2", title=f"headscan: {', '.join(names)}", data={"clouds": clouds}, figures=figures,
@@ -49,7 +50,8 @@ def scan_page(document: dict, arrays: dict[str, np.ndarray]) -> str:
         document=document, names=names, heads=[head(document, model) for model in document["models"]],
         findings=document.get("findings", []), clouds=clouds, table=table(document), titles=titles(document), small=SMALL,
         nulls=sorted({e["null"] for e in document.get("nulls", [])}, reverse=True), when=when(document), alt=alt(document),
-        facts=facts(document), ends=[sites.of_model(document["sites"], names[0])[k]["site"] for k in (0, -1)],
+        facts=facts(document), extras=extras.sections(document),
+        ends=[sites.of_model(document["sites"], names[0])[k]["site"] for k in (0, -1)],
     )  # fmt: skip
 
 

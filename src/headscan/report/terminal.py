@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headscan.report import sites
+from headscan.report.extras_terminal import extra_tables
 from headscan.report.words import DASH, grouped, number, value_of
 
 __all__ = ["scan_table"]
@@ -28,6 +29,7 @@ def scan_table(document: dict) -> RenderableType:
     parts: list[RenderableType] = []
     for name in sites.models(document):
         parts += [heading(document, name), model_table(document, name)]
+    parts += extra_tables(document, clean)
     notes = dict.fromkeys(note for entry in document.get("sites", []) for note in entry.get("notes") or [])
     parts += [Text(f"{DASH} {clean(note)}", style="dim") for note in notes]
     if document.get("findings"):

@@ -7,23 +7,38 @@ package knows tensors; it knows no language model.
 
 from headscan.statistics.accumulator import Accumulator
 from headscan.statistics.blocks import Blocks
+from headscan.statistics.classes import ClassSums
 from headscan.statistics.cloud import Cloud
+from headscan.statistics.contexts import ContextTally, DirectionTally, FollowTally
 from headscan.statistics.counts import TokenCounts, TokenSums
 from headscan.statistics.distributed import merged, process_count, process_rank
 from headscan.statistics.gram import Gram
+from headscan.statistics.kept import KeptWindows
+from headscan.statistics.push_pull import PushPull
 from headscan.statistics.reservoir import Reservoir
+from headscan.statistics.seen import Seen
 from headscan.statistics.site import NonFinite, SiteStatistics
 from headscan.statistics.sums import Sums
+from headscan.statistics.tally import BlockedTally, Tally
 
 __all__ = [
     "Accumulator",
+    "BlockedTally",
     "Blocks",
+    "ClassSums",
     "Cloud",
+    "ContextTally",
+    "DirectionTally",
+    "FollowTally",
     "Gram",
+    "KeptWindows",
     "NonFinite",
+    "PushPull",
     "Reservoir",
+    "Seen",
     "SiteStatistics",
     "Sums",
+    "Tally",
     "TokenCounts",
     "TokenSums",
     "merged",

@@ -97,5 +97,5 @@ class Blocks:
         new = cls(limit, zero)
         new.size = size
         for index in sorted({int(name.split("/")[0]) for name in state if "/" in name}):
-            new._parts[index] = Sums.restore(unprefixed(str(index), state))
+            new._parts[index] = type(zero()).restore(unprefixed(str(index), state))
         return new

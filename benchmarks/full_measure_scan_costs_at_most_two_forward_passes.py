@@ -1,0 +1,74 @@
+"""A scan with every measure that is not expensive costs at most twice the bare forward pass.
+
+all-MiniLM-L6-v2 (6 blocks, d = 384) over 200,000 tokens in windows of 128, `--measures all`. Forward pass and scan run
+batch by batch in alternation in one process, so the load of the machine falls on both; everything after the pass
+(spectra, intervals, neighbours, words, collapse, attention's own pass) is counted in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+
+import torch
+from scan_costs_little_more_than_the_forward_pass import CONTEXT, bare, batches, model_folder
+
+from headscan.geometry.guests import Guests
+from headscan.geometry.probe import choose
+from headscan.geometry.summary import site_entry
+from headscan.geometry.sweep import MEASURED_BYTES, Sweep, sweep
+from headscan.model import Lens
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tokens", type=int, default=200_000)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    lens = Lens.load(model_folder())
+    measures, probes = choose("all")
+    settings = {"context": CONTEXT, "max_tokens": options.tokens, "skip_first": 0, "seed": 0}
+    guests = Guests(probes, lens, lens.default_sites, settings, announce=lambda _: None)
+    swept = Sweep(
+        {site: lens.width(site) for site in lens.default_sites},
+        lens.vocabulary_size,
+        sample=guests.sample,
+        sample_bytes=MEASURED_BYTES,
+        extras=guests.accumulators,
+    )
+    watch = guests.watch(swept)
+    work = batches(options.tokens)
+    times: dict[str, float] = defaultdict(float)
+    bare(lens, work[:1])
+    for number, batch in enumerate(work):
+        for way in ("bare", "scan") if number % 2 else ("scan", "bare"):
+            start = time.perf_counter()
+            if way == "bare":
+                bare(lens, [batch])
+            else:
+                sweep(lens, [batch], swept, watch=watch)
+            times[way] += time.perf_counter() - start
+    start = time.perf_counter()
+    document: dict = {"probes": [probe.describe() for probe in probes]} | {probe.name: [] for probe in probes}
+    clouds = {site: site_entry(site, swept.sites[site], measures)[1] for site in lens.default_sites}
+    times["measures"] = time.perf_counter() - start
+    guests.report(document, swept, clouds, model="model")
+    times["after"] = time.perf_counter() - start
+    total = times["scan"] + times["after"]
+    print("| tokens | bare forward | pass with all probes | after the pass | ratio | limit |")
+    print("|---|---|---|---|---|---|")
+    print(
+        f"| {options.tokens:,} | {times['bare']:.1f} s | {times['scan']:.1f} s | {times['after']:.1f} s "
+        f"| **{total / times['bare']:.2f}** | 2 |"
+    )
+    slow = sorted(document["probes"], key=lambda probe: -probe.get("seconds", 0))[:4]
+    print(
+        f"\nAfter the pass: {times['measures']:.1f} s for the measures of the clouds with their intervals; of the probes, "
+        + ", ".join(f"{probe['name']} {probe.get('seconds', 0):.1f} s" for probe in slow)
+        + "."
+    )
+
+
+if __name__ == "__main__":
+    main()

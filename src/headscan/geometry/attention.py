@@ -1,0 +1,182 @@
+"""Attention drift: do a head's queries and keys share directions, so that it can be sharp without looking at the token?
+
+Godey et al. 2024 (arXiv:2401.12143): during training the mean query and mean key of a head grow and align (or oppose)
+each other, scores get a common offset, and attention sharpens. Here: per head, from one pass, for every model whose
+attention goes through transformers' attention interface (most of them).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import eager_mask
+
+from headscan.errors import BadInput
+from headscan.geometry.cone import average_cosine
+from headscan.model import Lens
+from headscan.statistics import Cloud, Tally
+
+__all__ = ["attention_drift", "biased_input", "head_rows", "watch_heads"]
+
+NAME = "headscan-heads"
+
+
+@contextmanager
+def watch_heads(lens: Lens) -> Iterator[dict[int, Tally]]:
+    """A context in which every attention call of the model adds to a tally of its layer, {call order: Tally}.
+
+    Attention is then computed with an explicit mask by torch's own `scaled_dot_product_attention`, which may move
+    outputs in the last digits; the model's implementation is put back at the end. Raises BadInput for a model whose
+    attention does not go through the interface (RWKV, Mamba and such have none).
+    """
+    tallies: dict[int, Tally] = {}
+    modules: dict[int, int] = {}
+
+    def attend(module, query, key, value, attention_mask, **options):
+        layer = modules.setdefault(id(module), len(modules))
+        _add(tallies, layer, query, key, attention_mask, options.get("scaling"), getattr(module, "is_causal", False))
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, eager_mask)
+    before = lens.model.config._attn_implementation
+    try:
+        lens.model.set_attn_implementation(NAME)
+        yield tallies
+    except ValueError as error:
+        raise BadInput(f"The attention of {lens.name} cannot be watched: {error}") from None
+    finally:
+        lens.model.set_attn_implementation(before)
+
+
+def _add(
+    tallies: dict[int, Tally], layer: int, query: Tensor, key: Tensor, mask: Tensor | None, scaling: float | None,
+    causal: bool,
+) -> None:  # fmt: skip
+    """Add queries [B, H, T, e] and keys [B, K, T, e] of one call; K divides H (grouped queries)."""
+    batch, heads, length, width = query.shape
+    if layer not in tallies:
+        shapes = {"query": (heads, width), "key": (heads, width)} | dict.fromkeys(
+            ("query_norm", "key_norm", "entropy", "sharpness", "first", "positions", "choices"), (heads,)
+        )
+        tallies[layer] = Tally(shapes)
+    tally = tallies[layer]
+    q, k = query.detach().float(), key.detach().float().repeat_interleave(heads // key.shape[1], dim=1)
+    scores = q @ k.transpose(-1, -2) * (width**-0.5 if scaling is None else scaling)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask.float()
+    elif causal:
+        hidden = torch.ones(length, key.shape[2], dtype=torch.bool, device=q.device).triu(key.shape[2] - length + 1)
+        scores = scores.masked_fill(hidden, -torch.inf)
+    logs = torch.log_softmax(scores, dim=-1)
+    shares = logs.exp()
+    entropy = -torch.where(shares > 0, shares * logs, 0.0).sum(-1).double()  # [B, H, T]
+    visible = (scores > torch.finfo(scores.dtype).min / 2).sum(-1).double()
+    choice = visible > 1
+    found = {
+        "query": q.double().sum((0, 2)),
+        "key": k.double().sum((0, 2)),
+        "query_norm": torch.linalg.vector_norm(q.double(), dim=-1).sum((0, 2)),
+        "key_norm": torch.linalg.vector_norm(k.double(), dim=-1).sum((0, 2)),
+        "entropy": entropy.sum((0, 2)),
+        "sharpness": torch.where(choice, 1 - entropy / visible.clamp(min=2).log(), 0.0).sum((0, 2)),
+        "first": torch.where(choice, shares[..., 0].double(), 0.0).sum((0, 2)),
+        "positions": torch.full((heads,), float(batch * length)),
+        "choices": choice.double().sum((0, 2)),
+    }
+    for name, value in found.items():
+        tally[name] = tally[name] + value.cpu()
+
+
+def head_rows(tallies: dict[int, Tally]) -> list[dict]:
+    """One row a layer and head, from what `watch_heads` gathered.
+
+        query_drift, key_drift: ‖mean‖/mean norm of queries and of keys, in [0, 1];
+        drift_cosine: cosine between the mean query and the mean key, in [−1, 1]; near ±1 with large drifts, scores have a
+            common offset, positive or negative;
+        attention_entropy: mean over positions of the entropy of the attention weights, nats, from 0;
+        sharpness: mean of 1 − entropy/log(visible positions), in [0, 1], over positions that see more than one;
+        first_share: mean weight on position 0, over the same positions (an attention sink).
+
+    Queries and keys are those that are multiplied: after rotary or other position maps.
+    """
+    rows = []
+    for layer, tally in sorted(tallies.items()):
+        n, choices = tally["positions"], tally["choices"].clamp(min=1)
+        query, key = tally["query"] / n[:, None], tally["key"] / n[:, None]
+        lengths = torch.linalg.vector_norm(query, dim=-1), torch.linalg.vector_norm(key, dim=-1)
+        cosine = (query * key).sum(-1) / (lengths[0] * lengths[1])
+        drifts = [length * n / tally[name] for length, name in zip(lengths, ("query_norm", "key_norm"), strict=True)]
+        for head in range(len(n)):
+            values = {
+                "query_drift": drifts[0][head],
+                "key_drift": drifts[1][head],
+                "drift_cosine": cosine[head],
+                "attention_entropy": tally["entropy"][head] / n[head],
+                "sharpness": tally["sharpness"][head] / choices[head],
+                "first_share": tally["first"][head] / choices[head],
+            }
+            clean = {name: float(value) if math.isfinite(float(value)) else None for name, value in values.items()}
+            rows.append({"site": f"block.{layer}.attention", "head": head, **clean})
+    return rows
+
+
+def attention_drift(lens: Lens, batches) -> list[dict]:
+    """`head_rows` of one pass of the model over batches of ids [B, T]. Cost: the forward pass and one more T x T product.
+
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
+    >>> rows = attention_drift(lens, [torch.arange(12).reshape(1, 12)])
+    >>> len(rows), rows[3]["site"], rows[3]["head"]
+    (4, 'block.1.attention', 1)
+    """
+    deepest = lens.match("**block.*" if len(lens.stacks) > 1 else "block.*")[-1]
+    with watch_heads(lens) as tallies:
+        for ids in batches:
+            lens.run(ids, sites=deepest, each=lambda site, states: None)
+    if not tallies:
+        raise BadInput(f"{lens.name} has no attention that transformers' attention interface runs.")
+    return head_rows(tallies)
+
+
+def biased_input(
+    lens: Lens, biases=(0.0, 0.5, 1.0, 2.0, 4.0, 8.0), *, length: int = 64, batch: int = 8, seed: int = 0
+) -> list[dict]:
+    """Does anisotropy come from the block itself? An untrained twin of the model is given noise with a common bias.
+
+    The input is N(0, I) + b·u with one direction u of length √d for all positions, for each b of `biases`; each row has
+    `bias`, the average cosine of what block 0 is given (`cosine_in`: some models normalise first), of what its attention
+    and MLP add, and of what it returns (`cosine_out`). With b = 0 a block that makes no cone of its own keeps 0.
+
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=64, n_embd=32, n_layer=1, n_head=2)))
+    >>> rows = biased_input(lens, (0.0, 4.0))
+    >>> rows[0]["cosine_in"] < 0.1 < 0.8 < rows[1]["cosine_in"] < 1
+    True
+    """
+    twin = lens.twin(seed)
+    generator = torch.Generator().manual_seed(seed)
+    width = twin.input_embeddings.shape[1]
+    length = min(length, twin.context_length or length)
+    direction = torch.nn.functional.normalize(torch.randn(width, generator=generator), dim=0) * width**0.5
+    noise = torch.randn(batch, length, width, generator=generator)
+    first = "decoder.block.0" if len(twin.stacks) > 1 else "block.0"
+    wanted = {"in": first.replace("block.0", "embedding"), "attention": f"{first}.attention", "mlp": f"{first}.mlp"}
+    wanted = {key: site for key, site in {**wanted, "out": first}.items() if site in twin.sites}
+    rows = []
+    for bias in biases:
+        inputs = (noise + bias * direction).to(twin.device, twin.model.dtype)
+        found = twin.run(inputs_embeds=inputs, sites=list(wanted.values()))
+        cosines = {key: average_cosine(Cloud.of_rows(_flat(found[site]))) for key, site in wanted.items()}
+        rows.append({"bias": float(bias)} | {f"cosine_{key}": value for key, value in cosines.items()})
+    return rows
+
+
+def _flat(states: Tensor):
+    return states.detach().float().cpu().reshape(-1, states.shape[-1]).numpy()

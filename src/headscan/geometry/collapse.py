@@ -1,0 +1,119 @@
+"""Neural collapse of language models: do states that precede the same token gather at one point, and the points spread?
+
+Classes are next tokens (any other labels serve as well); everything comes from `ClassSums` of one pass, since the
+scatter within a class is Σ‖x‖² − n‖μ‖². Definitions: Wu and Papyan 2024, arXiv:2405.17767 (Linguistic Collapse), after
+Papyan et al. 2020 and, for CDNV, Galanti et al. 2022.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from headscan.statistics import ClassSums
+
+__all__ = ["collapse", "nearest_mean_agreement"]
+
+
+def collapse(sums: ClassSums, *, weight: Tensor | None = None, least: int = 2, block: int = 1024) -> dict:
+    """The collapse metrics over all classes with at least `least` vectors (two, or a class has no scatter).
+
+    With class means μ_c, their unweighted mean μ̄, v_c = μ_c − μ̄ and the variance s_c = Σ‖x − μ_c‖²/n_c:
+        classes: how many classes that is;
+        cdnv (NC1): mean over pairs c ≠ c' of (s_c + s_c')/(2‖μ_c − μ_c'‖²); ≥ 0, 0: collapsed. A class of n vectors has
+            a mean that is off by s_c/n itself, so that few vectors a class make it look smaller;
+        equinorm (NC2): coefficient of variation of ‖v_c‖; ≥ 0, 0: all classes at one distance;
+        interference (NC2): mean over pairs of cos(v_c, v_c'); −1/(C − 1) for a simplex, 0 for orthogonal means;
+        spread (GNC2): coefficient of variation over pairs of the kernel log(1/‖v̂_c − v̂_c'‖), sd/|mean|; 0: every pair
+            equally far. Pairs of equal directions are left out;
+        duality (NC3): mean of cos(w_c, v_c) with the rows w_c of the head `weight` [V, d]; 1: self-dual;
+        duality_spread (UNC3): coefficient of variation of those cosines.
+    None, with fewer than two such classes, for all; where a mean that is divided by is zero, for that one.
+    Cost O(C²d) in blocks; memory O(C·(d + block)).
+
+    >>> sums = ClassSums(2)
+    >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]])
+    >>> sums.update(torch.tensor([0, 0, 1, 1]), x)
+    >>> found = collapse(sums, weight=torch.tensor([[2.0, 0.0], [-1.0, 0.0]]))
+    >>> found["cdnv"], found["equinorm"], found["interference"], found["duality"]
+    (0.0, 0.0, -1.0, 1.0)
+    """
+    names = ("cdnv", "equinorm", "interference", "spread", "duality", "duality_spread")
+    kept = sums.counts >= max(2, least)
+    c = int(kept.sum())
+    if c < 2:
+        return {"classes": c} | dict.fromkeys(names)
+    n = sums.counts[kept].double()
+    means = sums.sums[kept] / n[:, None]
+    scatter = (sums.squares[kept] / n - means.square().sum(-1)).clamp(min=0)
+    offsets = means - means.mean(0)
+    lengths = torch.linalg.vector_norm(offsets, dim=-1)
+    unit = offsets / lengths.clamp(min=1e-300)[:, None]
+    squares = offsets.square().sum(-1)
+    sums_of = torch.zeros(6, dtype=torch.float64)  # pairs and Σ CDNV; pairs, Σ kernel, Σ kernel²; Σ cosine
+    for start in range(0, c, block):
+        part = slice(start, start + block)
+        other = torch.arange(c)[None, :] != torch.arange(start, min(start + block, c))[:, None]
+        far = (squares[part, None] + squares[None, :] - 2 * offsets[part] @ offsets.T).cpu()
+        far = torch.where(far > 1e-12 * squares.max().cpu(), far, 0.0)
+        use = other & (far > 0)
+        ratio = ((scatter[part, None] + scatter[None, :]).cpu() / (2 * far))[use]
+        cosines = (unit[part] @ unit.T).cpu()
+        apart = other & (cosines < 1 - 1e-12)
+        # ‖a − b‖² = 2 − 2cos for unit vectors, and log(1/‖a − b‖) = −½ log ‖a − b‖².
+        kernel = -0.5 * torch.log(2 - 2 * cosines[apart])
+        found = [use.sum(), ratio.sum(), apart.sum(), kernel.sum(), kernel.square().sum(), cosines[other].sum()]
+        sums_of += torch.stack([value.double() for value in found])
+    pairs, cdnv, kernels, kernel_sum, kernel_square, cosine_sum = sums_of.tolist()
+    mean = kernel_sum / kernels if kernels else 0.0
+    deviation = max(0.0, kernel_square / kernels - mean**2) ** 0.5 if kernels else 0.0
+    answer = {
+        "classes": c,
+        "cdnv": cdnv / pairs if pairs else None,
+        "equinorm": _variation(lengths),
+        "interference": cosine_sum / (c * (c - 1)),
+        "spread": deviation / abs(mean) if abs(mean) > 1e-12 else None,
+        "duality": None,
+        "duality_spread": None,
+    }
+    if weight is not None:
+        rows = weight.detach()[sums.labels[kept].to(weight.device)].to(offsets)
+        sizes = torch.linalg.vector_norm(rows, dim=-1) * lengths
+        cosines = (rows * offsets).sum(-1)[sizes > 0] / sizes[sizes > 0]
+        if len(cosines):
+            answer |= {"duality": float(cosines.mean()), "duality_spread": _variation(cosines)}
+    return answer
+
+
+def _variation(values: Tensor) -> float | None:
+    mean = float(values.mean())
+    return float(values.std(correction=0)) / abs(mean) if abs(mean) > 1e-12 else None
+
+
+def nearest_mean_agreement(
+    states: Tensor, predicted: Tensor, sums: ClassSums, *, least: int = 2, block: int = 2048
+) -> float | None:
+    """NC4: the share of states [n, d] whose nearest class mean belongs to the class that the head predicts [n]; [0, 1].
+
+    Only states whose predicted class has a mean (of at least `least` vectors) are asked; None where there are none.
+    Cost O(nCd).
+
+    >>> sums = ClassSums(1)
+    >>> sums.update(torch.tensor([0, 0, 5, 5]), torch.tensor([[0.0], [2.0], [9.0], [11.0]]))
+    >>> nearest_mean_agreement(torch.tensor([[2.0], [9.0]]), torch.tensor([0, 0]), sums)
+    0.5
+    """
+    kept = sums.counts >= least
+    labels = sums.labels[kept]
+    if not len(labels):
+        return None
+    means = sums.sums[kept] / sums.counts[kept, None]
+    asked = torch.isin(predicted.to(labels.device), labels)
+    states, predicted = states.to(means)[asked.to(states.device)], predicted.to(labels.device)[asked]
+    if not len(states):
+        return None
+    squares, right = means.square().sum(-1), 0
+    for start in range(0, len(states), block):
+        distances = squares[None, :] - 2 * states[start : start + block] @ means.T
+        right += int((labels[distances.argmin(1)] == predicted[start : start + block]).sum())
+    return right / len(states)

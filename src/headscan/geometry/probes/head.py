@@ -1,0 +1,128 @@
+"""Probes of what the head is and what it reads: its spectrum, the hull of its inputs, collapse, the bottleneck."""
+
+# ruff: noqa: D102  (what the methods do is said once, in Probe)
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headscan.geometry.collapse import collapse, nearest_mean_agreement
+from headscan.geometry.head import head_spectrum, ngram_matrix, spectrum_of_sparse, train_low_rank_head, w_error
+from headscan.geometry.negative import nearest_point
+from headscan.geometry.probe import Cost, Finished, Probe, Row, Setting
+from headscan.statistics import ClassSums, Seen
+from headscan.statistics.accumulator import Accumulator
+
+__all__ = ["Bottleneck", "Collapse", "Head", "Negative"]
+
+NO_HEAD = "the model has no output layer"
+
+
+class Head(Probe):
+    """The head's spectrum."""
+
+    name = "head"
+
+    def reason(self, setting: Setting) -> str | None:
+        return None if setting.lens.output_embeddings is not None else NO_HEAD
+
+    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
+        return [{"site": "output embeddings"} | head_spectrum(setting.lens.output_embeddings)]
+
+
+class Negative(Probe):
+    """The uniformly negative direction."""
+
+    name = "negative"
+
+    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
+        states = finished.sample.get(setting.last)
+        if states is None or not len(states):
+            return []
+        x = states.double().numpy()
+        found, half = nearest_point(x), nearest_point(x[: len(x) // 2])
+        assert found is not None
+        violated = None
+        if half is not None and half.verdict == "uniformly negative":
+            violated = float((x[len(x) // 2 :] @ half.point <= 0).mean())
+        row = {"verdict": found.verdict, "margin": found.lowest, "distance": found.distance, "gap": found.gap}
+        return [{"site": setting.last} | row | {"support": len(found.support), "violated": violated, "states": len(x)}]
+
+
+class Collapse(Probe):
+    """Neural collapse over next tokens."""
+
+    name = "collapse"
+
+    def accumulators(self, setting: Setting) -> dict[str, Accumulator]:
+        return {setting.last: ClassSums(setting.lens.width(setting.last), limit=8192, device=setting.device)}
+
+    def see(self, setting: Setting, accumulator: Any, seen: Seen) -> None:
+        accumulator.update(seen.next_ids.reshape(-1), seen.rows.reshape(-1, accumulator.width))
+
+    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
+        sums = finished.own[setting.last]
+        assert isinstance(sums, ClassSums)
+        weight = setting.lens.output_embeddings
+        fits = weight is not None and weight.shape[1] == sums.width
+        row: Row = {"site": setting.last} | collapse(sums, weight=weight if fits else None) | {"agreement": None}
+        states = finished.sample.get(setting.last)
+        if setting.head is not None and states is not None:
+            w, bias = setting.head
+            logits = torch.nn.functional.linear(states.to(w), w, bias)
+            row["agreement"] = nearest_mean_agreement(states, logits.argmax(-1), sums)
+        return [row]
+
+
+class Bottleneck(Probe):
+    """What rank the data want."""
+
+    name = "bottleneck"
+    TOKENS, STEPS, BATCH = 32768, 300, 1024
+
+    def _ranks(self, setting: Setting) -> list[int]:
+        width = setting.lens.width(setting.last)
+        return [k for k in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024) if k < width] + [width]
+
+    def cost(self, setting: Setting) -> Cost:
+        vocabulary, width = setting.lens.vocabulary_size, setting.lens.width(setting.last)
+        steps = sum(6.0 * self.STEPS * self.BATCH * k * (width + vocabulary) for k in self._ranks(setting))
+        softmax = len(self._ranks(setting)) * 20.0 * self.STEPS * self.BATCH * vocabulary
+        spectra = 20.0 * min(vocabulary, 6000) ** 3
+        return Cost(steps + softmax + spectra, 12.0 * self.BATCH * vocabulary + 24.0 * min(vocabulary, 6000) ** 2)
+
+    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
+        ids = finished.windows
+        errors: dict[str, Any] = {}
+        for order, name in ((2, "bigram_error"), (3, "trigram_error")):
+            try:
+                errors[name] = w_error(
+                    spectrum_of_sparse(ngram_matrix(ids.numpy(), setting.lens.vocabulary_size, order))
+                )
+            except ValueError:
+                errors[name] = None
+        output = setting.lens.output_embeddings
+        errors["head_error"] = None if output is None else w_error(head_spectrum(output)["singular_values"])
+        states, targets = self._states(setting, ids[: max(1, self.TOKENS // ids.shape[1])])
+        rows: list[Row] = []
+        for k in self._ranks(setting):
+            row: Row = {"site": f"rank {k}", "rank": k}
+            for name in ("head_error", "bigram_error", "trigram_error"):
+                values = errors[name]
+                row[name] = None if values is None else float(values[min(k, len(values) - 1)])
+            trained = None if output is None else train_low_rank_head(
+                states, targets, setting.lens.vocabulary_size, k, steps=self.STEPS, batch=self.BATCH, seed=setting.seed
+            )  # fmt: skip
+            rows.append(row | {"loss": None if trained is None else trained.loss})
+        return rows
+
+    def _states(self, setting: Setting, ids: Tensor) -> tuple[Tensor, Tensor]:
+        states, targets = [], []
+        for start in range(0, len(ids), 16):
+            part = ids[start : start + 16]
+            found = setting.lens.run(part.to(setting.lens.device), sites=setting.last)[setting.last]
+            states.append(found[:, setting.skip_first : -1].reshape(-1, found.shape[-1]).float().cpu())
+            targets.append(part[:, setting.skip_first + 1 :].reshape(-1))
+        return torch.cat(states), torch.cat(targets)

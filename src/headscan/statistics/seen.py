@@ -1,0 +1,52 @@
+"""One batch of one site as the accumulators see it: what several of them need is computed once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+__all__ = ["Seen"]
+
+
+class Seen:
+    """States [B, T, width] of a batch of windows at one site, with the ids [B, T] that stood there.
+
+    `windows` are the B windows' global numbers. `skip_first` positions of each window are left out of everything here,
+    so `rows`, `ids` and `next_ids` agree; a position without a successor in its window has the next id −1.
+
+    >>> seen = Seen("block.0", torch.ones(1, 3, 4), torch.tensor([[7, 8, 9]]), [0])
+    >>> seen.next_ids.tolist(), seen.unit.norm(dim=-1).tolist()
+    ([[8, 9, -1]], [[1.0, 1.0, 1.0]])
+    """
+
+    def __init__(self, site: str, states: Tensor, ids: Tensor, windows: list[int], *, skip_first: int = 0):
+        self.site, self.windows, self.skip_first = site, windows, skip_first
+        self._states, self._ids = states, ids
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """The states in float64 [B, T, width]."""
+        device = "cpu" if self._states.device.type == "mps" else self._states.device
+        return self._states.detach()[:, self.skip_first :].to(device=device, dtype=torch.float64)
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """Their lengths [B, T]."""
+        return torch.linalg.vector_norm(self.rows, dim=-1)
+
+    @cached_property
+    def unit(self) -> Tensor:
+        """The states divided by their lengths [B, T, width]; zero where the length is zero."""
+        return self.rows * torch.where(self.norms > 0, 1 / self.norms, 0.0)[..., None]
+
+    @cached_property
+    def ids(self) -> Tensor:
+        """Token ids [B, T]."""
+        return self._ids[:, self.skip_first :].to(self.rows.device)
+
+    @cached_property
+    def next_ids(self) -> Tensor:
+        """The ids of the tokens that follow [B, T], −1 at the end of a window."""
+        return torch.nn.functional.pad(self.ids[:, 1:], (0, 1), value=-1)

