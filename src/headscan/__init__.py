@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from headscan.errors import BadInput
 
 if TYPE_CHECKING:
+    from headscan import ntp
     from headscan.attribution import attribute
     from headscan.geometry import ScanResult, scan
     from headscan.inversion import InvertResult, JointSearch, PrivacyResult, Search, invert, preset, privacy
     from headscan.model import Lens, specimens
     from headscan.model.catalogue import available_models
-    from headscan import ntp
     from headscan.model.slices import Slice
     from headscan.results import Result, load
 

@@ -49,9 +49,7 @@ def _guarded(verb: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for verb in (scan, ntp, models):
-for verb in (scan, invert, models):
-for verb in (scan, invert, attribute, models):
+for verb in (scan, ntp, invert, attribute, models):
     app.command()(_guarded(verb))
 
 

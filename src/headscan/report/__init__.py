@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from headscan.report.ntp import ntp_page, ntp_plot, ntp_table
 from headscan.report.attribute import attribute_page, attribute_plot, attribute_snippet, attribute_table
 from headscan.report.invert import (
     invert_page,
@@ -17,6 +16,7 @@ from headscan.report.invert import (
     privacy_plot,
     privacy_table,
 )
+from headscan.report.ntp import ntp_page, ntp_plot, ntp_table
 from headscan.report.plots import scan_plot
 from headscan.report.scan import scan_page
 from headscan.report.terminal import scan_table
