@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from headscan.errors import BadInput
 
 if TYPE_CHECKING:
+    from headscan import ntp
     from headscan.geometry import ScanResult, scan
     from headscan.model import Lens, specimens
     from headscan.model.catalogue import available_models
-    from headscan import ntp
     from headscan.results import Result, load
 
 __version__ = "0.1.0"
