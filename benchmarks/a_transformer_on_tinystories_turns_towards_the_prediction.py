@@ -55,8 +55,12 @@ def main() -> None:
     )  # fmt: skip
     d = result.document
     solution = d["solution"]
-    print(f"{d['tokens']:,} positions, {d['contexts']:,} contexts, {d['supports']:,} supports, H = {d['entropy_bound']:.4f}")
-    print(f"nats; L^mm of rank {solution['rank']}, certified to {solution['gap']:.1e}; trained in {seconds:.0f} CPU seconds.\n")
+    print(
+        f"{d['tokens']:,} positions, {d['contexts']:,} contexts, {d['supports']:,} supports, H = {d['entropy_bound']:.4f}"
+    )
+    print(
+        f"nats; L^mm of rank {solution['rank']}, certified to {solution['gap']:.1e}; trained in {seconds:.0f} CPU seconds.\n"
+    )
     print("| step | CE − H | equal supports, after | " + " | ".join(COLUMNS) + " |")
     print("|---" * (len(COLUMNS) + 3) + "|")
     for (step, _), model in zip(trained, d["models"], strict=True):

@@ -1,4 +1,4 @@
-"""Claim: 200 million tokens are counted under a memory limit of 4 GiB, spilling the rest to disk.
+"""200 million tokens are counted under a memory limit of 4 GiB, the rest spilt to disk
 
 The tokens lie on disk as they would after tokenising; the process's peak of resident memory (which includes the mapped
 pages of that file and the libraries) is told beside the limit. The result is left as Parquet and safetensors parts.
@@ -9,7 +9,6 @@ pages of that file and the libraries) is told beside the limit. The result is le
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import tempfile
@@ -17,6 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from _table import show
 
 from headscan.text.counts import parse_bytes
 from headscan.text.counts_keys import Keys
@@ -51,20 +51,17 @@ def main() -> None:
         seconds = time.perf_counter() - started
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         size = sum(path.stat().st_size for path in (folder / "counts").glob("co*-*"))
-        print(
-            json.dumps(
-                {
-                    "tokens": len(tokens),
-                    "seconds": round(seconds, 1),
-                    "million_tokens_a_second": round(len(tokens) / seconds / 1e6, 1),
-                    "parts": len(store.parts),
-                    "limit_gib": round(parse_bytes(options.memory) / 2**30, 2),
-                    "peak_gib": round(peak / 2**30, 2),
-                    "result_gib": round(size / 2**30, 2),
-                    "load": round(os.getloadavg()[0], 2),
-                }
-            )
-        )
+        record = {
+            "tokens": len(tokens),
+            "s": seconds,
+            "million tokens/s": len(tokens) / seconds / 1e6,
+            "ranges": len(store.parts),
+            "limit GiB": parse_bytes(options.memory) / 2**30,
+            "peak GiB": peak / 2**30,
+            "result GiB": size / 2**30,
+            "load": os.getloadavg()[0],
+        }
+    show([record])
 
 
 if __name__ == "__main__":

@@ -59,8 +59,8 @@ def _(seed: int) -> Verdict:
         S = ntp.all_subsets(V, k)
         exact, found = ntp.KSubsets(V, k), ntp.svm(S, gap=1e-10)
         worst = max(worst, float(np.abs(found.logits - S.centred()).max()), abs(found.primal / exact.nuclear_norm - 1))
-    outcome = "reproduced" if worst < 1e-8 else "not reproduced"
-    return Verdict(outcome, f"Solver and closed form differ by at most {worst:.0e}.", {"difference": worst})
+    why = f"Solver and closed form differ by at most {worst:.0e}."
+    return Verdict("reproduced" if worst < 1e-8 else "not reproduced", why, {"difference": worst})
 
 
 @claim(

@@ -68,7 +68,7 @@ def ntp(
     """Predict from a text alone what geometry training reaches: entropy bound, supports, the growing part of the logits."""
     folder = out or default_folder("ntp", text, *(model or []))
     with progress_bar() as progress:
-        result = headscan.ntp(
+        result = headscan.ntp.run(
             text,
             order=order,
             tokenizer=tokenizer,
