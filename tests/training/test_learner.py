@@ -138,5 +138,8 @@ def test_fitting_is_deterministic_and_special_tokens_are_kept_from_the_masks():
     assert one.get_vocab() == other.get_vocab()
     rows = np.array([[*one.encode("ba de fi go"), one.eos_token_id]])
     batch = Masker(one, share=0.9)([PackedText(rows)[0]])
+    again, other = (Masker(one, share=0.9, seed=seed)([PackedText(rows)[0]]) for seed in (0, 1))
+    assert torch.equal(batch["labels"], again["labels"])
+    assert not torch.equal(batch["input_ids"], other["input_ids"])
     assert batch["labels"][0, -1] == -100
     assert batch["input_ids"][0, -1] == one.eos_token_id

@@ -185,21 +185,50 @@ class _Poison(TrainerCallback):
                 model.model.get_input_embeddings().weight[:] = float("nan")
 
 
-def test_a_full_disk_costs_a_checkpoint_and_not_the_run(story_file, tmp_path, monkeypatch, caplog):
+def _full_disk():
+    from safetensors import SafetensorError
+
+    return [
+        OSError(28, "No space left on device"),
+        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+        RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed"),
+    ]
+
+
+def test_a_full_disk_costs_checkpoints_and_not_the_run(story_file, tmp_path, monkeypatch, caplog):
+    faults = _full_disk()
     save = trainer_module.Trainer._save_checkpoint
 
     def full(self, model, trial):
-        if self.state.global_step == 8:
-            (Path(self.args.output_dir) / "checkpoint-8").mkdir()
-            raise OSError(28, "No space left on device")
+        if faults and self.state.global_step > 4:
+            (Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}").mkdir()
+            raise faults.pop()
         save(self, model, trial)
 
     monkeypatch.setattr(trainer_module.Trainer, "_save_checkpoint", full)
-    result = train(_small(), str(story_file), tmp_path, geometry_every=0, **TINY)
+    result = train(_small(), str(story_file), tmp_path, geometry_every=0, **(TINY | {"save_every": 2}))
     assert result.document["steps"] == 12
-    assert not (tmp_path / "checkpoint-8").exists()
-    assert "checkpoint-8 could not be written" in caplog.text
+    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == ["checkpoint-12", "checkpoint-4"]
+    for step in (6, 8, 10):
+        assert f"checkpoint-{step} could not be written" in caplog.text
     assert "the last whole one is" in caplog.text
+
+
+def test_a_model_that_cannot_be_written_is_said_so(story_file, tmp_path, monkeypatch):
+    def full(self, output_dir=None, _internal_call=False):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(trainer_module.HeadlessTrainer, "save_model", full)
+    with pytest.raises(BadInput, match="make room and --resume from the beginning"):
+        train(_small(), str(story_file), tmp_path, geometry_every=0, **(TINY | {"steps": 1, "save_every": 0}))
+
+
+def test_a_headless_bert_resumes(story_file, tmp_path):
+    options = TINY | {"rate": 1e-3, "geometry_every": 0}
+    whole = train("bert", str(story_file), tmp_path / "a", **options)
+    train("bert", str(story_file), tmp_path / "b", callbacks=[_StopAt(4)], **options)
+    resumed = train("bert", str(story_file), tmp_path / "b", resume=True, **options)
+    assert _losses(resumed) == _losses(whole)
 
 
 def test_streaming_trains_without_packing(story_file, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -84,20 +85,21 @@ def collate(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 class Masker:
     """A batch for masked prediction, by `mask_tokens`; special tokens are never masked.
 
-    The masks come from torch's global generator, which the Trainer seeds and saves, so that a resumed run draws the
-    masks that it would have drawn.
+    The masks are a function of the batch and the seed, not of a generator's state: data loaders read ahead and a resumed
+    one skips, so a state would not be where it was. Batches are shuffled anew each pass, so masks change with them.
     """
 
-    def __init__(self, tokenizer: Any, *, share: float = 0.15, scheme: str = "bert"):
+    def __init__(self, tokenizer: Any, *, share: float = 0.15, scheme: str = "bert", seed: int = 0):
         if tokenizer.mask_token_id is None:
             raise BadInput("This tokenizer has no mask token, so it does not suit a masked recipe.")
         self.mask_id, self.vocabulary = tokenizer.mask_token_id, len(tokenizer)
         self.special = torch.tensor(sorted(tokenizer.all_special_ids))
-        self.share, self.scheme = share, scheme
+        self.share, self.scheme, self.seed = share, scheme, seed
 
     def __call__(self, rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
         """Rows of the data set to {"input_ids", "labels"} [B, T]."""
         ids = torch.stack([row["input_ids"] for row in rows])
+        digest = hashlib.blake2b(ids.numpy().tobytes(), digest_size=8, key=str(self.seed).encode())
         seen, labels = mask_tokens(
             ids,
             mask_id=self.mask_id,
@@ -105,6 +107,7 @@ class Masker:
             special=torch.isin(ids, self.special),
             share=self.share,
             scheme=self.scheme,
+            generator=torch.Generator().manual_seed(int.from_bytes(digest.digest(), "big") >> 1),
         )
         return {"input_ids": seen, "labels": labels}
 

@@ -54,6 +54,7 @@ def recover_model(
     folder = check_writable(out)
     try:
         body = AutoModel.from_pretrained(model, dtype=torch.float32)
+        body = body.to("cuda" if torch.cuda.is_available() else "cpu")
         words = AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as error:
         raise BadInput(
@@ -116,7 +117,7 @@ def fit_head(
     for step in range(1, steps + 1):
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1.0, step / max(1.0, warmup * steps))
-        ids = table[torch.randint(len(table), (batch,), generator=generator)].long()
+        ids = table[torch.randint(len(table), (batch,), generator=generator)].long().to(model.device)
         head = model.get_output_embeddings()
         states = model.base_model(ids).last_hidden_state[:, :-1].flatten(0, 1)
         loss = ce_loss(states, head.weight, ids[:, 1:].flatten(), bias=head.bias)

@@ -29,7 +29,7 @@ def halves(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def text_vectors(model: Any, ids: Tensor, position: int = -1) -> Tensor:
     """[B, d]: the last hidden state at one position of texts int [B, T] (the published mixers take the last but one)."""
-    return body_of(model)(input_ids=ids).last_hidden_state[:, position]
+    return body_of(model)(input_ids=ids.to(model.device)).last_hidden_state[:, position]
 
 
 def train_retrieval(
@@ -86,6 +86,6 @@ def retrieval_accuracy(
             torch.nn.functional.normalize(text_vectors(model, torch.from_numpy(rows[part]).long(), position), dim=1)
             for rows in (queries, candidates)
         ]
-        found = (vectors[0] @ vectors[1].T).argmax(1)
+        found = (vectors[0] @ vectors[1].T).argmax(1).cpu()
         hits += float((found == torch.arange(among)).float().mean())
     return hits / groups

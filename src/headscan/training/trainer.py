@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import math
 import os
@@ -20,7 +19,7 @@ from headscan.errors import BadInput
 from headscan.training.learner import Learner
 from headscan.training.objectives import IGNORE, gather_ids
 
-__all__ = ["POOLS", "HeadlessTrainer", "LossIsNotFinite", "last_checkpoint"]
+__all__ = ["POOLS", "HeadlessTrainer", "LossIsNotFinite", "is_write_failure", "last_checkpoint"]
 
 POOLS = ("batch", "accumulation", "devices", "all")
 STATE, WEIGHTS, EXTRA = "trainer_state.json", "model.safetensors", "objective.safetensors"
@@ -139,7 +138,9 @@ class HeadlessTrainer(Trainer):
         folder = Path(resume_from_checkpoint)
         if not (folder / WEIGHTS).exists():
             raise BadInput(f"{folder} holds no {WEIGHTS}, so training cannot go on from it.")
-        loaded = type(learner.model).from_pretrained(folder, torch_dtype=torch.float32)
+        # A BERT without its pooler would be given a new one, and then not fit.
+        bare = {"add_pooling_layer": False} if getattr(learner.model, "pooler", self) is None else {}
+        loaded = type(learner.model).from_pretrained(folder, dtype=torch.float32, **bare)
         learner.model.load_state_dict(loaded.state_dict())
         learner.model.tie_weights()
         if learner.extra is not None:
@@ -150,10 +151,8 @@ class HeadlessTrainer(Trainer):
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         try:
             super()._save_checkpoint(model, trial)
-        except (OSError, RuntimeError) as error:
-            # safetensors and torch wrap the system's error; what is left of it is its text.
-            full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
-            if not full and not isinstance(error, OSError) and "safetensors" not in type(error).__module__:
+        except Exception as error:
+            if not is_write_failure(error):
                 raise
             shutil.rmtree(folder, ignore_errors=True)
             kept = last_checkpoint(folder.parent)
@@ -177,6 +176,16 @@ def last_checkpoint(folder: str | os.PathLike) -> Path | None:
         if number.isdigit() and (path / STATE).exists() and ((path / WEIGHTS).exists() or sharded):
             found.append((int(number), path))
     return max(found)[1] if found else None
+
+
+def is_write_failure(error: Exception) -> bool:
+    """Whether an error means that the disk did not take a file: the system's own, or as safetensors and torch wrap it.
+
+    >>> is_write_failure(OSError(28, "No space left on device")), is_write_failure(ValueError("shape"))
+    (True, False)
+    """
+    wrapped = ("No space left", "PytorchStreamWriter failed", "file write failed", "I/O error")
+    return isinstance(error, OSError) or any(words in str(error) for words in wrapped)
 
 
 def _targets(labels: Tensor, masked: bool) -> Tensor:

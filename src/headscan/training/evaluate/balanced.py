@@ -51,7 +51,8 @@ def finetune_classifier(
         width = max(len(rows[i]) for i in chosen)
         ids = torch.tensor([rows[i] + [0] * (width - len(rows[i])) for i in chosen])
         mask = torch.tensor([[1] * len(rows[i]) + [0] * (width - len(rows[i])) for i in chosen])
-        loss = loss_of(classifier(ids, mask), torch.tensor([labels[i] for i in chosen]))
+        logits = classifier(ids, mask)
+        loss = loss_of(logits, torch.tensor([labels[i] for i in chosen], device=logits.device))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(classifier.parameters(), 1.0)
@@ -63,8 +64,11 @@ class _Classifier(nn.Module):
     def __init__(self, body: nn.Module, classes: int):
         super().__init__()
         self.body = body
-        self.head = nn.Linear(body.config.hidden_size, classes)  # type: ignore[union-attr, arg-type]
+        device = next(body.parameters()).device
+        self.head = nn.Linear(body.config.hidden_size, classes, device=device)  # type: ignore[union-attr, arg-type]
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        device = self.head.weight.device
+        ids, mask = ids.to(device), mask.to(device)
         states = self.body(input_ids=ids, attention_mask=mask).last_hidden_state
         return self.head((states * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True))

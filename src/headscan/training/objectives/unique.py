@@ -25,8 +25,11 @@ class Pool(NamedTuple):
 
     @property
     def log_counts(self) -> Tensor:
-        """float64 [U]: log of the counts, the bias that makes unique tokens weigh as the whole pool would."""
-        return self.counts.double().log()
+        """[U]: log of the counts, the bias that makes unique tokens weigh as the whole pool would.
+
+        float64, or float32 on Apple's devices, which have no other.
+        """
+        return self.counts.to(torch.float32 if self.counts.device.type == "mps" else torch.float64).log()
 
 
 def pool_of(targets: Tensor, pool: Tensor | None = None) -> Pool:
