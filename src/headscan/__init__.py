@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headscan.errors import BadInput
 
 if TYPE_CHECKING:
+    from headscan.claims.ledger import ReproduceResult, all_claims, ledger_page, reproduce
     from headscan.geometry import ScanResult, scan
     from headscan.inversion import InvertResult, JointSearch, PrivacyResult, Search, invert, preset, privacy
     from headscan.model import Lens, specimens
@@ -32,16 +33,20 @@ __all__ = [
     "JointSearch",
     "Lens",
     "PrivacyResult",
+    "ReproduceResult",
     "Result",
     "ScanResult",
     "Search",
     "Slice",
     "__version__",
+    "all_claims",
     "available_models",
     "invert",
+    "ledger_page",
     "load",
     "preset",
     "privacy",
+    "reproduce",
     "scan",
     "specimens",
 ]
@@ -53,6 +58,10 @@ _HOMES = {
     "available_models": "headscan.model.catalogue",
     "ScanResult": "headscan.geometry",
     "scan": "headscan.geometry",
+    "ReproduceResult": "headscan.claims.ledger",
+    "all_claims": "headscan.claims.ledger",
+    "ledger_page": "headscan.claims.ledger",
+    "reproduce": "headscan.claims.ledger",
     "Slice": "headscan.model.slices",
     "InvertResult": "headscan.inversion",
     "JointSearch": "headscan.inversion",

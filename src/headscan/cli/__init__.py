@@ -13,6 +13,7 @@ import typer
 from headscan import BadInput, __version__
 from headscan.cli.invert import invert
 from headscan.cli.models import models
+from headscan.cli.reproduce import reproduce
 from headscan.cli.scan import scan
 
 __all__ = ["app", "main"]
@@ -47,7 +48,7 @@ def _guarded(verb: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for verb in (scan, invert, models):
+for verb in (scan, invert, reproduce, models):
     app.command()(_guarded(verb))
 
 

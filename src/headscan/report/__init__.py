@@ -16,6 +16,7 @@ from headscan.report.invert import (
     privacy_table,
 )
 from headscan.report.plots import scan_plot
+from headscan.report.reproduce import reproduce_page, reproduce_plot, reproduce_table
 from headscan.report.scan import scan_page
 from headscan.report.terminal import scan_table
 
@@ -26,6 +27,9 @@ __all__ = [
     "privacy_page",
     "privacy_plot",
     "privacy_table",
+    "reproduce_page",
+    "reproduce_plot",
+    "reproduce_table",
     "scan_page",
     "scan_plot",
     "scan_table",
