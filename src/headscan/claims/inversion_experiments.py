@@ -1,6 +1,6 @@
 """The experiments behind the claims on inversion: each measures once and serves several claims.
 
-Small models stand for large ones: a GPT-2 and a Llama with random weights (d = 128, V = 1,024), and a trained model, the
+Small models stand for large ones: a GPT-2 and a Llama with random weights (d = 256, V = 2,048), and a trained model, the
 first found of the embedded specimens and `stories260K` in the folder `HEADSCAN_ASSETS`. Every share is one of tokens.
 """
 
@@ -26,7 +26,7 @@ from headscan.model.specimens import specimens
 
 __all__ = ["NoTrainedModel", "lens_of", "measure"]
 
-TOKENS, PROMPTS = 6, 4
+TOKENS, PROMPTS = 6, 3
 STEPS = 200
 
 
@@ -35,16 +35,16 @@ class NoTrainedModel(Exception):
 
 
 @cache
-def lens_of(kind: str, seed: int = 0, width: int = 128, depth: int = 3) -> Lens:
+def lens_of(kind: str, seed: int = 0, width: int = 256, depth: int = 3) -> Lens:
     """The model of a kind: "gpt2" and "llama" random, "trained" from a file."""
     if kind == "trained":
         return _trained()
     torch.manual_seed(seed)
     if kind == "gpt2":
         sizes = {"n_embd": width, "n_layer": depth, "n_head": 4, "n_positions": 64}
-        return Lens(GPT2LMHeadModel(GPT2Config(vocab_size=1024, bos_token_id=0, eos_token_id=0, **sizes)), name="gpt2")
+        return Lens(GPT2LMHeadModel(GPT2Config(vocab_size=2048, bos_token_id=0, eos_token_id=0, **sizes)), name="gpt2")
     config = LlamaConfig(
-        vocab_size=1024, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=depth, num_attention_heads=4,
+        vocab_size=2048, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=depth, num_attention_heads=4,
         max_position_embeddings=64,
     )  # fmt: skip
     return Lens(LlamaForCausalLM(config), name="llama")
@@ -343,14 +343,14 @@ def channel(seed: int) -> dict[str, Any]:
     lens = lens_of("gpt2")
     ids = prompts(lens, seed)
     found: dict[str, Any] = {}
-    for size in (1, 4, 16, 32, 64, 96, 128):
+    for size in (1, 8, 64, 128, 256):
         ready = Slice(features=f":{size}").on(lens)
         target = ready.run(ids)
         for name, start in (("noise", "noise"), ("zero", "zeros")):
             setting = Descent(start=start, steps=STEPS)
             found[f"{name}_{size}"] = right(descend(ready, target, TOKENS, setting), ids)
         found[f"exact_{size}"] = right(torch.tensor([one.tokens for one in exact(ready, list(target))]), ids)
-    for name, features in (("first", ":64"), ("last", "64:128"), ("random", "random(64, 1)")):
+    for name, features in (("first", ":128"), ("last", "128:256"), ("random", "random(128, 1)")):
         found[f"half_{name}"] = gradient("gpt2", seed, Slice(features=features), Descent(steps=STEPS))
     return found
 
