@@ -19,6 +19,7 @@ from headscan.errors import BadInput
 if TYPE_CHECKING:
     from headscan import ntp
     from headscan.attribution import attribute
+    from headscan.claims.ledger import ReproduceResult, all_claims, ledger_page, reproduce
     from headscan.geometry import ScanResult, scan
     from headscan.inversion import InvertResult, JointSearch, PrivacyResult, Search, invert, preset, privacy
     from headscan.model import Lens, specimens
@@ -34,18 +35,22 @@ __all__ = [
     "JointSearch",
     "Lens",
     "PrivacyResult",
+    "ReproduceResult",
     "Result",
     "ScanResult",
     "Search",
     "Slice",
     "__version__",
     "attribute",
+    "all_claims",
     "available_models",
     "invert",
+    "ledger_page",
     "load",
     "ntp",
     "preset",
     "privacy",
+    "reproduce",
     "scan",
     "specimens",
 ]
@@ -59,6 +64,10 @@ _HOMES = {
     "ScanResult": "headscan.geometry",
     "scan": "headscan.geometry",
     "ntp": "headscan.ntp",
+    "ReproduceResult": "headscan.claims.ledger",
+    "all_claims": "headscan.claims.ledger",
+    "ledger_page": "headscan.claims.ledger",
+    "reproduce": "headscan.claims.ledger",
     "Slice": "headscan.model.slices",
     "InvertResult": "headscan.inversion",
     "JointSearch": "headscan.inversion",

@@ -15,6 +15,7 @@ from headscan.cli.attribute import attribute
 from headscan.cli.invert import invert
 from headscan.cli.models import models
 from headscan.cli.ntp import ntp
+from headscan.cli.reproduce import reproduce
 from headscan.cli.scan import scan
 
 __all__ = ["app", "main"]
@@ -50,6 +51,7 @@ def _guarded(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 for verb in (scan, ntp, invert, attribute, models):
+for verb in (scan, invert, reproduce, models):
     app.command()(_guarded(verb))
 
 

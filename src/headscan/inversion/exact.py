@@ -271,7 +271,7 @@ class _Work:
             for row, tokens in zip(list(open_rows), asked, strict=True):
                 one = tries[row]
                 one.tried_all = len(tokens) == 0
-                if one.best <= self._enough() or len(tokens) == 0 or one.count >= limit:
+                if one.best <= self.tolerance or len(tokens) == 0 or one.count >= limit:
                     open_rows.remove(row)
             size = min(2 * size, self.search.largest)
             after = self.search.gradient_after
@@ -284,10 +284,6 @@ class _Work:
         for index, one in zip(active, tries, strict=True):
             self._note(index, one, found[index])
         return torch.tensor([one.token for one in tries], device=prefix.ids.device)
-
-    def _enough(self) -> float:
-        """Stop at once below this; between it and the tolerance all candidates of a batch were compared anyway."""
-        return self.tolerance
 
     def _evaluate(self, prefix: Prefix, rows: list[int], asked: list[Tensor], tries: list[_Try]) -> None:
         sizes = [len(tokens) for tokens in asked]
@@ -329,10 +325,10 @@ class _Work:
         tokens, residuals = one.sorted()
         limit = max(RIVAL * one.best, self.floor)
         same = (self.cut.vectors == self.cut.vectors[one.token]).all(1).nonzero()[:, 0].tolist()
-        rivals = [token for token, r in zip(tokens[1:], residuals[1:], strict=True) if r <= limit]
+        rivals = [token for token, r in zip(tokens, residuals, strict=True) if r <= limit and token != one.token]
         found.tokens.append(one.token)
         found.residuals.append(one.best)
-        others = [r for token, r in zip(tokens[1:], residuals[1:], strict=True) if token not in same]
+        others = [r for token, r in zip(tokens, residuals, strict=True) if token not in same]
         found.margins.append(others[0] if others else float("inf"))
         found.rivals.append(rivals + [token for token in same if token not in rivals and token != one.token])
         found.evaluations.append(one.searching)

@@ -18,6 +18,7 @@ from headscan.report.invert import (
 )
 from headscan.report.ntp import ntp_page, ntp_plot, ntp_table
 from headscan.report.plots import scan_plot
+from headscan.report.reproduce import reproduce_page, reproduce_plot, reproduce_table
 from headscan.report.scan import scan_page
 from headscan.report.terminal import scan_table
 from headscan.report.train import train_page, train_plot, train_table
@@ -37,6 +38,9 @@ __all__ = [
     "privacy_page",
     "privacy_plot",
     "privacy_table",
+    "reproduce_page",
+    "reproduce_plot",
+    "reproduce_table",
     "scan_page",
     "scan_plot",
     "scan_table",

@@ -1,0 +1,404 @@
+"""The experiments behind the claims on inversion: each measures once and serves several claims.
+
+Small models stand for large ones: a GPT-2 and a Llama with random weights (d = 256, V = 2,048), and a trained model, the
+first found of the embedded specimens and `stories260K` in the folder `HEADSCAN_ASSETS`. Every share is one of tokens.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+from headscan.inversion.decoders import Decoder
+from headscan.inversion.descent import Descended, Descent, descend, preset
+from headscan.inversion.exact import Search, exact
+from headscan.inversion.joint import JointSearch, joint
+from headscan.model.lens import Lens
+from headscan.model.slices import Slice
+from headscan.model.slices_leak import leak_check
+from headscan.model.specimens import specimens
+
+__all__ = ["NoTrainedModel", "lens_of", "measure"]
+
+TOKENS, PROMPTS = 6, 3
+STEPS = 200
+
+
+class NoTrainedModel(Exception):
+    """No trained model is at hand."""
+
+
+@cache
+def lens_of(kind: str, seed: int = 0, width: int = 256, depth: int = 3) -> Lens:
+    """The model of a kind: "gpt2" and "llama" random, "trained" from a file."""
+    if kind == "trained":
+        return _trained()
+    torch.manual_seed(seed)
+    if kind == "gpt2":
+        sizes = {"n_embd": width, "n_layer": depth, "n_head": 4, "n_positions": 64}
+        return Lens(GPT2LMHeadModel(GPT2Config(vocab_size=2048, bos_token_id=0, eos_token_id=0, **sizes)), name="gpt2")
+    config = LlamaConfig(
+        vocab_size=2048, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=depth, num_attention_heads=4,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    return Lens(LlamaForCausalLM(config), name="llama")
+
+
+def _trained() -> Lens:
+    folder = os.environ.get("HEADSCAN_ASSETS", str(Path(__file__).resolve().parents[4] / "shared" / "assets"))
+    path = Path(folder) / "models" / "stories260K"
+    if path.is_dir():
+        return Lens.load(str(path))
+    if specimens():
+        return Lens.load(specimens()[0])
+    raise NoTrainedModel
+
+
+def prompts(lens: Lens, seed: int, count: int = PROMPTS, length: int = TOKENS) -> Tensor:
+    """Ids that the model itself would write (trained), or random ones."""
+    generator = torch.Generator().manual_seed(seed + 100)
+    ids = torch.randint(0, lens.vocabulary_size, (count, 1), generator=generator)
+    if lens.tokenizer is None:
+        return torch.randint(0, lens.vocabulary_size, (count, length), generator=generator)
+    with torch.no_grad():
+        for _ in range(length - 1):
+            logits = lens.run(ids, sites="head")["head"][:, -1].float()
+            ids = torch.cat([ids, torch.multinomial(logits.softmax(-1), 1, generator=generator)], dim=1)
+    return ids
+
+
+def right(found: Descended | Tensor, ids: Tensor) -> float:
+    """The share of tokens recovered."""
+    tokens = found.tokens if isinstance(found, Descended) else found
+    return round(float((tokens == ids).float().mean()), 3)
+
+
+def gradient(kind: str, seed: int, cut: Slice | None = None, setting: Descent | None = None, **options: Any) -> float:
+    """Accuracy of a descent on a slice of a model."""
+    lens = lens_of(kind)
+    ready = (cut or Slice()).on(lens)
+    ids = prompts(lens, seed)
+    return right(descend(ready, ready.run(ids), TOKENS, setting or preset("seed", steps=STEPS), **options), ids)
+
+
+def searched(kind: str, seed: int, cut: Slice | None = None) -> float:
+    """Accuracy of the exact search on a slice of a model."""
+    lens = lens_of(kind)
+    ready = (cut or Slice()).on(lens)
+    ids = prompts(lens, seed)
+    return right(torch.tensor([one.tokens for one in exact(ready, list(ready.run(ids)), Search())]), ids)
+
+
+def measure(name: str, seed: int = 0) -> dict[str, Any]:
+    """The numbers of one experiment, T1 to T26 of the ledger; computed once a seed.
+
+    Raises:
+        NoTrainedModel: it needs a trained model and there is none.
+    """
+    return _measure(name, seed)
+
+
+@cache
+def _measure(name: str, seed: int) -> dict[str, Any]:
+    return EXPERIMENTS[name](seed)
+
+
+def restricted(seed: int) -> dict[str, Any]:
+    """T1, T3: accuracy of the published descent as the vocabulary shrinks, trained and random."""
+    found: dict[str, Any] = {}
+    for kind in ("trained", "gpt2"):
+        lens = lens_of(kind)
+        own = prompts(lens, seed).unique()
+        for extra in (0, 13, 100):
+            allowed = torch.zeros(lens.vocabulary_size, dtype=torch.bool)
+            allowed[own] = True
+            more = torch.randperm(lens.vocabulary_size, generator=torch.Generator().manual_seed(seed))[:extra]
+            allowed[more] = True
+            found[f"{kind}_{extra}_extra"] = gradient(
+                kind, seed, allowed=allowed, setting=preset("seed", steps=STEPS, mask="-inf")
+            )
+        found[f"{kind}_all"] = gradient(kind, seed)
+    return found
+
+
+def masked_decoding(seed: int) -> dict[str, Any]:
+    """T6: how often the published 0/1 mask returns a token that was not allowed."""
+    generator = torch.Generator().manual_seed(seed)
+    lens = lens_of("gpt2")
+    allowed = torch.zeros(lens.vocabulary_size, dtype=torch.bool)
+    allowed[:6] = True
+    table = lens.input_embeddings.detach()
+    vectors = torch.randn(500, table.shape[1], generator=generator) * table.std()
+    outside = ~allowed[Decoder(table, allowed, "zero").decode(vectors, "pinv")]
+    strict = ~allowed[Decoder(table, allowed).decode(vectors, "pinv")]
+    return {"outside_with_zero_mask": float(outside.float().mean()), "outside_with_inf": float(strict.float().mean())}
+
+
+def depth(seed: int) -> dict[str, Any]:
+    """T2: first, middle and last block, by gradient and by search."""
+    found: dict[str, Any] = {}
+    for kind in ("trained", "gpt2", "llama"):
+        blocks = lens_of(kind).depth
+        for name, block in (("first", 0), ("middle", (blocks - 1) // 2), ("last", blocks - 1)):
+            cut = Slice(sites=(f"block.{block}",))
+            found[f"{kind}_{name}_published"] = gradient(kind, seed, cut)
+            found[f"{kind}_{name}_adam"] = gradient(kind, seed, cut, Descent(steps=STEPS))
+            found[f"{kind}_{name}_exact"] = searched(kind, seed, cut)
+    return found
+
+
+def projector(seed: int) -> dict[str, Any]:
+    """T4: W^+ takes every embedding back to its token, the mean of the diagonal of W W^+ being d / V."""
+    table = lens_of("gpt2").input_embeddings.detach()
+    scores = Decoder(table).pinv(table)
+    return {
+        "argmax_right": float((scores.argmax(-1) == torch.arange(len(table))).float().mean()),
+        "mean_diagonal": round(float(scores.diagonal().mean()), 5),
+        "width_by_vocabulary": table.shape[1] / len(table),
+    }
+
+
+def direct(seed: int) -> dict[str, Any]:
+    """T5, T15: direct inversion from noise and from zero; whether two models give the same wrong tokens."""
+    found: dict[str, Any] = {}
+    for kind in ("trained", "gpt2", "llama"):
+        found[f"{kind}_noise"] = gradient(kind, seed, setting=preset("seed-direct", steps=STEPS))
+        found[f"{kind}_zero"] = gradient(
+            kind, seed, setting=Descent(method="direct", start="zeros", steps=STEPS, rate=0.02)
+        )
+        found[f"{kind}_exact"] = searched(kind, seed)
+    answers = []
+    for kind in ("gpt2", "llama"):
+        ready = Slice().on(lens_of(kind))
+        ids = prompts(lens_of(kind), seed + (kind == "llama"))
+        answers.append(descend(ready, ready.run(ids), TOKENS, preset("seed-direct", steps=20)).tokens)
+    found["same_wrong_tokens_in_two_models"] = right(answers[0], answers[1])
+    return found
+
+
+def several_sites(seed: int) -> dict[str, Any]:
+    """T7: the outputs of three blocks concatenated against the last alone."""
+    cut = Slice(sites=("block.0", "block.1", "block.2"))
+    return {
+        f"{kind}_{name}": gradient(kind, seed, one)
+        for kind in ("trained", "gpt2")
+        for name, one in (("three_blocks", cut), ("last_block", Slice(sites=("block.2",))))
+    }
+
+
+def metrics(seed: int) -> dict[str, Any]:
+    """T8, T14: losses, indirect and direct."""
+    found: dict[str, Any] = {}
+    for kind in ("trained", "gpt2", "llama"):
+        for loss, rate in (("l1", 0.2), ("cosine", 200.0), ("linear", 0.2)):
+            found[f"{kind}_{loss}"] = gradient(kind, seed, setting=preset("seed", steps=STEPS, loss=loss, rate=rate))
+        found[f"{kind}_direct_cosine"] = gradient(
+            kind, seed, setting=preset("seed-direct", steps=STEPS, loss="cosine", rate=2000.0)
+        )
+        found[f"{kind}_adam_cosine"] = gradient(kind, seed, setting=Descent(loss="cosine", steps=STEPS))
+        found[f"{kind}_exact"] = searched(kind, seed)
+    return found
+
+
+def sequential(seed: int) -> dict[str, Any]:
+    """T11: one token after another, with the prefix that was found, and without any (as published)."""
+    lens = lens_of("gpt2")
+    ready = Slice().on(lens)
+    ids = prompts(lens, seed)
+    target = ready.run(ids)
+    alone = [descend(ready, target[:, place : place + 1], 1, Descent(steps=STEPS)).tokens for place in range(TOKENS)]
+    return {
+        "with_prefix": searched("gpt2", seed),
+        "without_prefix": right(torch.cat(alone, 1), ids),
+        "without_prefix_first": right(alone[0], ids[:, :1]),
+    }
+
+
+def swapped_table(seed: int) -> dict[str, Any]:
+    """T12: the slice runs with another embedding table than it decodes with."""
+    lens = lens_of("trained")
+    cut = Slice(embedding="random:5").on(lens)
+    ids = prompts(lens, seed)
+    target = cut.run(ids)
+    own = descend(cut, target, TOKENS, Descent(steps=STEPS))
+    wrong = descend(cut, target, TOKENS, Descent(steps=STEPS, check=0), decode_with=lens.input_embeddings.detach())
+    return {"decoded_with_its_table": right(own, ids), "decoded_with_the_models": right(wrong, ids)}
+
+
+def more_steps(seed: int) -> dict[str, Any]:
+    """T13: more steps, and the best five beside the best one."""
+    found: dict[str, Any] = {}
+    for kind in ("gpt2", "llama", "trained"):
+        lens = lens_of(kind)
+        ready = Slice().on(lens)
+        ids = prompts(lens, seed)
+        for steps in (50, 200, 800):
+            one = descend(ready, ready.run(ids), TOKENS, preset("seed", steps=steps))
+            found[f"{kind}_{steps}"] = right(one, ids)
+            found[f"{kind}_{steps}_top5"] = round(float((one.top == ids[..., None]).any(-1).float().mean()), 3)
+        found[f"{kind}_exact"] = searched(kind, seed)
+    return found
+
+
+def single_token(seed: int) -> dict[str, Any]:
+    """T15, T16: prompts of one token and of six, with and without norms."""
+    lens = lens_of("llama")
+    found: dict[str, Any] = {}
+    for norm in (True, False):
+        ready = Slice(normalisation=norm).on(lens)
+        for length in (1, TOKENS):
+            ids = prompts(lens, seed, 8, length)
+            setting = preset("seed", steps=STEPS, loss="cosine", rate=200.0)
+            name = f"{length}_tokens_{'norm' if norm else 'no_norm'}"
+            found[f"cosine_{name}"] = right(descend(ready, ready.run(ids), length, setting), ids)
+            found[f"l1_{name}"] = right(descend(ready, ready.run(ids), length, preset("seed", steps=STEPS)), ids)
+    return found
+
+
+def attention_only(seed: int) -> dict[str, Any]:
+    """T17, T20, T21: attention alone, with and without residual, mask and norm: which tokens, and in which order."""
+    lens = lens_of("llama")
+    ids = torch.stack(
+        [torch.randperm(1000, generator=torch.Generator().manual_seed(seed + n))[:TOKENS] for n in range(4)]
+    )
+    found: dict[str, Any] = {}
+    for name, options in (
+        ("bare", {"residual": False, "causal": False, "normalisation": False}),
+        ("residual", {"residual": True, "causal": False}),
+    ):
+        ready = Slice(only="attention", **options).on(lens)
+        tokens = descend(ready, ready.run(ids), TOKENS, Descent(steps=400, loss="l2")).tokens
+        found[f"{name}_order"] = right(tokens, ids)
+        shared = [len(set(a) & set(b)) / TOKENS for a, b in zip(tokens.tolist(), ids.tolist(), strict=True)]
+        found[f"{name}_set"] = round(sum(shared) / len(shared), 3)
+    for name, causal in (("model", None), ("lifted", False)):
+        moved = leak_check(Slice(causal=causal), lens, ids[0])
+        found[f"later_moves_earlier_{name}"] = bool((moved.tril(-1) > 0).any())
+    trained = lens_of("trained")
+    own = prompts(trained, seed)
+    for residual in (True, False):
+        ready = Slice(only="attention", residual=residual).on(trained)
+        key = "with" if residual else "without"
+        found[f"trained_{key}_residual_adam"] = right(descend(ready, ready.run(own), TOKENS, Descent(steps=STEPS)), own)
+        tokens = torch.tensor([one.tokens for one in exact(ready, list(ready.run(own)))])
+        found[f"trained_{key}_residual_exact"] = right(tokens, own)
+    return found
+
+
+def prefix_outputs(seed: int) -> dict[str, Any]:
+    """T18: the first outputs say nothing of later tokens."""
+    lens = lens_of("trained")
+    ready = Slice(tokens=":2").on(lens)
+    ids = prompts(lens, seed)
+    tokens = descend(ready, ready.run(ids), TOKENS, Descent(steps=STEPS, check=0)).tokens
+    first = torch.tensor([one.tokens for one in exact(Slice().on(lens), [one[:2] for one in Slice().run(lens, ids)])])
+    moved = leak_check(Slice(tokens=":2"), lens, ids[0])
+    return {
+        "gradient_seen": right(tokens[:, :2], ids[:, :2]),
+        "gradient_unseen": right(tokens[:, 2:], ids[:, 2:]),
+        "exact_seen": right(first, ids[:, :2]),
+        "later_tokens_move_outputs": bool((moved[2:] > 0).any()),
+    }
+
+
+def hidden_tokens(seed: int) -> dict[str, Any]:
+    """T19: the first output is not given: by gradient, and by joint search with verification."""
+    found: dict[str, Any] = {}
+    for kind in ("trained", "llama", "gpt2"):
+        lens = lens_of(kind)
+        ids = prompts(lens, seed, 3, 4)
+        ready = Slice(tokens="1:").on(lens)
+        target = ready.run(ids)
+        for name, setting in (("published", preset("seed", steps=STEPS)), ("adam", Descent(steps=STEPS))):
+            tokens = descend(ready, target, 4, setting).tokens
+            found[f"{kind}_hidden_{name}"] = right(tokens[:, :1], ids[:, :1])
+            found[f"{kind}_shown_{name}"] = right(tokens[:, 1:], ids[:, 1:])
+        search = JointSearch(restarts=2, steps=60, budget=20_000, seed=seed)
+        rows = [joint(ready, one, 4, search).tokens for one in target]
+        found[f"{kind}_hidden_searched"] = right(torch.stack(rows)[:, :1], ids[:, :1])
+    return found
+
+
+def width(seed: int) -> dict[str, Any]:
+    """T22: a hidden first token against the width of an untrained attention layer."""
+    found: dict[str, Any] = {}
+    for size in (32, 128, 512):
+        lens = lens_of("llama", seed, size, 1)
+        ids = prompts(lens, seed, 8, 5)
+        ready = Slice(tokens="1:").on(lens)
+        for name, setting in (("published", preset("seed", steps=STEPS)), ("adam", Descent(steps=STEPS))):
+            tokens = descend(ready, ready.run(ids), 5, setting).tokens
+            found[f"{size}_{name}"] = right(tokens[:, :1], ids[:, :1])
+    return found
+
+
+def channel(seed: int) -> dict[str, Any]:
+    """T25: how many features are needed: by descent from two starts, by search; contiguous and random features."""
+    lens = lens_of("gpt2")
+    ids = prompts(lens, seed)
+    found: dict[str, Any] = {}
+    for size in (1, 8, 64, 128, 256):
+        ready = Slice(features=f":{size}").on(lens)
+        target = ready.run(ids)
+        for name, start in (("noise", "noise"), ("zero", "zeros")):
+            setting = Descent(start=start, steps=STEPS)
+            found[f"{name}_{size}"] = right(descend(ready, target, TOKENS, setting), ids)
+        found[f"exact_{size}"] = right(torch.tensor([one.tokens for one in exact(ready, list(target))]), ids)
+    for name, features in (("first", ":128"), ("last", "128:256"), ("random", "random(128, 1)")):
+        found[f"half_{name}"] = gradient("gpt2", seed, Slice(features=features), Descent(steps=STEPS))
+    return found
+
+
+def noisy_channel(seed: int) -> dict[str, Any]:
+    """T26: share of tokens that one state gives away under noise, by width; random and trained."""
+    found: dict[str, Any] = {}
+    generator = torch.Generator().manual_seed(seed)
+    for kind in ("gpt2", "trained"):
+        lens = lens_of(kind)
+        table = Slice().on(lens).states(torch.arange(lens.vocabulary_size)[:, None])[:, 0].float()
+        sigma = 0.5 * float(table.std(0).mean())
+        noisy = table + sigma * torch.randn(table.shape, generator=generator)
+        total = table.shape[1]
+        for size in (total // 16, total // 4, total):
+            near = torch.cdist(noisy[:, :size], table[:, :size]).argmin(1)
+            found[f"{kind}_{size}"] = right(near, torch.arange(len(table)))
+    return found
+
+
+def embeds_and_ids(seed: int) -> dict[str, Any]:
+    """T9: logits from embeddings equal logits from ids; gradient times input beside occlusion."""
+    lens = lens_of("trained")
+    ids = prompts(lens, seed, 2, TOKENS)
+    cut = Slice(sites=("head",), tokens="-1").on(lens)
+    embeds = cut.embed(ids).clone().requires_grad_()
+    logits = cut.run(inputs_embeds=embeds, grad=True)
+    (slope,) = torch.autograd.grad(logits.max(-1).values.sum(), embeds)
+    product = (slope * embeds.detach()).sum(-1).abs()
+    rows = []
+    for place in range(TOKENS):
+        other = ids.clone()
+        other[:, place] = 0
+        rows.append((cut.run(other) - logits.detach()).abs().sum((1, 2)))
+    occlusion = torch.stack(rows, 1)
+    both = torch.stack(
+        [product.argsort(1).argsort(1).float().flatten(), occlusion.argsort(1).argsort(1).float().flatten()]
+    )
+    return {
+        "largest_difference": float((logits.detach() - cut.run(ids)).abs().max()),
+        "rank_correlation": round(float(torch.corrcoef(both)[0, 1]), 3),
+        "occlusion_of_the_last_is_largest": float((occlusion.argmax(1) == TOKENS - 1).float().mean()),
+    }
+
+
+EXPERIMENTS = {
+    "restricted": restricted, "mask": masked_decoding, "depth": depth, "projector": projector, "direct": direct,
+    "sites": several_sites, "metrics": metrics, "sequential": sequential, "table": swapped_table, "steps": more_steps,
+    "single": single_token, "attention": attention_only, "prefix": prefix_outputs, "hidden": hidden_tokens,
+    "width": width, "channel": channel, "noise": noisy_channel, "embeds": embeds_and_ids,
+}  # fmt: skip
