@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headscan.errors import BadInput
 
 if TYPE_CHECKING:
+    from headscan import flow
     from headscan.attribution import attribute
     from headscan.geometry import ScanResult, scan
     from headscan.inversion import InvertResult, JointSearch, PrivacyResult, Search, invert, preset, privacy
@@ -40,6 +41,7 @@ __all__ = [
     "__version__",
     "attribute",
     "available_models",
+    "flow",
     "invert",
     "load",
     "preset",
@@ -54,6 +56,7 @@ _HOMES = {
     "specimens": "headscan.model",
     "available_models": "headscan.model.catalogue",
     "attribute": "headscan.attribution",
+    "flow": "headscan.flow",
     "ScanResult": "headscan.geometry",
     "scan": "headscan.geometry",
     "Slice": "headscan.model.slices",
