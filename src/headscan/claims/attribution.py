@@ -39,7 +39,9 @@ def gradient(seed: int) -> Verdict:
     return Verdict("reproduced" if apart < 0.02 else "not reproduced", "It is the slope along each embedding.", numbers)
 
 
-@claim(23, "Replacing a token and taking the L1 distance of the outputs measures its importance, one pass a token.", SOURCE)
+@claim(
+    23, "Replacing a token and taking the L1 distance of the outputs measures its importance, one pass a token.", SOURCE
+)
 def occlusion(seed: int) -> Verdict:
     """The distances by one pass a token and by shared prefixes."""
     lens, ids = _setting(seed)
@@ -65,7 +67,9 @@ def combined(seed: int) -> Verdict:
     methods = ("gradient-x-input", "occlusion", "combined")
     areas = {
         method: [
-            attribute(lens, ids.tolist(), method=method, signed=False, substitute="mean").faithfulness["deletion"]["area"]
+            attribute(lens, ids.tolist(), method=method, signed=False, substitute="mean").faithfulness["deletion"][
+                "area"
+            ]
             for ids in prompts(seed, 8)
         ]
         for method in methods
@@ -74,7 +78,9 @@ def combined(seed: int) -> Verdict:
     better = means["combined"] < min(means["gradient-x-input"], means["occlusion"])
     why = "The published code adds occlusion to itself; here the two are averaged as the text says. "
     why += "The mean beats both parts." if better else "The mean does not beat the better of its parts."
-    return Verdict("reproduced" if better else "not reproduced", why, {f"deletion_area_{k}": v for k, v in means.items()})
+    return Verdict(
+        "reproduced" if better else "not reproduced", why, {f"deletion_area_{k}": v for k, v in means.items()}
+    )
 
 
 @claim(25, "A highlighter of the text shows which tokens matter.", SOURCE)
@@ -94,7 +100,9 @@ def highlighter(seed: int) -> Verdict:
     )
 
 
-@claim(26, "Logits from embeddings equal logits from ids, so gradients on embeddings explain the real prediction.", SOURCE)
+@claim(
+    26, "Logits from embeddings equal logits from ids, so gradients on embeddings explain the real prediction.", SOURCE
+)
 def same_logits(seed: int) -> Verdict:
     """The largest relative difference between the two passes."""
     lens, ids = _setting(seed)

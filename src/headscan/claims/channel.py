@@ -26,7 +26,9 @@ def sharp(seed: int) -> Verdict:
         why = "The threshold is that of a search from a start: starts differ, and exact search needs one feature."
         return Verdict("artefact", why, numbers)
     sharp_edge = below is not None and below < 0.5
-    return Verdict("reproduced" if sharp_edge else "not reproduced", "Accuracy one feature below the threshold.", numbers)
+    return Verdict(
+        "reproduced" if sharp_edge else "not reproduced", "Accuracy one feature below the threshold.", numbers
+    )
 
 
 @claim(124, "With attention alone the threshold is lower (2083).", SOURCE)
@@ -38,7 +40,9 @@ def attention(seed: int) -> Verdict:
     numbers = {"features_whole": whole, "features_attention": alone, "features_exact": threshold(
         lens, "block.0", ids, "exact", only="attention").width}  # fmt: skip
     lower = alone is not None and (whole is None or alone < whole)
-    return Verdict("reproduced" if lower else "not reproduced", "By Adam; exact search needs one feature in both.", numbers)
+    return Verdict(
+        "reproduced" if lower else "not reproduced", "By Adam; exact search needs one feature in both.", numbers
+    )
 
 
 @claim(125, "The number of features decides, not which: [1000:3083] serves as [:2083], [1000:2083] does not.", SOURCE)

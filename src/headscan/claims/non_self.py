@@ -119,7 +119,9 @@ def _trained_missing(number: int, first: int, statement: str, loss: str = "l1") 
 
 _trained_missing(73, 2, "With the first two outputs of a trained first block hidden, their tokens are not found.")
 _trained_missing(74, 2, "The same for 'This is a prompt sentence'.")
-_trained_missing(75, 1, "With the first output hidden, the first token of 'Four score and seven years ago' is not found.")
+_trained_missing(
+    75, 1, "With the first output hidden, the first token of 'Four score and seven years ago' is not found."
+)
 _trained_missing(76, 3, "With three outputs hidden and the cosine as loss, their three tokens are not found.", "cosine")
 _trained_missing(77, 3, "Cosine and L1 together change nothing.", "linear")
 _trained_missing(103, 1, "With a vocabulary of a few words, the hidden first token is still not found.")
@@ -132,19 +134,43 @@ def _large(number: int, model: str, first: int, blocks: int, statement: str) -> 
 for _number, _model, _first, _blocks, _statement in (
     (78, "mistralai/Mistral-7B-v0.1", 1, 1, "In Mistral 7B the hidden first token is not found."),
     (79, "mistralai/Mistral-7B-v0.1", 1, 1, "In Mistral 7B 'The sky is blue' comes back without its first token."),
-    (80, "huggyllama/llama-13b", 1, 1, "In Llama 13B the hidden first token of 'This is a prompt sentence' is not found."),
+    (
+        80,
+        "huggyllama/llama-13b",
+        1,
+        1,
+        "In Llama 13B the hidden first token of 'This is a prompt sentence' is not found.",
+    ),
     (81, "huggyllama/llama-13b", 0, 1, "In Llama 13B nearly all tokens are found from all outputs by the cosine."),
     (82, "huggyllama/llama-13b", 1, 2, "In Llama 13B the hidden token is not found, and more blocks are worse."),
     (83, "huggyllama/llama-30b", 1, 1, "In Llama 30B the hidden first token is not found, and others are."),
     (84, "huggyllama/llama-30b", 1, 1, "In Llama 30B the same for 'This is a prompt sentence'."),
-    (85, "huggyllama/llama-30b", 1, 1, "In Llama 30B by cosine, a wrong token stands for the hidden one of 'The sky is blue.'."),
-    (86, "huggyllama/llama-30b", 1, 1, "In Llama 30B the same wrong token stands for the hidden one of another prompt."),
+    (
+        85,
+        "huggyllama/llama-30b",
+        1,
+        1,
+        "In Llama 30B by cosine, a wrong token stands for the hidden one of 'The sky is blue.'.",
+    ),
+    (
+        86,
+        "huggyllama/llama-30b",
+        1,
+        1,
+        "In Llama 30B the same wrong token stands for the hidden one of another prompt.",
+    ),
     (87, "huggyllama/llama-30b", 1, 2, "At block 8 of Llama 30B fewer tokens are found."),
     (88, "huggyllama/llama-30b", 0, 2, "At block 8 of Llama 30B some tokens are wrong even from all outputs."),
     (89, "huggyllama/llama-30b", 1, 2, "At block 8 of Llama 30B with the first output hidden, its token is not found."),
     (99, "huggyllama/llama-65b", 1, 1, "In Llama 65B the hidden first token is not found."),
     (100, "huggyllama/llama-65b", -1, 1, "From the last output of Llama 65B some earlier tokens are found."),
-    (101, "huggyllama/llama-65b", -1, 1, "From the last output of Llama 65B the first token is in none of the best five."),
+    (
+        101,
+        "huggyllama/llama-65b",
+        -1,
+        1,
+        "From the last output of Llama 65B the first token is in none of the best five.",
+    ),
     (102, "meta-llama/Llama-2-70b-hf", 1, 1, "In Llama 2 70B the hidden first token is not found."),
 ):
     _large(_number, _model, _first, _blocks, _statement)
@@ -174,11 +200,14 @@ def no_mask(seed: int) -> Verdict:
     """Leak of later tokens with the mask lifted and imposed."""
     lens, lower = small(seed=seed), np.tril_indices(LENGTH, -1)
     found = {
-        name: float(leak(lens, variant(name, ["block.0"]), prompts(seed, 1))[0][lower].mean()) for name in ("no-mask", "causal")
+        name: float(leak(lens, variant(name, ["block.0"]), prompts(seed, 1))[0][lower].mean())
+        for name in ("no-mask", "causal")
     }
     numbers = {"leak_without_mask": found["no-mask"], "leak_with_mask": found["causal"]}
     outcome = "reproduced" if found["no-mask"] > 0 == found["causal"] else "not reproduced"
-    return Verdict(outcome, "Whether later tokens leak is a matter of the mask, so each result names its mask.", numbers)  # type: ignore[arg-type]
+    return Verdict(
+        outcome, "Whether later tokens leak is a matter of the mask, so each result names its mask.", numbers
+    )  # type: ignore[arg-type]
 
 
 @claim(94, "In a trained model with attention alone, the hidden first token is not found.", SOURCE)
@@ -206,7 +235,9 @@ def residual_untrained(seed: int) -> Verdict:
     kept, cut = measure(0, 1, 1, seed, cut="attention"), measure(0, 1, 1, seed, cut="attention-no-residual")
     numbers = {f"with_{k}": v for k, v in kept.items()} | {f"without_{k}": v for k, v in cut.items()}
     alike = min(max(one["own_published"], one["own_adam"]) for one in (kept, cut)) >= FOUND
-    return Verdict("reproduced" if alike else "not reproduced", "Own tokens found by the better search, in both.", numbers)
+    return Verdict(
+        "reproduced" if alike else "not reproduced", "Own tokens found by the better search, in both.", numbers
+    )
 
 
 def _wider(seed: int, first: int) -> Verdict:
@@ -214,7 +245,7 @@ def _wider(seed: int, first: int) -> Verdict:
     found = {width: measure(0, first, 1, seed, width=width, cut="attention") for width in (32, 128)}
     numbers = {f"{k}_width_{width}": v for width, one in found.items() for k, v in one.items()}
     narrow, wide = (max(one["hidden_published"], one["hidden_adam"]) for one in found.values())
-    if wide > narrow:
+    if wide > narrow + 0.2:  # less is one or two of the few hidden tokens
         return Verdict("reproduced", "A wider untrained model gives more hidden tokens to gradients.", numbers)
     return Verdict("not reproduced", "Width does not help gradients here; exact search needs no width.", numbers)
 
@@ -222,8 +253,9 @@ def _wider(seed: int, first: int) -> Verdict:
 claim(97, "In a wider untrained layer more hidden tokens are found, with three outputs hidden.", SOURCE)(
     lambda seed: _wider(seed, 3)
 )
-claim(98, "In a wider untrained layer some tokens are found from the last output alone.", SOURCE)(lambda seed: _wider(seed, -1))
+claim(98, "In a wider untrained layer some tokens are found from the last output alone.", SOURCE)(
+    lambda seed: _wider(seed, -1)
+)
 claim(104, "The share of hidden tokens found grows from 1/5 to 4/5 as an untrained layer's width doubles.", SOURCE)(
     lambda seed: _wider(seed, 1)
 )
-

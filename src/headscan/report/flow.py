@@ -101,12 +101,16 @@ def noise(channel: dict) -> go.Figure:
     return figure
 
 
-def flow_plot(document: dict, arrays: dict[str, np.ndarray], kind: str = "leak", part: int = 0, site: int = -1) -> go.Figure:
+def flow_plot(
+    document: dict, arrays: dict[str, np.ndarray], kind: str = "leak", part: int = 0, site: int = -1
+) -> go.Figure:
     """One matrix: input token i (rows) against output position j (columns)."""
     found = np.asarray(arrays[f"{kind}/{part}"], dtype=float)[site]
     names = [f"{k} {literal(token)}" for k, token in enumerate(document["parts"][part]["tokens"])]
     figure = go.Figure(layout=layout())
-    figure.add_heatmap(z=found.tolist(), x=names, y=names, colorscale=[[k / 4, c] for k, c in enumerate(palette.DEPTH[0])])
+    figure.add_heatmap(
+        z=found.tolist(), x=names, y=names, colorscale=[[k / 4, c] for k, c in enumerate(palette.DEPTH[0])]
+    )
     figure.update_xaxes(title_text="output position", type="category")
     figure.update_yaxes(title_text="input token", type="category", autorange="reversed")
     return figure
