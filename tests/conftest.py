@@ -7,6 +7,9 @@ import warnings
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# pytest-xdist runs one process a core; a second thread in each only makes them wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 import torch
@@ -14,7 +17,6 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 ASSETS = Path(os.environ.get("HEADSCAN_ASSETS", ROOT.parent / "shared" / "assets"))
 
-# pytest-xdist runs one process a core; a second thread in each only makes them wait for one another.
 torch.set_num_threads(1)
 
 

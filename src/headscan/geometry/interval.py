@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from headscan.statistics import Cloud, Sums
 
@@ -15,8 +15,8 @@ __all__ = ["Jackknife"]
 class Jackknife:
     """Delete-one-block jackknife over the blocks of a stream, for any measure of a cloud.
 
-    The clouds with one block left out are made once and shared by all measures. Neighbouring windows share documents;
-    blocks of consecutive windows keep that dependence inside a block, where it does no harm.
+    Neighbouring windows share documents; blocks of consecutive windows keep that dependence inside a block, where it
+    does no harm.
 
     `parts` are the sums of the blocks; with `gram=False` second moments are left out, and only measures that need none
     can be asked.
@@ -30,16 +30,12 @@ class Jackknife:
     """
 
     def __init__(self, parts: list[Sums], *, gram: bool = True):
-        parts = [part for part in parts if part.count > 0]
-        self.blocks = len(parts)
-        if not parts:
-            return
-        whole = parts[0].copy()
-        for part in parts[1:]:
-            whole.merge(part)
-        self._whole = Cloud.of_sums(whole, gram=gram)
-        self._left_out = [Cloud.of_sums(whole.without(part), gram=gram) for part in parts] if self.blocks > 2 else []
-        self._weights = whole.count / np.array([part.count for part in parts], dtype=float)
+        self._parts, self._gram = [part for part in parts if part.count > 0], gram
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks that hold anything."""
+        return len(self._parts)
 
     def interval(
         self,
@@ -48,23 +44,53 @@ class Jackknife:
         level: float = 0.95,
         bounds: tuple[float | None, float | None] = (None, None),
     ) -> tuple[float, float] | None:
-        """The interval θ ± t(B − 1)·√Var of the measure at a confidence level, cut to `bounds`.
+        """The interval of one measure, cut to `bounds`; see `intervals`."""
+        return self.intervals([measure], level=level, bounds=[bounds])[0]
 
-        None where there are fewer than three blocks, or where the measure is undefined on a part. Blocks may be unequal
+    def intervals(
+        self,
+        measures: Sequence[Callable[[Cloud], float | None]],
+        *,
+        level: float = 0.95,
+        bounds: Sequence[tuple[float | None, float | None]],
+    ) -> list[tuple[float, float] | None]:
+        """The intervals θ ± t(B − 1)·√Var of several measures at a confidence level, each cut to its bounds.
+
+        None where there are fewer than three blocks, or where a measure is undefined on a part. Blocks may be unequal
         (the last one is short), so the weighted form is used (Busing, Meijer and van der Leeden 1999): with h = n/n_b
         and θ₋ the measure without block b, the pseudo-values θ* = hθ − (h − 1)θ₋ have the centre
-        Bθ − Σ(1 − 1/h)θ₋, and Var = (1/B) Σ (θ* − centre)²/(h − 1). Cost: B + 1 evaluations of the measure.
+        Bθ − Σ(1 − 1/h)θ₋, and Var = (1/B) Σ (θ* − centre)²/(h − 1).
+
+        Cost: B + 1 evaluations of each measure; one cloud with a block left out is in memory at a time.
         """
         if self.blocks < 3:
-            return None
-        estimate = measure(self._whole)
-        values = [measure(cloud) for cloud in self._left_out]
-        if estimate is None or any(value is None for value in values):
-            return None
-        h, left_out = self._weights, np.array(values, dtype=float)
-        centre = self.blocks * estimate - float(((1 - 1 / h) * left_out).sum())
-        variance = float(((h * estimate - (h - 1) * left_out - centre) ** 2 / (h - 1)).mean())
-        reach = float(student.ppf(0.5 + level / 2, self.blocks - 1)) * variance**0.5
-        low = -np.inf if bounds[0] is None else bounds[0]
-        high = np.inf if bounds[1] is None else bounds[1]
-        return max(estimate - reach, low), min(estimate + reach, high)
+            return [None] * len(measures)
+        whole = self._parts[0].copy()
+        for part in self._parts[1:]:
+            whole.merge(part)
+        everything = Cloud.of_sums(whole, gram=self._gram)
+        estimates = [measure(everything) for measure in measures]
+        left_out: list[list[float | None]] = []
+        for part in self._parts:
+            cloud = Cloud.of_sums(whole.without(part), gram=self._gram)
+            left_out.append([measure(cloud) for measure in measures])
+        h = whole.count / np.array([part.count for part in self._parts], dtype=float)
+        quantile = float(stdtrit(self.blocks - 1, 0.5 + level / 2))  # of Student's t
+        return [
+            None
+            if estimate is None or None in values
+            else _cut(estimate, quantile * _deviation(estimate, np.array(values, dtype=float), h), bound)
+            for estimate, values, bound in zip(estimates, zip(*left_out, strict=True), bounds, strict=True)
+        ]
+
+
+def _deviation(estimate: float, left_out: np.ndarray, h: np.ndarray) -> float:
+    """√Var of the weighted delete-one-block jackknife."""
+    centre = len(h) * estimate - ((1 - 1 / h) * left_out).sum()
+    return float(((h * estimate - (h - 1) * left_out - centre) ** 2 / (h - 1)).mean() ** 0.5)
+
+
+def _cut(estimate: float, reach: float, bounds: tuple[float | None, float | None]) -> tuple[float, float]:
+    low = -np.inf if bounds[0] is None else bounds[0]
+    high = np.inf if bounds[1] is None else bounds[1]
+    return max(estimate - reach, low), min(estimate + reach, high)

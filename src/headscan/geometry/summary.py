@@ -37,17 +37,21 @@ def site_entry(
     else:
         variants.append(("_without_first", *variants[0][1:]))
     for suffix, points, (fine, coarse) in variants:
+        intervals: dict[str, tuple[float, float] | None] = {}
+        for blocks, spectral in ((fine, False), (coarse, True)):
+            asked = [measure for measure in chosen if measure.spectral == spectral]
+            found = blocks.intervals(asked, bounds=[measure.range for measure in asked])
+            intervals |= {measure.name: interval for measure, interval in zip(asked, found, strict=True)}
         for measure in chosen:
-            value = measure(points) if points.count else None
-            blocks = coarse if measure.spectral else fine
-            interval = blocks.interval(measure, bounds=measure.range)
+            value, interval = measure(points) if points.count else None, intervals[measure.name]
             entry[measure.name + suffix] = value
             entry[f"{measure.name}{suffix}_interval"] = None if interval is None else list(interval)
             if value is None:
                 notes.append(f"{measure.name}{suffix} is not defined: {measure.undefined}")
             elif interval is None:
+                blocks = coarse if measure.spectral else fine
                 notes.append(
-                    f"{measure.name}{suffix}_interval needs three blocks of windows, there are {blocks.blocks}"
+                    f"{measure.name}{suffix} has no interval: three blocks of text are needed, there are {blocks.blocks}"
                 )
         entry[f"singular_values{suffix}"] = singular_values(points).tolist() if points.count else []
     if cloud.zeros:

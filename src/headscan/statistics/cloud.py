@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
 
 from headscan.statistics.sums import Sums
 
@@ -23,6 +24,9 @@ class Cloud:
     >>> cloud.count, cloud.width, cloud.mean.round(3).tolist()
     (3, 2, [0.667, 0.667])
     """
+
+    # torch's eigenvalues, not numpy's: they obey torch.set_num_threads. On a busy machine of two cores, numpy's own
+    # two threads waited for each other and took ten times as long.
 
     count: int
     zeros: int
@@ -49,8 +53,6 @@ class Cloud:
     @classmethod
     def of_rows(cls, rows) -> Cloud:
         """The cloud of the rows of a matrix [n, d] (list, numpy array or tensor)."""
-        import torch
-
         return cls.of_sums(Sums.of_rows(torch.as_tensor(np.asarray(rows, dtype=np.float64))))
 
     @property
@@ -77,8 +79,8 @@ class Cloud:
 
     @cached_property
     def _eigen(self) -> tuple[np.ndarray, np.ndarray]:
-        values, vectors = np.linalg.eigh(self.second_moment)
-        return np.clip(values[::-1], 0.0, None), vectors[:, ::-1]
+        values, vectors = torch.linalg.eigh(torch.from_numpy(self.second_moment))
+        return np.clip(values.numpy()[::-1], 0.0, None), vectors.numpy()[:, ::-1]
 
     @cached_property
     def energies(self) -> np.ndarray:
@@ -89,7 +91,7 @@ class Cloud:
         """
         if "_eigen" in self.__dict__:
             return self._eigen[0]
-        return np.clip(np.linalg.eigvalsh(self.second_moment)[::-1], 0.0, None)
+        return np.clip(torch.linalg.eigvalsh(torch.from_numpy(self.second_moment)).numpy()[::-1], 0.0, None)
 
     @property
     def directions(self) -> np.ndarray:

@@ -75,6 +75,11 @@ class Sums(Accumulator):
         new._combine(other, -1.0)
         return new
 
+    def clear(self) -> None:
+        """Become the empty set again, in the same memory."""
+        for tensor in self.state().values():
+            tensor.zero_()
+
     def copy(self) -> Self:
         """An independent copy."""
         new = type(self)(self.width, gram=self.gram is not None, device=self.unit.device)
