@@ -33,7 +33,9 @@ def model(name: str | None) -> Lens:
     if name:
         return Lens.load(name)
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=8192, n_positions=2048, n_embd=256, n_layer=6, n_head=4)
+    config = GPT2Config(
+        vocab_size=8192, bos_token_id=0, eos_token_id=0, n_positions=2048, n_embd=256, n_layer=6, n_head=4
+    )
     return Lens(GPT2LMHeadModel(config).eval(), name="gpt2 6 x 256")
 
 
@@ -41,7 +43,12 @@ def headscan_occlusion(lens, embeds, substitute, token, budget=None):
     length = len(embeds)
     target = Target("logit", (Step(length - 1, token),))
     game = Coalitions(
-        Engine(lens), embeds, [Unit((i,), "") for i in range(length)], target, substitute, plan(lens, length, 1, budget=budget)
+        Engine(lens),
+        embeds,
+        [Unit((i,), "") for i in range(length)],
+        target,
+        substitute,
+        plan(lens, length, 1, budget=budget),
     )
     whole = target.value(game.original[None])[0, 0]
     return whole - torch.from_numpy(game.values(game.without_each())[:, 0])
@@ -95,7 +102,9 @@ def main() -> None:
                 start = time.perf_counter()
                 scores[name] = way(lens, embeds, substitute, 5)
                 best[name] = min(best[name], time.perf_counter() - start)
-        apart = max(float((scores[name] - scores["headscan"]).abs().max() / scores["loop"].abs().max()) for name in ways)
+        apart = max(
+            float((scores[name] - scores["headscan"]).abs().max() / scores["loop"].abs().max()) for name in ways
+        )
         line = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in best.items())
         ratios = ", ".join(f"{best[name] / best['headscan']:.1f} x {name}" for name in ways if name != "headscan")
         print(f"{lens.name}, {length} tokens: {line}; {ratios}; scores apart by {apart:.1e} of the largest", flush=True)
@@ -112,7 +121,10 @@ def main() -> None:
         game = Coalitions(Engine(lens), embeds, units, target, lens.input_embeddings[2].detach(), planned)
         game.values(game.without_each())
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        print(f"{length} tokens: {planned.rows} rows a batch, high-water mark {(peak - before) / 1024:+.0f} MiB", flush=True)
+        print(
+            f"{length} tokens: {planned.rows} rows a batch, high-water mark {(peak - before) / 1024:+.0f} MiB",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

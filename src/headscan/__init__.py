@@ -18,6 +18,7 @@ from headscan.errors import BadInput
 
 if TYPE_CHECKING:
     from headscan import ntp
+    from headscan import flow
     from headscan.attribution import attribute
     from headscan.claims.ledger import ReproduceResult, all_claims, ledger_page, reproduce
     from headscan.geometry import ScanResult, scan
@@ -44,6 +45,7 @@ __all__ = [
     "attribute",
     "all_claims",
     "available_models",
+    "flow",
     "invert",
     "ledger_page",
     "load",
@@ -61,6 +63,7 @@ _HOMES = {
     "specimens": "headscan.model",
     "available_models": "headscan.model.catalogue",
     "attribute": "headscan.attribution",
+    "flow": "headscan.flow",
     "ScanResult": "headscan.geometry",
     "scan": "headscan.geometry",
     "ntp": "headscan.ntp",

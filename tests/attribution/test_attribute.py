@@ -72,7 +72,9 @@ def test_a_masked_model_is_asked_at_its_masks():
 
 def test_a_chat_goes_through_the_template_and_roles_are_kept():
     lens = with_words("gpt2")
-    found = attribute(lens, [{"role": "system", "content": "be brief"}, {"role": "user", "content": "why so"}], check=False)
+    found = attribute(
+        lens, [{"role": "system", "content": "be brief"}, {"role": "user", "content": "why so"}], check=False
+    )
     assert found.document["prompt"] == "<system> be brief <user> why so <assistant>"
     assert found.document["roles"] == [None, "system", "system", None, "user", "user", None]
 
@@ -80,7 +82,24 @@ def test_a_chat_goes_through_the_template_and_roles_are_kept():
 def test_units_fall_on_words_and_sentences(stories):
     prompt = read_prompt(stories, "One day, Lily went out. She didn't cry! Why?\nNo one")
     words = [unit.text.replace("␣", "") for unit in find_units(prompt, "word")]
-    assert words == ["<s>", "One", "day", ",", "Lily", "went", "out", ".", "She", "didn't", "cry", "!", "Why", "?⏎", "No", "one"]  # fmt: skip
+    assert words == [
+        "<s>",
+        "One",
+        "day",
+        ",",
+        "Lily",
+        "went",
+        "out",
+        ".",
+        "She",
+        "didn't",
+        "cry",
+        "!",
+        "Why",
+        "?⏎",
+        "No",
+        "one",
+    ]
     sentences = [unit.text for unit in find_units(prompt, "sentence")]
     assert sentences == ["<s>", "␣One␣day,␣Lily␣went␣out.", "␣She␣didn't␣cry!", "␣Why?⏎", "No␣one"]
     for kind in ("token", "word", "sentence"):
@@ -114,7 +133,7 @@ def test_rounded_weights_that_carry_no_gradient_are_refused_for_gradients_only()
     lens.model.transformer.ln_f = NoGradient(lens.model.transformer.ln_f)
     for weight in lens.model.parameters():
         weight.requires_grad_(False)
-    with pytest.raises(headscan.BadInput, match="No gradient comes through 'tiny gpt2'.*occlusion"):
+    with pytest.raises(headscan.BadInput, match=r"No gradient comes through 'tiny gpt2'.*occlusion"):
         attribute(lens, IDS)
     assert len(attribute(lens, IDS, method="occlusion", substitute="mean").scores) == len(IDS)
 
@@ -145,7 +164,8 @@ def test_rounded_weights_that_carry_no_gradient_are_refused_for_gradients_only()
 def test_a_fault_of_the_input_is_one_sentence(prompt, options, sentence):
     with pytest.raises(headscan.BadInput, match=sentence) as raised:
         attribute(with_words("gpt2"), prompt, **options)
-    assert str(raised.value).endswith((".", "?")) and "\n" not in str(raised.value)
+    assert str(raised.value).endswith((".", "?"))
+    assert "\n" not in str(raised.value)
 
 
 def test_a_model_without_an_output_layer_is_refused():

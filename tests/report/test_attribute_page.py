@@ -9,8 +9,10 @@ from headscan.report import attribute_page, attribute_snippet, attribute_table
 from headscan.text.display import visible
 
 HOSTILE = [
-    "<s>", visible(" The"), "<script>window.pwned=1;alert(1)</script>", "</script>", "'\"`", visible("\n"), "<b>bold</b>", "שלום",
-    visible(" עולם"), visible("\u0301"), "e\u0301", visible("\u202e"), "&amp;", "{{7*7}}", "%{x}", visible("\t"), "<img src=x onerror=alert(1)>",
+    "<s>", visible(" The"), "<script>window.pwned=1;alert(1)</script>", "</script>", "'\"`", visible("\n"), "<b>bold</b>",
+    "שלום",
+    visible(" עולם"), visible("\u0301"), "e\u0301", visible("\u202e"), "&amp;", "{{7*7}}", "%{x}", visible("\t"),
+    "<img src=x onerror=alert(1)>",
 ]  # fmt: skip
 
 
@@ -19,19 +21,21 @@ def document(tokens, steps=1, methods=("occlusion", "gradient-x-input")):
     arrays = {f"scores/{m}": random.normal(size=(steps, len(tokens))).astype(np.float32) for m in methods}
     arrays |= {f"units/{m}": arrays[f"scores/{m}"] for m in methods}
     curve = {"share": [0.0, 0.5, 1.0], "probability": [0.9, 0.4, 0.1], "area": 0.45}
-    random_order = {k: 0.5 for k in ("deletion", "insertion", "comprehensiveness", "sufficiency")}
+    random_order = dict.fromkeys(("deletion", "insertion", "comprehensiveness", "sufficiency"), 0.5)
     trust = {"deletion": curve, "insertion": curve, "comprehensiveness": 0.3, "sufficiency": 0.1, "random": random_order,
              "substitute": "eos", "steps": 1}  # fmt: skip
     mean = arrays[f"scores/{methods[0]}"].mean(0)
     made = {
-        "kind": "attribute", "headscan": "0.1.0", "prompt": "".join(tokens), "tokens": list(tokens), "ids": list(range(len(tokens))),
+        "kind": "attribute", "headscan": "0.1.0", "prompt": "".join(tokens), "tokens": list(tokens),
+        "ids": list(range(len(tokens))),
         "special": [t == "<s>" for t in tokens], "roles": [None] * len(tokens),
         "spans": [{"text": t, "tokens": [k], "score": float(mean[k])} for k, t in enumerate(tokens)],
         "scores": mean.tolist(), "method": methods[0], "signed": True,
         "target": {"kind": "logit", "sentence": "the logit of the token", "tokens": [], "ids": []},
         "steps": [
-            {"position": len(tokens) - 1 - k, "id": 1, "token": tokens[2 % len(tokens)], "against": None, "value": 1.5, "probability": 0.9,
-             "predictions": [{"id": 1, "token": tokens[2 % len(tokens)], "probability": 0.9}], "scores": []} for k in range(steps)
+            {"position": len(tokens) - 1 - k, "id": 1, "token": tokens[2], "against": None, "value": 1.5,
+             "probability": 0.9, "predictions": [{"id": 1, "token": tokens[2], "probability": 0.9}], "scores": []}
+            for k in range(steps)
         ],
         "maps": [{"method": m, "seconds": 0.1, "faithfulness": trust} for m in methods], "faithfulness": trust,
         "agreement": [{"methods": list(methods), "spearman": 0.4, "top": 5, "shared_top": 0.6}],
@@ -61,7 +65,9 @@ def test_hostile_tokens_are_shown_as_they_are(tmp_path, chromium_without_webgl, 
         assert page.locator(".tip script, .tip img, .tip b").count() == 0
         kinds = page.evaluate("[...document.querySelectorAll('#tokens .t')].map((t) => t.classList.contains('for'))")
         assert kinds == [bool(score > 0) for score in scores]
-        lines = page.evaluate("[...document.querySelectorAll('#tokens .t')].map((t) => getComputedStyle(t).borderBottomStyle)")
+        lines = page.evaluate(
+            "[...document.querySelectorAll('#tokens .t')].map((t) => getComputedStyle(t).borderBottomStyle)"
+        )
         assert lines == ["solid" if score > 0 else "dashed" for score in scores]
         page.locator("#method").select_option("1")
         kinds = page.evaluate("[...document.querySelectorAll('#tokens .t')].map((t) => t.classList.contains('for'))")

@@ -44,7 +44,10 @@ class Engine:
         self._caches = "past_key_values" in names and "use_cache" in names
         self._uncached: dict[str, Any] = {"use_cache": False} if "use_cache" in names else {}
         self._prefix: list[tuple[Tensor, Tensor]] | None = None
-        self.causal = self._is_causal()
+        # Tried once a Lens: the answer cannot change.
+        self.causal: bool = lens.__dict__.setdefault("_reads_left_to_right", None) or False
+        if lens.__dict__["_reads_left_to_right"] is None:
+            self.causal = lens.__dict__["_reads_left_to_right"] = self._is_causal()
         self.tokens_computed = 0
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -81,8 +84,9 @@ class Engine:
             return False
         with torch.no_grad(), evaluating(self.model):
             try:
-                cache = self.model(inputs_embeds=embeds[None], use_cache=True).past_key_values
-                self._prefix = [(layer.keys, layer.values) for layer in cache.layers]
+                found = self.model(inputs_embeds=embeds[None], use_cache=True)
+                without = found.logits[:, -1:].float()
+                self._prefix = [(layer.keys, layer.values) for layer in found.past_key_values.layers]
             except (AttributeError, TypeError, NotImplementedError):
                 return False
         if any(keys is None or keys.ndim != 4 or keys.shape[2] != embeds.shape[0] for keys, _ in self._prefix):
@@ -94,7 +98,6 @@ class Engine:
         except (TypeError, ValueError, RuntimeError):
             self._prefix = None
             return False
-        without = self.logits(embeds[None], [last]).float()
         precise = embeds.dtype in (torch.float32, torch.float64)
         scale = without.abs().max().clamp(min=1e-6)
         if not bool(((with_prefix - without).abs().max() / scale) < (1e-4 if precise else 2e-2)):

@@ -64,6 +64,10 @@ def plan(
     on_gpu = lens.device.type == "cuda"
     if budget is None:
         budget = torch.cuda.mem_get_info(lens.device)[0] // 2 if on_gpu else GIB
+    # Starting a pass costs about what 1e9 operations cost (5e11 on a GPU), and 100 tokens of the smallest model here:
+    # that many tokens may be computed in vain.
+    body = sum(weight.numel() for weight in lens.model.parameters()) - lens.input_embeddings.numel()
+    slack = int(min(max((5e11 if on_gpu else 1e9) / (2 * max(body, 1)), 32), 65_536 if on_gpu else 128))
     # Beyond a few thousand tokens a pass is no faster a token on a CPU: its working set leaves the cache.
     most = (65_536 if on_gpu else 4_096) // max(length, 1)
-    return Plan(row, rows or max(1, min(int(budget // max(row, 1)), max(most, 1))), budget, 8_192 if on_gpu else 512)
+    return Plan(row, rows or max(1, min(int(budget // max(row, 1)), max(most, 1))), budget, slack)

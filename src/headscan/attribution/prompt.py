@@ -105,9 +105,7 @@ def _text(tokenizer: Any, text: str, special: bool) -> Prompt:
     specials = set(getattr(tokenizer, "all_special_ids", None) or ())
     pieces = display(tokenizer, ids)
     places = [(int(a), int(b)) for a, b in offsets] if offsets else _guessed(tokenizer, ids, pieces, text)
-    return Prompt(
-        text, tuple(ids), tuple(pieces), tuple(places), tuple(i in specials for i in ids), (None,) * len(ids)
-    )
+    return Prompt(text, tuple(ids), tuple(pieces), tuple(places), tuple(i in specials for i in ids), (None,) * len(ids))
 
 
 def _guessed(tokenizer: Any, ids: list[int], pieces: list[str], text: str) -> list[tuple[int, int]]:
@@ -133,7 +131,9 @@ def _ids(lens: Lens, ids: list[int]) -> Prompt:
     tokenizer = lens.tokenizer
     if tokenizer is None:
         pieces = [f"<id {i}>" for i in ids]
-        return Prompt("".join(pieces), tuple(ids), tuple(pieces), _tiled(pieces), (False,) * len(ids), (None,) * len(ids))
+        return Prompt(
+            "".join(pieces), tuple(ids), tuple(pieces), _tiled(pieces), (False,) * len(ids), (None,) * len(ids)
+        )
     empty = Prompt("", (), (), (), (), ())
     return empty.extended(tokenizer, ids)
 

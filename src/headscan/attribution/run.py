@@ -121,9 +121,11 @@ def attribute(
         "device": str(lens.device),
         "dtype": str(embeds.dtype).removeprefix("torch."),
         "versions": {
-            "headscan": headscan.__version__, "torch": torch.__version__, "transformers": transformers.__version__,
+            "headscan": headscan.__version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
             "python": platform.python_version(),
-        },  # fmt: skip
+        },
         "started": datetime.datetime.fromtimestamp(started, datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(time.time() - started, 3),
     }
@@ -238,8 +240,12 @@ def _document(setting: Setting, maps: list[Map], judged: list[dict[str, Any]]) -
         "scores": first.tokens.mean(0).tolist(),
         "method": first.method,
         "signed": setting.signed,
-        "target": {"kind": target.kind, "sentence": KINDS[target.kind], "tokens": [step["token"] for step in steps],
-                   "ids": [step["id"] for step in steps]},  # fmt: skip
+        "target": {
+            "kind": target.kind,
+            "sentence": KINDS[target.kind],
+            "tokens": [step["token"] for step in steps],
+            "ids": [step["id"] for step in steps],
+        },
         "steps": steps,
         "maps": [
             {"method": one.method, "seconds": round(one.seconds, 4), "faithfulness": found} | one.extra

@@ -108,7 +108,9 @@ def one_token(lens: Lens, word: str | int) -> int:
         word = int(word[1:])
     if isinstance(word, int):
         if not 0 <= word < lens.vocabulary_size:
-            raise BadInput(f"Token id {word} is not in the vocabulary of '{lens.name}' (0 to {lens.vocabulary_size - 1}).")
+            raise BadInput(
+                f"Token id {word} is not in the vocabulary of '{lens.name}' (0 to {lens.vocabulary_size - 1})."
+            )
         return word
     tokenizer = lens.require_tokenizer()
     ids = list(tokenizer.encode(word, add_special_tokens=False))

@@ -30,7 +30,9 @@ class Unit:
         return self.tokens[0]
 
 
-def find_units(prompt: Prompt, units: str = "token", spans: Sequence[str | tuple[int, int]] | None = None) -> list[Unit]:
+def find_units(
+    prompt: Prompt, units: str = "token", spans: Sequence[str | tuple[int, int]] | None = None
+) -> list[Unit]:
     """Cut a prompt into units; every token is in exactly one.
 
     Args:
@@ -63,10 +65,9 @@ def _piece(prompt: Prompt, index: int, pieces: list[tuple[int, int]]) -> int | N
     if prompt.special[index] or last <= first:
         return None
     inner = prompt.text[first:last]
-    if inner.strip():
-        visible = first + len(inner) - len(inner.lstrip())
-    else:  # a space of its own goes with what follows, a line end with what it ends
-        visible = first if "\n" in inner else last
+    # A space of its own goes with what follows, a line end with what it ends.
+    blank = first if "\n" in inner else last
+    visible = first + len(inner) - len(inner.lstrip()) if inner.strip() else blank
     starts = [start for start, _ in pieces]
     k = int(np.searchsorted(starts, visible, side="right")) - 1
     return k if k >= 0 else (0 if pieces else None)

@@ -12,6 +12,7 @@ import typer
 
 from headscan import BadInput, __version__
 from headscan.cli.attribute import attribute
+from headscan.cli.flow import flow
 from headscan.cli.invert import invert
 from headscan.cli.models import models
 from headscan.cli.ntp import ntp
@@ -52,6 +53,7 @@ def _guarded(verb: Callable[..., None]) -> Callable[..., None]:
 
 for verb in (scan, ntp, invert, attribute, models):
 for verb in (scan, invert, reproduce, models):
+for verb in (scan, invert, attribute, flow, models):
     app.command()(_guarded(verb))
 
 

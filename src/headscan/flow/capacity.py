@@ -81,7 +81,9 @@ def quantised_accuracy(
             step = ((high - low) / (2**bit - 1)).clamp_min(1e-30)
             heard = ((code - low) / step).round() * step + low
             right = float((_nearest(heard, code) == torch.arange(vocabulary)).float().mean())
-            found.append({"bits": bit, "width": width, "accuracy": right, "sent": bit * width, "needed": np.log2(vocabulary)})
+            found.append(
+                {"bits": bit, "width": width, "accuracy": right, "sent": bit * width, "needed": np.log2(vocabulary)}
+            )
     return found
 
 

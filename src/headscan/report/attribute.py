@@ -214,11 +214,15 @@ def _trust(document: dict) -> RenderableType:
 def attribute_snippet(document: dict, arrays: dict[str, np.ndarray]) -> str:
     """The coloured text as a piece of HTML without scripts, for notebooks; everything in it is escaped."""
     found = []
-    for piece, score in zip(pieces(document, np.asarray(document["scores"], dtype=float)), document["scores"], strict=True):
+    for piece, score in zip(
+        pieces(document, np.asarray(document["scores"], dtype=float)), document["scores"], strict=True
+    ):
         colour = FOR["light"] if piece["sign"] == "for" else AGAINST["light"]
         line = "solid" if piece["sign"] == "for" else "dashed"
         strength = float(piece["strength"])
-        title = html.escape(f"token {piece['index']}, id {document['ids'][piece['index']]}: {signed(score)}", quote=True)
+        title = html.escape(
+            f"token {piece['index']}, id {document['ids'][piece['index']]}: {signed(score)}", quote=True
+        )
         text = "".join(html.escape(part) for part, _ in piece["parts"])
         style = (
             f"background:rgba({colour[0]},{colour[1]},{colour[2]},{strength:.3f});"

@@ -1,0 +1,20 @@
+"""Flow between tokens by its definitions, one changed prompt at a time."""
+
+from __future__ import annotations
+
+import torch
+
+
+@torch.no_grad()
+def margin(run, prompt, place, output, vocabulary):
+    """The least relative distance of output `output` over all other tokens at `place`."""
+    original = run(torch.tensor([prompt]))[0, output]
+    least = float("inf")
+    for token in range(vocabulary):
+        if token == prompt[place]:
+            continue
+        changed = list(prompt)
+        changed[place] = token
+        away = (run(torch.tensor([changed]))[0, output] - original).norm() / original.norm()
+        least = min(least, float(away))
+    return least
