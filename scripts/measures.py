@@ -1,6 +1,6 @@
 """Write docs/measures.md from the measures themselves: formula, range, cost and source stand in one place only.
 
-    python scripts/measures.py [--check]
+python scripts/measures.py [--check]
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ def page() -> str:
         for name, measure in MEASURES.items():
             if measure.group != group:
                 continue
-            low, high = ("−∞" if measure.range[0] is None else f"{measure.range[0]:g}"), (
-                "∞" if measure.range[1] is None else f"{measure.range[1]:g}"
+            low, high = (
+                ("−∞" if measure.range[0] is None else f"{measure.range[0]:g}"),
+                ("∞" if measure.range[1] is None else f"{measure.range[1]:g}"),
             )
             unit = f" {measure.unit}" if measure.unit else ""
             details = inspect.cleandoc(measure.function.__doc__ or "").split(">>>")[0].strip()
