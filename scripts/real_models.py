@@ -1,6 +1,6 @@
 """Write docs/real-models.md: every real model at hand on two texts each, with what the literature says of its family.
 
-    python scripts/real_models.py ASSETS [--tokens 60000]
+    python scripts/real_models.py ASSETS [--tokens 60000] [--pairs 500]
 
 ASSETS is a folder with `models/` and `text/` as the tests use it. Takes about ten minutes on one core.
 """
@@ -56,9 +56,11 @@ def models(assets: Path) -> dict[str, tuple[str, str | None]]:
 
 
 def main() -> None:
+    """Scan, judge, write."""
     parser = argparse.ArgumentParser()
     parser.add_argument("assets", type=Path)
     parser.add_argument("--tokens", type=int, default=60_000)
+    parser.add_argument("--pairs", type=int, default=1500)
     options = parser.parse_args()
     torch.set_num_threads(1)
     parts = [head(options.tokens)]
@@ -76,7 +78,7 @@ def main() -> None:
     parts.append("## What the literature says, and why these differ\n")
     for name, (said, why) in LITERATURE.items():
         parts.append(f"- **{name}.** Literature: {said}. Here: {why}")
-    parts += ["", *judged(options.assets)]
+    parts += ["", *judged(options.assets, options.pairs)]
     PAGE.write_text("\n".join(parts) + "\n")
 
 
@@ -92,7 +94,8 @@ def head(tokens: int) -> str:
 
 
 COLUMNS = (
-    "| model | text | embedding | widest block | last block | without position 0 | final norm | drift (last) | rogue 1 / 3 (last) |\n"
+    "| model | text | embedding | narrowest block | last block | without position 0 | final norm | drift (last) "
+    "| rogue 1 / 3 (last) |\n"
     "|---|---|---|---|---|---|---|---|---|"
 )
 SECOND = (
@@ -133,7 +136,8 @@ def second_row(name: str, text: str, result) -> str:
 
     gaussian = next((row for row in document["dimension"] if row.get("null") == "gaussian"), {})
     negative, collapse = document["negative"][0], document["collapse"][0]
-    unseen = [row for row in document["frequency"] if row["to"] == 0][-1:]
+    none = {"average_cosine": None, "cosine_to_state": None}
+    unseen = next((row for row in reversed(document["frequency"]) if row["to"] == 0), none)
     spectrum = document["head"][:1]
     return (
         f"| {name} | {text} | {number(at('words')['within_adjusted'], 3)} | {number(at('words')['self_adjusted'])} "
@@ -142,21 +146,22 @@ def second_row(name: str, text: str, result) -> str:
         f"| {number(at('sphere')['uniformity'])} ({number(at('sphere')['uniformity_floor'])}) "
         f"| {number(spectrum[0]['singular_entropy'] if spectrum else None)} "
         f"| {negative['verdict']}, margin {number(negative['margin'], 3)}, violated {number(negative['violated'], 3)} "
-        f"| {number(unseen[0]['average_cosine'] if unseen else None)}, {number(unseen[0]['cosine_to_state'] if unseen else None)} "
+        f"| {number(unseen['average_cosine'])}, {number(unseen['cosine_to_state'])} "
         f"| {number(collapse['cdnv'])} | {number(collapse['agreement'])} |"
     )
 
 
-def judged(assets: Path) -> list[str]:
+def judged(assets: Path, pairs: int) -> list[str]:
     """STS-B Spearman before and after each remedy: fitted on the development sentences, judged on the test ones."""
     lines = [
         "## Remedies, judged by STS-B\n",
-        "Spearman's correlation of cosines with human scores, STS-B English test; mean over tokens of the last default site "
-        "(with [CLS] and [SEP] for the encoder); remedies fitted on the development sentences. Average cosine of the test "
+        f"Spearman's correlation of cosines with human scores, the first {pairs:,} pairs of STS-B English test; mean over tokens of the last default site "
+        "(with [CLS] and [SEP] for the encoder); remedies fitted on as many pairs of the development set. Average cosine of the test "
         "sentences in brackets.\n",
     ]
     table: dict[str, dict[str, str]] = {}
-    fit, test = (read_sts(assets / "text" / "stsb" / f"stsb-en-{part}.csv") for part in ("dev", "test"))
+    files = (assets / "text" / "stsb" / f"stsb-en-{part}.csv" for part in ("dev", "test"))
+    fit, test = (tuple(column[:pairs] for column in read_sts(file)) for file in files)
     for name, (folder, tokenizer) in models(assets).items():
         lens = headscan.Lens.load(folder, tokenizer=tokenizer)
         rows = sentence_states(lens, [*fit[0], *fit[1]])
