@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "model": {"errors", "text"},
     "statistics": {"errors"},
     "geometry": {"errors", "results", "text", "model", "statistics"},
-    "report": set(),
+    "report": {"errors"},
     "results": {"errors"},  # reaches report by name when a page is asked for
 }
 
@@ -32,7 +32,9 @@ def imports(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names} if node.module == "headscan" else {node.module}
+            found |= (
+                {f"{node.module}.{alias.name}" for alias in node.names} if node.module == "headscan" else {node.module}
+            )
     return found
 
 

@@ -52,7 +52,7 @@ def test_every_field_of_every_site_equals_brute_force(model, assets, tmp_path):
     text = (assets / "text" / "tinystories" / "tinystories_2MiB.txt").read_text()[:60_000]
     source = tmp_path / "text.txt"
     source.write_text(text)
-    windows = 48
+    windows = 24
     result = headscan.scan(folder, str(source), context=CONTEXT, max_tokens=windows * CONTEXT, batch=7)
     truth = brute_force(folder, text, windows)
     assert [entry["site"] for entry in result.sites] == list(truth)
