@@ -1,9 +1,9 @@
 """IsoScore by the trace identity against the IsoScore package.
 
-5,000 x 768 Gaussian vectors with uneven variances, one thread, float32 and float64. *Package*: IsoScore 2.0.1 (covariance and
-its singular values). *Principal components*: the published steps with scikit-learn's full PCA, as the package's version 1
-and the paper have them. *Ours*: `isoscore_star`, the same (PR − 1)/(d − 1) from half a matrix product. All in one run, in
-alternation, medians of 5.
+5,000 x 768 Gaussian vectors with uneven variances, one thread, float32 and float64. *Package*: IsoScore 2.0.1 (the
+covariance and its singular values). *Principal components*: the published steps with scikit-learn's full PCA, as the
+package's version 1 and the paper have them. *Ours*: `isoscore_star`, the same (PR − 1)/(d − 1) from half a matrix product.
+All in one run, in alternation, medians of 5.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def main() -> None:
         fast, package, components = (float(np.median(times[name])) for name in ("ours", "package", "components"))
         shown = " / ".join(f"{values[name]:.6f}" for name in ("components", "package", "ours"))
         print(
-            f"| {x.dtype} | {components:.2f} s | {package:.3f} s | {fast:.3f} s | {shown} "
-            f"| **{components / fast:.1f}** | **{package / fast:.1f}** |"
+            f"| {x.dtype} | {components:.2f} s | {package:.3f} s | {fast:.3f} s "
+            f"| {shown} | **{components / fast:.1f}** | **{package / fast:.1f}** |"
         )
 
     product = torch.from_numpy(double.astype(np.float32))

@@ -157,3 +157,29 @@ def test_an_encoder_without_a_head_says_why(lens):
     assert "bert has no head: the model has no output layer." in said
     assert "no output layer" in next(p for p in result.document["probes"] if p["name"] == "head")["notes"][0]
     assert result.document["collapse"][0]["duality"] is None
+
+
+def test_checkpoints_in_order_are_a_heat_map(lens):
+    torch.manual_seed(1)
+    others = []
+    for name in ("step1", "step2", "step3"):
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_positions=64, n_embd=8, n_layer=1, n_head=2)).eval()
+        others.append(Lens(model, ByteTokenizer(), name=name))
+    result = scan(others, TEXT, context=32, measures="head")
+    page = result.page()
+    assert "From checkpoint to checkpoint" in page
+    assert "more-course-average_cosine" in page
+    assert list(result.frame("head")["model"]) == ["step1", "step2", "step3"]
+    assert "From checkpoint to checkpoint" not in scan(others[:2], TEXT, context=32, measures="head").page()
+
+
+def test_revisions_are_of_one_id(lens, tmp_path):
+    for models, revisions in ((lens, "a,b"), (["x", "y"], "a"), ("x", " , ")):
+        with pytest.raises(BadInput, match="--revisions"):
+            scan(models, TEXT, revisions=revisions)
+    with pytest.raises(BadInput):
+        scan("no/such-model", TEXT, revisions="step1,step2")
+    folder = tmp_path / "model"
+    lens.model.save_pretrained(folder)
+    result = scan(str(folder), TEXT, tokenizer="bytes", context=32, revisions="main,main2")
+    assert [model["name"] for model in result.document["models"]] == [f"{folder}@main", f"{folder}@main2"]

@@ -53,6 +53,12 @@ def scan(
             "expensive ones, or 'expensive' for everything. Expensive ones say their time and memory first."
         ),
     ] = None,
+    revisions: Annotated[
+        str | None,
+        typer.Option(
+            help="Revisions of one Hugging Face id, in order, comma-separated: one model each, as checkpoints."
+        ),
+    ] = None,
     batch: Annotated[
         int | None, typer.Option(help="Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.")
     ] = None,
@@ -92,6 +98,7 @@ def scan(
             sample=sample,
             token_sums=token_sums,
             measures=measures,
+            revisions=revisions,
             batch=batch,
             seed=seed,
             dtype=dtype,

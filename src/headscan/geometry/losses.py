@@ -33,8 +33,7 @@ def isoscore_star(points: Tensor, *, shrinkage: float = 0.0, target: Tensor | No
     through one. C is the covariance of the points (divided by n); C₀ = `target` [d, d], a covariance estimated on more
     points than a batch has, by default tr(C)/d·I; ζ = `shrinkage` in [0, 1] is needed where n < d: without it the score
     is at most (n − 2)/(d − 1) whatever the points. With ζ = 0 it is IsoScore. Raises ValueError for d = 1 or n < 2.
-    Without gradient and
-    with ζ = 0 not even the covariance is kept. The gradient is that of the stated function; where all points are equal and ζ = 0 both value and gradient are NaN.
+    Without gradient and with ζ = 0 not even the covariance is kept. Where all points are equal and ζ = 0, 0/0 is NaN.
 
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     >>> isoscore_star(x).item()

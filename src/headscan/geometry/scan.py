@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -53,6 +54,7 @@ def scan(
     sample: int = 600,
     token_sums: bool = False,
     measures: str | Sequence[str] | None = None,
+    revisions: str | Sequence[str] | None = None,
     batch: int | None = None,
     seed: int = 0,
     dtype: str = "auto",
@@ -83,6 +85,8 @@ def scan(
         token_sums: also keep Σx by token id and site (arrays `token_sums/MODEL/SITE` and `token_counts/MODEL`).
         measures: more than the core measures: globs of names or groups (`headscan.geometry.MEASURES` and `PROBES`), `all`
             (whatever is not expensive) or `expensive` (everything).
+        revisions: of one Hugging Face id, in order, such as "step1000,step2000": each is a model of the scan, ID@REVISION.
+            Checkpoints in folders are simply named in order as `models`.
         batch: windows of a forward pass; by default about 2,048 tokens on a CPU, 16,384 on an accelerator.
         seed: of the sample, the twin's weights and the Gaussian null.
         dtype, device, device_map, quantize, revision, trust_remote_code: see `headscan.Lens.load`.
@@ -110,9 +114,11 @@ def scan(
     started, clock = datetime.now(UTC), time.monotonic()
     choose(measures)  # a wrong name is said before any work
     folder = None if out is None else check_writable(out)
-    sources = [models] if isinstance(models, str | Lens) else list(models)
+    sources: list[Any] = [models] if isinstance(models, str | Lens) else list(models)
     if not sources:
         raise BadInput("No model was named.")
+    if revisions is not None:
+        sources = _checkpoints(sources, revisions)
     loading: dict[str, Any] = {
         "tokenizer": tokenizer,
         "dtype": dtype,
@@ -143,6 +149,9 @@ def scan(
             f"--skip-first must leave at least one of the {context} positions of a window, not {skip_first}."
         )
     names = [source if isinstance(source, str) else source.name for source in sources]
+    settings |= (
+        {"revisions": [s.revision for s in sources if isinstance(s, _Checkpoint)]} if revisions is not None else {}
+    )
     if len(set(names)) < len(names):
         raise BadInput(f"A model is named twice: {', '.join(names)}.")
     store = Store(folder, {"models": names, "text": str(text), **settings}, resume=resume)
@@ -174,7 +183,7 @@ def _rereadable(text: Any, *, passes: int) -> Iterator[Any]:
 
 
 def _passes(
-    sources: list[str | Lens],
+    sources: list[str | Lens | _Checkpoint],
     text: Any,
     settings: dict[str, Any],
     loading: dict[str, Any],
@@ -191,7 +200,7 @@ def _passes(
     arrays: dict[str, np.ndarray] = {}
     account: dict[str, Any] = {}
     for number, source in enumerate(sources):
-        lens = source if isinstance(source, Lens) else Lens.load(source, **loading)
+        lens = _load(source, loading)
         plan = _Plan(lens, text, settings, store, progress)
         guests = Guests(probes, lens, plan.sites, settings, announce=announce)
         swept, account = plan.run(f"{number}", lens, guests, label=lens.name)
@@ -236,6 +245,38 @@ def _passes(
     document["measures"] = {measure.name: measure.describe() for measure in chosen}
     document["findings"] = findings(document["sites"]) + probe_findings(document)
     return document, arrays
+
+
+@dataclass(frozen=True)
+class _Checkpoint:
+    """One revision of a Hugging Face id."""
+
+    model: str
+    revision: str
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return f"{self.model}@{self.revision}"
+
+
+def _checkpoints(sources: list, revisions: str | Sequence[str]) -> list:
+    """The revisions of the one model that was named."""
+    wanted = revisions.split(",") if isinstance(revisions, str) else list(revisions)
+    wanted = [revision.strip() for revision in wanted if revision.strip()]
+    if len(sources) != 1 or not isinstance(sources[0], str) or not wanted:
+        raise BadInput("--revisions takes names of revisions, separated by commas, of exactly one Hugging Face id.")
+    return [_Checkpoint(sources[0], revision) for revision in wanted]
+
+
+def _load(source: str | Lens | _Checkpoint, loading: dict[str, Any]) -> Lens:
+    if isinstance(source, Lens):
+        return source
+    if isinstance(source, str):
+        return Lens.load(source, **loading)
+    lens = Lens.load(source.model, **(loading | {"revision": source.revision}))
+    lens.name = source.name
+    return lens
 
 
 class _Plan:

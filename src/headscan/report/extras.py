@@ -34,6 +34,7 @@ PLOTTED = {
     "sphere": ("uniformity", "next_alignment"),
     "attention": ("drift_cosine", "sharpness", "first_share"),
 }
+COURSE = ("average_cosine", "effective_rank", "top_direction_share", "isoscore")
 PERCENT = ("predict", "not_predict", "share")
 SOURCE = "https://github.com/headscan/headscan/blob/main"
 LAYERS = {"cones": "cones.md", "spectra": "spectra.md", "norms": "cones.md"}
@@ -44,11 +45,70 @@ def sections(document: dict) -> list[dict[str, Any]]:
     tables = [_extra_measures(document, group) for group in ("cones", "spectra")]
     tables += [_probe(document, probe) for probe in document.get("probes", [])]
     found = []
+    if checkpoints(document):
+        found.append(_course(document))
     for group, (title, lead) in GROUPS.items():
         mine = [table for table in tables if table and table["group"] == group]
         if mine:
             found.append({"id": f"more-{group}", "title": title, "lead": lead, "tables": mine})
     return found
+
+
+def checkpoints(document: dict) -> list[str]:
+    """The models' names where they look like checkpoints of one model: at least three with the same sites; else none."""
+    names = [model["name"] for model in document.get("models", [])]
+    sites = [[e["site"] for e in document["sites"] if e["model"] == name] for name in names]
+    return names if len(names) > 2 and all(found == sites[0] for found in sites) else []
+
+
+def _course(document: dict) -> dict[str, Any]:
+    """The section of heat maps, sites by checkpoints, and of the head's course where it was measured."""
+    fields = {name: document["measures"][name] for name in COURSE if name in document.get("measures", {})}
+    made = [_plot("course", name, field) for name, field in fields.items()]
+    if document.get("head"):
+        field = next(probe for probe in document["probes"] if probe["name"] == "head")["fields"]["singular_entropy"]
+        made.append(_plot("course", "singular_entropy_of_head", field))
+    table = {
+        "name": "course", "group": "", "title": "Checkpoints, left to right", "sentence": "Sites from shallow (top) to deep.",
+        "literature": "", "docs": f"{SOURCE}/docs/measures/head.md", "source": "", "plots": made, "notes": [], "rows": [],
+        "columns": [], "long": False,
+    }  # fmt: skip
+    return {
+        "id": "course",
+        "title": "From checkpoint to checkpoint",
+        "lead": "The same sites, one model after another.",
+        "tables": [table],
+    }
+
+
+def course_map(document: dict, field: str) -> go.Figure:
+    """One field of all sites (down) over the models in their order (across)."""
+    names = checkpoints(document)
+    sites = [e["site"] for e in document["sites"] if e["model"] == names[0]]
+    values = {(e["model"], e["site"]): value_of(e.get(field)) for e in document["sites"]}
+    figure = go.Figure(layout=plots.layout())
+    colours = list(palette.FREQUENCY[0])
+    scale = [[k / max(1, len(colours) - 1), colour] for k, colour in enumerate(colours)]
+    figure.add_heatmap(
+        z=[[values[name, site] for name in names] for site in sites], x=[literal(name) for name in names],
+        y=[literal(site) for site in sites], colorscale=scale, colorbar={"thickness": 10, "outlinewidth": 0},
+        hovertemplate="%{x}, %{y}: %{z:.3f}<extra></extra>",
+    )  # fmt: skip
+    figure.update_yaxes(autorange="reversed")
+    return figure
+
+
+def head_course(document: dict) -> go.Figure:
+    """The head's singular entropy over the models in their order: it rises where a small model saturates."""
+    rows = [row for row in document["head"] if not row.get("null")]
+    figure = go.Figure(layout=plots.layout())
+    figure.add_scatter(
+        x=[literal(row["model"]) for row in rows],
+        y=[value_of(row["singular_entropy"]) for row in rows],
+        mode="lines+markers",
+    )
+    figure.update_yaxes(rangemode="tozero")
+    return figure
 
 
 def _extra_measures(document: dict, group: str) -> dict[str, Any] | None:
@@ -138,6 +198,12 @@ def _rows(fields: dict[str, dict], entries: list[dict]) -> dict[str, Any]:
 def figures(document: dict) -> dict[str, go.Figure]:
     """Small multiples by layer for the measures and probes that are told by site, and heads as a map."""
     found = {}
+    if checkpoints(document):
+        found |= {
+            f"more-course-{name}": course_map(document, name) for name in COURSE if name in document.get("measures", {})
+        }
+        if document.get("head"):
+            found["more-course-singular_entropy_of_head"] = head_course(document)
     for group in ("cones", "spectra"):
         table = _extra_measures(document, group)
         for plot in table["plots"] if table else ():

@@ -69,7 +69,7 @@ class Words(Probe):
     name = "words"
 
     def cost(self, setting: Setting) -> Cost:
-        types = min(20_000, setting.lens.vocabulary_size)
+        types = min(8192, setting.lens.vocabulary_size)
         return Cost(0, sum(16.0 * types * setting.lens.width(site) for site in setting.sites))
 
     def accumulators(self, setting: Setting) -> dict[str, Accumulator]:
@@ -77,7 +77,7 @@ class Words(Probe):
         for site in setting.sites:
             width = setting.lens.width(site)
             found[site] = ContextTally(width, setting.device)
-            found[f"{site}|types"] = ClassSums(width, limit=20_000, device=setting.device)
+            found[f"{site}|types"] = ClassSums(width, limit=8192, device=setting.device)
         return found
 
     def see(self, setting: Setting, accumulator: Any, seen: Seen) -> None:

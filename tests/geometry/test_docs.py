@@ -1,0 +1,29 @@
+"""The pages of docs/measures: their examples run, and every probe and extra measure points at one of them."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+from headscan.geometry import PROBES
+
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "measures"
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in PAGES.glob("*.md")))
+def test_the_examples_of_a_page_run(page):
+    result = doctest.testfile(str(PAGES / page), module_relative=False, encoding="utf-8")
+    assert result.failed == 0
+
+
+def test_every_probe_has_its_page_and_its_function():
+    from importlib import import_module
+
+    for probe in PROBES.values():
+        assert (PAGES / probe.docs).is_file(), probe.name
+        module, _, name = probe.function.rpartition(".")
+        assert callable(getattr(import_module(module), name)), probe.name
+        assert probe.name in (PAGES / probe.docs).read_text(), probe.name
+        assert (PAGES / "README.md").read_text().count(f"### `{probe.name}`") == 1
