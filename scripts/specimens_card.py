@@ -53,7 +53,8 @@ tokens, not as bytes.
 | as they are | {held_out:.3f} | {held_out_bits_per_byte:.3f} |
 | with the log-unigram added | {held_out_unigram:.3f} | {held_out_unigram_bits_per_byte:.3f} |
 
-Training loss at the end (mean of the last {every} steps, dropout on{floor_note}): {train:.3f} nats a token.
+Training loss at the end (mean of the last {every} steps, dropout on{floor_note}): {train:.3f} nats a
+token.
 
 ## Average cosine
 

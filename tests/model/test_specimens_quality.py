@@ -17,7 +17,7 @@ import headscan
 PACKAGE = Path(headscan.__file__).parent
 SPECIMENS = PACKAGE / "model" / "specimens"
 STORIES = PACKAGE / "text" / "embedded" / "stories.txt"
-NAMES = ["gpt-vanilla"]
+NAMES = ["gpt-vanilla", "gpt-headless"]
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +98,23 @@ def test_knows_its_stories_far_better_than_their_word_order_shuffled(specimen, s
     value = loss(model, tokenizer, bias, some)
     assert value < 3.0 < math.log(len(tokenizer))
     assert loss(model, tokenizer, bias, shuffled) > value + 1.5
+
+
+def test_the_unigram_is_what_the_headless_logits_lack(stories):
+    folder = SPECIMENS / "gpt-headless"
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    bias = load_file(folder / "unigram.safetensors")["log_unigram"]
+    assert bias.exp().sum().item() == pytest.approx(1, abs=1e-3)
+    without = loss(model, tokenizer, torch.zeros_like(bias), stories[:10])
+    assert loss(model, tokenizer, bias, stories[:10]) < without - 0.5
+
+
+def test_the_twins_read_the_same_tokens_with_the_same_body():
+    first, second = (AutoModelForCausalLM.from_pretrained(SPECIMENS / name) for name in NAMES)
+    shapes = [{k: v.shape for k, v in m.transformer.named_parameters()} for m in (first, second)]
+    assert shapes[0] == shapes[1]
+    vocabularies = [AutoTokenizer.from_pretrained(SPECIMENS / name).get_vocab() for name in NAMES]
+    assert vocabularies[0] == vocabularies[1]
 
 
 def test_small_and_with_a_card():
