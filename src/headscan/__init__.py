@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headscan.errors import BadInput
 
 if TYPE_CHECKING:
-    from headscan import ntp
-    from headscan import flow
+    from headscan import flow, ntp, training
     from headscan.attribution import attribute
     from headscan.claims.ledger import ReproduceResult, all_claims, ledger_page, reproduce
     from headscan.geometry import ScanResult, scan
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from headscan.model.catalogue import available_models
     from headscan.model.slices import Slice
     from headscan.results import Result, load
+    from headscan.training import train
 
 __version__ = "0.1.0"
 
@@ -55,6 +55,8 @@ __all__ = [
     "reproduce",
     "scan",
     "specimens",
+    "train",
+    "training",
 ]
 
 # Loaded when first asked for: `import headscan` and `headscan --version` need neither torch nor transformers.
@@ -63,10 +65,8 @@ _HOMES = {
     "specimens": "headscan.model",
     "available_models": "headscan.model.catalogue",
     "attribute": "headscan.attribution",
-    "flow": "headscan.flow",
     "ScanResult": "headscan.geometry",
     "scan": "headscan.geometry",
-    "ntp": "headscan.ntp",
     "ReproduceResult": "headscan.claims.ledger",
     "all_claims": "headscan.claims.ledger",
     "ledger_page": "headscan.claims.ledger",
@@ -79,14 +79,17 @@ _HOMES = {
     "invert": "headscan.inversion",
     "preset": "headscan.inversion",
     "privacy": "headscan.inversion",
+    "train": "headscan.training",
     "Result": "headscan.results",
     "load": "headscan.results",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'headscan' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in ("flow", "ntp", "training"):  # packages; the first two are also the verbs they are named after
+        return import_module(f"headscan.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headscan' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -18,6 +18,19 @@ from headscan.errors import BadInput
 
 __all__ = ["Result", "check_writable", "load", "write_aside"]
 
+# Where each kind of result is defined; imported by name, when a saved one is loaded.
+HOMES = {
+    "scan": "headscan.geometry",
+    "ntp": "headscan.ntp",
+    "invert": "headscan.inversion",
+    "privacy": "headscan.inversion",
+    "attribute": "headscan.attribution",
+    "flow": "headscan.flow",
+    "train": "headscan.training.result",
+    "twins": "headscan.training.twins",
+    "reproduce": "headscan.claims.ledger",
+}
+
 
 def check_writable(folder: str | os.PathLike) -> Path:
     """The folder, made if need be; BadInput where nothing can be written into it.
@@ -160,6 +173,8 @@ def load(folder: str | os.PathLike) -> Result:
         raise BadInput(f"{folder} holds no readable result.json.") from None
     arrays = load_file(path / "arrays.safetensors") if (path / "arrays.safetensors").exists() else {}
     kind = document.get("kind")
+    if kind in HOMES:
+        importlib.import_module(HOMES[kind])  # a kind is known once the module that defines it is
     if kind not in Result.registry:
         raise BadInput(f"{folder} holds a result of an unknown kind: {kind!r}.")
     return Result.registry[kind](document, arrays)

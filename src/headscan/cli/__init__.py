@@ -18,6 +18,7 @@ from headscan.cli.models import models
 from headscan.cli.ntp import ntp
 from headscan.cli.reproduce import reproduce
 from headscan.cli.scan import scan
+from headscan.cli.train import train
 
 __all__ = ["app", "main"]
 
@@ -51,9 +52,7 @@ def _guarded(verb: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for verb in (scan, ntp, invert, attribute, models):
-for verb in (scan, invert, reproduce, models):
-for verb in (scan, invert, attribute, flow, models):
+for verb in (scan, ntp, invert, attribute, flow, train, reproduce, models):
     app.command()(_guarded(verb))
 
 
