@@ -17,7 +17,7 @@ def sharp(seed: int) -> Verdict:
     """The threshold by search and start; what one feature less than enough does."""
     lens, ids = small(seed=seed), prompts(seed, 2)
     found = {search: threshold(lens, "block.0", ids, search) for search in ("exact", "zeros", "adam", "noise")}
-    numbers = {f"features_{search}": one.width for search, one in found.items()}
+    numbers: dict[str, float | None] = {f"features_{search}": one.width for search, one in found.items()}
     best = found["adam"]
     below = best.tried.get((best.width or 0) - 1)
     numbers["accuracy_one_feature_below"] = below
