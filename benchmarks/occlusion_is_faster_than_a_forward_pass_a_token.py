@@ -8,10 +8,10 @@ For prompts of 64 and 256 tokens, in one process, on the same embeddings and the
 - loop: one forward pass of the whole prompt a token, as the seed's code does;
 - captum: FeatureAblation with its own batching (perturbations_per_eval = 64, its fastest here), where it is installed.
 
-The scores are compared before the clocks are read. Times are processor seconds of the one thread (a busy machine does not count), the best of three rounds, in turn. MODEL is
-anything `Lens.load` takes; by default a GPT-2 of width 256 with 6 blocks and 8,192 tokens, random weights (speed does
-not depend on them). Peak memory above the weights is the growth of the process's high-water mark over a sweep of prompt
-lengths at a fixed budget of 64 MiB.
+The scores are compared, too. Times are processor seconds of the one thread (a busy machine does not count), the best of
+two or three rounds, in turn. MODEL is anything `Lens.load` takes; by default a GPT-2 of width 256 with 6 blocks and 8,192
+tokens, random weights (speed does not depend on them). Peak memory is the growth of the process's high-water mark over
+prompts of 256 to 1,024 tokens at a fixed budget of 64 MiB.
 """
 
 from __future__ import annotations
