@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from attribution_cases import build
 
 from headscan.model import Lens
+from tests.attribution.attribution_cases import build
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from attribution_cases import IDS, WIPERS, build
 
 import headscan
 from headscan.attribution import attribute, find_units, read_prompt
 from headscan.results import load
+from tests.attribution.attribution_cases import IDS, WIPERS, build
 
 
 class Words:

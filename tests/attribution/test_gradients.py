@@ -7,9 +7,9 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from attribution_cases import IDS, WIPERS
 
 from headscan.attribution import Engine, Step, Target, attribute, gradient_x_input, integrated_gradients
+from tests.attribution.attribution_cases import IDS, WIPERS
 
 
 def captum_or_skip():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from attribution_cases import IDS, WIPERS, build
 
 from headscan.attribution import Coalitions, Engine, Step, Target, attribute, find_units, read_prompt, shapley
 from headscan.attribution.memory import plan
+from tests.attribution.attribution_cases import IDS, WIPERS, build
 from tests.reference import attribution as reference
 
 

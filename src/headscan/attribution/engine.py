@@ -115,8 +115,8 @@ class Engine:
         assert self._prefix is not None
         cache = DynamicCache()
         for number, (keys, values) in enumerate(self._prefix):
-            cut = (part[:, :, :prefix].expand(rows, -1, -1, -1) for part in (keys, values))
-            cache.update(*cut, number)
+            cut = [part[:, :, :prefix].expand(rows, -1, -1, -1) for part in (keys, values)]
+            cache.update(cut[0], cut[1], number)
         return cache
 
     def _is_causal(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from headscan.errors import BadInput
 from headscan.model import Lens
@@ -84,7 +84,7 @@ def read_prompt(
     elif isinstance(prompt, str):
         found = _text(lens.require_tokenizer(), prompt, special)
     else:
-        found = _ids(lens, [int(i) for i in prompt])  # type: ignore[call-overload]
+        found = _ids(lens, [int(i) for i in cast("Sequence[int]", prompt)])
     if not found.ids:
         raise BadInput("The prompt is empty: it has no tokens.")
     if lens.context_length is not None and len(found) > lens.context_length:

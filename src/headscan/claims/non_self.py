@@ -204,10 +204,12 @@ def no_mask(seed: int) -> Verdict:
         for name in ("no-mask", "causal")
     }
     numbers = {"leak_without_mask": found["no-mask"], "leak_with_mask": found["causal"]}
-    outcome = "reproduced" if found["no-mask"] > 0 == found["causal"] else "not reproduced"
+    leaks = found["no-mask"] > 0 and found["causal"] == 0
     return Verdict(
-        outcome, "Whether later tokens leak is a matter of the mask, so each result names its mask.", numbers
-    )  # type: ignore[arg-type]
+        "reproduced" if leaks else "not reproduced",
+        "Whether later tokens leak is a matter of the mask, so each result names its mask.",
+        numbers,
+    )
 
 
 @claim(94, "In a trained model with attention alone, the hidden first token is not found.", SOURCE)

@@ -54,7 +54,7 @@ def flow(
 ) -> None:
     """Measure which outputs move with which tokens, and which tokens a single output gives away."""
     folder = out or default_folder("flow", *models)
-    result = headscan.flow(
+    result = headscan.flow.run(
         models,
         prompt,
         at=at,
