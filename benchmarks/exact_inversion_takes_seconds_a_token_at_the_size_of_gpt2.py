@@ -1,8 +1,9 @@
 """Exact inversion takes at most 5 s a token at the size of GPT-2 small, after one table.
 
 Random weights, 12 blocks, d = 768, V = 50,257, random prompts of 8 tokens, two threads. The table (one pass of the
-vocabulary) is built once a model and slice and kept on disk; its time is given apart, for 1, 6 and 12 blocks. Wall clock, and processor
-seconds of all threads beside it, which a busy machine changes less. Arguments: prompts, threads, vocabulary, depths.
+vocabulary) is built once a model and slice and kept on disk; its time is given apart, for 1, 6 and 12 blocks. Wall clock, and
+processor seconds of all threads beside it, which a busy machine changes less. Arguments: prompts, threads, vocabulary,
+depths.
 """
 
 from __future__ import annotations
@@ -27,13 +28,18 @@ def main() -> None:
     depths = [int(one) for one in sys.argv[4].split(",")] if len(sys.argv) > 4 else [1, 6, 12]
     lens = random_model("gpt2", vocabulary=vocabulary, width=768, depth=12, heads=12)
     ids = prompts_of(lens, count, LENGTH)
-    print("| V | blocks | table | a token | processor s a token | accuracy | candidates a token, mean | most | brute force a token, extrapolated |")
+    print(
+        "| V | blocks | table | a token | processor s a token | accuracy | candidates a token, mean | most "
+        "| brute force a token, extrapolated |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     for depth in depths:
         cut = Slice(sites=(f"block.{depth - 1}",)).on(lens)
         target = cut.run(ids)
         start = time.perf_counter()
-        table_of(cut, keep=False, progress=lambda name, done, of: print(f"\r{name} {done}/{of}", end="", file=sys.stderr))
+        table_of(
+            cut, keep=False, progress=lambda name, done, of: print(f"\r{name} {done}/{of}", end="", file=sys.stderr)
+        )
         built = time.perf_counter() - start
         start, busy = time.perf_counter(), time.process_time()
         found = exact(cut, list(target), Search())
@@ -42,7 +48,8 @@ def main() -> None:
         tried = [n for one in found for n in one.evaluations]
         right = float((torch.tensor([one.tokens for one in found]) == ids).float().mean())
         print(
-            f"| {vocabulary} | {depth} | {built:.1f} s | {spent:.2f} s | {busy:.2f} | {right:.2f} | {sum(tried) / len(tried):.0f} | {max(tried)} "
+            f"| {vocabulary} | {depth} | {built:.1f} s | {spent:.2f} s | {busy:.2f} | {right:.2f} "
+            f"| {sum(tried) / len(tried):.0f} | {max(tried)} "
             f"| {built / 2:.1f} s |",
             flush=True,
         )

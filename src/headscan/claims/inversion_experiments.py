@@ -268,10 +268,11 @@ def attention_only(seed: int) -> dict[str, Any]:
         [torch.randperm(1000, generator=torch.Generator().manual_seed(seed + n))[:TOKENS] for n in range(4)]
     )
     found: dict[str, Any] = {}
-    for name, options in (
+    ways: tuple[tuple[str, dict[str, Any]], ...] = (
         ("bare", {"residual": False, "causal": False, "normalisation": False}),
         ("residual", {"residual": True, "causal": False}),
-    ):
+    )
+    for name, options in ways:
         ready = Slice(only="attention", **options).on(lens)
         tokens = descend(ready, ready.run(ids), TOKENS, Descent(steps=400, loss="l2")).tokens
         found[f"{name}_order"] = right(tokens, ids)
