@@ -17,7 +17,12 @@ from headscan.inversion.table import table_of
 from headscan.model.slices import Slice
 
 BASE = {"vocabulary": 4096, "width": 256, "depth": 4, "length": 8}
-SWEEPS = {"vocabulary": (512, 2048, 8192, 32768), "width": (64, 128, 512), "depth": (1, 2, 8, 16), "length": (2, 32, 128)}
+SWEEPS = {
+    "vocabulary": (512, 2048, 8192, 32768),
+    "width": (64, 128, 512),
+    "depth": (1, 2, 8, 16),
+    "length": (2, 32, 128),
+}
 
 
 def main() -> None:

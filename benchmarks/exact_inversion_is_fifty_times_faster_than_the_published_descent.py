@@ -32,8 +32,10 @@ def seconds(run) -> tuple[float, object]:
 def main() -> None:
     torch.set_num_threads(1)
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 4
-    print("| model | blocks | exact: a prompt | accuracy | table | published: a prompt | accuracy | times faster "
-          "| Adam: a prompt | accuracy | L-BFGS: a prompt | accuracy |")
+    print(
+        "| model | blocks | exact: a prompt | accuracy | table | published: a prompt | accuracy | times faster "
+        "| Adam: a prompt | accuracy | L-BFGS: a prompt | accuracy |"
+    )
     print("|" + "---|" * 12)
     for name in ("gpt2", "llama", "stories260K"):
         lens = random_model(name) if name in ("gpt2", "llama") else Lens.load(str(ASSETS / "models" / name))
@@ -45,7 +47,9 @@ def main() -> None:
             exact(cut, [target[0]])  # warm
             spent, found = seconds(lambda cut=cut, target=target: [exact(cut, [one])[0] for one in target])
             right = float((torch.tensor([one.tokens for one in found]) == ids).float().mean())
-            published, _ = seconds(lambda cut=cut, target=target: descend(cut, target[:1], LENGTH, preset("seed", steps=200)))
+            published, _ = seconds(
+                lambda cut=cut, target=target: descend(cut, target[:1], LENGTH, preset("seed", steps=200))
+            )
             published *= 10
             slow = descend(cut, target, LENGTH, preset("seed"))
             cells = [

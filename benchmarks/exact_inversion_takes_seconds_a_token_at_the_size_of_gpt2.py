@@ -1,7 +1,9 @@
 """Exact inversion takes at most 5 s a token at the size of GPT-2 small, after one table.
 
 Random weights, 12 blocks, d = 768, V = 50,257, random prompts of 8 tokens, two threads. The table (one pass of the
-vocabulary) is built once a model and slice and kept on disk; its time is given apart, for 1, 6 and 12 blocks. Wall clock.
+vocabulary) is built once a model and slice and kept on disk; its time is given apart, for 1, 6 and 12 blocks. Wall clock, and
+processor seconds of all threads beside it, which a busy machine changes less. Arguments: prompts, threads, vocabulary,
+depths.
 """
 
 from __future__ import annotations
@@ -22,23 +24,32 @@ LENGTH = 8
 def main() -> None:
     torch.set_num_threads(int(sys.argv[2]) if len(sys.argv) > 2 else 2)
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 2
-    lens = random_model("gpt2", vocabulary=50257, width=768, depth=12, heads=12)
+    vocabulary = int(sys.argv[3]) if len(sys.argv) > 3 else 50257
+    depths = [int(one) for one in sys.argv[4].split(",")] if len(sys.argv) > 4 else [1, 6, 12]
+    lens = random_model("gpt2", vocabulary=vocabulary, width=768, depth=12, heads=12)
     ids = prompts_of(lens, count, LENGTH)
-    print("| blocks | table | a token | accuracy | candidates a token, mean | most | brute force a token, extrapolated |")
-    print("|---|---|---|---|---|---|---|")
-    for depth in (1, 6, 12):
+    print(
+        "| V | blocks | table | a token | processor s a token | accuracy | candidates a token, mean | most "
+        "| brute force a token, extrapolated |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    for depth in depths:
         cut = Slice(sites=(f"block.{depth - 1}",)).on(lens)
         target = cut.run(ids)
         start = time.perf_counter()
-        table_of(cut, keep=False, progress=lambda name, done, of: print(f"\r{name} {done}/{of}", end="", file=sys.stderr))
+        table_of(
+            cut, keep=False, progress=lambda name, done, of: print(f"\r{name} {done}/{of}", end="", file=sys.stderr)
+        )
         built = time.perf_counter() - start
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), time.process_time()
         found = exact(cut, list(target), Search())
         spent = (time.perf_counter() - start) / ids.numel()
+        busy = (time.process_time() - busy) / ids.numel()
         tried = [n for one in found for n in one.evaluations]
         right = float((torch.tensor([one.tokens for one in found]) == ids).float().mean())
         print(
-            f"| {depth} | {built:.1f} s | {spent:.2f} s | {right:.2f} | {sum(tried) / len(tried):.0f} | {max(tried)} "
+            f"| {vocabulary} | {depth} | {built:.1f} s | {spent:.2f} s | {busy:.2f} | {right:.2f} "
+            f"| {sum(tried) / len(tried):.0f} | {max(tried)} "
             f"| {built / 2:.1f} s |",
             flush=True,
         )

@@ -106,6 +106,15 @@ def test_a_wrong_prefix_is_taken_back():
     assert not any(one.failed for one in found)
 
 
+def test_nearly_equal_tokens_are_told_apart():
+    lens = build("llama", seed=2)
+    table = lens.model.model.embed_tokens.weight.data
+    table[20:60] = table[20] + 2e-6 * torch.randn(40, 32, generator=torch.Generator().manual_seed(0))
+    rows = torch.tensor([[20, 33, 59], [41, 42, 55]])
+    cut = Slice().on(lens)
+    assert torch.equal(tokens_of(exact(cut, list(cut.run(rows)), Search(first=2))), rows)
+
+
 def test_equal_embedding_rows_are_rivals(ids):
     lens = build("gpt2", seed=1)
     lens.model.transformer.wte.weight.data[9] = lens.model.transformer.wte.weight.data[4]

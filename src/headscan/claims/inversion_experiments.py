@@ -41,7 +41,7 @@ def lens_of(kind: str, seed: int = 0, width: int = 256, depth: int = 3) -> Lens:
         return _trained()
     torch.manual_seed(seed)
     if kind == "gpt2":
-        sizes = {"n_embd": width, "n_layer": depth, "n_head": 4, "n_positions": 64}
+        sizes: dict[str, Any] = {"n_embd": width, "n_layer": depth, "n_head": 4, "n_positions": 64}
         return Lens(GPT2LMHeadModel(GPT2Config(vocab_size=2048, bos_token_id=0, eos_token_id=0, **sizes)), name="gpt2")
     config = LlamaConfig(
         vocab_size=2048, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=depth, num_attention_heads=4,
@@ -268,10 +268,11 @@ def attention_only(seed: int) -> dict[str, Any]:
         [torch.randperm(1000, generator=torch.Generator().manual_seed(seed + n))[:TOKENS] for n in range(4)]
     )
     found: dict[str, Any] = {}
-    for name, options in (
+    ways: tuple[tuple[str, dict[str, Any]], ...] = (
         ("bare", {"residual": False, "causal": False, "normalisation": False}),
         ("residual", {"residual": True, "causal": False}),
-    ):
+    )
+    for name, options in ways:
         ready = Slice(only="attention", **options).on(lens)
         tokens = descend(ready, ready.run(ids), TOKENS, Descent(steps=400, loss="l2")).tokens
         found[f"{name}_order"] = right(tokens, ids)

@@ -178,6 +178,9 @@ class _Work:
             self.prior = (counts / counts.sum()).log()
         self.generator = torch.Generator().manual_seed(search.seed)
         self.tolerance, self.floor = tolerance_of(cut, search), noise_floor(cut)
+        # Tokens that were never trained have nearly equal vectors and pass the tolerance for one another: unless the
+        # tolerance was set on purpose, the search goes on until a residual is as small as rounding makes it.
+        self.certain = self.tolerance if search.tolerance is not None else min(self.tolerance, 3 * self.floor)
         self.shifts: dict[int, Tensor] = {}
 
     def forward(self, active: list[int], start: Tensor, found: list[Found], stop: bool = True) -> list[int]:
@@ -271,7 +274,7 @@ class _Work:
             for row, tokens in zip(list(open_rows), asked, strict=True):
                 one = tries[row]
                 one.tried_all = len(tokens) == 0
-                if one.best <= self.tolerance or len(tokens) == 0 or one.count >= limit:
+                if one.best <= self.certain or len(tokens) == 0 or one.count >= limit:
                     open_rows.remove(row)
             size = min(2 * size, self.search.largest)
             after = self.search.gradient_after

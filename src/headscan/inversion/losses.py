@@ -18,6 +18,7 @@ def loss_of(name: str, outputs: Tensor, targets: Tensor, *, alpha: float = 1.0, 
     "l1": sum of absolute differences. "l2": sum of squares. "cosine": 1 - cos of the *flattened* outputs, as published
     (positions of large norm count most). "linear": alpha * cosine + beta * l1.
 
+    >>> import torch
     >>> loss_of("cosine", torch.ones(1, 2, 3), 2 * torch.ones(1, 2, 3)).abs() < 1e-6
     tensor([True])
     """
