@@ -372,34 +372,9 @@ def noisy_channel(seed: int) -> dict[str, Any]:
     return found
 
 
-def embeds_and_ids(seed: int) -> dict[str, Any]:
-    """T9: logits from embeddings equal logits from ids; gradient times input beside occlusion."""
-    lens = lens_of("trained")
-    ids = prompts(lens, seed, 2, TOKENS)
-    cut = Slice(sites=("head",), tokens="-1").on(lens)
-    embeds = cut.embed(ids).clone().requires_grad_()
-    logits = cut.run(inputs_embeds=embeds, grad=True)
-    (slope,) = torch.autograd.grad(logits.max(-1).values.sum(), embeds)
-    product = (slope * embeds.detach()).sum(-1).abs()
-    rows = []
-    for place in range(TOKENS):
-        other = ids.clone()
-        other[:, place] = 0
-        rows.append((cut.run(other) - logits.detach()).abs().sum((1, 2)))
-    occlusion = torch.stack(rows, 1)
-    both = torch.stack(
-        [product.argsort(1).argsort(1).float().flatten(), occlusion.argsort(1).argsort(1).float().flatten()]
-    )
-    return {
-        "largest_difference": float((logits.detach() - cut.run(ids)).abs().max()),
-        "rank_correlation": round(float(torch.corrcoef(both)[0, 1]), 3),
-        "occlusion_of_the_last_is_largest": float((occlusion.argmax(1) == TOKENS - 1).float().mean()),
-    }
-
-
 EXPERIMENTS = {
     "restricted": restricted, "mask": masked_decoding, "depth": depth, "projector": projector, "direct": direct,
     "sites": several_sites, "metrics": metrics, "sequential": sequential, "table": swapped_table, "steps": more_steps,
     "single": single_token, "attention": attention_only, "prefix": prefix_outputs, "hidden": hidden_tokens,
-    "width": width, "channel": channel, "noise": noisy_channel, "embeds": embeds_and_ids,
+    "width": width, "channel": channel, "noise": noisy_channel,
 }  # fmt: skip

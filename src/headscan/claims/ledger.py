@@ -17,11 +17,9 @@ __all__ = ["ReproduceResult", "all_claims", "ledger_page", "reproduce", "wanted"
 
 # Every module that enters claims.
 MODULES = (
-    "headscan.claims.inversion",  # 1-21, 28-70
+    "headscan.claims.inversion",  # 1-21, 28-104, 123-126
     "headscan.claims.attribution",  # 22-27
-    "headscan.claims.non_self",  # 71-104
     "headscan.claims.mixers",  # 105-122
-    "headscan.claims.channel",  # 123-126
     "headscan.claims.ntp_theory",  # 401-
     "headscan.claims.ntp_training",
 )
