@@ -42,7 +42,8 @@ LITERATURE = {
     ),
     "tiny-rwkv-4v0-660K": (
         "none for RWKV; anisotropy is said to be inherent to Transformers (Godey et al. 2024)",
-        "no attention, bytes as tokens, and a tighter cone than the Transformers on TinyStories; but one single coordinate makes nearly all of it "
+        "no attention, bytes as tokens, and a tighter cone than the Transformers on TinyStories; but "
+        "one single coordinate makes nearly all of it "
         "(rogue 1), which no published protocol that only samples pairs would show.",
     ),
 }  # fmt: skip
