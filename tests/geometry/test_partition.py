@@ -21,7 +21,7 @@ def test_equals_plain_exponentials_with_both_signs(seed, rows, d, shift):
 
 def test_the_sign_and_the_rows_of_eigenvectors_matter():
     """A solver's sign decides the one-sided value, and the published slip of taking rows gives another number still."""
-    w = [*np.random.default_rng(0).standard_normal((50, 4)), 0.5, -0.2, 0, 0]
+    w = np.random.default_rng(0).standard_normal((50, 4)) + np.array([0.5, -0.2, 0, 0])
     _, vectors = np.linalg.eigh(w.T @ w)
 
     def ratio(directions):
@@ -31,7 +31,6 @@ def test_the_sign_and_the_rows_of_eigenvectors_matter():
     signs = np.where(np.arange(4) % 2, 1, -1)
     values = {round(ratio(d), 6) for d in (vectors.T, -vectors.T, (vectors * signs).T, vectors)}
     assert len(values) == 4
-    assert all(partition_isotropy(w)["partition"] <= value + 1e-6 for value in list(values)[:1])
     assert partition_isotropy(w)["partition"] == pytest.approx(ratio([*vectors.T, *-vectors.T]))
 
 

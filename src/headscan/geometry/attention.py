@@ -174,7 +174,8 @@ def biased_input(
         inputs = (noise + bias * direction).to(twin.device, twin.model.dtype)
         found = twin.run(inputs_embeds=inputs, sites=list(wanted.values()))
         cosines = {key: average_cosine(Cloud.of_rows(_flat(found[site]))) for key, site in wanted.items()}
-        rows.append({"bias": float(bias)} | {f"cosine_{key}": value for key, value in cosines.items()})
+        row: dict[str, float | None] = {"bias": float(bias)}
+        rows.append(row | {f"cosine_{key}": value for key, value in cosines.items()})
     return rows
 
 

@@ -55,14 +55,16 @@ def collapse(sums: ClassSums, *, weight: Tensor | None = None, least: int = 2, b
         part = slice(start, start + block)
         other = torch.arange(c)[None, :] != torch.arange(start, min(start + block, c))[:, None]
         far = (squares[part, None] + squares[None, :] - 2 * offsets[part] @ offsets.T).cpu()
-        far = torch.where(far > 1e-12 * squares.max().cpu(), far, 0.0)
-        use = other & (far > 0)
-        ratio = ((scatter[part, None] + scatter[None, :]).cpu() / (2 * far))[use]
-        cosines = (unit[part] @ unit.T).cpu()
+        use = other & (far > 1e-12 * squares.max().cpu())
+        # What is left out is made harmless and adds zero: to pick entries by a mask would copy them all.
+        ratio = (
+            (scatter[part, None] + scatter[None, :]).cpu().div_(2 * far.masked_fill_(~use, 1.0)).masked_fill_(~use, 0.0)
+        )
+        cosines = (unit[part] @ unit.T).cpu().masked_fill_(~other, 0.0)
         apart = other & (cosines < 1 - 1e-12)
         # ‖a − b‖² = 2 − 2cos for unit vectors, and log(1/‖a − b‖) = −½ log ‖a − b‖².
-        kernel = -0.5 * torch.log(2 - 2 * cosines[apart])
-        found = [use.sum(), ratio.sum(), apart.sum(), kernel.sum(), kernel.square().sum(), cosines[other].sum()]
+        kernel = (2 - 2 * cosines).masked_fill_(~apart, 1.0).log_().mul_(-0.5)
+        found = [use.sum(), ratio.sum(), apart.sum(), kernel.sum(), kernel.square().sum(), cosines.sum()]
         sums_of += torch.stack([value.double() for value in found])
     pairs, cdnv, kernels, kernel_sum, kernel_square, cosine_sum = sums_of.tolist()
     mean = kernel_sum / kernels if kernels else 0.0

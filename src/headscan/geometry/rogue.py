@@ -7,6 +7,8 @@ exact in O(nd), where the published code samples pairs.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from headscan.statistics import Tally
@@ -39,7 +41,7 @@ def rogue(tally: Tally) -> dict[str, float | None]:
     return empty | shares | {"rogue_half": float(np.argmax(running >= 0.5) + 1)}
 
 
-def rogue_dimensions(tally: Tally, top: int = 5) -> list[dict[str, float]]:
+def rogue_dimensions(tally: Tally, top: int = 5) -> list[dict[str, Any]]:
     """The dimensions that contribute most to the average cosine, with their contribution and share, largest first."""
     found = contributions(float(tally["tokens"]), tally["unit"].cpu().numpy(), tally["square"].cpu().numpy())
     if found is None:

@@ -197,7 +197,7 @@ def _rows(fields: dict[str, dict], entries: list[dict]) -> dict[str, Any]:
 
 def figures(document: dict) -> dict[str, go.Figure]:
     """Small multiples by layer for the measures and probes that are told by site, and heads as a map."""
-    found = {}
+    found: dict[str, go.Figure] = {}
     if checkpoints(document):
         found |= {
             f"more-course-{name}": course_map(document, name) for name in COURSE if name in document.get("measures", {})

@@ -36,43 +36,50 @@ class ClassSums(Accumulator):
 
     def __init__(self, width: int, *, limit: int | None = None, device: torch.device | str = "cpu"):
         self.width, self.limit, self.device = width, limit, torch.device(device)
-        self._size = 0
+        self._size, self._bound = 0, 2**62
         self._labels = torch.zeros(0, dtype=torch.int64, device=device)
         self._scalars = torch.zeros(0, 3, dtype=torch.float64, device=device)  # count, zeros, Σ‖x‖²
         self._vectors = torch.zeros(0, 2, width, dtype=torch.float64, device=device)  # Σx, Σx/‖x‖
         self._order = self._labels  # of the labels, for searching
 
     def __len__(self) -> int:
+        self._trim()
         return self._size
 
     @property
     def labels(self) -> Tensor:
         """The classes' numbers."""
+        self._trim()
         return self._labels[: self._size]
 
     @property
     def counts(self) -> Tensor:
         """Vectors of each class."""
+        self._trim()
         return self._scalars[: self._size, 0].long()
 
     @property
     def zeros(self) -> Tensor:
         """Vectors of norm zero of each class."""
+        self._trim()
         return self._scalars[: self._size, 1].long()
 
     @property
     def squares(self) -> Tensor:
         """Σ‖x‖² of each class."""
+        self._trim()
         return self._scalars[: self._size, 2]
 
     @property
     def sums(self) -> Tensor:
         """Σx of each class."""
+        self._trim()
         return self._vectors[: self._size, 0]
 
     @property
     def units(self) -> Tensor:
         """Σx/‖x‖ of each class."""
+        self._trim()
         return self._vectors[: self._size, 1]
 
     def means(self) -> Tensor:
@@ -84,30 +91,28 @@ class ClassSums(Accumulator):
         labels, rows = labels.to(self.device), rows.detach().to(device=self.device, dtype=torch.float64)
         norms = torch.linalg.vector_norm(rows, dim=-1)
         units = rows * torch.where(norms > 0, 1 / norms, 0.0)[:, None]
-        self._add(labels, torch.ones_like(norms), norms, rows, units)
+        self.add(labels, norms, rows, units)
 
-    def _add(self, labels: Tensor, ones: Tensor, norms: Tensor, rows: Tensor, units: Tensor) -> None:
-        kept = labels >= 0 if self.limit is None else (labels >= 0) & (_hash(labels) < self._bound(labels))
+    def add(self, labels: Tensor, norms: Tensor, rows: Tensor, units: Tensor) -> None:
+        """`update` for those who know the rows' lengths and directions already; all in float64, on this device."""
+        kept = labels >= 0 if self.limit is None else (labels >= 0) & (_hash(labels) < self._bound)
         if not bool(kept.all()):
-            labels, ones, norms, rows, units = labels[kept], ones[kept], norms[kept], rows[kept], units[kept]
+            labels, norms, rows, units = labels[kept], norms[kept], rows[kept], units[kept]
         if not len(labels):
             return
         own, inverse = torch.unique(labels, return_inverse=True)
         at = self._places(own)[inverse]
-        scalars = torch.stack([ones, (norms == 0).double(), norms.square()], dim=-1)
+        scalars = torch.stack([torch.ones_like(norms), (norms == 0).double(), norms.square()], dim=-1)
         self._scalars.index_add_(0, at, scalars)
         self._vectors[:, 0].index_add_(0, at, rows)
         self._vectors[:, 1].index_add_(0, at, units)
-        self._trim()
-
-    def _bound(self, labels: Tensor) -> int:
-        """Classes with a larger hash can no longer be among the `limit` smallest."""
-        assert self.limit is not None
-        return int(_hash(self.labels).max()) + 1 if len(self) >= self.limit else 2**62
+        # To trim is to copy the table: only when it is twice too large, and when somebody looks.
+        if self.limit is not None and self._size >= 2 * self.limit:
+            self._trim()
 
     def _places(self, labels: Tensor) -> Tensor:
         """The table's rows of these (distinct) classes, made where they were not there yet."""
-        mine = self.labels[self._order]
+        mine = self._labels[: self._size][self._order]
         at = torch.searchsorted(mine, labels).clamp(max=max(len(mine) - 1, 0))
         known = mine[at] == labels if len(mine) else torch.zeros_like(labels, dtype=torch.bool)
         new = labels[~known]
@@ -118,7 +123,7 @@ class ClassSums(Accumulator):
         self._labels[self._size : self._size + len(new)] = new
         self._size += len(new)
         if len(new):
-            self._order = torch.argsort(self.labels)
+            self._order = torch.argsort(self._labels[: self._size])
         return places
 
     def _reserve(self, size: int) -> None:
@@ -131,26 +136,29 @@ class ClassSums(Accumulator):
         self._vectors = torch.cat([self._vectors, self._vectors.new_zeros(more, 2, self.width)])
 
     def _trim(self) -> None:
-        if self.limit is None or len(self) <= self.limit:
+        """Keep the `limit` classes of the smallest hashes; others can never be among them again."""
+        if self.limit is None or self._size <= self.limit:
             return
-        kept = torch.argsort(_hash(self.labels))[: self.limit]
-        self._labels, self._scalars, self._vectors = self.labels[kept], self._scalars[kept], self._vectors[kept]
-        self._size, self._order = self.limit, torch.argsort(self._labels)
+        hashes = _hash(self._labels[: self._size])
+        kept = torch.argsort(hashes)[: self.limit]
+        self._bound = int(hashes[kept[-1]]) + 1
+        for table in (self._labels, self._scalars, self._vectors):
+            table[: self.limit] = table[kept]
+            table[self.limit :] = 0
+        self._size, self._order = self.limit, torch.argsort(self._labels[: self.limit])
 
     def merge(self, other: ClassSums) -> None:
         """Add the classes of another part of the data."""
-        kept = torch.ones_like(other.labels, dtype=torch.bool)
-        if self.limit is not None:
-            kept = _hash(other.labels.to(self.device)).to(other.labels.device) < self._bound(other.labels)
+        kept = _hash(other.labels) < self._bound
         labels = other.labels[kept].to(self.device)
         if len(labels):
             at = self._places(labels)
             self._scalars.index_add_(0, at, other._scalars[: len(other)][kept].to(self.device))
             self._vectors.index_add_(0, at, other._vectors[: len(other)][kept].to(self.device))
-            self._trim()
 
     def state(self) -> dict[str, Tensor]:
         """Tensors `shape`, `labels`, `scalars` and `vectors`, by ascending label."""
+        self._trim()
         shape = torch.tensor([self.width, -1 if self.limit is None else self.limit])
         order = self._order
         return {

@@ -28,7 +28,7 @@ class DirectionTally(BlockedTally):
         """Sums over each window's tokens."""
         return {
             "tokens": (seen.norms > 0).double().sum(1),
-            "unit": seen.unit.sum(1),
+            "unit": seen.unit_sum,
             "square": seen.unit.square().sum(1),
         }
 
@@ -47,7 +47,7 @@ class ContextTally(BlockedTally):
     def measure(self, seen: Seen) -> dict[str, Tensor]:
         """Of each window; one without any direction adds nothing."""
         tokens = (seen.norms > 0).double().sum(1)
-        unit, mean = seen.unit.sum(1), seen.rows.sum(1)
+        unit, mean = seen.unit_sum, seen.rows.sum(1)
         length = torch.linalg.vector_norm(mean, dim=-1) * tokens
         return {
             "windows": (length > 0).double(),
@@ -63,7 +63,7 @@ class FollowTally(BlockedTally):
     """How near a state's direction is to that of the embedding of the token that comes next: `pairs` and `cosine`.
 
     `table` [V, width] is the embedding table; it is no part of the state, so a restored tally can merge and finish but
-    must be given a table (`tally.table = ...`) before it sees more.
+    must be given a table (`tally.table = ...`, rows of length 1) before it sees more.
     """
 
     table: Tensor | None = None
@@ -75,7 +75,8 @@ class FollowTally(BlockedTally):
     def measure(self, seen: Seen) -> dict[str, Tensor]:
         """Sums over each window's positions that have a successor."""
         assert self.table is not None
-        targets = torch.nn.functional.normalize(self.table[seen.next_ids.clamp(min=0)].to(seen.rows), dim=-1)
+        targets = self.table[seen.next_ids.clamp(min=0)]
         known = (seen.next_ids >= 0) & (seen.norms > 0)
-        cosine = torch.where(known, (seen.unit * targets).sum(-1), 0.0)
+        products = torch.linalg.vecdot(seen.unit.to(targets.dtype), targets).double()
+        cosine = torch.where(known, products, 0.0)
         return {"pairs": known.double().sum(1), "cosine": cosine.sum(1)}

@@ -84,7 +84,8 @@ class PushPull(Accumulator):
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
         """The inverse of `state`."""
-        new = cls(*state["pull"].shape, device=state["pull"].device)
+        vocabulary, width = state["pull"].shape
+        new = cls(vocabulary, width, device=state["pull"].device)
         for name in cls.NAMES:
             setattr(new, name, state[name].clone())
         return new

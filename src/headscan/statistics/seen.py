@@ -42,6 +42,11 @@ class Seen:
         return self.rows * torch.where(self.norms > 0, 1 / self.norms, 0.0)[..., None]
 
     @cached_property
+    def unit_sum(self) -> Tensor:
+        """The sum of each window's directions [B, width]."""
+        return self.unit.sum(1)
+
+    @cached_property
     def ids(self) -> Tensor:
         """Token ids [B, T]."""
         return self._ids[:, self.skip_first :].to(self.rows.device)

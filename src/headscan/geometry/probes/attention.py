@@ -9,7 +9,7 @@ from headscan.geometry.probe import Cost, Finished, Probe, Row, Setting
 
 __all__ = ["Attention", "BiasedInput"]
 
-TOKENS = 8192
+TOKENS = 4096
 
 
 class Attention(Probe):

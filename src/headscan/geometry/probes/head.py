@@ -57,10 +57,13 @@ class Collapse(Probe):
     name = "collapse"
 
     def accumulators(self, setting: Setting) -> dict[str, Accumulator]:
-        return {setting.last: ClassSums(setting.lens.width(setting.last), limit=8192, device=setting.device)}
+        return {setting.last: ClassSums(setting.lens.width(setting.last), limit=4096, device=setting.device)}
 
     def see(self, setting: Setting, accumulator: Any, seen: Seen) -> None:
-        accumulator.update(seen.next_ids.reshape(-1), seen.rows.reshape(-1, accumulator.width))
+        flat = (-1, accumulator.width)
+        accumulator.add(
+            seen.next_ids.reshape(-1), seen.norms.reshape(-1), seen.rows.reshape(flat), seen.unit.reshape(flat)
+        )
 
     def rows(self, setting: Setting, finished: Finished) -> list[Row]:
         sums = finished.own[setting.last]

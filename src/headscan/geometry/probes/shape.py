@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from torch.nn.functional import normalize
 
 from headscan.geometry.dimension import intrinsic_dimension
 from headscan.geometry.probe import Finished, Probe, Row, Setting, tally_row
@@ -58,7 +59,8 @@ class Sphere(Probe):
         }
 
     def see(self, setting: Setting, accumulator: Any, seen: Seen) -> None:
-        accumulator.table = self._table(setting, seen.site).detach()
+        if accumulator.table is None:
+            accumulator.table = normalize(self._table(setting, seen.site).detach().float(), dim=-1)
         accumulator.see(seen)
 
     def rows(self, setting: Setting, finished: Finished) -> list[Row]:

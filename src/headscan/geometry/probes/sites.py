@@ -84,7 +84,10 @@ class Words(Probe):
         if isinstance(accumulator, ContextTally):
             accumulator.see(seen)
         else:
-            accumulator.update(seen.ids.reshape(-1), seen.rows.reshape(-1, accumulator.width))
+            flat = (-1, accumulator.width)
+            accumulator.add(
+                seen.ids.reshape(-1), seen.norms.reshape(-1), seen.rows.reshape(flat), seen.unit.reshape(flat)
+            )
 
     def rows(self, setting: Setting, finished: Finished) -> list[Row]:
         rows = []

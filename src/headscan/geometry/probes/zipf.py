@@ -101,7 +101,8 @@ class Gradient(Probe):
 
     def accumulators(self, setting: Setting) -> dict[str, Accumulator]:
         assert setting.head is not None
-        return {setting.last: PushPull(*setting.head[0].shape, device=setting.device)}
+        vocabulary, width = setting.head[0].shape
+        return {setting.last: PushPull(vocabulary, width, device=setting.device)}
 
     def see(self, setting: Setting, accumulator: Any, seen: Seen) -> None:
         assert setting.head is not None
