@@ -181,6 +181,30 @@ def test_an_interrupted_scan_resumes_to_the_same_result(tiny, tmp_path, stop_aft
     assert not (tmp_path / ".resume").exists()
 
 
+def test_an_interruption_inside_a_batch_waits_for_its_end(tiny, tmp_path, monkeypatch):
+    """Between two sites of a batch, the state would hold the batch for some sites only."""
+    import signal
+
+    from headscan.statistics import SiteStatistics
+
+    calls, update = 0, SiteStatistics.update
+
+    def interrupted_update(self, states, windows):
+        nonlocal calls
+        calls += 1
+        update(self, states, windows)
+        if calls == 6:  # the second site of the second batch
+            signal.raise_signal(signal.SIGINT)
+
+    options = {"context": 32, "batch": 8}
+    monkeypatch.setattr(SiteStatistics, "update", interrupted_update)
+    with pytest.raises(KeyboardInterrupt):
+        headscan.scan(tiny, TEXT, out=tmp_path, **options)
+    assert calls == 8  # four sites, two whole batches
+    resumed = headscan.scan(tiny, TEXT, out=tmp_path, resume=True, **options)
+    assert_same(headscan.scan(tiny, TEXT, **options), resumed, rel=0)
+
+
 def test_a_scan_is_not_resumed_with_another_protocol(tiny, tmp_path):
     def interrupt(name, done, total):
         raise KeyboardInterrupt

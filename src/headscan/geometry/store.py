@@ -66,8 +66,8 @@ class Store:
         return Sweep.restore(load_file(self._path(name)))
 
     def write(self, name: str, sweep: Sweep, *, now: bool = False) -> None:
-        """Store a pass, if the last time was long enough ago or `now` is asked."""
-        if self.folder is None or not (now or time.monotonic() - self._last >= self.every):
+        """Store a pass, if the last time was long enough ago or `now` is asked; never one with half a batch in it."""
+        if self.folder is None or not sweep.whole or not (now or time.monotonic() - self._last >= self.every):
             return
         state = {key: tensor.contiguous().cpu() for key, tensor in sweep.state().items()}
         write_aside(self._path(name), save(state))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headscan.errors import BadInput
+from headscan.geometry.interruption import uninterrupted
 from headscan.model import Lens
 from headscan.statistics import (
     ClassSums,
@@ -69,6 +70,7 @@ class Sweep(Accumulator):
         )
         self.extras = dict(extras or {})
         self.windows = self.next = 0
+        self.whole = True  # no batch is half in
 
     def merge(self, other: Sweep) -> None:
         """Add the pass over other windows of the same text."""
@@ -118,6 +120,7 @@ class Sweep(Accumulator):
         }
         new.counts = TokenCounts.restore(unprefixed("counts", state))
         new.sample = Reservoir.restore(unprefixed("sample", state))
+        new.whole = True
         new.windows, new.next = state["windows"].tolist()
         return new
 
@@ -167,14 +170,17 @@ def sweep(
             if site in result.token_sums:
                 result.token_sums[site].update(ids, states)
 
-        lens.run(ids.to(lens.device), sites=names, each=take)
-        result.counts.update(ids)
-        for extra in kept:
-            extra.update(ids, windows)
-        if len(chosen):
-            result.sample.put(chosen, columns)
-        result.windows += len(windows)
-        result.next = windows[-1] + 1
+        with uninterrupted():
+            result.whole = False
+            lens.run(ids.to(lens.device), sites=names, each=take)
+            result.counts.update(ids)
+            for extra in kept:
+                extra.update(ids, windows)
+            if len(chosen):
+                result.sample.put(chosen, columns)
+            result.windows += len(windows)
+            result.next = windows[-1] + 1
+            result.whole = True
         if after is not None:
             after(batch)
 

@@ -62,7 +62,7 @@ def compatible(embeddings: np.ndarray, labels: Any, *, tolerance: float = 1e-8) 
 def separable(embeddings: np.ndarray, supports: Any) -> bool:
     """Whether words W exist that are equal inside every support and lower by at least one outside it, given h [m, d].
 
-    >>> separable(np.eye(2), [[1, 0], [0, 1]]), separable(np.ones((2, 1)), [[1, 0], [0, 1]])
+    >>> separable(np.eye(2), np.eye(2)), separable(np.ones((2, 1)), np.eye(2))
     (True, False)
     """
     return fixed_margin(embeddings, supports) is not None

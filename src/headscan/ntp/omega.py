@@ -13,8 +13,10 @@ def wright_omega(x: Tensor) -> Tensor:
 
     >>> x = torch.tensor([-800.0, -5.0, 1.0, 1e9], dtype=torch.float64)
     >>> w = wright_omega(x)
-    >>> bool(((w + w.log() - x).abs()[1:] < 1e-14 * x.abs()[1:].clamp_min(1)).all()), float(w[0]), round(float(w[2]),
-    14) (True, 0.0, 1.0)
+    >>> bool(((w + w.log() - x).abs()[1:] < 1e-14 * x.abs()[1:].clamp_min(1)).all())
+    True
+    >>> float(w[0]), round(float(w[2]), 14)
+    (0.0, 1.0)
     """
     # Three starts, each within six percent of ω: two terms of the series of e^x, the cubic about zero, the asymptote.
     small = x.clamp_max(-1.5).exp()
