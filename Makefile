@@ -1,5 +1,6 @@
 # make scan   scan the embedded models on the embedded text        make test   the whole test suite
 # make bench  run benchmarks/ and write BENCHMARKS.md's tables      make lint   ruff and mypy
+# make reproduce   run the claims of the literature and write docs/ledger.md (tens of minutes)
 # Every target sets up .venv first where it is missing or out of date.
 
 PYTHON ?= python3
@@ -20,6 +21,9 @@ lint: setup
 
 bench: setup
 	$(BIN)/python benchmarks/run.py
+
+reproduce: setup
+	$(BIN)/headscan reproduce --page docs/ledger.md
 
 setup: .venv/.ready
 

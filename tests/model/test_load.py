@@ -290,3 +290,17 @@ def test_loading_is_silent_and_leaves_the_logging_as_it_was(saved, capfd):
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
     captured = capfd.readouterr()
     assert captured.out == captured.err == ""
+
+
+def test_a_saved_mixer_is_known_to_a_fresh_process(tmp_path):
+    """Its classes are registered by loading, not by whoever trained it."""
+    import subprocess
+    import sys
+
+    from headscan.model.mixer import MixerConfig, MixerForCausalLM
+
+    sizes = {"vocab_size": 32, "hidden_size": 8, "num_hidden_layers": 2, "max_position_embeddings": 16}
+    MixerForCausalLM(MixerConfig(**sizes)).save_pretrained(tmp_path)
+    code = f"import headscan; print(headscan.Lens.load({str(tmp_path)!r}).default_sites)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "block.1" in done.stdout

@@ -139,6 +139,8 @@ def read_config(source: Source, trust_remote_code: bool) -> Any:
     """
     from transformers import AutoConfig
 
+    import headscan.model.mixer  # noqa: F401 (makes masked mixers known to the Auto classes)
+
     if source.folder is not None:
         try:
             parsed = json.loads((source.folder / "config.json").read_text("utf-8"))
