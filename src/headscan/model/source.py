@@ -139,7 +139,7 @@ def read_config(source: Source, trust_remote_code: bool) -> Any:
     """
     from transformers import AutoConfig
 
-    import headscan.model.mixer  # noqa: F401 (makes masked mixers known to the Auto classes)
+    from headscan.model import mixer  # noqa: F401 (makes masked mixers known to the Auto classes)
 
     if source.folder is not None:
         try:
