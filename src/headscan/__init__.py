@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from headscan import flow, ntp, training
     from headscan.attribution import attribute
     from headscan.claims.ledger import ReproduceResult, all_claims, ledger_page, reproduce
-    from headscan.geometry import ScanResult, scan
+    from headscan.geometry.result import ScanResult
+    from headscan.geometry.scan import scan
     from headscan.inversion import InvertResult, JointSearch, PrivacyResult, Search, invert, preset, privacy
-    from headscan.model import Lens, specimens
     from headscan.model.catalogue import available_models
+    from headscan.model.lens import Lens
     from headscan.model.slices import Slice
+    from headscan.model.specimens import specimens
     from headscan.results import Result, load
     from headscan.training import train
 
