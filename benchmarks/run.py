@@ -64,6 +64,9 @@ def main() -> None:
         print(f"{script.stem} ...", file=sys.stderr)
         about = machine()
         done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+        if done.returncode == 2:
+            print(f"{script.name} is left out, it needs arguments: {done.stderr.splitlines()[-1]}", file=sys.stderr)
+            continue
         if done.returncode:
             print(done.stderr, file=sys.stderr)
             sys.exit(f"{script.name} failed")
