@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import headscan
+from headscan.cli.options import Device, Json, Out, Quantize, Revision, Tokenizer, TrustRemoteCode
 from headscan.cli.output import command_line, default_folder, show
 
 __all__ = ["attribute"]
@@ -55,22 +55,16 @@ def attribute(
         int | None, typer.Option(help="MiB a micro-batch may take. Default: 1,024; half of what is free on a GPU.")
     ] = None,
     batch: Annotated[int | None, typer.Option(help="Rows of a micro-batch, instead.")] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option(help="Id or folder of a tokenizer that is not the model's own, or 'bytes'.")
-    ] = None,
+    tokenizer: Tokenizer = None,
     dtype: Annotated[str, typer.Option(help="Weights: auto, float32, bfloat16, float16.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    device: Device = "auto",
     device_map: Annotated[str | None, typer.Option(help="'auto' spreads a model over all cards.")] = None,
-    quantize: Annotated[str | None, typer.Option(help="8bit or 4bit (needs headscan[quantize]).")] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hugging Face id.")] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model. Off unless asked.")
-    ] = False,
+    quantize: Quantize = None,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
     seed: Annotated[int, typer.Option(help="Seed of sampled orders.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder of the result. Default: under headscan-results/.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print result.json, and nothing else, on standard output.")] = (
-        False
-    ),
+    out: Out = None,
+    json: Json = False,
 ) -> None:
     """Colour a prompt by what its prediction rests on, and measure how far the map can be trusted."""
     if continuation is not None and generate is not None:

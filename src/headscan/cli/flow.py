@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import headscan
+from headscan.cli.options import Device, Json, Out, Quantize, Revision, TrustRemoteCode
 from headscan.cli.output import command_line, default_folder, show
 
 __all__ = ["flow"]
@@ -40,17 +40,13 @@ def flow(
         str | None, typer.Option(help="Id or folder of a tokenizer that is not the models' own, or 'bytes'.")
     ] = None,
     dtype: Annotated[str, typer.Option(help="Weights: auto, float32, bfloat16, float16.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
-    quantize: Annotated[str | None, typer.Option(help="8bit or 4bit (needs headscan[quantize]).")] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hugging Face id.")] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model. Off unless asked.")
-    ] = False,
+    device: Device = "auto",
+    quantize: Quantize = None,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
     seed: Annotated[int, typer.Option(help="Seed of replacements, noise and random features.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder of the result. Default: under headscan-results/.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print result.json, and nothing else, on standard output.")] = (
-        False
-    ),
+    out: Out = None,
+    json: Json = False,
 ) -> None:
     """Measure which outputs move with which tokens, and which tokens a single output gives away."""
     folder = out or default_folder("flow", *models)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import headscan
+from headscan.cli.options import Device, Json, Out, Quantize, Revision, Tokenizer, TrustRemoteCode
 from headscan.cli.output import command_line, default_folder, progress_bar, show
 
 __all__ = ["invert"]
@@ -69,21 +70,15 @@ def invert(
         str | None,
         typer.Option(metavar="FILE", help="Instead: the privacy report on this .txt file, at the sites of --at."),
     ] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option(help="Id or folder of a tokenizer that is not the model's own, or 'bytes'.")
-    ] = None,
+    tokenizer: Tokenizer = None,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
-    quantize: Annotated[str | None, typer.Option(help="8bit or 4bit (needs headscan[quantize]).")] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hugging Face id.")] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model. Off unless asked.")
-    ] = False,
+    device: Device = "auto",
+    quantize: Quantize = None,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
     seed: Annotated[int, typer.Option(help="Seed of starts, noise and random orders.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder of the result. Default: under headscan-results/.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print result.json, and nothing else, on standard output.")] = (
-        False
-    ),
+    out: Out = None,
+    json: Json = False,
 ) -> None:
     """Run a part of a model on a prompt, forget the prompt, and find it again from the output alone."""
     loading: dict[str, Any] = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import headscan
+from headscan.cli.options import Json, Out
 from headscan.cli.output import command_line, default_folder, progress_bar, show
 
 __all__ = ["ntp"]
@@ -59,11 +59,9 @@ def ntp(
     dtype: Annotated[str, typer.Option(help="The models' weights: auto, float32, bfloat16, float16.")] = "auto",
     device: Annotated[str, typer.Option(help="Where models run: auto, cpu, cuda, cuda:N or mps.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of samples, bootstrap and the trained features.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder of the result. Default: under headscan-results/.")] = None,
+    out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the count that was interrupted in --out.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print result.json, and nothing else, on standard output.")] = (
-        False
-    ),
+    json: Json = False,
 ) -> None:
     """Predict from a text alone what geometry training reaches: entropy bound, supports, the growing part of the logits."""
     folder = out or default_folder("ntp", text, *(model or []))

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import headscan
+from headscan.cli.options import Json, Out
 from headscan.cli.output import command_line, default_folder, progress_bar, show
 
 __all__ = ["reproduce"]
@@ -22,10 +23,8 @@ def reproduce(
     page: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the ledger as Markdown into this file, too.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the result. Default: under headscan-results/.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print result.json, and nothing else, on standard output.")] = (
-        False
-    ),
+    out: Out = None,
+    json: Json = False,
 ) -> None:
     """Run claims of the literature as experiments: reproduced, artefact, not reproduced, or needs a larger model."""
     if only_list:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import headscan
+from headscan.cli.options import Device, Json, Out, Quantize, Revision, Tokenizer, TrustRemoteCode
 from headscan.cli.output import command_line, default_folder, progress_bar, show
 from headscan.cli.processes import joined
 
@@ -39,9 +39,7 @@ def scan(
     null: Annotated[
         bool, typer.Option("--null", help="Scan a randomly initialised twin and add the Gaussian null.")
     ] = False,
-    tokenizer: Annotated[
-        str | None, typer.Option(help="Id or folder of a tokenizer that is not the model's own, or 'bytes'.")
-    ] = None,
+    tokenizer: Tokenizer = None,
     sample: Annotated[int, typer.Option(help="Tokens shown in the 3-D picture.")] = 600,
     token_sums: Annotated[
         bool, typer.Option("--token-sums", help="Keep the sum of the vectors of each token id, too.")
@@ -65,21 +63,17 @@ def scan(
     dtype: Annotated[
         str, typer.Option(help="Weights and activations: auto, float32, bfloat16, float16. Sums are float64.")
     ] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    device: Device = "auto",
     device_map: Annotated[
         str | None, typer.Option(help="'auto' spreads a model over all cards (needs accelerate).")
     ] = None,
-    quantize: Annotated[str | None, typer.Option(help="8bit or 4bit (needs headscan[quantize]).")] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hugging Face id.")] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model. Off unless asked.")
-    ] = False,
+    quantize: Quantize = None,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
     seed: Annotated[int, typer.Option(help="Seed of the sample, the twin's weights and the Gaussian null.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder of the result. Default: under headscan-results/.")] = None,
+    out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the scan that was interrupted in --out.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print result.json, and nothing else, on standard output.")] = (
-        False
-    ),
+    json: Json = False,
 ) -> None:
     """Measure the shape of one or more models' representations on a text: cones, spectra, norms, layer by layer."""
     folder = out or default_folder("scan", *models, text)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headscan import BadInput
+from headscan.cli.options import Json, Out
 from headscan.cli.output import command_line, default_folder, show
 
 __all__ = ["train"]
@@ -60,11 +60,9 @@ def train(
     seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds of training.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log to TensorBoard under --out.")] = False,
     push_to_hub: Annotated[str | None, typer.Option(help="Id under which checkpoints go to the Hub.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the result. Default: under headscan-results/.")] = None,
+    out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last whole checkpoint in --out.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print result.json, and nothing else, on standard output.")] = (
-        False
-    ),
+    json: Json = False,
 ) -> None:
     """Train a language model, without a prediction head unless --objective says otherwise, and watch its shape."""
     from headscan.training import Objective, recover_model
