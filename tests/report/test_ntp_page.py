@@ -31,3 +31,13 @@ def test_all_figures_are_drawn(chromium, saved, tmp_path):
     assert faults == []
     assert page.locator("[data-figure]").count() >= 8
     page.close()
+
+
+def test_contexts_that_share_no_support_leave_figure_5_out_in_words(saved):
+    document, arrays = saved
+    assert 'data-figure="collapse"' in ntp_page(document, arrays)
+    last = document["training"][-1]
+    bare = last | {"metrics": last["metrics"] | {"SC1": {"before": None, "after": None}}}
+    page = ntp_page(document | {"training": [*document["training"][:-1], bare]}, arrays)
+    assert 'data-figure="collapse"' not in page
+    assert "no two of the contexts compared are followed by the same set of tokens" in page

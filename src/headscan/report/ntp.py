@@ -55,13 +55,14 @@ def ntp_page(document: dict, arrays: dict[str, np.ndarray]) -> str:
         figures |= {
             "gap": ntp_plots.gap(course), "norms": ntp_plots.norms(course), "alignment": ntp_plots.alignment(course)
         }  # fmt: skip
-    if names or document["training"]:
+    if any(any(spread.values()) for _, spread in ntp_plots.spreads(document)):
         figures["collapse"] = ntp_plots.collapse(document)
     protocol = document.get("protocol", {})
     return page.render(
         "ntp.html.j2", title=f"headscan ntp: {(protocol.get('text') or {}).get('source', 'text')}", figures=figures,
         document=document, names=names, when=when(document), numbers=numbers(document), metrics=table(document),
-        collapse_rows=collapse_rows(document), findings=document.get("findings", []), course=course,
+        collapse_rows=collapse_rows(document), collapse="collapse" in figures,
+        findings=document.get("findings", []), course=course,
         facts={
             "run": flat({k: v for k, v in protocol.items() if k not in ("text", "versions", "command")}),
             "text": flat(protocol.get("text") or {}), "versions": flat(protocol.get("versions") or {}),

@@ -196,12 +196,18 @@ def alignment(records: list[dict[str, Any]]) -> go.Figure:
     return figure
 
 
-def collapse(document: dict) -> go.Figure:
-    """Cosines between contexts of equal and of different supports, before and after projection on F⊥."""
-    figure = go.Figure(layout=layout())
+def spreads(document: dict) -> list[tuple[str, dict[str, Any]]]:
+    """Subspace collapse of every model, else of the trained features; its stages are None where no support repeats."""
     rows = [(model["name"], model["metrics"]["SC1"]) for model in document["models"]]
     if not rows and document["training"]:
         rows = [("features", document["training"][-1]["metrics"]["SC1"])]
+    return rows
+
+
+def collapse(document: dict) -> go.Figure:
+    """Cosines between contexts of equal and of different supports, before and after projection on F⊥."""
+    figure = go.Figure(layout=layout())
+    rows = spreads(document)
     names = [literal(name) for name, _ in rows]
     parts = (("before", "same_cosine"), ("after", "same_cosine"), ("before", "other_cosine"), ("after", "other_cosine"))
     for index, (stage, kind) in enumerate(parts):
