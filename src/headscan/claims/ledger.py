@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
 import headscan
@@ -96,7 +98,9 @@ def reproduce(
         )
         if progress:
             progress("claims", done + 1, len(numbers))
-    document = {"headscan": headscan.__version__, "claims": rows, "protocol": {"command": command, "seed": seed}}
+    versions = {name: version(name) for name in ("headscan", "torch", "transformers", "numpy")}
+    protocol = {"command": command, "seed": seed, "versions": versions | {"python": platform.python_version()}}
+    document = {"headscan": headscan.__version__, "claims": rows, "protocol": protocol}
     result = ReproduceResult(document)
     if out is not None:
         result.save(out)
