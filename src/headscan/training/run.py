@@ -38,7 +38,7 @@ from headscan.training.trainer import HeadlessTrainer, is_write_failure, last_ch
 
 __all__ = ["build", "train"]
 
-CURVE = ("step", "loss", "floor_corrected_loss", "in_batch_accuracy", "learning_rate")
+CURVE = ("step", "loss", "floor_corrected_loss", "in_batch_accuracy", "penalty", "learning_rate")
 PROBE = 24  # held-out windows on which the geometry is measured while training
 SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
