@@ -2,10 +2,10 @@
 
     python scripts/mixers_against_transformers.py TEXT --out FOLDER [--seeds 3] [--steps 400] [--mixings flat]
 
-Both sides have the same width, depth, tokenizer, batches and optimizer, each its own best of three learning rates (one
+Both sides have the same width, depth, tokenizer, batches and optimizer, each its own best of four learning rates (one
 seed, a quarter of the steps). The slower side's processor time is what both get in the comparison at equal time. The
 bodies at equal tokens are then asked two things: which second half of a story belongs to a first half, after a short
-InfoNCE training; and what their outputs still hold of a token whose own output is hidden.
+InfoNCE training (the best of three rates by its loss, each model its own); and what their outputs still hold of a token whose own output is hidden.
 Interrupted, it goes on where it was: runs that are in FOLDER/runs.json are not done again.
 """
 
@@ -29,7 +29,8 @@ from headscan.training.experiment import VANILLA, run_arm, summary
 from headscan.training.heads import body_of
 from headscan.training.retrieval import halves
 
-RATES = (1e-3, 2e-3, 4e-3)
+RATES = (1e-3, 2e-3, 4e-3, 8e-3)
+RETRIEVAL_RATES = (1e-4, 3e-4, 1e-3)
 WIDTH, BLOCKS = 128, 4
 TRANSFORMER = "transformer"
 
@@ -53,12 +54,13 @@ def asked(model: Any, data: PackedText, kept: PackedText, seed: int) -> dict[str
     """What the trained body retrieves, and what it recalls of a hidden first token."""
     body = copy.deepcopy(body_of(model)).eval().requires_grad_(False)
     found = recall(body, first=1, seed=seed, ids=torch.from_numpy(kept.rows[:6, :16]).long())
-    losses = train_retrieval(model, *halves(data.rows), steps=100, batch=32, rate=3e-4, seed=seed)
-    return {
-        "recall": found.numbers(),
-        "retrieval": retrieval_accuracy(model, *halves(kept.rows)),
-        "infonce": sum(losses[-10:]) / 10,
-    }
+    tried = []
+    for rate in RETRIEVAL_RATES:
+        searcher = copy.deepcopy(model)
+        losses = train_retrieval(searcher, *halves(data.rows), steps=100, batch=32, rate=rate, seed=seed)
+        tried.append((sum(losses[-10:]) / 10, rate, retrieval_accuracy(searcher, *halves(kept.rows))))
+    loss, rate, accuracy = min(tried)
+    return {"recall": found.numbers(), "retrieval": accuracy, "infonce": loss, "retrieval_rate": rate}
 
 
 def main() -> None:

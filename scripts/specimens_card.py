@@ -53,7 +53,7 @@ tokens, not as bytes.
 | as they are | {held_out:.3f} | {held_out_bits_per_byte:.3f} |
 | with the log-unigram added | {held_out_unigram:.3f} | {held_out_unigram_bits_per_byte:.3f} |
 
-Training loss at the end (mean of the last {every} steps, dropout on{floor_note}): {train:.3f} nats a
+Training loss at the end (mean of the last {every} steps{dropout_note}{floor_note}): {train:.3f} nats a
 token.
 
 ## Average cosine
@@ -87,7 +87,7 @@ FINISHED = {
     "studied only.",
 }
 EARLY = {
-    "skill": "at the\nend of a very short training",
+    "skill": "at the end of a\nvery short training",
     "limits": "It has seen half of a small text once and writes no sentence. It is here for its shape, and stands for no\n"
     "finished model.",
 }
@@ -152,6 +152,7 @@ def export(name: str, model: GPT2LMHeadModel, history: dict, corpus: Corpus, fol
         warm_up=100,
         held_out_tokens=len(corpus.held_out),
         every=history["every"],
+        dropout_note=", dropout on" if recipe["dropout"] else "",
         floor_note=", less the floor that repeated targets set" if headless else "",
         train=last["train"],
         cosines="\n".join(f"| {site} | {value:.3f} |" for site, value in cosines.items()),

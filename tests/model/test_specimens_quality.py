@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import headscan
+from headscan.model import specimens
 
 PACKAGE = Path(headscan.__file__).parent
 SPECIMENS = PACKAGE / "model" / "specimens"
@@ -134,8 +135,8 @@ def test_the_early_twins_show_a_cone_with_a_head_and_none_without():
 
 def test_small_and_with_a_card():
     files = [path for path in SPECIMENS.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < 8_000_000
-    for name in NAMES:
+    assert sum(path.stat().st_size for path in files) < 12_500_000
+    for name in specimens():
         card = (SPECIMENS / name / "README.md").read_text(encoding="utf-8")
         assert "license: apache-2.0" in card
         assert "Average cosine" in card
