@@ -226,6 +226,11 @@ def _arguments(plan, folder, *, seed, precision, log_every, save_every, tensorbo
     if precision not in ("float32", "bfloat16", "float16"):
         raise BadInput(f"The precision must be float32, bfloat16 or float16, not {precision!r}.")
     many = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if (extra.get("fsdp") or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true") and (
+        torch.accelerator.current_accelerator() is None
+    ):
+        # accelerate would refuse some of its settings there and quietly train data-parallel with others.
+        raise BadInput("FSDP under the Trainer needs an accelerator; on a CPU train data-parallel, with torchrun alone.")
     options = {
         "output_dir": str(folder),
         "max_steps": plan.steps,

@@ -105,9 +105,10 @@ class HeadlessTrainer(Trainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add to the Trainer's loss the one without its floor, the in-batch accuracy and the regulariser's penalty."""
-        if "loss" in logs and self._sums.get("targets"):
-            sums, self._sums = self._sums, {}
-            weight = sums["targets"]
+        sums: dict[str, float] = {}
+        if "loss" in logs:
+            sums, self._sums = self._over_processes(self._sums), {}
+        if weight := sums.get("targets"):
             logs["loss"] = sums["loss"] / weight
             logs["floor_corrected_loss"] = (sums["loss"] - sums.get("floor", 0.0)) / weight
             if "accuracy" in sums:
@@ -115,6 +116,17 @@ class HeadlessTrainer(Trainer):
             if "penalty" in sums:
                 logs["penalty"] = sums["penalty"] / weight
         super().log(logs, start_time)
+
+    def _over_processes(self, sums: dict[str, float]) -> dict[str, float]:
+        """The sums of all processes: the curve is then that of the one large batch."""
+        if self.args.world_size == 1:
+            return sums
+        names = ["loss", "targets", "floor", "accuracy", "penalty"]
+        found = torch.tensor([sums.get(name, 0.0) for name in names], dtype=torch.float64)
+        found = found.to(self.args.device, torch.float32 if self.args.device.type == "mps" else torch.float64)
+        torch.distributed.all_reduce(found)
+        kept = {*sums} | {"loss", "targets"}
+        return {name: float(value) for name, value in zip(names, found, strict=True) if name in kept}
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
