@@ -5,7 +5,8 @@
 Both sides have the same width, depth, tokenizer, batches and optimizer, each its own best of four learning rates (one
 seed, a quarter of the steps). The slower side's processor time is what both get in the comparison at equal time. The
 bodies at equal tokens are then asked two things: which second half of a story belongs to a first half, after a short
-InfoNCE training (the best of three rates by its loss, each model its own); and what their outputs still hold of a token whose own output is hidden.
+InfoNCE training (the best of three rates by its loss, each model its own); and what their outputs still hold of a token
+whose own output is hidden.
 Interrupted, it goes on where it was: runs that are in FOLDER/runs.json are not done again.
 """
 

@@ -16,10 +16,14 @@ __all__ = ["train"]
 
 def train(
     recipe: Annotated[
-        str, typer.Argument(help="gpt, bert, multilingual or mixer; 'recover' gives a headless model a head, 'evaluate' tests.")
+        str,
+        typer.Argument(
+            help="gpt, bert, multilingual or mixer; 'recover' gives a headless model a head, 'evaluate' tests."
+        ),
     ],
     text: Annotated[
-        str, typer.Option(help="A file, folder, -, datasets id or embedded text, as for scan; evaluate: a folder of sets.")
+        str,
+        typer.Option(help="A file, folder, -, datasets id or embedded text, as for scan; evaluate: a folder of sets."),
     ],
     objective: Annotated[
         str,
@@ -33,7 +37,9 @@ def train(
     mode: Annotated[str, typer.Option(help="recover: tied, bias (no training), probe or finetune.")] = "bias",
     tasks: Annotated[
         str | None,
-        typer.Option(help="evaluate: lambada,blimp,cola,sst2,stsb,paraphrase,rte,pud,synonyms or lm-eval:NAME. Default: all."),
+        typer.Option(
+            help="evaluate: lambada,blimp,cola,sst2,stsb,paraphrase,rte,pud,synonyms or lm-eval:NAME. Default: all."
+        ),
     ] = None,
     limit: Annotated[int | None, typer.Option(help="evaluate: at most so many items of a set.")] = None,
     tokenizer: Annotated[str | None, typer.Option(help="Id or folder. Default: one is fitted on the text.")] = None,
@@ -49,7 +55,9 @@ def train(
     extra_negatives: Annotated[int, typer.Option(help="Tokens drawn by frequency and added to the negatives.")] = 0,
     regulariser: Annotated[
         str | None,
-        typer.Option(help="Added to the loss: cosine:STRENGTH, cosine-states:STRENGTH or isoscore:STRENGTH, by commas."),
+        typer.Option(
+            help="Added to the loss: cosine:STRENGTH, cosine-states:STRENGTH or isoscore:STRENGTH, by commas."
+        ),
     ] = None,
     pool: Annotated[str, typer.Option(help="Negatives from: batch, accumulation, devices or all.")] = "batch",
     masking: Annotated[str, typer.Option(help="bert (80/10/10) or published.")] = "bert",

@@ -1,10 +1,10 @@
 """Isotropy as part of the loss: terms added to any objective, given as "cosine:0.1" or "cosine:1,isoscore:0.5".
 
-    cosine          mean cosine between the rows of the output table: the head's, or without a head the input
-                    embeddings (Gao et al. 2019, with strength 1)
-    cosine-states   mean cosine between the last hidden states that carry loss: the cone itself
-    isoscore        1 - IsoScore* of the same states (I-STAR, Rudman and Eickhoff 2024); a negative strength lowers
-                    isotropy, which that paper found to help
+cosine          mean cosine between the rows of the output table: the head's, or without a head the input
+                embeddings (Gao et al. 2019, with strength 1)
+cosine-states   mean cosine between the last hidden states that carry loss: the cone itself
+isoscore        1 - IsoScore* of the same states (I-STAR, Rudman and Eickhoff 2024); a negative strength lowers
+                isotropy, which that paper found to help
 """
 
 from __future__ import annotations

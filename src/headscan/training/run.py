@@ -230,7 +230,9 @@ def _arguments(plan, folder, *, seed, precision, log_every, save_every, tensorbo
         torch.accelerator.current_accelerator() is None
     ):
         # accelerate would refuse some of its settings there and quietly train data-parallel with others.
-        raise BadInput("FSDP under the Trainer needs an accelerator; on a CPU train data-parallel, with torchrun alone.")
+        raise BadInput(
+            "FSDP under the Trainer needs an accelerator; on a CPU train data-parallel, with torchrun alone."
+        )
     options = {
         "output_dir": str(folder),
         "max_steps": plan.steps,

@@ -11,21 +11,21 @@ from headscan.errors import BadInput
 __all__ = ["SYNONYMS", "synonyms"]
 
 # Common English words, each in one pair only; nouns, verbs and adjectives, so that chance pairs mix them too.
+_PAIRS = """
+big/large small/little happy/glad sad/unhappy quick/fast smart/clever angry/mad scared/afraid pretty/beautiful
+begin/start end/finish close/shut speak/talk look/see hear/listen jump/leap run/race shout/yell cry/weep laugh/giggle
+gift/present stone/rock road/street house/home boat/ship forest/woods sea/ocean kid/child mom/mother dad/father
+rich/wealthy hard/difficult easy/simple strange/odd silent/quiet noisy/loud cold/chilly hot/warm tired/sleepy
+brave/bold kind/nice mean/cruel clean/tidy dirty/messy correct/right wrong/false whole/entire broken/damaged
+choose/pick answer/reply ask/question help/assist fix/repair build/make get/receive give/offer hide/conceal
+hurry/rush need/require like/enjoy love/adore hate/dislike think/believe know/understand want/desire try/attempt
+put/place throw/toss pull/drag push/shove fall/drop grow/rise hit/strike break/crack cut/slice join/connect
+doctor/physician teacher/instructor friend/pal baby/infant man/guy woman/lady king/ruler city/town car/automobile
+job/work story/tale picture/image song/tune meal/dinner trip/journey game/play prize/award error/mistake
+part/piece top/peak bottom/base edge/border shore/coast rabbit/bunny dog/puppy cat/kitten bug/insect
+"""
 SYNONYMS: tuple[tuple[str, str], ...] = tuple(
-    (pair.split("/")[0], pair.split("/")[1])
-    for pair in """
-    big/large small/little happy/glad sad/unhappy quick/fast smart/clever angry/mad scared/afraid pretty/beautiful
-    begin/start end/finish close/shut speak/talk look/see hear/listen jump/leap run/race shout/yell cry/weep laugh/giggle
-    gift/present stone/rock road/street house/home boat/ship forest/woods sea/ocean kid/child mom/mother dad/father
-    rich/wealthy hard/difficult easy/simple strange/odd silent/quiet noisy/loud cold/chilly hot/warm tired/sleepy
-    brave/bold kind/nice mean/cruel clean/tidy dirty/messy correct/right wrong/false whole/entire broken/damaged
-    choose/pick answer/reply ask/question help/assist fix/repair build/make get/receive give/offer hide/conceal
-    hurry/rush need/require like/enjoy love/adore hate/dislike think/believe know/understand want/desire try/attempt
-    put/place throw/toss pull/drag push/shove fall/drop grow/rise hit/strike break/crack cut/slice join/connect
-    doctor/physician teacher/instructor friend/pal baby/infant man/guy woman/lady king/ruler city/town car/automobile
-    job/work story/tale picture/image song/tune meal/dinner trip/journey game/play prize/award error/mistake
-    part/piece top/peak bottom/base edge/border shore/coast rabbit/bunny dog/puppy cat/kitten bug/insect
-    """.split()
+    (one, other) for one, _, other in (pair.partition("/") for pair in _PAIRS.split())
 )
 
 
