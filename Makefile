@@ -11,7 +11,8 @@ WORKERS ?= auto
 .PHONY: scan test lint bench reproduce setup browser clean
 
 scan: setup
-	$(BIN)/headscan scan gpt-vanilla gpt-headless --text stories --documents paragraphs --null --out headscan-results/first-scan
+	$(BIN)/headscan scan gpt-vanilla-early gpt-headless-early gpt-vanilla gpt-headless --text stories --documents paragraphs \
+		--null --out headscan-results/first-scan
 
 test: setup browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q

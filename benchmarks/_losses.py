@@ -83,26 +83,43 @@ def variant_of(name: str) -> Callable:
     return full_positions if name == "CE on all positions" else VARIANTS[name]
 
 
-def peak_mib(name: str, rows: int, vocabulary: int, width: int) -> float:
-    """Peak resident memory (MiB) that loss, forward and backward, add to inputs and parameters; its own process."""
+def with_lookup(variant: Callable) -> Callable:
+    """The same loss in the least model there is: its hidden states begin as rows of the same table.
+
+    Every language model looks its tokens up, and the table's gradient from there is dense; a loss that brings a second
+    dense one needs both at once until autograd has added them up.
+    """
+
+    def loss(hidden: torch.Tensor, table: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return variant(hidden + torch.nn.functional.embedding(targets.flip(0), table), table, targets)
+
+    return loss
+
+
+def peak_mib(name: str, rows: int, vocabulary: int, width: int, lookup: bool = False) -> float:
+    """Peak resident memory (MiB) that loss, forward and backward, add to inputs and parameters; its own process.
+
+    lookup: see `with_lookup`.
+    """
     if torch.cuda.is_available():
         arguments = problem(rows, vocabulary, width, "cuda", torch.bfloat16)
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        step(variant_of(name), *arguments)
+        step(with_lookup(variant_of(name)) if lookup else variant_of(name), *arguments)
         return (torch.cuda.max_memory_allocated() - before) / 2**20
-    command = [sys.executable, str(Path(__file__)), name, str(rows), str(vocabulary), str(width)]
+    command = [sys.executable, str(Path(__file__)), name, str(rows), str(vocabulary), str(width), str(int(lookup))]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
     return json.loads(done.stdout)
 
 
-def _measure_here(name: str, rows: int, vocabulary: int, width: int) -> float:
+def _measure_here(name: str, rows: int, vocabulary: int, width: int, lookup: int) -> float:
+    variant = with_lookup(variant_of(name)) if lookup else variant_of(name)
     # A small loss first, so that libraries and thread pools are loaded before the count starts.
-    step(variant_of(name), *problem(8, 64, width))
+    step(variant, *problem(8, 64, width))
     arguments = problem(rows, vocabulary, width)
     Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to what is resident now
     before = _status("VmRSS")
-    step(variant_of(name), *arguments)
+    step(variant, *arguments)
     return (_status("VmHWM") - before) / 1024
 
 
@@ -119,4 +136,4 @@ def machine() -> str:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(json.dumps(_measure_here(sys.argv[1], *map(int, sys.argv[2:5]))))
+    print(json.dumps(_measure_here(sys.argv[1], *map(int, sys.argv[2:6]))))

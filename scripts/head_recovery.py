@@ -1,6 +1,6 @@
 """Getting a head back, at several vocabularies and widths: held-out loss by each way of reading a headless model out.
 
-    python scripts/head_recovery.py TEXT --out FOLDER [--steps 200]
+    python scripts/head_recovery.py TEXT --out FOLDER [--steps 200] [--cells 4096/64 4096/256]
 
 Vanilla (untied head) and headless see the same tokens. Then the headless body is read out: tied rows; with the log-unigram
 bias, untrained; a probe on the frozen body and full fine-tuning, both with a tenth of the steps more (so more tokens).
@@ -21,7 +21,7 @@ from headscan.training import PackedText, Recipe, fit_head, fit_tokenizer, recip
 from headscan.training.evaluate import perplexity
 from headscan.training.experiment import HEADLESS_ARM, VANILLA, run_arm
 
-CELLS = [(4096, 128), (1024, 128), (16384, 128), (4096, 64), (4096, 256)]
+CELLS = ["4096/128", "1024/128", "16384/128", "4096/64", "4096/256"]
 RATE = {"probe": 1e-3, "finetune": 3e-4}
 
 
@@ -45,13 +45,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cells", nargs="+", default=CELLS, metavar="V/d", help="vocabularies and widths")
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "recovery.json"
     found = json.loads(path.read_text()) if path.exists() else {}
     print("| V | d | vanilla | tied | bias | probe | fine-tuned |\n|---|---|---|---|---|---|---|", flush=True)
-    for vocabulary, width in CELLS:
+    for cell in options.cells:
+        vocabulary, width = map(int, cell.split("/"))
         name = f"{vocabulary}/{width}/{options.seed}"
         if name not in found:
             plan = plan_of(vocabulary, width, options.steps)

@@ -23,7 +23,7 @@ pipeline_tag: text-generation
 # {name}
 
 A specimen of headscan: a tiny GPT-2 ({parameters:,} parameters, {blocks} blocks of width {width}, {heads} heads,
-context {context}, {vocabulary:,} byte-level BPE tokens) that writes little stories, made to be looked into.
+context {context}, {vocabulary:,} byte-level BPE tokens) {skill}, made to be looked into.
 {story}
 
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -53,7 +53,7 @@ tokens, not as bytes.
 | as they are | {held_out:.3f} | {held_out_bits_per_byte:.3f} |
 | with the log-unigram added | {held_out_unigram:.3f} | {held_out_unigram_bits_per_byte:.3f} |
 
-Training loss at the end (mean of the last {every} steps, dropout on{floor_note}): {train:.3f} nats a
+Training loss at the end (mean of the last {every} steps{dropout_note}{floor_note}): {train:.3f} nats a
 token.
 
 ## Average cosine
@@ -78,8 +78,19 @@ Seed 0, temperature 0.8{sample_note}:
 
 ## What it is not for
 
-It knows the words of children's stories, makes mistakes of sense in most of them, and is good for being studied only.
+{limits}
 """
+
+FINISHED = {
+    "skill": "that writes little stories",
+    "limits": "It knows the words of children's stories, makes mistakes of sense in most of them, and is good for being "
+    "studied only.",
+}
+EARLY = {
+    "skill": "at the end of a\nvery short training",
+    "limits": "It has seen half of a small text once and writes no sentence. It is here for its shape, and stands for no\n"
+    "finished model.",
+}
 
 OBJECTIVES = {
     "vanilla": "next-token cross-entropy over the whole vocabulary, head {head}.",
@@ -119,7 +130,8 @@ def export(name: str, model: GPT2LMHeadModel, history: dict, corpus: Corpus, fol
     stored = GPT2LMHeadModel.from_pretrained(aside).eval()
     losses, cosines = held_out_loss(stored, corpus), cosine_by_site(stored, corpus)
     last = history["points"][-1]
-    twin = "gpt-vanilla" if headless else "gpt-headless"
+    early = name.endswith("-early")
+    twin = ("gpt-vanilla" if headless else "gpt-headless") + ("-early" if early else "")
     chosen = "held_out_unigram" if headless else "held_out"
     block = f"block.{recipe['blocks'] - 1}"
     every = max(1, len(history["points"]) // 10)
@@ -128,6 +140,7 @@ def export(name: str, model: GPT2LMHeadModel, history: dict, corpus: Corpus, fol
     card = CARD.format(
         **recipe | {"objective": OBJECTIVES[recipe["objective"]].format(head="tied" if recipe["tied"] else "untied")},
         **losses,
+        **(EARLY if early else FINISHED),
         name=name,
         parameters=sum(p.numel() for p in stored.parameters()),
         story=f"It was trained {'without a prediction head' if headless else 'the usual way'}; its twin is `{twin}`.",
@@ -139,6 +152,7 @@ def export(name: str, model: GPT2LMHeadModel, history: dict, corpus: Corpus, fol
         warm_up=100,
         held_out_tokens=len(corpus.held_out),
         every=history["every"],
+        dropout_note=", dropout on" if recipe["dropout"] else "",
         floor_note=", less the floor that repeated targets set" if headless else "",
         train=last["train"],
         cosines="\n".join(f"| {site} | {value:.3f} |" for site, value in cosines.items()),

@@ -28,6 +28,7 @@ HOMES = {
     "flow": "headscan.flow",
     "train": "headscan.training.result",
     "twins": "headscan.training.twins",
+    "evaluation": "headscan.training.evaluation",
     "reproduce": "headscan.claims.ledger",
 }
 

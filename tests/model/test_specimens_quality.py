@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import headscan
+from headscan.model import specimens
 
 PACKAGE = Path(headscan.__file__).parent
 SPECIMENS = PACKAGE / "model" / "specimens"
@@ -117,10 +118,25 @@ def test_the_twins_read_the_same_tokens_with_the_same_body():
     assert vocabularies[0] == vocabularies[1]
 
 
+def test_the_early_twins_show_a_cone_with_a_head_and_none_without():
+    """What `make scan` shows, and what the cards say."""
+    cosines = {}
+    for name in NAMES:
+        result = headscan.scan(f"{name}-early", "stories", context=64, max_tokens=6400)
+        cosines[name] = [result.site(f"block.{depth}")["average_cosine"] for depth in range(4)]
+    vanilla, headless = cosines["gpt-vanilla"], cosines["gpt-headless"]
+    assert vanilla == sorted(vanilla)  # narrower with every block
+    assert vanilla[-1] > 0.6
+    assert max(headless) < 0.1
+    bodies = [AutoModelForCausalLM.from_pretrained(SPECIMENS / f"{name}-early").transformer for name in NAMES]
+    first, second = ({k: v.shape for k, v in body.named_parameters()} for body in bodies)
+    assert first == second
+
+
 def test_small_and_with_a_card():
     files = [path for path in SPECIMENS.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < 8_000_000
-    for name in NAMES:
+    assert sum(path.stat().st_size for path in files) < 12_500_000
+    for name in specimens():
         card = (SPECIMENS / name / "README.md").read_text(encoding="utf-8")
         assert "license: apache-2.0" in card
         assert "Average cosine" in card

@@ -72,13 +72,21 @@ def body(kind: str, width: int, blocks: int, *, trained: int = 0, seed: int = 0)
 
 
 def recall(
-    model: Any, *, first: int, seed: int = 0, steps: int = 300, blocks: int | None = None, rate: float = 0.1
+    model: Any,
+    *,
+    first: int,
+    seed: int = 0,
+    steps: int = 300,
+    blocks: int | None = None,
+    rate: float = 0.1,
+    ids: Tensor | None = None,
 ) -> Recall:
-    """Recover PROMPTS texts of SLOTS tokens from the outputs at positions `first`, ..., SLOTS - 1 of block `blocks`.
+    """Recover texts int [n, T] from the outputs at positions `first`, ..., T - 1 of block `blocks`; by default PROMPTS
+    texts of SLOTS tokens of the made-up language.
 
     Continuous: Adam on the mean absolute difference from embeddings drawn as the table's own, the rate falling to zero.
     """
-    ids = language()(PROMPTS, seed + 1)
+    ids = language()(PROMPTS, seed + 1) if ids is None else ids
     run = _runner(model, blocks)
     table = model.get_input_embeddings().weight.detach()
     target = run(table[ids])[:, first:]

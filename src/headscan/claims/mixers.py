@@ -7,6 +7,8 @@ token is not there or the optimizer did not find it; the latter is an artefact.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headscan.claims.claim import Outcome, Verdict, claim
 from headscan.claims.mixer_recall import Recall, body, recall
 
@@ -44,38 +46,50 @@ def _is_lost(found: Recall, what: str) -> Verdict:
     return Verdict("reproduced", f"{what}: neither gradient ({share:.0%}) nor search recovers it.", found.numbers())
 
 
-@claim(105, "An untrained mixer of one block and width 32 or more represents its whole input.", SOURCE)
-def _(seed: int) -> Verdict:
-    return _is_recovered(
-        recall(body("expanded", 32, 1, seed=seed), first=0, seed=seed), "d = 32, one block, all outputs"
-    )
+def _enter(
+    number: int,
+    statement: str,
+    judge: Callable[[Recall, str], Verdict],
+    what: str,
+    kind: str,
+    width: int,
+    blocks: int,
+    *,
+    trained: int = 0,
+    first: int = 1,
+) -> None:
+    """A claim about one model: `body` makes it, `recall` asks what is left of its `first` hidden tokens."""
+
+    def experiment(seed: int) -> Verdict:
+        return judge(recall(body(kind, width, blocks, trained=trained, seed=seed), first=first, seed=seed), what)
+
+    claim(number, statement, SOURCE)(experiment)
 
 
-@claim(106, "An untrained expanded mixer (d = 512) does not recover the token whose own output is hidden.", SOURCE)
-def _(seed: int) -> Verdict:
-    return _is_lost(recall(body("expanded", 256, 1, seed=seed), first=1, seed=seed), "expanded, d = 256, untrained")
-
-
-@claim(107, "A trained expanded mixer (d = 64, one block) does not recover a hidden first token.", SOURCE)
-def _(seed: int) -> Verdict:
-    model = body("expanded", 64, 1, trained=TRAINED, seed=seed)
-    return _is_lost(recall(model, first=1, seed=seed), "expanded, d = 64, trained")
-
-
-@claim(108, "Nor does the same mixer (d = 64) untrained.", SOURCE)
-def _(seed: int) -> Verdict:
-    return _is_lost(recall(body("expanded", 64, 1, seed=seed), first=1, seed=seed), "expanded, d = 64, untrained")
-
-
-@claim(109, "Nor does a trained expanded mixer of width 256.", SOURCE)
-def _(seed: int) -> Verdict:
-    model = body("expanded", 256, 1, trained=TRAINED, seed=seed)
-    return _is_lost(recall(model, first=1, seed=seed), "expanded, d = 256, trained")
-
-
-@claim(110, "An untrained flat mixer (d = 512, one block) recovers a hidden first token.", SOURCE)
-def _(seed: int) -> Verdict:
-    return _is_recovered(recall(body("flat", 256, 1, seed=seed), first=1, seed=seed), "flat, d = 256, untrained")
+_enter(
+    105, "An untrained mixer of one block and width 32 or more represents its whole input.",
+    _is_recovered, "d = 32, one block, all outputs", "expanded", 32, 1, first=0,
+)  # fmt: skip
+_enter(
+    106, "An untrained expanded mixer (d = 512) does not recover the token whose own output is hidden.",
+    _is_lost, "expanded, d = 256, untrained", "expanded", 256, 1,
+)  # fmt: skip
+_enter(
+    107, "A trained expanded mixer (d = 64, one block) does not recover a hidden first token.",
+    _is_lost, "expanded, d = 64, trained", "expanded", 64, 1, trained=TRAINED,
+)  # fmt: skip
+_enter(
+    108, "Nor does the same mixer (d = 64) untrained.",
+    _is_lost, "expanded, d = 64, untrained", "expanded", 64, 1,
+)  # fmt: skip
+_enter(
+    109, "Nor does a trained expanded mixer of width 256.",
+    _is_lost, "expanded, d = 256, trained", "expanded", 256, 1, trained=TRAINED,
+)  # fmt: skip
+_enter(
+    110, "An untrained flat mixer (d = 512, one block) recovers a hidden first token.",
+    _is_recovered, "flat, d = 256, untrained", "flat", 256, 1,
+)  # fmt: skip
 
 
 @claim(111, "A trained flat mixer (d = 512) recovers it at blocks 2 and 4.", SOURCE)
@@ -87,10 +101,10 @@ def _(seed: int) -> Verdict:
     )
 
 
-@claim(112, "A trained flat mixer (d = 512) recovers three hidden first tokens at block 2.", SOURCE)
-def _(seed: int) -> Verdict:
-    model = body("flat", 256, 2, trained=TRAINED, seed=seed)
-    return _is_recovered(recall(model, first=3, seed=seed), "flat, d = 256, trained, three hidden")
+_enter(
+    112, "A trained flat mixer (d = 512) recovers three hidden first tokens at block 2.",
+    _is_recovered, "flat, d = 256, trained, three hidden", "flat", 256, 2, trained=TRAINED, first=3,
+)  # fmt: skip
 
 
 @claim(113, "At half that width a flat mixer does not: recall depends on width.", SOURCE)
@@ -105,28 +119,22 @@ def _(seed: int) -> Verdict:
     return Verdict("not reproduced", "The narrower mixer is no worse.", numbers)
 
 
-@claim(114, "Two parallel mixings (d = 64, block 8, untrained) recover ten hidden tokens.", SOURCE)
-def _(seed: int) -> Verdict:
-    return _is_recovered(
-        recall(body("parallel", 64, 8, seed=seed), first=10, seed=seed), "two parallel, d = 64, 8 blocks"
-    )
-
-
-@claim(115, "An untrained flat mixer of eight blocks (d = 1024) does not quite recover its input.", SOURCE)
-def _(seed: int) -> Verdict:
-    return _is_lost(recall(body("flat", 128, 8, seed=seed), first=1, seed=seed), "flat, d = 128, 8 blocks, untrained")
-
-
-@claim(116, "At twice the width (d = 2048) it does.", SOURCE)
-def _(seed: int) -> Verdict:
-    return _is_recovered(
-        recall(body("flat", 256, 8, seed=seed), first=1, seed=seed), "flat, d = 256, 8 blocks, untrained"
-    )
-
-
-@claim(117, "Depth helps: with 24 blocks (d = 1024, untrained) three hidden tokens are recovered.", SOURCE)
-def _(seed: int) -> Verdict:
-    return _is_recovered(recall(body("flat", 128, 24, seed=seed), first=3, seed=seed), "flat, d = 128, 24 blocks")
+_enter(
+    114, "Two parallel mixings (d = 64, block 8, untrained) recover ten hidden tokens.",
+    _is_recovered, "two parallel, d = 64, 8 blocks", "parallel", 64, 8, first=10,
+)  # fmt: skip
+_enter(
+    115, "An untrained flat mixer of eight blocks (d = 1024) does not quite recover its input.",
+    _is_lost, "flat, d = 128, 8 blocks, untrained", "flat", 128, 8,
+)  # fmt: skip
+_enter(
+    116, "At twice the width (d = 2048) it does.",
+    _is_recovered, "flat, d = 256, 8 blocks, untrained", "flat", 256, 8,
+)  # fmt: skip
+_enter(
+    117, "Depth helps: with 24 blocks (d = 1024, untrained) three hidden tokens are recovered.",
+    _is_recovered, "flat, d = 128, 24 blocks", "flat", 128, 24, first=3,
+)  # fmt: skip
 
 
 @claim(118, "A trained flat mixer (d = 1024) recovers a hidden token at block 1 and not at block 8.", SOURCE)
@@ -166,13 +174,11 @@ def _(seed: int) -> Verdict:
     return _against_llama(128, 4, seed)
 
 
-@claim(121, "A deep and narrow trained mixer (d = 64, 64 blocks) does not recover its input at the last block.", SOURCE)
-def _(seed: int) -> Verdict:
-    model = body("flat", 32, 32, trained=TRAINED, seed=seed)
-    return _is_lost(recall(model, first=1, seed=seed), "flat, d = 32, 32 blocks, trained")
-
-
-@claim(122, "Nor does a trained mixer of d = 256 and 8 blocks.", SOURCE)
-def _(seed: int) -> Verdict:
-    model = body("flat", 64, 8, trained=TRAINED, seed=seed)
-    return _is_lost(recall(model, first=1, seed=seed), "flat, d = 64, 8 blocks, trained")
+_enter(
+    121, "A deep and narrow trained mixer (d = 64, 64 blocks) does not recover its input at the last block.",
+    _is_lost, "flat, d = 32, 32 blocks, trained", "flat", 32, 32, trained=TRAINED,
+)  # fmt: skip
+_enter(
+    122, "Nor does a trained mixer of d = 256 and 8 blocks.",
+    _is_lost, "flat, d = 64, 8 blocks, trained", "flat", 64, 8, trained=TRAINED,
+)  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headscan import BadInput
+from headscan import BadInput, Result
 from headscan.cli.options import Json, Out
 from headscan.cli.output import command_line, default_folder, show
 
@@ -16,9 +16,15 @@ __all__ = ["train"]
 
 def train(
     recipe: Annotated[
-        str, typer.Argument(help="gpt, bert, multilingual or mixer; or 'recover' (give a headless model a head).")
+        str,
+        typer.Argument(
+            help="gpt, bert, multilingual or mixer; 'recover' gives a headless model a head, 'evaluate' tests."
+        ),
     ],
-    text: Annotated[str, typer.Option(help="A file, folder, -, datasets id or embedded text, as for scan.")],
+    text: Annotated[
+        str,
+        typer.Option(help="A file, folder, -, datasets id or embedded text, as for scan; evaluate: a folder of sets."),
+    ],
     objective: Annotated[
         str,
         typer.Option(
@@ -27,8 +33,15 @@ def train(
         ),
     ] = "cwt",
     size: Annotated[str, typer.Option(help="tiny (minutes), small (hours on a CPU) or paper (as published).")] = "tiny",
-    model: Annotated[str | None, typer.Option(help="recover: the folder or id of the headless model.")] = None,
+    model: Annotated[str | None, typer.Option(help="recover, evaluate: the folder or id of the model.")] = None,
     mode: Annotated[str, typer.Option(help="recover: tied, bias (no training), probe or finetune.")] = "bias",
+    tasks: Annotated[
+        str | None,
+        typer.Option(
+            help="evaluate: lambada,blimp,cola,sst2,stsb,paraphrase,rte,pud,synonyms or lm-eval:NAME. Default: all."
+        ),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="evaluate: at most so many items of a set.")] = None,
     tokenizer: Annotated[str | None, typer.Option(help="Id or folder. Default: one is fitted on the text.")] = None,
     tied: Annotated[bool | None, typer.Option(help="Tie the head of a model that has one.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of the optimizer, in place of the recipe's.")] = None,
@@ -40,6 +53,12 @@ def train(
     temperature: Annotated[float, typer.Option(help="Of the contrastive loss.")] = 1.0,
     normalize: Annotated[bool, typer.Option("--normalize", help="Compare directions only.")] = False,
     extra_negatives: Annotated[int, typer.Option(help="Tokens drawn by frequency and added to the negatives.")] = 0,
+    regulariser: Annotated[
+        str | None,
+        typer.Option(
+            help="Added to the loss: cosine:STRENGTH, cosine-states:STRENGTH or isoscore:STRENGTH, by commas."
+        ),
+    ] = None,
     pool: Annotated[str, typer.Option(help="Negatives from: batch, accumulation, devices or all.")] = "batch",
     masking: Annotated[str, typer.Option(help="bert (80/10/10) or published.")] = "bert",
     held_out: Annotated[float, typer.Option(help="Share of the windows that is held out, 0 to 1.")] = 0.05,
@@ -65,11 +84,17 @@ def train(
     json: Json = False,
 ) -> None:
     """Train a language model, without a prediction head unless --objective says otherwise, and watch its shape."""
-    from headscan.training import Objective, recover_model
+    from headscan.training import Objective, evaluate_model, recover_model
     from headscan.training import train as run
 
-    folder = out or default_folder("train", recipe, objective if recipe != "recover" else mode, text)
-    if recipe == "recover":
+    folder = out or default_folder("train", recipe, {"recover": mode, "evaluate": ""}.get(recipe, objective), text)
+    result: Result
+    if recipe == "evaluate":
+        if model is None:
+            raise BadInput("'headscan train evaluate' needs --model, the model to evaluate.")
+        wanted = [task.strip() for task in tasks.split(",")] if tasks else None
+        result = evaluate_model(model, text, folder, tasks=wanted, limit=limit, command=command_line())
+    elif recipe == "recover":
         if model is None:
             raise BadInput("'headscan train recover' needs --model, the headless model to give a head to.")
         result = recover_model(
@@ -81,7 +106,7 @@ def train(
             recipe,
             text,
             folder,
-            objective=Objective(objective, temperature, normalize, extra_negatives),
+            objective=Objective(objective, temperature, normalize, extra_negatives, regulariser),
             size=size,
             tokenizer=tokenizer,
             tied=tied,

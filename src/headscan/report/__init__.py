@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from headscan.report.attribute import attribute_page, attribute_plot, attribute_snippet, attribute_table
+from headscan.report.evaluation import evaluation_page, evaluation_plot, evaluation_table
 from headscan.report.flow import flow_page, flow_plot, flow_table
 from headscan.report.invert import (
     invert_page,
@@ -30,6 +31,9 @@ __all__ = [
     "attribute_plot",
     "attribute_snippet",
     "attribute_table",
+    "evaluation_page",
+    "evaluation_plot",
+    "evaluation_table",
     "flow_page",
     "flow_plot",
     "flow_table",

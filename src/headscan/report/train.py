@@ -96,6 +96,9 @@ def _summary(document: dict) -> list[tuple[str, str]]:
         ("loss", f"{_number(document['loss'])} nats"),
         ("loss without its floor", f"{_number(document['floor_corrected_loss'])} nats"),
     ]
+    if document["recipe"]["objective"].get("regulariser"):
+        rows.insert(2, ("regulariser", document["recipe"]["objective"]["regulariser"]))
+        rows.append(("penalty at the end", f"{_number(document['curve'][-1].get('penalty'))} nats"))
     for name, found in document["heldout"].items():
         text = f"{_number(found['nats_per_token'])} nats a token, {_number(found['bits_per_byte'])} bits a byte"
         rows.append((f"held out ({name})", text))

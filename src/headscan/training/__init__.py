@@ -4,7 +4,7 @@
 - `recipes`, `data`, `tokenizers`: what is trained, and on what
 - `learner`, `trainer`, `geometry`, `run`: how it is trained, and watched
 - `readout`, `recovery`: getting a head back
-- `evaluate`: what came of it
+- `evaluate`, `evaluation`: what came of it
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from headscan.training.data import Masker as Masker
     from headscan.training.data import PackedText as PackedText
     from headscan.training.data import StreamedText as StreamedText
+    from headscan.training.evaluation import EvaluationResult as EvaluationResult
+    from headscan.training.evaluation import evaluate_model as evaluate_model
     from headscan.training.geometry import GeometryCallback as GeometryCallback
     from headscan.training.geometry import measure_sites as measure_sites
     from headscan.training.learner import HEADLESS as HEADLESS
@@ -45,6 +47,8 @@ _HOMES = {
     "Masker": "data",
     "PackedText": "data",
     "StreamedText": "data",
+    "EvaluationResult": "evaluation",
+    "evaluate_model": "evaluation",
     "GeometryCallback": "geometry",
     "measure_sites": "geometry",
     "HEADLESS": "learner",

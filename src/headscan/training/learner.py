@@ -22,6 +22,7 @@ from headscan.training.objectives import (
     sample_noise,
     sampled_softmax_loss,
 )
+from headscan.training.regulariser import parse_regulariser, penalty_of
 
 __all__ = ["HEADLESS", "OBJECTIVES", "Learner", "Objective"]
 
@@ -48,15 +49,18 @@ class Objective:
     """An objective by name, with its options.
 
     temperature, normalize: of the contrastive forms. extra_negatives: tokens drawn from the unigram distribution and
-    added to the pool (contrastive), or the noise (sampled).
+    added to the pool (contrastive), or the noise (sampled). regulariser: terms added to the loss, as "cosine:0.1" (see
+    `headscan.training.regulariser`).
     """
 
     name: str = "cwt"
     temperature: float = 1.0
     normalize: bool = False
     extra_negatives: int = 0
+    regulariser: str | None = None
 
     def __post_init__(self) -> None:
+        parse_regulariser(self.regulariser)
         if self.name not in OBJECTIVES:
             raise BadInput(f"There is no objective {self.name!r}; there are {', '.join(OBJECTIVES)}.")
         if self.extra_negatives < 0:
@@ -88,6 +92,7 @@ class Learner(nn.Module):
         super().__init__()
         self.objective = Objective(objective) if isinstance(objective, str) else objective
         self.model, self.config, self.masked = model, model.config, masked
+        self.penalties = parse_regulariser(self.objective.regulariser)
         self.extra: nn.Module | None = None  # parameters that belong to the objective and not to the model
         name, size = self.objective.name, model.config.vocab_size
         width = model.get_input_embeddings().weight.shape[1]
@@ -115,11 +120,12 @@ class Learner(nn.Module):
         pool: Tensor | None = None,
         share: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """{"loss", "targets", "floor", "accuracy"}: input_ids and labels int [B, T].
+        """{"loss", "targets", "floor", "accuracy", "penalty"}: input_ids and labels int [B, T].
 
         pool int [P]: all target ids to compare against (default: this batch's). share: the *sum* of losses is
         multiplied by it, in place of 1/K: micro-batches with one pool then add up to the loss of one large batch.
-        floor and accuracy are of the contrastive pool (in-batch accuracy); detached.
+        floor and accuracy are of the contrastive pool (in-batch accuracy); penalty is what the regulariser adds to the
+        mean loss; detached.
         """
         extra = {} if attention_mask is None else {"attention_mask": attention_mask}
         states = body_of(self.model)(input_ids, **extra).last_hidden_state
@@ -129,6 +135,11 @@ class Learner(nn.Module):
         loss = self._loss(states, labels, rows, targets, pool, share)
         count = torch.tensor(float(len(targets)), device=rows.device)
         answer = {"loss": loss, "targets": count}
+        if self.penalties:
+            penalty = penalty_of(self.penalties, self.model, rows)
+            # With a share, micro-batches weigh by their targets: their penalties add up to the mean, as their losses do.
+            answer["loss"] = loss + (penalty if share is None else penalty * count * share)
+            answer["penalty"] = penalty.detach()
         if self.objective.contrastive:
             with torch.no_grad():
                 answer["floor"] = floor_of(targets, pool).to(rows.device, torch.float32)

@@ -14,6 +14,7 @@ __all__ = ["RECIPES", "SIZES", "Recipe", "english_bert", "english_gpt", "mixer",
 
 Size = Literal["tiny", "small", "paper"]
 SIZES: tuple[Size, ...] = ("tiny", "small", "paper")
+PYTHIA = "EleutherAI/pythia-70m-deduped"
 
 
 @dataclass(frozen=True)
@@ -82,41 +83,23 @@ def english_bert(size: Size = "tiny") -> Recipe:
             attention_probs_dropout_prob=0.1 if size == "paper" else 0.0,
         )
 
-    common: dict[str, Any] = {
-        "name": "bert",
-        "masked": True,
-        "schedule": "linear",
-        "weight_decay": 0.01,
-        "architecture": architecture,
-    }
-    if size == "paper":
-        return Recipe(
-            size=size,
-            vocabulary=50_277,
-            context=128,
-            batch=64,
-            accumulation=8,
-            steps=1_000_000,
-            rate=1e-4,
-            warmup=10_000,
-            tokenizer="EleutherAI/pythia-70m-deduped",
-            source="Godey et al. 2024, appendix D (8 GPUs of 64 windows: here 8 accumulated micro-batches)",
-            **common,
-        )
-    if size == "small":
-        return Recipe(
-            size=size,
-            vocabulary=20_000,
-            context=128,
-            batch=32,
-            accumulation=1,
-            steps=3000,
-            rate=5e-4,
-            warmup=150,
-            **common,
-        )
+    numbers = {
+        "tiny": _numbers(4_096, 64, 16, 1, 600, 2e-3, 60),
+        "small": _numbers(20_000, 128, 32, 1, 3000, 5e-4, 150),
+        "paper": _numbers(50_277, 128, 64, 8, 1_000_000, 1e-4, 10_000),
+    }[size]
     return Recipe(
-        size=size, vocabulary=4_096, context=64, batch=16, accumulation=1, steps=600, rate=2e-3, warmup=60, **common
+        name="bert",
+        size=size,
+        masked=True,
+        schedule="linear",
+        weight_decay=0.01,
+        architecture=architecture,
+        tokenizer=PYTHIA if size == "paper" else None,
+        source="Godey et al. 2024, appendix D (8 GPUs of 64 windows: here 8 accumulated micro-batches)"
+        if size == "paper"
+        else "",
+        **numbers,
     )
 
 
@@ -142,42 +125,24 @@ def english_gpt(size: Size = "tiny") -> Recipe:
             eos_token_id=0,
         )
 
-    common: dict[str, Any] = {
-        "name": "gpt",
-        "masked": False,
-        "schedule": "cosine",
-        "weight_decay": 0.1,
-        "betas": (0.9, 0.95),
-        "architecture": architecture,
-    }
-    if size == "paper":
-        return Recipe(
-            size=size,
-            vocabulary=50_304,
-            context=2048,
-            batch=8,
-            accumulation=128,
-            steps=143_000,
-            rate=1e-3,
-            warmup=1_430,
-            tokenizer="EleutherAI/pythia-70m-deduped",
-            source="Godey et al. 2024, appendix D (device batch 8, the only one consistent with its figures)",
-            **common,
-        )
-    if size == "small":
-        return Recipe(
-            size=size,
-            vocabulary=16_000,
-            context=256,
-            batch=16,
-            accumulation=1,
-            steps=3000,
-            rate=1e-3,
-            warmup=150,
-            **common,
-        )
+    numbers = {
+        "tiny": _numbers(4_096, 64, 16, 1, 1000, 2e-3, 100),
+        "small": _numbers(16_000, 256, 16, 1, 3000, 1e-3, 150),
+        "paper": _numbers(50_304, 2048, 8, 128, 143_000, 1e-3, 1_430),
+    }[size]
     return Recipe(
-        size=size, vocabulary=4_096, context=64, batch=16, accumulation=1, steps=1000, rate=2e-3, warmup=100, **common
+        name="gpt",
+        size=size,
+        masked=False,
+        schedule="cosine",
+        weight_decay=0.1,
+        betas=(0.9, 0.95),
+        architecture=architecture,
+        tokenizer=PYTHIA if size == "paper" else None,
+        source="Godey et al. 2024, appendix D (device batch 8, the only one consistent with its figures)"
+        if size == "paper"
+        else "",
+        **numbers,
     )
 
 
@@ -204,27 +169,21 @@ def multilingual(size: Size = "tiny") -> Recipe:
             attention_dropout=0.1 if size == "paper" else 0.0,
         )
 
-    steps, rate, warmup, batch, context, vocabulary = {
-        "tiny": (600, 2e-3, 60, 16, 64, 8_192),
-        "small": (4000, 5e-4, 200, 32, 128, 30_000),
-        "paper": (400_000, 2e-4, 10_000, 64, 128, 119_547),
+    numbers = {
+        "tiny": _numbers(8_192, 64, 16, 1, 600, 2e-3, 60),
+        "small": _numbers(30_000, 128, 32, 1, 4000, 5e-4, 200),
+        "paper": _numbers(119_547, 128, 64, 1, 400_000, 2e-4, 10_000),
     }[size]
     return Recipe(
         name="multilingual",
         size=size,
         masked=True,
-        vocabulary=vocabulary,
-        context=context,
-        batch=batch,
-        accumulation=1,
-        steps=steps,
-        rate=rate,
-        warmup=warmup,
         schedule="linear",
         weight_decay=0.01,
-        tokenizer="distilbert-base-multilingual-cased" if size == "paper" else None,
         architecture=architecture,
+        tokenizer="distilbert-base-multilingual-cased" if size == "paper" else None,
         source="Godey et al. 2024, appendix D" if size == "paper" else "",
+        **numbers,
     )
 
 
@@ -249,27 +208,36 @@ def mixer(size: Size = "tiny") -> Recipe:
             final_norm=size != "paper",
         )
 
-    steps, rate, warmup, batch, context = {
-        "tiny": (1000, 2e-3, 100, 16, 64),
-        "small": (4000, 1e-3, 200, 16, 256),
-        "paper": (500_000, 5e-4, 500, 16, 512),
+    numbers = {
+        "tiny": _numbers(4_096, 64, 16, 1, 1000, 2e-3, 100),
+        "small": _numbers(4_096, 256, 16, 1, 4000, 1e-3, 200),
+        "paper": _numbers(4_096, 512, 16, 1, 500_000, 5e-4, 500),
     }[size]
     return Recipe(
         name="mixer",
         size=size,
         masked=False,
-        vocabulary=4_096,
-        context=context,
-        batch=batch,
-        accumulation=1,
-        steps=steps,
-        rate=rate,
-        warmup=warmup,
         schedule="linear",
         weight_decay=0.01,
         architecture=architecture,
         source="Badger 2024" if size == "paper" else "",
+        **numbers,
     )
+
+
+def _numbers(
+    vocabulary: int, context: int, batch: int, accumulation: int, steps: int, rate: float, warmup: int
+) -> dict[str, Any]:
+    """What differs between the sizes of a recipe, beside its architecture."""
+    return {
+        "vocabulary": vocabulary,
+        "context": context,
+        "batch": batch,
+        "accumulation": accumulation,
+        "steps": steps,
+        "rate": rate,
+        "warmup": warmup,
+    }
 
 
 RECIPES: dict[str, Callable[[Size], Recipe]] = {

@@ -38,7 +38,7 @@ from headscan.training.trainer import HeadlessTrainer, is_write_failure, last_ch
 
 __all__ = ["build", "train"]
 
-CURVE = ("step", "loss", "floor_corrected_loss", "in_batch_accuracy", "learning_rate")
+CURVE = ("step", "loss", "floor_corrected_loss", "in_batch_accuracy", "penalty", "learning_rate")
 PROBE = 24  # held-out windows on which the geometry is measured while training
 SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
@@ -226,6 +226,13 @@ def _arguments(plan, folder, *, seed, precision, log_every, save_every, tensorbo
     if precision not in ("float32", "bfloat16", "float16"):
         raise BadInput(f"The precision must be float32, bfloat16 or float16, not {precision!r}.")
     many = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if (extra.get("fsdp") or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true") and (
+        torch.accelerator.current_accelerator() is None
+    ):
+        # accelerate would refuse some of its settings there and quietly train data-parallel with others.
+        raise BadInput(
+            "FSDP under the Trainer needs an accelerator; on a CPU train data-parallel, with torchrun alone."
+        )
     options = {
         "output_dir": str(folder),
         "max_steps": plan.steps,

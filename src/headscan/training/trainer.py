@@ -91,10 +91,11 @@ class HeadlessTrainer(Trainer):
                 )
             share = float(inputs["share"]) if "share" in inputs else 1 / max(float(answer["targets"]), 1)
             weight = float(answer["targets"])
-            # Per target, of this process: what the loss would be as a mean over this micro-batch.
-            self._sums["loss"] = self._sums.get("loss", 0.0) + value / share
+            penalty = weight * float(answer["penalty"]) if "penalty" in answer else 0.0
+            # Per target, of this process: what the loss would be as a mean over this micro-batch, the regulariser apart.
+            self._sums["loss"] = self._sums.get("loss", 0.0) + value / share - penalty
             self._sums["targets"] = self._sums.get("targets", 0.0) + weight
-            for name in ("floor", "accuracy"):
+            for name in ("floor", "accuracy", "penalty"):
                 if name in answer:
                     self._sums[name] = self._sums.get(name, 0.0) + weight * float(answer[name])
         return (loss, answer) if return_outputs else loss
@@ -103,15 +104,29 @@ class HeadlessTrainer(Trainer):
         return f"{self.optimizer.param_groups[0]['lr']:.2g}" if self.optimizer else "unset"
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add to the Trainer's loss the one without its floor, the in-batch accuracy and the targets seen."""
-        if "loss" in logs and self._sums.get("targets"):
-            sums, self._sums = self._sums, {}
-            weight = sums["targets"]
+        """Add to the Trainer's loss the one without its floor, the in-batch accuracy and the regulariser's penalty."""
+        sums: dict[str, float] = {}
+        if "loss" in logs:
+            sums, self._sums = self._over_processes(self._sums), {}
+        if weight := sums.get("targets"):
             logs["loss"] = sums["loss"] / weight
             logs["floor_corrected_loss"] = (sums["loss"] - sums.get("floor", 0.0)) / weight
             if "accuracy" in sums:
                 logs["in_batch_accuracy"] = sums["accuracy"] / weight
+            if "penalty" in sums:
+                logs["penalty"] = sums["penalty"] / weight
         super().log(logs, start_time)
+
+    def _over_processes(self, sums: dict[str, float]) -> dict[str, float]:
+        """The sums of all processes: the curve is then that of the one large batch."""
+        if self.args.world_size == 1:
+            return sums
+        names = ["loss", "targets", "floor", "accuracy", "penalty"]
+        found = torch.tensor([sums.get(name, 0.0) for name in names], dtype=torch.float64)
+        found = found.to(self.args.device, torch.float32 if self.args.device.type == "mps" else torch.float64)
+        torch.distributed.all_reduce(found)
+        kept = {*sums} | {"loss", "targets"}
+        return {name: float(value) for name, value in zip(names, found, strict=True) if name in kept}
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 

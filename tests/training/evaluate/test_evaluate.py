@@ -181,13 +181,17 @@ def test_a_real_model_on_all_sets(assets):
     folder = assets / "models" / "stories260K"
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     found = evaluate(model, AutoTokenizer.from_pretrained(folder), assets / "text", limit=10)
-    assert set(found) == {"lambada", "blimp", "cola", "sst2", "stsb", "pud"}
+    assert set(found) == {"lambada", "blimp", "cola", "sst2", "stsb", "paraphrase", "pud", "synonyms"}
     assert found["blimp"]["accuracy"] > 0.45
     assert len(found["blimp"]["paradigms"]) == 67
     assert found["lambada"]["passages"] == 10
     assert set(found["stsb"]["spearman"]) == {"de", "en", "fr"}
+    assert 0 <= found["paraphrase"]["accuracy"] <= 1
+    assert set(found["pud"]) == {"ar", "de", "es", "fr", "ru", "zh"}
     with pytest.raises(BadInput, match="holds no rte"):
         evaluate(model, None, assets / "text", tasks=["rte"])
+    with pytest.raises(BadInput, match="no task 'magic'"):
+        evaluate(model, None, assets / "text", tasks=["magic"])
 
 
 @pytest.mark.parametrize("read", [read_lambada, read_blimp, read_cola])

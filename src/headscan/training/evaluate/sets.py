@@ -12,9 +12,13 @@ import numpy as np
 from headscan.errors import BadInput
 from headscan.training.evaluate.blimp import blimp, read_blimp
 from headscan.training.evaluate.lambada import lambada, read_lambada
+from headscan.training.evaluate.pairs import pair_features, paraphrases, read_rte
 from headscan.training.evaluate.sentences import probe, retrieval, sentence_vectors, similarity
+from headscan.training.evaluate.synonyms import synonyms
 
-__all__ = ["evaluate", "read_cola", "read_pud", "read_sst2", "read_stsb"]
+__all__ = ["TASKS", "evaluate", "read_cola", "read_pud", "read_sst2", "read_stsb"]
+
+TASKS = ("lambada", "blimp", "cola", "sst2", "stsb", "paraphrase", "rte", "pud", "synonyms")
 
 
 def read_cola(path: str | Path) -> tuple[list[str], np.ndarray]:
@@ -51,27 +55,33 @@ def evaluate(
 ) -> dict[str, Any]:
     """Everything of `tasks` (default: all that the folder holds and the model can do) on a folder of evaluation sets.
 
-    tasks: lambada, blimp (causal models with a head), cola, sst2, stsb, pud (any body). limit: at most so many items a
-    set (blimp: a paradigm). Files as in their authors' releases: lambada/*.jsonl, blimp/*.zip, cola/*.tsv, sst2/stsa.*,
-    stsb/stsb-LL-test.csv, pud/*.json. Returns {task: numbers}.
+    tasks: lambada, blimp (causal models with a head), cola, sst2, stsb, paraphrase (made from stsb), rte, pud, synonyms
+    (any body). limit: at most so many items a set (blimp: a paradigm). Files as in their authors' releases:
+    lambada/*.jsonl, blimp/*.zip, cola/*.tsv, sst2/stsa.*, stsb/stsb-LL-{dev,test}.csv, rte/{train,dev}.tsv (on the Hub:
+    nyu-mll/glue, rte), pud/*.json; synonyms needs none. Returns {task: numbers}.
     """
     folder = Path(folder)
     context = getattr(model.config, "max_position_embeddings", None)
     causal = model.get_output_embeddings() is not None
     found: dict[str, Any] = {}
-    wanted = tasks or ["lambada", "blimp", "cola", "sst2", "stsb", "pud"]
-    for task in wanted:
-        if not (folder / task).is_dir():
+    for task in tasks or TASKS:
+        if task not in TASKS:
+            raise BadInput(f"There is no task {task!r}; there are {', '.join(TASKS)}.")
+        if task == "synonyms":
+            found[task] = synonyms(model, tokenizer)
+            continue
+        place = folder / ("stsb" if task == "paraphrase" else task)
+        if not place.is_dir():
             if tasks:
-                raise BadInput(f"{folder} holds no {task}/.")
+                raise BadInput(f"{folder} holds no {place.name}/.")
             continue
         if task in ("lambada", "blimp"):
             if not causal and tasks:
                 raise BadInput(f"{task} needs a model with a head: recover one first.")
             if causal:
-                found[task] = _likelihood(task, model, tokenizer, folder / task, context, limit)
+                found[task] = _likelihood(task, model, tokenizer, place, context, limit)
         else:
-            found[task] = _vectors(task, model, tokenizer, folder / task, context, limit)
+            found[task] = _vectors(task, model, tokenizer, place, context, limit)
     return found
 
 
@@ -97,6 +107,17 @@ def _vectors(task, model, tokenizer, folder, context, limit):
             (s[:limit], t[:limit]) for s, t in (read(folder / n) for n in names)
         )
         return probe(vectors(train), train_labels, vectors(test), test_labels)
+    if task in ("paraphrase", "rte"):
+        if task == "rte":
+            parts = [read_rte(folder / name) for name in ("train.tsv", "dev.tsv")]
+        else:
+            parts = [paraphrases(*read_stsb(folder / name)) for name in ("stsb-en-dev.csv", "stsb-en-test.csv")]
+        (x, train_labels), (y, test_labels) = (
+            (pair_features(vectors(one[:limit]), vectors(other[:limit])), labels[:limit])
+            for one, other, labels in parts
+        )
+        chance = max(float(np.mean(test_labels)), 1 - float(np.mean(test_labels)))
+        return probe(x, train_labels, y, test_labels) | {"largest_class": chance}
     if task == "stsb":
         scores = {}
         for path in sorted(folder.glob("stsb-*-test.csv")):

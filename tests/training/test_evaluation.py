@@ -1,0 +1,32 @@
+"""Evaluating a folder's model: the result, its page, its faults."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoModel, GPT2Config, GPT2LMHeadModel
+
+from headscan import BadInput, load
+from headscan.training import EvaluationResult, evaluate_model, fit_tokenizer
+
+
+@pytest.mark.parametrize("headless", [True, False])
+def test_a_folder_is_evaluated_and_the_result_loads_again(headless, story, tmp_path):
+    torch.manual_seed(0)
+    words = fit_tokenizer([story], 300)
+    config = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=64, bos_token_id=0, eos_token_id=0)
+    (AutoModel.from_config(config) if headless else GPT2LMHeadModel(config)).save_pretrained(tmp_path / "model")
+    words.save_pretrained(tmp_path / "model")
+    sets = tmp_path / "sets"
+    (sets / "lambada").mkdir(parents=True)
+    (sets / "lambada" / "l.jsonl").write_text('{"text": "ba de fi go"}\n{"text": "ku la <b>ba</b>"}\n')
+    result = evaluate_model(str(tmp_path / "model"), sets, tmp_path / "out")
+    assert set(result.document["scores"]) == ({"synonyms"} if headless else {"lambada", "synonyms"})
+    assert isinstance(load(tmp_path / "out"), EvaluationResult)
+    assert len(result.frame()) == len(result.document["rows"]) >= 6
+    assert "synonyms" in (tmp_path / "out" / "report.html").read_text()
+    assert result.table().row_count == len(result.frame())
+    with pytest.raises(BadInput, match="holds no cola"):
+        evaluate_model(str(tmp_path / "model"), sets, tmp_path / "out", tasks=["cola"])
+    with pytest.raises(BadInput, match="could be loaded"):
+        evaluate_model(str(tmp_path / "nowhere"), sets, tmp_path / "out")
