@@ -122,13 +122,15 @@ class Coalitions:
             there = there[:, prefix:].to(self.embeds.device)
             absent = self.substitute if self.substitute.ndim == 1 else self.substitute[prefix:]
             return Segment(torch.where(there.unsqueeze(-1), self.embeds[prefix:], absent), prefix, positions)
-        if length == 0 or len(positions) > 1 or not self.engine.causal:
+        if length == 0 or not (self.engine.translates or (len(positions) == 1 and self.engine.causal)):
             raise BadInput(
                 "Tokens can be removed only before one prediction of a causal model, and not all of them; "
                 "use a substitute token instead."
             )
         where = there.nonzero()[:, 1].reshape(len(keep), length)[:, prefix:]
-        return Segment(self.embeds[where.to(self.embeds.device)], prefix, (length - 1,))
+        return Segment(
+            self.embeds[where.to(self.embeds.device)], prefix, positions if self.engine.translates else (length - 1,)
+        )
 
     @property
     def everything(self) -> np.ndarray:

@@ -26,8 +26,12 @@ class Engine:
     (`headscan.attribution.packed`), or, where attention cannot be taken apart so, go in batches through the model's own
     key-value cache. That either gives the same numbers is tried on the prompt itself before it is used.
 
+    In an encoder-decoder the rows are the encoder's, and positions are those of the decoder, which is given `decoder_ids`.
+
     Attributes:
         causal: whether an output depends on no later token (tried, not read from a configuration).
+        translates: whether the model is an encoder-decoder.
+        decoder_ids: what the decoder is given: its start token, and the continuation so far.
     """
 
     def __init__(self, lens: Lens) -> None:
@@ -36,10 +40,10 @@ class Engine:
                 f"'{lens.name}' ({type(lens.model).__name__}) has no output layer over the vocabulary, so it predicts no "
                 "token; load it as a causal or masked language model."
             )
-        if getattr(lens.model.config, "is_encoder_decoder", False):
-            raise BadInput(f"'{lens.name}' is an encoder-decoder; attribution reads causal and masked language models.")
         self.lens = lens
         self.model = lens.model
+        self.translates = bool(getattr(lens.model.config, "is_encoder_decoder", False))
+        self.decoder_ids: list[int] = [self._decoder_start()] if self.translates else []
         names = inspect.signature(lens.model.forward).parameters
         self._keeps = "logits_to_keep" in names
         self._caches = "past_key_values" in names and "use_cache" in names
@@ -48,7 +52,9 @@ class Engine:
         self._prefix: list[tuple[Tensor, Tensor]] | None = None
         self._packed: Packed | None = None
         # Tried once a Lens: the answer cannot change.
-        self.causal: bool = lens.__dict__.setdefault("_reads_left_to_right", None) or False
+        self.causal: bool = (
+            lens.__dict__.setdefault("_reads_left_to_right", False if self.translates else None) or False
+        )
         if lens.__dict__["_reads_left_to_right"] is None:
             self.causal = lens.__dict__["_reads_left_to_right"] = self._is_causal()
         self.tokens_computed = 0
@@ -63,7 +69,7 @@ class Engine:
 
         Args:
             embeds: [B, T - prefix, e], the rows without their first `prefix` tokens.
-            positions: counted in the whole row; none before `prefix`.
+            positions: counted in the whole row; none before `prefix`. In an encoder-decoder, counted in `decoder_ids`.
             prefix: how many first tokens are those of the prompt given to `share`.
             grad: record gradients.
         """
@@ -74,9 +80,20 @@ class Engine:
             options = {"past_key_values": self._cache(prefix, embeds.shape[0]), "use_cache": True}
         if self._keeps:
             options["logits_to_keep"] = index
+        if self.translates:
+            start = torch.tensor(self.decoder_ids, device=embeds.device)
+            options["decoder_input_ids"] = start.expand(embeds.shape[0], -1)
         with torch.set_grad_enabled(grad), evaluating(self.model):
             found = self.model(inputs_embeds=embeds, **options).logits
         return found if self._keeps else found[:, index]
+
+    def _decoder_start(self) -> int:
+        """The token that a decoder begins with."""
+        for config in (getattr(self.model, "generation_config", None), self.model.config):
+            for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
+                if isinstance(token := getattr(config, name, None), int):
+                    return token
+        raise BadInput(f"'{self.lens.name}' names no token that its decoder begins with (decoder_start_token_id).")
 
     # ---- the shared prefix
 
