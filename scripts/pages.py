@@ -37,7 +37,7 @@ def build(folder: Path, assets: Path, wanted: set[str]) -> list[Path]:
         headscan.attribute(lens, prompt, out=folder / name, **options)
         made.append(folder / name)
     flows = {
-        "flow": ([lens], {"null": True, "channel": True, "cuts": "whole,attention"}),
+        "flow": ([lens], {"null": True, "channel": True, "cuts": "whole,attention", "searches": "exact,adam"}),
         "flow-specimens": (["gpt-vanilla", "gpt-headless"], {"recover": False}),
     }
     for name, (models, options) in flows.items():

@@ -15,8 +15,8 @@ from headscan.model import Lens
 
 __all__ = ["channel"]
 
-PROMPTS = 2
-"""Prompts whose tokens are searched for at each width: a search takes seconds, not the forward pass."""
+PROMPTS, LENGTH = 2, 8
+"""Prompts, and tokens of each, that are searched for at each width: a search costs seconds, not the forward pass."""
 
 
 def channel(
@@ -28,7 +28,8 @@ def channel(
         lens: the model.
         name: of a cut, see `headscan.flow.VARIANTS`.
         site: whose output is the channel.
-        ids: prompts [N, T]; the code book is that of the last token of the first, searches look at the first two.
+        ids: prompts [N, T]; the code book is that of the last token of the first, searches look at the
+            first eight tokens of the first two.
         searches: names of searches of `headscan.flow.width`.
         seed: of noise and random features.
 
@@ -39,7 +40,7 @@ def channel(
     """
     book = codebook(lens, variant(name, [site]), ids[0, :-1].tolist())
     size = book.shape[1]
-    few, cut = ids[:PROMPTS], options_of(name)
+    few, cut = ids[:PROMPTS, :LENGTH], options_of(name)
     widths = sorted({min(4**k, size) for k in range(size.bit_length() // 2 + 2)})
     thresholds = []
     for search in searches:
