@@ -105,7 +105,7 @@ def inseq_occlusion(lens, ids):
         lens.__dict__["_inseq"] = inseq.load_model(lens.model, "occlusion", tokenizer=tokenizer)
     text = " ".join(f"w{i}" for i in ids.tolist())
     found = lens.__dict__["_inseq"].attribute(
-        text, generated_texts=f"{text} w{TOKEN}", show_progress=False, attributed_fn="logit"
+        text, generated_texts=f"{text} w{TOKEN}", skip_special_tokens=True, show_progress=False, attributed_fn="logit"
     )
     return found.sequence_attributions[0].target_attributions.flatten()[: len(ids)]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.attribution.hard_prompts import CHAT_TEMPLATE, PROMPTS
 
 import headscan
+from tests.attribution.hard_prompts import CHAT_TEMPLATE, PROMPTS
 
 pytestmark = [pytest.mark.browser, pytest.mark.assets]
 
