@@ -131,3 +131,12 @@ def test_the_short_cut_is_taken_where_it_holds_and_only_there(name, way):
     expected = reference.occlusion(lens.model, embeds, substitute, len(IDS) - 1, "logit", 9, 4)
     scale = np.abs(expected).max()
     np.testing.assert_allclose(found.scores, expected, atol=1e-4 * scale)
+
+
+def test_a_prompt_longer_than_the_window_leaves_the_short_cut_that_a_shorter_one_took():
+    lens = family("mistral")
+    lens.model.config.sliding_window = 10
+    engine = Engine(lens)
+    for length, packs in ((8, True), (9, True), (12, False)):
+        engine.share(engine.embed(torch.tensor(IDS[:length])))
+        assert engine.packs is packs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -110,8 +110,11 @@ class Engine:
         possible = self.causal and length >= 4 and self._positioned and known.get(length.bit_length(), True)
         packed = Packed(self.lens, keeps=self._keeps, options=self._uncached)
         if possible and length.bit_length() in known:
-            self._packed = packed
-            return packed.record(embeds, places)
+            with suppress(NotImplementedError):  # such as a window that only this prompt is longer than
+                found = packed.record(embeds, places)
+                self._packed = packed
+                return found
+            possible = False
         with torch.inference_mode():
             own = self.logits(embeds[None], places)[0]
         if possible:
