@@ -11,7 +11,8 @@ For prompts of 64 and 256 tokens, in one process and one thread, with the same s
 
 Scores of headscan, loop and captum are compared, too. inseq is given texts, so a tokenizer of one word a token is made for
 it. Times are processor seconds, the best of three rounds (64 tokens) or one (256), in turn, after a first round of 16
-tokens. "Products" counts the multiplications and additions of matrix products that the loop needs for one of headscan's:
+tokens. "Products" counts the multiplications and additions of matrix products outside attention that the loop needs for one of
+headscan's:
 what a machine that is busy with nothing else could gain at best; what the times have above it is saved elsewhere (starts of
 passes, elementwise work). MODEL is anything `Lens.load` takes; by default a random GPT-2 of width 256 with 6 blocks and
 8,192 tokens, an embedded specimen, and stories260K where a folder of assets has it (`HEADSCAN_ASSETS`).
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 import sys
 import time
 from importlib.metadata import version
@@ -130,6 +132,9 @@ def products(way, lens, ids) -> int:
 
 def main() -> None:
     torch.set_num_threads(1)
+    if sys.argv[1:] == ["--memory"]:
+        show(memory(models([])[0]))
+        return
     found, rows = ways(), []
     for lens in models(sys.argv[1:]):
         for way in found.values():
@@ -160,18 +165,20 @@ def main() -> None:
     peers = ", ".join(f"{name} {version(name)}" for name in found if name in ("captum", "inseq"))
     print(
         "\nProcessor seconds of one thread, the same prompt and substitute; '×': how many times headscan's time a peer takes "
-        f"({peers or 'no peer was installed'}). 'Products of the loop': its matrix products for one of headscan's, the most "
+        f"({peers or 'no peer was installed'}). 'Products of the loop': its matrix products outside attention for one of headscan's, the most "
         "that a machine busy with nothing else could gain; times above it come from fewer starts of passes and less "
         "elementwise work. The goal of five times a loop is not reached on models that keep the processor busy: half of "
         "the loop's products remain whatever is shared, since every token behind the occluded one changes."
     )
-    print("\nPeak memory beside the weights at a budget of 64 MiB, by the process's high-water mark:\n")
-    show(memory(models(sys.argv[1:])[0]))
+    print("\nPeak memory beside the weights at a budget of 64 MiB, by the high-water mark of a process of its own:\n")
+    # The peers' batches above have raised this process's mark.
+    print(subprocess.run([sys.executable, __file__, "--memory"], capture_output=True, text=True, check=True).stdout)
 
 
 def memory(lens: Lens) -> list[dict[str, object]]:
     """32 spans of a prompt are occluded: memory, not time, is asked."""
     rows: list[dict[str, object]] = []
+    headscan_occlusion(lens, torch.arange(3, 19))  # libraries are loaded, buffers of kernels made
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for length in (256, 512, 1024):
         if lens.context_length is not None and length > lens.context_length:
