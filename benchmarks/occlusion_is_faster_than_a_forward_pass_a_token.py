@@ -165,7 +165,8 @@ def main() -> None:
     peers = ", ".join(f"{name} {version(name)}" for name in found if name in ("captum", "inseq"))
     print(
         "\nProcessor seconds of one thread, the same prompt and substitute; '×': how many times headscan's time a peer takes "
-        f"({peers or 'no peer was installed'}). 'Products of the loop': its matrix products outside attention for one of headscan's, the most "
+        f"({peers or 'no peer was installed'}). 'Products of the loop': its matrix products outside attention for "
+        "one of headscan's, the most "
         "that a machine busy with nothing else could gain; times above it come from fewer starts of passes and less "
         "elementwise work. The goal of five times a loop is not reached on models that keep the processor busy: half of "
         "the loop's products remain whatever is shared, since every token behind the occluded one changes."
