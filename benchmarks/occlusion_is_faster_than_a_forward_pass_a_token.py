@@ -1,130 +1,203 @@
-"""Occlusion of a prompt is faster than one forward pass a token, and than captum's FeatureAblation.
+"""Occlusion of a prompt is faster than one forward pass a token, and than captum and inseq.
 
-    OMP_NUM_THREADS=1 python benchmarks/occlusion_is_faster_than_a_forward_pass_a_token.py [MODEL]
+    OMP_NUM_THREADS=1 python benchmarks/occlusion_is_faster_than_a_forward_pass_a_token.py [MODEL ...]
 
-For prompts of 64 and 256 tokens, in one process, on the same embeddings and the same substitute:
+For prompts of 64 and 256 tokens, in one process and one thread, with the same substitute:
 
-- headscan: batches that share the prompt's keys and values, logits at the last position only;
+- headscan: rows packed end to end behind the prompt's keys and values, one position through the last block and the head;
 - loop: one forward pass of the whole prompt a token, as the seed's code does;
-- captum: FeatureAblation with its own batching (perturbations_per_eval = 64, its fastest here), where it is installed.
+- captum: FeatureAblation with its own batching (perturbations_per_eval = 64, its fastest here);
+- inseq: its occlusion, one attributed token, whichever of captum and inseq is installed.
 
-The scores are compared, too. Times are processor seconds of the one thread (a busy machine does not count), the best of
-two or three rounds, in turn. MODEL is anything `Lens.load` takes; by default a GPT-2 of width 256 with 6 blocks and 8,192
-tokens, random weights (speed does not depend on them). Peak memory is the growth of the process's high-water mark over
-prompts of 256 to 1,024 tokens at a fixed budget of 64 MiB.
+Scores of headscan, loop and captum are compared, too. inseq is given texts, so a tokenizer of one word a token is made for
+it. Times are processor seconds, the best of three rounds (64 tokens) or one (256), in turn, after a first round of 16
+tokens. "Products" counts the multiplications and additions of matrix products outside attention that the loop needs for one of
+headscan's:
+what a machine that is busy with nothing else could gain at best; what the times have above it is saved elsewhere (starts of
+passes, elementwise work). MODEL is anything `Lens.load` takes; by default a random GPT-2 of width 256 with 6 blocks and
+8,192 tokens, an embedded specimen, and stories260K where a folder of assets has it (`HEADSCAN_ASSETS`).
 """
 
 from __future__ import annotations
 
-import resource
+import os
+import subprocess
 import sys
 import time
+from importlib.metadata import version
+from pathlib import Path
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from _table import show
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from headscan.attribution import Coalitions, Engine, Step, Target
 from headscan.attribution.memory import plan
 from headscan.attribution.units import Unit
 from headscan.model import Lens
 
+TOKEN = 5
+SUBSTITUTE = 2
 
-def model(name: str | None) -> Lens:
-    if name:
-        return Lens.load(name)
+
+def models(names: list[str]) -> list[Lens]:
+    if names:
+        return [Lens.load(name) for name in names]
     torch.manual_seed(0)
     config = GPT2Config(
         vocab_size=8192, bos_token_id=0, eos_token_id=0, n_positions=2048, n_embd=256, n_layer=6, n_head=4
     )
-    return Lens(GPT2LMHeadModel(config).eval(), name="gpt2 6 x 256")
+    found = [Lens(GPT2LMHeadModel(config).eval(), name="random GPT-2, 6 × 256"), Lens.load("gpt-vanilla")]
+    assets = Path(os.environ.get("HEADSCAN_ASSETS", Path(__file__).resolve().parents[2] / "shared" / "assets"))
+    if (assets / "models" / "stories260K").is_dir():
+        found.append(Lens.load(str(assets / "models" / "stories260K")))
+    return found
 
 
-def headscan_occlusion(lens, embeds, substitute, token, budget=None):
-    length = len(embeds)
-    target = Target("logit", (Step(length - 1, token),))
-    game = Coalitions(
-        Engine(lens),
-        embeds,
-        [Unit((i,), "") for i in range(length)],
-        target,
-        substitute,
-        plan(lens, length, 1, budget=budget),
-    )
+def headscan_occlusion(lens, ids):
+    embeds, substitute = lens.input_embeddings[ids].detach(), lens.input_embeddings[SUBSTITUTE].detach()
+    length = len(ids)
+    target = Target("logit", (Step(length - 1, TOKEN),))
+    units = [Unit((i,), "") for i in range(length)]
+    game = Coalitions(Engine(lens), embeds, units, target, substitute, plan(lens, length, 1))
     whole = target.value(game.original[None])[0, 0]
     return whole - torch.from_numpy(game.values(game.without_each())[:, 0])
 
 
 @torch.no_grad()
-def loop(lens, embeds, substitute, token):
-    whole = lens.model(inputs_embeds=embeds[None]).logits[0, -1, token]
+def loop(lens, ids):
+    embeds, substitute = lens.input_embeddings[ids].detach(), lens.input_embeddings[SUBSTITUTE].detach()
+    whole = lens.model(inputs_embeds=embeds[None]).logits[0, -1, TOKEN]
     scores = []
     for i in range(len(embeds)):
         changed = embeds.clone()
         changed[i] = substitute
-        scores.append(whole - lens.model(inputs_embeds=changed[None]).logits[0, -1, token])
+        scores.append(whole - lens.model(inputs_embeds=changed[None]).logits[0, -1, TOKEN])
     return torch.stack(scores)
 
 
-def captum_ablation(lens, embeds, substitute, token):
+@torch.no_grad()
+def captum_ablation(lens, ids):
     from captum.attr import FeatureAblation
 
     def forward(rows):
-        return lens.model(inputs_embeds=rows).logits[:, -1, token]
+        return lens.model(inputs_embeds=rows).logits[:, -1, TOKEN]
 
+    embeds, substitute = lens.input_embeddings[ids].detach(), lens.input_embeddings[SUBSTITUTE].detach()
     mask = torch.arange(len(embeds))[None, :, None].expand(1, -1, embeds.shape[1])
-    with torch.no_grad():
-        found = FeatureAblation(forward).attribute(
-            embeds[None], baselines=substitute.expand_as(embeds)[None], feature_mask=mask, perturbations_per_eval=64
-        )
+    found = FeatureAblation(forward).attribute(
+        embeds[None], baselines=substitute.expand_as(embeds)[None], feature_mask=mask, perturbations_per_eval=64
+    )
     return found[0, :, 0]
+
+
+def inseq_occlusion(lens, ids):
+    import inseq
+
+    if "_inseq" not in lens.__dict__:
+        from tokenizers import Tokenizer, models, pre_tokenizers
+
+        words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(lens.vocabulary_size)}, unk_token="w0"))
+        words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=words, unk_token="w0", pad_token="w2", bos_token="w1", eos_token="w2"
+        )
+        lens.__dict__["_inseq"] = inseq.load_model(lens.model, "occlusion", tokenizer=tokenizer)
+    text = " ".join(f"w{i}" for i in ids.tolist())
+    found = lens.__dict__["_inseq"].attribute(
+        text, generated_texts=f"{text} w{TOKEN}", skip_special_tokens=True, show_progress=False, attributed_fn="logit"
+    )
+    return found.sequence_attributions[0].target_attributions.flatten()[: len(ids)]
+
+
+def ways():
+    found = {"headscan": headscan_occlusion, "loop": loop}
+    for name, way in (("captum.attr", captum_ablation), ("inseq", inseq_occlusion)):
+        try:
+            __import__(name)
+        except Exception as error:  # a peer that is broken is as good as absent
+            print(f"{name.split('.')[0]} is not compared: {str(error).splitlines()[0]}.\n")
+            continue
+        found[name.split(".")[0]] = way
+    return found
+
+
+def products(way, lens, ids) -> int:
+    with FlopCounterMode(display=False) as counter:
+        way(lens, ids)
+    return counter.get_total_flops()
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    lens = model(sys.argv[1] if len(sys.argv) > 1 else None)
-    ways = {"headscan": headscan_occlusion, "loop": loop}
-    try:
-        import captum.attr  # noqa: F401
+    if sys.argv[1:] == ["--memory"]:
+        show(memory(models([])[0]))
+        return
+    found, rows = ways(), []
+    for lens in models(sys.argv[1:]):
+        for way in found.values():
+            way(lens, torch.arange(3, 19))
+        for length in (64, 256):
+            if lens.context_length is not None and length > lens.context_length:
+                continue
+            ids = torch.randint(3, lens.vocabulary_size, (length,), generator=torch.Generator().manual_seed(length))
+            best, scores = dict.fromkeys(found, float("inf")), {}
+            for _ in range(3 if length == 64 else 1):
+                for name, way in found.items():
+                    # inseq runs the token that is explained, too.
+                    most = (lens.context_length or 1024) - 1 if name == "inseq" else length
+                    start = time.process_time()
+                    scores[name] = way(lens, ids[:most])
+                    best[name] = min(best[name], time.process_time() - start)
+            known = [name for name in ("headscan", "captum") if name in scores]
+            size = float(scores["loop"].abs().max())
+            apart = max(float((scores[name] - scores["loop"]).abs().max()) / size for name in known)
+            gain = products(loop, lens, ids) / products(headscan_occlusion, lens, ids)
+            peers = [f"{best[k] / best['headscan']:.1f}" if k in best else "–" for k in ("loop", "captum", "inseq")]
+            rows.append(
+                {"model": lens.name, "tokens": length, "headscan, s": best["headscan"]}
+                | dict(zip(("loop takes ×", "captum takes ×", "inseq takes ×"), peers, strict=True))
+                | {"products of the loop ×": f"{gain:.1f}", "scores apart by": f"{apart:.0e}"}
+            )
+    show(rows)
+    peers = ", ".join(f"{name} {version(name)}" for name in found if name in ("captum", "inseq"))
+    print(
+        "\nProcessor seconds of one thread, the same prompt and substitute; '×': how many times headscan's time a peer takes "
+        f"({peers or 'no peer was installed'}). 'Products of the loop': its matrix products outside attention for "
+        "one of headscan's, the most "
+        "that a machine busy with nothing else could gain; times above it come from fewer starts of passes and less "
+        "elementwise work. The goal of five times a loop is not reached on models that keep the processor busy: half of "
+        "the loop's products remain whatever is shared, since every token behind the occluded one changes."
+    )
+    print("\nPeak memory beside the weights at a budget of 64 MiB, by the high-water mark of a process of its own:\n")
+    # The peers' batches above have raised this process's mark.
+    print(subprocess.run([sys.executable, __file__, "--memory"], capture_output=True, text=True, check=True).stdout)
 
-        ways["captum"] = captum_ablation
-    except ImportError:
-        print("captum is not installed: not compared")
-    for length in (64, 256):
-        if lens.context_length is not None and length > lens.context_length:
-            continue
-        generator = torch.Generator().manual_seed(length)
-        ids = torch.randint(3, lens.vocabulary_size, (length,), generator=generator)
-        embeds, substitute = lens.input_embeddings[ids].detach(), lens.input_embeddings[2].detach()
-        best = dict.fromkeys(ways, float("inf"))
-        scores = {}
-        for _ in range(3 if length == 64 else 2):
-            for name, way in ways.items():
-                start = time.process_time()
-                scores[name] = way(lens, embeds, substitute, 5)
-                best[name] = min(best[name], time.process_time() - start)
-        apart = max(
-            float((scores[name] - scores["headscan"]).abs().max() / scores["loop"].abs().max()) for name in ways
-        )
-        line = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in best.items())
-        ratios = ", ".join(f"{best[name] / best['headscan']:.1f} x {name}" for name in ways if name != "headscan")
-        print(f"{lens.name}, {length} tokens: {line}; {ratios}; scores apart by {apart:.1e} of the largest", flush=True)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+def high_water() -> int:
+    """KiB that this process has had at most. (`ru_maxrss` of a child begins with its parent's.)"""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0])
+
+
+def memory(lens: Lens) -> list[dict[str, object]]:
+    """32 spans of a prompt are occluded: memory, not time, is asked."""
+    rows: list[dict[str, object]] = []
+    headscan_occlusion(lens, torch.arange(3, 19))  # libraries are loaded, buffers of kernels made
+    before = high_water()
     for length in (256, 512, 1024):
         if lens.context_length is not None and length > lens.context_length:
             continue
-        ids = torch.arange(length) % (lens.vocabulary_size - 3) + 3
-        embeds = lens.input_embeddings[ids].detach()
-        target = Target("logit", (Step(length - 1, 5),))
-        units = [Unit((i,), "") for i in range(0, length, length // 32)]  # 32 of its tokens: memory, not time, is asked
+        embeds = lens.input_embeddings[torch.arange(length) % (lens.vocabulary_size - 3) + 3].detach()
+        target = Target("logit", (Step(length - 1, TOKEN),))
+        units = [Unit(tuple(range(i, i + length // 32)), "") for i in range(0, length, length // 32)]
         planned = plan(lens, length, 1, budget=64 * 2**20)
-        units = [Unit(tuple(range(u.first, u.first + length // 32)), "") for u in units]
-        game = Coalitions(Engine(lens), embeds, units, target, lens.input_embeddings[2].detach(), planned)
+        game = Coalitions(Engine(lens), embeds, units, target, lens.input_embeddings[SUBSTITUTE].detach(), planned)
         game.values(game.without_each())
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        print(
-            f"{length} tokens: {planned.rows} rows a batch, high-water mark {(peak - before) / 1024:+.0f} MiB",
-            flush=True,
-        )
+        peak = high_water()
+        rows.append({"tokens": length, "rows a batch": planned.rows, "growth, MiB": f"{(peak - before) / 1024:+.0f}"})
+    return rows
 
 
 if __name__ == "__main__":

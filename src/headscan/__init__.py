@@ -18,8 +18,9 @@ from headscan.errors import BadInput
 
 if TYPE_CHECKING:
     from headscan import flow, ntp, training
-    from headscan.attribution import attribute
+    from headscan.attribution import AttributeResult, attribute
     from headscan.claims.ledger import ReproduceResult, all_claims, ledger_page, reproduce
+    from headscan.flow.result import FlowResult
     from headscan.geometry.result import ScanResult
     from headscan.geometry.scan import scan
     from headscan.inversion import InvertResult, JointSearch, PrivacyResult, Search, invert, preset, privacy
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AttributeResult",
     "BadInput",
+    "FlowResult",
     "InvertResult",
     "JointSearch",
     "Lens",
@@ -66,7 +69,9 @@ _HOMES = {
     "Lens": "headscan.model",
     "specimens": "headscan.model",
     "available_models": "headscan.model.catalogue",
+    "AttributeResult": "headscan.attribution",
     "attribute": "headscan.attribution",
+    "FlowResult": "headscan.flow",
     "ScanResult": "headscan.geometry",
     "scan": "headscan.geometry",
     "ReproduceResult": "headscan.claims.ledger",

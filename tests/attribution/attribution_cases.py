@@ -27,3 +27,24 @@ def build(family, seed=0):
         num_key_value_heads=2, max_position_embeddings=64, initializer_range=0.3,
     )  # fmt: skip
     return Lens(LlamaForCausalLM(config).eval(), name="tiny llama")
+
+
+def family(name):
+    """A tiny causal model of one of transformers' families, on 60 tokens."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    small = {
+        "vocab_size": 60, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "max_position_embeddings": 64, "initializer_range": 0.3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    }  # fmt: skip
+    special = {
+        "opt": {"ffn_dim": 32, "word_embed_proj_dim": 16, "init_std": 0.3},
+        "bloom": {"n_layer": 2, "n_head": 4},
+        "mistral": {"sliding_window": 4, "num_key_value_heads": 2},
+        "gemma2": {"num_key_value_heads": 2, "head_dim": 4, "sliding_window": 64, "attn_logit_softcapping": 1.0},
+        "qwen3": {"num_key_value_heads": 2, "head_dim": 4},
+        "rwkv": {"attention_hidden_size": 16},
+    }
+    config = AutoConfig.for_model(name, **(small | special.get(name, {})))
+    return Lens(AutoModelForCausalLM.from_config(config).eval(), name=f"tiny {name}")

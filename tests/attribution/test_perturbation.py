@@ -8,7 +8,7 @@ import torch
 
 from headscan.attribution import Coalitions, Engine, Step, Target, attribute, find_units, read_prompt, shapley
 from headscan.attribution.memory import plan
-from tests.attribution.attribution_cases import IDS, WIPERS, build
+from tests.attribution.attribution_cases import IDS, WIPERS, build, family
 from tests.reference import attribution as reference
 
 
@@ -54,7 +54,7 @@ def test_a_shared_prefix_and_small_batches_change_nothing(llama):
     assert not np.allclose(values, values[0])
     for other in (shared, small):
         np.testing.assert_allclose(other.values(keep), values, atol=1e-5)
-    assert len(small._batches(keep)) > len(shared._batches(keep))
+    assert len(small._passes(small._segments(keep))) > len(shared._passes(shared._segments(keep)))
 
 
 def test_the_prefix_saves_tokens(llama):
@@ -111,3 +111,32 @@ def test_a_continuation_is_occluded_in_one_pass_as_step_by_step(llama):
         assert alone.document["target"]["ids"] == [token]
         np.testing.assert_allclose(steps[k, : 6 + k], alone.scores, atol=1e-4)
         np.testing.assert_allclose(steps[k, 6 + k :], 0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [("qwen3", "packed"), ("gpt_neox", "packed"), ("opt", None), ("gemma2", None), ("mistral", None), ("bloom", None)],
+)
+def test_the_short_cut_is_taken_where_it_holds_and_only_there(name, way):
+    lens = family(name)
+    embeds = lens.model.get_input_embeddings()(torch.tensor(IDS)).detach()
+    engine = Engine(lens)
+    engine.share(embeds)
+    if way == "packed":
+        assert engine.packs
+    if name in ("mistral", "bloom", "gemma2"):  # a window shorter than the prompt, biases by distance, capped scores
+        assert not engine.packs
+    found = attribute(lens, IDS, method="occlusion", substitute=13, token=9, check=False)
+    substitute = engine.embed(torch.tensor(13))  # some families scale what the table holds
+    expected = reference.occlusion(lens.model, embeds, substitute, len(IDS) - 1, "logit", 9, 4)
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(found.scores, expected, atol=1e-4 * scale)
+
+
+def test_a_prompt_longer_than_the_window_leaves_the_short_cut_that_a_shorter_one_took():
+    lens = family("mistral")
+    lens.model.config.sliding_window = 10
+    engine = Engine(lens)
+    for length, packs in ((8, True), (9, True), (12, False)):
+        engine.share(engine.embed(torch.tensor(IDS[:length])))
+        assert engine.packs is packs

@@ -13,7 +13,9 @@ from headscan.errors import BadInput
 
 
 def test_every_claim_is_there_with_a_known_experiment_and_rule():
-    assert [entry.number for entry in STATEMENTS] == [*range(1, 22), *range(28, 105), *range(123, 127)]
+    elsewhere = {90, 91, 92, 98, 100, 101, 124}  # headscan.claims.between_tokens
+    expected = [*range(1, 22), *range(28, 105), *range(123, 127)]
+    assert [entry.number for entry in STATEMENTS] == [number for number in expected if number not in elsewhere]
     assert {entry.experiment for entry in STATEMENTS} == set(EXPERIMENTS)
     assert {entry.rule for entry in STATEMENTS} == set(inversion.RULES)
     assert all(entry.statement.endswith(".") for entry in STATEMENTS)

@@ -156,3 +156,66 @@ def test_the_package_is_the_verb_and_the_result_loads_again(llama, tmp_path):
 def test_a_fault_of_the_input_is_one_sentence(llama, prompt, options, sentence):
     with pytest.raises(headscan.BadInput, match=sentence):
         headscan.flow(llama, prompt, **options)
+
+
+def mixer(seed=0):
+    from headscan.model.mixer import MixerConfig, MixerForCausalLM
+
+    torch.manual_seed(seed)
+    config = MixerConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, max_position_embeddings=8)
+    return Lens(MixerForCausalLM(config).eval(), name="tiny mixer")
+
+
+def test_models_of_all_kinds_are_compared_on_the_same_prompts(llama):
+    found = headscan.flow([llama, mixer()], [IDS, IDS[::-1]], null=True, wider=2)
+    names = [(part["model"], part["cut"]) for part in found.parts]
+    assert [name for name, cut in names if cut == "whole"] == [
+        "tiny llama", "tiny mixer", "tiny llama (random weights, 2 x as wide)", "tiny mixer (random weights, 2 x as wide)",
+    ]  # fmt: skip
+    assert found.document["models"][2]["width"] == 32
+    for part in found.parts:
+        assert part["sites"][-1]["leak_of_later"] == 0
+        assert part["sites"][-1]["leak_of_earlier"] > 0
+
+
+class Letters:
+    eos_token_id, splits_anywhere = 0, True
+
+    def encode(self, text, add_special_tokens=False):
+        return [ord(letter) % 50 for letter in text]
+
+
+def test_prompts_are_windows_of_a_text(llama, tmp_path):
+    lens = llama.twin(0)
+    lens.tokenizer = Letters()
+    path = tmp_path / "text.txt"
+    path.write_text("the sky is blue and the sea is green")
+    found = headscan.flow(lens, text=str(path), prompts=3, length=6, recover=False)
+    ids = [[ord(letter) % 50 for letter in path.read_text()[k : k + 6]] for k in (0, 6, 12)]
+    assert (found.arrays["leak"] == headscan.flow(lens, ids, recover=False).arrays["leak"]).all()
+    assert found.document["protocol"]["text"]["tokens"] == 18
+    assert found.document["protocol"]["prompts"] == 3
+    with pytest.raises(headscan.BadInput, match="Give a prompt, or a text"):
+        headscan.flow(lens)
+    with pytest.raises(headscan.BadInput, match="exactly one Hugging Face id"):
+        headscan.flow([lens, lens], IDS, revisions="a,b")
+
+
+def test_the_channel_has_widths_thresholds_and_shannons_bound(llama, tmp_path):
+    found = headscan.flow(llama, [IDS], at="block.1", recover=False, channel=True, searches="exact,zeros", out=tmp_path)
+    measured = found.parts[0]["channel"]
+    assert {row["width"] for row in measured["widths"]} == {1, 4, 16}
+    assert {(row["search"], row["subset"]) for row in measured["widths"]} == {
+        (search, subset) for search in ("exact", "zeros") for subset in ("contiguous", "random")
+    }
+    exact = [row for row in measured["thresholds"] if row["search"] == "exact"]
+    assert [(row["subset"], row["first"], row["width"]) for row in exact] == [
+        ("contiguous", 0, 1), ("contiguous", 8, 1), ("random", 0, 1),
+    ]  # fmt: skip
+    assert measured["shannon"][1] == {"noise": 0.5, "width": pytest.approx(np.log2(50) / (0.5 * np.log2(5)))}
+    assert len(found.channel_frame("thresholds")) == 6
+    assert "exact" in (tmp_path / "report.html").read_text()
+    with pytest.raises(headscan.BadInput, match="no 'magic'"):
+        found.channel_frame("magic")
+    with pytest.raises(headscan.BadInput, match="no search 'magic'"):
+        headscan.flow(llama, IDS, channel=True, searches="magic")

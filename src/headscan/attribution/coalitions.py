@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headscan.attribution.engine import Engine
 from headscan.attribution.memory import Plan
+from headscan.attribution.packed import Segment
 from headscan.attribution.target import Target
 from headscan.attribution.units import Unit
 from headscan.errors import BadInput
@@ -42,11 +43,12 @@ class Coalitions:
     cached: bool = True
 
     def __post_init__(self) -> None:
-        if self.cached and not self.engine.shares:
-            self.engine.share(self.embeds)
         positions = self.target.positions
-        with torch.no_grad():
-            self.original = self.engine.logits(self.embeds[None], positions)[0].float()
+        if self.cached and not self.engine.shares:
+            self.original = self.engine.share(self.embeds, positions).float()
+        else:
+            with torch.inference_mode():
+                self.original = self.engine.logits(self.embeds[None], positions)[0].float()
         self._first = np.array([unit.first for unit in self.units])
         self._owner = torch.zeros(len(self.embeds), dtype=torch.int64)
         for k, unit in enumerate(self.units):
@@ -58,20 +60,21 @@ class Coalitions:
 
     def read(self, keep: np.ndarray, measure: Callable[[Tensor], Tensor]) -> np.ndarray:
         """What `measure` makes of the logits [B, S, V] of each row: [R, S, ...]."""
+        keep = np.asarray(keep, dtype=bool)
         found: list[np.ndarray | None] = [None] * len(keep)
-        for rows, prefix, length in self._batches(np.asarray(keep, dtype=bool)):
-            embeds, positions = self._rows(keep[rows], prefix, length)
-            with torch.no_grad():
-                made = measure(self.engine.logits(embeds, positions, prefix)).cpu().numpy()
-            for row, value in zip(rows, made, strict=True):
-                found[row] = value
+        for group in self._passes(self._segments(keep)):
+            segments = [self._segment(keep[rows], prefix, length) for rows, prefix, length in group]
+            with torch.inference_mode():
+                for (rows, _, _), logits in zip(group, self.engine.each(segments), strict=True):
+                    for row, value in zip(rows, measure(logits).cpu().numpy(), strict=True):
+                        found[row] = value
         return np.stack([value for value in found if value is not None])
 
-    def _batches(self, keep: np.ndarray) -> list[tuple[list[int], int, int]]:
-        """Rows that go through the model together, the prefix they share with the prompt, and their length.
+    def _segments(self, keep: np.ndarray) -> list[tuple[list[int], int, int]]:
+        """Rows that are computed from the same token on, the prefix they share with the prompt, and their length.
 
-        Rows are sorted by their first change, so that neighbours share most. Too many batches cost their starts, too
-        few recompute what is known; a batch ends where the recomputed tokens cost more than another start.
+        Rows are sorted by their first change, so that neighbours share most. Too many segments cost their starts, too
+        few recompute what is known; a segment ends where the recomputed tokens cost more than another start.
         """
         lengths = keep @ np.array([len(unit.tokens) for unit in self.units]) if self.substitute is None else None
         last = min(self.target.positions)
@@ -80,35 +83,54 @@ class Coalitions:
         ceiling = last if lengths is None else np.maximum(np.minimum(last, lengths - 1), 0)
         prefixes = np.minimum(changes, ceiling) if self.engine.shares else np.zeros(len(keep), dtype=int)
         order = np.lexsort((prefixes, lengths)) if lengths is not None else np.argsort(prefixes, kind="stable")
-        batches: list[tuple[list[int], int, int]] = []
+        slack = self.plan.segment_slack if self.engine.packs else self.plan.slack
+        most = self.plan.tokens if self.engine.packs else self.plan.rows * len(self.embeds)
+        segments: list[tuple[list[int], int, int]] = []
         wasted = 0
         for row in order.tolist():
             length = int(lengths[row]) if lengths is not None else len(self.embeds)
             prefix = int(prefixes[row])
-            rows, first, shared = batches[-1] if batches else ([], 0, -1)
+            rows, first, shared = segments[-1] if segments else ([], 0, -1)
             wasted += prefix - first
-            full = (len(rows) + 1) * (length - first) > self.plan.rows * len(self.embeds)
-            if shared != length or wasted > self.plan.slack or full:
-                batches.append(([row], prefix, length))
+            full = (len(rows) + 1) * (length - first) > most
+            if shared != length or wasted > slack or full:
+                segments.append(([row], prefix, length))
                 wasted = 0
             else:
                 rows.append(row)
-        return batches
+        return segments
 
-    def _rows(self, keep: np.ndarray, prefix: int, length: int) -> tuple[Tensor, list[int]]:
+    def _passes(self, segments: list[tuple[list[int], int, int]]) -> list[list[tuple[list[int], int, int]]]:
+        """Segments that go through the model together."""
+        if not self.engine.packs:
+            return [[segment] for segment in segments]
+        passes: list[list[tuple[list[int], int, int]]] = []
+        room = 0
+        for rows, prefix, length in segments:
+            tokens = len(rows) * (length - prefix)
+            if not passes or tokens > room:
+                passes.append([])
+                room = self.plan.tokens
+            passes[-1].append((rows, prefix, length))
+            room -= tokens
+        return passes
+
+    def _segment(self, keep: np.ndarray, prefix: int, length: int) -> Segment:
         there = torch.from_numpy(np.ascontiguousarray(keep))[:, self._owner]
-        positions = self.target.positions
+        positions = tuple(self.target.positions)
         if self.substitute is not None:
             there = there[:, prefix:].to(self.embeds.device)
             absent = self.substitute if self.substitute.ndim == 1 else self.substitute[prefix:]
-            return torch.where(there.unsqueeze(-1), self.embeds[prefix:], absent), positions
-        if length == 0 or len(positions) > 1 or not self.engine.causal:
+            return Segment(torch.where(there.unsqueeze(-1), self.embeds[prefix:], absent), prefix, positions)
+        if length == 0 or not (self.engine.translates or (len(positions) == 1 and self.engine.causal)):
             raise BadInput(
                 "Tokens can be removed only before one prediction of a causal model, and not all of them; "
                 "use a substitute token instead."
             )
         where = there.nonzero()[:, 1].reshape(len(keep), length)[:, prefix:]
-        return self.embeds[where.to(self.embeds.device)], [length - 1]
+        return Segment(
+            self.embeds[where.to(self.embeds.device)], prefix, positions if self.engine.translates else (length - 1,)
+        )
 
     @property
     def everything(self) -> np.ndarray:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from headscan.attribution.packed import Packed, Segment
 from headscan.errors import BadInput
 from headscan.model import Lens
 from headscan.model.verify import evaluating
@@ -20,13 +21,17 @@ __all__ = ["Engine", "frozen"]
 class Engine:
     """A model as a function from embeddings [B, T, e] to logits [B, P, V] at P positions.
 
-    Only the wanted positions pass the head, where the model allows it. In a causal model with a key-value cache, rows
-    that share the first tokens with the prompt need only the rest: `prefix` holds the prompt's keys and values once,
-    and each batch takes as much of it as its rows share. That this gives the same numbers is tried on the prompt
-    itself before it is used.
+    Only the wanted positions pass the head, where the model allows it. In a causal model, rows that share the first
+    tokens with the prompt need only the rest: they are packed end to end and share the prompt's keys and values
+    (`headscan.attribution.packed`), or, where attention cannot be taken apart so, go in batches through the model's own
+    key-value cache. That either gives the same numbers is tried on the prompt itself before it is used.
+
+    In an encoder-decoder the rows are the encoder's, and positions are those of the decoder, which is given `decoder_ids`.
 
     Attributes:
         causal: whether an output depends on no later token (tried, not read from a configuration).
+        translates: whether the model is an encoder-decoder.
+        decoder_ids: what the decoder is given: its start token, and the continuation so far.
     """
 
     def __init__(self, lens: Lens) -> None:
@@ -35,17 +40,21 @@ class Engine:
                 f"'{lens.name}' ({type(lens.model).__name__}) has no output layer over the vocabulary, so it predicts no "
                 "token; load it as a causal or masked language model."
             )
-        if getattr(lens.model.config, "is_encoder_decoder", False):
-            raise BadInput(f"'{lens.name}' is an encoder-decoder; attribution reads causal and masked language models.")
         self.lens = lens
         self.model = lens.model
+        self.translates = bool(getattr(lens.model.config, "is_encoder_decoder", False))
+        self.decoder_ids: list[int] = [self._decoder_start()] if self.translates else []
         names = inspect.signature(lens.model.forward).parameters
         self._keeps = "logits_to_keep" in names
         self._caches = "past_key_values" in names and "use_cache" in names
         self._uncached: dict[str, Any] = {"use_cache": False} if "use_cache" in names else {}
+        self._positioned = "position_ids" in names
         self._prefix: list[tuple[Tensor, Tensor]] | None = None
+        self._packed: Packed | None = None
         # Tried once a Lens: the answer cannot change.
-        self.causal: bool = lens.__dict__.setdefault("_reads_left_to_right", None) or False
+        self.causal: bool = (
+            lens.__dict__.setdefault("_reads_left_to_right", False if self.translates else None) or False
+        )
         if lens.__dict__["_reads_left_to_right"] is None:
             self.causal = lens.__dict__["_reads_left_to_right"] = self._is_causal()
         self.tokens_computed = 0
@@ -60,7 +69,7 @@ class Engine:
 
         Args:
             embeds: [B, T - prefix, e], the rows without their first `prefix` tokens.
-            positions: counted in the whole row; none before `prefix`.
+            positions: counted in the whole row; none before `prefix`. In an encoder-decoder, counted in `decoder_ids`.
             prefix: how many first tokens are those of the prompt given to `share`.
             grad: record gradients.
         """
@@ -71,43 +80,107 @@ class Engine:
             options = {"past_key_values": self._cache(prefix, embeds.shape[0]), "use_cache": True}
         if self._keeps:
             options["logits_to_keep"] = index
+        if self.translates:
+            start = torch.tensor(self.decoder_ids, device=embeds.device)
+            options["decoder_input_ids"] = start.expand(embeds.shape[0], -1)
         with torch.set_grad_enabled(grad), evaluating(self.model):
             found = self.model(inputs_embeds=embeds, **options).logits
         return found if self._keeps else found[:, index]
 
+    def _decoder_start(self) -> int:
+        """The token that a decoder begins with."""
+        for config in (getattr(self.model, "generation_config", None), self.model.config):
+            for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
+                if isinstance(token := getattr(config, name, None), int):
+                    return token
+        raise BadInput(f"'{self.lens.name}' names no token that its decoder begins with (decoder_start_token_id).")
+
     # ---- the shared prefix
 
-    def share(self, embeds: Tensor) -> bool:
-        """Keep the keys and values of a prompt [T, e]; False where the model cannot, or where it gives other numbers."""
-        self._prefix = None
-        if not (self.causal and self._caches) or embeds.shape[0] < 4:
+    def share(self, embeds: Tensor, positions: Sequence[int] = (-1,)) -> Tensor:
+        """Keep the keys and values of a prompt [T, e], where that gives the model's own numbers.
+
+        Returns the prompt's logits [P, V] at `positions` (counted from the end where negative).
+        """
+        length = embeds.shape[0]
+        places = [p % length for p in positions]
+        self._prefix = self._packed = None
+        # Tried on the first prompt of each size (a power of two), and taken as known for later ones.
+        known: dict[int, bool] = self.lens.__dict__.setdefault("_packs", {})
+        possible = self.causal and length >= 4 and self._positioned and known.get(length.bit_length(), True)
+        packed = Packed(self.lens, keeps=self._keeps, options=self._uncached)
+        if possible and length.bit_length() in known:
+            with suppress(NotImplementedError):  # such as a window that only this prompt is longer than
+                found = packed.record(embeds, places)
+                self._packed = packed
+                return found
+            possible = False
+        with torch.inference_mode():
+            own = self.logits(embeds[None], places)[0]
+        if possible:
+            known[length.bit_length()] = self._agrees(packed, embeds, places, own)
+            self._packed = packed if known[length.bit_length()] else None
+        if self.causal and length >= 4 and self._packed is None:
+            self._cache_prompt(embeds, places, own)
+        return own
+
+    def each(self, segments: Sequence[Segment]) -> list[Tensor]:
+        """Logits [R, P, V] of the rows of each segment; in one pass, where rows can be packed."""
+        if self._packed is not None:
+            self.tokens_computed += sum(segment.tokens for segment in segments)
+            return self._packed.logits(segments)
+        with torch.inference_mode():
+            return [self.logits(one.embeds, list(one.positions), one.prefix) for one in segments]
+
+    @property
+    def packs(self) -> bool:
+        """Whether rows of any lengths go through the model in one pass."""
+        return self._packed is not None
+
+    def _agrees(self, packed: Packed, embeds: Tensor, positions: list[int], own: Tensor) -> bool:
+        """Whether packed rows that change nothing give the model's own logits [P, V]."""
+        length, places = embeds.shape[0], tuple(positions)
+        starts = {min(length // 2, min(positions)), min(length - 2, min(positions))}
+        try:
+            found = [packed.record(embeds, positions)]
+            rows = [Segment(embeds[None, start:].expand(2, -1, -1), start, places) for start in starts]
+            found += [row for part in packed.logits(rows) for row in part]
+        except (AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError, RuntimeError):
             return False
-        with torch.no_grad(), evaluating(self.model):
+        return all(self._same(one, own) for one in found)
+
+    def _same(self, made: Tensor, own: Tensor) -> bool:
+        # Rounded weights round their inputs, too: the least difference may tip a value over to the next step.
+        precise = own.dtype in (torch.float32, torch.float64) and not getattr(self.model, "is_quantized", False)
+        apart = (made.float() - own.float()).abs().max() / own.float().abs().max().clamp(min=1e-6)
+        return bool(apart < (1e-4 if precise else 2e-2))
+
+    def _cache_prompt(self, embeds: Tensor, positions: list[int], own: Tensor) -> None:
+        if not self._caches:
+            return
+        with torch.inference_mode(), evaluating(self.model):
             try:
                 found = self.model(inputs_embeds=embeds[None], use_cache=True)
-                without = found.logits[:, -1:].float()
                 self._prefix = [(layer.keys, layer.values) for layer in found.past_key_values.layers]
             except (AttributeError, TypeError, NotImplementedError):
-                return False
+                return
         if any(keys is None or keys.ndim != 4 or keys.shape[2] != embeds.shape[0] for keys, _ in self._prefix):
             self._prefix = None
-            return False
-        half, last = embeds.shape[0] // 2, embeds.shape[0] - 1
+            return
+        start = min(embeds.shape[0] // 2, min(positions))
         try:
-            with_prefix = self.logits(embeds[None, half:].expand(2, -1, -1), [last], half).float()
+            with torch.inference_mode():
+                again = self.logits(embeds[None, start:].expand(2, -1, -1), positions, start)
         except (TypeError, ValueError, RuntimeError):
             self._prefix = None
-            return False
-        precise = embeds.dtype in (torch.float32, torch.float64)
-        scale = without.abs().max().clamp(min=1e-6)
-        if not bool(((with_prefix - without).abs().max() / scale) < (1e-4 if precise else 2e-2)):
+            return
+        if not all(self._same(one, own) for one in again):
             self._prefix = None
-        return self._prefix is not None
 
     @property
     def shares(self) -> bool:
-        """Whether a prefix is kept."""
-        return self._prefix is not None
+        """Whether the prompt's keys and values are kept."""
+        return self._packed is not None or self._prefix is not None
 
     def _cache(self, prefix: int, rows: int) -> Any:
         from transformers import DynamicCache

@@ -66,7 +66,7 @@ def faithfulness(setting: Setting, found: Map) -> dict[str, Any]:
 
 def _readable(setting: Setting, there: np.ndarray) -> np.ndarray:
     """In a masked model, not the masks themselves: replacing one asks another question."""
-    if setting.engine.causal:
+    if setting.engine.causal or setting.engine.translates:
         return there
     masks = set(setting.target.positions)
     return np.array([not masks & set(unit.tokens) for unit in setting.units])

@@ -14,6 +14,8 @@ from headscan.errors import BadInput
 
 __all__ = ["Integrated", "gradient_x_input", "gradients", "integrated_gradients"]
 
+VAIN = 8
+
 
 def gradients(engine: Engine, embeds: Tensor, target: Target) -> tuple[Tensor, Tensor]:
     """Target values [R, S] and their gradients [R, S, T, e] by the embeddings [R, T, e].
@@ -37,9 +39,28 @@ def gradients(engine: Engine, embeds: Tensor, target: Target) -> tuple[Tensor, T
                 f"{str(error).splitlines()[0][:120].rstrip('.')}); use --method occlusion, which needs none."
             ) from error
     gradient = torch.stack(found, 1)
+    if _silent(engine, gradient, target):
+        raise BadInput(
+            f"No gradient comes through '{engine.lens.name}': its quantised layers return zero without saying so; "
+            "use --method occlusion, which needs none."
+        )
     if not bool(torch.isfinite(gradient).all()):
         raise BadInput(f"The gradient of '{engine.lens.name}' is not finite in {gradient.dtype}; try --dtype float32.")
     return values.detach(), gradient
+
+
+def _silent(engine: Engine, gradient: Tensor, target: Target) -> bool:
+    """Whether a rounded model let nothing through but the residual: exact zeros at every token that is not read.
+
+    Kernels without a backward pass (bitsandbytes' 4 bits on a CPU) only warn, and a map of zeros would look like a result.
+    """
+    if not getattr(engine.model, "is_quantized", False):
+        return False
+    if engine.translates:
+        return bool((gradient == 0).all())
+    others = torch.ones(gradient.shape[2], dtype=torch.bool, device=gradient.device)
+    others[target.positions] = False
+    return bool(others.any()) and bool((gradient[:, :, others] == 0).all())
 
 
 def gradient_x_input(engine: Engine, embeds: Tensor, target: Target, *, signed: bool = True) -> np.ndarray:
@@ -109,7 +130,9 @@ def integrated_gradients(
         target: what is differentiated.
         steps: a fixed number of Gauss-Legendre nodes on the whole path (50 is captum's default). None: the path is cut
             where it needs it. The gradient's integral over any piece must equal f(end) - f(start), which is known
-            exactly; the piece that misses most is halved until the misses sum to less than `tolerance`.
+            exactly; the piece that misses most is halved until the misses sum to less than `tolerance`, or until eight
+            halvings in a row bring nothing: a model that rounds its activations (8-bit) is a staircase, whose slopes
+            miss its steps however fine the path is cut.
         tolerance: of |f(x) - f(x')|.
         most: an end to halving, in gradient evaluations.
         nodes: Gauss-Legendre nodes of one piece.
@@ -144,18 +167,24 @@ def integrated_gradients(
         total = torch.einsum("ste,te->s", average, difference.double()).cpu().numpy()
         return _Segment(start, end, average, np.abs(total - (at(end) - at(start))))
 
+    def segment_error(parts: list[_Segment], unit: np.ndarray) -> float:
+        return float((sum(part.error for part in parts) / unit).max())
+
     segments = [measure(0.0, 1.0)]
     evaluations = count
     whole = at(1.0) - at(0.0)
     scale = np.maximum(np.abs(whole), 1e-6)
-    while steps is None and evaluations + 2 * count <= most:
+    vain = 0  # halvings in a row that brought the sum no nearer
+    while steps is None and evaluations + 2 * count <= most and vain < VAIN:
         if (sum(segment.error for segment in segments) <= tolerance * scale).all():
             break
+        before = max(segment_error(segments, scale), 1e-30)
         worst = max(segments, key=lambda segment: float((segment.error / scale).max()))
         segments.remove(worst)
         middle = (worst.start + worst.end) / 2
         segments += [measure(worst.start, middle), measure(middle, worst.end)]
         evaluations += 2 * count
+        vain = vain + 1 if segment_error(segments, scale) > 0.98 * before else 0
     average = torch.stack([segment.average for segment in segments]).sum(0)
     product = average * difference.double()
     gap = np.abs(product.sum((-1, -2)).cpu().numpy() - whole)

@@ -12,6 +12,7 @@ from headscan.model import Lens
 __all__ = ["Plan", "plan"]
 
 GIB = 2**30
+PACKED = 1024
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,16 @@ class Plan:
         budget: bytes that the micro-batch may take.
         slack: wasted tokens that cost as much as starting another pass; rows whose shared prefix differs by less
             are put together.
+        tokens: tokens of one pass where rows are packed end to end.
+        segment_slack: wasted tokens that cost as much as another segment of a packed pass.
     """
 
     row_bytes: int
     rows: int
     budget: int
     slack: int
+    tokens: int
+    segment_slack: int
 
     def document(self) -> dict[str, int]:
         """As plain JSON."""
@@ -70,4 +75,9 @@ def plan(
     slack = int(min(max((5e11 if on_gpu else 1e9) / (2 * max(body, 1)), 32), 65_536 if on_gpu else 128))
     # Beyond a few thousand tokens a pass is no faster a token on a CPU: its working set leaves the cache.
     most = (65_536 if on_gpu else 4_096) // max(length, 1)
-    return Plan(row, rows or max(1, min(int(budget // max(row, 1)), max(most, 1))), budget, slack)
+    count = rows or max(1, min(int(budget // max(row, 1)), max(most, 1)))
+    # Measured: matrix products are at their best from a few hundred tokens on, and the working set should stay in the
+    # cache; a segment costs two attention calls a block, about the time of 3e6 operations.
+    fitting = count * length if rows or on_gpu else min(count * length, max(PACKED, length))
+    segment_slack = int(min(max(3e6 * lens.depth / (2 * max(body, 1)), 8), 64)) if not on_gpu else slack
+    return Plan(row, count, budget, slack, fitting, segment_slack)

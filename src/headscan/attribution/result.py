@@ -16,8 +16,9 @@ class AttributeResult(Result):
 
     `document` holds `tokens` (visible), `ids`, `special`, `roles`, `spans` (the units with their scores), `scores` (one
     a token, of the first method, averaged over the steps of a continuation), `target`, `method`, `steps` (each
-    prediction with its own scores), `maps` (each method), `agreement`, `faithfulness` and `protocol`; `arrays` holds
-    `scores/METHOD` [S, T] and `units/METHOD` [S, n].
+    prediction with its own scores), `decoder` (of an encoder-decoder: what its decoder had said; else null), `maps`
+    (each method), `agreement`, `faithfulness` and `protocol`; `arrays` holds `scores/METHOD` [S, T] and
+    `units/METHOD` [S, n].
     """
 
     kind = "attribute"

@@ -43,7 +43,8 @@ def attribute(
 
     Args:
         model: a `Lens`, or what `Lens.load` takes (with its options, such as `dtype` and `quantize`). Causal models
-            predict what follows the prompt, masked models what stands at their mask tokens.
+            predict what follows the prompt, masked models what stands at their mask tokens; encoder-decoders what their
+            decoder says next, and the tokens of the encoder's prompt are scored.
         prompt: a text, token ids, or a chat as a list of {"role", "content"}.
         method: one of `headscan.attribution.METHODS`, or several (the first is the one that `scores` holds).
         target: "next" (the logit of the token the model predicts; also "token"), "contrast", "logprob",
@@ -144,6 +145,8 @@ def _steps(
     """The predictions to explain, and the prompt with as much of the continuation as they rest on."""
     lens = engine.lens
     other = one_token(lens, against) if against is not None else None
+    if engine.translates:
+        return _decoded(engine, prompt, token, other, continuation)
     if not engine.causal:
         if continuation is not None:
             raise BadInput(f"'{lens.name}' fills masks; it continues no text.")
@@ -174,6 +177,33 @@ def _steps(
     if other is not None and other in chosen:
         raise BadInput("A token cannot be put against itself: choose another --against, or name the --token.")
     return prompt, tuple(Step(p, one, other) for p, one in zip(positions, chosen, strict=True))
+
+
+def _decoded(
+    engine: Engine, prompt: Prompt, token: str | int | None, against: int | None, continuation: str | int | None
+) -> tuple[Prompt, tuple[Step, ...]]:
+    """The decoder's predictions; what it has said so far is put into the engine, and stays as it is."""
+    lens, embeds = engine.lens, engine.embed(torch.tensor([prompt.ids]))
+    if continuation is not None and (token is not None or against is not None):
+        raise BadInput("A continuation names its own tokens: leave --token and --against out.")
+    if isinstance(continuation, int) and continuation < 1:
+        raise BadInput(f"A continuation has at least one token, not {continuation}.")
+    if isinstance(continuation, str):
+        ids = [int(i) for i in lens.require_tokenizer().encode(continuation, add_special_tokens=False)]
+        if not ids:
+            raise BadInput("The continuation is empty.")
+        engine.decoder_ids = engine.decoder_ids[:1] + ids[:-1]
+    else:
+        ids = [one_token(lens, token)] if token is not None else []
+        while len(ids) < (continuation or 1):
+            said = len(engine.decoder_ids)
+            with torch.no_grad():
+                ids.append(int(engine.logits(embeds, [said - 1]).argmax()))
+            if len(ids) < (continuation or 1):
+                engine.decoder_ids.append(ids[-1])
+    if against is not None and against in ids:
+        raise BadInput("A token cannot be put against itself: choose another --against, or name the --token.")
+    return prompt, tuple(Step(k, one, against) for k, one in enumerate(ids))
 
 
 def _continuation(engine: Engine, prompt: Prompt, wanted: str | int) -> list[int]:
@@ -226,8 +256,10 @@ def _document(setting: Setting, maps: list[Map], judged: list[dict[str, Any]]) -
             }
         )
     means = first.units.mean(0)
+    said = setting.engine.decoder_ids
     return {
         "headscan": headscan.__version__,
+        "decoder": {"ids": said, "tokens": [spell(i) for i in said]} if said else None,
         "prompt": prompt.text,
         "tokens": list(prompt.tokens),
         "ids": list(prompt.ids),

@@ -1,4 +1,4 @@
-"""Claims 1-21, 28-104 and 123-126: what can be recovered from a transformer's blocks, by gradient, direct or indirect.
+"""Claims 1-21, 28-104, 123-126 but those of `between_tokens`: what a transformer's blocks give back, by each search.
 
 One rule a kind of claim turns the numbers of an experiment into a verdict. The source concludes from failed descents that
 information is lost; where an exact search finds every token from the same outputs, that is an artefact of the optimiser.

@@ -9,6 +9,7 @@ Call the package for the whole way, from a model and prompts to a result with it
 - `codebook`, `distances`: the outputs of all tokens at one place, and how far apart they are
 - `noise_accuracy`, `quantised_accuracy`, `shannon_width`: maximum-likelihood decoding through noise and rounding
 - `width_sweep`, `threshold`: how many features are needed, from which start, by which search
+- `channel`: all of these of one part; `wider`: an untrained model of the same family, so many times as wide
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from types import ModuleType
 from typing import Any
 
 from headscan.flow.capacity import noise_accuracy, quantised_accuracy, shannon_width
+from headscan.flow.channel import channel
 from headscan.flow.codebook import codebook, distances
 from headscan.flow.leak import leak
 from headscan.flow.recovery import Recovery, recovery
 from headscan.flow.result import FlowResult
 from headscan.flow.run import run
+from headscan.flow.sources import wider
 from headscan.flow.variants import VARIANTS, variant
 from headscan.flow.width import Threshold, threshold, width_sweep
 
@@ -31,6 +34,7 @@ __all__ = [
     "FlowResult",
     "Recovery",
     "Threshold",
+    "channel",
     "codebook",
     "distances",
     "flow",
@@ -42,6 +46,7 @@ __all__ = [
     "shannon_width",
     "threshold",
     "variant",
+    "wider",
     "width_sweep",
 ]
 

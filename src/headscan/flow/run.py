@@ -15,12 +15,13 @@ import transformers
 
 import headscan
 from headscan.errors import BadInput
-from headscan.flow.capacity import noise_accuracy, quantised_accuracy
-from headscan.flow.codebook import codebook, distances
+from headscan.flow.channel import channel as measure_channel
 from headscan.flow.leak import leak
 from headscan.flow.recovery import recovery
 from headscan.flow.result import FlowResult
+from headscan.flow.sources import find_models, find_prompts
 from headscan.flow.variants import variant
+from headscan.flow.width import SEARCHES
 from headscan.model import Lens
 from headscan.results import check_writable
 from headscan.text.display import display
@@ -29,25 +30,32 @@ __all__ = ["run"]
 
 
 def run(
-    model: str | Lens | Sequence[str | Lens], prompt: str | Sequence[Any], *, at: str | Sequence[str] = "block.*",
-    cuts: Sequence[str] | str = "whole", null: bool = False, length: int | None = None, trials: int = 4,
-    candidates: int | None = None, recover: bool = True, channel: bool = False, seed: int = 0,
+    model: str | Lens | Sequence[str | Lens], prompt: str | Sequence[Any] | None = None, *, text: Any = None,
+    prompts: int = 8, at: str | Sequence[str] = "block.*", cuts: Sequence[str] | str = "whole", null: bool = False,
+    wider: int | Sequence[int] = (), revisions: str | Sequence[str] | None = None, length: int | None = None,
+    trials: int = 4, candidates: int | None = None, recover: bool = True, channel: bool = False,
+    searches: Sequence[str] | str = ("exact", "adam"), seed: int = 0,
     out: str | os.PathLike | None = None, command: str | None = None, **loading: Any,
 ) -> FlowResult:  # fmt: skip
     """For every input token i and output position j of each site: how far j moves with i, and whether j gives i away.
 
     Args:
         model: a `Lens`, what `Lens.load` takes, or several: trained and untrained, narrow and wide, transformer and
-            mixer are compared part by part.
+            mixer, or checkpoints in their order, are compared part by part.
         prompt: a text, token ids, or several of either; matrices are averaged over them.
+        text: take prompts from this text instead (or as well): what `headscan.scan` takes.
+        prompts: so many windows of `length` (by default 16) tokens from the text's beginning.
         at: sites, as globs.
         cuts: names of `headscan.flow.VARIANTS`, joined with "+", several as a list or with commas.
         null: add an untrained twin of each model ("fresh").
+        wider: add untrained twins so many times as wide.
+        revisions: of one Hugging Face id, in order, such as "step1000,step2000": each is a model, ID@REVISION.
         length: tokens of each prompt that are used; by default as many as the shortest has.
         trials: random replacements a token, for the leak.
         candidates: tokens tried for recovery; None is the whole vocabulary.
         recover: try the vocabulary for every token; else only the leak is measured.
-        channel: add noise, rounding and codebook distances at the deepest site.
+        channel: add noise, rounding, codebook distances, width sweep and thresholds at the deepest site.
+        searches: how `channel` looks for tokens, see `headscan.flow.width.SEARCHES`; names, or one text with commas.
         seed: of replacements, noise and random features.
         out: a folder to save the result in.
         command: what to record in the protocol.
@@ -65,15 +73,20 @@ def run(
     started = time.time()
     if out is not None:
         check_writable(out)
-    lenses = [one if isinstance(one, Lens) else Lens.load(one, **loading) for one in _several(model, (str, Lens))]
+    sought = [one.strip() for one in searches.split(",")] if isinstance(searches, str) else list(searches)
+    if unknown := [one for one in sought if one not in SEARCHES]:
+        raise BadInput(f"There is no search '{unknown[0]}'; there are: {', '.join(SEARCHES)}.")
+    if prompt is None and text is None:
+        raise BadInput("Give a prompt, or a text that prompts are taken from.")
+    lenses = find_models(model, revisions, [wider] if isinstance(wider, int) else wider, seed, loading)
     names = cuts.split(",") if isinstance(cuts, str) else list(cuts)
     names = [name.strip() for name in names if name.strip()] + (["fresh"] if null else [])
-    prompts = [_prompts(lens, prompt, length) for lens in lenses]
-    shortest = min(ids.shape[1] for ids in prompts)
-    prompts = [ids[:, :shortest] for ids in prompts]
+    read = [find_prompts(lens, prompt, text, prompts, length) for lens in lenses]
+    shortest = min(ids.shape[1] for ids, _ in read)
     parts: list[dict[str, Any]] = []
     arrays: dict[str, np.ndarray] = {}
-    for lens, ids in zip(lenses, prompts, strict=True):
+    for lens, (ids, _) in zip(lenses, read, strict=True):
+        ids = ids[:, :shortest]
         sites = lens.match(at)
         for name in names:
             cut = variant(name, sites)
@@ -93,7 +106,7 @@ def run(
                 {"model": lens.name, "cut": name, "slice": str(cut.but(sites=(measured[-1],))), **extra,
                  "tokens": _shown(lens, ids),
                  "sites": [_summary(site, k, found) for k, site in enumerate(measured)],
-                 "channel": _channel(lens, name, measured[-1], ids, seed) if channel else None}
+                 "channel": measure_channel(lens, name, measured[-1], ids, searches=sought, seed=seed) if channel else None}
             )  # fmt: skip
     first = parts[0]
     result = FlowResult(
@@ -106,7 +119,8 @@ def run(
             "parts": parts,
             "models": [lens.provenance() for lens in lenses],
             "protocol": {
-                "command": command, "prompts": len(prompts[0]), "length": shortest, "trials": trials, "seed": seed,
+                "command": command, "text": read[0][1], "prompts": len(read[0][0]), "length": shortest,
+                "trials": trials, "seed": seed,
                 "device": str(lenses[0].device),
                 "versions": {
                     "headscan": headscan.__version__, "torch": torch.__version__,
@@ -121,35 +135,6 @@ def run(
     if out is not None:
         result.save(out)
     return result
-
-
-def _several(value: Any, one: Any) -> list[Any]:
-    return [value] if isinstance(value, one) else list(value)
-
-
-def _prompts(lens: Lens, prompt: Any, length: int | None) -> torch.Tensor:
-    """Token ids [N, T], each prompt cut to the length of the shortest."""
-    if isinstance(prompt, str) or (len(prompt) > 0 and isinstance(prompt[0], int | np.integer)):
-        prompt = [prompt]
-    rows = []
-    for one in prompt:
-        if isinstance(one, str):
-            if not one.strip():
-                raise BadInput("The prompt is empty.")
-            rows.append(lens.require_tokenizer().encode(one, add_special_tokens=False))
-        else:
-            rows.append([int(i) for i in one])
-    if not rows or not all(rows):
-        raise BadInput("The prompt is empty.")
-    least = min([len(row) for row in rows] + ([length] if length is not None else []))
-    if least < 2:
-        raise BadInput("A prompt of one token has no two tokens that could know of each other; give at least two.")
-    ids = torch.tensor([row[:least] for row in rows])
-    if lens.context_length is not None and least > lens.context_length:
-        raise BadInput(f"The prompt has {least} tokens, but '{lens.name}' takes at most {lens.context_length}.")
-    if int(ids.max()) >= lens.vocabulary_size or int(ids.min()) < 0:
-        raise BadInput(f"Token id {int(ids.max())} is not in the vocabulary of '{lens.name}'.")
-    return ids
 
 
 def _shown(lens: Lens, ids: torch.Tensor) -> list[str]:
@@ -171,15 +156,3 @@ def _summary(site: str, index: int, found: dict[str, np.ndarray]) -> dict[str, A
             f"{key}_of_later": float(matrix[behind].mean()),
         }
     return entry
-
-
-def _channel(lens: Lens, name: str, site: str, ids: torch.Tensor, seed: int) -> dict[str, Any]:
-    book = codebook(lens, variant(name, [site]), ids[0, :-1].tolist())
-    return {
-        "site": site,
-        "vocabulary": len(book),
-        "width": book.shape[1],
-        "distances": distances(book),
-        "noise": noise_accuracy(book, seed=seed),
-        "quantised": quantised_accuracy(book, seed=seed),
-    }

@@ -8,7 +8,7 @@ from typing import Any
 from headscan.errors import BadInput
 from headscan.model.slices import Slice
 
-__all__ = ["VARIANTS", "variant"]
+__all__ = ["VARIANTS", "options_of", "variant"]
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "whole": {},
@@ -29,9 +29,14 @@ def variant(name: str, sites: Sequence[str]) -> Slice:
     >>> str(variant("attention", ["block.0"]))
     'block.0 only=attention'
     """
+    return Slice(sites=tuple(sites), **options_of(name))
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """The attributes of a `Slice` that a cut sets."""
     changes: dict[str, Any] = {}
     for part in name.split("+"):
         if part not in VARIANTS:
             raise BadInput(f"There is no cut '{part}'; there are: {', '.join(VARIANTS)} (joined with +).")
         changes |= VARIANTS[part]
-    return Slice(sites=tuple(sites), **changes)
+    return changes

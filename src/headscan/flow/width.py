@@ -91,9 +91,9 @@ def width_sweep(
 
 def threshold(
     lens: Lens, site: str, prompts: Tensor | Sequence[Sequence[int]], search: str | Descent = "adam", *,
-    wanted: float = 1.0, first: int = 0, **cut: Any,
+    wanted: float = 1.0, first: int = 0, subset: str = "contiguous", seed: int = 0, **cut: Any,
 ) -> Threshold:  # fmt: skip
-    """Bisect the fewest contiguous features, from `first` on, with which `wanted` of the tokens are found.
+    """Bisect the fewest features with which `wanted` of the tokens are found: contiguous from `first` on, or random.
 
     Bisection takes accuracy to grow with the width; `tried` shows where it did not. None where even all features are
     too few.
@@ -101,11 +101,12 @@ def threshold(
     Cost: log2(width) searches.
     """
     ids = torch.as_tensor(prompts)
-    size = lens.width(site) - first
+    size = lens.width(site) - (first if subset == "contiguous" else 0)
     tried: dict[int, float] = {}
 
     def enough(width: int) -> bool:
-        part = Slice(sites=(site,), features=f"{first}:{first + width}", **cut)
+        features = f"random({width},{seed})" if subset == "random" else f"{first}:{first + width}"
+        part = Slice(sites=(site,), features=features, **cut)
         tried[width] = accuracy(lens, part, ids, search)
         return tried[width] >= wanted - 1e-9
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib.util import find_spec
 from typing import Any
 
@@ -66,6 +67,8 @@ def quantization(name: str | None, precision: torch.dtype | str) -> Any:
         raise BadInput(f"There is no quantisation '{name}'; choose 8bit or 4bit.")
     if find_spec("bitsandbytes") is None:
         raise BadInput('Quantisation needs the package bitsandbytes: pip install "headscan[quantize]".')
+    # It logs a line for every product of every pass: that inputs are cast, which is what 8 bits are.
+    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     require_accelerate("Quantisation")
     from transformers import BitsAndBytesConfig
 

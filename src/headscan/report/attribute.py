@@ -27,6 +27,8 @@ AGAINST = {"light": (91, 155, 213), "dark": (42, 95, 149), "terminal": (31, 104,
 solid or dashed as well."""
 
 TABLE_ROWS = 5000
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
+"""One a method, since colours come round again and are not seen alike by all."""
 SIGNS = re.compile("([␣⏎⇥␍])")
 
 
@@ -40,7 +42,7 @@ def attribute_page(document: dict, arrays: dict[str, np.ndarray]) -> str:
     data = {
         "tokens": document["tokens"], "ids": document["ids"], "roles": document["roles"], "methods": methods,
         "scores": scores, "steps": [step["token"] for step in document["steps"]],
-        "positions": [step["position"] for step in document["steps"]],
+        "positions": [-1 if document.get("decoder") else step["position"] for step in document["steps"]],
         "units": [span["tokens"] for span in document["spans"]], "signed": document["signed"],
     }  # fmt: skip
     checked = [entry for entry in document["maps"] if entry.get("faithfulness")]
@@ -73,6 +75,8 @@ def pieces(document: dict, scores: np.ndarray) -> list[dict[str, Any]]:
     """The tokens with what colours them: strength in [0, 1], sign, and where a line ends."""
     largest = float(np.nanmax(np.abs(scores))) if len(scores) else 0.0
     predicted = {step["position"] + 1 for step in document["steps"]} if len(document["steps"]) > 1 else set()
+    if document.get("decoder"):  # positions are the decoder's; the text is the encoder's
+        predicted = set()
     found = []
     for index, token in enumerate(document["tokens"]):
         value = value_of(float(scores[index])) or 0.0
@@ -120,8 +124,9 @@ def curves(document: dict) -> go.Figure:
         for name, dash in (("deletion", "solid"), ("insertion", "dash")):
             curve = entry["faithfulness"][name]
             figure.add_scatter(
-                x=curve["share"], y=curve["probability"], mode="lines", name=f"{literal(entry['method'])}, {name}",
+                x=curve["share"], y=curve["probability"], mode="lines+markers", name=f"{literal(entry['method'])}, {name}",
                 line={"color": palette.model_colour(index), "dash": dash},
+                marker={"symbol": SYMBOLS[index % len(SYMBOLS)], "size": 6},
             )  # fmt: skip
     figure.update_xaxes(title_text="share of the units replaced (deletion) or put back (insertion)", range=[0, 1])
     figure.update_yaxes(title_text="probability", rangemode="tozero")

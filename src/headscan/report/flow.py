@@ -24,6 +24,15 @@ COLUMNS = (
     ("recoverable_of_later", "later tokens told"), ("margin_of_earlier", "margin, earlier"),
 )  # fmt: skip
 
+SERIES = (
+    ("leak_of_earlier", "leak of earlier tokens"), ("recoverable_of_earlier", "earlier tokens told"),
+    ("recoverable_own", "own token told"),
+)  # fmt: skip
+SEARCHES = {
+    "exact": "exact search", "adam": "Adam from small embeddings", "zeros": "Adam from zeros", "noise": "Adam from noise",
+}  # fmt: skip
+"""Names of searches for people."""
+
 
 def flow_page(document: dict, arrays: dict[str, np.ndarray]) -> str:
     """One self-contained HTML page: a matrix per layer with a slider, summaries by layer, the channel."""
@@ -45,11 +54,16 @@ def flow_page(document: dict, arrays: dict[str, np.ndarray]) -> str:
     channels = [(title(part), part["channel"]) for part in parts if part.get("channel")]
     for index, (_, found) in enumerate(channels):
         figures[f"noise-{index}"] = noise(found)
+        figures[f"rounding-{index}"] = rounding(found)
+        if found.get("widths"):
+            figures[f"widths-{index}"] = widths(found)
+    if len(parts) > 1:
+        figures["compared"] = compared(document)
     protocol = document.get("protocol") or {}
     return page.render(
         "flow.html.j2", title="headscan flow", data=data, figures=figures, scripts=("flow.js",), styles=("flow.css",),
         document=document, when=when(document), names=[title(part) for part in parts], kinds=kinds, columns=COLUMNS,
-        channels=channels,
+        channels=channels, searches=SEARCHES,
         facts={
             "run": flat({k: v for k, v in protocol.items() if k not in ("versions", "command")}),
             "versions": flat(protocol.get("versions") or {}),
@@ -78,6 +92,56 @@ def by_site(document: dict, key: str, label: str) -> go.Figure:
         )  # fmt: skip
     figure.update_xaxes(type="category")
     figure.update_yaxes(title_text=label, rangemode="tozero")
+    return figure
+
+
+def compared(document: dict) -> go.Figure:
+    """The deepest site of each part, in the order in which models were given: checkpoints read from left to right."""
+    figure = go.Figure(layout=layout())
+    names = [f"{k} {literal(title(part))}" for k, part in enumerate(document["parts"])]
+    for index, (key, label) in enumerate(SERIES):
+        values = [value_of(part["sites"][-1].get(key)) for part in document["parts"]]
+        if any(value is not None for value in values):
+            line = {"color": palette.model_colour(index), "dash": palette.DASHES[index % len(palette.DASHES)]}
+            figure.add_scatter(x=names, y=values, mode="lines+markers", name=label, line=line)
+    figure.update_xaxes(type="category")
+    figure.update_yaxes(title_text="at the deepest site", rangemode="tozero")
+    return figure
+
+
+def rounding(channel: dict) -> go.Figure:
+    """Token accuracy by the bits that are sent (features times bits of each), one line a precision."""
+    figure = go.Figure(layout=layout())
+    for index, bits in enumerate(sorted({row["bits"] for row in channel["quantised"]})):
+        rows = [row for row in channel["quantised"] if row["bits"] == bits]
+        line = {"color": palette.model_colour(index), "dash": palette.DASHES[index % len(palette.DASHES)]}
+        figure.add_scatter(
+            x=[row["sent"] for row in rows], y=[row["accuracy"] for row in rows], mode="lines+markers", line=line,
+            name=f"{bits} bit{'s' if bits > 1 else ''} a feature",
+        )  # fmt: skip
+    needed = channel["quantised"][0]["needed"]
+    figure.add_scatter(
+        x=[needed, needed], y=[0, 1], mode="lines", name="log₂ V", hoverinfo="skip",
+        line={"color": palette.model_colour(0), "width": 1, "dash": "dot"},
+    )  # fmt: skip
+    figure.update_xaxes(title_text="bits sent", type="log", dtick=1)
+    figure.update_yaxes(title_text="tokens decoded rightly", range=[0, 1.03])
+    return figure
+
+
+def widths(channel: dict) -> go.Figure:
+    """Share of tokens found from w features without noise, one line a search and kind of subset."""
+    figure = go.Figure(layout=layout())
+    keys = list(dict.fromkeys((row["search"], row["subset"]) for row in channel["widths"]))
+    for index, (search, subset) in enumerate(keys):
+        rows = [row for row in channel["widths"] if (row["search"], row["subset"]) == (search, subset)]
+        line = {"color": palette.model_colour(index), "dash": palette.DASHES[index % len(palette.DASHES)]}
+        figure.add_scatter(
+            x=[row["width"] for row in rows], y=[row["accuracy"] for row in rows], mode="lines+markers", line=line,
+            name=f"{SEARCHES.get(search, literal(search))}, {subset} features",
+        )  # fmt: skip
+    figure.update_xaxes(title_text="features", type="log", dtick=1)
+    figure.update_yaxes(title_text="tokens found", range=[0, 1.03])
     return figure
 
 
@@ -131,11 +195,35 @@ def flow_table(document: dict) -> RenderableType:
             found.add_row(clean(entry["site"]), *(number(value_of(entry.get(key))) for key in keys))
         shown.append(found)
         if part.get("channel"):
-            d = part["channel"]["distances"]
-            shown.append(
-                Text(
-                    f"codebook at {clean(part['channel']['site'])}: nearest tokens {number(d['minimum'])} (least), "
-                    f"{number(d['median'])} (median) spreads apart, {number(d['participation_ratio'])} directions in use"
-                )
-            )
+            shown += _channel_words(part["channel"])
     return Group(*shown)
+
+
+def _channel_words(channel: dict) -> list[RenderableType]:
+    d = channel["distances"]
+    found: list[RenderableType] = [
+        Text(
+            f"codebook at {clean(channel['site'])}: nearest tokens {number(d['minimum'])} (least), "
+            f"{number(d['median'])} (median) spreads apart, {number(d['participation_ratio'])} directions in use"
+        )
+    ]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    for head in ("noise, spreads", "Shannon's w*", "fewest tried that decode 95 %"):
+        table.add_column(head, justify="right")
+    for row in channel.get("shannon", []):
+        table.add_row(f"{row['noise']:g}", number(row["width"]), _enough(channel, row["noise"]))
+    found.append(table)
+    for row in channel.get("thresholds", []):
+        width = "more than there are" if row["width"] is None else f"{row['width']} of {channel['width']}"
+        where = "at random" if row["subset"] == "random" else f"from feature {row['first']} on"
+        found.append(
+            Text(
+                f"{SEARCHES.get(row['search'], clean(row['search']))} finds every token from {width} features, {where}"
+            )
+        )
+    return found
+
+
+def _enough(channel: dict, level: float) -> str:
+    rows = [row["width"] for row in channel["noise"] if row["noise"] == level and row["accuracy"] >= 0.95]
+    return str(min(rows)) if rows else "none"

@@ -8,6 +8,7 @@
   const choose = document.getElementById("kind");
   const most = Math.max(...parts.map((part) => part.sites.length));
   let kind = kinds[0];
+  let cell = null;
   slider.max = String(most - 1);
   slider.value = String(most - 1);
 
@@ -38,6 +39,12 @@
       pen.fillStyle = `rgb(${paper.map((p, k) => Math.round(p + (ink[k] - p) * share)).join(",")})`;
       pen.fillRect(j * size, i * size, Math.ceil(size), Math.ceil(size));
     }));
+    // The cell that is told is framed, in every matrix that has it.
+    if (cell && cell[0] < matrix.length && cell[1] < matrix.length) {
+      pen.lineWidth = 3;
+      pen.strokeStyle = Headscan.colour("ink");
+      pen.strokeRect(cell[1] * size + 1.5, cell[0] * size + 1.5, size - 3, size - 3);
+    }
     const label = `${view.part.name}, ${view.part.sites[layer(view.part)]}, ${kind}, 0 to ${top.toPrecision(3)}`;
     view.caption.textContent = label;
     view.canvas.setAttribute("aria-label", label);
@@ -52,7 +59,8 @@
   function tell(view, i, j) {
     const n = view.part.tokens.length;
     view.at = [Math.max(0, Math.min(n - 1, i)), Math.max(0, Math.min(n - 1, j))];
-    const [a, b] = view.at;
+    const [a, b] = (cell = view.at);
+    views.forEach(draw);
     const s = layer(view.part);
     const values = kinds.map((k) => `${k} ${Number(view.part[k][s][a][b]).toPrecision(3)}`).join(", ");
     readout.textContent = `Token ${a} ${view.part.tokens[a]} in output ${b} ${view.part.tokens[b]}: ${values}`;

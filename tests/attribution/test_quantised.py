@@ -1,0 +1,53 @@
+"""Really rounded weights: 8-bit and 4-bit models by bitsandbytes, and bfloat16, in every method."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import headscan
+from headscan.attribution import METHODS, attribute
+from tests.attribution.attribution_cases import IDS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=60, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=64, initializer_range=0.1, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    path = tmp_path_factory.mktemp("llama")
+    LlamaForCausalLM(config).save_pretrained(path)
+    return str(path)
+
+
+@pytest.mark.parametrize("way", ["8bit", "4bit", "bfloat16"])
+def test_every_method_runs_or_says_why_not(folder, way):
+    if way != "bfloat16":
+        pytest.importorskip("bitsandbytes")
+    whole = headscan.Lens.load(folder)
+    lens = headscan.Lens.load(folder, **({"dtype": way} if way == "bfloat16" else {"quantize": way}))
+    refused = []
+    for method in METHODS:
+        asked = {"method": method, "substitute": "mean", "token": 9, "check": method == "occlusion"}
+        exact = np.array(attribute(whole, IDS, **asked).scores)
+        try:
+            found = np.array(attribute(lens, IDS, **asked).scores)
+        except headscan.BadInput as error:
+            refused.append((method, "No gradient comes through" in str(error)))
+            continue
+        assert np.isfinite(found).all()
+        assert np.corrcoef(exact, found)[0, 1] > (0.85 if way == "4bit" else 0.99), method
+    # On a CPU, the kernels for 4 bits have no backward pass; 8 bits and bfloat16 have.
+    without = [(method, True) for method in ("gradient-x-input", "combined", "integrated-gradients")]
+    assert refused in ([], without if way == "4bit" else [])
+
+
+def test_a_staircase_is_not_cut_for_ever(folder):
+    pytest.importorskip("bitsandbytes")
+    lens = headscan.Lens.load(folder, quantize="8bit")
+    found = attribute(lens, IDS, method="integrated-gradients", substitute="mean", token=9, check=False)
+    assert found.document["maps"][0]["completeness"]["evaluations"] < 1500

@@ -1,0 +1,53 @@
+"""Attribution and flow pages of a real model on prompts that pages go wrong on, opened in a browser."""
+
+from __future__ import annotations
+
+import pytest
+
+import headscan
+from tests.attribution.hard_prompts import CHAT_TEMPLATE, PROMPTS
+
+pytestmark = [pytest.mark.browser, pytest.mark.assets]
+
+
+@pytest.fixture(scope="module")
+def stories(assets):
+    lens = headscan.Lens.load(str(assets / "models" / "stories260K"))
+    lens.tokenizer.chat_template = CHAT_TEMPLATE
+    return lens
+
+
+@pytest.mark.parametrize("name", ["wipers", "chat", "script", "special", "quotes", "right-to-left", "5,000 tokens"])
+def test_a_page_shows_every_token_and_runs_none(name, stories, tmp_path, chromium_without_webgl, visit):
+    prompt, options = PROMPTS[name]
+    stories.context_length = 8192 if "5,000" in name else 512  # rotary angles are defined at any position
+    made = headscan.attribute(stories, prompt, out=tmp_path, **options)
+    with visit(chromium_without_webgl, tmp_path / "report.html", viewport={"width": 400, "height": 800}) as opened:
+        page = opened.page
+        assert page.locator("#tokens .t").all_text_contents() == made.tokens
+        assert page.locator("#tokens script, #tokens img, #tokens b").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        page.locator("#tokens").focus()
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowRight")
+        assert f"token 1, id {made.document['ids'][1]}: " in page.locator("#readout").text_content()
+        opened.clean()
+
+
+def test_the_flow_page_turns_through_the_layers(stories, tmp_path, chromium_without_webgl, visit):
+    headscan.flow.run(
+        stories, PROMPTS["script"][0], length=6, candidates=40, channel=True, searches="exact", null=True, out=tmp_path
+    )
+    with visit(chromium_without_webgl, tmp_path / "report.html", viewport={"width": 400, "height": 800}) as opened:
+        page = opened.page
+        assert page.locator("#matrices canvas").count() == 2
+        names = []
+        page.locator("#layer").focus()
+        page.keyboard.press("Home")
+        for _ in range(5):
+            names.append(page.locator("#layer-name").text_content())
+            page.keyboard.press("ArrowRight")
+        assert names == [f"block.{k}" for k in range(5)]
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        assert page.locator("[data-figure=widths-1], [data-figure=rounding-1], [data-figure=compared]").count() == 3
+        opened.clean()
