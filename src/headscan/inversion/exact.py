@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from headscan.errors import BadInput
-from headscan.inversion.order import ORDERS, FixedOrder, TableOrder
+from headscan.inversion.order import ORDERS, Fit, FixedOrder, TableOrder
 from headscan.inversion.proposal import propose
 from headscan.inversion.table import Progress, Table, table_of
 from headscan.model.slices_cut import Cut
 from headscan.model.slices_prefix import Prefix
+from headscan.model.verify import evaluating
 
 __all__ = ["Found", "Search", "exact", "noise_floor", "tolerance_of"]
 
@@ -146,12 +147,13 @@ def exact(
             "the method 'joint'."
         )
     goals = [target.to(cut.lens.device).float() for target in targets]
-    work = _Work(cut, search, goals, allowed, frequency, progress)
-    start = torch.zeros(len(goals), 0, dtype=torch.int64) if known is None else known
-    found = [Found() for _ in goals]
-    failed = work.forward(list(range(len(goals))), start, found)
-    for index in failed:
-        found[index] = work.backtrack(index, start[index : index + 1], found[index])
+    with evaluating(cut.lens.model):  # once here, so that no forward pass has anything to switch
+        work = _Work(cut, search, goals, allowed, frequency, progress)
+        start = torch.zeros(len(goals), 0, dtype=torch.int64) if known is None else known
+        found = [Found() for _ in goals]
+        failed = work.forward(list(range(len(goals))), start, found)
+        for index in failed:
+            found[index] = work.backtrack(index, start[index : index + 1], found[index])
     return found
 
 
@@ -181,7 +183,7 @@ class _Work:
         # Tokens that were never trained have nearly equal vectors and pass the tolerance for one another: unless the
         # tolerance was set on purpose, the search goes on until a residual is as small as rounding makes it.
         self.certain = self.tolerance if search.tolerance is not None else min(self.tolerance, 3 * self.floor)
-        self.shifts: dict[int, Tensor] = {}
+        self.fits: dict[int, Fit] = {}
 
     def forward(self, active: list[int], start: Tensor, found: list[Found], stop: bool = True) -> list[int]:
         """Go on with these prompts in step until each is done; with `stop` a prompt that fails drops out.
@@ -247,8 +249,7 @@ class _Work:
     def _order(self, index: int, target: Tensor, first: bool) -> TableOrder | FixedOrder:
         vocabulary = self.cut.vocabulary_size
         if self.table is not None:
-            shift = None if first else self.shifts.get(index)
-            return TableOrder(self.table, target, self.allowed, shift, self.prior)
+            return TableOrder(self.table, target, self.allowed, None if first else self._guess(index), self.prior)
         if self.search.order == "frequency" and self.prior is not None:
             order = self.prior.argsort(descending=True)
         elif self.search.order == "frequency":
@@ -257,6 +258,11 @@ class _Work:
             order = torch.randperm(vocabulary, generator=self.generator)
         order = order.to(target.device)
         return FixedOrder(order if self.allowed is None else order[self.allowed[order]])
+
+    def _guess(self, index: int) -> Fit:
+        """What the position before told; the second position is nearer to later ones than to the first."""
+        assert self.table is not None
+        return self.fits.get(index) or Fit(1.0, torch.zeros_like(self.table.outputs[0]))
 
     def _position(self, prefix: Prefix, active: list[int], found: list[Found]) -> Tensor:
         goals = [self.goals[index][len(found[index].tokens)] for index in active]
@@ -321,13 +327,13 @@ class _Work:
     def _note(self, index: int, one: _Try, found: Found) -> None:
         order = one.order
         if isinstance(order, TableOrder):
-            self.shifts[index] = order.fitted_shift()
+            self.fits[index] = order.fit()
         if one.best > self.tolerance:
             found.failed.append(len(found.tokens))
             found.exhausted = found.exhausted and one.tried_all
         tokens, residuals = one.sorted()
         limit = max(RIVAL * one.best, self.floor)
-        same = (self.cut.vectors == self.cut.vectors[one.token]).all(1).nonzero()[:, 0].tolist()
+        same = self.cut.twins.get(one.token, [one.token])
         rivals = [token for token, r in zip(tokens, residuals, strict=True) if r <= limit and token != one.token]
         found.tokens.append(one.token)
         found.residuals.append(one.best)
