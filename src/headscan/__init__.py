@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from headscan.claims.ledger import ReproduceResult, all_claims, ledger_page, reproduce
     from headscan.geometry.result import ScanResult
     from headscan.geometry.scan import scan
-    from headscan.inversion import InvertResult, JointSearch, PrivacyResult, Search, invert, preset, privacy
+    from headscan.inversion import (
+        GradientResult,
+        InvertResult,
+        JointSearch,
+        PrivacyResult,
+        Search,
+        invert,
+        leaked_gradient,
+        preset,
+        privacy,
+    )
     from headscan.model.catalogue import available_models
     from headscan.model.lens import Lens
     from headscan.model.slices import Slice
@@ -34,6 +44,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BadInput",
+    "GradientResult",
     "InvertResult",
     "JointSearch",
     "Lens",
@@ -49,6 +60,7 @@ __all__ = [
     "available_models",
     "flow",
     "invert",
+    "leaked_gradient",
     "ledger_page",
     "load",
     "ntp",
@@ -74,7 +86,9 @@ _HOMES = {
     "ledger_page": "headscan.claims.ledger",
     "reproduce": "headscan.claims.ledger",
     "Slice": "headscan.model.slices",
+    "GradientResult": "headscan.inversion",
     "InvertResult": "headscan.inversion",
+    "leaked_gradient": "headscan.inversion",
     "JointSearch": "headscan.inversion",
     "PrivacyResult": "headscan.inversion",
     "Search": "headscan.inversion",

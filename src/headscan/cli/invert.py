@@ -25,7 +25,13 @@ def invert(
     method: Annotated[
         str, typer.Option(help="exact (left to right), joint, indirect or direct (gradients); auto chooses.")
     ] = "auto",
-    given: Annotated[str, typer.Option(help="What is given: states, next-token or embedding.")] = "states",
+    given: Annotated[
+        str,
+        typer.Option(
+            help="What is given: states, next-token (log-probabilities), embedding (pooled), or gradient (of a training "
+            "step on all prompts as one batch: which tokens were in it)."
+        ),
+    ] = "states",
     preset: Annotated[
         str | None, typer.Option(help="Continuous methods: adam, lbfgs, seed or seed-direct (as published).")
     ] = None,
@@ -35,6 +41,9 @@ def invert(
     loss: Annotated[str | None, typer.Option(help="Continuous methods: l1, l2, cosine or linear.")] = None,
     decoder: Annotated[str | None, typer.Option(help="Continuous methods: nearest, pinv or mahalanobis.")] = None,
     restarts: Annotated[int | None, typer.Option(help="Continuous methods: starts per prompt, in one batch.")] = None,
+    sequential: Annotated[
+        bool, typer.Option("--sequential", help="Continuous methods: one token after another, those found committed.")
+    ] = False,
     order: Annotated[
         str, typer.Option(help="Exact: candidates by table, gradient, frequency or random (brute force).")
     ] = "table",
@@ -105,6 +114,11 @@ def invert(
         else:
             if not prompt:
                 raise headscan.BadInput("Give the text to invert with --prompt.")
+        if privacy is None and given == "gradient":
+            result = headscan.leaked_gradient(
+                model, prompt or [], tolerance=tolerance or 1e-3, out=folder, command=command_line(), **loading
+            )
+        elif privacy is None:
             cut = headscan.Slice.parse(
                 at,
                 only=only,
@@ -124,7 +138,14 @@ def invert(
                 method=method,
                 given=given,
                 setting=_setting(
-                    preset, method, steps=steps, loss=loss, decoder=decoder, restarts=restarts, seed=seed or None
+                    preset,
+                    method,
+                    steps=steps,
+                    loss=loss,
+                    decoder=decoder,
+                    restarts=restarts,
+                    seed=seed or None,
+                    sequential=sequential or None,
                 ),
                 search=headscan.Search(
                     order=order,

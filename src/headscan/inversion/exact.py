@@ -19,15 +19,13 @@ from headscan.errors import BadInput
 from headscan.inversion.order import ORDERS, Fit, FixedOrder, TableOrder
 from headscan.inversion.proposal import propose
 from headscan.inversion.table import Progress, Table, table_of
+from headscan.inversion.tolerance import accepted, noise_floor
 from headscan.model.slices_cut import Cut
 from headscan.model.slices_prefix import Prefix
 from headscan.model.verify import evaluating
 
-__all__ = ["Found", "Search", "exact", "noise_floor", "tolerance_of"]
+__all__ = ["Found", "Search", "exact", "tolerance_of"]
 
-# Relative to the norm of the target: what rounding in other batch shapes may do, and what is accepted as equal.
-FLOOR = {torch.float64: 1e-12, torch.float32: 3e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}
-ACCEPT = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 # A token is a rival of the best one if its residual is less than so many times as large.
 RIVAL = 4.0
 
@@ -104,12 +102,7 @@ def tolerance_of(cut: Cut, search: Search) -> float:
     """The relative residual that counts as found."""
     if search.tolerance is not None:
         return search.tolerance
-    return ACCEPT.get(cut.lens.input_embeddings.dtype, 1e-2)
-
-
-def noise_floor(cut: Cut) -> float:
-    """The relative residual that rounding alone may cause."""
-    return FLOOR.get(cut.lens.input_embeddings.dtype, 1e-2)
+    return accepted(cut)
 
 
 @torch.no_grad()

@@ -107,6 +107,10 @@ def invert(
     began = time.time()
     if method not in METHODS or given not in GIVEN:
         wrong, choices = (method, METHODS) if method not in METHODS else (given, GIVEN)
+        if wrong == "gradient":
+            raise BadInput(
+                "A gradient shows which tokens were in a batch, not their order: use `headscan.leaked_gradient`."
+            )
         raise BadInput(f"There is no way '{wrong}'; choose one of {', '.join(choices)}.")
     lens = model if isinstance(model, Lens) else Lens.load(model, tokenizer=tokenizer, **loading)
     cut = _cut(lens, at, given)
