@@ -7,11 +7,11 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from headscan.errors import BadInput
-from headscan.inversion import invert, leaked_gradient
+from headscan.inversion import invert, leaked_gradient, privacy
 from headscan.inversion.descent import Descent, descend
 from headscan.inversion.exact import Search, exact, tolerance_of
 from headscan.inversion.tolerance import layout_noise, noise_floor
-from headscan.model import Lens
+from headscan.model import ByteTokenizer, Lens
 from headscan.model.slices import Slice
 
 pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: inversion of quantised models is NOT tested")
@@ -85,6 +85,15 @@ def test_the_facade_takes_them(folder, ids):
     assert result.document["models"][0]["quantize"] == "8bit"
     with pytest.raises(BadInput, match="not trained and have no gradient"):
         leaked_gradient(Lens.load(folder, quantize="8bit", device="cpu"), ["ab"])
+
+
+def test_weights_are_not_rounded_twice(folder):
+    lens = Lens.load(folder, quantize="8bit", device="cpu")
+    with pytest.raises(BadInput, match="quantised already"):
+        Slice(bits=8).on(lens)
+    lens.tokenizer = ByteTokenizer()
+    rows = privacy(lens, "ABC" * 10, sites="block.0", prompts=1, length=4, noise=(), rounding=()).document["rows"]
+    assert [row["damage"] for row in rows] == ["none", "none"]
 
 
 def test_a_trained_model_of_eight_bits_gives_back_its_text(assets):

@@ -41,6 +41,10 @@ def invert(
     loss: Annotated[str | None, typer.Option(help="Continuous methods: l1, l2, cosine or linear.")] = None,
     decoder: Annotated[str | None, typer.Option(help="Continuous methods: nearest, pinv or mahalanobis.")] = None,
     restarts: Annotated[int | None, typer.Option(help="Continuous methods: starts per prompt, in one batch.")] = None,
+    init: Annotated[
+        str | None,
+        typer.Option(help="Continuous methods: begin at embedding scale, at zeros, or at noise (as published)."),
+    ] = None,
     sequential: Annotated[
         bool, typer.Option("--sequential", help="Continuous methods: one token after another, those found committed.")
     ] = False,
@@ -111,14 +115,13 @@ def invert(
                 progress=progress,
                 **loading,
             )
-        else:
-            if not prompt:
-                raise headscan.BadInput("Give the text to invert with --prompt.")
-        if privacy is None and given == "gradient":
+        elif not prompt:
+            raise headscan.BadInput("Give the text to invert with --prompt.")
+        elif given == "gradient":
             result = headscan.leaked_gradient(
-                model, prompt or [], tolerance=tolerance or 1e-3, out=folder, command=command_line(), **loading
+                model, prompt, tolerance=tolerance or 1e-3, out=folder, command=command_line(), **loading
             )
-        elif privacy is None:
+        else:
             cut = headscan.Slice.parse(
                 at,
                 only=only,
@@ -146,6 +149,7 @@ def invert(
                     restarts=restarts,
                     seed=seed or None,
                     sequential=sequential or None,
+                    start=init,
                 ),
                 search=headscan.Search(
                     order=order,
@@ -170,6 +174,11 @@ def invert(
 
 def _setting(preset: str | None, method: str, **changes: object) -> Any:
     if method not in ("indirect", "direct"):
+        if preset or any(value is not None for key, value in changes.items() if key != "seed"):
+            raise headscan.BadInput(
+                "--preset, --steps, --loss, --decoder, --restarts, --init and --sequential are for gradients: give --method "
+                "indirect or direct with them."
+            )
         return None
     name = preset or "adam"
     name = "seed-direct" if name == "seed" and method == "direct" else name

@@ -92,6 +92,7 @@ def assess(
         "recovered": tokens.tolist(),
         "strings": display(tokenizer, ids.tolist()) if tokenizer else [f"{i}" for i in ids.tolist()],
         "recovered_strings": display(tokenizer, tokens.tolist()) if tokenizer else [f"{i}" for i in tokens.tolist()],
+        "top": outcome.top,
         "token_accuracy": right / length,
         "known": sorted(known),
         "verdict": verdict,

@@ -60,6 +60,12 @@ class Search:
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
             raise BadInput(f"There is no order '{self.order}'; choose one of {', '.join(ORDERS)}.")
+        if self.first < 1 or self.largest < 1 or (self.budget is not None and self.budget < 1):
+            raise BadInput("A search needs a budget and batches of at least one candidate.")
+        if self.tolerance is not None and not self.tolerance > 0:
+            raise BadInput("The tolerance must be larger than zero: no two passes round alike.")
+        if (self.neighbours is not None and self.neighbours < 0) or self.backtracks < 0:
+            raise BadInput("Neighbours and backtracks cannot be fewer than none.")
 
 
 @dataclass
@@ -253,7 +259,7 @@ class _Work:
         return FixedOrder(order if self.allowed is None else order[self.allowed[order]])
 
     def _guess(self, index: int) -> Fit:
-        """What the position before told; the second position is nearer to later ones than to the first."""
+        """What the position before told; at the second, that it is as after the table's short text."""
         assert self.table is not None
         return self.fits.get(index) or Fit(1.0, torch.zeros_like(self.table.outputs[0]))
 
@@ -284,7 +290,7 @@ class _Work:
             one.searching = one.count
         self._certify(prefix, tries)
         for index, one in zip(active, tries, strict=True):
-            self._note(index, one, found[index])
+            self._note(index, one, found[index], prefix.length == 0)
         return torch.tensor([one.token for one in tries], device=prefix.ids.device)
 
     def _evaluate(self, prefix: Prefix, rows: list[int], asked: list[Tensor], tries: list[_Try]) -> None:
@@ -317,9 +323,11 @@ class _Work:
         if rows:
             self._evaluate(prefix, rows, asked, tries)
 
-    def _note(self, index: int, one: _Try, found: Found) -> None:
+    def _note(self, index: int, one: _Try, found: Found, first: bool) -> None:
         order = one.order
-        if isinstance(order, TableOrder):
+        if (
+            isinstance(order, TableOrder) and not first
+        ):  # the first position is the table's own: it tells nothing of others
             self.fits[index] = order.fit()
         if one.best > self.tolerance:
             found.failed.append(len(found.tokens))

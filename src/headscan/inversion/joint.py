@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from headscan.errors import BadInput
 from headscan.inversion.certificate import Residual, exchanges
 from headscan.inversion.decoders import Decoder
 from headscan.inversion.descent import Descent, descend
@@ -46,6 +47,10 @@ class JointSearch:
     beam: int = 3
     pairs: bool = True
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.budget, self.restarts, self.width, self.beam, *self.longer, 1) < 1 or self.steps < 0:
+            raise BadInput("A joint search needs a budget, restarts, a width and a beam of at least one.")
 
 
 @dataclass

@@ -34,7 +34,10 @@ class _Next:
         self, input_ids: Tensor | None = None, *, inputs_embeds: Tensor | None = None, grad: bool = False
     ) -> Tensor:
         """[B, 1, w'] of ids [B, 1] or vectors [B, 1, e]; B is a multiple of the prompts (restarts)."""
-        vectors = self.prefix.cut.embed(input_ids) if inputs_embeds is None else inputs_embeds
+        vectors = inputs_embeds
+        if vectors is None:
+            assert input_ids is not None
+            vectors = self.prefix.cut.embed(input_ids)
         prompts = len(self.prefix.ids)
         rows = torch.arange(prompts, device=vectors.device).repeat_interleave(len(vectors) // prompts)
         return self.prefix.outputs(rows, vectors[:, 0], grad=grad)[:, None]

@@ -221,6 +221,10 @@ def _with_weights(slice_: Slice, lens: Lens) -> Lens:
 
     if slice_.weights is not None:
         lens = lens.twin(int(slice_.weights.partition(":")[2]))
+    if slice_.bits is not None and getattr(lens.model, "is_quantized", False):
+        raise BadInput(
+            f"The weights of '{lens.name}' are quantised already: leave 'bits' away, or load the full weights."
+        )
     if slice_.bits is not None:
         model = copy.deepcopy(lens.model)
         round_weights(model, slice_.bits)
