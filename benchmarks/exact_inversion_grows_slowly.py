@@ -70,7 +70,7 @@ def picture(results: dict[str, list[tuple[int, list[float]]]]) -> str:
     """Four panels side by side, both axes logarithmic; readable on light and dark ground."""
     values = [value for points in results.values() for _, three in points for value in three]
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    wide, tall, left, top = 190, 190, 56, 40
+    wide, tall, left, top = 186, 190, 72, 40
 
     def up(value: float) -> float:
         return top + tall * (1 - (math.log10(value) - low) / (high - low))

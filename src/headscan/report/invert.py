@@ -49,7 +49,7 @@ def _facts(document: dict) -> list[tuple[str, Any]]:
         ("method", f"{document['method']}, given {document['given']}"),
         ("token accuracy", f"{document['token_accuracy']:.1%} of {tokens} tokens"),
         ("verdict", document["verdict"]),
-        ("certified", prompts[0]["certified"] if len(prompts) == 1 else "see each prompt"),
+        *([("certified", _shared_sentence(document))] if _shared_sentence(document) else []),
         ("largest residual", f"{worst:.1e}"),
         ("smallest margin", f"{min(margins):.1e}" if margins else "-"),
         ("candidates a token", f"{sum(prompt['evaluations'] for prompt in prompts) / tokens:.1f}"),
@@ -87,9 +87,10 @@ def invert_page(document: dict, arrays: dict[str, np.ndarray]) -> str:
     """The self-contained page of an inversion."""
     if document.get("kind") != "invert" or not document.get("prompts"):
         raise BadInput("The result is no inversion: it has no prompts.")
+    facts = [fact for fact in _facts(document) if fact[0] != "certified"]  # the page has it beside the prompts
     return page.render(
         "invert.html.j2", title=f"headscan invert: {document['models'][0]['name']}",
-        figures={"residuals": invert_plot(document)}, styles=("invert.css",), document=document, facts=_facts(document),
+        figures={"residuals": invert_plot(document)}, styles=("invert.css",), document=document, facts=facts,
         good=GOOD, shared=_shared_sentence(document),
     )  # fmt: skip
 
@@ -121,7 +122,7 @@ def privacy_plot(document: dict, arrays: dict[str, np.ndarray] | None = None) ->
     for index, (name, rows) in enumerate(_kinds(document).items()):
         figure.add_scatter(
             x=[row["site"] for row in rows], y=[row["token_accuracy"] for row in rows], mode="lines+markers", name=name,
-            line={"color": palette.model_colour(index), "dash": palette.DASHES[index % len(palette.DASHES)]},
+            line={"color": palette.model_colour(index), "dash": palette.DASHES[(index + index // 5) % len(palette.DASHES)]},
         )  # fmt: skip
     figure.update_xaxes(type="category")
     figure.update_yaxes(range=[-0.03, 1.05], title_text="share of tokens recovered", tickformat=".0%")
