@@ -37,9 +37,9 @@ def test_commands_of_larger_models_are_ones_that_headscan_knows():
 
 
 def test_claims_run_and_make_a_page(tmp_path):
-    result = reproduce(["7", "28", "15"], out=tmp_path)
+    result = reproduce(["7", "30", "15"], out=tmp_path)
     outcomes = {row["number"]: row["outcome"] for row in result.document["claims"]}
-    assert outcomes == {7: "reproduced", 15: "artefact", 28: "artefact"}
+    assert outcomes == {7: "reproduced", 15: "artefact", 30: "artefact"}
     assert set(outcomes.values()) <= set(OUTCOMES)
     page = ledger_page(result.document)
     assert page.count("\n| ") == 4
@@ -59,7 +59,7 @@ def test_every_rule_can_fail_and_can_hold():
     for entry in STATEMENTS:
         if entry.rule == "larger":
             continue
-        keys = [one for one in entry.arguments if isinstance(one, str) and " " not in one]
+        keys = [one for one in entry.arguments if isinstance(one, str) and " " not in one and "_" in one]
         outcomes = set()
         for bits in range(2 ** len(keys)):
             numbers = {key: float(bits >> place & 1) for place, key in enumerate(keys)}

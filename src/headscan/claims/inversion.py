@@ -118,10 +118,12 @@ def small(numbers: Numbers, key: str, limit: float) -> Verdict:
     return Verdict("reproduced" if value <= limit else "not reproduced", f"{key}: {value:.3g}.")
 
 
-def artefact(numbers: Numbers, key: str, limit: float, why: str) -> Verdict:
-    """What was seen is seen again, for another reason, if the number reaches the limit."""
+def artefact(numbers: Numbers, key: str, limit: float, why: str, otherwise: str = "reproduced") -> Verdict:
+    """What was seen is seen again, for another reason, if the number reaches the limit; else it is as `otherwise` says."""
     value = float(numbers[key])
-    return Verdict("artefact" if value >= limit else "reproduced", f"{key}: {value:.3g}. {why}")
+    if value >= limit:
+        return Verdict("artefact", f"{key}: {value:.3g}. {why}")
+    return Verdict(otherwise, f"{key}: {value:.3g}.")  # type: ignore[arg-type]
 
 
 def larger(numbers: Numbers, *keys: str) -> Verdict:
