@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from headscan.claims import inversion
@@ -61,8 +63,8 @@ def test_every_rule_can_fail_and_can_hold():
             continue
         keys = [one for one in entry.arguments if isinstance(one, str) and " " not in one]
         outcomes = set()
-        for bits in range(2 ** len(keys)):
-            numbers = {key: float(bits >> place & 1) for place, key in enumerate(keys)}
+        for values in product((0.0, 0.5, 1.0), repeat=len(keys)):
+            numbers = dict(zip(keys, values, strict=True))
             outcomes.add(inversion.RULES[entry.rule](numbers, *entry.arguments).outcome)
         assert len(outcomes) > 1, entry.number
 
