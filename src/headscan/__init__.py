@@ -23,7 +23,17 @@ if TYPE_CHECKING:
     from headscan.flow.result import FlowResult
     from headscan.geometry.result import ScanResult
     from headscan.geometry.scan import scan
-    from headscan.inversion import InvertResult, JointSearch, PrivacyResult, Search, invert, preset, privacy
+    from headscan.inversion import (
+        GradientResult,
+        InvertResult,
+        JointSearch,
+        PrivacyResult,
+        Search,
+        invert,
+        leaked_gradient,
+        preset,
+        privacy,
+    )
     from headscan.model.catalogue import available_models
     from headscan.model.lens import Lens
     from headscan.model.slices import Slice
@@ -37,6 +47,7 @@ __all__ = [
     "AttributeResult",
     "BadInput",
     "FlowResult",
+    "GradientResult",
     "InvertResult",
     "JointSearch",
     "Lens",
@@ -52,6 +63,7 @@ __all__ = [
     "available_models",
     "flow",
     "invert",
+    "leaked_gradient",
     "ledger_page",
     "load",
     "ntp",
@@ -79,7 +91,9 @@ _HOMES = {
     "ledger_page": "headscan.claims.ledger",
     "reproduce": "headscan.claims.ledger",
     "Slice": "headscan.model.slices",
+    "GradientResult": "headscan.inversion",
     "InvertResult": "headscan.inversion",
+    "leaked_gradient": "headscan.inversion",
     "JointSearch": "headscan.inversion",
     "PrivacyResult": "headscan.inversion",
     "Search": "headscan.inversion",

@@ -24,6 +24,7 @@ HOMES = {
     "ntp": "headscan.ntp",
     "invert": "headscan.inversion",
     "privacy": "headscan.inversion",
+    "gradient": "headscan.inversion",
     "attribute": "headscan.attribution",
     "flow": "headscan.flow",
     "train": "headscan.training.result",

@@ -80,3 +80,31 @@ def test_bad_settings_are_refused(gpt2, ids):
         preset("magic")
     with pytest.raises(BadInput, match="no loss"):
         descend(Slice().on(gpt2), Slice().run(gpt2, ids), 6, Descent(loss="huber"))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"optimiser": "lbfgs", "loss": "l2", "steps": 60}, {"method": "direct", "start": "zeros"}]
+)
+def test_one_token_after_another_with_the_prefix_committed(gpt2, ids, options):
+    cut = Slice(sites=("block.1",)).on(gpt2)
+    settings = Descent(sequential=True, **({"steps": 150} | options))
+    found = descend(cut, cut.run(ids), 6, settings)
+    assert accuracy(found, ids) == 1
+    assert found.residual.max() < 1e-5
+    assert found.top.shape == (*ids.shape, 5)
+
+
+def test_without_the_prefix_the_target_cannot_be_reached(gpt2, ids):
+    """What the source's sequential loop did: each token alone, at the first position."""
+    cut = Slice(sites=("block.1",)).on(gpt2)
+    target = cut.run(ids)
+    alone = [descend(cut, target[:, place : place + 1], 1, Descent(steps=150)).tokens for place in range(6)]
+    assert float((torch.cat(alone, 1) == ids)[:, 1:].float().mean()) < 0.9
+    assert torch.equal(alone[0], ids[:, :1])
+
+
+def test_sequential_descent_needs_every_output_of_a_causal_slice(gpt2, bert, ids):
+    for lens, cut in ((bert, Slice()), (gpt2, Slice(tokens="1:")), (gpt2, Slice(pool="mean"))):
+        ready = cut.on(lens)
+        with pytest.raises(BadInput, match="sequential"):
+            descend(ready, ready.run(ids), 6, Descent(sequential=True))

@@ -172,6 +172,8 @@ def test_memory_running_out_halves_the_batches():
     assert found.tolist() == list(range(7))
     assert batch == 2
     assert "batches of 2" in note
+    with pytest.raises(BadInput, match="even for a single candidate"):
+        split_on_exhaustion(lambda part: (_ for _ in ()).throw(MemoryError()), 3, 4)
     with pytest.raises(RuntimeError, match="another"):
         split_on_exhaustion(lambda part: (_ for _ in ()).throw(RuntimeError("another fault")), 3, 4)
 

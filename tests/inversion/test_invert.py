@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import headscan
 from headscan.cli import app
 from headscan.errors import BadInput
-from headscan.inversion import InvertResult, JointSearch, Search, invert, privacy
+from headscan.inversion import InvertResult, JointSearch, Search, invert, preset, privacy
 from headscan.inversion.certificate import jacobian
 from headscan.model import ByteTokenizer
 from headscan.model.slices import Slice
@@ -137,11 +137,60 @@ def test_a_result_survives_the_disk_and_draws_itself(bytes_model, tmp_path):
         ("ab", {"method": "magic"}, "no way 'magic'"),
         ("ab", {"at": "block.7"}, "No site"),
         ("ab", {"at": "block.0[5:]"}, "no part of an output"),
+        ("ab", {"noise": -1.0}, "cannot be negative"),
+        ("ab", {"rounding": 1}, "fewer than 2 bits"),
     ],
 )
 def test_bad_input_is_one_sentence(bytes_model, prompt, options, words):
     with pytest.raises(BadInput, match=words):
         invert(bytes_model, prompt, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"budget": 0}, "at least one"),
+        ({"first": 0}, "at least one"),
+        ({"tolerance": 0.0}, "larger than zero"),
+        ({"neighbours": -2}, "fewer than none"),
+    ],
+)
+def test_bad_searches_are_refused(options, words):
+    with pytest.raises(BadInput, match=words):
+        Search(**options)
+
+
+def test_bad_joint_searches_and_reports_are_refused(bytes_model):
+    for options in ({"budget": 0}, {"restarts": 0}, {"beam": 0}, {"steps": -1}):
+        with pytest.raises(BadInput, match="joint search needs"):
+            JointSearch(**options)
+    with pytest.raises(BadInput, match="at least one window"):
+        privacy(bytes_model, "abc", prompts=0)
+    with pytest.raises(BadInput, match="fewer than 2 bits"):
+        privacy(bytes_model, "abc", rounding=(1,))
+
+
+def test_memory_running_out_in_a_descent_halves_the_prompts_and_says_so(gpt2, ids, monkeypatch):
+    from headscan.inversion import inverting
+
+    real, sizes = inverting.descend, []
+
+    def small(cut, target, *rest, **options):
+        sizes.append(len(target))
+        if len(target) > limit:
+            raise RuntimeError("CUDA out of memory")
+        return real(cut, target, *rest, **options)
+
+    monkeypatch.setattr(inverting, "descend", small)
+    limit = 1
+    result = invert(gpt2, ids, method="indirect", setting=preset("adam", steps=150))
+    assert result.token_accuracy == 1
+    assert sizes == [4, 2, 1, 1, 1, 1]
+    assert "1 are descended at a time" in result.prompts[0]["notes"][0]
+    assert [best[0] for best in result.prompts[0]["top"]] == result.prompts[0]["recovered"]
+    limit = 0
+    with pytest.raises(BadInput, match="even for a single prompt"):
+        invert(gpt2, ids[:1], method="indirect", setting="adam")
 
 
 def test_the_privacy_report_orders_damage(bytes_model, tmp_path):
@@ -164,5 +213,12 @@ def test_the_command(assets, tmp_path):
     assert document["kind"] == "invert"
     assert document["token_accuracy"] == 1
     assert (tmp_path / "report.html").is_file()
+    options = ["--method", "indirect", "--sequential", "--init", "zeros", "--steps", "150"]
+    done = CliRunner().invoke(app, [*arguments, *options, "--out", str(tmp_path), "--json"])
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["protocol"]["descent"]["sequential"] is True
+    assert json.loads(done.stdout)["protocol"]["descent"]["start"] == "zeros"
+    wrong = CliRunner().invoke(app, [*arguments, "--preset", "seed"])
+    assert wrong.exit_code == 2
     bad = CliRunner().invoke(app, ["invert", str(assets / "models/stories260K"), "--prompt", ""])
     assert bad.exit_code != 0

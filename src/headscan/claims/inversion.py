@@ -1,4 +1,4 @@
-"""Claims 1-21, 28-104, 123-126 but those of `between_tokens`: what a transformer's blocks give back, by each search.
+"""Claims 1-21, 28-104, 123-126: what a transformer's blocks give back, by each search.
 
 One rule a kind of claim turns the numbers of an experiment into a verdict. The source concludes from failed descents that
 information is lost; where an exact search finds every token from the same outputs, that is an artefact of the optimiser.
@@ -69,6 +69,43 @@ def start_wins(numbers: Numbers, noise: str, zero: str, exact: str) -> Verdict:
     return Verdict("reproduced", f"{words}.")
 
 
+def partly(numbers: Numbers, key: str) -> Verdict:
+    """The source recovers some of the prompt, neither all nor nothing."""
+    share = numbers[key]
+    outcome = "reproduced" if 0.1 <= share < FOUND else "not reproduced"
+    return Verdict(outcome, f"The descent recovers {share:.0%} of the tokens ({key}).")  # type: ignore[arg-type]
+
+
+def failed_by(numbers: Numbers, failing: str, working: str, why: str) -> Verdict:
+    """The source fails; with one thing put right the same must work, or the failure stands."""
+    a, b = numbers[failing], numbers[working]
+    words = f"{failing} {a:.0%}, {working} {b:.0%}."
+    if a >= FOUND:
+        return Verdict("not reproduced", words)
+    return Verdict("artefact", f"{words} {why}") if b >= FOUND else Verdict("reproduced", words)
+
+
+def near(numbers: Numbers, distance: str, share: str, exact: str, limit: float) -> Verdict:
+    """The output comes within a share of a slight shift's distance, and the tokens are wrong all the same."""
+    far, a, b = numbers[distance], numbers[share], numbers[exact]
+    words = f"The output comes to {far:.2g} of a slight shift's distance, with {a:.0%} of the tokens right"
+    if far > limit or a >= FOUND:
+        return Verdict("not reproduced", f"{words}.")
+    if b >= 0.99:
+        return Verdict("artefact", f"{words}; an exact search finds {b:.0%}: that distance certifies nothing.")
+    return Verdict("reproduced", f"{words}.")
+
+
+def differ(numbers: Numbers, key: str, why: str) -> Verdict:
+    """The source finds two answers different: at most half of their tokens may be the same."""
+    value = numbers[key]
+    return (
+        Verdict("reproduced", f"{key}: {value:.0%}.")
+        if value <= 0.5
+        else Verdict("not reproduced", f"{key}: {value:.0%}. {why}")
+    )
+
+
 def yes(numbers: Numbers, key: str, limit: float = 0.99) -> Verdict:
     """The source says that something holds; the number must reach the limit."""
     value = float(numbers[key])
@@ -81,10 +118,12 @@ def small(numbers: Numbers, key: str, limit: float) -> Verdict:
     return Verdict("reproduced" if value <= limit else "not reproduced", f"{key}: {value:.3g}.")
 
 
-def artefact(numbers: Numbers, key: str, limit: float, why: str) -> Verdict:
-    """What was seen is seen again, for another reason, if the number reaches the limit."""
+def artefact(numbers: Numbers, key: str, limit: float, why: str, otherwise: str = "reproduced") -> Verdict:
+    """What was seen is seen again, for another reason, if the number reaches the limit; else it is as `otherwise` says."""
     value = float(numbers[key])
-    return Verdict("artefact" if value >= limit else "reproduced", f"{key}: {value:.3g}. {why}")
+    if value >= limit:
+        return Verdict("artefact", f"{key}: {value:.3g}. {why}")
+    return Verdict(otherwise, f"{key}: {value:.3g}.")  # type: ignore[arg-type]
 
 
 def larger(numbers: Numbers, *keys: str) -> Verdict:
@@ -95,7 +134,7 @@ def larger(numbers: Numbers, *keys: str) -> Verdict:
 
 RULES: dict[str, Callable[..., Verdict]] = {
     "recovered": recovered, "lost": lost, "more": more, "same": same, "start": start_wins, "yes": yes, "small": small,
-    "artefact": artefact, "larger": larger,
+    "artefact": artefact, "larger": larger, "partly": partly, "failed_by": failed_by, "near": near, "differ": differ,
 }  # fmt: skip
 
 

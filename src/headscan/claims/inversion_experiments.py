@@ -101,12 +101,14 @@ def measure(name: str, seed: int = 0) -> dict[str, Any]:
     Raises:
         NoTrainedModel: it needs a trained model and there is none.
     """
-    return _measure(name, seed)
+    return dict(_measure(name, seed))
 
 
 @cache
 def _measure(name: str, seed: int) -> dict[str, Any]:
-    return EXPERIMENTS[name](seed)
+    from headscan.claims.inversion_variants import VARIANTS  # which uses the models and prompts of this module
+
+    return (EXPERIMENTS | VARIANTS)[name](seed)
 
 
 def restricted(seed: int) -> dict[str, Any]:
@@ -124,20 +126,8 @@ def restricted(seed: int) -> dict[str, Any]:
                 kind, seed, allowed=allowed, setting=preset("seed", steps=STEPS, mask="-inf")
             )
         found[f"{kind}_all"] = gradient(kind, seed)
+        found[f"{kind}_exact"] = searched(kind, seed)
     return found
-
-
-def masked_decoding(seed: int) -> dict[str, Any]:
-    """T6: how often the published 0/1 mask returns a token that was not allowed."""
-    generator = torch.Generator().manual_seed(seed)
-    lens = lens_of("gpt2")
-    allowed = torch.zeros(lens.vocabulary_size, dtype=torch.bool)
-    allowed[:6] = True
-    table = lens.input_embeddings.detach()
-    vectors = torch.randn(500, table.shape[1], generator=generator) * table.std()
-    outside = ~allowed[Decoder(table, allowed, "zero").decode(vectors, "pinv")]
-    strict = ~allowed[Decoder(table, allowed).decode(vectors, "pinv")]
-    return {"outside_with_zero_mask": float(outside.float().mean()), "outside_with_inf": float(strict.float().mean())}
 
 
 def depth(seed: int) -> dict[str, Any]:
@@ -150,6 +140,8 @@ def depth(seed: int) -> dict[str, Any]:
             found[f"{kind}_{name}_published"] = gradient(kind, seed, cut)
             found[f"{kind}_{name}_adam"] = gradient(kind, seed, cut, Descent(steps=STEPS))
             found[f"{kind}_{name}_exact"] = searched(kind, seed, cut)
+    found["either_last_published"] = max(found["trained_last_published"], found["gpt2_last_published"])
+    found["both_last_exact"] = min(found["trained_last_exact"], found["gpt2_last_exact"])
     return found
 
 
@@ -252,7 +244,7 @@ def single_token(seed: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for norm in (True, False):
         ready = Slice(normalisation=norm).on(lens)
-        for length in (1, TOKENS):
+        for length in (1, 2, TOKENS):
             ids = prompts(lens, seed, 8, length)
             setting = preset("seed", steps=STEPS, loss="cosine", rate=200.0)
             name = f"{length}_tokens_{'norm' if norm else 'no_norm'}"
@@ -278,6 +270,7 @@ def attention_only(seed: int) -> dict[str, Any]:
         found[f"{name}_order"] = right(tokens, ids)
         shared = [len(set(a) & set(b)) / TOKENS for a, b in zip(tokens.tolist(), ids.tolist(), strict=True)]
         found[f"{name}_set"] = round(sum(shared) / len(shared), 3)
+    found["smaller_set"] = min(found["bare_set"], found["residual_set"])
     for name, causal in (("model", None), ("lifted", False)):
         moved = leak_check(Slice(causal=causal), lens, ids[0])
         found[f"later_moves_earlier_{name}"] = bool((moved.tril(-1) > 0).any())
@@ -373,7 +366,7 @@ def noisy_channel(seed: int) -> dict[str, Any]:
 
 
 EXPERIMENTS = {
-    "restricted": restricted, "mask": masked_decoding, "depth": depth, "projector": projector, "direct": direct,
+    "restricted": restricted, "depth": depth, "projector": projector, "direct": direct,
     "sites": several_sites, "metrics": metrics, "sequential": sequential, "table": swapped_table, "steps": more_steps,
     "single": single_token, "attention": attention_only, "prefix": prefix_outputs, "hidden": hidden_tokens,
     "width": width, "channel": channel, "noise": noisy_channel,

@@ -20,7 +20,6 @@ __all__ = ["ReproduceResult", "all_claims", "ledger_page", "reproduce", "wanted"
 # Every module that enters claims.
 MODULES = (
     "headscan.claims.inversion",  # 1-21, 28-89, 93-97, 99, 102-104, 123, 125, 126
-    "headscan.claims.between_tokens",  # 90-92, 98, 100, 101, 124
     "headscan.claims.attribution",  # 22-27
     "headscan.claims.mixers",  # 105-122
     "headscan.claims.ntp_theory",  # 401-

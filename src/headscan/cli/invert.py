@@ -25,7 +25,13 @@ def invert(
     method: Annotated[
         str, typer.Option(help="exact (left to right), joint, indirect or direct (gradients); auto chooses.")
     ] = "auto",
-    given: Annotated[str, typer.Option(help="What is given: states, next-token or embedding.")] = "states",
+    given: Annotated[
+        str,
+        typer.Option(
+            help="What is given: states, next-token (log-probabilities), embedding (pooled), or gradient (of a training "
+            "step on all prompts as one batch: which tokens were in it)."
+        ),
+    ] = "states",
     preset: Annotated[
         str | None, typer.Option(help="Continuous methods: adam, lbfgs, seed or seed-direct (as published).")
     ] = None,
@@ -35,6 +41,13 @@ def invert(
     loss: Annotated[str | None, typer.Option(help="Continuous methods: l1, l2, cosine or linear.")] = None,
     decoder: Annotated[str | None, typer.Option(help="Continuous methods: nearest, pinv or mahalanobis.")] = None,
     restarts: Annotated[int | None, typer.Option(help="Continuous methods: starts per prompt, in one batch.")] = None,
+    init: Annotated[
+        str | None,
+        typer.Option(help="Continuous methods: begin at embedding scale, at zeros, or at noise (as published)."),
+    ] = None,
+    sequential: Annotated[
+        bool, typer.Option("--sequential", help="Continuous methods: one token after another, those found committed.")
+    ] = False,
     order: Annotated[
         str, typer.Option(help="Exact: candidates by table, gradient, frequency or random (brute force).")
     ] = "table",
@@ -102,9 +115,13 @@ def invert(
                 progress=progress,
                 **loading,
             )
+        elif not prompt:
+            raise headscan.BadInput("Give the text to invert with --prompt.")
+        elif given == "gradient":
+            result = headscan.leaked_gradient(
+                model, prompt, tolerance=tolerance or 1e-3, out=folder, command=command_line(), **loading
+            )
         else:
-            if not prompt:
-                raise headscan.BadInput("Give the text to invert with --prompt.")
             cut = headscan.Slice.parse(
                 at,
                 only=only,
@@ -124,7 +141,15 @@ def invert(
                 method=method,
                 given=given,
                 setting=_setting(
-                    preset, method, steps=steps, loss=loss, decoder=decoder, restarts=restarts, seed=seed or None
+                    preset,
+                    method,
+                    steps=steps,
+                    loss=loss,
+                    decoder=decoder,
+                    restarts=restarts,
+                    seed=seed or None,
+                    sequential=sequential or None,
+                    start=init,
                 ),
                 search=headscan.Search(
                     order=order,
@@ -149,6 +174,11 @@ def invert(
 
 def _setting(preset: str | None, method: str, **changes: object) -> Any:
     if method not in ("indirect", "direct"):
+        if preset or any(value is not None for key, value in changes.items() if key != "seed"):
+            raise headscan.BadInput(
+                "--preset, --steps, --loss, --decoder, --restarts, --init and --sequential are for gradients: give --method "
+                "indirect or direct with them."
+            )
         return None
     name = preset or "adam"
     name = "seed-direct" if name == "seed" and method == "direct" else name

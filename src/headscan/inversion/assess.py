@@ -92,6 +92,7 @@ def assess(
         "recovered": tokens.tolist(),
         "strings": display(tokenizer, ids.tolist()) if tokenizer else [f"{i}" for i in ids.tolist()],
         "recovered_strings": display(tokenizer, tokens.tolist()) if tokenizer else [f"{i}" for i in tokens.tolist()],
+        "top": outcome.top,
         "token_accuracy": right / length,
         "known": sorted(known),
         "verdict": verdict,
@@ -115,7 +116,7 @@ def _own_residuals(cut: Cut, seen: Tensor, length: int) -> list[float | None]:
 
 
 def _equal_rows(cut: Cut, token: int) -> bool:
-    return int((cut.vectors == cut.vectors[token]).all(1).sum()) > 1
+    return token in cut.twins
 
 
 def _sentence(verdict: str, checked: str, method: str) -> str:

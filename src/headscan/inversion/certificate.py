@@ -7,6 +7,7 @@ from torch import Tensor
 
 from headscan.errors import BadInput
 from headscan.inversion.losses import relative
+from headscan.inversion.tolerance import noise_floor
 from headscan.model.slices_cut import Cut
 from headscan.model.slices_prefix import split_on_exhaustion
 
@@ -82,7 +83,7 @@ def exchanges(
         For each position its rivals; the smallest residual of another token anywhere; what was tried, in words.
     """
     whole = sum(len(lists[place]) for place in places) <= most
-    limit = max(4 * residual, 3e-6)
+    limit = max(4 * residual, noise_floor(residual_of.cut))
     rivals: list[list[int]] = [[] for _ in range(len(tokens))]
     margin = float("inf")
     for place in places:

@@ -47,6 +47,7 @@ class Descent:
         check: every so many steps the decoded tokens are run; a prompt whose residual is at rounding ends. 0 never.
         mask: how a restricted vocabulary is imposed, "-inf" or the published "zero".
         seed: of the start.
+        sequential: one token after another, those found being committed (causal slices); `steps` are then per token.
     """
 
     method: str = "indirect"
@@ -65,6 +66,7 @@ class Descent:
     alpha: float = 1.0
     beta: float = 1.0
     seed: int = 0
+    sequential: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -150,6 +152,12 @@ def descend(
         progress: called with (name, done, all).
     """
     settings = settings or Descent()
+    if settings.sequential:
+        from headscan.inversion.sequential import descend_in_order  # which uses this function for every token
+
+        return descend_in_order(
+            cut, target, length, settings, allowed=allowed, decode_with=decode_with, progress=progress
+        )
     decoder = Decoder(cut.vectors if decode_with is None else decode_with, allowed, settings.mask)
     state = _Run(cut, target.float(), length, settings, decoder)
     done = state.minimise(progress)

@@ -16,17 +16,16 @@ import torch
 from torch import Tensor
 
 from headscan.errors import BadInput
-from headscan.inversion.order import ORDERS, FixedOrder, TableOrder
+from headscan.inversion.order import ORDERS, Fit, FixedOrder, TableOrder
 from headscan.inversion.proposal import propose
 from headscan.inversion.table import Progress, Table, table_of
+from headscan.inversion.tolerance import accepted, noise_floor
 from headscan.model.slices_cut import Cut
 from headscan.model.slices_prefix import Prefix
+from headscan.model.verify import evaluating
 
-__all__ = ["Found", "Search", "exact", "noise_floor", "tolerance_of"]
+__all__ = ["Found", "Search", "exact", "tolerance_of"]
 
-# Relative to the norm of the target: what rounding in other batch shapes may do, and what is accepted as equal.
-FLOOR = {torch.float64: 1e-12, torch.float32: 3e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}
-ACCEPT = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 # A token is a rival of the best one if its residual is less than so many times as large.
 RIVAL = 4.0
 
@@ -61,6 +60,12 @@ class Search:
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
             raise BadInput(f"There is no order '{self.order}'; choose one of {', '.join(ORDERS)}.")
+        if self.first < 1 or self.largest < 1 or (self.budget is not None and self.budget < 1):
+            raise BadInput("A search needs a budget and batches of at least one candidate.")
+        if self.tolerance is not None and not self.tolerance > 0:
+            raise BadInput("The tolerance must be larger than zero: no two passes round alike.")
+        if (self.neighbours is not None and self.neighbours < 0) or self.backtracks < 0:
+            raise BadInput("Neighbours and backtracks cannot be fewer than none.")
 
 
 @dataclass
@@ -103,12 +108,7 @@ def tolerance_of(cut: Cut, search: Search) -> float:
     """The relative residual that counts as found."""
     if search.tolerance is not None:
         return search.tolerance
-    return ACCEPT.get(cut.lens.input_embeddings.dtype, 1e-2)
-
-
-def noise_floor(cut: Cut) -> float:
-    """The relative residual that rounding alone may cause."""
-    return FLOOR.get(cut.lens.input_embeddings.dtype, 1e-2)
+    return accepted(cut)
 
 
 @torch.no_grad()
@@ -146,12 +146,13 @@ def exact(
             "the method 'joint'."
         )
     goals = [target.to(cut.lens.device).float() for target in targets]
-    work = _Work(cut, search, goals, allowed, frequency, progress)
-    start = torch.zeros(len(goals), 0, dtype=torch.int64) if known is None else known
-    found = [Found() for _ in goals]
-    failed = work.forward(list(range(len(goals))), start, found)
-    for index in failed:
-        found[index] = work.backtrack(index, start[index : index + 1], found[index])
+    with evaluating(cut.lens.model):  # once here, so that no forward pass has anything to switch
+        work = _Work(cut, search, goals, allowed, frequency, progress)
+        start = torch.zeros(len(goals), 0, dtype=torch.int64) if known is None else known
+        found = [Found() for _ in goals]
+        failed = work.forward(list(range(len(goals))), start, found)
+        for index in failed:
+            found[index] = work.backtrack(index, start[index : index + 1], found[index])
     return found
 
 
@@ -181,7 +182,7 @@ class _Work:
         # Tokens that were never trained have nearly equal vectors and pass the tolerance for one another: unless the
         # tolerance was set on purpose, the search goes on until a residual is as small as rounding makes it.
         self.certain = self.tolerance if search.tolerance is not None else min(self.tolerance, 3 * self.floor)
-        self.shifts: dict[int, Tensor] = {}
+        self.fits: dict[int, Fit] = {}
 
     def forward(self, active: list[int], start: Tensor, found: list[Found], stop: bool = True) -> list[int]:
         """Go on with these prompts in step until each is done; with `stop` a prompt that fails drops out.
@@ -247,8 +248,7 @@ class _Work:
     def _order(self, index: int, target: Tensor, first: bool) -> TableOrder | FixedOrder:
         vocabulary = self.cut.vocabulary_size
         if self.table is not None:
-            shift = None if first else self.shifts.get(index)
-            return TableOrder(self.table, target, self.allowed, shift, self.prior)
+            return TableOrder(self.table, target, self.allowed, None if first else self._guess(index), self.prior)
         if self.search.order == "frequency" and self.prior is not None:
             order = self.prior.argsort(descending=True)
         elif self.search.order == "frequency":
@@ -257,6 +257,11 @@ class _Work:
             order = torch.randperm(vocabulary, generator=self.generator)
         order = order.to(target.device)
         return FixedOrder(order if self.allowed is None else order[self.allowed[order]])
+
+    def _guess(self, index: int) -> Fit:
+        """What the position before told; at the second, that it is as after the table's short text."""
+        assert self.table is not None
+        return self.fits.get(index) or Fit(1.0, torch.zeros_like(self.table.outputs[0]))
 
     def _position(self, prefix: Prefix, active: list[int], found: list[Found]) -> Tensor:
         goals = [self.goals[index][len(found[index].tokens)] for index in active]
@@ -285,7 +290,7 @@ class _Work:
             one.searching = one.count
         self._certify(prefix, tries)
         for index, one in zip(active, tries, strict=True):
-            self._note(index, one, found[index])
+            self._note(index, one, found[index], prefix.length == 0)
         return torch.tensor([one.token for one in tries], device=prefix.ids.device)
 
     def _evaluate(self, prefix: Prefix, rows: list[int], asked: list[Tensor], tries: list[_Try]) -> None:
@@ -318,16 +323,18 @@ class _Work:
         if rows:
             self._evaluate(prefix, rows, asked, tries)
 
-    def _note(self, index: int, one: _Try, found: Found) -> None:
+    def _note(self, index: int, one: _Try, found: Found, first: bool) -> None:
         order = one.order
-        if isinstance(order, TableOrder):
-            self.shifts[index] = order.fitted_shift()
+        if (
+            isinstance(order, TableOrder) and not first
+        ):  # the first position is the table's own: it tells nothing of others
+            self.fits[index] = order.fit()
         if one.best > self.tolerance:
             found.failed.append(len(found.tokens))
             found.exhausted = found.exhausted and one.tried_all
         tokens, residuals = one.sorted()
         limit = max(RIVAL * one.best, self.floor)
-        same = (self.cut.vectors == self.cut.vectors[one.token]).all(1).nonzero()[:, 0].tolist()
+        same = self.cut.twins.get(one.token, [one.token])
         rivals = [token for token, r in zip(tokens, residuals, strict=True) if r <= limit and token != one.token]
         found.tokens.append(one.token)
         found.residuals.append(one.best)

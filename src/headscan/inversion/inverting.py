@@ -23,6 +23,7 @@ from headscan.inversion.result import InvertResult
 from headscan.model.lens import Lens
 from headscan.model.slices import Slice
 from headscan.model.slices_cut import Cut
+from headscan.model.slices_prefix import exhausted
 from headscan.text import display
 
 __all__ = ["METHODS", "Outcome", "invert"]
@@ -45,6 +46,7 @@ class Outcome:
     exhausted: bool = False
     notes: tuple[str, ...] = ()
     passes: int = 0
+    top: list[list[int]] | None = None
 
 
 def invert(
@@ -107,7 +109,13 @@ def invert(
     began = time.time()
     if method not in METHODS or given not in GIVEN:
         wrong, choices = (method, METHODS) if method not in METHODS else (given, GIVEN)
+        if wrong == "gradient":
+            raise BadInput(
+                "A gradient shows which tokens were in a batch, not their order: use `headscan.leaked_gradient`."
+            )
         raise BadInput(f"There is no way '{wrong}'; choose one of {', '.join(choices)}.")
+    if noise < 0 or (rounding is not None and rounding < 2):
+        raise BadInput("Noise cannot be negative, and states cannot be rounded to fewer than 2 bits.")
     lens = model if isinstance(model, Lens) else Lens.load(model, tokenizer=tokenizer, **loading)
     cut = _cut(lens, at, given)
     prompts, known = _prompts(lens, cut, prompt, special)
@@ -280,14 +288,44 @@ def _solve(
     outcomes = [Outcome([], 0) for _ in targets]
     for length in sorted(set(lengths)):
         rows = [row for row, one in enumerate(lengths) if one == length]
-        found_here = descend(
-            cut, torch.stack([targets[row] for row in rows]), length, settings, allowed=allowed, progress=progress
-        )
-        for place, row in enumerate(rows):
-            outcomes[row] = Outcome(
-                found_here.tokens[place].tolist(), found_here.steps, passes=found_here.passes // len(rows)
-            )
+        _descend_rows(cut, targets, rows, length, settings, allowed, progress, outcomes)
     return outcomes
+
+
+def _descend_rows(
+    cut: Cut,
+    targets: list[Tensor],
+    rows: list[int],
+    length: int,
+    settings: Descent,
+    allowed: Tensor | None,
+    progress: Progress | None,
+    outcomes: list[Outcome],
+) -> None:
+    """Descend prompts of one length in a batch; when memory runs out, in batches of half the size."""
+    size, begin = len(rows), 0
+    notes: tuple[str, ...] = ()
+    while begin < len(rows):
+        part = rows[begin : begin + size]
+        target = torch.stack([targets[row] for row in part])
+        try:
+            found = descend(cut, target, length, settings, allowed=allowed, progress=progress)
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if not exhausted(error):
+                raise
+            if size == 1:
+                raise BadInput(
+                    "Memory runs out even for a single prompt: use a shorter prompt, fewer restarts or a smaller model."
+                ) from error
+            size //= 2
+            notes = (f"Memory ran out with {len(rows)} prompts together; {size} are descended at a time.",)
+            continue
+        for place, row in enumerate(part):
+            outcomes[row] = Outcome(
+                found.tokens[place].tolist(), found.steps, notes=notes, passes=found.passes // len(part),
+                top=found.top[place].tolist(),
+            )  # fmt: skip
+        begin += size
 
 
 def _of(found: Found, search: Search) -> Outcome:

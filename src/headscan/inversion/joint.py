@@ -2,7 +2,8 @@
 
 For slices without a causal mask, and for hidden tokens, whose own outputs are not given. From a start (continuous
 inversion, many restarts) one token at a time is exchanged for the best of a list of candidates, the list growing up to
-the whole vocabulary; every exchange is a run of the real model on real tokens. Pairs of positions are searched
+the whole vocabulary; every exchange is a run of the real model on real tokens. Where that ends in a dead end, it begins
+again from a longer descent: deep encoders need many steps, shallow ones few. Pairs of positions are searched
 exhaustively where the budget allows. A result is verified like any other; not finding one proves nothing.
 """
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from headscan.errors import BadInput
 from headscan.inversion.certificate import Residual, exchanges
 from headscan.inversion.decoders import Decoder
 from headscan.inversion.descent import Descent, descend
@@ -30,6 +32,7 @@ class JointSearch:
         budget: candidates (runs of a whole prompt) altogether.
         restarts: starts of the continuous inversion; each gives a beam.
         steps: gradient steps of each.
+        longer: how much longer the descents are of the attempts after the first, which are made while none has succeeded.
         width: candidates a position in the first sweep; each sweep without progress tries four times as many.
         beam: states kept between sweeps.
         pairs: search all pairs of two hidden positions where that fits the budget.
@@ -39,10 +42,15 @@ class JointSearch:
     budget: int = 200_000
     restarts: int = 4
     steps: int = 200
+    longer: tuple[int, ...] = (4, 12)
     width: int = 64
     beam: int = 3
     pairs: bool = True
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.budget, self.restarts, self.width, self.beam, *self.longer, 1) < 1 or self.steps < 0:
+            raise BadInput("A joint search needs a budget, restarts, a width and a beam of at least one.")
 
 
 @dataclass
@@ -85,11 +93,51 @@ def joint(
     search, known = search or JointSearch(), known or {}
     residual_of = Residual(cut, target, search.budget)
     free = [place for place in range(length) if place not in known]
+    states, best, lists = _attempt(cut, target, length, search, residual_of, allowed, known, tolerance, progress)
+    for number, times in enumerate(search.longer if search.steps else ()):
+        if float(best[0]) <= tolerance or residual_of.left <= 0 or not free:
+            break
+        last = number == len(search.longer) - 1
+        again = replace(
+            search,
+            longer=() if last else (1,),
+            steps=times * search.steps,
+            restarts=max(1, search.restarts // 2),
+            seed=search.seed + 100 * (1 + number),
+        )
+        tried = _attempt(cut, target, length, again, residual_of, allowed, known, tolerance, progress)
+        if float(tried[1][0]) < float(best[0]):
+            states, best, lists = tried
+    if float(best[0]) > tolerance and search.pairs and len(free) == 2:
+        states, best = _all_pairs(residual_of, states, best, free, lists, tolerance, progress)
+    found = Joint(states[0], float(best[0]), residual_of.count, residual_of.left > 0, notes=residual_of.notes)
+    if found.residual <= tolerance:
+        found.rivals, found.margin, found.checked = exchanges(residual_of, found.tokens, free, lists, found.residual)
+    else:
+        found.rivals = [[] for _ in range(length)]
+    return found
+
+
+def _attempt(
+    cut: Cut,
+    target: Tensor,
+    length: int,
+    search: JointSearch,
+    residual_of: Residual,
+    allowed: Tensor | None,
+    known: dict[int, int],
+    tolerance: float,
+    progress: Progress | None,
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """From one set of starts to where no exchange helps: states and residuals, best first, and the lists used."""
+    free = [place for place in range(length) if place not in known]
     states, lists = _start(cut, target, length, search, allowed, known)
     best = residual_of(states)
     keep = best.argsort()[: search.beam]
     states, best = states[keep], best[keep]
     width, vocabulary = search.width, cut.vocabulary_size
+    # The lists of a long vocabulary are tried to the end in the last attempt only: a longer descent is cheaper.
+    widest = vocabulary if not (search.longer and search.steps) else min(vocabulary, 4 * search.width)
     while free and float(best[0]) > tolerance and residual_of.left > 0:
         before = float(best[0])
         # The position whose exchange helps most is not known, so that all are tried, in turn.
@@ -100,17 +148,10 @@ def joint(
             if float(best[0]) <= tolerance or residual_of.left <= 0:
                 break
         if float(best[0]) > 0.999 * before:
-            if width >= vocabulary:
+            if width >= widest:
                 break
-            width = min(4 * width, vocabulary)
-    if float(best[0]) > tolerance and search.pairs and len(free) == 2:
-        states, best = _all_pairs(residual_of, states, best, free, lists, tolerance, progress)
-    found = Joint(states[0], float(best[0]), residual_of.count, residual_of.left > 0, notes=residual_of.notes)
-    if found.residual <= tolerance:
-        found.rivals, found.margin, found.checked = exchanges(residual_of, found.tokens, free, lists, found.residual)
-    else:
-        found.rivals = [[] for _ in range(length)]
-    return found
+            width = min(4 * width, widest)
+    return states, best, lists
 
 
 def _start(

@@ -1,20 +1,23 @@
 """In which order candidates for the next token are tried.
 
 The output at position t of a token v after a prefix, F_t(v), is not known before it is computed, but F_0(v), at the first
-position, is in the cached table, and the two differ by something smooth in v. Every candidate that was tried, right or
-wrong, is an *anchor*: it tells F_t - F_0 at one token. From few anchors the difference is taken as constant (a shift),
-from many as linear in the table's leading coordinates (ridge regression); candidates are ranked by the distance of the
-predicted F_t(v) to the target, features that the prediction misses most counting least.
+position, and F_c(v), after some other text, are in the cached table, and F_t differs from F_0 + a (F_c - F_0) by something
+smooth in v. Every candidate that was tried, right or wrong, is an *anchor*: it tells F_t at one token. From few anchors
+a and a constant shift are fitted, from many a difference that is linear in the table's leading coordinates (ridge
+regression); candidates are ranked by the distance of the predicted F_t(v) to the target, features that the prediction
+misses most counting least. What was fitted at one position is the first guess at the next.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from headscan.inversion.table import Table
 
-__all__ = ["ORDERS", "FixedOrder", "TableOrder"]
+__all__ = ["ORDERS", "Fit", "FixedOrder", "TableOrder"]
 
 ORDERS = ("table", "gradient", "frequency", "random")
 # From so many anchors on, the difference is fitted as linear rather than constant.
@@ -49,6 +52,14 @@ class FixedOrder:
         return self.next(count)
 
 
+@dataclass(frozen=True)
+class Fit:
+    """F_t as the anchors tell it: F_0 + share (F_c - F_0) + shift."""
+
+    share: float
+    shift: Tensor
+
+
 class TableOrder:
     """Candidates by the predicted distance of their output to the target.
 
@@ -56,7 +67,7 @@ class TableOrder:
         table: the cached table of the slice.
         target: [w'], the output wanted.
         allowed: bool [V] or None.
-        shift: [w'] a first guess of F_t - F_0 (that of the position before), or None for zero.
+        fit: a first guess (that of the position before), or None: F_0 itself.
         prior: [V] log-probabilities of tokens, or None; they count where the distances say little.
     """
 
@@ -65,7 +76,7 @@ class TableOrder:
         table: Table,
         target: Tensor,
         allowed: Tensor | None = None,
-        shift: Tensor | None = None,
+        fit: Fit | None = None,
         prior: Tensor | None = None,
     ) -> None:
         self.table = table
@@ -76,7 +87,8 @@ class TableOrder:
             self.done |= ~allowed
         self.tokens = torch.empty(0, dtype=torch.int64, device=target.device)
         self.outputs = target.new_empty(0, len(target))
-        self.shift = torch.zeros_like(target) if shift is None else shift
+        self.guess = fit or Fit(0.0, torch.zeros_like(target))
+        self._fit: Fit | None = None
         self._hints = torch.empty(0, dtype=torch.int64, device=target.device)
 
     def hint(self, tokens: Tensor) -> None:
@@ -112,30 +124,56 @@ class TableOrder:
         """What candidates gave: [n] tokens, [n, w'] outputs."""
         self.tokens = torch.cat([self.tokens, tokens])
         self.outputs = torch.cat([self.outputs, outputs])
+        self._fit = None
 
-    def fitted_shift(self) -> Tensor:
-        """F_t - F_0 near the target, as the anchors tell it."""
-        if not len(self.tokens):
-            return self.shift
-        near = (self.outputs - self.target).norm(dim=1).topk(min(8, len(self.tokens)), largest=False).indices
-        return (self.outputs[near] - self.table.outputs[self.tokens[near]]).mean(0)
+    def fit(self) -> Fit:
+        """F_t near the target, as the anchors tell it."""
+        if self._fit is None:
+            self._fit = self._fitted() if len(self.tokens) else self.guess
+        return self._fit
+
+    def _fitted(self) -> Fit:
+        tokens, outputs = self._nearest(self.target, MOST)
+        change, rest = self.table.change[tokens], outputs - self.table.outputs[tokens]
+        centred = change - change.mean(0)
+        strength = (centred**2).sum()
+        # The first guess counts as much as two anchors do.
+        prior = 2 * (change**2).sum(1).mean()
+        slope = ((centred * rest).sum() + prior * self.guess.share) / (strength + prior).clamp_min(1e-30)
+        share = float(slope) if float(strength + prior) > 0 else 0.0
+        near = (rest - share * change)[:8]
+        return Fit(share, near.mean(0))
+
+    def _nearest(self, goal: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The anchors nearest to `goal`, nearest first: tokens and outputs."""
+        order = (self.outputs - goal).norm(dim=1).topk(min(count, len(self.tokens)), largest=False).indices
+        return self.tokens[order], self.outputs[order]
 
     def _distances(self, goal: Tensor) -> Tensor:
-        """Squared distances of the predicted outputs to `goal`, [V]."""
-        table, count = self.table, len(self.tokens)
-        if count < ENOUGH:
-            return table.squares - 2 * (table.outputs @ (goal - self.fitted_shift()))
-        nearest = (self.outputs - goal).norm(dim=1).topk(min(MOST, count), largest=False).indices
-        tokens, outputs = self.tokens[nearest], self.outputs[nearest]
+        """Squared distances of the predicted outputs to `goal`, up to a constant, [V]."""
+        table, fit = self.table, self.fit()
+        if len(self.tokens) < ENOUGH:
+            plain, mixed, changed = table.products
+            rest = goal - fit.shift
+            scores = plain - 2 * (table.outputs @ rest)
+            if fit.share:
+                scores = scores + 2 * fit.share * (mixed - table.change @ rest) + fit.share**2 * changed
+            return scores
+        tokens, outputs = self._nearest(goal, MOST)
         anchors = _with_one(table.coordinates[tokens])
-        difference = outputs - table.outputs[tokens]
+        difference = outputs - table.outputs[tokens] - fit.share * table.change[tokens]
         ridge = torch.eye(anchors.shape[1], device=goal.device)
         ridge[-1, -1] = 0
         solution = torch.linalg.solve(anchors.T @ anchors + ridge, anchors.T @ difference)
         missed = (difference - anchors @ solution).var(0)
-        weight = 1 / (missed + 1e-2 * missed.mean()).clamp_min(1e-30)
-        predicted = table.outputs + _with_one(table.coordinates) @ solution
-        scores = ((predicted - goal) ** 2) @ (weight * missed.mean())
+        weight = missed.mean() / (missed + 1e-2 * missed.mean()).clamp_min(1e-30)
+        parts = []
+        for begin in range(0, len(table.outputs), 2048):  # pieces that stay in the processor's cache
+            part = slice(begin, begin + 2048)
+            away = torch.addmm(table.outputs[part] - goal, _with_one(table.coordinates[part]), solution)
+            away.add_(table.change[part], alpha=fit.share)
+            parts.append(away.square_() @ weight)
+        scores = torch.cat(parts)
         if self.prior is not None:
             scores = scores - 2 * missed.mean() * self.prior
         return scores

@@ -75,6 +75,10 @@ def privacy(
     Returns:
         Rows with site, damage, method, token_accuracy, passes_per_token (token positions run), seconds_per_token.
     """
+    if prompts < 1 or length < 1:
+        raise BadInput("A privacy report needs at least one window of at least one token.")
+    if any(share < 0 for share in noise) or any(bits < 2 for bits in rounding):
+        raise BadInput("Noise cannot be negative, and states cannot be rounded to fewer than 2 bits.")
     lens = model if isinstance(model, Lens) else Lens.load(model, tokenizer=tokenizer, **loading)
     windows = _windows(lens, [text] if isinstance(text, str) else list(text), prompts, length)
     rows: list[dict[str, Any]] = []
@@ -118,7 +122,7 @@ def _damages(
         found.append((f"noise {share:g}", partial(_noisy, cut, share, seed)))
     for bits in rounding:
         found.append((f"states of {bits} bits", partial(_rounded, cut, bits)))
-    for bits in weights:
+    for bits in () if getattr(lens.model, "is_quantized", False) else weights:  # those are rounded already
         found.append((f"weights of {bits} bits", cut.slice.but(bits=bits).on(lens).run))
     return found
 

@@ -1,4 +1,4 @@
-"""The cached table: what a slice returns for every token of the vocabulary at the first position."""
+"""The cached table: what a slice returns for every token of the vocabulary, at the first position and after some text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from headscan.model.slices_cut import Cut
-from headscan.model.slices_prefix import split_on_exhaustion
+from headscan.model.slices_prefix import Prefix, split_on_exhaustion
 
 __all__ = ["Table", "cache_folder", "table_of"]
 
@@ -23,24 +23,35 @@ Progress = Callable[[str, int, int | None], None]
 # Below this many numbers a table is made faster than it is read.
 WORTH_KEEPING = 8_000_000
 COMPONENTS = 24
+# Tokens before the second part of the table: enough that attention is shared out, few enough to cost nothing.
+CONTEXT = 4
+STEP = 512
 
 
 @dataclass
 class Table:
-    """Outputs of every token at position 0 with nothing before it, and what is computed from them once.
+    """Outputs of every token, alone and after a short text of the model's own, and what is computed from them once.
 
     Attributes:
-        outputs: float32 [V, w'].
+        outputs: float32 [V, w'], F_0: at position 0, with nothing before it.
+        change: float32 [V, w'], F_c - F_0: what a short text before it changes. Attention gives a lone token all of its
+            own value and a later one a share, which differs from token to token: no constant shift tells that.
         built: forward passes (tokens) that were needed now; 0 if it was read from disk.
     """
 
     outputs: Tensor
+    change: Tensor
     built: int = 0
 
     @cached_property
-    def squares(self) -> Tensor:
-        """Squared norms [V]."""
-        return (self.outputs**2).sum(1)
+    def products(self) -> tuple[Tensor, Tensor, Tensor]:
+        """F_0.F_0, F_0.change and change.change of each token, [V] each."""
+        parts = [
+            torch.stack([(f * f).sum(1), (f * g).sum(1), (g * g).sum(1)])
+            for f, g in zip(self.outputs.split(4096), self.change.split(4096), strict=True)
+        ]
+        one, two, three = torch.cat(parts, dim=1)
+        return one, two, three
 
     @cached_property
     def coordinates(self) -> Tensor:
@@ -62,7 +73,7 @@ def table_of(cut: Cut, *, progress: Progress | None = None, keep: bool = True) -
         keep: write a large table to the cache folder (`HEADSCAN_CACHE`, else `~/.cache/headscan`), where the next run
             with the same weights and slice finds it.
 
-    Cost: V forward passes of one token, once a model and slice.
+    Cost: 2 V forward passes of one token, once a model and slice (without a key-value cache, V of them of five tokens).
     """
     ready: Table | None = cut.__dict__.get("_table")
     if ready is not None:
@@ -70,34 +81,62 @@ def table_of(cut: Cut, *, progress: Progress | None = None, keep: bool = True) -
     large = cut.vocabulary_size * cut.width >= WORTH_KEEPING
     path = cache_folder() / "tables" / f"{fingerprint(cut)}.safetensors" if large and keep else None
     if path is not None and path.is_file():
-        table = Table(load_file(path)["outputs"].to(cut.lens.device))
+        saved = load_file(path)
+        table = Table(saved["outputs"].to(cut.lens.device), saved["change"].to(cut.lens.device))
     else:
-        table = Table(_build(cut, progress), built=cut.vocabulary_size)
+        table = _build(cut, progress)
         if path is not None:
-            _write(path, table.outputs)
+            _write(path, table)
     cut.__dict__["_table"] = table
     return table
 
 
-def _build(cut: Cut, progress: Progress | None) -> Tensor:
-    vectors, step, parts = cut.vectors, 512, []
-    for begin in range(0, len(vectors), step):
-        chunk = vectors[begin : begin + step]
+@torch.no_grad()
+def _build(cut: Cut, progress: Progress | None) -> Table:
+    prefix = Prefix(cut, _context(cut))
+    parts: list[list[Tensor]] = [[], []]
+    total, done, batch = 2 * cut.vocabulary_size, 0, STEP
+    for number, before in enumerate((Prefix(cut, prefix.ids[:, :0]), prefix)):
+        for tokens in torch.arange(cut.vocabulary_size, device=cut.lens.device).split(STEP):
+            if before.length:
+                found = before.evaluate(torch.zeros_like(tokens), tokens)
+            else:
+                # Without a cache: at the first position there is nothing to read from it.
+                def run(part: slice, tokens: Tensor = tokens) -> Tensor:
+                    return cut.states(inputs_embeds=cut.embed(tokens[part])[:, None])[:, 0].float()
 
-        def run(part: slice, chunk: Tensor = chunk) -> Tensor:
-            return cut.states(inputs_embeds=chunk[part][:, None])[:, 0].float()
+                found, batch, _ = split_on_exhaustion(run, len(tokens), batch)
+            parts[number].append(found)
+            done += len(tokens)
+            if progress:
+                progress("table of the vocabulary", done, total)
+        if not prefix.length:  # a model of one position has no later ones
+            parts[1] = [torch.zeros_like(one) for one in parts[0]]
+            break
+    outputs, later = torch.cat(parts[0]), torch.cat(parts[1])
+    change = later - outputs if prefix.length else later
+    return Table(outputs, change, built=done)
 
-        parts.append(split_on_exhaustion(run, len(chunk), step)[0])
-        if progress:
-            progress("table of the vocabulary", min(begin + step, len(vectors)), len(vectors))
-    return torch.cat(parts)
+
+def _context(cut: Cut) -> Tensor:
+    """A short text [1, c] that the model itself would write; random tokens where it has no head that would."""
+    lens = cut.lens
+    length = min(CONTEXT, (lens.context_length or CONTEXT + 1) - 1)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, cut.vocabulary_size, (1, length), generator=generator)
+    heads = [site for site in lens.sites if site == "head"]
+    for place in range(1, length) if heads else ():
+        logits = lens.run(ids[:, :place].to(lens.device), sites="head")["head"][:, -1].float().cpu()
+        if logits.shape[-1] == cut.vocabulary_size and bool(logits.isfinite().all()):
+            ids[:, place] = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+    return ids
 
 
-def _write(path: Path, outputs: Tensor) -> None:
+def _write(path: Path, table: Table) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(f".{os.getpid()}")
-        save_file({"outputs": outputs.cpu().contiguous()}, aside)
+        save_file({"outputs": table.outputs.cpu().contiguous(), "change": table.change.cpu().contiguous()}, aside)
         os.replace(aside, path)
     except OSError:
         pass  # a cache that cannot be written costs time, not correctness
@@ -111,7 +150,7 @@ def cache_folder() -> Path:
 def fingerprint(cut: Cut) -> str:
     """A name for these weights cut so: equal for equal weights and slices, whoever loaded them."""
     digest = hashlib.blake2b(digest_size=16)
-    what = cut.slice.document() | {"tokens": ":", "pool": None, "class": type(cut.lens.model).__name__}
+    what = cut.slice.document() | {"tokens": ":", "pool": None, "parts": 2, "class": type(cut.lens.model).__name__}
     digest.update(json.dumps(what, sort_keys=True).encode())
     for name, parameter in cut.lens.model.named_parameters():
         values = parameter.detach().reshape(-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,6 +101,8 @@ def _read(
     extra: dict[str, Any] = {}
     if quantized is not None:
         # Quantised weights are made on the device they stay on; they cannot be moved afterwards.
+        # bitsandbytes warns at every single product that it casts what it multiplies: that is what was asked for.
+        logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
         extra = {"quantization_config": quantized, "device_map": device_map or {"": place}}
     elif device_map is not None:
         extra = {"device_map": device_map}

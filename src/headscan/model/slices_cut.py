@@ -69,6 +69,24 @@ class Cut:
                 return module(torch.arange(self.lens.vocabulary_size, device=self.lens.device)).detach()
         return _other_table(self.slice.embedding, self.lens).detach()
 
+    @cached_property
+    def twins(self) -> dict[int, list[int]]:
+        """Tokens whose embedding rows are equal, by token; those with a row of their own are not in it."""
+        # Equal rows have equal sums along any direction; the few that agree there are compared whole.
+        direction = torch.randn(self.vectors.shape[1], generator=torch.Generator().manual_seed(0))
+        _, group, counts = (self.vectors.double().cpu() @ direction.double()).unique(
+            return_inverse=True, return_counts=True
+        )
+        found: dict[int, list[int]] = {}
+        for token in (counts[group] > 1).nonzero()[:, 0].tolist():
+            if token not in found:
+                alike = (group == group[token]).nonzero()[:, 0]
+                rows = self.vectors[alike.to(self.vectors.device)]
+                same = alike[(rows == self.vectors[token]).all(1).cpu()].tolist()
+                if len(same) > 1:
+                    found |= dict.fromkeys(same, same)
+        return found
+
     @property
     def vocabulary_size(self) -> int:
         """V."""
@@ -203,6 +221,10 @@ def _with_weights(slice_: Slice, lens: Lens) -> Lens:
 
     if slice_.weights is not None:
         lens = lens.twin(int(slice_.weights.partition(":")[2]))
+    if slice_.bits is not None and getattr(lens.model, "is_quantized", False):
+        raise BadInput(
+            f"The weights of '{lens.name}' are quantised already: leave 'bits' away, or load the full weights."
+        )
     if slice_.bits is not None:
         model = copy.deepcopy(lens.model)
         round_weights(model, slice_.bits)

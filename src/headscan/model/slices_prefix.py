@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from headscan.errors import BadInput
 from headscan.model.slices_cut import Cut
 
-__all__ = ["Prefix", "split_on_exhaustion"]
+__all__ = ["Prefix", "exhausted", "split_on_exhaustion"]
 
 # Relative difference up to which a cached step counts as the same computation as a whole forward pass.
 AGREE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
@@ -153,14 +154,19 @@ def split_on_exhaustion(run: Any, count: int, batch: int) -> tuple[Tensor, int, 
             parts.append(run(slice(begin, min(begin + batch, count))))
             begin += batch
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not _exhausted(error) or batch == 1:
+            if not exhausted(error):
                 raise
+            if batch == 1:
+                raise BadInput(
+                    "Memory runs out even for a single candidate: use a shorter prompt or a smaller model."
+                ) from error
             batch //= 2
             note = f"Memory ran out with batches of {first}; batches of {batch} are used."
     return torch.cat(parts), batch, note
 
 
-def _exhausted(error: BaseException) -> bool:
+def exhausted(error: BaseException) -> bool:
+    """Whether an error means that memory ran out, on whatever device."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return "can't allocate memory" in str(error) or "out of memory" in str(error).lower()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from headscan.report.attribute import attribute_page, attribute_plot, attribute_snippet, attribute_table
 from headscan.report.evaluation import evaluation_page, evaluation_plot, evaluation_table
 from headscan.report.flow import flow_page, flow_plot, flow_table
+from headscan.report.gradient import gradient_page, gradient_plot, gradient_table
 from headscan.report.invert import (
     invert_page,
     invert_plot,
@@ -37,6 +38,9 @@ __all__ = [
     "flow_page",
     "flow_plot",
     "flow_table",
+    "gradient_page",
+    "gradient_plot",
+    "gradient_table",
     "invert_page",
     "invert_plot",
     "invert_table",

@@ -40,7 +40,7 @@ const Headscan = (() => {
     }
     // A narrow screen has room for fewer ticks than there are layers.
     const width = state.printing ? printWidth(place) : place.clientWidth;
-    const ticks = layout.xaxis.tickvals;
+    const ticks = layout.xaxis && layout.xaxis.tickvals;
     if (ticks) {
       const step = Math.ceil((ticks.length * 34) / Math.max(width - 60, 60));
       if (step > 1) {

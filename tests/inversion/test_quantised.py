@@ -1,0 +1,103 @@
+"""Weights of 8 and 4 bits by bitsandbytes: the same search, with the tolerance that their arithmetic needs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from headscan.errors import BadInput
+from headscan.inversion import invert, leaked_gradient, privacy
+from headscan.inversion.descent import Descent, descend
+from headscan.inversion.exact import Search, exact, tolerance_of
+from headscan.inversion.tolerance import layout_noise, noise_floor
+from headscan.model import ByteTokenizer, Lens
+from headscan.model.slices import Slice
+
+pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: inversion of quantised models is NOT tested")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=200, hidden_size=128, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=32,
+    )  # fmt: skip
+    path = tmp_path_factory.mktemp("llama")
+    LlamaForCausalLM(config).save_pretrained(path)
+    return str(path)
+
+
+@pytest.mark.parametrize(("bits", "dtype"), [("8bit", "float32"), ("8bit", "bfloat16"), ("4bit", "float32")])
+def test_every_token_is_found(folder, ids, bits, dtype):
+    lens = Lens.load(folder, quantize=bits, device="cpu", dtype=dtype)
+    rows = ids[:2]
+    for site in ("block.0", "block.1"):
+        cut = Slice(sites=(site,)).on(lens)
+        target = cut.run(rows)
+        found = exact(cut, list(target))
+        assert torch.equal(torch.tensor([one.tokens for one in found]), rows)
+        assert max(r for one in found for r in one.residuals) <= tolerance_of(cut, Search())
+        assert min(m for one in found for m in one.margins) > 5 * tolerance_of(cut, Search())
+    # The weights are really other weights: the full model's outputs are far outside the tolerance.
+    full = Slice(sites=("block.1",)).run(Lens.load(folder, device="cpu", dtype=dtype), rows)
+    away = (target.float() - full.float()).norm() / full.float().norm()
+    assert away > 5e-3
+
+
+def test_the_full_model_reads_states_of_the_quantised_one(folder, ids):
+    """Whoever inverts has the weights, but not the rounding: the tolerance is widened to what it does."""
+    victim = Slice(sites=("block.1",)).run(Lens.load(folder, quantize="8bit", device="cpu"), ids[:2])
+    cut = Slice(sites=("block.1",)).on(Lens.load(folder, device="cpu"))
+    found = exact(cut, list(victim), Search(tolerance=0.1))
+    assert torch.equal(torch.tensor([one.tokens for one in found]), ids[:2])
+    assert min(r for one in found for r in one.residuals) > 1e-3
+
+
+def test_the_tolerance_follows_what_the_batch_does_to_the_outputs(folder, ids):
+    """Features that are large anywhere in the batch are kept in half precision for all of it: outputs then move."""
+    plain = Slice(sites=("block.1",)).on(Lens.load(folder, device="cpu"))
+    assert layout_noise(plain) == 0
+    lens = Lens.load(folder, quantize="8bit", device="cpu")
+    calm = noise_floor(Slice(sites=("block.1",)).on(lens))
+    for layer in lens.model.model.layers:  # norms that make some features large in some tokens: outliers
+        layer.input_layernorm.weight.data[:16] *= 6
+        layer.post_attention_layernorm.weight.data[:16] *= 6
+    wild = Slice(sites=("block.1",), normalisation=True, features=":127").on(lens)
+    assert layout_noise(wild) > 1e-4
+    assert noise_floor(wild) > calm
+    found = exact(wild, list(wild.run(ids[:2])))
+    assert torch.equal(torch.tensor([one.tokens for one in found]), ids[:2])
+    assert not any(one.failed for one in found)
+
+
+def test_gradients_reach_the_inputs_of_quantised_models(folder, ids):
+    lens = Lens.load(folder, quantize="8bit", device="cpu")
+    cut = Slice().on(lens)
+    found = descend(cut, cut.run(ids[:2]), 6, Descent(steps=100))
+    assert float((found.tokens == ids[:2]).float().mean()) > 0.9
+
+
+def test_the_facade_takes_them(folder, ids):
+    result = invert(folder, ids[:1], at="block.1", quantize="8bit", device="cpu")
+    assert result.document["verdict"] == "recovered and unique"
+    assert result.document["models"][0]["quantize"] == "8bit"
+    with pytest.raises(BadInput, match="not trained and have no gradient"):
+        leaked_gradient(Lens.load(folder, quantize="8bit", device="cpu"), ["ab"])
+
+
+def test_weights_are_not_rounded_twice(folder):
+    lens = Lens.load(folder, quantize="8bit", device="cpu")
+    with pytest.raises(BadInput, match="quantised already"):
+        Slice(bits=8).on(lens)
+    lens.tokenizer = ByteTokenizer()
+    rows = privacy(lens, "ABC" * 10, sites="block.0", prompts=1, length=4, noise=(), rounding=()).document["rows"]
+    assert [row["damage"] for row in rows] == ["none", "none"]
+
+
+def test_a_trained_model_of_eight_bits_gives_back_its_text(assets):
+    lens = Lens.load(str(assets / "models" / "stories260K"), quantize="8bit", device="cpu")
+    result = invert(lens, "Once upon a time there was a cat", at="block.4")
+    assert result.token_accuracy == 1
+    assert result.document["verdict"] == "recovered and unique"

@@ -1,0 +1,54 @@
+"""The pages of `headscan invert`: what they say, what they escape, and that their figures are drawn in a browser."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from headscan.inversion import invert, leaked_gradient, privacy
+from headscan.model import ByteTokenizer
+from tests.inversion.conftest import build
+
+HOSTILE = "<b>&$x$"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    lens = build("gpt2", vocabulary=256, width=32, depth=2)
+    lens.tokenizer = ByteTokenizer()
+    folder = tmp_path_factory.mktemp("pages")
+    invert(lens, [HOSTILE, "abc"], at="block.1", jacobian=True, out=folder / "invert")
+    invert(lens, torch.tensor([list(b"abcdef")]), at="block.1[:, :3, :]", out=folder / "part")
+    privacy(lens, "Once upon a time there was a cat. " * 4, prompts=2, noise=(0.1,), out=folder / "privacy")
+    leaked_gradient(lens, [HOSTILE, "abcdefg"], out=folder / "gradient")
+    return {path.name: path / "report.html" for path in folder.iterdir()}
+
+
+def test_pages_say_what_they_show(pages):
+    text = pages["invert"].read_text()
+    assert text.count("The tokens shown, when run, give the output") == 1  # one sentence for both prompts
+    assert "smallest σ" in text
+    assert "&lt;" in text
+    assert "<b>&$x$" not in text.split('id="data"')[0]
+    assert "Information absent" in pages["part"].read_text()
+    privacy_page = pages["privacy"].read_text()
+    assert "From clean states an exact search recovers 100% of the tokens" in privacy_page
+    assert "exact search, noise 0.1" in privacy_page
+    assert "Certified: a token that is not listed" in pages["gradient"].read_text()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_figures_are_drawn_and_nothing_is_wider_than_the_screen(pages, scheme, chromium):
+    for name, path in pages.items():
+        for width in (1200, 400):
+            context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            page = context.new_page()
+            faults: list[str] = []
+            page.on("pageerror", lambda error, faults=faults: faults.append(str(error)))
+            page.goto(path.as_uri())
+            page.wait_for_selector("html[data-ready=true]", timeout=20_000)
+            assert page.locator(".plot .main-svg").count() > 0, name
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+            assert not faults, name
+            context.close()
