@@ -99,7 +99,8 @@ def train(
             raise BadInput("'headscan train recover' needs --model, the headless model to give a head to.")
         result = recover_model(
             model, text, folder, mode=mode, steps=steps, batch=batch, rate=rate, held_out=held_out, context=context,
-            documents=documents, field=field, max_tokens=max_tokens, seed=seed, command=command_line(),
+            documents=documents, field=field, max_tokens=max_tokens, seed=seed, temperature=temperature,
+            command=command_line(),
         )  # fmt: skip
     else:
         result = run(
