@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import httpx
 import torch
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 from transformers import (
@@ -42,7 +41,12 @@ __all__ = ["build", "train"]
 
 CURVE = ("step", "loss", "floor_corrected_loss", "in_batch_accuracy", "penalty", "learning_rate")
 PROBE = 24  # held-out windows on which the geometry is measured while training
-HUB_FAILURES = (HfHubHTTPError, LocalTokenNotFoundError, httpx.HTTPError, ConnectionError)
+# The Hub's own error and what it is made of: the error of the HTTP library, another one from release to release.
+HUB_FAILURES = (
+    LocalTokenNotFoundError,
+    ConnectionError,
+    *(kind for kind in HfHubHTTPError.__mro__ if kind not in (OSError, Exception, BaseException, object)),
+)
 SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
 
