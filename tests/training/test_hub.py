@@ -64,7 +64,7 @@ def test_a_hub_that_refuses_at_the_start_is_said_so(hub, story_file, tmp_path):
 
 def test_a_hub_that_refuses_at_the_end_costs_nothing(hub, story_file, tmp_path):
     hub(refuse=("upload",))
-    with pytest.raises(BadInput, match="is whole in .* but the Hub did not take it: The Hub hung up"):
+    with pytest.raises(BadInput, match=r"is whole in .* but the Hub did not take it: The Hub hung up"):
         train(recipe_of("gpt"), str(story_file), tmp_path, push_to_hub="me/tiny", **OPTIONS)
     assert load(tmp_path).document["steps"] == 4
     assert AutoModel.from_pretrained(tmp_path / "model") is not None

@@ -78,7 +78,9 @@ def train(
     seed: Annotated[int, typer.Option(help="Of weights, order and masks.")] = 0,
     seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds of training.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log to TensorBoard under --out.")] = False,
-    push_to_hub: Annotated[str | None, typer.Option(help="Id under which checkpoints go to the Hub.")] = None,
+    push_to_hub: Annotated[
+        str | None, typer.Option(help="Id under which the model goes to the Hub at the end.")
+    ] = None,
     out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last whole checkpoint in --out.")] = False,
     json: Json = False,

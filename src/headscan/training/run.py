@@ -42,10 +42,10 @@ __all__ = ["build", "train"]
 CURVE = ("step", "loss", "floor_corrected_loss", "in_batch_accuracy", "penalty", "learning_rate")
 PROBE = 24  # held-out windows on which the geometry is measured while training
 # The Hub's own error and what it is made of: the error of the HTTP library, another one from release to release.
-HUB_FAILURES = (
+HUB_FAILURES: tuple[type[Exception], ...] = (
     LocalTokenNotFoundError,
     ConnectionError,
-    *(kind for kind in HfHubHTTPError.__mro__ if kind not in (OSError, Exception, BaseException, object)),
+    *(kind for kind in HfHubHTTPError.__mro__ if issubclass(kind, Exception) and kind not in (OSError, Exception)),
 )
 SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
@@ -281,6 +281,7 @@ def _arguments(plan, folder, *, seed, precision, log_every, save_every, tensorbo
         "report_to": ["tensorboard"] if tensorboard else [],
         "push_to_hub": push_to_hub is not None,
         "hub_model_id": push_to_hub,
+        "hub_strategy": "end",  # at every checkpoint the Trainer would pickle its arguments into what it sends
         "remove_unused_columns": False,
         "disable_tqdm": True,
         "use_cpu": not torch.cuda.is_available(),
