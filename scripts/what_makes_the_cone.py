@@ -1,15 +1,18 @@
 """What makes the cone strong? Average cosine of the last block early and later in training, by vocabulary and by head.
 
     python scripts/what_makes_the_cone.py TEXT --out FOLDER [--vocabularies 1024 4096 16384] [--steps 160]
+        [--regularisers cosine:1 cosine-states:1 isoscore:1]
 
 Three arms a vocabulary: vanilla (untied head), vanilla whose head has a bias started at the log-unigram, headless.
 If the cone is where a head without a bias keeps the unigram distribution, the second arm has none either.
+Each regulariser adds an arm: vanilla with that term in its loss.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -27,6 +30,7 @@ def main() -> None:
     parser.add_argument("--vocabularies", type=int, nargs="+", default=[1024, 4096, 16384])
     parser.add_argument("--steps", type=int, default=160)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--regularisers", nargs="*", default=[], metavar="NAME:STRENGTH")
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -38,7 +42,8 @@ def main() -> None:
         plan = recipe_of("gpt").but(steps=options.steps, vocabulary=vocabulary, warmup=40, rate=1e-3)
         words = fit_tokenizer(documents(options.text), vocabulary, context=plan.context)
         data, kept = PackedText.of(Windows(options.text, words, plan.context)).split(0.05)
-        for arm in (VANILLA, BIASED, HEADLESS_ARM):
+        added = [replace(VANILLA, name=f"vanilla, {term}", regulariser=term) for term in options.regularisers]
+        for arm in (VANILLA, BIASED, HEADLESS_ARM, *added):
             name = f"{vocabulary}/{arm.name}/{options.seed}"
             if name not in runs:
                 runs[name] = run_arm(

@@ -122,6 +122,24 @@ def test_every_objective_learns(story_file, tmp_path, objective):
     assert np.isfinite(losses).all()
 
 
+def test_what_is_read_out_is_what_was_trained(story_file, tmp_path):
+    """A table of its own and a temperature are part of the model; without them the reading is that of noise."""
+    from headscan.training import Objective
+
+    options = TINY | {"steps": 40, "save_every": 0, "geometry_every": 0, "rate": 3e-3}
+    for aim, temperature in ((Objective("nce"), 1.0), (Objective("cwt", temperature=5.0), 5.0)):
+        out = tmp_path / aim.name
+        result = train(_small(), str(story_file), out, objective=aim, **options)
+        found = result.document["heldout"]
+        assert found["bias"]["nats_per_token"] < found["tied"]["nats_per_token"] - 0.2
+        again = recover_model(str(out / "model"), str(story_file), tmp_path / "again", temperature=temperature)
+        again = again.document["heldout"]["bias"]["nats_per_token"]
+        assert again == pytest.approx(found["bias"]["nats_per_token"], abs=0.02)
+    adaptive = train(_small(), str(story_file), tmp_path / "adaptive", objective="adaptive", **(options | {"steps": 2}))
+    assert adaptive.document["heldout"] == {}
+    assert "adaptive" in adaptive.document["notes"][0]
+
+
 @pytest.mark.parametrize(
     ("name", "objective"),
     [("bert", "cwt"), ("bert", "ce"), ("multilingual", "cwt"), ("multilingual", "ce"), ("mixer", "cwt")],

@@ -78,7 +78,9 @@ def train(
     seed: Annotated[int, typer.Option(help="Of weights, order and masks.")] = 0,
     seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds of training.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log to TensorBoard under --out.")] = False,
-    push_to_hub: Annotated[str | None, typer.Option(help="Id under which checkpoints go to the Hub.")] = None,
+    push_to_hub: Annotated[
+        str | None, typer.Option(help="Id under which the model goes to the Hub at the end.")
+    ] = None,
     out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last whole checkpoint in --out.")] = False,
     json: Json = False,
@@ -99,7 +101,8 @@ def train(
             raise BadInput("'headscan train recover' needs --model, the headless model to give a head to.")
         result = recover_model(
             model, text, folder, mode=mode, steps=steps, batch=batch, rate=rate, held_out=held_out, context=context,
-            documents=documents, field=field, max_tokens=max_tokens, seed=seed, command=command_line(),
+            documents=documents, field=field, max_tokens=max_tokens, seed=seed, temperature=temperature,
+            command=command_line(),
         )  # fmt: skip
     else:
         result = run(

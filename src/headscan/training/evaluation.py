@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ def evaluate_model(
     theirs = [task.removeprefix(HARNESS) for task in tasks or [] if task.startswith(HARNESS)]
     scores: dict[str, Any] = {}
     if own or own is None:
-        scores |= evaluate(found, words, sets, tasks=own, limit=limit)
+        scores |= evaluate(found, words, Path(sets), tasks=own, limit=limit)
     if theirs:
         scores |= {HARNESS + name: numbers for name, numbers in harness(found, words, theirs, limit=limit).items()}
     result = EvaluationResult(

@@ -33,12 +33,14 @@ __all__ = ["BIASED", "HEADLESS_ARM", "TIED", "VANILLA", "Arm", "run_arm", "summa
 @dataclass(frozen=True)
 class Arm:
     """One side of the comparison: a name, an objective, whether a head is tied to the input table, and whether it has a
-    bias, started at the log of the unigram probabilities (which a head without one must draw from the hidden states)."""
+    bias, started at the log of the unigram probabilities (which a head without one must draw from the hidden states),
+    and what is added to the loss."""
 
     name: str
     objective: str
     tied: bool | None = None
     bias: bool = False
+    regulariser: str | None = None
 
 
 VANILLA = Arm("vanilla", "ce", tied=False)
@@ -69,7 +71,7 @@ def run_arm(
     """
     set_seed(seed)
     counts = data.counts(len(words))
-    aim = Objective(arm.objective)
+    aim = Objective(arm.objective, regulariser=arm.regulariser)
     model = build(plan, aim, len(words), tied=arm.tied)
     if arm.bias:
         head = model.get_output_embeddings()

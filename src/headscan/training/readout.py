@@ -26,13 +26,22 @@ __all__ = ["RECOVERIES", "fold_bias", "recover"]
 RECOVERIES = ("tied", "bias", "probe", "finetune")
 
 
-def recover(model: Any, mode: str = "bias", *, counts: Tensor | None = None) -> Any:
+def recover(
+    model: Any,
+    mode: str = "bias",
+    *,
+    counts: Tensor | None = None,
+    temperature: float = 1.0,
+    rows: Tensor | None = None,
+) -> Any:
     """A causal language model with a head, from a headless body (both of transformers). The body is copied.
 
     mode: "tied": the input rows as they are. "bias": these and the log of the unigram probability, no training.
     "probe": a head of its own, started at "bias" (where counts are given; else at the rows), the body frozen.
     "finetune": the same start, everything trainable (the published one starts at the rows). Both are to be trained.
-    counts: int [V], token counts of the training text, for "bias".
+    counts: int [V], token counts of the training text, for "bias". temperature: the one of the contrastive loss: the
+    scores are h . e / T. rows: [V, d], the table that the loss compared with, where that was not the input embeddings
+    (the objective "nce"); "tied" is then untied all the same.
 
     The bias is folded into the head's rows where the body ends in a LayerNorm (see `fold_bias`): the model then has
     no parameter that transformers do not know, and `AutoModelForCausalLM.from_pretrained` loads it anywhere. Elsewhere
@@ -44,15 +53,19 @@ def recover(model: Any, mode: str = "bias", *, counts: Tensor | None = None) -> 
         raise BadInput("The unigram bias needs the token counts of the training text.")
     body: Any = body_of(model)
     config = copy.deepcopy(model.config)
-    config.tie_word_embeddings = mode == "tied"
+    config.tie_word_embeddings = mode == "tied" and rows is None
     whole = AutoModelForCausalLM.from_config(config, dtype=body.dtype).to(body.device)
     body_of(whole).load_state_dict(body.state_dict())
     table = body.get_input_embeddings().weight.detach()
-    if mode == "tied":
+    if not temperature > 0:
+        raise BadInput(f"temperature must be above 0, not {temperature}.")
+    if config.tie_word_embeddings:
         whole.tie_weights()
+        if temperature != 1:  # tied rows are the input's too: what can be divided is the state that meets them
+            _divide_last_norm(body_of(whole), temperature)
         return whole.eval()
-    whole.get_output_embeddings().weight.data.copy_(table)
-    if counts is not None:
+    whole.get_output_embeddings().weight.data.copy_((table if rows is None else rows.detach()) / temperature)
+    if counts is not None and mode != "tied":
         if len(counts) != len(table):
             raise BadInput(f"There are counts of {len(counts)} tokens but the model has {len(table)}.")
         fold_bias(whole, log_unigram(counts, 0.5))
@@ -97,6 +110,15 @@ def fold_bias(model: Any, bias: Tensor) -> bool:
         norm.bias.copy_(shift + step * gain)
         head.weight.copy_(rows + amount[:, None] * direction)
     return True
+
+
+def _divide_last_norm(body: nn.Module, temperature: float) -> None:
+    norms = [child for child in body.children() if "Norm" in type(child).__name__ and hasattr(child, "weight")]
+    if not norms:
+        raise BadInput("Tied rows cannot be read out at another temperature in a body without a final norm.")
+    with torch.no_grad():
+        for parameter in norms[-1].parameters():
+            parameter.div_(temperature)
 
 
 def _last_norm(body: nn.Module) -> nn.LayerNorm | None:

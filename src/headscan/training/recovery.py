@@ -6,9 +6,11 @@ import os
 import time
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
 from headscan.errors import BadInput
@@ -19,6 +21,7 @@ from headscan.training.evaluate.likelihood import perplexity
 from headscan.training.objectives import ce_loss
 from headscan.training.readout import recover
 from headscan.training.result import TrainResult
+from headscan.training.trainer import EXTRA
 
 __all__ = ["fit_head", "recover_model"]
 
@@ -41,12 +44,14 @@ def recover_model(
     field: str = "text",
     max_tokens: int | None = None,
     seed: int = 0,
+    temperature: float = 1.0,
     command: str | None = None,
 ) -> TrainResult:
     """Give the headless model in a folder a head, by `mode` (see `recover`), and write the whole to `out`/model.
 
     text: what counts tokens, trains the head ("probe", "finetune") and, its last `held_out` share, measures it. Give
     the text that the body was trained on: the unigram bias is a property of the training data.
+    temperature: the one that the body was trained with. A body trained by "nce" brings its own table along.
     steps, batch, rate: of the two modes that train (300 steps of 16 windows, 1e-3 and 1e-4 by default).
     Raises BadInput where model, tokenizer or text cannot be used.
     """
@@ -65,7 +70,10 @@ def recover_model(
     windows = Windows(text, words, size, documents=documents, field=field, max_tokens=max_tokens)
     data, kept = PackedText.of(windows).split(held_out)
     counts = data.counts(body.config.vocab_size)
-    whole = recover(body, mode, counts=counts)
+    rows = None
+    if (own := Path(model) / EXTRA).exists() and "weight" in (saved := load_file(own)):
+        rows = saved["weight"].to(body.device)
+    whole = recover(body, mode, counts=counts, temperature=temperature, rows=rows)
     before = perplexity(whole, kept.rows, words)
     count = STEPS[mode] if steps is None else steps
     curve = []

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
@@ -40,6 +41,12 @@ __all__ = ["build", "train"]
 
 CURVE = ("step", "loss", "floor_corrected_loss", "in_batch_accuracy", "penalty", "learning_rate")
 PROBE = 24  # held-out windows on which the geometry is measured while training
+# The Hub's own error and what it is made of: the error of the HTTP library, another one from release to release.
+HUB_FAILURES: tuple[type[Exception], ...] = (
+    LocalTokenNotFoundError,
+    ConnectionError,
+    *(kind for kind in HfHubHTTPError.__mro__ if issubclass(kind, Exception) and kind not in (OSError, Exception)),
+)
 SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
 
@@ -130,30 +137,39 @@ def train(
     every = geometry_every if geometry_every is not None else max(1, plan.steps // 10)
     probe = kept.rows[:PROBE] if kept is not None else None
     watcher = GeometryCallback(probe, every=every) if every and probe is not None else None
-    trainer = HeadlessTrainer(
-        learner,
-        _arguments(
-            plan,
-            folder,
-            seed=seed,
-            precision=precision,
-            log_every=log_every or max(1, plan.steps // 50),
-            save_every=save_every if save_every is not None else max(1, plan.steps // 5),
-            tensorboard=tensorboard,
-            push_to_hub=push_to_hub,
-            extra=arguments,
-        ),
-        train_dataset=data,
-        data_collator=Masker(words, scheme=masking, seed=seed) if plan.masked else collate,
-        processing_class=words,
-        pool=pool,
-        callbacks=[*([watcher] if watcher else []), *([_Clock(seconds)] if seconds else []), *callbacks],
+    options = _arguments(
+        plan,
+        folder,
+        seed=seed,
+        precision=precision,
+        log_every=log_every or max(1, plan.steps // 50),
+        save_every=save_every if save_every is not None else max(1, plan.steps // 5),
+        tensorboard=tensorboard,
+        push_to_hub=push_to_hub,
+        extra=arguments,
     )
+    try:
+        trainer = HeadlessTrainer(
+            learner,
+            options,
+            train_dataset=data,
+            data_collator=Masker(words, scheme=masking, seed=seed) if plan.masked else collate,
+            processing_class=words,
+            pool=pool,
+            callbacks=[*([watcher] if watcher else []), *([_Clock(seconds)] if seconds else []), *callbacks],
+        )
+    except HUB_FAILURES as error:
+        raise BadInput(
+            f"The Hub does not take {push_to_hub}: {str(error).splitlines()[0]} (log in with `hf auth login`?)"
+        ) from None
     trainer.remove_callback(PrinterCallback)  # it writes to standard output, where --json has the result
     checkpoint = last_checkpoint(folder) if resume else None
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    unsent: Exception | None = None
     try:
-        trainer.save_model(str(folder / "model"))
+        trainer.save_model(str(folder / "model"))  # and send it to the Hub, where that is wanted
+    except HUB_FAILURES as error:
+        unsent = error
     except Exception as error:
         if not is_write_failure(error):
             raise
@@ -180,12 +196,16 @@ def train(
             },
             "recipe": {k: v for k, v in asdict(plan).items() if k != "architecture"} | {"objective": asdict(aim)},
             "parameters": sum(p.numel() for p in model.parameters()),
-            **_outcome(trainer, plan, model, words, kept, counts),
+            **_outcome(trainer, plan, learner, words, kept, counts),
             "scan": watcher.history if watcher else [],
         }
     )
     if trainer.is_world_process_zero():
         result.save(folder)
+    if unsent is not None:
+        raise BadInput(
+            f"The model is whole in {folder / 'model'} but the Hub did not take it: {str(unsent).splitlines()[0]}"
+        )
     return result
 
 
@@ -201,7 +221,11 @@ def build(plan: Recipe, aim: Objective, vocabulary: int, *, tied: bool | None = 
             config.embedding_std = 0.2
         # A BERT's pooler would be a layer that no loss reaches.
         pooler = {"add_pooling_layer": False} if config.model_type == "bert" else {}
-        return AutoModel.from_config(config, **pooler)
+        model = AutoModel.from_config(config, **pooler)
+        if config.model_type == "headscan_mixer" and config.final_norm:
+            # First logits of size sqrt(d) x .2 would still be a spike; measured best of 1, .3, .1 and .03.
+            torch.nn.init.constant_(model.norm.weight, 0.3)
+        return model
     return (AutoModelForMaskedLM if plan.masked else AutoModelForCausalLM).from_config(config)
 
 
@@ -257,6 +281,7 @@ def _arguments(plan, folder, *, seed, precision, log_every, save_every, tensorbo
         "report_to": ["tensorboard"] if tensorboard else [],
         "push_to_hub": push_to_hub is not None,
         "hub_model_id": push_to_hub,
+        "hub_strategy": "end",  # at every checkpoint the Trainer would pickle its arguments into what it sends
         "remove_unused_columns": False,
         "disable_tqdm": True,
         "use_cpu": not torch.cuda.is_available(),
@@ -265,18 +290,27 @@ def _arguments(plan, folder, *, seed, precision, log_every, save_every, tensorbo
     return TrainingArguments(**(options | extra))
 
 
-def _outcome(trainer, plan, model, words, kept, counts) -> dict[str, Any]:
+def _outcome(trainer, plan, learner, words, kept, counts) -> dict[str, Any]:
     """Steps, tokens, last losses, the curve, and how probable the held-out windows are, read out each possible way."""
     curve = [
         {key: entry[key] for key in CURVE if key in entry} for entry in trainer.state.log_history if "loss" in entry
     ]
     heldout: dict[str, Any] = {}
-    if not plan.masked and kept is not None:
-        if model.get_output_embeddings() is not None:
-            heldout["head"] = perplexity(model, kept.rows, words)
-        else:
-            heldout["tied"] = perplexity(recover(model, "tied"), kept.rows, words)
-            heldout["bias"] = perplexity(recover(model, "bias", counts=counts), kept.rows, words)
+    notes: list[str] = []
+    model, aim = learner.model, learner.objective
+    if plan.masked or kept is None:
+        notes.append("heldout_bits_per_byte is for models that predict the next token, on text held out")
+    elif model.get_output_embeddings() is not None:
+        heldout["head"] = perplexity(model, kept.rows, words)
+    elif aim.name == "adaptive":
+        notes.append("the adaptive softmax is no linear head, so its held-out likelihood is not read out")
+    else:
+        rows = learner.extra.weight if aim.name == "nce" else None
+        for mode in ("tied", "bias"):
+            whole = recover(model, mode, counts=counts, temperature=aim.temperature, rows=rows)
+            heldout[mode] = perplexity(whole, kept.rows, words)
+        if aim.normalize:
+            notes.append("the loss compared directions; the held-out likelihood is read out by products")
     best = heldout.get("head") or heldout.get("bias")
     last = curve[-1] if curve else {}
     return {
@@ -286,7 +320,7 @@ def _outcome(trainer, plan, model, words, kept, counts) -> dict[str, Any]:
         "floor_corrected_loss": last.get("floor_corrected_loss"),
         "heldout_bits_per_byte": best["bits_per_byte"] if best else None,
         "heldout": heldout,
-        "notes": [] if best else ["heldout_bits_per_byte is for models that predict the next token, on text held out"],
+        "notes": notes,
         "curve": curve,
     }
 
