@@ -16,7 +16,11 @@ HEAD = """# Tables beyond the core
 Written by `scripts/probes.py` from the code. `headscan scan MODEL --text TEXT --measures GLOB,GLOB` takes the names of
 tables, of groups, or `all` (whatever is not expensive) or `expensive` (everything). Rows are in `result.json` under the
 table's name, in `.frame(NAME)`, in the terminal and in the page. The measures of a site's cloud are in
-[../measures.md](../measures.md).
+[../measures.md](../measures.md); what each number is on Gaussian data in [gaussian.md](gaussian.md).
+
+NAME_interval is a 95 % interval: by the jackknife over blocks of consecutive windows of the text, unless the explanation
+says otherwise. The last column says where there is none, and why; a reason such as "fewer than 64 rows" names the case in
+which it is missing. NAME_without_first and its interval leave position 0 of each window out.
 """
 
 
@@ -31,9 +35,11 @@ def page() -> str:
             cost = " Expensive: it says its time and memory first." if probe.expensive else ""
             parts.append(
                 f"### `{probe.name}`: {probe.title}\n\n{probe.sentence}{cost} [Explained]({probe.docs}). "
-                f"Code: `{probe.function}`. Source: {probe.literature}.\n"
+                f"Code: `{probe.function}`. Source: {probe.literature}.\n\nPosition 0: {probe.position}\n"
             )
-            parts.append("| field | what it is | formula | range | undefined |\n|---|---|---|---|---|")
+            parts.append(
+                "| field | what it is | formula | range | undefined | 95 % interval |\n|---|---|---|---|---|---|"
+            )
             for name, field in probe.fields.items():
                 low, high = ("" if end is None else f"{end:g}" for end in field.range)
                 span = f"{low} to {high}".strip() if low or high else ""
@@ -43,6 +49,7 @@ def page() -> str:
                     field.formula and f"`{field.formula}`",
                     f"{span} {field.unit}",
                     field.undefined,
+                    f"none: {field.interval}" if field.interval else "" if not low and not high else "yes",
                 ]
                 parts.append("| " + " | ".join(cell.strip().replace("|", "\\|") for cell in cells) + " |")
             parts.append("")

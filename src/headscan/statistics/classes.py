@@ -156,6 +156,22 @@ class ClassSums(Accumulator):
             self._scalars.index_add_(0, at, other._scalars[: len(other)][kept].to(self.device))
             self._vectors.index_add_(0, at, other._vectors[: len(other)][kept].to(self.device))
 
+    def without(self, part: ClassSums) -> ClassSums:
+        """These sums less a part of them: of the classes kept here, what `part` has of them is taken away.
+
+        >>> sums, part = ClassSums(1), ClassSums(1)
+        >>> sums.update(torch.tensor([4, 4, 5]), torch.tensor([[1.0], [2.0], [3.0]]))
+        >>> part.update(torch.tensor([5, 4]), torch.tensor([[3.0], [2.0]]))
+        >>> rest = sums.without(part); rest.labels.tolist(), rest.counts.tolist(), rest.sums.tolist()
+        ([4, 5], [1, 0], [[1.0], [0.0]])
+        """
+        new = self.restore(self.state())
+        known = torch.isin(part.labels.to(self.device), new.labels)
+        at = new._places(part.labels.to(self.device)[known])
+        new._scalars.index_add_(0, at, part._scalars[: len(part)][known].to(self.device), alpha=-1)
+        new._vectors.index_add_(0, at, part._vectors[: len(part)][known].to(self.device), alpha=-1)
+        return new
+
     def state(self) -> dict[str, Tensor]:
         """Tensors `shape`, `labels`, `scalars` and `vectors`, by ascending label."""
         self._trim()
