@@ -5,11 +5,14 @@ python scripts/probes.py [--check]
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
 from headscan.geometry import PROBES
+from headscan.geometry.gaussian import KNOWN, Shape
 
+GAUSSIAN = Path(__file__).resolve().parents[1] / "docs" / "measures" / "gaussian.md"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "measures" / "README.md"
 HEAD = """# Tables beyond the core
 
@@ -56,7 +59,40 @@ def page() -> str:
     return "\n".join(parts) + "\n"
 
 
+GAUSSIAN_HEAD = """# What every number is on Gaussian data
+
+Written by `scripts/probes.py` from `geometry/gaussian.py`. n independent draws of N(0, I) in d dimensions, where there is
+nothing to find: the value that is known, its derivation, and how far from it a test lets a number be ("within": four
+standard deviations, or a stated bias). Where no value is known, the reason. A measure that leaves this page is wrong;
+`tests/geometry/test_gaussian.py` holds each line against the code.
+
+"Here" is {shape}.
+
+| number | known value | why | here | within |
+|---|---|---|---|---|
+"""
+
+
+def gaussian_page() -> str:
+    """The known values as Markdown."""
+    shape = Shape()
+    words = (
+        f"n = {shape.n:,}, d = {shape.d}, windows of {shape.window}, {shape.classes} classes, tables of {shape.rows:,} rows "
+        f"of scale {shape.scale}, samples of {shape.sample:,}"
+    )
+    lines = []
+    for name, known in KNOWN.items():
+        value = None if known.value is None else known.value(shape)
+        here = "" if value is None or math.isnan(value) else f"{value:.4g}"
+        within = f"{known.within(shape):.1g}" if here else ""
+        cells = [f"`{name}`", known.formula, known.why, here, within]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return GAUSSIAN_HEAD.format(shape=words) + "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
-    if "--check" in sys.argv:
-        sys.exit(0 if PAGE.read_text() == page() else f"{PAGE.name} is out of date: run python scripts/probes.py")
-    PAGE.write_text(page())
+    for path, text in ((PAGE, page()), (GAUSSIAN, gaussian_page())):
+        if "--check" not in sys.argv:
+            path.write_text(text)
+        elif path.read_text() != text:
+            sys.exit(f"{path.name} is out of date: run python scripts/probes.py")

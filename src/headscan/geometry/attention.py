@@ -26,7 +26,16 @@ from headscan.statistics import Cloud, Sums, Tally
 __all__ = ["attention_drift", "biased_input", "head_rows", "watch_heads"]
 
 NAME = "headscan-heads"
-HEADS = ("query_drift", "key_drift", "drift_cosine", "attention_entropy", "sharpness", "first_share")
+HEADS = (
+    "query_norm",
+    "key_norm",
+    "query_drift",
+    "key_drift",
+    "drift_cosine",
+    "attention_entropy",
+    "sharpness",
+    "first_share",
+)
 
 
 @contextmanager
@@ -99,6 +108,7 @@ def _add(
 def head_rows(tallies: dict[int, Tally]) -> list[dict]:
     """One row a layer and head, from what `watch_heads` gathered.
 
+        query_norm, key_norm: the norm of the mean query and of the mean key, in the units of the scores' factors;
         query_drift, key_drift: ‖mean‖/mean norm of queries and of keys, in [0, 1];
         drift_cosine: cosine between the mean query and the mean key, in [−1, 1]; near ±1 with large drifts, scores have a
             common offset, positive or negative;
@@ -117,6 +127,8 @@ def head_rows(tallies: dict[int, Tally]) -> list[dict]:
         drifts = [length * n / tally[name] for length, name in zip(lengths, ("query_norm", "key_norm"), strict=True)]
         for head in range(len(n)):
             values = {
+                "query_norm": lengths[0][head],
+                "key_norm": lengths[1][head],
                 "query_drift": drifts[0][head],
                 "key_drift": drifts[1][head],
                 "drift_cosine": cosine[head],
@@ -158,7 +170,7 @@ def attention_drift(lens: Lens, batches) -> list[dict]:
     for k, row in enumerate(rows):
         for name in HEADS:
             low = -1.0 if name == "drift_cosine" else 0.0
-            high = None if name == "attention_entropy" else 1.0
+            high = None if name in ("attention_entropy", "query_norm", "key_norm") else 1.0
             values = [other[k][name] for other in others]
             row[f"{name}_interval"] = left_out(row[name], values, sizes, bounds=(low, high)) if others else None
     return rows
@@ -170,8 +182,9 @@ def biased_input(
     """Does anisotropy come from the block itself? An untrained twin of the model is given noise with a common bias.
 
     The input is N(0, I) + b·u with one direction u of length √d for all positions, for each b of `biases`; each row has
-    `bias`, the average cosine of what block 0 is given (`cosine_in`: some models normalise first), of what its attention
-    and MLP add, and of what it returns (`cosine_out`), with 95 % intervals over the `batch` sequences of noise. With b = 0 a block that makes no cone of its own keeps 0.
+    `bias`, the average cosine of what block 0 is given (`cosine_in`: some models normalise first), of what its
+    attention and MLP add, and of what it returns (`cosine_out`), with 95 % intervals over the `batch` sequences of
+    noise. With b = 0 a block that makes no cone of its own keeps 0.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=64, n_embd=32, n_layer=1, n_head=2)))

@@ -121,10 +121,11 @@ def intrinsic_dimension(rows, *, neighbours: int = 32, blocks=None, first=None) 
     rest = np.zeros(len(points), dtype=bool)
     rest[which[~np.asarray(first, dtype=bool)]] = True  # a point counts if it stands anywhere but at position 0
     if not rest.all():
-        enough = int(rest.sum()) > FEWEST
-        table = _among(points, table, near, rest, min(USED, int(rest.sum()) - 1)) if enough else None
+        left = None
+        if int(rest.sum()) > FEWEST and table is not None and near is not None:
+            left = _among(points, table, near, rest, min(USED, int(rest.sum()) - 1))
         owner = None if owner is None else owner[rest]
-        other = _estimates(table, owner) | {"distinct_points": int(rest.sum())}
+        other = _estimates(left, owner) | {"distinct_points": int(rest.sum())}
     else:
         other = dict(found)
     for name, value in other.items():

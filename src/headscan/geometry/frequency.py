@@ -104,13 +104,14 @@ def _over_groups(rows: np.ndarray, norms: np.ndarray, groups: int = 16) -> dict[
     return found
 
 
-def direction_correlations(table, counts, *, top: int = 50) -> list[dict[str, float | int]]:
+def direction_correlations(table, counts, *, top: int = 50) -> list[dict]:
     """Pearson's r between the coordinates of a table's rows along each right singular direction and log count.
 
     Over the tokens that occur (count > 0); directions of the whole uncentred table [V, d], strongest first. Rows of the
-    answer: `direction` (from 1), `sigma`, `share` of the energy, `r` in [−1, 1] with the sign that makes the direction's
-    mean coordinate positive, and `p`, the two-sided p-value of r = 0 for independent normal pairs, not corrected for the
-    number of directions; `r_interval` is Fisher's, tanh(artanh r ± 1.96/√(n − 3)). Empty for fewer than four such tokens. Cost O(Vd² + d³).
+    answer: `direction` (from 1), `sigma`, `share` of the energy, `r` in [−1, 1] with the sign that makes the
+    direction's mean coordinate positive, and `p`, the two-sided p-value of r = 0 for independent normal pairs, not
+    corrected for the number of directions; `r_interval` is Fisher's, tanh(artanh r ± 1.96/√(n − 3)). Empty for fewer
+    than four such tokens. Cost O(Vd² + d³).
 
     >>> rng = np.random.default_rng(0); counts = np.arange(1, 101)
     >>> table = np.outer(np.log(counts), [3.0, 0.0]) + 0.1 * rng.standard_normal((100, 2))

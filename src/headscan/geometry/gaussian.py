@@ -136,6 +136,14 @@ def _zero(value: Shape) -> float:
     return 0.0
 
 
+def _constant(value: float) -> Callable[[Shape], float]:
+    return lambda shape: value
+
+
+def _agreement(k: int) -> Callable[[Shape], float]:
+    return lambda shape: agreement(shape.d, k)
+
+
 PAIRS = "the directions of independent vectors are independent and even on the sphere"
 COUNTS = "counts of tokens, no vectors"
 GIVEN = "given, not measured"
@@ -197,7 +205,7 @@ KNOWN: dict[str, Known] = {
     **{
         f"rogue.agreement_{k}": Known(
             "(E‖x'‖/‖x‖)⁴·d/(d − k)", "norms are independent of directions; about (d − k)/d",
-            lambda s, k=k: agreement(s.d, k), lambda s: 0.01,
+            _agreement(k), lambda s: 0.01,
         )
         for k in (1, 3, 5)
     },
@@ -255,7 +263,7 @@ KNOWN: dict[str, Known] = {
     **{
         f"partition.{name}": Known(
             f"{end} as V grows", "Z(c) → V·exp(s²/2) for every c; at V rows no farther than the second order says",
-            lambda s, end=end: float(end), lambda s: 1 - _second(s),
+            _constant(float(end)), lambda s: 1 - _second(s),
         )
         for name, end in (("partition", "1"), ("log_partition_range", "0"), ("partition_spread", "0"))
     },
@@ -347,13 +355,18 @@ KNOWN: dict[str, Known] = {
     "collapse.agreement": Known("—", "depends on how even the predictions are; 1/C for predictions at random"),
     "bottleneck.rank": Known("—", GIVEN),
     "bottleneck.head_error": Known("—", "√(1 − the share of the k largest λ); see head.half_error_rank"),
-    **{f"bottleneck.{name}": Known("—", COUNTS) for name in ("bigram_error", "trigram_error")},
+    **{f"bottleneck.{name}": Known("—", COUNTS) for name in ("bigram_error", "trigram_error", "bigram_rank", "trigram_rank")},
     "bottleneck.loss": Known("—", "at least the entropy of the tokens that follow; how much more depends on the training"),
     # attention
     "attention.head": Known("—", GIVEN),
     **{
         f"attention.{name}": Known("1/√n", "E χ_e/√n over E χ_e", lambda s: s.n**-0.5, lambda s: 4 * (0.5 / s.n / s.d) ** 0.5)
         for name in ("query_drift", "key_drift")
+    },
+    **{
+        f"attention.{name}": Known("E χ_e/√n", "the mean is N(0, I/n)", lambda s: chi_mean(s.d) / s.n**0.5,
+                                   lambda s: 4 * (0.5 / s.n) ** 0.5)
+        for name in ("query_norm", "key_norm")
     },
     "attention.drift_cosine": Known("0", "means of independent draws", _zero, lambda s: 4 / s.d**0.5),
     "attention.attention_entropy": Known("—", "of a softmax of dependent scores; no closed form"),

@@ -213,7 +213,8 @@ class Probe:
         }  # fmt: skip
         return {
             "name": self.name, "title": self.title, "group": self.group, "sentence": self.sentence, "docs": self.docs,
-            "function": self.function, "literature": self.literature, "expensive": self.expensive, "position": self.position, "fields": fields,
+            "function": self.function, "literature": self.literature, "expensive": self.expensive,
+            "position": self.position, "fields": fields,
         }  # fmt: skip
 
     def noted(self, row: Row) -> Row:

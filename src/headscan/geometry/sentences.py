@@ -95,7 +95,9 @@ def has_dropout(lens: Lens) -> bool:
     """Whether two passes in training mode can differ: a dropout layer, or dropout inside attention, above zero."""
     layers = any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in lens.model.modules())
     return layers or any(
-        isinstance(value, float) and value > 0 for name, value in vars(lens.model.config).items() if "drop" in name
+        isinstance(value, float) and value > 0
+        for name, value in vars(lens.model.config).items()
+        if "drop" in name and not name.startswith(("summary", "classifier"))
     )
 
 

@@ -74,7 +74,7 @@ class BlockedCounts(Accumulator):
         for row, window in enumerate(windows):
             runs.setdefault(self.blocks.index(window), []).append(row)
         for members in runs.values():
-            self.blocks[windows[members[0]]].update(ids[members])
+            self.blocks[windows[members[0]]].update(ids[members])  # type: ignore[attr-defined]
 
     def parts(self) -> list[Tensor]:
         """The counts [vocabulary] of the occupied blocks, in the order of the stream."""

@@ -45,7 +45,7 @@ def synonyms() -> PairSet:
 
 
 def read_pairs(source: str | os.PathLike) -> list[PairSet]:
-    """The sets of pairs in a file, given as PATH or NAME=PATH.
+    """The sets of pairs in a file, given as PATH or NAME=PATH; `synonyms` is the list that comes with headscan.
 
     - `.tsv`: two columns (more are passed over), one pair a line; one set.
     - `.csv`: sentence, sentence, score from 0 to 5 (STS-B): the pairs with a score of at least 4; one set.
@@ -55,6 +55,8 @@ def read_pairs(source: str | os.PathLike) -> list[PairSet]:
     The name is that of the file, or NAME. Raises BadInput where a file cannot be read so or holds fewer than two pairs.
     """
     text = os.fspath(source)
+    if text == "synonyms":
+        return [synonyms()]
     given, sign, rest = text.partition("=")
     named = bool(sign) and not Path(text).exists()
     path, name = (Path(rest), given) if named else (Path(text), Path(text).stem)

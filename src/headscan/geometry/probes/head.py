@@ -165,19 +165,23 @@ class Bottleneck(Probe):
     def rows(self, setting: Setting, finished: Finished) -> list[Row]:
         ids = finished.windows
         errors: dict[str, Any] = {}
+        ranks: dict[str, int | None] = {}
         for order, name in ((2, "bigram_error"), (3, "trigram_error")):
             try:
-                errors[name] = w_error(
-                    spectrum_of_sparse(ngram_matrix(ids.numpy(), setting.lens.vocabulary_size, order))
+                values = spectrum_of_sparse(ngram_matrix(ids.numpy(), setting.lens.vocabulary_size, order))
+                errors[name] = w_error(values)
+                # The roots of a Gram matrix's eigenvalues are known to √ε of the largest.
+                ranks[name.replace("error", "rank")] = int(
+                    (values > 3e-8 * len(values) ** 0.5 * values.max(initial=0.0)).sum()
                 )
             except ValueError:
-                errors[name] = None
+                errors[name] = ranks[name.replace("error", "rank")] = None
         output = setting.lens.output_embeddings
         errors["head_error"] = None if output is None else w_error(head_spectrum(output)["singular_values"])
         states, targets = self._states(setting, ids[: max(1, self.TOKENS // ids.shape[1])])
         rows: list[Row] = []
         for k in self._ranks(setting):
-            row: Row = {"site": f"rank {k}", "rank": k}
+            row: Row = {"site": f"rank {k}", "rank": k, **ranks}
             for name in ("head_error", "bigram_error", "trigram_error"):
                 values = errors[name]
                 row[name] = None if values is None else float(values[min(k, len(values) - 1)])

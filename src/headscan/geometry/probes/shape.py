@@ -91,7 +91,7 @@ class Alignment(Probe):
     """Pairs of texts that mean the same."""
 
     name = "alignment"
-    PAIRS, PIECES, LENGTH = 1000, 64, 32
+    PAIRS, PIECES, LENGTH = 1000, 32, 32
 
     def cost(self, setting: Setting) -> Cost:
         parameters = sum(p.numel() for p in setting.lens.model.parameters())
