@@ -77,6 +77,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     parts = [head(options.tokens)]
+    pairs = alignments(options.assets)
     rows, details = [], []
     for name, (folder, tokenizer) in models(options.assets).items():
         for title, file in TEXTS.items():
@@ -86,12 +87,12 @@ def main() -> None:
             )  # fmt: skip
             rows.append(main_row(name, title, result))
             details.append(second_row(name, title, result))
-            print(rows[-1], flush=True)
+            print(rows[-1], details[-1], sep="\n", flush=True)
     parts += ["## The cone\n", COLUMNS, *rows, "", "## Words, dimension, head\n", SECOND, *details, ""]
     parts.append("## What the literature says, and why these differ\n")
     for name, (said, why) in LITERATURE.items():
         parts.append(f"- **{name}.** Literature: {said}. Here: {why}")
-    parts += ["", *alignments(options.assets), "", *judged(options.assets, options.pairs)]
+    parts += ["", *pairs, "", *judged(options.assets, options.pairs)]
     PAGE.write_text("\n".join(parts) + "\n")
 
 
@@ -196,7 +197,7 @@ def alignments(assets: Path) -> list[str]:
                 f"| {name} | {row['set']} | {row['pairs']:,} | {number(row['alignment'], 3)} | {number(row['unrelated'], 3)} "
                 f"| **{number(row['relative'])}** [{number(low)}, {number(high)}] |"
             )
-        print(lines[-9:], flush=True)
+        print("\n".join(lines), flush=True)
     return lines
 
 

@@ -115,7 +115,9 @@ class Setting:
         ids = torch.arange(8).remainder(self.lens.vocabulary_size)[None].repeat(2, 1)
         ids[1, -1] = (ids[1, -1] + 1) % self.lens.vocabulary_size
         found = self.lens.run(ids.to(self.lens.device), sites="head")["head"].float()
-        return torch.allclose(found[0, :-1], found[1, :-1], rtol=1e-3, atol=1e-3)
+        moved = (found[0] - found[1]).abs().amax(-1)
+        # Before the token that differs nothing may move, but for rounding; an untrained encoder moves little, yet it does.
+        return bool(moved[:-1].max() <= 1e-4 * moved[-1])
 
     @cached_property
     def head(self) -> tuple[Tensor, Tensor | None] | None:

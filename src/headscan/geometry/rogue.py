@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from headscan.geometry.interval import left_out
 from headscan.statistics import Tally
@@ -87,23 +88,25 @@ def agreements(rows: np.ndarray, removed: Mapping[object, np.ndarray], blocks: n
         kept = (lengths > 0) & (left > 0)
         groups, inverse = np.unique(2 * np.asarray(blocks)[kept] + np.asarray(first)[kept], return_inverse=True)
         full, part = rows[kept] / lengths[kept, None], cut[kept] / left[kept, None]
-        members = [inverse == g for g in range(len(groups))]
+        sizes = np.bincount(inverse, minlength=len(groups))
+        # torch's products, not numpy's: they obey torch.set_num_threads (see Cloud).
+        members = [[torch.from_numpy(x[inverse == g]) for x in (full, part)] for g in range(len(groups))]
         sums = np.zeros((len(groups), len(groups), 6))  # pairs, Σa, Σb, Σa², Σb², Σab; each pair of rows once
         for i, one in enumerate(members):
             for j in range(i, len(members)):
-                a, b = (x[one] @ x[members[j]].T for x in (full, part))
+                a, b = (x @ y.T for x, y in zip(one, members[j], strict=True))
                 if i == j:
-                    upper = np.triu_indices(len(a), 1)
-                    a, b = a[upper], b[upper]
-                a, b = a.ravel(), b.ravel()
-                sums[i, j] = [len(a), a.sum(), b.sum(), a @ a, b @ b, a @ b]
+                    rows_at, columns_at = torch.triu_indices(len(a), len(a), 1)
+                    a, b = a[rows_at, columns_at], b[rows_at, columns_at]
+                a, b = a.flatten(), b.flatten()
+                sums[i, j] = [len(a), *(float(x) for x in (a.sum(), b.sum(), a @ a, b @ b, a @ b))]
         for suffix, chosen in (("", groups >= 0), ("_without_first", groups % 2 == 0)):
             owners = np.unique(groups[chosen] // 2)
             values = [_squared(sums, chosen & (groups // 2 != owner)) for owner in owners]
-            sizes = [sum(int(members[g].sum()) for g in np.flatnonzero(chosen & (groups // 2 == o))) for o in owners]
+            counts = [int(sizes[chosen & (groups // 2 == owner)].sum()) for owner in owners]
             value = _squared(sums, chosen)
             found[f"agreement_{key}{suffix}"] = value
-            found[f"agreement_{key}{suffix}_interval"] = left_out(value, values, sizes, bounds=(0.0, 1.0))
+            found[f"agreement_{key}{suffix}_interval"] = left_out(value, values, counts, bounds=(0.0, 1.0))
     return found
 
 

@@ -185,7 +185,7 @@ class Bottleneck(Probe):
             for name in ("head_error", "bigram_error", "trigram_error"):
                 values = errors[name]
                 row[name] = None if values is None else float(values[min(k, len(values) - 1)])
-            trained = None if output is None else train_low_rank_head(
+            trained = None if output is None or len(states) < 4 else train_low_rank_head(
                 states, targets, setting.lens.vocabulary_size, k, steps=self.STEPS, batch=self.BATCH, seed=setting.seed
             )  # fmt: skip
             row |= {"loss": None, "loss_interval": None}
