@@ -75,7 +75,7 @@ def agreement_without(rows: np.ndarray, removed: np.ndarray) -> float | None:
     return agreements(rows, {"": removed}, none, none.astype(bool))["agreement_"]
 
 
-def agreements(rows: np.ndarray, removed: Mapping[object, np.ndarray], blocks: np.ndarray, first: np.ndarray) -> dict:
+def agreements(rows: np.ndarray, removed: Mapping[Any, np.ndarray], blocks: np.ndarray, first: np.ndarray) -> dict:
     """`agreement_without` several sets of dimensions, each as `agreement_KEY`, with its 95 % interval over blocks of
     text, with and without rows at position 0 (`blocks`, `first` [n]). The sums over pairs of groups are taken once."""
     rows = np.asarray(rows, dtype=np.float64)

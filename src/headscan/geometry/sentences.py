@@ -139,8 +139,8 @@ def aligned(one: np.ndarray, other: np.ndarray, *, blocks: int = 16) -> dict:
     x, y = (rows[kept] / length[kept, None] for rows, length in zip((one, other), lengths, strict=True))
     parts = [part for part in np.array_split(np.arange(len(x)), blocks) if len(part)]
     sums = [(float(len(p)), x[p].sum(0), y[p].sum(0), float((x[p] * y[p]).sum())) for p in parts]
-    total = tuple(sum(part[k] for part in sums) for k in range(4)) if sums else (0.0, 0.0, 0.0, 0.0)
-    return from_pair_sums(total, sums)
+    whole = (float(len(x)), x.sum(0), y.sum(0), float((x * y).sum()))
+    return from_pair_sums(whole, sums)
 
 
 PairSums = tuple[Any, Any, Any, Any]
