@@ -5,18 +5,25 @@ python scripts/probes.py [--check]
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
 from headscan.geometry import PROBES
+from headscan.geometry.gaussian import KNOWN, Shape
 
+GAUSSIAN = Path(__file__).resolve().parents[1] / "docs" / "measures" / "gaussian.md"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "measures" / "README.md"
 HEAD = """# Tables beyond the core
 
 Written by `scripts/probes.py` from the code. `headscan scan MODEL --text TEXT --measures GLOB,GLOB` takes the names of
 tables, of groups, or `all` (whatever is not expensive) or `expensive` (everything). Rows are in `result.json` under the
 table's name, in `.frame(NAME)`, in the terminal and in the page. The measures of a site's cloud are in
-[../measures.md](../measures.md).
+[../measures.md](../measures.md); what each number is on Gaussian data in [gaussian.md](gaussian.md).
+
+NAME_interval is a 95 % interval: by the jackknife over blocks of consecutive windows of the text, unless the explanation
+says otherwise. The last column says where there is none, and why; a reason such as "fewer than 64 rows" names the case in
+which it is missing. NAME_without_first and its interval leave position 0 of each window out.
 """
 
 
@@ -31,9 +38,11 @@ def page() -> str:
             cost = " Expensive: it says its time and memory first." if probe.expensive else ""
             parts.append(
                 f"### `{probe.name}`: {probe.title}\n\n{probe.sentence}{cost} [Explained]({probe.docs}). "
-                f"Code: `{probe.function}`. Source: {probe.literature}.\n"
+                f"Code: `{probe.function}`. Source: {probe.literature}.\n\nPosition 0: {probe.position}\n"
             )
-            parts.append("| field | what it is | formula | range | undefined |\n|---|---|---|---|---|")
+            parts.append(
+                "| field | what it is | formula | range | undefined | 95 % interval |\n|---|---|---|---|---|---|"
+            )
             for name, field in probe.fields.items():
                 low, high = ("" if end is None else f"{end:g}" for end in field.range)
                 span = f"{low} to {high}".strip() if low or high else ""
@@ -43,13 +52,47 @@ def page() -> str:
                     field.formula and f"`{field.formula}`",
                     f"{span} {field.unit}",
                     field.undefined,
+                    f"none: {field.interval}" if field.interval else "" if not low and not high else "yes",
                 ]
                 parts.append("| " + " | ".join(cell.strip().replace("|", "\\|") for cell in cells) + " |")
             parts.append("")
     return "\n".join(parts) + "\n"
 
 
+GAUSSIAN_HEAD = """# What every number is on Gaussian data
+
+Written by `scripts/probes.py` from `geometry/gaussian.py`. n independent draws of N(0, I) in d dimensions, where there is
+nothing to find: the value that is known, its derivation, and how far from it a test lets a number be ("within": four
+standard deviations, or a stated bias). Where no value is known, the reason. A measure that leaves this page is wrong;
+`tests/geometry/test_gaussian.py` holds each line against the code.
+
+"Here" is {shape}.
+
+| number | known value | why | here | within |
+|---|---|---|---|---|
+"""
+
+
+def gaussian_page() -> str:
+    """The known values as Markdown."""
+    shape = Shape()
+    words = (
+        f"n = {shape.n:,}, d = {shape.d}, windows of {shape.window}, {shape.classes} classes, tables of {shape.rows:,} rows "
+        f"of scale {shape.scale}, samples of {shape.sample:,}"
+    )
+    lines = []
+    for name, known in KNOWN.items():
+        value = None if known.value is None else known.value(shape)
+        here = "" if value is None or math.isnan(value) else f"{value:.4g}"
+        within = f"{known.within(shape):.1g}" if here else ""
+        cells = [f"`{name}`", known.formula, known.why, here, within]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return GAUSSIAN_HEAD.format(shape=words) + "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
-    if "--check" in sys.argv:
-        sys.exit(0 if PAGE.read_text() == page() else f"{PAGE.name} is out of date: run python scripts/probes.py")
-    PAGE.write_text(page())
+    for path, text in ((PAGE, page()), (GAUSSIAN, gaussian_page())):
+        if "--check" not in sys.argv:
+            path.write_text(text)
+        elif path.read_text() != text:
+            sys.exit(f"{path.name} is out of date: run python scripts/probes.py")

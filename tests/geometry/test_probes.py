@@ -165,12 +165,93 @@ def test_checkpoints_in_order_are_a_heat_map(lens):
     for name in ("step1", "step2", "step3"):
         model = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_positions=64, n_embd=8, n_layer=1, n_head=2)).eval()
         others.append(Lens(model, ByteTokenizer(), name=name))
-    result = scan(others, TEXT, context=32, measures="head")
+    result = scan(others, TEXT, context=32, measures="head,loss,words,drift")
     page = result.page()
     assert "From checkpoint to checkpoint" in page
-    assert "more-course-average_cosine" in page
+    for name in (
+        "average_cosine", "drift", "words-self_adjusted", "head-singular_entropy", "head-stable_rank", "loss-loss",
+        "collapse-cdnv", "negative-margin", "partition-partition_first", "spectrum_of_head", "w_error_of_head",
+    ):  # fmt: skip
+        assert f"more-course-{name}" in page, name
     assert list(result.frame("head")["model"]) == ["step1", "step2", "step3"]
     assert "From checkpoint to checkpoint" not in scan(others[:2], TEXT, context=32, measures="head").page()
+
+
+def test_pairs_that_mean_the_same_are_nearer_than_shuffled_ones(lens, tmp_path):
+    words = tmp_path / "same.tsv"
+    words.write_text(
+        "".join(f"{k} cones and a ball\t{k} cones and a bowl\n" for k in ("one", "forty", "no", "a few", "xyz"))
+    )
+    said: list[str] = []
+    result = scan(
+        lens, TEXT, context=32, measures="alignment", pairs=[f"mine={words}", "synonyms"], announce=said.append
+    )
+    rows = {(row["set"], row["site"]): row for row in result.document["alignment"]}
+    assert {name for name, _ in rows} == {"mine", "synonyms", "two dropout passes"}
+    for row in rows.values():
+        assert row["relative"] == pytest.approx(row["alignment"] / row["unrelated"])
+    mine = rows["mine", "block.1"]
+    assert mine["pairs"] == 5
+    assert 0 < mine["relative"] < 0.9
+    low, high = mine["relative_interval"]
+    assert low < mine["relative"] < high
+    assert rows["two dropout passes", "block.1"]["alignment"] > 0
+    assert result.document["protocol"]["pairs"] == [f"mine={words}", "synonyms"]
+    assert "more-alignment-relative" in result.page()
+    sphere = next(row for row in result.document["sphere"] if row["site"] == "block.1")
+    assert sphere["next_relative"] == pytest.approx(sphere["next_alignment"] / sphere["next_unrelated"])
+    with pytest.raises(BadInput, match="--measures alignment"):
+        scan(lens, TEXT, context=32, pairs=[words])
+    with pytest.raises(BadInput, match="pairs"):
+        scan(lens, TEXT, context=32, measures="alignment", pairs=[tmp_path / "absent.tsv"])
+
+
+def test_the_null_of_the_next_token_is_that_of_all_mismatched_pairs():
+    from headscan.geometry.probes.shape import _next_alignment
+    from headscan.statistics import FollowTally, Seen
+
+    generator = torch.Generator().manual_seed(0)
+    states, ids = torch.randn(2, 5, 3, generator=generator), torch.randint(0, 7, (2, 5), generator=generator)
+    table = torch.nn.functional.normalize(torch.randn(7, 3, generator=generator), dim=-1)
+    tally = FollowTally(3)
+    tally.table = table
+    tally.see(Seen("s", states, ids, [0, 1]))
+    for suffix, start in (("", 0), ("_rest", 1)):
+        x = torch.nn.functional.normalize(states[:, start:-1].reshape(-1, 3).double(), dim=-1)
+        y = table[ids[:, start + 1 :].reshape(-1)].double()
+        far = [float((x[i] - y[j]).square().sum()) for i in range(len(x)) for j in range(len(y)) if i != j]
+        sums = tally.total() if not suffix else tally.total().view(suffix)
+        found = _next_alignment(sums)
+        assert found["next_alignment"] == pytest.approx(float((x - y).square().sum(-1).mean()), rel=1e-6)
+        assert found["next_unrelated"] == pytest.approx(sum(far) / len(far), rel=1e-6)
+
+
+def test_the_loss_is_the_model_s_own_and_only_causal_models_have_one(lens):
+    result = scan(lens, TEXT, context=32, measures="loss")
+    row = result.document["loss"][0]
+    from headscan.text import Windows
+
+    ids = torch.stack([torch.from_numpy(window.ids) for window in Windows(TEXT, lens.tokenizer, 32)])
+    with torch.no_grad():
+        expected = lens.model(ids, labels=ids).loss.item()
+    assert row["loss"] == pytest.approx(expected, rel=1e-5)
+    assert row["loss_interval"][0] < expected < row["loss_interval"][1]
+    assert row["predicted"] == ids.numel() - len(ids)
+    from transformers import BertConfig, BertForMaskedLM
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=300, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2
+    )
+    said: list[str] = []
+    scan(
+        Lens(BertForMaskedLM(config).eval(), ByteTokenizer(), name="bert"),
+        TEXT,
+        context=32,
+        measures="loss",
+        announce=said.append,
+    )
+    assert said == ["bert has no loss: its logits see the tokens that follow."]
 
 
 def test_revisions_are_of_one_id(lens, tmp_path):

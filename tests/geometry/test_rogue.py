@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscan.geometry import Cloud, agreement_without, average_cosine, contributions
-from headscan.geometry.rogue import rogue, rogue_dimensions
+from headscan.geometry.rogue import agreements, rogue, rogue_dimensions
 from headscan.statistics import DirectionTally, Seen
 from tests.reference import words as reference
 
@@ -50,10 +50,15 @@ def test_too_few_directions(x):
     assert rogue_dimensions(tally_of(x)) == []
 
 
-@pytest.mark.parametrize("block", [1, 7, 1024])
-def test_agreement_equals_the_reference_in_any_blocks(block):
+@pytest.mark.parametrize("blocks", [1, 3, 5])
+def test_agreement_equals_the_reference_however_it_is_cut(blocks):
     x = np.random.default_rng(1).standard_normal((25, 6)) * [1, 5, 1, 1, 2, 1]
-    assert agreement_without(x, np.array([1]), block=block) == pytest.approx(reference.agreement_without(x, [1]))
+    first = np.arange(25) % 6 == 0
+    found = agreements(x, {1: np.array([1])}, np.arange(25) * blocks // 25, first)
+    assert found["agreement_1"] == pytest.approx(reference.agreement_without(x, [1]))
+    assert found["agreement_1_without_first"] == pytest.approx(reference.agreement_without(x[~first], [1]))
+    assert agreement_without(x, np.array([1])) == pytest.approx(found["agreement_1"])
+    assert (found["agreement_1_interval"] is None) == (blocks < 3)
 
 
 def test_agreement_where_nothing_varies():

@@ -40,6 +40,8 @@ def test_alignment_of_pairs_and_of_dropout(encoder):
     assert 0 < noise["relative"] < found["relative"]
     assert dropout_alignment(encoder, one) == noise
     assert not encoder.model.training
+    low, high = found["relative_interval"]
+    assert low < found["relative"] < high
     with pytest.raises(BadInput, match="two lists"):
         pair_alignment(encoder, one, one[:1])
 

@@ -69,7 +69,8 @@ def test_words_that_never_change_have_self_similarity_one():
     assert found["self_adjusted"] == pytest.approx(0.75)
     assert found["words"] == 4
     assert words(ClassSums(3), None) == {
-        "self_similarity": None, "self_similarity_interval": None, "self_adjusted": None, "words": 0,
+        "self_similarity": None, "self_similarity_interval": None, "self_adjusted": None, "self_adjusted_interval": None,
+        "words": 0,
     }  # fmt: skip
 
 

@@ -57,6 +57,13 @@ def scan(
             help="Revisions of one Hugging Face id, in order, comma-separated: one model each, as checkpoints."
         ),
     ] = None,
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A file of pairs of texts that mean the same, for --measures alignment (again for more): .tsv of two columns, "
+            ".csv as STS-B, .json as PUD; FILE or NAME=FILE. Default: a list of English synonyms."
+        ),
+    ] = None,
     batch: Annotated[
         int | None, typer.Option(help="Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.")
     ] = None,
@@ -93,6 +100,7 @@ def scan(
             token_sums=token_sums,
             measures=measures,
             revisions=revisions,
+            pairs=pairs,
             batch=batch,
             seed=seed,
             dtype=dtype,

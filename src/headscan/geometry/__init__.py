@@ -21,10 +21,18 @@ from headscan.geometry.remedies import Remedy, all_but_the_top, centre, drop_dim
 from headscan.geometry.result import ScanResult
 from headscan.geometry.rogue import agreement_without, contributions, rogue, rogue_dimensions
 from headscan.geometry.scan import scan
-from headscan.geometry.sentences import dropout_alignment, pair_alignment, read_sts, sentence_states, sts_spearman
+from headscan.geometry.sentences import (
+    aligned,
+    dropout_alignment,
+    pair_alignment,
+    read_sts,
+    sentence_states,
+    sts_spearman,
+)
 from headscan.geometry.spectrum import (
     effective_rank,
     isoscore,
+    isoscore_of_rows,
     participation_ratio,
     singular_values,
     top_direction_share,
@@ -45,6 +53,7 @@ __all__ = [
     "Remedy",
     "ScanResult",
     "agreement_without",
+    "aligned",
     "alignment",
     "all_but_the_top",
     "attention_drift",
@@ -72,6 +81,7 @@ __all__ = [
     "intrinsic_dimension",
     "isoscore",
     "isoscore_loss",
+    "isoscore_of_rows",
     "isoscore_star",
     "log_partition",
     "maximum_explainable_variance",

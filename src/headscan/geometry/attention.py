@@ -19,12 +19,23 @@ from transformers.masking_utils import eager_mask
 
 from headscan.errors import BadInput
 from headscan.geometry.cone import average_cosine
+from headscan.geometry.interval import Jackknife, left_out
 from headscan.model import Lens
-from headscan.statistics import Cloud, Tally
+from headscan.statistics import Cloud, Sums, Tally
 
 __all__ = ["attention_drift", "biased_input", "head_rows", "watch_heads"]
 
 NAME = "headscan-heads"
+HEADS = (
+    "query_norm",
+    "key_norm",
+    "query_drift",
+    "key_drift",
+    "drift_cosine",
+    "attention_entropy",
+    "sharpness",
+    "first_share",
+)
 
 
 @contextmanager
@@ -97,6 +108,7 @@ def _add(
 def head_rows(tallies: dict[int, Tally]) -> list[dict]:
     """One row a layer and head, from what `watch_heads` gathered.
 
+        query_norm, key_norm: the norm of the mean query and of the mean key, in the units of the scores' factors;
         query_drift, key_drift: ‖mean‖/mean norm of queries and of keys, in [0, 1];
         drift_cosine: cosine between the mean query and the mean key, in [−1, 1]; near ±1 with large drifts, scores have a
             common offset, positive or negative;
@@ -115,6 +127,8 @@ def head_rows(tallies: dict[int, Tally]) -> list[dict]:
         drifts = [length * n / tally[name] for length, name in zip(lengths, ("query_norm", "key_norm"), strict=True)]
         for head in range(len(n)):
             values = {
+                "query_norm": lengths[0][head],
+                "key_norm": lengths[1][head],
                 "query_drift": drifts[0][head],
                 "key_drift": drifts[1][head],
                 "drift_cosine": cosine[head],
@@ -130,6 +144,8 @@ def head_rows(tallies: dict[int, Tally]) -> list[dict]:
 def attention_drift(lens: Lens, batches) -> list[dict]:
     """`head_rows` of one pass of the model over batches of ids [B, T]. Cost: the forward pass and one more T x T product.
 
+    From three batches on, each number has a 95 % interval, NAME_interval: each batch is left out by turns.
+
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
     >>> rows = attention_drift(lens, [torch.arange(12).reshape(1, 12)])
@@ -137,12 +153,27 @@ def attention_drift(lens: Lens, batches) -> list[dict]:
     (4, 'block.1.attention', 1)
     """
     deepest = lens.match("**block.*" if len(lens.stacks) > 1 else "block.*")[-1]
-    with watch_heads(lens) as tallies:
-        for ids in batches:
+    parts: list[dict[int, Tally]] = []
+    for ids in batches:
+        with watch_heads(lens) as tallies:
             lens.run(ids, sites=deepest, each=lambda site, states: None)
-    if not tallies:
+        parts.append(tallies)
+    if not any(parts):
         raise BadInput(f"{lens.name} has no attention that transformers' attention interface runs.")
-    return head_rows(tallies)
+    whole = {layer: Tally.restore(tally.state()) for layer, tally in parts[0].items()}
+    for part in parts[1:]:
+        for layer, tally in part.items():
+            whole[layer].merge(tally)
+    rows = head_rows(whole)
+    others = [head_rows({k: whole[k].without(part[k]) for k in part}) for part in parts] if len(parts) > 2 else []
+    sizes = [float(part[min(part)]["positions"][0]) for part in parts]
+    for k, row in enumerate(rows):
+        for name in HEADS:
+            low = -1.0 if name == "drift_cosine" else 0.0
+            high = None if name in ("attention_entropy", "query_norm", "key_norm") else 1.0
+            values = [other[k][name] for other in others]
+            row[f"{name}_interval"] = left_out(row[name], values, sizes, bounds=(low, high)) if others else None
+    return rows
 
 
 def biased_input(
@@ -151,8 +182,9 @@ def biased_input(
     """Does anisotropy come from the block itself? An untrained twin of the model is given noise with a common bias.
 
     The input is N(0, I) + b·u with one direction u of length √d for all positions, for each b of `biases`; each row has
-    `bias`, the average cosine of what block 0 is given (`cosine_in`: some models normalise first), of what its attention
-    and MLP add, and of what it returns (`cosine_out`). With b = 0 a block that makes no cone of its own keeps 0.
+    `bias`, the average cosine of what block 0 is given (`cosine_in`: some models normalise first), of what its
+    attention and MLP add, and of what it returns (`cosine_out`), with 95 % intervals over the `batch` sequences of
+    noise. With b = 0 a block that makes no cone of its own keeps 0.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=64, n_embd=32, n_layer=1, n_head=2)))
@@ -173,11 +205,13 @@ def biased_input(
     for bias in biases:
         inputs = (noise + bias * direction).to(twin.device, twin.model.dtype)
         found = twin.run(inputs_embeds=inputs, sites=list(wanted.values()))
-        cosines = {key: average_cosine(Cloud.of_rows(_flat(found[site]))) for key, site in wanted.items()}
-        row: dict[str, float | None] = {"bias": float(bias)}
-        rows.append(row | {f"cosine_{key}": value for key, value in cosines.items()})
+        row: dict = {"bias": float(bias)}
+        for key, site in wanted.items():
+            sequences = found[site].detach().cpu()
+            whole = Sums.of_rows(sequences.reshape(-1, sequences.shape[-1]), gram=False)
+            row[f"cosine_{key}"] = average_cosine(Cloud.of_sums(whole, gram=False))
+            parts = Jackknife([Sums.of_rows(sequence, gram=False) for sequence in sequences], gram=False)
+            interval = parts.interval(average_cosine, bounds=(-1.0, 1.0))
+            row[f"cosine_{key}_interval"] = None if interval is None else list(interval)
+        rows.append(row)
     return rows
-
-
-def _flat(states: Tensor):
-    return states.detach().float().cpu().reshape(-1, states.shape[-1]).numpy()

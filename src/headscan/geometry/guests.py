@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,12 +12,19 @@ import torch
 from headscan.geometry.probe import Finished, Probe, Setting
 from headscan.geometry.sweep import Sweep
 from headscan.model import Lens
-from headscan.statistics import Cloud, KeptWindows, Seen
+from headscan.statistics import BlockedCounts, Cloud, KeptWindows, Seen
 from headscan.statistics.accumulator import Accumulator
+from headscan.text import PairSet, read_pairs, synonyms
 
-__all__ = ["Guests"]
+__all__ = ["Guests", "pair_sets"]
 
-WINDOWS = "windows:"
+WINDOWS, COUNTS = "windows:", "counts:"
+SAMPLE_BLOCKS = 8
+
+
+def pair_sets(files: Sequence[str] | None) -> tuple[PairSet, ...]:
+    """The pairs in the files, or the shipped synonyms where there are none."""
+    return tuple(pairs for file in files for pairs in read_pairs(file)) if files else (synonyms(),)
 
 
 class Guests:
@@ -37,8 +44,9 @@ class Guests:
     ):
         device = torch.device("cpu") if lens.device.type == "mps" else lens.device
         self.setting = Setting(
-            lens, sites, settings["context"], settings["max_tokens"], settings["skip_first"], settings["seed"], device
-        )
+            lens, sites, settings["context"], settings["max_tokens"], settings["skip_first"], settings["seed"], device,
+            pairs=pair_sets(settings.get("pairs")),
+        )  # fmt: skip
         self.reasons: dict[str, str] = {}
         self.probes: list[Probe] = []
         self.announce = announce
@@ -56,6 +64,7 @@ class Guests:
                 self.accumulators[f"{probe.name}:{key}"] = accumulator
         if self.probes:
             self.accumulators[WINDOWS] = KeptWindows()
+            self.accumulators[COUNTS] = BlockedCounts(lens.vocabulary_size)
 
     @property
     def sample(self) -> int:
@@ -71,7 +80,7 @@ class Guests:
             for key in self._keys(swept, probe):
                 accumulator = swept.extras[f"{probe.name}:{key}"]
                 found[key.split("|")[0]].append(
-                    lambda seen, probe=probe, own=accumulator: probe.see(self.setting, own, seen)  # type: ignore[misc]
+                    lambda seen, probe=probe, key=key, own=accumulator: probe.see(self.setting, key, own, seen)  # type: ignore[misc]
                 )
         return dict(found)
 
@@ -93,7 +102,7 @@ class Guests:
         columns = swept.sample.columns
         sample = {name.removeprefix("state."): x for name, x in columns.items() if name.startswith("state.")}
         sample |= {"id": columns["id"]} if "id" in columns else {}
-        kept = swept.extras.get(WINDOWS)
+        kept, counted, places = swept.extras.get(WINDOWS), swept.extras.get(COUNTS), swept.sample.places.numpy()
         place = {"model": model} | ({"null": null} if null else {})
         for probe in self.probes:
             clock = time.monotonic()
@@ -103,6 +112,10 @@ class Guests:
                 sample=sample,
                 counts=swept.counts.counts.numpy(),
                 windows=kept.ids if isinstance(kept, KeptWindows) else torch.zeros(0, 0, dtype=torch.int64),
+                statistics=swept.sites,
+                count_parts=[part.numpy() for part in counted.parts()] if isinstance(counted, BlockedCounts) else [],
+                blocks=places[:, 0] * SAMPLE_BLOCKS // max(1, swept.next),
+                first=(places[:, 1] == 0) & (self.setting.skip_first == 0),
             )
             document[probe.name] += [place | probe.noted(row) for row in probe.rows(self.setting, finished)]
             described = next(entry for entry in document["probes"] if entry["name"] == probe.name)

@@ -9,7 +9,7 @@ from scipy.special import stdtrit
 
 from headscan.statistics import Cloud, Sums
 
-__all__ = ["Jackknife", "jackknifed"]
+__all__ = ["Jackknife", "jackknifed", "left_out"]
 
 
 class Jackknife:
@@ -101,6 +101,31 @@ def jackknifed(
     """
     quantile = float(stdtrit(len(left_out) - 1, 0.5 + level / 2))
     return _cut(estimate, quantile * _deviation(estimate, left_out, weights), bounds)
+
+
+def left_out(
+    estimate: float | None,
+    values: Sequence[float | None],
+    sizes: Sequence[float] | np.ndarray,
+    *,
+    level: float = 0.95,
+    bounds: tuple[float | None, float | None] = (None, None),
+) -> list[float] | None:
+    """`jackknifed` from the values with each block left out and the blocks' sizes; blocks of size zero are passed over.
+
+    None where the estimate or a value is not defined, or fewer than three blocks hold anything.
+
+    >>> low, high = left_out(3.0, [11 / 3, 10 / 3, 3.0, 2.0], [1, 1, 1, 1])      # the mean of 1, 2, 3, 6
+    >>> low < 3 < high, left_out(3.0, [1.0, 2.0], [1, 1])
+    (True, None)
+    """
+    sizes = np.asarray(sizes, dtype=float)
+    kept = [(value, size) for value, size in zip(values, sizes, strict=True) if size > 0]
+    if estimate is None or len(kept) < 3 or any(value is None for value, _ in kept):
+        return None
+    weights = sizes.sum() / np.array([size for _, size in kept])
+    found = np.array([value for value, _ in kept], dtype=float)
+    return list(jackknifed(estimate, found, weights, level=level, bounds=bounds))
 
 
 def _deviation(estimate: float, left_out: np.ndarray, h: np.ndarray) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["distinct_rows", "neighbour_distances"]
+__all__ = ["distinct", "distinct_rows", "neighbour_distances", "neighbours"]
 
 
 def distinct_rows(rows) -> np.ndarray:
@@ -18,21 +18,44 @@ def distinct_rows(rows) -> np.ndarray:
     >>> distinct_rows([[1, 2], [0, 0], [1, 2]]).tolist()
     [[1.0, 2.0], [0.0, 0.0]]
     """
+    rows = np.asarray(rows, dtype=np.float64)
+    return rows[distinct(rows)[0]] + 0.0
+
+
+def distinct(rows) -> tuple[np.ndarray, np.ndarray]:
+    """Where each distinct row occurs first [m], ascending, and which of them each row is [n].
+
+    >>> [found.tolist() for found in distinct([[1, 2], [0, 0], [1, 2]])]
+    [[0, 1], [0, 1, 0]]
+    """
     rows = np.ascontiguousarray(np.asarray(rows, dtype=np.float64)) + 0.0  # −0 and 0 are one number
     keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
-    _, first = np.unique(keys, return_index=True)
-    return rows[np.sort(first)]
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[inverse.ravel()]
 
 
 def neighbour_distances(rows, k: int, *, block_bytes: int = 2**26) -> Tensor:
-    """Distances of each row to its k nearest other rows, ascending [n, k] float64; k < n.
-
-    In blocks of the n x n matrix that take at most `block_bytes`. ‖x − y‖² = ‖x‖² + ‖y‖² − 2x·y loses half of the digits
-    where distances are small against the norms; so the rows are centred first, and the k nearest by that formula (and
-    as many again) are measured anew by subtraction. Cost O(n²d), memory O(block + nkd/blocks).
+    """The distances of `neighbours` alone.
 
     >>> neighbour_distances([[0.0], [1.0], [3.0]], 2).tolist()
     [[1.0, 3.0], [1.0, 2.0], [2.0, 3.0]]
+    """
+    return neighbours(rows, k, block_bytes=block_bytes)[0]
+
+
+def neighbours(rows, k: int, *, block_bytes: int = 2**26) -> tuple[Tensor, Tensor]:
+    """Distances of each row to its k nearest other rows, ascending [n, k] float64, and which rows those are; k < n.
+
+    In blocks of the n x n matrix that take at most `block_bytes`. ‖x − y‖² = ‖x‖² + ‖y‖² − 2x·y loses digits where
+    distances are small against the norms; so the rows are centred first, and where the nearest squared distance is below
+    a hundredth of the squared norms, the k nearest by that formula (and as many again) are measured anew by
+    subtraction. The rest keep at least twelve digits. Cost O(n²d), memory O(block + nkd/blocks).
+
+    >>> neighbours([[0.0], [1.0], [3.0]], 2)[1].tolist()
+    [[1, 2], [0, 2], [1, 0]]
     """
     x = torch.as_tensor(np.asarray(rows, dtype=np.float64)) if not isinstance(rows, Tensor) else rows.double()
     x = x - x.mean(0)
@@ -42,12 +65,19 @@ def neighbour_distances(rows, k: int, *, block_bytes: int = 2**26) -> Tensor:
     squares = x.square().sum(1)
     candidates = min(n - 1, 2 * k + 2)
     block = max(1, min(block_bytes // (8 * n), block_bytes // (8 * candidates * d)))
-    found = torch.empty(n, k, dtype=torch.float64)
+    found, which = torch.empty(n, k, dtype=torch.float64), torch.empty(n, k, dtype=torch.int64)
     for start in range(0, n, block):
         part = x[start : start + block]
         distances = torch.addmm(squares[None, :], part, x.T, alpha=-2)
         distances[torch.arange(len(part)), start + torch.arange(len(part))] = torch.inf
-        near = distances.topk(candidates, largest=False).indices
-        exact = torch.linalg.vector_norm(x[near] - part[:, None], dim=-1)
-        found[start : start + block] = exact.sort(dim=1).values[:, :k]
-    return found
+        values, near = distances.topk(candidates, largest=False)
+        own = squares[start : start + block, None]
+        values = (values + own).clamp(min=0).sqrt()
+        close = values[:, 0].square() < 0.01 * (own[:, 0] + squares[near].amax(1))
+        if bool(close.any()):
+            exact = torch.linalg.vector_norm(x[near[close]] - part[close, None], dim=-1)
+            values[close], order = exact.sort(dim=1)
+            near[close] = near[close].gather(1, order)
+        found[start : start + block] = values[:, :k]
+        which[start : start + block] = near[:, :k]
+    return found, which

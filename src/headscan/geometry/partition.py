@@ -31,6 +31,17 @@ def log_partition(table, directions) -> Tensor:
     return found
 
 
+def _both_signs(table: Tensor, directions: Tensor) -> Tensor:
+    """`log_partition` of the directions and of their opposites [2m], from one product."""
+    found = torch.full((2, directions.shape[1]), -torch.inf, dtype=torch.float64)
+    step = max(1, 2**23 // max(1, directions.shape[1]))
+    for start in range(0, len(table), step):
+        products = table[start : start + step] @ directions
+        found[0] = torch.logaddexp(found[0], torch.logsumexp(products, dim=0))
+        found[1] = torch.logaddexp(found[1], torch.logsumexp(products.neg_(), dim=0))
+    return found.flatten()
+
+
 def partition_isotropy(table) -> dict[str, float | None]:
     """I(W), its published approximations, and I₂, of a table [V, d].
 
@@ -54,7 +65,7 @@ def partition_isotropy(table) -> dict[str, float | None]:
     if not len(w):
         return dict.fromkeys(names)
     values, vectors = torch.linalg.eigh(w.T @ w)
-    both = log_partition(w, torch.cat([vectors, -vectors], dim=1))
+    both = _both_signs(w, vectors)
     low, high = float(both.min()), float(both.max())
     rows, total = len(w), float(torch.linalg.vector_norm(w.sum(0)))
     ratio = (both - high).exp()  # Z over its maximum

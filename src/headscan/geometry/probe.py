@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import tomllib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from importlib import resources
@@ -21,20 +21,26 @@ import torch
 from torch import Tensor
 
 from headscan.errors import BadInput
-from headscan.geometry.interval import jackknifed
+from headscan.geometry.interval import left_out
 from headscan.geometry.measure import MEASURES, Measure
 from headscan.model import Lens
-from headscan.statistics import BlockedTally, Cloud, Seen, Tally
+from headscan.statistics import REST, BlockedTally, Cloud, Seen, SiteStatistics, Tally
 from headscan.statistics.accumulator import Accumulator
+from headscan.text import PairSet
 
-__all__ = ["PROBES", "Cost", "Field", "Finished", "Probe", "Setting", "choose", "tally_row"]
+__all__ = ["PROBES", "WITHOUT", "Cost", "Field", "Finished", "Probe", "Setting", "choose", "tally_row"]
 
 Row = dict[str, Any]
+WITHOUT = "_without_first"
+"""What the name of a number ends in that leaves position 0 of each window out."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One number of a probe's rows: what it is in a sentence, its formula, range, unit, and when it is undefined."""
+    """One number of a probe's rows: what it is in a sentence, its formula, range, unit, and when it is undefined.
+
+    `interval` says why it has none where it has none; `first`: it comes without position 0 of each window, too.
+    """
 
     title: str
     sentence: str
@@ -42,9 +48,11 @@ class Field:
     range: tuple[float | None, float | None] = (None, None)
     unit: str = ""
     undefined: str = ""
+    interval: str = ""
+    first: bool = False
 
     @classmethod
-    def read(cls, *, range: str = "to", **words: str) -> Field:
+    def read(cls, *, range: str = "to", **words: Any) -> Field:
         """From the words of a .toml file, where the range is written '0 to 1', '0 to', 'to 0' or not at all.
 
         >>> Field.read(title="share", sentence="A share.", range="0 to").range
@@ -94,11 +102,22 @@ class Setting:
     skip_first: int = 0
     seed: int = 0
     device: torch.device | str = "cpu"
+    pairs: tuple[PairSet, ...] = ()
 
     @cached_property
     def last(self) -> str:
         """The site that the head reads: the final norm, or the last block where there is none."""
         return self.lens.default_sites[-1]
+
+    @cached_property
+    def causal(self) -> bool:
+        """Whether what the head says at a position is blind to the tokens that follow: a tiny pass tells."""
+        ids = torch.arange(8).remainder(self.lens.vocabulary_size)[None].repeat(2, 1)
+        ids[1, -1] = (ids[1, -1] + 1) % self.lens.vocabulary_size
+        found = self.lens.run(ids.to(self.lens.device), sites="head")["head"].float()
+        moved = (found[0] - found[1]).abs().amax(-1)
+        # Before the token that differs nothing may move, but for rounding; an untrained encoder moves little, yet it does.
+        return bool(moved[:-1].max() <= 1e-4 * moved[-1])
 
     @cached_property
     def head(self) -> tuple[Tensor, Tensor | None] | None:
@@ -128,6 +147,10 @@ class Finished:
     sample: dict[str, Tensor]
     counts: np.ndarray
     windows: Tensor  # ids of the first windows [w, T]
+    statistics: dict[str, SiteStatistics] = field(default_factory=dict)
+    count_parts: list[np.ndarray] = field(default_factory=list)  # `counts` by blocks of windows
+    blocks: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))  # of the sample: block of windows [k]
+    first: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))  # of the sample: at position 0 [k]
 
 
 class Probe:
@@ -138,6 +161,7 @@ class Probe:
         function: dotted name of the function that computes it, for the link to its source.
         literature: where it was published. fields: the numbers in its rows, by name.
         sample: how many sampled vectors of each site it needs. expensive: left out of `--measures all`.
+        position: what it does about position 0 of each window, in a sentence.
     """
 
     name: ClassVar[str] = ""
@@ -150,10 +174,11 @@ class Probe:
     fields: ClassVar[dict[str, Field]]
     sample: ClassVar[int]
     expensive: ClassVar[bool]
+    position: ClassVar[str]
 
     def __init_subclass__(cls) -> None:
         words = _words(cls.__module__)[cls.name]
-        for key in ("title", "group", "sentence", "docs", "function", "literature"):
+        for key in ("title", "group", "sentence", "docs", "function", "literature", "position"):
             setattr(cls, key, words[key])
         cls.sample, cls.expensive = words.get("sample", 0), words.get("expensive", False)
         cls.fields = {name: Field.read(**field) for name, field in words["fields"].items()}
@@ -171,8 +196,8 @@ class Probe:
         """What it keeps in the pass, by site."""
         return {}
 
-    def see(self, setting: Setting, accumulator: Any, seen: Seen) -> None:
-        """Add a batch of a site to that site's accumulator."""
+    def see(self, setting: Setting, key: str, accumulator: Any, seen: Seen) -> None:
+        """Add a batch of a site to the accumulator of this key."""
         accumulator.see(seen)
 
     def rows(self, setting: Setting, finished: Finished) -> list[Row]:
@@ -184,21 +209,30 @@ class Probe:
         fields = {
             name: {
                 "title": f.title, "sentence": f.sentence, "formula": f.formula, "range": list(f.range), "unit": f.unit,
-                "undefined": f.undefined,
+                "undefined": f.undefined, "interval": f.interval, "first": f.first,
             }
             for name, f in self.fields.items()
         }  # fmt: skip
         return {
             "name": self.name, "title": self.title, "group": self.group, "sentence": self.sentence, "docs": self.docs,
-            "function": self.function, "literature": self.literature, "expensive": self.expensive, "fields": fields,
+            "function": self.function, "literature": self.literature, "expensive": self.expensive,
+            "position": self.position, "fields": fields,
         }  # fmt: skip
 
     def noted(self, row: Row) -> Row:
-        """The row with `notes` that give the reason of every undefined value."""
+        """The row with `notes` that give the reason of every undefined value, and of every number without an interval."""
         notes = list(row.get("notes", []))
+        bare: dict[str, list[str]] = {}
         for name, value in row.items():
-            if value is None and name in self.fields:
-                notes.append(f"{name} is not defined: {self.fields[name].undefined or 'nothing to compute it from'}")
+            field = self.fields.get(name.removesuffix(WITHOUT))
+            if field is None:
+                continue
+            if value is None:
+                notes.append(f"{name} is not defined: {field.undefined or 'nothing to compute it from'}")
+            elif isinstance(value, int | float) and row.get(f"{name}_interval") is None:
+                bare.setdefault(field.interval or "three blocks of text are needed", []).append(name)
+        if row.get("null") != "gaussian":
+            notes += [f"no interval of {', '.join(names)}: {reason}" for reason, names in bare.items()]
         return row | {"notes": notes}
 
 
@@ -252,19 +286,23 @@ def choose(measures: str | Iterable[str] | None) -> tuple[list[Measure], list[Pr
 def tally_row(
     tally: BlockedTally, function: Callable[[Tally], dict[str, float | None]], fields: dict[str, Field]
 ) -> Row:
-    """The numbers of a tally by `function`, each with the jackknife's interval over its blocks of windows."""
-    parts = tally.parts()
-    whole = tally.total()
-    found: Row = dict(function(whole))
-    sizes = np.array([float(part["tokens" if "tokens" in part.sums else "pairs"]) for part in parts])
-    kept = [(part, size) for part, size in zip(parts, sizes, strict=True) if size > 0]
-    left = [function(whole.without(part)) for part, _ in kept] if len(kept) > 2 else []
-    weights = sizes.sum() / np.array([size for _, size in kept]) if kept else np.ones(0)
-    for name in list(found):
-        values = [other[name] for other in left]
-        known = found[name] is not None and len(values) > 2 and all(value is not None for value in values)
-        bounds = fields[name].range if name in fields else (None, None)
-        found[f"{name}_interval"] = (
-            list(jackknifed(found[name], np.array(values, dtype=float), weights, bounds=bounds)) if known else None
-        )
-    return found
+    """The numbers of a tally by `function`, each with the jackknife's interval over its blocks of windows.
+
+    Where the tally has sums without position 0, NAME_without_first and its interval come too.
+    """
+    parts, whole = tally.parts(), tally.total()
+    variants = [("", whole, parts)]
+    if any(name.endswith(REST) for name in whole.sums):
+        variants.append((WITHOUT, whole.view(REST), [part.view(REST) for part in parts]))
+    row: Row = {}
+    for suffix, total, blocks in variants:
+        found = function(total)
+        sizes = [float(part["tokens" if "tokens" in part.sums else "pairs"]) for part in blocks]
+        others = [function(total.without(part)) for part in blocks] if len(blocks) > 2 else []
+        for name, value in found.items():
+            bounds = fields[name].range if name in fields else (None, None)
+            row[name + suffix] = value
+            row[f"{name}{suffix}_interval"] = (
+                left_out(value, [other[name] for other in others], sizes, bounds=bounds) if others else None
+            )
+    return row

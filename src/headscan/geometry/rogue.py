@@ -7,13 +7,16 @@ exact in O(nd), where the published code samples pairs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
+from headscan.geometry.interval import left_out
 from headscan.statistics import Tally
 
-__all__ = ["agreement_without", "contributions", "rogue", "rogue_dimensions"]
+__all__ = ["agreement_without", "agreements", "contributions", "rogue", "rogue_dimensions"]
 
 
 def contributions(tokens: float, unit: np.ndarray, square: np.ndarray) -> np.ndarray | None:
@@ -57,31 +60,60 @@ def rogue_dimensions(tally: Tally, top: int = 5) -> list[dict[str, Any]]:
     ]
 
 
-def agreement_without(rows: np.ndarray, removed: np.ndarray, *, block: int = 1024) -> float | None:
+def agreement_without(rows: np.ndarray, removed: np.ndarray) -> float | None:
     """r² between the cosines of all pairs of rows with all dimensions and with the `removed` ones set to zero; [0, 1].
 
-    Low: the similarity of two tokens is decided by the removed dimensions. All n(n − 1)/2 pairs, in blocks; cost
-    O(n²d), memory O(block·n). Rows that are zero, before or after, are left out. None for fewer than three rows or where
-    one of the two sets of cosines is constant.
+    Low: the similarity of two tokens is decided by the removed dimensions. All n(n − 1)/2 pairs; cost O(n²d), memory
+    O(n²). Rows that are zero, before or after, are left out. None for fewer than three rows or where one of the two sets
+    of cosines is constant.
 
     >>> x = np.random.default_rng(0).standard_normal((50, 8)); x[:, 0] *= 100
     >>> bool(agreement_without(x, np.array([0])) < 0.1 < 0.9 < agreement_without(x, np.array([5])))
     True
     """
+    none = np.zeros(len(rows), dtype=int)
+    return agreements(rows, {"": removed}, none, none.astype(bool))["agreement_"]
+
+
+def agreements(rows: np.ndarray, removed: Mapping[Any, np.ndarray], blocks: np.ndarray, first: np.ndarray) -> dict:
+    """`agreement_without` several sets of dimensions, each as `agreement_KEY`, with its 95 % interval over blocks of
+    text, with and without rows at position 0 (`blocks`, `first` [n]). The sums over pairs of groups are taken once."""
     rows = np.asarray(rows, dtype=np.float64)
-    cut = rows.copy()
-    cut[:, removed] = 0.0
-    lengths = np.linalg.norm(rows, axis=1), np.linalg.norm(cut, axis=1)
-    kept = (lengths[0] > 0) & (lengths[1] > 0)
-    full, part = (x[kept] / length[kept, None] for x, length in zip((rows, cut), lengths, strict=True))
-    n = len(full)
-    if n < 3:
+    found: dict = {}
+    lengths = np.linalg.norm(rows, axis=1)
+    for key, dimensions in removed.items():
+        cut = rows.copy()
+        cut[:, dimensions] = 0.0
+        left = np.linalg.norm(cut, axis=1)
+        kept = (lengths > 0) & (left > 0)
+        groups, inverse = np.unique(2 * np.asarray(blocks)[kept] + np.asarray(first)[kept], return_inverse=True)
+        full, part = rows[kept] / lengths[kept, None], cut[kept] / left[kept, None]
+        sizes = np.bincount(inverse, minlength=len(groups))
+        # torch's products, not numpy's: they obey torch.set_num_threads (see Cloud).
+        members = [[torch.from_numpy(x[inverse == g]) for x in (full, part)] for g in range(len(groups))]
+        sums = np.zeros((len(groups), len(groups), 6))  # pairs, Σa, Σb, Σa², Σb², Σab; each pair of rows once
+        for i, one in enumerate(members):
+            for j in range(i, len(members)):
+                a, b = (x @ y.T for x, y in zip(one, members[j], strict=True))
+                if i == j:
+                    rows_at, columns_at = torch.triu_indices(len(a), len(a), 1)
+                    a, b = a[rows_at, columns_at], b[rows_at, columns_at]
+                a, b = a.flatten(), b.flatten()
+                sums[i, j] = [len(a), *(float(x) for x in (a.sum(), b.sum(), a @ a, b @ b, a @ b))]
+        for suffix, chosen in (("", groups >= 0), ("_without_first", groups % 2 == 0)):
+            owners = np.unique(groups[chosen] // 2)
+            values = [_squared(sums, chosen & (groups // 2 != owner)) for owner in owners]
+            counts = [int(sizes[chosen & (groups // 2 == owner)].sum()) for owner in owners]
+            value = _squared(sums, chosen)
+            found[f"agreement_{key}{suffix}"] = value
+            found[f"agreement_{key}{suffix}_interval"] = left_out(value, values, counts, bounds=(0.0, 1.0))
+    return found
+
+
+def _squared(sums: np.ndarray, chosen: np.ndarray) -> float | None:
+    """r² from the sums over the pairs of the chosen groups."""
+    pairs, sa, sb, saa, sbb, sab = sums[np.ix_(chosen, chosen)].sum((0, 1))
+    if pairs < 3:
         return None
-    sums = np.zeros(6)  # pairs, Σa, Σb, Σa², Σb², Σab over the upper triangle
-    for start in range(0, n, block):
-        upper = np.arange(n)[None, :] > np.arange(start, min(start + block, n))[:, None]
-        a, b = (full[start : start + block] @ full.T)[upper], (part[start : start + block] @ part.T)[upper]
-        sums += [len(a), a.sum(), b.sum(), a @ a, b @ b, a @ b]
-    pairs, sa, sb, saa, sbb, sab = sums
     va, vb, cov = saa / pairs - (sa / pairs) ** 2, sbb / pairs - (sb / pairs) ** 2, sab / pairs - sa * sb / pairs**2
     return None if va < 1e-15 or vb < 1e-15 else float(np.clip(cov**2 / (va * vb), 0.0, 1.0))

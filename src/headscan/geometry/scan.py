@@ -22,7 +22,7 @@ import torch
 
 from headscan.errors import BadInput
 from headscan.geometry.findings import findings, probe_findings
-from headscan.geometry.guests import Guests
+from headscan.geometry.guests import Guests, pair_sets
 from headscan.geometry.probe import choose
 from headscan.geometry.result import ScanResult
 from headscan.geometry.store import Store
@@ -55,6 +55,7 @@ def scan(
     token_sums: bool = False,
     measures: str | Sequence[str] | None = None,
     revisions: str | Sequence[str] | None = None,
+    pairs: str | os.PathLike | Sequence[str | os.PathLike] | None = None,
     batch: int | None = None,
     seed: int = 0,
     dtype: str = "auto",
@@ -87,6 +88,8 @@ def scan(
             (whatever is not expensive) or `expensive` (everything).
         revisions: of one Hugging Face id, in order, such as "step1000,step2000": each is a model of the scan, ID@REVISION.
             Checkpoints in folders are simply named in order as `models`.
+        pairs: files of pairs of texts that mean the same, for the measure `alignment` (PATH or NAME=PATH; see
+            `headscan.text.read_pairs`); by default the English synonyms that come with headscan.
         batch: windows of a forward pass; by default about 2,048 tokens on a CPU, 16,384 on an accelerator.
         seed: of the sample, the twin's weights and the Gaussian null.
         dtype, device, device_map, quantize, revision, trust_remote_code: see `headscan.Lens.load`.
@@ -149,6 +152,12 @@ def scan(
             f"--skip-first must leave at least one of the {context} positions of a window, not {skip_first}."
         )
     names = [source if isinstance(source, str) else source.name for source in sources]
+    files = [pairs] if isinstance(pairs, str | os.PathLike) else list(pairs or ())
+    if files:
+        if "alignment" not in {probe.name for probe in choose(measures)[1]}:
+            raise BadInput("--pairs is for the measure alignment: add --measures alignment.")
+        pair_sets([os.fspath(file) for file in files])  # a file that cannot be read is found before the pass
+        settings["pairs"] = [os.fspath(file) for file in files]
     settings |= (
         {"revisions": [s.revision for s in sources if isinstance(s, _Checkpoint)]} if revisions is not None else {}
     )

@@ -6,16 +6,28 @@ import csv
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.stats import spearmanr
 
 from headscan.errors import BadInput
-from headscan.geometry.uniformity import alignment
+from headscan.geometry.interval import left_out
 from headscan.model import Lens
 
-__all__ = ["dropout_alignment", "pair_alignment", "read_sts", "sentence_states", "sts_spearman"]
+__all__ = [
+    "aligned",
+    "dropout_alignment",
+    "from_pair_sums",
+    "has_dropout",
+    "mean_states",
+    "pair_alignment",
+    "read_sts",
+    "sentence_ids",
+    "sentence_states",
+    "sts_spearman",
+]
 
 
 def sentence_states(
@@ -28,66 +40,129 @@ def sentence_states(
     grouped by length, so nothing is padded; longer ones than the context are cut. `dropout`: a seed; the model then runs
     in training mode with its dropout on. Raises BadInput for a sentence without tokens. Cost: one forward pass.
     """
-    tokenizer = lens.require_tokenizer()
-    chosen = lens.match(site)[-1] if site else lens.default_sites[-1]
-    ids = [tokenizer.encode(sentence, add_special_tokens=special)[: lens.context_length] for sentence in sentences]
+    ids = sentence_ids(lens, sentences, special=special)
     empty = [k for k, tokens in enumerate(ids) if not tokens]
     if empty:
         raise BadInput(f"Sentence {empty[0]} has no tokens.")
+    chosen = lens.match(site)[-1] if site else lens.default_sites[-1]
+    return mean_states(lens, ids, [chosen], batch=batch, dropout=dropout)[chosen]
+
+
+def sentence_ids(lens: Lens, sentences: Sequence[str], *, special: bool = True) -> list[list[int]]:
+    """The tokens of each sentence, cut to the context; a sentence may come out empty."""
+    tokenizer = lens.require_tokenizer()
+    return [tokenizer.encode(sentence, add_special_tokens=special)[: lens.context_length] for sentence in sentences]
+
+
+def mean_states(
+    lens: Lens, ids: Sequence[Sequence[int]], sites: Sequence[str], *, batch: int = 64, dropout: int | None = None
+) -> dict[str, np.ndarray]:
+    """The mean over its tokens of each text's states, by site, float64 [n, width]; texts are lists of token ids."""
     groups: dict[int, list[int]] = {}
     for k, tokens in enumerate(ids):
         groups.setdefault(len(tokens), []).append(k)
-    found = np.zeros((len(ids), lens.width(chosen)))
+    found = {site: np.zeros((len(ids), lens.width(site))) for site in sites}
     for members in groups.values():
         for start in range(0, len(members), batch):
             part = members[start : start + batch]
-            rows = torch.tensor([ids[k] for k in part], device=lens.device)
-            states = _run(lens, rows, chosen, dropout)
-            found[part] = states.detach().double().mean(1).cpu().numpy()
+            rows = torch.tensor([list(ids[k]) for k in part], device=lens.device)
+
+            def take(site: str, states: torch.Tensor, part=part) -> None:
+                found[site][part] = states.detach().double().mean(1).cpu().numpy()
+
+            _run(lens, rows, sites, dropout, take)
     return found
 
 
-def _run(lens: Lens, ids: torch.Tensor, site: str, dropout: int | None) -> torch.Tensor:
+def _run(
+    lens: Lens, ids: torch.Tensor, sites: Sequence[str], dropout: int | None, take: Callable[[str, torch.Tensor], None]
+) -> None:
     if dropout is None:
-        return lens.run(ids, sites=site)[site]
-    kept: dict[str, torch.Tensor] = {}
+        lens.run(ids, sites=sites, each=take)
+        return
     mode = lens.model.training
-    # Each batch gets its own noise from the seed and its first token ids; the global random state is left alone.
-    with torch.random.fork_rng(), torch.no_grad(), lens.watch(site, lambda name, x: kept.update({name: x.clone()})):
+    # Each batch gets its own noise from the seed and its token ids; the global random state is left alone.
+    with torch.random.fork_rng(), torch.no_grad(), lens.watch(sites, take):
         torch.manual_seed(dropout * 1_000_003 + int(ids.sum()))
         lens.model.train()
         try:
             lens.model(input_ids=ids)
         finally:
             lens.model.train(mode)
-    return kept[site]
 
 
-def pair_alignment(lens: Lens, one: Sequence[str], other: Sequence[str], **options) -> dict[str, float | None]:
+def has_dropout(lens: Lens) -> bool:
+    """Whether two passes in training mode can differ: a dropout layer, or dropout inside attention, above zero."""
+    layers = any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in lens.model.modules())
+    return layers or any(
+        isinstance(value, float) and value > 0
+        for name, value in vars(lens.model.config).items()
+        if "drop" in name and not name.startswith(("summary", "classifier"))
+    )
+
+
+def pair_alignment(lens: Lens, one: Sequence[str], other: Sequence[str], **options) -> dict:
     """Alignment of translations, paraphrases or synonyms: pairs of texts that mean the same.
 
-    `alignment`, the mean squared distance of the pairs' unit vectors in [0, 4]; `unrelated`, the same for each text with
-    the next pair's partner (what unrelated texts give in this space: a narrow cone makes everything look aligned); and
-    `relative`, their ratio: 0 for perfect pairs, 1 for pairs no nearer than chance. Options as for `sentence_states`.
+    Keys and intervals as of `aligned`; options as for `sentence_states`.
     """
     if len(one) != len(other) or len(one) < 2:
         raise BadInput(f"Alignment needs two lists of at least two texts each, not {len(one)} and {len(other)}.")
     x, y = sentence_states(lens, one, **options), sentence_states(lens, other, **options)
-    return _relative(x, y)
+    return aligned(x, y)
 
 
-def dropout_alignment(lens: Lens, sentences: Sequence[str], **options) -> dict[str, float | None]:
+def dropout_alignment(lens: Lens, sentences: Sequence[str], **options) -> dict:
     """Alignment of two passes of the same sentences under two dropout masks (SimCSE's positives; Gao et al. 2021).
 
     0 for a model without dropout. Keys as for `pair_alignment`.
     """
     x, y = (sentence_states(lens, sentences, dropout=seed, **options) for seed in (1, 2))
-    return _relative(x, y)
+    return aligned(x, y)
 
 
-def _relative(x: np.ndarray, y: np.ndarray) -> dict[str, float | None]:
-    near, far = alignment(x, y), alignment(x, np.roll(y, 1, axis=0))
-    return {"alignment": near, "unrelated": far, "relative": near / far if near is not None and far else None}
+def aligned(one: np.ndarray, other: np.ndarray, *, blocks: int = 16) -> dict:
+    """Alignment of the pairs of rows [n, d] against that of all mismatched pairs, with 95 % intervals.
+
+    `alignment` E‖x̂ − ŷ‖² of the pairs, in [0, 4]; `unrelated`, the null: the same over all n(n − 1) shuffled pairs, each
+    text with every partner but its own, exact (a narrow cone makes everything look aligned); `relative`, their ratio: 0
+    for perfect pairs, 1 for pairs no nearer than chance. Intervals by the jackknife over blocks of consecutive pairs.
+    From Σx̂, Σŷ and Σx̂·ŷ of each block: ‖x̂ − ŷ‖² = 2 − 2x̂·ŷ, and Σ_{i≠j} x̂_i·ŷ_j = Σx̂·Σŷ − Σx̂·ŷ. Cost O(nd). Pairs with
+    a zero vector are left out; None below two pairs.
+
+    >>> x = np.eye(4); found = aligned(x, x)
+    >>> found["alignment"], found["unrelated"], found["relative"]
+    (0.0, 2.0, 0.0)
+    """
+    lengths = [np.linalg.norm(rows, axis=1) for rows in (one, other)]
+    kept = (lengths[0] > 0) & (lengths[1] > 0)
+    x, y = (rows[kept] / length[kept, None] for rows, length in zip((one, other), lengths, strict=True))
+    parts = [part for part in np.array_split(np.arange(len(x)), blocks) if len(part)]
+    sums = [(float(len(p)), x[p].sum(0), y[p].sum(0), float((x[p] * y[p]).sum())) for p in parts]
+    whole = (float(len(x)), x.sum(0), y.sum(0), float((x * y).sum()))
+    return from_pair_sums(whole, sums)
+
+
+PairSums = tuple[Any, Any, Any, Any]
+"""Number of pairs, Σx̂, Σŷ and Σx̂·ŷ."""
+
+
+def from_pair_sums(total: PairSums, parts: Sequence[PairSums]) -> dict:
+    """`aligned` from the sums of all pairs and of blocks of them."""
+
+    def values(n: float, x: Any, y: Any, own: float) -> dict[str, float | None]:
+        if n < 1.5:
+            return dict.fromkeys(("alignment", "unrelated", "relative"))
+        near = max(0.0, 2 - 2 * own / n)
+        far = max(0.0, 2 - 2 * (float(x @ y) - own) / (n * (n - 1)))
+        return {"alignment": near, "unrelated": far, "relative": near / far if far > 1e-12 else None}
+
+    found: dict = values(*total)
+    others = [values(*(whole - mine for whole, mine in zip(total, part, strict=True))) for part in parts]
+    for name, high in (("alignment", 4.0), ("unrelated", 4.0), ("relative", None)):
+        rest = [other[name] for other in others]
+        found[f"{name}_interval"] = left_out(found[name], rest, [part[0] for part in parts], bounds=(0.0, high))
+    return found
 
 
 def read_sts(path: str | os.PathLike) -> tuple[list[str], list[str], np.ndarray]:

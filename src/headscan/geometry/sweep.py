@@ -13,6 +13,7 @@ from headscan.errors import BadInput
 from headscan.geometry.interruption import uninterrupted
 from headscan.model import Lens
 from headscan.statistics import (
+    BlockedCounts,
     ClassSums,
     ContextTally,
     DirectionTally,
@@ -35,7 +36,8 @@ NEIGHBOURS = 12  # tokens kept on either side of a sampled token, to show it in 
 SAMPLE_BYTES = 64 * 2**20  # what the sampled vectors of all sites may take
 MEASURED_BYTES = 256 * 2**20  # the same where measures are taken of the sample
 KINDS: dict[str, type[Accumulator]] = {
-    kind.__name__: kind for kind in (ClassSums, ContextTally, DirectionTally, FollowTally, KeptWindows, PushPull)
+    kind.__name__: kind
+    for kind in (BlockedCounts, ClassSums, ContextTally, DirectionTally, FollowTally, KeptWindows, PushPull)
 }
 
 
@@ -145,7 +147,7 @@ def sweep(
     """
     watch = watch or {}
     names = [*result.sites, *(site for site in watch if site not in result.sites)]
-    kept = [extra for extra in result.extras.values() if isinstance(extra, KeptWindows)]
+    kept = [extra for extra in result.extras.values() if isinstance(extra, KeptWindows | BlockedCounts)]
     for batch in batches:
         ids = torch.from_numpy(np.ascontiguousarray(batch.ids))
         windows = batch.indices.tolist()

@@ -64,6 +64,7 @@ def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) 
         "self_similarity": None,
         "self_similarity_interval": None,
         "self_adjusted": None,
+        "self_adjusted_interval": None,
         "words": len(labels),
     }
     if not len(values):
@@ -72,6 +73,9 @@ def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) 
     if len(values) > 1:
         reach = 1.96 * float(values.std(ddof=1)) / len(values) ** 0.5
         found["self_similarity_interval"] = [max(-1.0, mean - reach), min(1.0, mean + reach)]
+        if baseline is not None:
+            # The baseline is a mean over nearly all pairs of tokens: its own error is far below that of some hundred words.
+            found["self_adjusted_interval"] = [mean - baseline - reach, mean - baseline + reach]
     return found | {"self_similarity": mean, "self_adjusted": None if baseline is None else mean - baseline}
 
 
@@ -80,7 +84,8 @@ def maximum_explainable_variance(rows: np.ndarray, labels: np.ndarray, *, least:
 
     Uncentred for words and for the baseline alike: σ₁²/Σσ² of a word's n occurrences, less the mean of the same for n
     vectors drawn without regard to the word (the rows cut into consecutive lots of n, which are in hash order and so
-    random). The published code centres for words and not for its baseline, so the two could not be compared. In [1/n, 1].
+    random). Intervals are mean ± 1.96·sd/√words, words taken as the sample. The published code centres for words and
+    not for its baseline, so the two could not be compared. In [1/n, 1].
     Cost O(Σ n_w²·d) through the n_w x n_w Gram matrices.
 
     >>> x = np.random.default_rng(0).standard_normal((40, 6)); x[:20] = x[0]
@@ -99,13 +104,15 @@ def maximum_explainable_variance(rows: np.ndarray, labels: np.ndarray, *, least:
         if share is not None and known:
             values.append(share)
             baselines.append(float(np.mean(known)))
-    if not values:
-        return {"mev": None, "mev_adjusted": None, "mev_words": 0}
-    return {
-        "mev": float(np.mean(values)),
-        "mev_adjusted": float(np.mean(values) - np.mean(baselines)),
-        "mev_words": len(values),
-    }
+    found: dict = dict.fromkeys(("mev", "mev_interval", "mev_adjusted", "mev_adjusted_interval"))
+    for name, numbers in (("mev", np.array(values)), ("mev_adjusted", np.array(values) - np.array(baselines))):
+        if len(numbers):
+            mean = float(numbers.mean())
+            found[name] = mean
+        if len(numbers) > 1:
+            reach = 1.96 * float(numbers.std(ddof=1)) / len(numbers) ** 0.5
+            found[f"{name}_interval"] = [max(0.0 if name == "mev" else -1.0, mean - reach), min(1.0, mean + reach)]
+    return found | {"mev_words": len(values)}
 
 
 def _top_share(rows: np.ndarray) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from headscan.report import palette, plots
+from headscan.report import course, palette, plots
 from headscan.report.words import interval, literal, number, value_of
 
 __all__ = ["figures", "sections"]
@@ -21,7 +21,10 @@ GROUPS = {
         "Other counts of dimensions, and the dimension of the points' neighbourhoods.",
     ),
     "words": ("Words in context", "What of a vector is the word's, what its context's, and what everyone's."),
-    "sphere": ("Alignment and uniformity", "How the directions spread over the sphere, and what lies close together."),
+    "alignment": (
+        "Alignment and uniformity",
+        "How the directions spread over the sphere, and what lies close together.",
+    ),
     "zipf": ("Zipf's law and its limitations", "What the text's unevenness does to the embedding tables."),
     "head": ("The head", "The output layer: what it reads, how many directions it uses, where its classes gather."),
     "attention": ("Attention", "Queries and keys, head by head."),
@@ -31,10 +34,11 @@ PLOTTED = {
     "rogue": ("rogue_share_1", "rogue_share_3", "agreement_3"),
     "words": ("within_adjusted", "intra_adjusted", "self_adjusted", "mev_adjusted"),
     "dimension": ("twonn", "mle_dimension", "gride"),
-    "sphere": ("uniformity", "next_alignment"),
+    "sphere": ("uniformity", "next_alignment", "next_relative"),
+    "alignment": ("relative",),
     "attention": ("drift_cosine", "sharpness", "first_share"),
 }
-COURSE = ("average_cosine", "effective_rank", "top_direction_share", "isoscore")
+WITHOUT = "_without_first"
 PERCENT = ("predict", "not_predict", "share")
 SOURCE = "https://github.com/headscan/headscan/blob/main"
 LAYERS = {"cones": "cones.md", "spectra": "spectra.md", "norms": "cones.md"}
@@ -45,70 +49,13 @@ def sections(document: dict) -> list[dict[str, Any]]:
     tables = [_extra_measures(document, group) for group in ("cones", "spectra")]
     tables += [_probe(document, probe) for probe in document.get("probes", [])]
     found = []
-    if checkpoints(document):
-        found.append(_course(document))
+    if course.checkpoints(document):
+        found.append(course.section(document))
     for group, (title, lead) in GROUPS.items():
         mine = [table for table in tables if table and table["group"] == group]
         if mine:
             found.append({"id": f"more-{group}", "title": title, "lead": lead, "tables": mine})
     return found
-
-
-def checkpoints(document: dict) -> list[str]:
-    """The models' names where they look like checkpoints of one model: at least three with the same sites; else none."""
-    names = [model["name"] for model in document.get("models", [])]
-    sites = [[e["site"] for e in document["sites"] if e["model"] == name] for name in names]
-    return names if len(names) > 2 and all(found == sites[0] for found in sites) else []
-
-
-def _course(document: dict) -> dict[str, Any]:
-    """The section of heat maps, sites by checkpoints, and of the head's course where it was measured."""
-    fields = {name: document["measures"][name] for name in COURSE if name in document.get("measures", {})}
-    made = [_plot("course", name, field) for name, field in fields.items()]
-    if document.get("head"):
-        field = next(probe for probe in document["probes"] if probe["name"] == "head")["fields"]["singular_entropy"]
-        made.append(_plot("course", "singular_entropy_of_head", field))
-    table = {
-        "name": "course", "group": "", "title": "Checkpoints, left to right", "sentence": "Sites from shallow (top) to deep.",
-        "literature": "", "docs": f"{SOURCE}/docs/measures/head.md", "source": "", "plots": made, "notes": [], "rows": [],
-        "columns": [], "long": False,
-    }  # fmt: skip
-    return {
-        "id": "course",
-        "title": "From checkpoint to checkpoint",
-        "lead": "The same sites, one model after another.",
-        "tables": [table],
-    }
-
-
-def course_map(document: dict, field: str) -> go.Figure:
-    """One field of all sites (down) over the models in their order (across)."""
-    names = checkpoints(document)
-    sites = [e["site"] for e in document["sites"] if e["model"] == names[0]]
-    values = {(e["model"], e["site"]): value_of(e.get(field)) for e in document["sites"]}
-    figure = go.Figure(layout=plots.layout())
-    colours = list(palette.FREQUENCY[0])
-    scale = [[k / max(1, len(colours) - 1), colour] for k, colour in enumerate(colours)]
-    figure.add_heatmap(
-        z=[[values[name, site] for name in names] for site in sites], x=[literal(name) for name in names],
-        y=[literal(site) for site in sites], colorscale=scale, colorbar={"thickness": 10, "outlinewidth": 0},
-        hovertemplate="%{x}, %{y}: %{z:.3f}<extra></extra>",
-    )  # fmt: skip
-    figure.update_yaxes(autorange="reversed")
-    return figure
-
-
-def head_course(document: dict) -> go.Figure:
-    """The head's singular entropy over the models in their order: it rises where a small model saturates."""
-    rows = [row for row in document["head"] if not row.get("null")]
-    figure = go.Figure(layout=plots.layout())
-    figure.add_scatter(
-        x=[literal(row["model"]) for row in rows],
-        y=[value_of(row["singular_entropy"]) for row in rows],
-        mode="lines+markers",
-    )
-    figure.update_yaxes(rangemode="tozero")
-    return figure
 
 
 def _extra_measures(document: dict, group: str) -> dict[str, Any] | None:
@@ -169,41 +116,42 @@ def _rows(fields: dict[str, dict], entries: list[dict]) -> dict[str, Any]:
     """Columns with their explanations, and rows of cells; the rows of nulls say so."""
     several = len({entry.get("model") for entry in entries}) > 1
     names = [name for name in fields if any(name in entry for entry in entries)]
+    firsts = [name for name in names if fields[name].get("first") and any(name + WITHOUT in e for e in entries)]
+    names = [found for name in names for found in ([name, name + WITHOUT] if name in firsts else [name])]
     rows = []
     for entry in entries:
         cells = []
         for name in names:
             value = entry.get(name)
             shown = value if isinstance(value, str) else None if value is None else number(value)
-            if name in PERCENT and value is not None:
+            if name.removesuffix(WITHOUT) in PERCENT and value is not None:
                 shown = f"{number(100 * value)} %"
             cells.append({"value": shown, "interval": interval(entry.get(f"{name}_interval"))})
         label = f"{entry['model']}: {entry['site']}" if several else entry["site"]
         null = {"random-init": "random-init twin", "gaussian": "Gaussian"}.get(entry.get("null") or "", "")
         notes = "; ".join(entry.get("notes") or []) or "not defined here"
         rows.append({"label": label, "null": null, "cells": cells, "why": notes})
-    columns = [
-        {
-            "title": fields[name]["title"],
-            "sentence": fields[name].get("sentence", ""),
-            "formula": fields[name].get("formula", ""),
-            "unit": fields[name].get("unit", ""),
-            "name": name,
-        }
-        for name in names
-    ]
+    columns = []
+    for name in names:
+        field, without = fields[name.removesuffix(WITHOUT)], name.endswith(WITHOUT)
+        columns.append(
+            {
+                "title": field["title"] + (", without position 0" if without else ""),
+                "sentence": field.get("sentence", ""),
+                "formula": field.get("formula", ""),
+                "unit": field.get("unit", ""),
+                "name": name,
+                "without": without,
+            }
+        )
     return {"columns": columns, "rows": rows, "long": len(rows) > 16}
 
 
 def figures(document: dict) -> dict[str, go.Figure]:
     """Small multiples by layer for the measures and probes that are told by site, and heads as a map."""
     found: dict[str, go.Figure] = {}
-    if checkpoints(document):
-        found |= {
-            f"more-course-{name}": course_map(document, name) for name in COURSE if name in document.get("measures", {})
-        }
-        if document.get("head"):
-            found["more-course-singular_entropy_of_head"] = head_course(document)
+    if course.checkpoints(document):
+        found |= course.figures(document)
     for group in ("cones", "spectra"):
         table = _extra_measures(document, group)
         for plot in table["plots"] if table else ():
@@ -211,12 +159,31 @@ def figures(document: dict) -> dict[str, go.Figure]:
     for probe in document.get("probes", []):
         for name in PLOTTED.get(probe["name"], ()):
             rows = document.get(probe["name"], [])
-            if rows and probe["name"] != "attention":
+            if rows and probe["name"] not in ("alignment", "attention"):
                 found[f"more-{probe['name']}-{name}"] = _by_layer(_as_scan(document, rows), name)
+        if probe["name"] == "alignment" and document.get("alignment"):
+            found["more-alignment-relative"] = pairs_by_layer(document)
         if probe["name"] == "attention" and document.get("attention"):
             model = document["attention"][0]["model"]
             found |= {f"more-attention-{name}": heads_map(document, model, name) for name in PLOTTED["attention"]}
     return found
+
+
+def pairs_by_layer(document: dict) -> go.Figure:
+    """Alignment over its null of each set of pairs and model, by site."""
+    figure = go.Figure(layout=plots.layout())
+    rows = [row for row in document["alignment"] if not row.get("null") and value_of(row.get("relative")) is not None]
+    several = len({row["model"] for row in rows}) > 1
+    for index, (model, pairs) in enumerate(dict.fromkeys((row["model"], row["set"]) for row in rows)):
+        mine = [row for row in rows if (row["model"], row["set"]) == (model, pairs)]
+        figure.add_scatter(
+            x=[literal(row["site"]) for row in mine], y=[row["relative"] for row in mine], mode="lines+markers",
+            name=literal(f"{model}: {pairs}" if several else pairs),
+            line={"color": palette.model_colour(index), "dash": palette.DASHES[index % len(palette.DASHES)]},
+        )  # fmt: skip
+    figure.update_yaxes(rangemode="tozero")
+    figure.update_layout(showlegend=len(figure.data) > 1)
+    return figure
 
 
 def _as_scan(document: dict, rows: list[dict]) -> dict:
@@ -231,7 +198,8 @@ def _as_scan(document: dict, rows: list[dict]) -> dict:
 
 
 def _by_layer(document: dict, name: str) -> go.Figure:
-    figure = plots.by_layer(document, name, "with")
+    both = any(name + WITHOUT in entry for entry in document["sites"])
+    figure = plots.by_layer(document, name, "both" if both else "with")
     figure.update_layout(showlegend=False, margin={"l": 44, "r": 8, "t": 6, "b": 36})
     values = [v for trace in figure.data for v in trace.y if value_of(v) is not None]
     figure.update_yaxes(title_text="", nticks=5)

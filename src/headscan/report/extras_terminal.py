@@ -35,10 +35,12 @@ def extra_tables(document: dict, clean) -> list[RenderableType]:
 def _table(made: dict, clean) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     table.add_column("", overflow="fold", min_width=9)
-    for column in made["columns"]:
-        table.add_column(column["title"], justify="right")
+    shown = [k for k, column in enumerate(made["columns"]) if not column.get("without")]  # the page has those, too
+    for k in shown:
+        table.add_column(made["columns"][k]["title"], justify="right")
     for row in made["rows"][:ROWS]:
         label = Text(clean(row["label"]))
         label.append(f" {row['null']}" if row["null"] else "", style="dim")
-        table.add_row(label, *(Text(DASH if cell["value"] is None else clean(cell["value"])) for cell in row["cells"]))
+        cells = [row["cells"][k]["value"] for k in shown]
+        table.add_row(label, *(Text(DASH if value is None else clean(value)) for value in cells))
     return table

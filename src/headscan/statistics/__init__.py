@@ -10,7 +10,7 @@ from headscan.statistics.blocks import Blocks
 from headscan.statistics.classes import ClassSums
 from headscan.statistics.cloud import Cloud
 from headscan.statistics.contexts import ContextTally, DirectionTally, FollowTally
-from headscan.statistics.counts import TokenCounts, TokenSums
+from headscan.statistics.counts import BlockedCounts, TokenCounts, TokenSums
 from headscan.statistics.distributed import merged, process_count, process_rank
 from headscan.statistics.gram import Gram
 from headscan.statistics.kept import KeptWindows
@@ -19,10 +19,12 @@ from headscan.statistics.reservoir import Reservoir
 from headscan.statistics.seen import Seen
 from headscan.statistics.site import NonFinite, SiteStatistics
 from headscan.statistics.sums import Sums
-from headscan.statistics.tally import BlockedTally, Tally
+from headscan.statistics.tally import REST, BlockedTally, Tally
 
 __all__ = [
+    "REST",
     "Accumulator",
+    "BlockedCounts",
     "BlockedTally",
     "Blocks",
     "ClassSums",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,10 +38,12 @@ class ClassSums(Accumulator):
     def __init__(self, width: int, *, limit: int | None = None, device: torch.device | str = "cpu"):
         self.width, self.limit, self.device = width, limit, torch.device(device)
         self._size, self._bound = 0, 2**62
-        self._labels = torch.zeros(0, dtype=torch.int64, device=device)
-        self._scalars = torch.zeros(0, 3, dtype=torch.float64, device=device)  # count, zeros, Σ‖x‖²
-        self._vectors = torch.zeros(0, 2, width, dtype=torch.float64, device=device)  # Σx, Σx/‖x‖
-        self._order = self._labels  # of the labels, for searching
+        # With a limit the tables never need more room than this, which costs nothing until it is used; without, they grow.
+        room = 0 if limit is None or self.device.type != "cpu" else _most(limit)
+        self._labels = _empty((room,), np.int64).to(device)
+        self._scalars = _empty((room, 3), np.float64).to(device)  # count, zeros, Σ‖x‖²
+        self._vectors = _empty((room, 2, width), np.float64).to(device)  # Σx, Σx/‖x‖
+        self._order = self._labels[:0]  # of the labels, for searching
 
     def __len__(self) -> int:
         self._trim()
@@ -106,8 +109,8 @@ class ClassSums(Accumulator):
         self._scalars.index_add_(0, at, scalars)
         self._vectors[:, 0].index_add_(0, at, rows)
         self._vectors[:, 1].index_add_(0, at, units)
-        # To trim is to copy the table: only when it is twice too large, and when somebody looks.
-        if self.limit is not None and self._size >= 2 * self.limit:
+        # To trim is to copy the table: only when it is a quarter too large, and when somebody looks.
+        if self.limit is not None and self._size >= self.limit + self.limit // 4:
             self._trim()
 
     def _places(self, labels: Tensor) -> Tensor:
@@ -144,7 +147,7 @@ class ClassSums(Accumulator):
         self._bound = int(hashes[kept[-1]]) + 1
         for table in (self._labels, self._scalars, self._vectors):
             table[: self.limit] = table[kept]
-            table[self.limit :] = 0
+            table[self.limit : self._size] = 0
         self._size, self._order = self.limit, torch.argsort(self._labels[: self.limit])
 
     def merge(self, other: ClassSums) -> None:
@@ -155,6 +158,22 @@ class ClassSums(Accumulator):
             at = self._places(labels)
             self._scalars.index_add_(0, at, other._scalars[: len(other)][kept].to(self.device))
             self._vectors.index_add_(0, at, other._vectors[: len(other)][kept].to(self.device))
+
+    def without(self, part: ClassSums) -> ClassSums:
+        """These sums less a part of them: of the classes kept here, what `part` has of them is taken away.
+
+        >>> sums, part = ClassSums(1), ClassSums(1)
+        >>> sums.update(torch.tensor([4, 4, 5]), torch.tensor([[1.0], [2.0], [3.0]]))
+        >>> part.update(torch.tensor([5, 4]), torch.tensor([[3.0], [2.0]]))
+        >>> rest = sums.without(part); rest.labels.tolist(), rest.counts.tolist(), rest.sums.tolist()
+        ([4, 5], [1, 0], [[1.0], [0.0]])
+        """
+        new = self.restore(self.state())
+        known = torch.isin(part.labels.to(self.device), new.labels)
+        at = new._places(part.labels.to(self.device)[known])
+        new._scalars.index_add_(0, at, part._scalars[: len(part)][known].to(self.device), alpha=-1)
+        new._vectors.index_add_(0, at, part._vectors[: len(part)][known].to(self.device), alpha=-1)
+        return new
 
     def state(self) -> dict[str, Tensor]:
         """Tensors `shape`, `labels`, `scalars` and `vectors`, by ascending label."""
@@ -177,6 +196,16 @@ class ClassSums(Accumulator):
         new._vectors, new._size = state["vectors"].clone(), len(state["labels"])
         new._order = torch.arange(new._size, device=new.device)
         return new
+
+
+def _most(limit: int) -> int:
+    """Rows that a table with a limit holds at once: a quarter more, and what a batch may add on top."""
+    return limit + limit // 4 + 4096
+
+
+def _empty(shape: tuple[int, ...], kind: type) -> Tensor:
+    """Zeros that take no memory until they are written to (numpy asks the system for them; torch would write them)."""
+    return torch.from_numpy(np.zeros(shape, dtype=kind))
 
 
 def _hash(labels: Tensor) -> Tensor:

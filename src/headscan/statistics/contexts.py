@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from headscan.statistics.seen import Seen
-from headscan.statistics.tally import BlockedTally
+from headscan.statistics.tally import REST, BlockedTally
 
 __all__ = ["ContextTally", "DirectionTally", "FollowTally"]
 
@@ -18,18 +18,25 @@ class DirectionTally(BlockedTally):
     >>> tally.see(Seen("s", torch.tensor([[[0.0, 2.0], [3.0, 0.0]]]), torch.tensor([[0, 1]]), [0]))
     >>> tally.total()["unit"].tolist(), tally.total()["square"].tolist(), tally.total()["tokens"].item()
     ([1.0, 1.0], [1.0, 1.0], 2.0)
+    >>> tally.total()["unit_rest"].tolist()
+    [1.0, 0.0]
     """
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """`tokens` (of a norm other than zero), `unit` and `square` [width]."""
-        return {"tokens": (), "unit": (width,), "square": (width,)}
+        """`tokens` (of a norm other than zero), `unit` and `square` [width]; the same of the rest."""
+        return _both({"tokens": (), "unit": (width,), "square": (width,)})
 
     def measure(self, seen: Seen) -> dict[str, Tensor]:
         """Sums over each window's tokens."""
+        tokens = (seen.norms > 0).double()
+        square, first = seen.unit.square().sum(1), seen.unit[:, : seen.lead]
         return {
-            "tokens": (seen.norms > 0).double().sum(1),
+            "tokens": tokens.sum(1),
             "unit": seen.unit_sum,
-            "square": seen.unit.square().sum(1),
+            "square": square,
+            "tokens_rest": tokens[:, seen.lead :].sum(1),
+            "unit_rest": seen.unit_sum - first.sum(1),
+            "square_rest": square - first.square().sum(1),
         }
 
 
@@ -41,26 +48,21 @@ class ContextTally(BlockedTally):
     """
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Five scalars and one vector."""
-        return {"windows": (), "tokens": (), "square_tokens": (), "unit": (width,), "own": (), "intra": ()}
+        """Five scalars and one vector; the same of the rest."""
+        return _both({"windows": (), "tokens": (), "square_tokens": (), "unit": (width,), "own": (), "intra": ()})
 
     def measure(self, seen: Seen) -> dict[str, Tensor]:
         """Of each window; one without any direction adds nothing."""
-        tokens = (seen.norms > 0).double().sum(1)
-        unit, mean = seen.unit_sum, seen.rows.sum(1)
-        length = torch.linalg.vector_norm(mean, dim=-1) * tokens
-        return {
-            "windows": (length > 0).double(),
-            "tokens": tokens,
-            "square_tokens": tokens.square(),
-            "unit": unit,
-            "own": unit.square().sum(-1),
-            "intra": torch.where(length > 0, (mean * unit).sum(-1) / length, 0.0),
-        }
+        tokens, unit, total = (seen.norms > 0).double(), seen.unit_sum, seen.rows.sum(1)
+        lead = slice(0, seen.lead)
+        rest = tokens[:, seen.lead :].sum(1), unit - seen.unit[:, lead].sum(1), total - seen.rows[:, lead].sum(1)
+        found = _windows(tokens.sum(1), unit, total)
+        return found | {name + REST: value for name, value in _windows(*rest).items()}
 
 
 class FollowTally(BlockedTally):
-    """How near a state's direction is to that of the embedding of the token that comes next: `pairs` and `cosine`.
+    """How near a state's direction is to that of the embedding of the token that comes next: `pairs`, `cosine`, and
+    the sums of both directions, `unit` and `next`, which say what mismatched pairs give.
 
     `table` [V, width] is the embedding table; it is no part of the state, so a restored tally can merge and finish but
     must be given a table (`tally.table = ...`, rows of length 1) before it sees more.
@@ -69,8 +71,8 @@ class FollowTally(BlockedTally):
     table: Tensor | None = None
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Pairs and the sum of their cosines."""
-        return {"pairs": (), "cosine": ()}
+        """Pairs, the sum of their cosines, two vectors; the same of the rest."""
+        return _both({"pairs": (), "cosine": (), "unit": (width,), "next": (width,)})
 
     def measure(self, seen: Seen) -> dict[str, Tensor]:
         """Sums over each window's positions that have a successor."""
@@ -79,4 +81,36 @@ class FollowTally(BlockedTally):
         known = (seen.next_ids >= 0) & (seen.norms > 0)
         products = torch.linalg.vecdot(seen.unit.to(targets.dtype), targets).double()
         cosine = torch.where(known, products, 0.0)
-        return {"pairs": known.double().sum(1), "cosine": cosine.sum(1)}
+        pairs = known.double()
+        # One product gives the sums of the directions that have a successor, with and without position 0.
+        weights = torch.stack([pairs, torch.nn.functional.pad(pairs[:, seen.lead :], (seen.lead, 0))], dim=1)
+        units = torch.bmm(weights, seen.unit)
+        nexts = torch.bmm(weights.to(targets.dtype), targets).double()
+        return {
+            "pairs": pairs.sum(1),
+            "cosine": cosine.sum(1),
+            "unit": units[:, 0],
+            "next": nexts[:, 0],
+            "pairs_rest": pairs[:, seen.lead :].sum(1),
+            "cosine_rest": cosine[:, seen.lead :].sum(1),
+            "unit_rest": units[:, 1],
+            "next_rest": nexts[:, 1],
+        }
+
+
+def _both(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The sums, and the same without position 0."""
+    return shapes | {name + REST: shape for name, shape in shapes.items()}
+
+
+def _windows(tokens: Tensor, unit: Tensor, total: Tensor) -> dict[str, Tensor]:
+    """The sums of `ContextTally` from the number of directions [B], their sums and the sums of the vectors [B, width]."""
+    length = torch.linalg.vector_norm(total, dim=-1) * tokens
+    return {
+        "windows": (length > 0).double(),
+        "tokens": tokens,
+        "square_tokens": tokens.square(),
+        "unit": unit,
+        "own": unit.square().sum(-1),
+        "intra": torch.where(length > 0, (total * unit).sum(-1) / length, 0.0),
+    }

@@ -7,9 +7,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator
+from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
+from headscan.statistics.blocks import Blocks
 
-__all__ = ["TokenCounts", "TokenSums"]
+__all__ = ["BlockedCounts", "TokenCounts", "TokenSums"]
+
+BLOCKS = 8
 
 
 class TokenCounts(Accumulator):
@@ -32,6 +35,10 @@ class TokenCounts(Accumulator):
         """Add other counts over the same vocabulary."""
         self.counts += other.counts
 
+    def clear(self) -> None:
+        """Become empty again."""
+        self.counts.zero_()
+
     def state(self) -> dict[str, Tensor]:
         """Tensor `counts`."""
         return {"counts": self.counts}
@@ -41,6 +48,51 @@ class TokenCounts(Accumulator):
         """The inverse of `state`."""
         new = cls(len(state["counts"]))
         new.counts = state["counts"].clone()
+        return new
+
+
+class BlockedCounts(Accumulator):
+    """`TokenCounts` of each of at most 8 blocks of consecutive windows, so that what counts say can have an interval.
+
+    >>> counts = BlockedCounts(3)
+    >>> counts.update(torch.tensor([[0, 1], [1, 2]]), [0, 1])
+    >>> [part.tolist() for part in counts.parts()]
+    [[1, 1, 0], [0, 1, 1]]
+    """
+
+    def __init__(self, vocabulary: int):
+        self.vocabulary = vocabulary
+        self.blocks = Blocks(BLOCKS, self._zero)  # type: ignore[arg-type]
+
+    def _zero(self) -> TokenCounts:
+        return TokenCounts(self.vocabulary)
+
+    def update(self, ids: Tensor, windows: list[int]) -> None:
+        """Add windows [B, T] with their numbers."""
+        self.blocks.index(max(windows))
+        runs: dict[int, list[int]] = {}
+        for row, window in enumerate(windows):
+            runs.setdefault(self.blocks.index(window), []).append(row)
+        for members in runs.values():
+            self.blocks[windows[members[0]]].update(ids[members])  # type: ignore[attr-defined]
+
+    def parts(self) -> list[Tensor]:
+        """The counts [vocabulary] of the occupied blocks, in the order of the stream."""
+        return [part.counts for part in self.blocks.parts()]  # type: ignore[attr-defined]
+
+    def merge(self, other: BlockedCounts) -> None:
+        """Add the blocks of another part of the same stream."""
+        self.blocks.merge(other.blocks)
+
+    def state(self) -> dict[str, Tensor]:
+        """Vocabulary and blocks."""
+        return {"vocabulary": torch.tensor(self.vocabulary)} | prefixed("blocks", self.blocks.state())
+
+    @classmethod
+    def restore(cls, state: dict[str, Tensor]) -> Self:
+        """The inverse of `state`."""
+        new = cls(int(state["vocabulary"]))
+        new.blocks = Blocks.restore(unprefixed("blocks", state), new._zero)  # type: ignore[arg-type]
         return new
 
 

@@ -38,12 +38,31 @@ class Reservoir(Accumulator):
 
     def __init__(self, size: int, seed: int = 0):
         self.size, self.seed = size, seed
-        self.keys = torch.zeros(0, dtype=torch.int64)
-        self.places = torch.zeros(0, 2, dtype=torch.int64)  # window, position
-        self.columns: dict[str, Tensor] = {}
+        self._keys = torch.zeros(0, dtype=torch.int64)
+        self._places = torch.zeros(0, 2, dtype=torch.int64)
+        self._columns: dict[str, Tensor] = {}
+        self._sorted = True  # rows by ascending key
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self._keys)
+
+    @property
+    def keys(self) -> Tensor:
+        """The hashes, ascending [k]."""
+        self._sort()
+        return self._keys
+
+    @property
+    def places(self) -> Tensor:
+        """Window and position of each row [k, 2]."""
+        self._sort()
+        return self._places
+
+    @property
+    def columns(self) -> dict[str, Tensor]:
+        """What stood there, by name, each [k, ...]."""
+        self._sort()
+        return self._columns
 
     def offer(self, windows: list[int], length: int) -> Chosen:
         """Of the positions [0, length) of these windows, those that would enter now."""
@@ -53,7 +72,7 @@ class Reservoir(Accumulator):
             grid = window_keys[:, None] + np.arange(length, dtype=np.uint64) * np.uint64(0xD1B54A32D192ED03)
             keys = (_mix(grid) >> np.uint64(1)).astype(np.int64)  # [windows, length], non-negative
         full = len(self) == self.size
-        bound = int(self.keys[-1]) if full and self.size else np.iinfo(np.int64).max
+        bound = int(self._keys.max()) if full and self.size else np.iinfo(np.int64).max
         flat = np.flatnonzero(keys < bound)
         flat = flat[np.argsort(keys.ravel()[flat], kind="stable")][: self.size]
         rows, positions = np.divmod(flat, length)
@@ -63,33 +82,55 @@ class Reservoir(Accumulator):
     def put(self, chosen: Chosen, columns: dict[str, Tensor]) -> None:
         """Enter the chosen positions with their columns, each of shape [len(chosen), ...]."""
         entering = Reservoir(self.size, self.seed)
-        entering.keys = torch.from_numpy(chosen.keys)
-        entering.places = torch.tensor(chosen.places, dtype=torch.int64).reshape(-1, 2)
-        entering.columns = {name: column.detach().cpu() for name, column in columns.items()}
+        entering._keys = torch.from_numpy(chosen.keys)
+        entering._places = torch.tensor(chosen.places, dtype=torch.int64).reshape(-1, 2)
+        entering._columns = {name: column.detach().cpu() for name, column in columns.items()}
         self.merge(entering)
 
     def merge(self, other: Reservoir) -> None:
         """Keep the smallest keys of both."""
         if len(other) == 0:
             return
-        keys = torch.cat([self.keys, other.keys])
-        order = torch.argsort(keys, stable=True)[: self.size]
-        mine = self.columns or {name: column[:0] for name, column in other.columns.items()}
-        self.keys = keys[order]
-        self.places = torch.cat([self.places, other.places])[order]
-        self.columns = {name: torch.cat([mine[name], column])[order] for name, column in other.columns.items()}
+        if not self._columns:
+            self._columns = {name: column[:0] for name, column in other._columns.items()}
+        both = torch.cat([self._keys, other._keys])
+        order = torch.argsort(both, stable=True)[: self.size]
+        mine, entering = order[order < len(self._keys)], order[order >= len(self._keys)] - len(self._keys)
+        if len(self._keys) < self.size:  # still filling: grow to what is kept
+            self._keys, places = both[order], torch.cat([self._places, other._places])
+            self._places = places[order]
+            for name, column in other._columns.items():
+                self._columns[name] = torch.cat([self._columns[name], column])[order]
+            return
+        # Full: the rows that leave give their room to those that enter; a batch then costs what enters, not the sample.
+        leaving = torch.ones(self.size, dtype=torch.bool)
+        leaving[mine] = False
+        room = leaving.nonzero().flatten()
+        self._keys[room], self._places[room] = other._keys[entering], other._places[entering]
+        for name, column in other._columns.items():
+            self._columns[name][room] = column[entering]
+        self._sorted = False
+
+    def _sort(self) -> None:
+        if self._sorted:
+            return
+        order = torch.argsort(self._keys)
+        self._keys, self._places = self._keys[order], self._places[order]
+        self._columns = {name: column[order] for name, column in self._columns.items()}
+        self._sorted = True
 
     def state(self) -> dict[str, Tensor]:
         """Tensors `shape`, `keys`, `places` and `column.NAME`."""
-        columns = {f"column.{name}": column.contiguous() for name, column in self.columns.items()}
-        return {"shape": torch.tensor([self.size, self.seed]), "keys": self.keys, "places": self.places, **columns}
+        self._sort()
+        columns = {f"column.{name}": column.contiguous() for name, column in self._columns.items()}
+        return {"shape": torch.tensor([self.size, self.seed]), "keys": self._keys, "places": self._places, **columns}
 
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
         """The inverse of `state`."""
         new = cls(*state["shape"].tolist())
-        new.keys, new.places = state["keys"].clone(), state["places"].clone()
-        new.columns = {n.removeprefix("column."): t.clone() for n, t in state.items() if n.startswith("column.")}
+        new._keys, new._places = state["keys"].clone(), state["places"].clone()
+        new._columns = {n.removeprefix("column."): t.clone() for n, t in state.items() if n.startswith("column.")}
         return new
 
 

@@ -46,6 +46,11 @@ class Seen:
         """The sum of each window's directions [B, width]."""
         return self.unit.sum(1)
 
+    @property
+    def lead(self) -> int:
+        """How many positions of `rows` are to be left out where position 0 is: 1, or 0 where it is skipped already."""
+        return 1 if self.skip_first == 0 else 0
+
     @cached_property
     def ids(self) -> Tensor:
         """Token ids [B, T]."""

@@ -12,9 +12,11 @@ from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 from headscan.statistics.blocks import Blocks
 from headscan.statistics.seen import Seen
 
-__all__ = ["BlockedTally", "Tally"]
+__all__ = ["REST", "BlockedTally", "Tally"]
 
 BLOCKS = 16
+REST = "_rest"
+"""What the name of a sum ends in that leaves position 0 of each window out."""
 
 
 class Tally(Accumulator):
@@ -46,6 +48,16 @@ class Tally(Accumulator):
         new.sums = {name: value - part.sums[name] for name, value in self.sums.items()}
         return new
 
+    def view(self, suffix: str) -> Tally:
+        """The sums whose names end in `suffix`, under their names without it; the same tensors.
+
+        >>> Tally({"pairs": (), "pairs_rest": ()}).view("_rest").sums.keys()
+        dict_keys(['pairs'])
+        """
+        new = Tally({})
+        new.sums = {name.removesuffix(suffix): value for name, value in self.sums.items() if name.endswith(suffix)}
+        return new
+
     def clear(self) -> None:
         """Become empty again."""
         for value in self.sums.values():
@@ -67,6 +79,7 @@ class BlockedTally(Accumulator):
     """A tally for each of at most 16 blocks of consecutive windows; subclasses say what is summed.
 
     A subclass gives `shapes(width)` and `measure(seen)`: sums of each of the batch's windows, each of shape [B, ...].
+    Sums whose name ends in `_rest` leave position 0 of each window out; `Tally.view("_rest")` shows those alone.
     """
 
     kinds: ClassVar[dict[str, type[BlockedTally]]] = {}
@@ -93,10 +106,13 @@ class BlockedTally(Accumulator):
         """Add a batch."""
         self.blocks.index(max(seen.windows))
         found = self.measure(seen)
+        runs: dict[int, list[int]] = {}
         for row, window in enumerate(seen.windows):
-            part = self.blocks[window]
+            runs.setdefault(self.blocks.index(window), []).append(row)
+        for members in runs.values():
+            part = self.blocks[seen.windows[members[0]]]
             for name, value in found.items():
-                part[name] += value[row]  # type: ignore[index]
+                part[name] += value.sum(0) if len(members) == len(value) else value[members].sum(0)  # type: ignore[index]
 
     def parts(self) -> list[Tally]:
         """The tallies of the occupied blocks, in the order of the stream."""

@@ -7,6 +7,7 @@ Everything streams: neither the corpus nor a document is ever held whole. `Windo
 from headscan.text.batches import Batch, batches
 from headscan.text.display import display
 from headscan.text.documents import Document, documents
+from headscan.text.pairs import PairSet, read_pairs, synonyms
 from headscan.text.shipped import embedded, embedded_names
 from headscan.text.tokens import Stretch, tokenise
 from headscan.text.windows import Window, Windows
@@ -14,6 +15,7 @@ from headscan.text.windows import Window, Windows
 __all__ = [
     "Batch",
     "Document",
+    "PairSet",
     "Stretch",
     "Window",
     "Windows",
@@ -22,5 +24,7 @@ __all__ = [
     "documents",
     "embedded",
     "embedded_names",
+    "read_pairs",
+    "synonyms",
     "tokenise",
 ]

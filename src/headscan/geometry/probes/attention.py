@@ -23,9 +23,12 @@ class Attention(Probe):
 
     def rows(self, setting: Setting, finished: Finished) -> list[Row]:
         ids = finished.windows[: max(1, TOKENS // setting.context)].to(setting.lens.device)
-        step = max(1, 2048 // setting.context)
         try:
-            return list(attention_drift(setting.lens, ids.split(step)))
+            return list(
+                attention_drift(
+                    setting.lens, ids.tensor_split(max(min(8, len(ids)), len(ids) * setting.context // 2048))
+                )
+            )
         except BadInput as error:
             return [{"site": "attention", "notes": [str(error)]} | dict.fromkeys(self.fields)]
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from headscan.geometry.collapse import collapse, nearest_mean_agreement
+from headscan.geometry.collapse import collapse, nearest_mean_hits
 from headscan.geometry.head import head_spectrum, ngram_matrix, spectrum_of_sparse, train_low_rank_head, w_error
+from headscan.geometry.interval import left_out
 from headscan.geometry.negative import nearest_point
 from headscan.geometry.probe import Cost, Finished, Probe, Row, Setting
+from headscan.geometry.ranks import entropy_of
 from headscan.statistics import ClassSums, Seen
 from headscan.statistics.accumulator import Accumulator
 
-__all__ = ["Bottleneck", "Collapse", "Head", "Negative"]
+__all__ = ["Bottleneck", "Collapse", "Head", "Loss", "Negative"]
 
 NO_HEAD = "the model has no output layer"
 
@@ -32,6 +35,49 @@ class Head(Probe):
         return [{"site": "output embeddings"} | head_spectrum(setting.lens.output_embeddings)]
 
 
+class Loss(Probe):
+    """How well does the model predict?"""
+
+    name = "loss"
+    TOKENS = 8192
+
+    def reason(self, setting: Setting) -> str | None:
+        if "head" not in setting.lens.sites or setting.lens.width("head") < setting.lens.vocabulary_size:
+            return "it gives no logits over its vocabulary"
+        return None if setting.causal else "its logits see the tokens that follow"
+
+    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
+        ids = finished.windows[: max(1, self.TOKENS // setting.context)]
+        if ids.shape[-1] < 2:
+            return []
+        lost: list[Tensor] = []
+        step = max(1, min(2048 // setting.context, 2**25 // (setting.context * setting.lens.vocabulary_size)))
+        for part in ids.split(step):
+            targets = part[:, setting.skip_first + 1 :].to(setting.lens.device)
+
+            def take(site: str, logits: Tensor, targets=targets) -> None:
+                scores = logits[:, setting.skip_first : -1].float()
+                each = torch.nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction="none")
+                lost.append(each.double().reshape(targets.shape).sum(1).cpu())
+
+            setting.lens.run(part.to(setting.lens.device), sites="head", each=take)
+        sums, length = torch.cat(lost).numpy(), ids.shape[1] - 1 - setting.skip_first
+        loss = float(sums.mean()) / length
+        parts = np.array_split(sums, min(8, len(sums)))
+        left = [float(sums.sum() - part.sum()) / (length * max(1, len(sums) - len(part))) for part in parts]
+        interval = left_out(loss, left, [len(part) for part in parts], bounds=(0.0, None))
+        unigram = entropy_of(finished.counts / max(1, finished.counts.sum()))
+        return [
+            {
+                "site": "head",
+                "loss": loss,
+                "loss_interval": interval,
+                "unigram_entropy": unigram,
+                "predicted": len(sums) * length,
+            }
+        ]
+
+
 class Negative(Probe):
     """The uniformly negative direction."""
 
@@ -44,11 +90,23 @@ class Negative(Probe):
         x = states.double().numpy()
         found, half = nearest_point(x), nearest_point(x[: len(x) // 2])
         assert found is not None
-        violated = None
+        row: Row = {"verdict": found.verdict, "margin": found.lowest, "distance": found.distance, "gap": found.gap}
+        row |= {"support": len(found.support), "violated": None, "states": len(x)}
         if half is not None and half.verdict == "uniformly negative":
-            violated = float((x[len(x) // 2 :] @ half.point <= 0).mean())
-        row = {"verdict": found.verdict, "margin": found.lowest, "distance": found.distance, "gap": found.gap}
-        return [{"site": setting.last} | row | {"support": len(found.support), "violated": violated, "states": len(x)}]
+            wrong = x[len(x) // 2 :] @ half.point <= 0
+            row |= {"violated": float(wrong.mean()), "violated_interval": wilson(int(wrong.sum()), len(wrong))}
+        return [{"site": setting.last} | row]
+
+
+def wilson(hits: int, n: int) -> list[float]:
+    """The 95 % score interval of a share (Wilson 1927); it is never empty, even where there are no hits.
+
+    >>> [round(end, 4) for end in wilson(0, 1000)]
+    [0.0, 0.0038]
+    """
+    z, p = 1.96, hits / n
+    centre, reach = p + z * z / (2 * n), z * (p * (1 - p) / n + z * z / (4 * n * n)) ** 0.5
+    return [max(0.0, (centre - reach) / (1 + z * z / n)), min(1.0, (centre + reach) / (1 + z * z / n))]
 
 
 class Collapse(Probe):
@@ -59,7 +117,7 @@ class Collapse(Probe):
     def accumulators(self, setting: Setting) -> dict[str, Accumulator]:
         return {setting.last: ClassSums(setting.lens.width(setting.last), limit=4096, device=setting.device)}
 
-    def see(self, setting: Setting, accumulator: Any, seen: Seen) -> None:
+    def see(self, setting: Setting, key: str, accumulator: Any, seen: Seen) -> None:
         flat = (-1, accumulator.width)
         accumulator.add(
             seen.next_ids.reshape(-1), seen.norms.reshape(-1), seen.rows.reshape(flat), seen.unit.reshape(flat)
@@ -75,7 +133,15 @@ class Collapse(Probe):
         if setting.head is not None and states is not None:
             w, bias = setting.head
             logits = torch.nn.functional.linear(states.to(w), w, bias)
-            row["agreement"] = nearest_mean_agreement(states, logits.argmax(-1), sums)
+            hits = nearest_mean_hits(states, logits.argmax(-1), sums)
+            asked = ~np.isnan(hits)
+            owners = np.unique(finished.blocks[asked])
+            if len(owners):
+                row["agreement"] = float(hits[asked].mean())
+                parts = [hits[asked & (finished.blocks == owner)] for owner in owners]
+                rest = [(hits[asked].sum() - part.sum()) / max(1, asked.sum() - len(part)) for part in parts]
+                sizes = [len(part) for part in parts]
+                row["agreement_interval"] = left_out(row["agreement"], rest, sizes, bounds=(0.0, 1.0))
         return [row]
 
 
@@ -99,26 +165,31 @@ class Bottleneck(Probe):
     def rows(self, setting: Setting, finished: Finished) -> list[Row]:
         ids = finished.windows
         errors: dict[str, Any] = {}
+        ranks: dict[str, int | None] = {}
         for order, name in ((2, "bigram_error"), (3, "trigram_error")):
             try:
-                errors[name] = w_error(
-                    spectrum_of_sparse(ngram_matrix(ids.numpy(), setting.lens.vocabulary_size, order))
+                values = spectrum_of_sparse(ngram_matrix(ids.numpy(), setting.lens.vocabulary_size, order))
+                errors[name] = w_error(values)
+                # The roots of a Gram matrix's eigenvalues are known to √ε of the largest.
+                ranks[name.replace("error", "rank")] = int(
+                    (values > 3e-8 * len(values) ** 0.5 * values.max(initial=0.0)).sum()
                 )
             except ValueError:
-                errors[name] = None
+                errors[name] = ranks[name.replace("error", "rank")] = None
         output = setting.lens.output_embeddings
         errors["head_error"] = None if output is None else w_error(head_spectrum(output)["singular_values"])
         states, targets = self._states(setting, ids[: max(1, self.TOKENS // ids.shape[1])])
         rows: list[Row] = []
         for k in self._ranks(setting):
-            row: Row = {"site": f"rank {k}", "rank": k}
+            row: Row = {"site": f"rank {k}", "rank": k, **ranks}
             for name in ("head_error", "bigram_error", "trigram_error"):
                 values = errors[name]
                 row[name] = None if values is None else float(values[min(k, len(values) - 1)])
-            trained = None if output is None else train_low_rank_head(
+            trained = None if output is None or len(states) < 4 else train_low_rank_head(
                 states, targets, setting.lens.vocabulary_size, k, steps=self.STEPS, batch=self.BATCH, seed=setting.seed
             )  # fmt: skip
-            rows.append(row | {"loss": None if trained is None else trained.loss})
+            row |= {"loss": None, "loss_interval": None}
+            rows.append(row if trained is None else row | {"loss": trained.loss, "loss_interval": trained.interval})
         return rows
 
     def _states(self, setting: Setting, ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from headscan.geometry.axis import axis_cosine
-from headscan.geometry.probe import Cost, Finished, Probe, Row, Setting, tally_row
-from headscan.geometry.rogue import agreement_without, rogue, rogue_dimensions
+from headscan.geometry.axis import axis_course
+from headscan.geometry.probe import WITHOUT, Cost, Finished, Probe, Row, Setting, tally_row
+from headscan.geometry.rogue import agreements, rogue, rogue_dimensions
 from headscan.geometry.words import contexts, maximum_explainable_variance, words
 from headscan.statistics import ClassSums, ContextTally, DirectionTally, Seen
 from headscan.statistics.accumulator import Accumulator
@@ -25,18 +25,21 @@ class Axis(Probe):
     name = "axis"
 
     def rows(self, setting: Setting, finished: Finished) -> list[Row]:
-        clouds = list(finished.clouds.values())
-        rows = []
-        for k, (site, cloud) in enumerate(finished.clouds.items()):
-            rows.append(
-                {
-                    "site": site,
-                    "to_previous": axis_cosine(cloud, clouds[k - 1]) if k else None,
-                    "to_first": axis_cosine(cloud, clouds[0]),
-                    "to_last": axis_cosine(cloud, clouds[-1]),
-                }
-            )
-        return rows
+        sites = [finished.statistics[site] for site in finished.clouds]
+        both = zip(finished.clouds, axis_course(sites), axis_course(sites, rest=True), strict=True)
+        return [{"site": site} | row | suffixed(rest) for site, row, rest in both]
+
+
+def suffixed(row: Row) -> Row:
+    """NAME and NAME_interval as NAME_without_first and NAME_without_first_interval.
+
+    >>> suffixed({"a": 1, "a_interval": [0, 2]})
+    {'a_without_first': 1, 'a_without_first_interval': [0, 2]}
+    """
+    return {
+        f"{name.removesuffix('_interval')}{WITHOUT}{'_interval' if name.endswith('_interval') else ''}": value
+        for name, value in row.items()
+    }
 
 
 class Rogue(Probe):
@@ -55,10 +58,12 @@ class Rogue(Probe):
             row: Row = {"site": site} | tally_row(tally, rogue, self.fields)
             top = rogue_dimensions(tally.total())
             states = finished.sample.get(site)
-            for k in (1, 3, 5):
-                dims = np.array([entry["dimension"] for entry in top[:k]], dtype=int)
-                enough = states is not None and len(dims) == k and k < states.shape[1]
-                row[f"agreement_{k}"] = agreement_without(states[:1000].numpy(), dims) if enough else None  # type: ignore[index]
+            dims = {k: np.array([entry["dimension"] for entry in top[:k]], dtype=int) for k in (1, 3, 5)}
+            enough = {k: d for k, d in dims.items() if states is not None and len(d) == k < states.shape[1]}
+            row |= {f"agreement_{k}{suffix}": None for k in dims for suffix in ("", WITHOUT)}
+            if states is not None:
+                place = finished.blocks[:1000], finished.first[:1000]
+                row |= agreements(states[:1000].numpy(), enough, *place)
             rows.append(row | {"dimensions": [int(entry["dimension"]) for entry in top]})
         return rows
 
@@ -77,17 +82,21 @@ class Words(Probe):
         for site in setting.sites:
             width = setting.lens.width(site)
             found[site] = ContextTally(width, setting.device)
-            found[f"{site}|types"] = ClassSums(width, limit=8192, device=setting.device)
+            for part in ("types", "first"):
+                found[f"{site}|{part}"] = ClassSums(width, limit=8192, device=setting.device)
         return found
 
-    def see(self, setting: Setting, accumulator: Any, seen: Seen) -> None:
+    def see(self, setting: Setting, key: str, accumulator: Any, seen: Seen) -> None:
         if isinstance(accumulator, ContextTally):
             accumulator.see(seen)
-        else:
-            flat = (-1, accumulator.width)
-            accumulator.add(
-                seen.ids.reshape(-1), seen.norms.reshape(-1), seen.rows.reshape(flat), seen.unit.reshape(flat)
-            )
+            return
+        # Position 0 on its own: few rows, to be taken away from all.
+        part = slice(None) if key.endswith("|types") else slice(0, seen.lead)
+        flat = (-1, accumulator.width)
+        accumulator.add(
+            seen.ids[:, part].reshape(-1), seen.norms[:, part].reshape(-1), seen.rows[:, part].reshape(flat),
+            seen.unit[:, part].reshape(flat),
+        )  # fmt: skip
 
     def rows(self, setting: Setting, finished: Finished) -> list[Row]:
         rows = []
@@ -96,11 +105,19 @@ class Words(Probe):
             assert isinstance(tally, ContextTally)
             assert isinstance(types, ClassSums)
             row: Row = {"site": site} | tally_row(tally, contexts, self.fields)
+            first = finished.own[f"{site}|first"]
+            assert isinstance(first, ClassSums)
             row |= words(types, row["between_cosine"])
-            empty = {"mev": None, "mev_adjusted": None, "mev_words": 0}
+            row |= suffixed(words(types.without(first), row[f"between_cosine{WITHOUT}"]))
             states = finished.sample.get(site)
-            row |= (
-                empty if states is None else maximum_explainable_variance(states.numpy(), finished.sample["id"].numpy())
-            )
+            for suffix, kept in (("", None), (WITHOUT, ~finished.first)):
+                if states is None:
+                    row |= {f"mev{suffix}": None, f"mev_adjusted{suffix}": None, f"mev_words{suffix}": 0}
+                    continue
+                x, ids = states.numpy(), finished.sample["id"].numpy()
+                if kept is not None:
+                    x, ids = x[kept], ids[kept]
+                found = maximum_explainable_variance(x, ids)
+                row |= suffixed(found) if suffix else found
             rows.append(row)
         return rows

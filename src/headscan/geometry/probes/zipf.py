@@ -9,9 +9,10 @@ import numpy as np
 
 from headscan.geometry.frequency import direction_correlations, frequency_bins
 from headscan.geometry.gradient import push_pull_bins
+from headscan.geometry.interval import left_out
 from headscan.geometry.partition import partition_isotropy
 from headscan.geometry.probe import Cost, Finished, Probe, Row, Setting
-from headscan.geometry.zipf import heaps, predict_table, zipf_mandelbrot
+from headscan.geometry.zipf import heaps, predict_table, zipf_intervals, zipf_mandelbrot
 from headscan.statistics import PushPull, Seen
 from headscan.statistics.accumulator import Accumulator
 from headscan.text import display
@@ -38,7 +39,8 @@ class Zipf(Probe):
 
     def rows(self, setting: Setting, finished: Finished) -> list[Row]:
         c = finished.counts
-        return [{"site": "text", "tokens": int(c.sum()), "types": int((c > 0).sum())} | zipf_mandelbrot(c) | heaps(c)]
+        row: Row = {"site": "text", "tokens": int(c.sum()), "types": int((c > 0).sum())} | zipf_mandelbrot(c) | heaps(c)
+        return [row | zipf_intervals(finished.count_parts)]
 
 
 class Prediction(Probe):
@@ -49,6 +51,13 @@ class Prediction(Probe):
     def rows(self, setting: Setting, finished: Finished) -> list[Row]:
         found: list[Row] = predict_table(finished.counts)
         tokens = display(setting.lens.tokenizer, [int(row["id"]) for row in found]) if found else []
+        sizes = np.array([part.sum() for part in finished.count_parts], dtype=float)
+        for row in found:
+            own = np.array([part[int(row["id"])] for part in finished.count_parts], dtype=float)
+            rest = (own.sum() - own) / np.maximum(sizes.sum() - sizes, 1.0)
+            interval = left_out(row["predict"], rest.tolist(), sizes, bounds=(0.0, 1.0))
+            row["predict_interval"] = interval
+            row["not_predict_interval"] = None if interval is None else [1 - interval[1], 1 - interval[0]]
         return [{"site": token} | row for token, row in zip(tokens, found, strict=True)]
 
 
@@ -104,7 +113,7 @@ class Gradient(Probe):
         vocabulary, width = setting.head[0].shape
         return {setting.last: PushPull(vocabulary, width, device=setting.device)}
 
-    def see(self, setting: Setting, accumulator: Any, seen: Seen) -> None:
+    def see(self, setting: Setting, key: str, accumulator: Any, seen: Seen) -> None:
         assert setting.head is not None
         known = seen.next_ids >= 0
         accumulator.update(seen.rows[known], seen.next_ids[known], *setting.head)

@@ -1,0 +1,104 @@
+"""Pairs of texts that mean the same: translations, paraphrases, synonyms, read from the files they come in."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headscan.errors import BadInput
+from headscan.text.shipped import FOLDER
+
+__all__ = ["PARAPHRASE", "PairSet", "read_pairs", "synonyms"]
+
+PARAPHRASE = 4.0
+"""The least score, out of 5, at which a pair of STS-B counts as a paraphrase."""
+
+
+@dataclass(frozen=True)
+class PairSet:
+    """A list of pairs with a name: `one[k]` and `other[k]` mean the same."""
+
+    name: str
+    one: list[str]
+    other: list[str]
+
+    def __len__(self) -> int:
+        return len(self.one)
+
+    def first(self, count: int) -> PairSet:
+        """The first so many pairs."""
+        return PairSet(self.name, self.one[:count], self.other[:count])
+
+
+def synonyms() -> PairSet:
+    """The plain English synonyms that come with headscan.
+
+    >>> pairs = synonyms()
+    >>> len(pairs) > 100, pairs.one[0], pairs.other[0]
+    (True, 'begin', 'start')
+    """
+    return _tsv(FOLDER / "synonyms.tsv", "synonyms")[0]
+
+
+def read_pairs(source: str | os.PathLike) -> list[PairSet]:
+    """The sets of pairs in a file, given as PATH or NAME=PATH; `synonyms` is the list that comes with headscan.
+
+    - `.tsv`: two columns (more are passed over), one pair a line; one set.
+    - `.csv`: sentence, sentence, score from 0 to 5 (STS-B): the pairs with a score of at least 4; one set.
+    - `.json`: a list of objects that hold one sentence in several languages each (PUD's parallel sentences): English
+      (or the first language) with every other; one set a language. Keys of a single kind such as `id` are passed over.
+
+    The name is that of the file, or NAME. Raises BadInput where a file cannot be read so or holds fewer than two pairs.
+    """
+    text = os.fspath(source)
+    if text == "synonyms":
+        return [synonyms()]
+    given, sign, rest = text.partition("=")
+    named = bool(sign) and not Path(text).exists()
+    path, name = (Path(rest), given) if named else (Path(text), Path(text).stem)
+    readers = {".tsv": _tsv, ".txt": _tsv, ".csv": _csv, ".json": _json}
+    if path.suffix not in readers:
+        raise BadInput(
+            f"Pairs come as .tsv (two columns), .csv (sentence, sentence, score) or .json, not as {path.name!r}."
+        )
+    try:
+        found = readers[path.suffix](path, name)
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+        raise BadInput(f"{path} cannot be read as pairs of texts ({path.suffix}).") from None
+    found = [pairs for pairs in found if len(pairs) > 1]
+    if not found:
+        raise BadInput(f"{path} holds fewer than two pairs of texts.")
+    return found
+
+
+def _made(name: str, pairs: Sequence[tuple[str, str]]) -> PairSet:
+    kept = [(one.strip(), other.strip()) for one, other in pairs if one.strip() and other.strip()]
+    return PairSet(name, [one for one, _ in kept], [other for _, other in kept])
+
+
+def _tsv(path: Path, name: str) -> list[PairSet]:
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [_made(name, [(cells[0], cells[1]) for cells in (line.split("\t") for line in lines)])]
+
+
+def _csv(path: Path, name: str) -> list[PairSet]:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.reader(file) if row]
+    if rows and not rows[0][2].replace(".", "", 1).isdigit():
+        rows = rows[1:]
+    return [_made(name, [(row[0], row[1]) for row in rows if float(row[2]) >= PARAPHRASE])]
+
+
+def _json(path: Path, name: str) -> list[PairSet]:
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    keys = [key for key in rows[0] if key != "id"]
+    base = "en" if "en" in keys else keys[0]
+    return [
+        _made(f"{name} {base}-{key}", [(row[base], row[key]) for row in rows if base in row and key in row])
+        for key in keys
+        if key != base
+    ]

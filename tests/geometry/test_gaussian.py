@@ -1,0 +1,120 @@
+"""On independent draws of N(0, I) every measure and every probe's number is its known value, within what is stated.
+
+One run of the real accumulators over Gaussian states at two sites of a small model with Gaussian tables; then one test a
+name. A name without a known value must say why.
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from headscan import Lens
+from headscan.geometry import MEASURES, PROBES, biased_input, intrinsic_dimension
+from headscan.geometry.attention import _add, head_rows
+from headscan.geometry.gaussian import KNOWN, Shape, marchenko_pastur
+from headscan.geometry.guests import Guests
+from headscan.geometry.sentences import aligned
+from headscan.geometry.summary import site_entry
+from headscan.geometry.sweep import Sweep, sweep
+from headscan.text import Batch
+
+SHAPE = Shape()
+SITES = ("embedding", "block.0", "final_norm")
+BESIDE = ("alignment", "attention", "biased_input", "bottleneck", "dimension", "gradient", "loss", "prediction", "zipf")
+
+
+@pytest.fixture(scope="module")
+def found():
+    """Name → value, of everything that is measured on Gaussian data here."""
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(1)
+    config = GPT2Config(
+        vocab_size=SHAPE.rows, n_positions=SHAPE.window, n_embd=SHAPE.d, n_layer=1, n_head=2, tie_word_embeddings=False
+    )
+    model = GPT2LMHeadModel(config).eval()
+    for table in (model.transformer.wte, model.lm_head):
+        table.weight.data = SHAPE.scale * torch.randn(SHAPE.rows, SHAPE.d, generator=generator)
+    lens = Lens(model, name="noise")
+    probes = [probe for name, probe in PROBES.items() if name not in BESIDE]
+    settings = {"context": SHAPE.window, "max_tokens": SHAPE.n, "skip_first": 0, "seed": 0}
+    guests = Guests(probes, lens, SITES, settings, announce=lambda _: None)
+    swept = Sweep(dict.fromkeys(SITES, SHAPE.d), SHAPE.rows, sample=SHAPE.sample, extras=guests.accumulators)
+
+    def noise(ids, *, sites, each):
+        for site in sites:
+            each(site, torch.randn(*ids.shape, SHAPE.d, generator=generator))
+
+    source = SimpleNamespace(run=noise, device=torch.device("cpu"), name="noise")
+    ids = np.random.default_rng(0).integers(0, SHAPE.classes, (SHAPE.n // SHAPE.window, SHAPE.window))
+    batches = [
+        Batch(k, np.arange(256 * k, 256 * k + 256), ids[256 * k : 256 * k + 256]) for k in range(len(ids) // 256)
+    ]
+    sweep(source, batches, swept, watch=guests.watch(swept))
+    entries = [site_entry(site, swept.sites[site], MEASURES.values()) for site in SITES]
+    document: dict = {"probes": [probe.describe() for probe in probes]} | {probe.name: [] for probe in probes}
+    guests.report(document, swept, dict(zip(SITES, (cloud for _, cloud in entries), strict=True)), model="noise")
+    values = {name: entries[1][0][name] for name in MEASURES}
+    for probe in probes:
+        row = document[probe.name][1 if probe.name == "axis" else -1]
+        if probe.name == "frequency":  # the tokens that never occur: nearly all rows
+            row = next(row for row in document[probe.name] if row["to"] == 0)
+        elif probe.name == "frequency_directions":
+            row = document[probe.name][0]
+        values |= {f"{probe.name}.{name}": row.get(name) for name in probe.fields}
+    flat = np.zeros((SHAPE.sample, SHAPE.d))
+    flat[:, : SHAPE.near] = np.random.default_rng(2).standard_normal((SHAPE.sample, SHAPE.near))
+    values |= {f"dimension.{name}": value for name, value in intrinsic_dimension(flat).items()}
+    one, other = np.random.default_rng(3).standard_normal((2, SHAPE.sample, SHAPE.d))
+    values |= {f"alignment.{name}": value for name, value in aligned(one, other).items()}
+    tallies: dict = {}
+    for _ in range(8):
+        q, k = (torch.randn(SHAPE.n // SHAPE.window // 8, 1, SHAPE.window, SHAPE.d, generator=generator) for _ in "qk")
+        _add(tallies, 0, q, k, None, None, True)
+    values |= {f"attention.{name}": value for name, value in head_rows(tallies)[0].items()}
+    values |= {f"biased_input.{name}": value for name, value in biased_input(lens, (0.0,), length=32)[0].items()}
+    return values
+
+
+def test_every_number_is_in_the_table():
+    fields = {f"{probe.name}.{field}" for probe in PROBES.values() for field in probe.fields}
+    assert set(KNOWN) == set(MEASURES) | fields
+    assert all(known.why for known in KNOWN.values())
+
+
+@pytest.mark.parametrize("name", [name for name, known in KNOWN.items() if known.value is not None])
+def test_gaussian_data_give_the_known_value(found, name):
+    known = KNOWN[name]
+    value, within = known.value(SHAPE), known.within(SHAPE)
+    if math.isnan(value):
+        assert found[name] is None
+    else:
+        assert found[name] == pytest.approx(value, abs=within, rel=0)
+
+
+def test_the_hull_of_a_ball_holds_the_origin(found):
+    assert found["negative.verdict"] == "none"
+
+
+@pytest.mark.parametrize(
+    "name", ["average_cosine", "effective_rank", "isoscore", "singular_entropy", "top_direction_share"]
+)
+def test_the_table_would_notice_a_drift(found, name):
+    """A slight cone in one stretched direction moves these beyond what is stated."""
+    from headscan.geometry import Cloud
+
+    rows = np.random.default_rng(0).standard_normal((20_000, SHAPE.d))
+    rows[:, 0] = 1.3 * rows[:, 0] + 0.3
+    shape = Shape(n=len(rows))
+    assert abs(MEASURES[name](Cloud.of_rows(rows)) - KNOWN[name].value(shape)) > KNOWN[name].within(shape)
+
+
+def test_the_law_s_moments_are_known():
+    for ratio in (0.01, 0.3, 1.0):
+        assert marchenko_pastur(lambda x: x, ratio) == pytest.approx(1, abs=1e-9)
+        assert marchenko_pastur(lambda x: x * math.log(x), ratio) == pytest.approx(ratio / 2, abs=1e-6)

@@ -1,0 +1,184 @@
+"""Every probe's number has an interval, or its field says why not; intervals are as wide as repeated draws scatter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from headscan import Lens, scan
+from headscan.geometry import PROBES, intrinsic_dimension, uniformity
+from headscan.geometry.axis import axis_course
+from headscan.geometry.collapse import collapse
+from headscan.geometry.rogue import agreements
+from headscan.geometry.sentences import aligned
+from headscan.geometry.uniformity import uniformity_by_block
+from headscan.geometry.zipf import heaps, zipf_intervals, zipf_mandelbrot
+from headscan.model.byte_tokenizer import ByteTokenizer
+from headscan.statistics import ClassSums, SiteStatistics
+
+TEXT = ["Once upon a time there was a cone, and it was very narrow. " * 20, "The end of all the cones is a ball. " * 50]
+
+
+@pytest.fixture(scope="module")
+def everything():
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_positions=64, n_embd=24, n_layer=2, n_head=2)).eval()
+    return scan(
+        Lens(model, ByteTokenizer(), name="tiny"), TEXT, context=32, measures="expensive", announce=lambda _: None
+    )
+
+
+def test_every_number_has_an_interval_or_a_reason(everything):
+    for probe in PROBES.values():
+        seen: set[str] = set()
+        for row in everything.document[probe.name]:
+            for name, field in probe.fields.items():
+                if isinstance(row.get(name), int | float) and row.get("null") is None:
+                    interval = row.get(f"{name}_interval")
+                    if interval is None:
+                        assert any("no interval of" in note and name in note for note in row["notes"]), (
+                            probe.name,
+                            name,
+                        )
+                        seen |= {name} if not field.interval else set()
+                    else:
+                        low, high = interval
+                        assert low <= high, (probe.name, name, interval)
+                        assert low - 1e-9 <= row[name] <= high + 1e-9, (probe.name, name, row[name], interval)
+        assert not seen, (probe.name, seen)
+
+
+def test_what_is_said_to_come_without_position_0_does(everything):
+    for probe in PROBES.values():
+        assert probe.position
+        for row in everything.document[probe.name]:
+            for name, field in probe.fields.items():
+                if field.first and row.get("null") is None:
+                    assert f"{name}_without_first" in row, (probe.name, name)
+
+
+def ratio(draw, replicates: int = 60) -> float:
+    """Mean half-width of the intervals over 1.96 times the standard deviation of the values, over draws."""
+    values, halves = [], []
+    for seed in range(replicates):
+        value, interval = draw(np.random.default_rng(seed))
+        values.append(value)
+        halves.append((interval[1] - interval[0]) / 2)
+    return float(np.mean(halves) / (1.96 * np.std(values, ddof=1)))
+
+
+def dimension(name):
+    def draw(rng):
+        found = intrinsic_dimension(rng.standard_normal((400, 3)), blocks=np.arange(400) // 50)
+        return found[name], found[f"{name}_interval"]
+
+    return draw
+
+
+def sphere(rng):
+    rows = rng.standard_normal((300, 8)) + 0.3
+    found = uniformity_by_block(rows, np.arange(300) // 38, np.zeros(300, dtype=bool))
+    return found["uniformity"], found["uniformity_interval"]
+
+
+def agreement(rng):
+    rows = rng.standard_normal((200, 8)) * [3, 1, 1, 1, 1, 1, 1, 1]
+    found = agreements(rows, {1: np.array([0])}, np.arange(200) // 25, np.zeros(200, dtype=bool))
+    return found["agreement_1"], found["agreement_1_interval"]
+
+
+def zipf(name):
+    shares = 1 / np.arange(1, 301)
+
+    def draw(rng):
+        parts = [rng.multinomial(1000, shares / shares.sum()) for _ in range(8)]
+        whole = np.sum(parts, axis=0)
+        return (zipf_mandelbrot(whole) | heaps(whole))[name], zipf_intervals(parts)[f"{name}_interval"]
+
+    return draw
+
+
+def cdnv(rng):
+    means = 0.7 * rng.standard_normal((160, 6))
+    labels = np.arange(160).repeat(6)
+    sums = ClassSums(6)
+    sums.update(torch.tensor(labels), torch.tensor(means[labels] + rng.standard_normal((len(labels), 6))))
+    found = collapse(sums)
+    return found["cdnv"], found["cdnv_interval"]
+
+
+def pairs(rng):
+    one = rng.standard_normal((200, 12))
+    found = aligned(one, one + rng.standard_normal((200, 12)))
+    return found["relative"], found["relative_interval"]
+
+
+def axes(rng):
+    sites = []
+    common = rng.standard_normal((32, 8, 5)) + 1
+    for noise in range(2):
+        statistics = SiteStatistics(5)
+        statistics.update(torch.tensor(common + noise * rng.standard_normal(common.shape)), list(range(32)))
+        sites.append(statistics)
+    row = axis_course(sites)[1]
+    return row["to_first"], row["to_first_interval"]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        dimension("twonn"), dimension("mle_dimension"), dimension("gride"), sphere, agreement, zipf("zipf_exponent"),
+        zipf("heaps_exponent"), cdnv, pairs, axes,
+    ],
+    ids=["twonn", "mle", "gride", "uniformity", "agreement", "zipf", "heaps", "cdnv", "pairs", "axes"],
+)  # fmt: skip
+def test_intervals_are_as_wide_as_values_scatter(draw):
+    """Student's quantile makes them 1.2 times as wide at 8 blocks; the standard deviation of 60 draws is known to a tenth."""
+    assert 0.75 < ratio(draw) < 2.2
+
+
+def test_without_position_0_is_what_remains():
+    rng = np.random.default_rng(0)
+    rows, first = rng.standard_normal((120, 4)), np.arange(120) % 5 == 0
+    rows[first] += 5
+    blocks = np.arange(120) // 20
+    found = intrinsic_dimension(rows, blocks=blocks, first=first)
+    alone = intrinsic_dimension(rows[~first], blocks=blocks[~first])
+    for name in ("twonn", "mle_dimension", "gride", "distinct_points"):
+        assert found[f"{name}_without_first"] == pytest.approx(alone[name], rel=1e-9)
+    assert found["twonn_without_first_interval"] == pytest.approx(alone["twonn_interval"], rel=1e-9)
+    assert uniformity_by_block(rows, blocks, first)["uniformity_without_first"] == pytest.approx(
+        uniformity(rows[~first])
+    )
+    everywhere = intrinsic_dimension(rows, blocks=blocks, first=np.zeros(120, dtype=bool))
+    assert everywhere["gride_without_first"] == everywhere["gride"]
+
+
+def test_a_refit_by_newton_is_the_fit():
+    from headscan.geometry.zipf import _refit
+
+    shares = (np.arange(1, 2001) + 3.0) ** -1.1
+    counts = np.random.default_rng(0).multinomial(200_000, shares / shares.sum()).astype(float)
+    slow = zipf_mandelbrot(counts)
+    fast = _refit(
+        counts, slow["zipf_exponent"] + 0.05, (slow["mandelbrot_exponent"] + 0.1, slow["mandelbrot_shift"] + 1)
+    )
+    for name, value in fast.items():
+        assert value == pytest.approx(slow[name], rel=1e-4, abs=1e-7), name
+
+
+def test_classes_without_a_part():
+    rng = np.random.default_rng(0)
+    x, labels = torch.tensor(rng.standard_normal((50, 3))), torch.tensor(rng.integers(0, 6, 50))
+    part = torch.arange(50) % 3 == 0
+    whole, own, rest = ClassSums(3), ClassSums(3), ClassSums(3)
+    whole.update(labels, x)
+    own.update(labels[part], x[part])
+    rest.update(labels[~part], x[~part])
+    found = whole.without(own)
+    order = [found.labels.tolist().index(label) for label in rest.labels.tolist()]
+    torch.testing.assert_close(found.sums[order], rest.sums)
+    torch.testing.assert_close(found.squares[order], rest.squares)
+    assert found.counts[order].tolist() == rest.counts.tolist()
