@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from headscan import text
 from headscan.errors import BadInput
 from headscan.training import fit_tokenizer
 from headscan.training.evaluate import (
-    SYNONYMS,
     evaluate,
     pair_features,
     paraphrases,
@@ -23,7 +23,8 @@ from headscan.training.evaluate import (
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return fit_tokenizer([" ".join(" " + word for pair in SYNONYMS for word in pair)], 400)
+    pairs = text.synonyms()
+    return fit_tokenizer([" ".join(f" {word}" for word in pairs.one + pairs.other)], 400)
 
 
 @pytest.fixture
@@ -33,17 +34,11 @@ def model(tokenizer):
     return GPT2LMHeadModel(config).eval()
 
 
-def test_every_word_is_in_one_pair_only():
-    words = [word for pair in SYNONYMS for word in pair]
-    assert len(SYNONYMS) > 90
-    assert len(set(words)) == len(words)
-
-
 def test_synonyms_are_closer_only_where_the_table_says_so(tokenizer):
     """Byte-level letters alone: each word of one token, its row set by hand."""
     letters = "abcdefghijklmnop"
     words = fit_tokenizer([" ".join(f" {letter}" for letter in letters) * 50], 300)
-    pairs = tuple(zip(letters[::2], letters[1::2], strict=True))
+    pairs = text.PairSet("letters", list(letters[::2]), list(letters[1::2]))
     config = GPT2Config(vocab_size=300, n_embd=64, n_layer=1, n_head=2, n_positions=8, bos_token_id=0, eos_token_id=0)
     torch.manual_seed(0)
     model = GPT2LMHeadModel(config)
@@ -51,7 +46,7 @@ def test_synonyms_are_closer_only_where_the_table_says_so(tokenizer):
     assert chance["pairs"] == 8
     assert chance["p_value"] > 0.02
     table = model.get_input_embeddings().weight.data
-    for one, other in pairs:
+    for one, other in zip(pairs.one, pairs.other, strict=True):
         ids = [words(f" {each}", add_special_tokens=False)["input_ids"] for each in (one, other)]
         assert len(ids[0]) == len(ids[1]) == 1
         table[ids[1]] = table[ids[0]]
@@ -63,7 +58,7 @@ def test_synonyms_are_closer_only_where_the_table_says_so(tokenizer):
     assert lifted["random"] > 0.9
     assert lifted["gain"] < found["gain"] / 5
     with pytest.raises(BadInput, match="two pairs"):
-        synonyms(model, words, pairs=pairs[:1])
+        synonyms(model, words, pairs=pairs.first(1))
 
 
 def test_pair_features_tell_equal_from_unequal():
@@ -78,7 +73,7 @@ def test_pair_features_tell_equal_from_unequal():
 def test_rte_is_read_and_judged(model, tokenizer, tmp_path):
     rows = ["index\tsentence1\tsentence2\tlabel"]
     for index in range(12):
-        word, other = SYNONYMS[index]
+        word, other = text.synonyms().one[index], text.synonyms().other[index]
         label = "entailment" if index % 2 else "not_entailment"
         rows.append(f'{index}\t{word} "quoted\t{word if index % 2 else other}\t{label}')
     (tmp_path / "rte").mkdir()

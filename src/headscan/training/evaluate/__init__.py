@@ -10,10 +10,9 @@ from headscan.training.evaluate.likelihood import bytes_of_tokens, log_likelihoo
 from headscan.training.evaluate.pairs import pair_features, paraphrases, read_rte
 from headscan.training.evaluate.sentences import matthews, probe, retrieval, sentence_vectors, similarity
 from headscan.training.evaluate.sets import TASKS, evaluate, read_cola, read_pud, read_sst2, read_stsb
-from headscan.training.evaluate.synonyms import SYNONYMS, synonyms
+from headscan.training.evaluate.synonyms import synonyms
 
 __all__ = [
-    "SYNONYMS",
     "TASKS",
     "balanced_cross_entropy",
     "blimp",
