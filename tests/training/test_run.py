@@ -76,6 +76,24 @@ def test_the_same_seed_gives_the_same_curve_and_a_resumed_run_too(story_file, he
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
+def test_a_finished_run_takes_no_step_more_and_a_stopped_one_is_not_thrown_away(story_file, tmp_path):
+    options = TINY | {"geometry_every": 6}
+    whole = train(_small(), str(story_file), tmp_path, **options)
+    again = train(_small(), str(story_file), tmp_path, resume=True, **options)
+    assert (again.document["steps"], again.curve) == (12, whole.curve)
+    assert again.document["heldout"] == whole.document["heldout"]
+    assert again.document["scan"] == whole.document["scan"]
+    afresh = train(
+        _small(), str(story_file), tmp_path, **options | {"steps": 8, "seed": 1}
+    )  # a finished run is replaced
+    assert afresh.document["steps"] == 8
+    assert last_checkpoint(tmp_path).name == "checkpoint-8"
+    (tmp_path / "result.json").unlink()  # what a kill leaves
+    with pytest.raises(BadInput, match="stopped after 8 steps: --resume goes on"):
+        train(_small(), str(story_file), tmp_path, **options)
+    assert last_checkpoint(tmp_path).name == "checkpoint-8"
+
+
 from transformers import TrainerCallback  # noqa: E402
 
 

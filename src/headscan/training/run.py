@@ -35,7 +35,7 @@ from headscan.training.readout import recover
 from headscan.training.recipes import Recipe, recipe_of
 from headscan.training.result import TrainResult
 from headscan.training.tokenizers import fit_tokenizer
-from headscan.training.trainer import HeadlessTrainer, is_write_failure, last_checkpoint
+from headscan.training.trainer import HeadlessTrainer, check_afresh, clear, is_write_failure, last_checkpoint
 
 __all__ = ["build", "train"]
 
@@ -112,6 +112,8 @@ def train(
     """
     started, clock = datetime.now(UTC), time.monotonic()
     folder = check_writable(out)
+    if not resume:
+        check_afresh(folder)
     plan = (recipe_of(recipe, size) if isinstance(recipe, str) else recipe).but(
         steps=steps, batch=batch, accumulation=accumulation, context=context, rate=rate, vocabulary=vocabulary
     )
@@ -164,7 +166,10 @@ def train(
         ) from None
     trainer.remove_callback(PrinterCallback)  # it writes to standard output, where --json has the result
     checkpoint = last_checkpoint(folder) if resume else None
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if not resume and trainer.is_world_process_zero():
+        clear(folder)
+    if not (checkpoint and trainer.take_up(checkpoint)):
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     unsent: Exception | None = None
     try:
         trainer.save_model(str(folder / "model"))  # and send it to the Hub, where that is wanted

@@ -12,17 +12,26 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import Trainer
+from transformers import Trainer, TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from headscan.errors import BadInput
 from headscan.training.learner import Learner
 from headscan.training.objectives import IGNORE, gather_ids
 
-__all__ = ["POOLS", "HeadlessTrainer", "LossIsNotFinite", "is_write_failure", "last_checkpoint"]
+__all__ = [
+    "POOLS",
+    "HeadlessTrainer",
+    "LossIsNotFinite",
+    "check_afresh",
+    "clear",
+    "is_write_failure",
+    "last_checkpoint",
+]
 
 POOLS = ("batch", "accumulation", "devices", "all")
 STATE, WEIGHTS, EXTRA = "trainer_state.json", "model.safetensors", "objective.safetensors"
+RESULT = "result.json"  # written when a run is over
 log = logging.getLogger(__name__)
 
 
@@ -161,6 +170,22 @@ class HeadlessTrainer(Trainer):
         if learner.extra is not None:
             learner.extra.load_state_dict(load_file(folder / EXTRA))
 
+    def take_up(self, checkpoint: Path) -> bool:
+        """Load the checkpoint of a run that is over (weights, log, step) without a step more; False where steps are left.
+
+        The Trainer itself would take one step beyond the last.
+        """
+        state = TrainerState.load_from_json(str(checkpoint / STATE))
+        if state.global_step < self.args.max_steps or self.is_fsdp_enabled:
+            return False
+        self._load_from_checkpoint(str(checkpoint))
+        self.state = state
+        self.state.is_world_process_zero, self.state.is_local_process_zero = (
+            self.is_world_process_zero(), self.is_local_process_zero(),
+        )  # fmt: skip
+        self.control = self.callback_handler.on_train_begin(self.args, self.state, self.control)
+        return True
+
     def _save_checkpoint(self, model, trial) -> None:
         """Save; a disk that is full costs this checkpoint, no older one, and not the run."""
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
@@ -191,6 +216,23 @@ def last_checkpoint(folder: str | os.PathLike) -> Path | None:
         if number.isdigit() and (path / STATE).exists() and ((path / WEIGHTS).exists() or sharded):
             found.append((int(number), path))
     return max(found)[1] if found else None
+
+
+def check_afresh(folder: str | os.PathLike) -> None:
+    """BadInput where a run's folder holds the checkpoints of a training that was stopped: they are not thrown away."""
+    checkpoint = last_checkpoint(folder)
+    if checkpoint and not (Path(folder) / RESULT).exists():
+        raise BadInput(
+            f"{folder} holds a training that stopped after {checkpoint.name.rpartition('-')[2]} steps: --resume goes on "
+            "with it, another --out begins afresh."
+        )
+
+
+def clear(folder: str | os.PathLike) -> None:
+    """Remove the checkpoints of a finished run: a later resumption would take up the weights of the wrong one."""
+    for path in Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        shutil.rmtree(path, ignore_errors=True)
+    (Path(folder) / RESULT).unlink(missing_ok=True)
 
 
 def is_write_failure(error: Exception) -> bool:
