@@ -43,7 +43,10 @@ def show(result: Result, folder: Path, *, as_json: bool) -> None:
 
 @contextmanager
 def progress_bar(*, visible: bool = True) -> Iterator[Callable[[str, int, int | None], None]]:
-    """A progress bar on standard error with rate and time left; the callback takes (name, done, in all or None)."""
+    """A progress bar on standard error with rate and time left; the callback takes (name, done, in all or None).
+
+    What stands behind " · " in the name may change as the work goes on.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -59,12 +62,13 @@ def progress_bar(*, visible: bool = True) -> Iterator[Callable[[str, int, int | 
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not visible) as bar:
 
         def update(name: str, done: int, total: int | None) -> None:
-            if name not in tasks:
+            key = name.partition(" · ")[0]
+            if key not in tasks:
                 for task in tasks.values():
                     bar.update(task, visible=False)
-                tasks[name] = bar.add_task(name, total=total, rate="")
-            speed = bar.tasks[bar.task_ids.index(tasks[name])].speed
+                tasks[key] = bar.add_task(name, total=total, rate="")
+            speed = bar.tasks[bar.task_ids.index(tasks[key])].speed
             rate = f"{speed:,.0f} tokens/s" if speed else ""
-            bar.update(tasks[name], completed=done, total=total, rate=rate)
+            bar.update(tasks[key], description=name, completed=done, total=total, rate=rate)
 
         yield update

@@ -9,7 +9,7 @@ import typer
 
 from headscan import BadInput, Result
 from headscan.cli.options import Json, Out
-from headscan.cli.output import command_line, default_folder, show
+from headscan.cli.output import command_line, default_folder, progress_bar, show
 
 __all__ = ["train"]
 
@@ -105,36 +105,38 @@ def train(
             command=command_line(),
         )  # fmt: skip
     else:
-        result = run(
-            recipe,
-            text,
-            folder,
-            objective=Objective(objective, temperature, normalize, extra_negatives, regulariser),
-            size=size,
-            tokenizer=tokenizer,
-            tied=tied,
-            held_out=held_out,
-            documents=documents,
-            field=field,
-            max_tokens=max_tokens,
-            streaming=streaming,
-            masking=masking,
-            pool=pool,
-            steps=steps,
-            batch=batch,
-            accumulation=accumulation,
-            context=context,
-            rate=rate,
-            vocabulary=vocabulary,
-            seed=seed,
-            precision=precision,
-            geometry_every=geometry_every,
-            save_every=save_every,
-            resume=resume,
-            seconds=seconds,
-            tensorboard=tensorboard,
-            push_to_hub=push_to_hub,
-            command=command_line(),
-        )
+        with progress_bar(visible=os.environ.get("RANK", "0") == "0") as progress:
+            result = run(
+                recipe,
+                text,
+                folder,
+                objective=Objective(objective, temperature, normalize, extra_negatives, regulariser),
+                size=size,
+                tokenizer=tokenizer,
+                tied=tied,
+                held_out=held_out,
+                documents=documents,
+                field=field,
+                max_tokens=max_tokens,
+                streaming=streaming,
+                masking=masking,
+                pool=pool,
+                steps=steps,
+                batch=batch,
+                accumulation=accumulation,
+                context=context,
+                rate=rate,
+                vocabulary=vocabulary,
+                seed=seed,
+                precision=precision,
+                geometry_every=geometry_every,
+                save_every=save_every,
+                resume=resume,
+                seconds=seconds,
+                tensorboard=tensorboard,
+                push_to_hub=push_to_hub,
+                command=command_line(),
+                progress=progress,
+            )
     if os.environ.get("RANK", "0") == "0":  # under torchrun or accelerate launch, one process speaks
         show(result, folder, as_json=json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -19,14 +19,15 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoTokenizer,
     PrinterCallback,
-    TrainerCallback,
     TrainingArguments,
     set_seed,
 )
 
 from headscan.errors import BadInput
+from headscan.model.quiet import quiet
 from headscan.results import check_writable
 from headscan.text import Windows, documents
+from headscan.training.callbacks import Clock, Progress
 from headscan.training.data import Masker, PackedText, StreamedText, check_fit, check_known, collate
 from headscan.training.evaluate.likelihood import perplexity
 from headscan.training.geometry import GeometryCallback
@@ -82,6 +83,7 @@ def train(
     tensorboard: bool = False,
     push_to_hub: str | None = None,
     command: str | None = None,
+    progress: Callable[[str, int, int | None], None] | None = None,
     callbacks: Iterable[Any] = (),
     **arguments: Any,
 ) -> TrainResult:
@@ -100,6 +102,7 @@ def train(
         precision: "float32", "bfloat16" or "float16" (mixed). seed: of weights, order and masks.
         geometry_every: steps between measurements of all sites; default a tenth of the run; 0 for none.
         resume: go on from the last whole checkpoint in `out`. save_every: steps between checkpoints; default a fifth.
+        command, progress: as for the other verbs; progress counts tokens. callbacks: more of the Trainer's.
         arguments: anything else that `transformers.TrainingArguments` takes (fsdp, deepspeed, num_workers, ...).
 
     Returns:
@@ -150,6 +153,10 @@ def train(
         push_to_hub=push_to_hub,
         extra=arguments,
     )
+    hooks: list[Any] = [watcher] if watcher else []
+    hooks += [Clock(seconds)] if seconds else []
+    step = plan.batch * plan.accumulation * plan.context * options.world_size
+    hooks += [Progress(progress, step)] if progress else []
     try:
         trainer = HeadlessTrainer(
             learner,
@@ -158,7 +165,7 @@ def train(
             data_collator=Masker(words, scheme=masking, seed=seed) if plan.masked else collate,
             processing_class=words,
             pool=pool,
-            callbacks=[*([watcher] if watcher else []), *([_Clock(seconds)] if seconds else []), *callbacks],
+            callbacks=[*hooks, *callbacks],
         )
     except HUB_FAILURES as error:
         raise BadInput(
@@ -168,11 +175,13 @@ def train(
     checkpoint = last_checkpoint(folder) if resume else None
     if not resume and trainer.is_world_process_zero():
         clear(folder)
-    if not (checkpoint and trainer.take_up(checkpoint)):
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    with quiet():
+        if not (checkpoint and trainer.take_up(checkpoint)):
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     unsent: Exception | None = None
     try:
-        trainer.save_model(str(folder / "model"))  # and send it to the Hub, where that is wanted
+        with quiet():
+            trainer.save_model(str(folder / "model"))  # and send it to the Hub, where that is wanted
     except HUB_FAILURES as error:
         unsent = error
     except Exception as error:
@@ -328,17 +337,3 @@ def _outcome(trainer, plan, learner, words, kept, counts) -> dict[str, Any]:
         "notes": notes,
         "curve": curve,
     }
-
-
-class _Clock(TrainerCallback):
-    """Stop at the end of the first step that ends after `seconds` of training."""
-
-    def __init__(self, seconds: float):
-        self.seconds = seconds
-
-    def on_train_begin(self, args, state, control, **_):
-        self.end = time.monotonic() + self.seconds
-
-    def on_step_end(self, args, state, control, **_):
-        if time.monotonic() > self.end:
-            control.should_training_stop = True
