@@ -28,5 +28,5 @@ def test_a_folder_is_evaluated_and_the_result_loads_again(headless, story, tmp_p
     assert result.table().row_count == len(result.frame())
     with pytest.raises(BadInput, match="holds no cola"):
         evaluate_model(str(tmp_path / "model"), sets, tmp_path / "out", tasks=["cola"])
-    with pytest.raises(BadInput, match="could be loaded"):
+    with pytest.raises(BadInput, match="There is no folder"):
         evaluate_model(str(tmp_path / "nowhere"), sets, tmp_path / "out")

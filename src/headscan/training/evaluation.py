@@ -10,13 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
-
-from headscan.errors import BadInput
 from headscan.results import Result, check_writable
-from headscan.training.data import check_fit
 from headscan.training.evaluate import evaluate, harness
+from headscan.training.loading import load_trained
 
 __all__ = ["EvaluationResult", "evaluate_model"]
 
@@ -53,17 +49,7 @@ def evaluate_model(
     """
     started, clock = datetime.now(UTC), time.monotonic()
     folder = check_writable(out)
-    try:
-        config = AutoConfig.from_pretrained(model)
-        headed = any("LMHead" in name or "CausalLM" in name for name in config.architectures or [])
-        found: Any = (AutoModelForCausalLM if headed else AutoModel).from_pretrained(model, dtype=torch.float32)
-        words = AutoTokenizer.from_pretrained(model)
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"No model with its tokenizer could be loaded from {model}: {str(error).splitlines()[0]}"
-        ) from None
-    check_fit(words, found.config.vocab_size)
-    found = found.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+    found, words, _ = load_trained(model)
     own = None if tasks is None else [task for task in tasks if not task.startswith(HARNESS)]
     theirs = [task.removeprefix(HARNESS) for task in tasks or [] if task.startswith(HARNESS)]
     scores: dict[str, Any] = {}

@@ -6,18 +6,17 @@ import os
 import time
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoTokenizer
 
 from headscan.errors import BadInput
 from headscan.results import check_writable
 from headscan.text import Windows
-from headscan.training.data import PackedText, check_fit
+from headscan.training.data import PackedText
 from headscan.training.evaluate.likelihood import perplexity
+from headscan.training.loading import load_trained
 from headscan.training.objectives import ce_loss
 from headscan.training.readout import recover
 from headscan.training.result import TrainResult
@@ -57,21 +56,13 @@ def recover_model(
     """
     started, clock = datetime.now(UTC), time.monotonic()
     folder = check_writable(out)
-    try:
-        body = AutoModel.from_pretrained(model, dtype=torch.float32)
-        body = body.to("cuda" if torch.cuda.is_available() else "cpu")
-        words = AutoTokenizer.from_pretrained(model)
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"No model with its tokenizer could be loaded from {model}: {str(error).splitlines()[0]}"
-        ) from None
-    check_fit(words, body.config.vocab_size)
+    body, words, home = load_trained(model, bare=True)
     size = context or min(128, getattr(body.config, "max_position_embeddings", None) or 128)
     windows = Windows(text, words, size, documents=documents, field=field, max_tokens=max_tokens)
     data, kept = PackedText.of(windows).split(held_out)
     counts = data.counts(body.config.vocab_size)
     rows = None
-    if (own := Path(model) / EXTRA).exists() and "weight" in (saved := load_file(own)):
+    if home and (own := home / EXTRA).exists() and "weight" in (saved := load_file(own)):
         rows = saved["weight"].to(body.device)
     whole = recover(body, mode, counts=counts, temperature=temperature, rows=rows)
     before = perplexity(whole, kept.rows, words)
