@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 from headscan import BadInput, Lens
 from headscan.training import GeometryCallback, PackedText, measure_sites
@@ -45,6 +45,21 @@ def test_a_plain_trainer_is_watched_and_not_disturbed(tmp_path):
     lines = (tmp_path / "a" / "geometry.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == watcher.history
     assert list((tmp_path / "a" / "runs" / "geometry").iterdir())
+
+
+class _Break(TrainerCallback):
+    def on_step_end(self, args, state, control, model=None, **_):
+        if state.global_step == 3:
+            with torch.no_grad():
+                model.transformer.wte.weight.fill_(float("nan"))
+
+
+def test_a_model_that_broke_is_not_measured_and_the_run_is_left_alone(tmp_path, caplog):
+    watcher = GeometryCallback(ROWS[:10], every=2)
+    _, log = _run(tmp_path, _Break(), watcher)
+    assert [entry["step"] for entry in watcher.history] == [0, 2]
+    assert "after step 4 is left out" in caplog.text
+    assert log[-1]["step"] == 5
 
 
 def test_the_numbers_are_the_definition():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import signal
 import sys
@@ -44,12 +45,27 @@ def _guarded(verb: Callable[..., None]) -> Callable[..., None]:
         except BadInput as error:
             print(f"headscan: {error}", file=sys.stderr)
             sys.exit(2)
+        except Exception as error:
+            if not disk_is_full(error):
+                raise
+            resume = " and continue with the same command and --resume" if "resume" in options else ""
+            print(f"headscan: The disk is full ({error}): make room{resume}.", file=sys.stderr)
+            sys.exit(2)
         except KeyboardInterrupt:
             resume = " Continue with the same command and --resume." if "resume" in options else ""
             print(f"headscan: interrupted.{resume}", file=sys.stderr)
             sys.exit(130)
 
     return run
+
+
+def disk_is_full(error: BaseException) -> bool:
+    """Whether the system had no room for a file, told by its own error or as safetensors words it.
+
+    >>> disk_is_full(OSError(28, "No space left on device")), disk_is_full(OSError(2, "No such file"))
+    (True, False)
+    """
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
 
 
 for verb in (scan, ntp, invert, attribute, flow, train, reproduce, models):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from transformers import TrainerCallback
 from headscan.errors import BadInput
 from headscan.geometry import MEASURES
 from headscan.model import Lens
-from headscan.statistics import Cloud, SiteStatistics
+from headscan.statistics import Cloud, NonFinite, SiteStatistics
 
 __all__ = ["GeometryCallback", "measure_sites"]
 
+log = logging.getLogger(__name__)
 DEFAULT = ("average_cosine", "top_direction_share", "effective_rank", "mean_norm")
 
 
@@ -112,8 +114,13 @@ class GeometryCallback(TrainerCallback):
         if self._lens is None or self._lens.model is not inner:
             with torch.random.fork_rng():
                 self._lens = Lens(inner, name="training")
-        with torch.random.fork_rng():
-            entries = measure_sites(self._lens, self.windows, sites=self.sites, measures=self.measures)
+        try:
+            with torch.random.fork_rng():
+                entries = measure_sites(self._lens, self.windows, sites=self.sites, measures=self.measures)
+        except NonFinite:
+            # The loss will tell, where somebody looks at it; a measurement alone does not end anyone's run.
+            log.warning("The geometry after step %d is left out: the states are not finite.", state.global_step)
+            return
         self.history.append({"step": state.global_step, "sites": entries})
         self._write(args, state)
         if "tensorboard" in (args.report_to or []):

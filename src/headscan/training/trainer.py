@@ -241,7 +241,7 @@ def is_write_failure(error: Exception) -> bool:
     >>> is_write_failure(OSError(28, "No space left on device")), is_write_failure(ValueError("shape"))
     (True, False)
     """
-    wrapped = ("No space left", "PytorchStreamWriter failed", "file write failed", "I/O error")
+    wrapped = ("No space left", "PytorchStreamWriter failed", "inline_container", "file write failed", "I/O error")
     return isinstance(error, OSError) or any(words in str(error) for words in wrapped)
 
 
