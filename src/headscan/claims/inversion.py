@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from headscan.claims.claim import Verdict, claim
-from headscan.claims.inversion_experiments import NoTrainedModel, measure
+from headscan.claims.inversion_experiments import EXPERIMENTS, NoTrainedModel
 from headscan.claims.inversion_statements import STATEMENTS, Entry
+from headscan.claims.inversion_variants import VARIANTS
 
 __all__ = ["SOURCE"]
 
@@ -138,11 +140,17 @@ RULES: dict[str, Callable[..., Verdict]] = {
 }  # fmt: skip
 
 
+@cache
+def _measured(name: str, seed: int) -> Numbers:
+    """The numbers of one experiment, T1 to T26 of the ledger, which several claims share; computed once a seed."""
+    return (EXPERIMENTS | VARIANTS)[name](seed)
+
+
 def _experiment(entry: Entry) -> Callable[[int], Verdict]:
     def run(seed: int) -> Verdict:
         command = f" The original: {entry.command}" if entry.command else ""
         try:
-            numbers = measure(entry.experiment, seed)
+            numbers = dict(_measured(entry.experiment, seed))
         except NoTrainedModel:
             why = "No trained model is at hand: set HEADSCAN_ASSETS to a folder with models/stories260K."
             return Verdict("needs a larger model", why + command)

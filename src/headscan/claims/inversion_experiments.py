@@ -24,7 +24,7 @@ from headscan.model.slices import Slice
 from headscan.model.slices_leak import leak_check
 from headscan.model.specimens import specimens
 
-__all__ = ["NoTrainedModel", "lens_of", "measure"]
+__all__ = ["NoTrainedModel", "lens_of"]
 
 TOKENS, PROMPTS = 6, 3
 STEPS = 200
@@ -93,22 +93,6 @@ def searched(kind: str, seed: int, cut: Slice | None = None) -> float:
     ready = (cut or Slice()).on(lens)
     ids = prompts(lens, seed)
     return right(torch.tensor([one.tokens for one in exact(ready, list(ready.run(ids)), Search())]), ids)
-
-
-def measure(name: str, seed: int = 0) -> dict[str, Any]:
-    """The numbers of one experiment, T1 to T26 of the ledger; computed once a seed.
-
-    Raises:
-        NoTrainedModel: it needs a trained model and there is none.
-    """
-    return dict(_measure(name, seed))
-
-
-@cache
-def _measure(name: str, seed: int) -> dict[str, Any]:
-    from headscan.claims.inversion_variants import VARIANTS  # which uses the models and prompts of this module
-
-    return (EXPERIMENTS | VARIANTS)[name](seed)
 
 
 def restricted(seed: int) -> dict[str, Any]:

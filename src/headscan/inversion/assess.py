@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,10 +24,23 @@ from headscan.inversion.losses import relative
 from headscan.model.slices_cut import Cut
 from headscan.text import display
 
-if TYPE_CHECKING:
-    from headscan.inversion.inverting import Outcome
+__all__ = ["Outcome", "assess"]
 
-__all__ = ["assess"]
+
+@dataclass
+class Outcome:
+    """What a method found for one prompt, before it is assessed."""
+
+    tokens: list[int]
+    evaluations: int
+    rivals: list[list[int]] | None = None
+    margins: list[float] | None = None
+    per_token: list[int] | None = None
+    checked: str = ""
+    exhausted: bool = False
+    notes: tuple[str, ...] = ()
+    passes: int = 0
+    top: list[list[int]] | None = None
 
 
 def assess(

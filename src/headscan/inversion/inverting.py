@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 import headscan
 from headscan.errors import BadInput
-from headscan.inversion.assess import assess
+from headscan.inversion.assess import Outcome, assess
 from headscan.inversion.degrade import add_noise, round_states
 from headscan.inversion.descent import Descent, descend, preset
 from headscan.inversion.exact import Found, Search, exact, tolerance_of
@@ -26,27 +26,11 @@ from headscan.model.slices_cut import Cut
 from headscan.model.slices_prefix import exhausted
 from headscan.text import display
 
-__all__ = ["METHODS", "Outcome", "invert"]
+__all__ = ["METHODS", "invert"]
 
 METHODS = ("auto", "exact", "indirect", "direct", "joint")
 GIVEN = ("states", "next-token", "embedding")
 Progress = Callable[[str, int, int | None], None]
-
-
-@dataclass
-class Outcome:
-    """What a method found for one prompt, before it is assessed."""
-
-    tokens: list[int]
-    evaluations: int
-    rivals: list[list[int]] | None = None
-    margins: list[float] | None = None
-    per_token: list[int] | None = None
-    checked: str = ""
-    exhausted: bool = False
-    notes: tuple[str, ...] = ()
-    passes: int = 0
-    top: list[list[int]] | None = None
 
 
 def invert(

@@ -214,13 +214,11 @@ def _channel_words(channel: dict) -> list[RenderableType]:
         table.add_row(f"{row['noise']:g}", number(row["width"]), _enough(channel, row["noise"]))
     found.append(table)
     for row in channel.get("thresholds", []):
-        width = "more than there are" if row["width"] is None else f"{row['width']} of {channel['width']}"
+        search = SEARCHES.get(row["search"], clean(row["search"]))
         where = "at random" if row["subset"] == "random" else f"from feature {row['first']} on"
-        found.append(
-            Text(
-                f"{SEARCHES.get(row['search'], clean(row['search']))} finds every token from {width} features, {where}"
-            )
-        )
+        does = "finds" if row["width"] else "does not find"
+        width = f"from {row['width']} of {channel['width']} features" if row["width"] else "even from all features"
+        found.append(Text(f"{search} {does} every token {width}, {where}"))
     return found
 
 
