@@ -179,7 +179,7 @@ def pairs_by_layer(document: dict) -> go.Figure:
         figure.add_scatter(
             x=[literal(row["site"]) for row in mine], y=[row["relative"] for row in mine], mode="lines+markers",
             name=literal(f"{model}: {pairs}" if several else pairs),
-            line={"color": palette.model_colour(index), "dash": palette.DASHES[index % len(palette.DASHES)]},
+            line=palette.model_line(index),
         )  # fmt: skip
     figure.update_yaxes(rangemode="tozero")
     figure.update_layout(showlegend=len(figure.data) > 1)

@@ -85,7 +85,7 @@ def by_site(document: dict, key: str, label: str) -> go.Figure:
     """One summary at each site, a line a part."""
     figure = go.Figure(layout=layout())
     for index, part in enumerate(document["parts"]):
-        line = {"color": palette.model_colour(index), "dash": palette.DASHES[index % len(palette.DASHES)]}
+        line = palette.model_line(index)
         figure.add_scatter(
             x=[entry["site"] for entry in part["sites"]], y=[value_of(entry.get(key)) for entry in part["sites"]],
             name=literal(title(part)), mode="lines+markers", line=line,
@@ -102,7 +102,7 @@ def compared(document: dict) -> go.Figure:
     for index, (key, label) in enumerate(SERIES):
         values = [value_of(part["sites"][-1].get(key)) for part in document["parts"]]
         if any(value is not None for value in values):
-            line = {"color": palette.model_colour(index), "dash": palette.DASHES[index % len(palette.DASHES)]}
+            line = palette.model_line(index)
             figure.add_scatter(x=names, y=values, mode="lines+markers", name=label, line=line)
     figure.update_xaxes(type="category")
     figure.update_yaxes(title_text="at the deepest site", rangemode="tozero")
@@ -114,7 +114,7 @@ def rounding(channel: dict) -> go.Figure:
     figure = go.Figure(layout=layout())
     for index, bits in enumerate(sorted({row["bits"] for row in channel["quantised"]})):
         rows = [row for row in channel["quantised"] if row["bits"] == bits]
-        line = {"color": palette.model_colour(index), "dash": palette.DASHES[index % len(palette.DASHES)]}
+        line = palette.model_line(index)
         figure.add_scatter(
             x=[row["sent"] for row in rows], y=[row["accuracy"] for row in rows], mode="lines+markers", line=line,
             name=f"{bits} bit{'s' if bits > 1 else ''} a feature",
@@ -135,7 +135,7 @@ def widths(channel: dict) -> go.Figure:
     keys = list(dict.fromkeys((row["search"], row["subset"]) for row in channel["widths"]))
     for index, (search, subset) in enumerate(keys):
         rows = [row for row in channel["widths"] if (row["search"], row["subset"]) == (search, subset)]
-        line = {"color": palette.model_colour(index), "dash": palette.DASHES[index % len(palette.DASHES)]}
+        line = palette.model_line(index)
         figure.add_scatter(
             x=[row["width"] for row in rows], y=[row["accuracy"] for row in rows], mode="lines+markers", line=line,
             name=f"{SEARCHES.get(search, literal(search))}, {subset} features",
@@ -150,7 +150,7 @@ def noise(channel: dict) -> go.Figure:
     figure = go.Figure(layout=layout())
     for index, level in enumerate(sorted({entry["noise"] for entry in channel["noise"]})):
         rows = [entry for entry in channel["noise"] if entry["noise"] == level]
-        line = {"color": palette.model_colour(index), "dash": palette.DASHES[index % len(palette.DASHES)]}
+        line = palette.model_line(index)
         figure.add_scatter(
             x=[row["width"] for row in rows], y=[row["accuracy"] for row in rows], mode="lines+markers", line=line,
             name=f"noise {level:g} × spread",

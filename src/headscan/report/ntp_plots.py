@@ -22,7 +22,7 @@ def spectra(document: dict, arrays: dict[str, np.ndarray]) -> go.Figure:
     label = "predicted L^mm" if document["solution"] else "proxy"
     for index, (name, values) in enumerate([(label, arrays["sigma"]), ("centred supports S̃", arrays["sigma_centred"])]):
         kept = np.asarray(values)[np.asarray(values) > 0]
-        line = {"color": palette.model_colour(index), "dash": palette.DASHES[index]}
+        line = palette.model_line(index)
         figure.add_scatter(x=np.arange(1, len(kept) + 1).tolist(), y=kept.tolist(), name=name, mode="lines", line=line)
     figure.update_xaxes(title_text="singular value, by rank", type="log", dtick=1)
     figure.update_yaxes(title_text="σ", type="log", dtick=1)
@@ -41,7 +41,7 @@ def thresholds(document: dict) -> go.Figure:
         ("Gram of words, cosine with the first", [r["word_gram_cosine"] for r in records]),
     )
     for index, (name, y) in enumerate(shown):
-        line = {"color": palette.model_colour(index), "dash": palette.DASHES[index]}
+        line = palette.model_line(index)
         figure.add_scatter(x=x, y=y, name=name, mode="lines+markers", line=line)
     figure.update_xaxes(title_text="successors counted from so many occurrences", type="category")
     figure.update_yaxes(range=[0, 1.05])
@@ -159,7 +159,7 @@ def _lines(records: list[dict[str, Any]], shown: list[tuple[str, list[Any]]]) ->
     figure = go.Figure(layout=layout())
     steps = [max(record["step"], 0.5) for record in records]
     for index, (name, y) in enumerate(shown):
-        line = {"color": palette.model_colour(index), "dash": palette.DASHES[index % len(palette.DASHES)]}
+        line = palette.model_line(index)
         figure.add_scatter(
             x=steps, y=y, name=name, mode="lines+markers", line=line, marker={"size": 4},
             customdata=[literal(r["name"]) for r in records], hovertemplate="%{customdata}: %{y:.4g}<extra>" + name + "</extra>",

@@ -17,6 +17,7 @@ __all__ = [
     "depth_colours",
     "mix",
     "model_colour",
+    "model_line",
     "swaps",
     "translucent",
 ]
@@ -80,6 +81,15 @@ def depth_colours(count: int) -> list[tuple[str, str]]:
 def model_colour(index: int) -> str:
     """The light colour of the index-th model."""
     return MODELS[index % len(MODELS)][0]
+
+
+def model_line(index: int) -> dict[str, str]:
+    """The index-th model's line for plotly: colour and dash pattern, each used again in turn.
+
+    >>> model_line(1) == {"color": model_colour(1), "dash": "dash"}
+    True
+    """
+    return {"color": model_colour(index), "dash": DASHES[index % len(DASHES)]}
 
 
 def translucent(colour: str, alpha: float) -> str:

@@ -24,7 +24,7 @@ def train_plot(document: dict, arrays: dict | None = None) -> go.Figure:
             y=[y for _, y in points],
             name=key.replace("_", " "),
             mode="lines",
-            line={"color": palette.model_colour(index), "dash": palette.DASHES[index]},
+            line=palette.model_line(index),
         )
     figure.update_xaxes(title_text="step")
     figure.update_yaxes(title_text="nats")

@@ -31,7 +31,7 @@ def twins_plot(document: dict, arrays: dict | None = None, *, over: str = "step"
             legendgroup=run["arm"],
             showlegend=run["arm"] not in seen,
             mode="lines+markers",
-            line={"color": palette.model_colour(index), "dash": palette.DASHES[index]},
+            line=palette.model_line(index),
         )
         seen.add(run["arm"])
     figure.update_xaxes(title_text="step" if over == "step" else "processor seconds")
@@ -53,7 +53,7 @@ def layers_plot(document: dict) -> go.Figure:
             legendgroup=run["arm"],
             showlegend=run["arm"] not in seen,
             mode="lines+markers",
-            line={"color": palette.model_colour(index), "dash": palette.DASHES[index]},
+            line=palette.model_line(index),
         )
         seen.add(run["arm"])
     figure.update_yaxes(title_text="average cosine")
