@@ -14,8 +14,8 @@ from collections import defaultdict
 import torch
 from scan_costs_little_more_than_the_forward_pass import CONTEXT, bare, batches, model_folder
 
-from headscan.geometry.guests import Guests
 from headscan.geometry.probe import choose
+from headscan.geometry.probe_runner import ProbeRunner
 from headscan.geometry.summary import site_entry
 from headscan.geometry.sweep import MEASURED_BYTES, Sweep, sweep
 from headscan.model import Lens
@@ -29,15 +29,15 @@ def main() -> None:
     lens = Lens.load(model_folder())
     measures, probes = choose("all")
     settings = {"context": CONTEXT, "max_tokens": options.tokens, "skip_first": 0, "seed": 0}
-    guests = Guests(probes, lens, lens.default_sites, settings, announce=lambda _: None)
+    runner = ProbeRunner(probes, lens, lens.default_sites, settings, announce=lambda _: None)
     swept = Sweep(
         {site: lens.width(site) for site in lens.default_sites},
         lens.vocabulary_size,
-        sample=guests.sample,
+        sample=runner.sample,
         sample_bytes=MEASURED_BYTES,
-        extras=guests.accumulators,
+        extras=runner.accumulators,
     )
-    watch = guests.watch(swept)
+    watch = runner.watch(swept)
     work = batches(options.tokens)
     times: dict[str, float] = defaultdict(float)
     bare(lens, work[:1])
@@ -53,7 +53,7 @@ def main() -> None:
     document: dict = {"probes": [probe.describe() for probe in probes]} | {probe.name: [] for probe in probes}
     clouds = {site: site_entry(site, swept.sites[site], measures)[1] for site in lens.default_sites}
     times["measures"] = time.perf_counter() - start
-    guests.report(document, swept, clouds, model="model")
+    runner.report(document, swept, clouds, model="model")
     times["after"] = time.perf_counter() - start
     total = times["scan"] + times["after"]
     print("| tokens | bare forward | pass with all probes | after the pass | ratio | limit |")

@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 
 from headscan.geometry import PROBES
-from headscan.geometry.gaussian import KNOWN, Shape
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.reference.gaussian import KNOWN, Shape
 
 GAUSSIAN = Path(__file__).resolve().parents[1] / "docs" / "measures" / "gaussian.md"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "measures" / "README.md"
@@ -61,7 +64,7 @@ def page() -> str:
 
 GAUSSIAN_HEAD = """# What every number is on Gaussian data
 
-Written by `scripts/probes.py` from `geometry/gaussian.py`. n independent draws of N(0, I) in d dimensions, where there is
+Written by `scripts/probes.py` from `tests/reference/gaussian.py`. n independent draws of N(0, I) in d dimensions, where there is
 nothing to find: the value that is known, its derivation, and how far from it a test lets a number be ("within": four
 standard deviations, or a stated bias). Where no value is known, the reason. A measure that leaves this page is wrong;
 `tests/geometry/test_gaussian.py` holds each line against the code.

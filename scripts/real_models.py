@@ -16,7 +16,7 @@ import torch
 
 import headscan
 from headscan.geometry import Cloud, read_sts, remedies, sentence_states, sts_spearman
-from headscan.statistics import DirectionTally, Seen
+from headscan.statistics import DirectionTally, SiteBatch
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "real-models.md"
 MEASURES = "drift,rogue,words,dimension,sphere,negative,frequency,head,collapse,partition,zipf"
@@ -227,7 +227,7 @@ def judged(assets: Path, pairs: int) -> list[str]:
         rows = sentence_states(lens, [*fit[0], *fit[1]])
         x, y = sentence_states(lens, test[0]), sentence_states(lens, test[1])
         tally = DirectionTally(rows.shape[1])
-        tally.see(Seen("s", torch.from_numpy(rows)[None], torch.zeros(1, len(rows), dtype=torch.long), [0]))
+        tally.update(SiteBatch("s", torch.from_numpy(rows)[None], torch.zeros(1, len(rows), dtype=torch.long), [0]))
         for title, remedy in {"none": None, **remedies(Cloud.of_rows(rows), tally.total())}.items():
             after = np.vstack([x, y]) if remedy is None else remedy(np.vstack([x, y]))
             cosine = headscan.geometry.average_cosine(Cloud.of_rows(after))

@@ -17,12 +17,12 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from headscan import Lens
 from headscan.geometry import MEASURES, PROBES, biased_input, intrinsic_dimension
 from headscan.geometry.attention import _add, head_rows
-from headscan.geometry.gaussian import KNOWN, Shape, marchenko_pastur
-from headscan.geometry.guests import Guests
+from headscan.geometry.probe_runner import ProbeRunner
 from headscan.geometry.sentences import aligned
 from headscan.geometry.summary import site_entry
 from headscan.geometry.sweep import Sweep, sweep
 from headscan.text import Batch
+from tests.reference.gaussian import KNOWN, Shape, marchenko_pastur
 
 SHAPE = Shape()
 SITES = ("embedding", "block.0", "final_norm")
@@ -43,8 +43,8 @@ def found():
     lens = Lens(model, name="noise")
     probes = [probe for name, probe in PROBES.items() if name not in BESIDE]
     settings = {"context": SHAPE.window, "max_tokens": SHAPE.n, "skip_first": 0, "seed": 0}
-    guests = Guests(probes, lens, SITES, settings, announce=lambda _: None)
-    swept = Sweep(dict.fromkeys(SITES, SHAPE.d), SHAPE.rows, sample=SHAPE.sample, extras=guests.accumulators)
+    runner = ProbeRunner(probes, lens, SITES, settings, announce=lambda _: None)
+    swept = Sweep(dict.fromkeys(SITES, SHAPE.d), SHAPE.rows, sample=SHAPE.sample, extras=runner.accumulators)
 
     def noise(ids, *, sites, each):
         for site in sites:
@@ -55,10 +55,10 @@ def found():
     batches = [
         Batch(k, np.arange(256 * k, 256 * k + 256), ids[256 * k : 256 * k + 256]) for k in range(len(ids) // 256)
     ]
-    sweep(source, batches, swept, watch=guests.watch(swept))
+    sweep(source, batches, swept, watch=runner.watch(swept))
     entries = [site_entry(site, swept.sites[site], MEASURES.values()) for site in SITES]
     document: dict = {"probes": [probe.describe() for probe in probes]} | {probe.name: [] for probe in probes}
-    guests.report(document, swept, dict(zip(SITES, (cloud for _, cloud in entries), strict=True)), model="noise")
+    runner.report(document, swept, dict(zip(SITES, (cloud for _, cloud in entries), strict=True)), model="noise")
     values = {name: entries[1][0][name] for name in MEASURES}
     for probe in probes:
         row = document[probe.name][1 if probe.name == "axis" else -1]

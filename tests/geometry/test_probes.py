@@ -208,14 +208,14 @@ def test_pairs_that_mean_the_same_are_nearer_than_shuffled_ones(lens, tmp_path):
 
 def test_the_null_of_the_next_token_is_that_of_all_mismatched_pairs():
     from headscan.geometry.probes.shape import _next_alignment
-    from headscan.statistics import FollowTally, Seen
+    from headscan.statistics import FollowTally, SiteBatch
 
     generator = torch.Generator().manual_seed(0)
     states, ids = torch.randn(2, 5, 3, generator=generator), torch.randint(0, 7, (2, 5), generator=generator)
     table = torch.nn.functional.normalize(torch.randn(7, 3, generator=generator), dim=-1)
     tally = FollowTally(3)
     tally.table = table
-    tally.see(Seen("s", states, ids, [0, 1]))
+    tally.update(SiteBatch("s", states, ids, [0, 1]))
     for suffix, start in (("", 0), ("_rest", 1)):
         x = torch.nn.functional.normalize(states[:, start:-1].reshape(-1, 3).double(), dim=-1)
         y = table[ids[:, start + 1 :].reshape(-1)].double()

@@ -10,7 +10,7 @@ import torch
 from headscan.errors import BadInput
 from headscan.geometry import Cloud, Remedy, average_cosine, isoscore, remedies, whiten
 from headscan.geometry.remedies import all_but_the_top
-from headscan.statistics import DirectionTally, Seen
+from headscan.statistics import DirectionTally, SiteBatch
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def rows():
 @pytest.fixture(scope="module")
 def found(rows):
     tally = DirectionTally(12)
-    tally.see(Seen("s", torch.tensor(rows)[None], torch.zeros(1, len(rows), dtype=torch.long), [0]))
+    tally.update(SiteBatch("s", torch.tensor(rows)[None], torch.zeros(1, len(rows), dtype=torch.long), [0]))
     return remedies(Cloud.of_rows(rows), tally.total())
 
 

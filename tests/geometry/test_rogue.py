@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from headscan.geometry import Cloud, agreement_without, average_cosine, contributions
 from headscan.geometry.rogue import agreements, rogue, rogue_dimensions
-from headscan.statistics import DirectionTally, Seen
+from headscan.statistics import DirectionTally, SiteBatch
 from tests.reference import words as reference
 
 
 def tally_of(x):
     tally = DirectionTally(x.shape[-1])
-    tally.see(Seen("s", torch.tensor(x)[None], torch.zeros(1, len(x), dtype=torch.long), [0]))
+    tally.update(SiteBatch("s", torch.tensor(x)[None], torch.zeros(1, len(x), dtype=torch.long), [0]))
     return tally.total()
 
 

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from headscan.geometry.probe import PROBES, tally_row
 from headscan.geometry.words import contexts, maximum_explainable_variance, self_similarity, words
-from headscan.statistics import ClassSums, ContextTally, Seen
+from headscan.statistics import ClassSums, ContextTally, SiteBatch
 from tests.reference import words as reference
 
 
 def tally_of(x, windows=None):
     tally = ContextTally(x.shape[-1])
     ids = torch.zeros(x.shape[:2], dtype=torch.long)
-    tally.see(Seen("s", torch.tensor(x), ids, list(range(len(x))) if windows is None else windows))
+    tally.update(SiteBatch("s", torch.tensor(x), ids, list(range(len(x))) if windows is None else windows))
     return tally
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.statistics import ClassSums, ContextTally, DirectionTally, FollowTally, KeptWindows, PushPull, Seen
+from headscan.statistics import ClassSums, ContextTally, DirectionTally, FirstWindows, FollowTally, PushPull, SiteBatch
 
 
 def batches(seed, windows=9, length=5, width=4):
@@ -71,7 +71,7 @@ def test_tallies_in_any_split(seed, parts, kind):
     for tally in (whole, merged):
         if kind is FollowTally:
             tally.table = table
-    whole.see(Seen("s", states, ids, list(range(40))))
+    whole.update(SiteBatch("s", states, ids, list(range(40))))
     for part in range(parts):
         own = kind(4)
         if kind is FollowTally:
@@ -79,7 +79,7 @@ def test_tallies_in_any_split(seed, parts, kind):
         members = np.flatnonzero(where == part).tolist()
         for k in range(0, len(members), 3):
             chosen = members[k : k + 3]
-            own.see(Seen("s", states[chosen], ids[chosen], chosen))
+            own.update(SiteBatch("s", states[chosen], ids[chosen], chosen))
         merged.merge(kind.restore(own.state()) if members else own)
     same(merged, whole)
 
@@ -101,15 +101,15 @@ def test_push_and_pull_in_parts():
 @given(st.permutations(range(6)), st.integers(1, 7))
 def test_kept_windows_are_the_first_ones_in_any_order(order, keep):
     ids = torch.arange(12).reshape(6, 2)
-    kept = KeptWindows(2 * keep)
+    kept = FirstWindows(2 * keep)
     for window in order:
-        part = KeptWindows(2 * keep)
+        part = FirstWindows(2 * keep)
         part.update(ids[window][None], [window])
-        kept.merge(KeptWindows.restore(part.state()))
+        kept.merge(FirstWindows.restore(part.state()))
     assert kept.ids.tolist() == ids[:keep].tolist()
 
 
 def test_skipped_positions_are_seen_by_nobody():
-    seen = Seen("s", torch.randn(1, 4, 2), torch.tensor([[1, 2, 3, 4]]), [0], skip_first=2)
-    assert seen.rows.shape == (1, 2, 2)
-    assert seen.next_ids.tolist() == [[4, -1]]
+    batch = SiteBatch("s", torch.randn(1, 4, 2), torch.tensor([[1, 2, 3, 4]]), [0], skip_first=2)
+    assert batch.rows.shape == (1, 2, 2)
+    assert batch.next_ids.tolist() == [[4, -1]]

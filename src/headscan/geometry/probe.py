@@ -24,11 +24,11 @@ from headscan.errors import BadInput
 from headscan.geometry.interval import left_out
 from headscan.geometry.measure import MEASURES, Measure
 from headscan.model import Lens
-from headscan.statistics import REST, BlockedTally, Cloud, Seen, SiteStatistics, Tally
+from headscan.statistics import REST, BlockedTally, Cloud, SiteBatch, SiteStatistics, Tally
 from headscan.statistics.accumulator import Accumulator
 from headscan.text import PairSet
 
-__all__ = ["PROBES", "WITHOUT", "Cost", "Field", "Finished", "Probe", "Setting", "choose", "tally_row"]
+__all__ = ["PROBES", "WITHOUT", "Cost", "Field", "Probe", "ProbeData", "ProbeSetup", "choose", "tally_row"]
 
 Row = dict[str, Any]
 WITHOUT = "_without_first"
@@ -92,7 +92,7 @@ def speed() -> float:
 
 
 @dataclass
-class Setting:
+class ProbeSetup:
     """What a probe may look at before the pass: the model, the sites of the scan, the text's expected length in tokens."""
 
     lens: Lens
@@ -139,7 +139,7 @@ class Setting:
 
 
 @dataclass
-class Finished:
+class ProbeData:
     """What a probe may look at after the pass: the clouds by site, the accumulators of its own, sample, counts, ids."""
 
     clouds: dict[str, Cloud]
@@ -184,23 +184,23 @@ class Probe:
         cls.fields = {name: Field.read(**field) for name, field in words["fields"].items()}
         PROBES[cls.name] = cls()
 
-    def reason(self, setting: Setting) -> str | None:
+    def reason(self, setup: ProbeSetup) -> str | None:
         """Why this model has no such rows, or None where it has."""
         return None
 
-    def cost(self, setting: Setting) -> Cost:
+    def cost(self, setup: ProbeSetup) -> Cost:
         """An estimate; asked of expensive probes before they start."""
         return Cost(0, 0)
 
-    def accumulators(self, setting: Setting) -> dict[str, Accumulator]:
+    def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
         """What it keeps in the pass, by site."""
         return {}
 
-    def see(self, setting: Setting, key: str, accumulator: Any, seen: Seen) -> None:
+    def update(self, setup: ProbeSetup, key: str, accumulator: Any, batch: SiteBatch) -> None:
         """Add a batch of a site to the accumulator of this key."""
-        accumulator.see(seen)
+        accumulator.update(batch)
 
-    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
         """The rows of the result. A value that is not defined is None, and the row's `notes` say why."""
         raise NotImplementedError
 

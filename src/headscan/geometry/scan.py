@@ -22,8 +22,8 @@ import torch
 
 from headscan.errors import BadInput
 from headscan.geometry.findings import findings, probe_findings
-from headscan.geometry.guests import Guests, pair_sets
 from headscan.geometry.probe import choose
+from headscan.geometry.probe_runner import ProbeRunner, pair_sets
 from headscan.geometry.result import ScanResult
 from headscan.geometry.store import Store
 from headscan.geometry.summary import gaussian_entry, site_entry
@@ -211,8 +211,8 @@ def _passes(
     for number, source in enumerate(sources):
         lens = _load(source, loading)
         plan = _Plan(lens, text, settings, store, progress)
-        guests = Guests(probes, lens, plan.sites, settings, announce=announce)
-        swept, account = plan.run(f"{number}", lens, guests, label=lens.name)
+        runner = ProbeRunner(probes, lens, plan.sites, settings, announce=announce)
+        swept, account = plan.run(f"{number}", lens, runner, label=lens.name)
         entries, clouds = [], {}
         for depth, site in enumerate(plan.sites):
             entry, cloud = site_entry(site, swept.sites[site], chosen)
@@ -224,21 +224,21 @@ def _passes(
         if token_sums:
             arrays[f"token_counts/{lens.name}"] = swept.counts.counts.numpy()
         document["pictures"][lens.name] = _tokens(lens, swept, sample)
-        guests.report(document, swept, clouds, model=lens.name)
+        runner.report(document, swept, clouds, model=lens.name)
         document["models"].append(lens.provenance() | {"vocabulary": lens.vocabulary_size, "depth": lens.depth})
         document["sites"] += entries
         if null:
             twin = lens.twin(seed)
             cheap = [probe for probe in probes if not probe.expensive]
-            twin_guests = Guests(cheap, twin, plan.sites, settings, announce=lambda _: None)
-            twin_swept, _ = plan.run(f"{number}-random-init", twin, twin_guests, label=f"{lens.name}, random weights")
+            twin_runner = ProbeRunner(cheap, twin, plan.sites, settings, announce=lambda _: None)
+            twin_swept, _ = plan.run(f"{number}-random-init", twin, twin_runner, label=f"{lens.name}, random weights")
             clouds = {}
             for depth, site in enumerate(plan.sites):
                 place = {"model": lens.name, "depth": depth, "site": site}
                 entry, clouds[site] = site_entry(site, twin_swept.sites[site], chosen)
                 document["nulls"].append(place | {"null": "random-init"} | entry)
                 document["nulls"].append(place | gaussian_entry(entries[depth], chosen, seed=seed))
-            twin_guests.report(document, twin_swept, clouds, model=lens.name, null="random-init")
+            twin_runner.report(document, twin_swept, clouds, model=lens.name, null="random-init")
     document["protocol"] = {
         "text": account,
         **settings,
@@ -301,15 +301,15 @@ class _Plan:
         per_batch = 2048 if lens.device.type == "cpu" else 16384
         self.batch = settings["batch"] or max(1, per_batch // context)
 
-    def run(self, name: str, lens: Lens, guests: Guests, *, label: str) -> tuple[Sweep, dict[str, Any]]:
+    def run(self, name: str, lens: Lens, runner: ProbeRunner, *, label: str) -> tuple[Sweep, dict[str, Any]]:
         """One pass of one model, continued where a stored one stands; the merged statistics and the text's account."""
         swept = self.store.read(name) or Sweep(
             {site: lens.width(site) for site in self.sites},
             lens.vocabulary_size,
             skip_first=self.settings["skip_first"],
-            sample=max(self.settings["sample"], guests.sample),
-            sample_bytes=MEASURED_BYTES if guests.sample else SAMPLE_BYTES,
-            extras=guests.accumulators,
+            sample=max(self.settings["sample"], runner.sample),
+            sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
+            extras=runner.accumulators,
             token_sums=self.settings["token_sums"],
             seed=self.settings["seed"],
             # Apple's GPUs have no float64; there the states are brought to the CPU first.
@@ -332,7 +332,7 @@ class _Plan:
 
         own = batches(windows, self.batch, process=process_rank(), processes=process_count())
         try:
-            sweep(lens, own, swept, after=after, watch=guests.watch(swept), skip_first=self.settings["skip_first"])
+            sweep(lens, own, swept, after=after, watch=runner.watch(swept), skip_first=self.settings["skip_first"])
         except KeyboardInterrupt:
             self.store.write(name, swept, now=True)
             raise

@@ -17,12 +17,12 @@ from headscan.statistics import (
     ClassSums,
     ContextTally,
     DirectionTally,
+    FirstWindows,
     FollowTally,
-    KeptWindows,
     NonFinite,
     PushPull,
     Reservoir,
-    Seen,
+    SiteBatch,
     SiteStatistics,
     TokenCounts,
     TokenSums,
@@ -37,7 +37,7 @@ SAMPLE_BYTES = 64 * 2**20  # what the sampled vectors of all sites may take
 MEASURED_BYTES = 256 * 2**20  # the same where measures are taken of the sample
 KINDS: dict[str, type[Accumulator]] = {
     kind.__name__: kind
-    for kind in (BlockedCounts, ClassSums, ContextTally, DirectionTally, FollowTally, KeptWindows, PushPull)
+    for kind in (BlockedCounts, ClassSums, ContextTally, DirectionTally, FollowTally, FirstWindows, PushPull)
 }
 
 
@@ -133,7 +133,7 @@ def sweep(
     result: Sweep,
     *,
     after: Callable[[Batch], None] | None = None,
-    watch: Mapping[str, list[Callable[[Seen], None]]] | None = None,
+    watch: Mapping[str, list[Callable[[SiteBatch], None]]] | None = None,
     skip_first: int = 0,
 ) -> None:
     """Run the model over batches of windows and add what its sites say to `result`.
@@ -147,7 +147,7 @@ def sweep(
     """
     watch = watch or {}
     names = [*result.sites, *(site for site in watch if site not in result.sites)]
-    kept = [extra for extra in result.extras.values() if isinstance(extra, KeptWindows | BlockedCounts)]
+    kept = [extra for extra in result.extras.values() if isinstance(extra, FirstWindows | BlockedCounts)]
     for batch in batches:
         ids = torch.from_numpy(np.ascontiguousarray(batch.ids))
         windows = batch.indices.tolist()
@@ -164,9 +164,9 @@ def sweep(
                     f"{error.position}, in {str(states.dtype).removeprefix('torch.')}); nothing was averaged. "
                     "Try --dtype float32, or look for broken weights."
                 ) from None
-            seen = Seen(site, states, ids, windows, skip_first=skip_first)
-            for see in watch.get(site, ()):
-                see(seen)
+            at_site = SiteBatch(site, states, ids, windows, skip_first=skip_first)
+            for update in watch.get(site, ()):
+                update(at_site)
             if len(chosen):
                 columns[f"state.{site}"] = chosen.of(states).float()
             if site in result.token_sums:

@@ -12,12 +12,12 @@ from headscan.statistics.cloud import Cloud
 from headscan.statistics.contexts import ContextTally, DirectionTally, FollowTally
 from headscan.statistics.counts import BlockedCounts, TokenCounts, TokenSums
 from headscan.statistics.distributed import merged, process_count, process_rank
+from headscan.statistics.first_windows import FirstWindows
 from headscan.statistics.gram import Gram
-from headscan.statistics.kept import KeptWindows
 from headscan.statistics.push_pull import PushPull
 from headscan.statistics.reservoir import Reservoir
-from headscan.statistics.seen import Seen
 from headscan.statistics.site import NonFinite, SiteStatistics
+from headscan.statistics.site_batch import SiteBatch
 from headscan.statistics.sums import Sums
 from headscan.statistics.tally import REST, BlockedTally, Tally
 
@@ -31,13 +31,13 @@ __all__ = [
     "Cloud",
     "ContextTally",
     "DirectionTally",
+    "FirstWindows",
     "FollowTally",
     "Gram",
-    "KeptWindows",
     "NonFinite",
     "PushPull",
     "Reservoir",
-    "Seen",
+    "SiteBatch",
     "SiteStatistics",
     "Sums",
     "Tally",

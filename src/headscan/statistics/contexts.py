@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headscan.statistics.seen import Seen
+from headscan.statistics.site_batch import SiteBatch
 from headscan.statistics.tally import REST, BlockedTally
 
 __all__ = ["ContextTally", "DirectionTally", "FollowTally"]
@@ -15,7 +15,7 @@ class DirectionTally(BlockedTally):
     """Σû and Σû² of each dimension, and how many directions there were: all that rogue dimensions need.
 
     >>> tally = DirectionTally(2)
-    >>> tally.see(Seen("s", torch.tensor([[[0.0, 2.0], [3.0, 0.0]]]), torch.tensor([[0, 1]]), [0]))
+    >>> tally.update(SiteBatch("s", torch.tensor([[[0.0, 2.0], [3.0, 0.0]]]), torch.tensor([[0, 1]]), [0]))
     >>> tally.total()["unit"].tolist(), tally.total()["square"].tolist(), tally.total()["tokens"].item()
     ([1.0, 1.0], [1.0, 1.0], 2.0)
     >>> tally.total()["unit_rest"].tolist()
@@ -26,16 +26,16 @@ class DirectionTally(BlockedTally):
         """`tokens` (of a norm other than zero), `unit` and `square` [width]; the same of the rest."""
         return _both({"tokens": (), "unit": (width,), "square": (width,)})
 
-    def measure(self, seen: Seen) -> dict[str, Tensor]:
+    def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
         """Sums over each window's tokens."""
-        tokens = (seen.norms > 0).double()
-        square, first = seen.unit.square().sum(1), seen.unit[:, : seen.lead]
+        tokens = (batch.norms > 0).double()
+        square, first = batch.unit.square().sum(1), batch.unit[:, : batch.lead]
         return {
             "tokens": tokens.sum(1),
-            "unit": seen.unit_sum,
+            "unit": batch.unit_sum,
             "square": square,
-            "tokens_rest": tokens[:, seen.lead :].sum(1),
-            "unit_rest": seen.unit_sum - first.sum(1),
+            "tokens_rest": tokens[:, batch.lead :].sum(1),
+            "unit_rest": batch.unit_sum - first.sum(1),
             "square_rest": square - first.square().sum(1),
         }
 
@@ -51,11 +51,11 @@ class ContextTally(BlockedTally):
         """Five scalars and one vector; the same of the rest."""
         return _both({"windows": (), "tokens": (), "square_tokens": (), "unit": (width,), "own": (), "intra": ()})
 
-    def measure(self, seen: Seen) -> dict[str, Tensor]:
+    def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
         """Of each window; one without any direction adds nothing."""
-        tokens, unit, total = (seen.norms > 0).double(), seen.unit_sum, seen.rows.sum(1)
-        lead = slice(0, seen.lead)
-        rest = tokens[:, seen.lead :].sum(1), unit - seen.unit[:, lead].sum(1), total - seen.rows[:, lead].sum(1)
+        tokens, unit, total = (batch.norms > 0).double(), batch.unit_sum, batch.rows.sum(1)
+        lead = slice(0, batch.lead)
+        rest = tokens[:, batch.lead :].sum(1), unit - batch.unit[:, lead].sum(1), total - batch.rows[:, lead].sum(1)
         found = _windows(tokens.sum(1), unit, total)
         return found | {name + REST: value for name, value in _windows(*rest).items()}
 
@@ -74,25 +74,25 @@ class FollowTally(BlockedTally):
         """Pairs, the sum of their cosines, two vectors; the same of the rest."""
         return _both({"pairs": (), "cosine": (), "unit": (width,), "next": (width,)})
 
-    def measure(self, seen: Seen) -> dict[str, Tensor]:
+    def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
         """Sums over each window's positions that have a successor."""
         assert self.table is not None
-        targets = self.table[seen.next_ids.clamp(min=0)]
-        known = (seen.next_ids >= 0) & (seen.norms > 0)
-        products = torch.linalg.vecdot(seen.unit.to(targets.dtype), targets).double()
+        targets = self.table[batch.next_ids.clamp(min=0)]
+        known = (batch.next_ids >= 0) & (batch.norms > 0)
+        products = torch.linalg.vecdot(batch.unit.to(targets.dtype), targets).double()
         cosine = torch.where(known, products, 0.0)
         pairs = known.double()
         # One product gives the sums of the directions that have a successor, with and without position 0.
-        weights = torch.stack([pairs, torch.nn.functional.pad(pairs[:, seen.lead :], (seen.lead, 0))], dim=1)
-        units = torch.bmm(weights, seen.unit)
+        weights = torch.stack([pairs, torch.nn.functional.pad(pairs[:, batch.lead :], (batch.lead, 0))], dim=1)
+        units = torch.bmm(weights, batch.unit)
         nexts = torch.bmm(weights.to(targets.dtype), targets).double()
         return {
             "pairs": pairs.sum(1),
             "cosine": cosine.sum(1),
             "unit": units[:, 0],
             "next": nexts[:, 0],
-            "pairs_rest": pairs[:, seen.lead :].sum(1),
-            "cosine_rest": cosine[:, seen.lead :].sum(1),
+            "pairs_rest": pairs[:, batch.lead :].sum(1),
+            "cosine_rest": cosine[:, batch.lead :].sum(1),
             "unit_rest": units[:, 1],
             "next_rest": nexts[:, 1],
         }

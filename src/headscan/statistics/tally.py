@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 from headscan.statistics.blocks import Blocks
-from headscan.statistics.seen import Seen
+from headscan.statistics.site_batch import SiteBatch
 
 __all__ = ["REST", "BlockedTally", "Tally"]
 
@@ -78,7 +78,7 @@ class Tally(Accumulator):
 class BlockedTally(Accumulator):
     """A tally for each of at most 16 blocks of consecutive windows; subclasses say what is summed.
 
-    A subclass gives `shapes(width)` and `measure(seen)`: sums of each of the batch's windows, each of shape [B, ...].
+    A subclass gives `shapes(width)` and `measure(batch)`: sums of each of the batch's windows, each of shape [B, ...].
     Sums whose name ends in `_rest` leave position 0 of each window out; `Tally.view("_rest")` shows those alone.
     """
 
@@ -95,22 +95,22 @@ class BlockedTally(Accumulator):
         """The names and shapes of the sums."""
         raise NotImplementedError
 
-    def measure(self, seen: Seen) -> dict[str, Tensor]:
+    def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
         """What each window of a batch adds to every sum, [B, ...]."""
         raise NotImplementedError
 
     def _zero(self) -> Tally:
         return Tally(self.shapes(self.width), self.device)
 
-    def see(self, seen: Seen) -> None:
+    def update(self, batch: SiteBatch) -> None:
         """Add a batch."""
-        self.blocks.index(max(seen.windows))
-        found = self.measure(seen)
+        self.blocks.index(max(batch.windows))
+        found = self.measure(batch)
         runs: dict[int, list[int]] = {}
-        for row, window in enumerate(seen.windows):
+        for row, window in enumerate(batch.windows):
             runs.setdefault(self.blocks.index(window), []).append(row)
         for members in runs.values():
-            part = self.blocks[seen.windows[members[0]]]
+            part = self.blocks[batch.windows[members[0]]]
             for name, value in found.items():
                 part[name] += value.sum(0) if len(members) == len(value) else value[members].sum(0)  # type: ignore[index]
 

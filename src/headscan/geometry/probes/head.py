@@ -13,60 +13,60 @@ from headscan.geometry.collapse import collapse, nearest_mean_hits
 from headscan.geometry.head import head_spectrum, ngram_matrix, spectrum_of_sparse, train_low_rank_head, w_error
 from headscan.geometry.interval import left_out
 from headscan.geometry.negative import nearest_point
-from headscan.geometry.probe import Cost, Finished, Probe, Row, Setting
+from headscan.geometry.probe import Cost, Probe, ProbeData, ProbeSetup, Row
 from headscan.geometry.ranks import entropy_of
-from headscan.statistics import ClassSums, Seen
+from headscan.statistics import ClassSums, SiteBatch
 from headscan.statistics.accumulator import Accumulator
 
-__all__ = ["Bottleneck", "Collapse", "Head", "Loss", "Negative"]
+__all__ = ["BottleneckProbe", "CollapseProbe", "HeadProbe", "LossProbe", "NegativeProbe"]
 
 NO_HEAD = "the model has no output layer"
 
 
-class Head(Probe):
+class HeadProbe(Probe):
     """The head's spectrum."""
 
     name = "head"
 
-    def reason(self, setting: Setting) -> str | None:
-        return None if setting.lens.output_embeddings is not None else NO_HEAD
+    def reason(self, setup: ProbeSetup) -> str | None:
+        return None if setup.lens.output_embeddings is not None else NO_HEAD
 
-    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
-        return [{"site": "output embeddings"} | head_spectrum(setting.lens.output_embeddings)]
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
+        return [{"site": "output embeddings"} | head_spectrum(setup.lens.output_embeddings)]
 
 
-class Loss(Probe):
+class LossProbe(Probe):
     """How well does the model predict?"""
 
     name = "loss"
     TOKENS = 8192
 
-    def reason(self, setting: Setting) -> str | None:
-        if "head" not in setting.lens.sites or setting.lens.width("head") < setting.lens.vocabulary_size:
+    def reason(self, setup: ProbeSetup) -> str | None:
+        if "head" not in setup.lens.sites or setup.lens.width("head") < setup.lens.vocabulary_size:
             return "it gives no logits over its vocabulary"
-        return None if setting.causal else "its logits see the tokens that follow"
+        return None if setup.causal else "its logits see the tokens that follow"
 
-    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
-        ids = finished.windows[: max(1, self.TOKENS // setting.context)]
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
+        ids = data.windows[: max(1, self.TOKENS // setup.context)]
         if ids.shape[-1] < 2:
             return []
         lost: list[Tensor] = []
-        step = max(1, min(2048 // setting.context, 2**25 // (setting.context * setting.lens.vocabulary_size)))
+        step = max(1, min(2048 // setup.context, 2**25 // (setup.context * setup.lens.vocabulary_size)))
         for part in ids.split(step):
-            targets = part[:, setting.skip_first + 1 :].to(setting.lens.device)
+            targets = part[:, setup.skip_first + 1 :].to(setup.lens.device)
 
             def take(site: str, logits: Tensor, targets=targets) -> None:
-                scores = logits[:, setting.skip_first : -1].float()
+                scores = logits[:, setup.skip_first : -1].float()
                 each = torch.nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction="none")
                 lost.append(each.double().reshape(targets.shape).sum(1).cpu())
 
-            setting.lens.run(part.to(setting.lens.device), sites="head", each=take)
-        sums, length = torch.cat(lost).numpy(), ids.shape[1] - 1 - setting.skip_first
+            setup.lens.run(part.to(setup.lens.device), sites="head", each=take)
+        sums, length = torch.cat(lost).numpy(), ids.shape[1] - 1 - setup.skip_first
         loss = float(sums.mean()) / length
         parts = np.array_split(sums, min(8, len(sums)))
         left = [float(sums.sum() - part.sum()) / (length * max(1, len(sums) - len(part))) for part in parts]
         interval = left_out(loss, left, [len(part) for part in parts], bounds=(0.0, None))
-        unigram = entropy_of(finished.counts / max(1, finished.counts.sum()))
+        unigram = entropy_of(data.counts / max(1, data.counts.sum()))
         return [
             {
                 "site": "head",
@@ -78,13 +78,13 @@ class Loss(Probe):
         ]
 
 
-class Negative(Probe):
+class NegativeProbe(Probe):
     """The uniformly negative direction."""
 
     name = "negative"
 
-    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
-        states = finished.sample.get(setting.last)
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
+        states = data.sample.get(setup.last)
         if states is None or not len(states):
             return []
         x = states.double().numpy()
@@ -95,7 +95,7 @@ class Negative(Probe):
         if half is not None and half.verdict == "uniformly negative":
             wrong = x[len(x) // 2 :] @ half.point <= 0
             row |= {"violated": float(wrong.mean()), "violated_interval": wilson(int(wrong.sum()), len(wrong))}
-        return [{"site": setting.last} | row]
+        return [{"site": setup.last} | row]
 
 
 def wilson(hits: int, n: int) -> list[float]:
@@ -109,66 +109,66 @@ def wilson(hits: int, n: int) -> list[float]:
     return [max(0.0, (centre - reach) / (1 + z * z / n)), min(1.0, (centre + reach) / (1 + z * z / n))]
 
 
-class Collapse(Probe):
+class CollapseProbe(Probe):
     """Neural collapse over next tokens."""
 
     name = "collapse"
 
-    def accumulators(self, setting: Setting) -> dict[str, Accumulator]:
-        return {setting.last: ClassSums(setting.lens.width(setting.last), limit=4096, device=setting.device)}
+    def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
+        return {setup.last: ClassSums(setup.lens.width(setup.last), limit=4096, device=setup.device)}
 
-    def see(self, setting: Setting, key: str, accumulator: Any, seen: Seen) -> None:
+    def update(self, setup: ProbeSetup, key: str, accumulator: Any, batch: SiteBatch) -> None:
         flat = (-1, accumulator.width)
         accumulator.add(
-            seen.next_ids.reshape(-1), seen.norms.reshape(-1), seen.rows.reshape(flat), seen.unit.reshape(flat)
+            batch.next_ids.reshape(-1), batch.norms.reshape(-1), batch.rows.reshape(flat), batch.unit.reshape(flat)
         )
 
-    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
-        sums = finished.own[setting.last]
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
+        sums = data.own[setup.last]
         assert isinstance(sums, ClassSums)
-        weight = setting.lens.output_embeddings
+        weight = setup.lens.output_embeddings
         fits = weight is not None and weight.shape[1] == sums.width
-        row: Row = {"site": setting.last} | collapse(sums, weight=weight if fits else None) | {"agreement": None}
-        states = finished.sample.get(setting.last)
-        if setting.head is not None and states is not None:
-            w, bias = setting.head
+        row: Row = {"site": setup.last} | collapse(sums, weight=weight if fits else None) | {"agreement": None}
+        states = data.sample.get(setup.last)
+        if setup.head is not None and states is not None:
+            w, bias = setup.head
             logits = torch.nn.functional.linear(states.to(w), w, bias)
             hits = nearest_mean_hits(states, logits.argmax(-1), sums)
             asked = ~np.isnan(hits)
-            owners = np.unique(finished.blocks[asked])
+            owners = np.unique(data.blocks[asked])
             if len(owners):
                 row["agreement"] = float(hits[asked].mean())
-                parts = [hits[asked & (finished.blocks == owner)] for owner in owners]
+                parts = [hits[asked & (data.blocks == owner)] for owner in owners]
                 rest = [(hits[asked].sum() - part.sum()) / max(1, asked.sum() - len(part)) for part in parts]
                 sizes = [len(part) for part in parts]
                 row["agreement_interval"] = left_out(row["agreement"], rest, sizes, bounds=(0.0, 1.0))
         return [row]
 
 
-class Bottleneck(Probe):
+class BottleneckProbe(Probe):
     """What rank the data want."""
 
     name = "bottleneck"
     TOKENS, STEPS, BATCH = 32768, 300, 1024
 
-    def _ranks(self, setting: Setting) -> list[int]:
-        width = setting.lens.width(setting.last)
+    def _ranks(self, setup: ProbeSetup) -> list[int]:
+        width = setup.lens.width(setup.last)
         return [k for k in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024) if k < width] + [width]
 
-    def cost(self, setting: Setting) -> Cost:
-        vocabulary, width = setting.lens.vocabulary_size, setting.lens.width(setting.last)
-        steps = sum(6.0 * self.STEPS * self.BATCH * k * (width + vocabulary) for k in self._ranks(setting))
-        softmax = len(self._ranks(setting)) * 20.0 * self.STEPS * self.BATCH * vocabulary
+    def cost(self, setup: ProbeSetup) -> Cost:
+        vocabulary, width = setup.lens.vocabulary_size, setup.lens.width(setup.last)
+        steps = sum(6.0 * self.STEPS * self.BATCH * k * (width + vocabulary) for k in self._ranks(setup))
+        softmax = len(self._ranks(setup)) * 20.0 * self.STEPS * self.BATCH * vocabulary
         spectra = 20.0 * min(vocabulary, 6000) ** 3
         return Cost(steps + softmax + spectra, 12.0 * self.BATCH * vocabulary + 24.0 * min(vocabulary, 6000) ** 2)
 
-    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
-        ids = finished.windows
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
+        ids = data.windows
         errors: dict[str, Any] = {}
         ranks: dict[str, int | None] = {}
         for order, name in ((2, "bigram_error"), (3, "trigram_error")):
             try:
-                values = spectrum_of_sparse(ngram_matrix(ids.numpy(), setting.lens.vocabulary_size, order))
+                values = spectrum_of_sparse(ngram_matrix(ids.numpy(), setup.lens.vocabulary_size, order))
                 errors[name] = w_error(values)
                 # The roots of a Gram matrix's eigenvalues are known to √ε of the largest.
                 ranks[name.replace("error", "rank")] = int(
@@ -176,27 +176,27 @@ class Bottleneck(Probe):
                 )
             except ValueError:
                 errors[name] = ranks[name.replace("error", "rank")] = None
-        output = setting.lens.output_embeddings
+        output = setup.lens.output_embeddings
         errors["head_error"] = None if output is None else w_error(head_spectrum(output)["singular_values"])
-        states, targets = self._states(setting, ids[: max(1, self.TOKENS // ids.shape[1])])
+        states, targets = self._states(setup, ids[: max(1, self.TOKENS // ids.shape[1])])
         rows: list[Row] = []
-        for k in self._ranks(setting):
+        for k in self._ranks(setup):
             row: Row = {"site": f"rank {k}", "rank": k, **ranks}
             for name in ("head_error", "bigram_error", "trigram_error"):
                 values = errors[name]
                 row[name] = None if values is None else float(values[min(k, len(values) - 1)])
             trained = None if output is None or len(states) < 4 else train_low_rank_head(
-                states, targets, setting.lens.vocabulary_size, k, steps=self.STEPS, batch=self.BATCH, seed=setting.seed
+                states, targets, setup.lens.vocabulary_size, k, steps=self.STEPS, batch=self.BATCH, seed=setup.seed
             )  # fmt: skip
             row |= {"loss": None, "loss_interval": None}
             rows.append(row if trained is None else row | {"loss": trained.loss, "loss_interval": trained.interval})
         return rows
 
-    def _states(self, setting: Setting, ids: Tensor) -> tuple[Tensor, Tensor]:
+    def _states(self, setup: ProbeSetup, ids: Tensor) -> tuple[Tensor, Tensor]:
         states, targets = [], []
         for start in range(0, len(ids), 16):
             part = ids[start : start + 16]
-            found = setting.lens.run(part.to(setting.lens.device), sites=setting.last)[setting.last]
-            states.append(found[:, setting.skip_first : -1].reshape(-1, found.shape[-1]).float().cpu())
-            targets.append(part[:, setting.skip_first + 1 :].reshape(-1))
+            found = setup.lens.run(part.to(setup.lens.device), sites=setup.last)[setup.last]
+            states.append(found[:, setup.skip_first : -1].reshape(-1, found.shape[-1]).float().cpu())
+            targets.append(part[:, setup.skip_first + 1 :].reshape(-1))
         return torch.cat(states), torch.cat(targets)

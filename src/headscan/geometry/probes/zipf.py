@@ -11,49 +11,56 @@ from headscan.geometry.frequency import direction_correlations, frequency_bins
 from headscan.geometry.gradient import push_pull_bins
 from headscan.geometry.interval import left_out
 from headscan.geometry.partition import partition_isotropy
-from headscan.geometry.probe import Cost, Finished, Probe, Row, Setting
+from headscan.geometry.probe import Cost, Probe, ProbeData, ProbeSetup, Row
 from headscan.geometry.zipf import heaps, predict_table, zipf_intervals, zipf_mandelbrot
-from headscan.statistics import PushPull, Seen
+from headscan.statistics import PushPull, SiteBatch
 from headscan.statistics.accumulator import Accumulator
 from headscan.text import display
 
-__all__ = ["Frequency", "FrequencyDirections", "Gradient", "Partition", "Prediction", "Zipf"]
+__all__ = [
+    "FrequencyDirectionsProbe",
+    "FrequencyProbe",
+    "GradientProbe",
+    "PartitionProbe",
+    "PredictionProbe",
+    "ZipfProbe",
+]
 
 
-def tables(setting: Setting) -> dict[str, np.ndarray]:
+def tables(setup: ProbeSetup) -> dict[str, np.ndarray]:
     """The input embedding table and, where it is another, the output's; float64 [V, d]."""
-    found = {"input embeddings": setting.lens.input_embeddings}
-    output = setting.lens.output_embeddings
+    found = {"input embeddings": setup.lens.input_embeddings}
+    output = setup.lens.output_embeddings
     if output is not None:
-        if output.data_ptr() == setting.lens.input_embeddings.data_ptr():
+        if output.data_ptr() == setup.lens.input_embeddings.data_ptr():
             found = {"tied embeddings": output}
         else:
             found["output embeddings"] = output
     return {name: table.detach().double().cpu().numpy() for name, table in found.items()}
 
 
-class Zipf(Probe):
+class ZipfProbe(Probe):
     """Rank and frequency."""
 
     name = "zipf"
 
-    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
-        c = finished.counts
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
+        c = data.counts
         row: Row = {"site": "text", "tokens": int(c.sum()), "types": int((c > 0).sum())} | zipf_mandelbrot(c) | heaps(c)
-        return [row | zipf_intervals(finished.count_parts)]
+        return [row | zipf_intervals(data.count_parts)]
 
 
-class Prediction(Probe):
+class PredictionProbe(Probe):
     """The deck's table."""
 
     name = "prediction"
 
-    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
-        found: list[Row] = predict_table(finished.counts)
-        tokens = display(setting.lens.tokenizer, [int(row["id"]) for row in found]) if found else []
-        sizes = np.array([part.sum() for part in finished.count_parts], dtype=float)
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
+        found: list[Row] = predict_table(data.counts)
+        tokens = display(setup.lens.tokenizer, [int(row["id"]) for row in found]) if found else []
+        sizes = np.array([part.sum() for part in data.count_parts], dtype=float)
         for row in found:
-            own = np.array([part[int(row["id"])] for part in finished.count_parts], dtype=float)
+            own = np.array([part[int(row["id"])] for part in data.count_parts], dtype=float)
             rest = (own.sum() - own) / np.maximum(sizes.sum() - sizes, 1.0)
             interval = left_out(row["predict"], rest.tolist(), sizes, bounds=(0.0, 1.0))
             row["predict_interval"] = interval
@@ -61,64 +68,64 @@ class Prediction(Probe):
         return [{"site": token} | row for token, row in zip(tokens, found, strict=True)]
 
 
-class Partition(Probe):
+class PartitionProbe(Probe):
     """I(W) of the tables."""
 
     name = "partition"
 
-    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
-        return [{"site": name} | partition_isotropy(table) for name, table in tables(setting).items()]
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
+        return [{"site": name} | partition_isotropy(table) for name, table in tables(setup).items()]
 
 
-class Frequency(Probe):
+class FrequencyProbe(Probe):
     """Rare and frequent rows."""
 
     name = "frequency"
 
-    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
         rows: list[Row] = []
-        last = finished.clouds.get(setting.last)
-        for name, table in tables(setting).items():
+        last = data.clouds.get(setup.last)
+        for name, table in tables(setup).items():
             mean = last.mean if last is not None and last.width == table.shape[1] else None
-            rows += [{"site": name} | bin_ for bin_ in frequency_bins(table, finished.counts, mean_state=mean)]
+            rows += [{"site": name} | bin_ for bin_ in frequency_bins(table, data.counts, mean_state=mean)]
         return rows
 
 
-class FrequencyDirections(Probe):
+class FrequencyDirectionsProbe(Probe):
     """Which singular directions know frequency."""
 
     name = "frequency_directions"
 
-    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
         rows: list[Row] = []
-        for name, table in tables(setting).items():
-            rows += [{"site": name} | row for row in direction_correlations(table, finished.counts, top=10)]
+        for name, table in tables(setup).items():
+            rows += [{"site": name} | row for row in direction_correlations(table, data.counts, top=10)]
         return rows
 
 
-class Gradient(Probe):
+class GradientProbe(Probe):
     """Push and pull."""
 
     name = "gradient"
 
-    def reason(self, setting: Setting) -> str | None:
-        return None if setting.head else "its logits are no linear map of the last site"
+    def reason(self, setup: ProbeSetup) -> str | None:
+        return None if setup.head else "its logits are no linear map of the last site"
 
-    def cost(self, setting: Setting) -> Cost:
-        vocabulary, width = setting.lens.vocabulary_size, setting.lens.width(setting.last)
-        return Cost(4.0 * (setting.tokens or 10**6) * vocabulary * (width + 10), 24.0 * vocabulary * width)
+    def cost(self, setup: ProbeSetup) -> Cost:
+        vocabulary, width = setup.lens.vocabulary_size, setup.lens.width(setup.last)
+        return Cost(4.0 * (setup.tokens or 10**6) * vocabulary * (width + 10), 24.0 * vocabulary * width)
 
-    def accumulators(self, setting: Setting) -> dict[str, Accumulator]:
-        assert setting.head is not None
-        vocabulary, width = setting.head[0].shape
-        return {setting.last: PushPull(vocabulary, width, device=setting.device)}
+    def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
+        assert setup.head is not None
+        vocabulary, width = setup.head[0].shape
+        return {setup.last: PushPull(vocabulary, width, device=setup.device)}
 
-    def see(self, setting: Setting, key: str, accumulator: Any, seen: Seen) -> None:
-        assert setting.head is not None
-        known = seen.next_ids >= 0
-        accumulator.update(seen.rows[known], seen.next_ids[known], *setting.head)
+    def update(self, setup: ProbeSetup, key: str, accumulator: Any, batch: SiteBatch) -> None:
+        assert setup.head is not None
+        known = batch.next_ids >= 0
+        accumulator.update(batch.rows[known], batch.next_ids[known], *setup.head)
 
-    def rows(self, setting: Setting, finished: Finished) -> list[Row]:
-        sums = next(iter(finished.own.values()))
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
+        sums = next(iter(data.own.values()))
         assert isinstance(sums, PushPull)
         return [{"site": "output embeddings"} | row for row in push_pull_bins(sums)]

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from headscan.statistics.accumulator import Accumulator
 
-__all__ = ["KeptWindows"]
+__all__ = ["FirstWindows"]
 
 
-class KeptWindows(Accumulator):
+class FirstWindows(Accumulator):
     """Ids of the windows with the smallest numbers, at most `tokens` tokens of them; merging keeps the smallest of both.
 
-    >>> kept = KeptWindows(4)
+    >>> kept = FirstWindows(4)
     >>> kept.update(torch.tensor([[1, 2], [3, 4], [5, 6]]), [2, 0, 1])
     >>> kept.ids.tolist()
     [[3, 4], [5, 6]]
@@ -36,7 +36,7 @@ class KeptWindows(Accumulator):
         order = torch.argsort(numbers)[:limit]
         self.numbers, self.ids = numbers[order], torch.cat([mine, ids.cpu()])[order]
 
-    def merge(self, other: KeptWindows) -> None:
+    def merge(self, other: FirstWindows) -> None:
         """Keep the smallest numbers of both."""
         if len(other.numbers):
             self.update(other.ids, other.numbers.tolist())

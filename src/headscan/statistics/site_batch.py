@@ -7,17 +7,17 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-__all__ = ["Seen"]
+__all__ = ["SiteBatch"]
 
 
-class Seen:
+class SiteBatch:
     """States [B, T, width] of a batch of windows at one site, with the ids [B, T] that stood there.
 
     `windows` are the B windows' global numbers. `skip_first` positions of each window are left out of everything here,
     so `rows`, `ids` and `next_ids` agree; a position without a successor in its window has the next id −1.
 
-    >>> seen = Seen("block.0", torch.ones(1, 3, 4), torch.tensor([[7, 8, 9]]), [0])
-    >>> seen.next_ids.tolist(), seen.unit.norm(dim=-1).tolist()
+    >>> batch = SiteBatch("block.0", torch.ones(1, 3, 4), torch.tensor([[7, 8, 9]]), [0])
+    >>> batch.next_ids.tolist(), batch.unit.norm(dim=-1).tolist()
     ([[8, 9, -1]], [[1.0, 1.0, 1.0]])
     """
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from headscan.geometry.probe import Finished, Probe, Setting
+from headscan.geometry.probe import Probe, ProbeData, ProbeSetup
 from headscan.geometry.sweep import Sweep
 from headscan.model import Lens
-from headscan.statistics import BlockedCounts, Cloud, KeptWindows, Seen
+from headscan.statistics import BlockedCounts, Cloud, FirstWindows, SiteBatch
 from headscan.statistics.accumulator import Accumulator
 from headscan.text import PairSet, read_pairs, synonyms
 
-__all__ = ["Guests", "pair_sets"]
+__all__ = ["ProbeRunner", "pair_sets"]
 
 WINDOWS, COUNTS = "windows:", "counts:"
 SAMPLE_BLOCKS = 8
@@ -27,7 +27,7 @@ def pair_sets(files: Sequence[str] | None) -> tuple[PairSet, ...]:
     return tuple(pairs for file in files for pairs in read_pairs(file)) if files else (synonyms(),)
 
 
-class Guests:
+class ProbeRunner:
     """The chosen probes of one model: `accumulators` by "PROBE:SITE" for the sweep, and `sample`, the vectors they need.
 
     Probes that the model cannot have are left out, and the table's `notes` say why; expensive ones are announced.
@@ -43,7 +43,7 @@ class Guests:
         announce: Callable[[str], None],
     ):
         device = torch.device("cpu") if lens.device.type == "mps" else lens.device
-        self.setting = Setting(
+        self.setup = ProbeSetup(
             lens, sites, settings["context"], settings["max_tokens"], settings["skip_first"], settings["seed"], device,
             pairs=pair_sets(settings.get("pairs")),
         )  # fmt: skip
@@ -52,18 +52,18 @@ class Guests:
         self.announce = announce
         self.accumulators: dict[str, Accumulator] = {}
         for probe in probes:
-            reason = probe.reason(self.setting)
+            reason = probe.reason(self.setup)
             if reason is not None:
                 self.reasons[probe.name] = reason
                 announce(f"{lens.name} has no {probe.name}: {reason}.")
                 continue
             self.probes.append(probe)
             if probe.expensive:
-                announce(f"{probe.name} of {lens.name} is expensive: {probe.cost(self.setting)}.")
-            for key, accumulator in probe.accumulators(self.setting).items():
+                announce(f"{probe.name} of {lens.name} is expensive: {probe.cost(self.setup)}.")
+            for key, accumulator in probe.accumulators(self.setup).items():
                 self.accumulators[f"{probe.name}:{key}"] = accumulator
         if self.probes:
-            self.accumulators[WINDOWS] = KeptWindows()
+            self.accumulators[WINDOWS] = FirstWindows()
             self.accumulators[COUNTS] = BlockedCounts(lens.vocabulary_size)
 
     @property
@@ -71,16 +71,16 @@ class Guests:
         """How many sampled vectors of each site the probes need."""
         return max((probe.sample for probe in self.probes), default=0)
 
-    def watch(self, swept: Sweep) -> dict[str, list[Callable[[Seen], None]]]:
+    def watch(self, swept: Sweep) -> dict[str, list[Callable[[SiteBatch], None]]]:
         """Who sees what, by site: each probe's accumulator in the sweep (which may have been read from a store)."""
-        found: dict[str, list[Callable[[Seen], None]]] = defaultdict(list)
+        found: dict[str, list[Callable[[SiteBatch], None]]] = defaultdict(list)
         if any(probe.sample for probe in self.probes):
-            found[self.setting.last] = []  # its states are to be sampled, even where `sites` leaves it out
+            found[self.setup.last] = []  # its states are to be sampled, even where `sites` leaves it out
         for probe in self.probes:
             for key in self._keys(swept, probe):
                 accumulator = swept.extras[f"{probe.name}:{key}"]
                 found[key.split("|")[0]].append(
-                    lambda seen, probe=probe, key=key, own=accumulator: probe.see(self.setting, key, own, seen)  # type: ignore[misc]
+                    lambda batch, probe=probe, key=key, own=accumulator: probe.update(self.setup, key, own, batch)  # type: ignore[misc]
                 )
         return dict(found)
 
@@ -106,18 +106,18 @@ class Guests:
         place = {"model": model} | ({"null": null} if null else {})
         for probe in self.probes:
             clock = time.monotonic()
-            finished = Finished(
+            data = ProbeData(
                 clouds=clouds,
                 own={key: swept.extras[f"{probe.name}:{key}"] for key in self._keys(swept, probe)},
                 sample=sample,
                 counts=swept.counts.counts.numpy(),
-                windows=kept.ids if isinstance(kept, KeptWindows) else torch.zeros(0, 0, dtype=torch.int64),
+                windows=kept.ids if isinstance(kept, FirstWindows) else torch.zeros(0, 0, dtype=torch.int64),
                 statistics=swept.sites,
                 count_parts=[part.numpy() for part in counted.parts()] if isinstance(counted, BlockedCounts) else [],
                 blocks=places[:, 0] * SAMPLE_BLOCKS // max(1, swept.next),
-                first=(places[:, 1] == 0) & (self.setting.skip_first == 0),
+                first=(places[:, 1] == 0) & (self.setup.skip_first == 0),
             )
-            document[probe.name] += [place | probe.noted(row) for row in probe.rows(self.setting, finished)]
+            document[probe.name] += [place | probe.noted(row) for row in probe.rows(self.setup, data)]
             described = next(entry for entry in document["probes"] if entry["name"] == probe.name)
             described["seconds"] = round(described.get("seconds", 0.0) + time.monotonic() - clock, 2)
         for name, reason in self.reasons.items():
