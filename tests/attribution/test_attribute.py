@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import headscan
-from headscan.attribution import attribute, find_units, read_prompt
+from headscan.attribution import attribute, find_units
 from headscan.results import load
+from headscan.text.prompts import read_prompt
 from tests.attribution.attribution_cases import IDS, WIPERS, build
 
 
@@ -80,7 +81,7 @@ def test_a_chat_goes_through_the_template_and_roles_are_kept():
 
 
 def test_units_fall_on_words_and_sentences(stories):
-    prompt = read_prompt(stories, "One day, Lily went out. She didn't cry! Why?\nNo one")
+    prompt = read_prompt("One day, Lily went out. She didn't cry! Why?\nNo one", stories.tokenizer, stories.limits)
     words = [unit.text.replace("␣", "") for unit in find_units(prompt, "word")]
     assert words == [
         "<s>",

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.attribution import Coalitions, Engine, Step, Target, attribute, find_units, read_prompt, shapley
+from headscan.attribution import Coalitions, Engine, Step, Target, attribute, find_units, shapley
 from headscan.attribution.memory import plan
+from headscan.text.prompts import read_prompt
 from tests.attribution.attribution_cases import IDS, WIPERS, build, family
 from tests.reference import attribution as reference
 
@@ -38,7 +39,7 @@ def test_occlusion_on_a_real_model_is_its_definition(stories):
 
 def game(lens, ids, units="token", cached=True, rows=None):
     engine = Engine(lens)
-    prompt = read_prompt(lens, ids)
+    prompt = read_prompt(ids, lens.tokenizer, lens.limits)
     embeds = engine.embed(torch.tensor(ids))
     target = Target("logprob", (Step(len(ids) - 1, 9),))
     return Coalitions(

@@ -13,7 +13,6 @@ from headscan.attribution.engine import Engine
 from headscan.attribution.faithfulness import agreement, faithfulness
 from headscan.attribution.gradients import gradient_x_input, integrated_gradients
 from headscan.attribution.methods import METHODS, Setting, measure
-from headscan.attribution.prompt import read_prompt
 from headscan.attribution.result import AttributeResult
 from headscan.attribution.run import attribute
 from headscan.attribution.shapley import shapley
@@ -35,6 +34,5 @@ __all__ = [
     "gradient_x_input",
     "integrated_gradients",
     "measure",
-    "read_prompt",
     "shapley",
 ]

@@ -14,11 +14,11 @@ from headscan.attribution.coalitions import Coalitions
 from headscan.attribution.engine import Engine
 from headscan.attribution.gradients import gradient_x_input, integrated_gradients
 from headscan.attribution.memory import plan
-from headscan.attribution.prompt import Prompt
 from headscan.attribution.shapley import shapley
 from headscan.attribution.target import Target
 from headscan.attribution.units import Unit, gathered, spread
 from headscan.errors import BadInput
+from headscan.text.prompts import Prompt
 
 __all__ = ["METHODS", "Map", "Setting", "measure"]
 

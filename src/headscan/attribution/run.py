@@ -18,7 +18,6 @@ from headscan.attribution.engine import Engine
 from headscan.attribution.faithfulness import agreement, faithfulness
 from headscan.attribution.memory import plan
 from headscan.attribution.methods import Map, Setting, measure, names
-from headscan.attribution.prompt import Prompt, read_prompt
 from headscan.attribution.result import AttributeResult
 from headscan.attribution.substitutes import substitute_vector
 from headscan.attribution.target import KINDS, Step, Target, kind_of, one_token
@@ -27,6 +26,7 @@ from headscan.errors import BadInput
 from headscan.model import Lens
 from headscan.results import check_writable
 from headscan.text.display import display
+from headscan.text.prompts import Prompt, read_prompt
 
 __all__ = ["attribute"]
 
@@ -88,7 +88,7 @@ def attribute(
         check_writable(out)
     lens = model if isinstance(model, Lens) else Lens.load(model, **loading)
     engine = Engine(lens)
-    read = read_prompt(lens, prompt, chat=chat, special=special)
+    read = read_prompt(prompt, lens.tokenizer, lens.limits, chat=chat, special=special)
     if len(read) < 2:
         raise BadInput(
             f"The prompt is the single token '{read.tokens[0]}': there is nothing to share the prediction between; "

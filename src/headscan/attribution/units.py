@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headscan.attribution.prompt import Prompt
 from headscan.errors import BadInput
+from headscan.text.prompts import Prompt
 
 __all__ = ["Unit", "find_units", "spread"]
 

@@ -18,6 +18,7 @@ from headscan.model.sites import match_sites
 from headscan.model.structure import Stack, find_head, find_stack, stack_modules
 from headscan.model.tap import Tap
 from headscan.model.verify import evaluating, verify_taps
+from headscan.text.prompts import Limits
 
 __all__ = ["Lens"]
 
@@ -236,6 +237,11 @@ class Lens:
     def vocabulary_size(self) -> int:
         """The number of token ids the model takes: the rows of its embedding table."""
         return vocabulary_size(self.model)
+
+    @property
+    def limits(self) -> Limits:
+        """What the model takes, for reading prompts: its name, vocabulary and longest input."""
+        return Limits(self.name, self.vocabulary_size, self.context_length)
 
     @property
     def input_embeddings(self) -> Tensor:

@@ -1,0 +1,238 @@
+"""Prompts as a model sees them: texts, token ids, tensors or chats, read alike for every verb that takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, Protocol, runtime_checkable
+
+from headscan.errors import BadInput
+from headscan.text.display import display
+
+__all__ = ["Limits", "Prompt", "PromptLike", "PromptsLike", "read_prompt", "read_prompts"]
+
+
+@runtime_checkable
+class IdArray(Protocol):
+    """A torch tensor, a numpy array, or anything with a shape that can be made a list."""
+
+    @property
+    def shape(self) -> Any: ...
+
+    def tolist(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a model takes: its name, how many token ids it knows, and its longest input (None: no limit)."""
+
+    name: str
+    vocabulary: int
+    context: int | None = None
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Token ids with what a reader needs to find each in the text.
+
+    Attributes:
+        text: the text that was tokenised; for a chat, the rendered template; for ids, their spelling.
+        ids: one id a token.
+        tokens: the same tokens as people can see them (`headscan.text.display`).
+        offsets: (first, last) characters of each token in `text`; (0, 0) for a token that is not in it.
+        special: whether a token is one of the tokenizer's special tokens.
+        roles: who says the token in a chat; None for tokens of the template, and outside chats.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+    offsets: tuple[tuple[int, int], ...]
+    special: tuple[bool, ...]
+    roles: tuple[str | None, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def extended(self, tokenizer: Any, ids: Sequence[int]) -> Prompt:
+        """The prompt with more tokens behind it; they count as text of the model's own."""
+        pieces = display(tokenizer, ids)
+        text, offsets = self.text, list(self.offsets)
+        for piece in pieces:
+            spelt = _spelt(piece)
+            offsets.append((len(text), len(text) + len(spelt)))
+            text += spelt
+        special = set(getattr(tokenizer, "all_special_ids", None) or ())
+        return Prompt(
+            text,
+            self.ids + tuple(ids),
+            self.tokens + tuple(pieces),
+            tuple(offsets),
+            self.special + tuple(i in special for i in ids),
+            self.roles + tuple("continuation" for _ in ids) if any(self.roles) else (None,) * (len(self) + len(ids)),
+        )
+
+
+PromptLike = str | Prompt | IdArray | Sequence[int] | Sequence[Mapping[str, str]]
+"""One prompt: a text; token ids as a list, tensor or array [T]; or a chat, a list of {"role": ..., "content": ...}."""
+PromptsLike = PromptLike | Sequence[str] | Sequence[Sequence[int]] | Sequence[PromptLike]
+"""One prompt or several: a list of prompts of any kinds, or ids [P, T]."""
+
+
+def read_prompts(
+    given: PromptsLike, tokenizer: Any, limits: Limits, *, chat: bool = False, special: bool = True
+) -> list[Prompt]:
+    """Read one prompt or several; a list in any case, in the order given.
+
+    Args:
+        given: see `PromptsLike`.
+        tokenizer: of transformers, `headscan.model.ByteTokenizer`, or None (then prompts can only be ids).
+        limits: what the model takes.
+        chat: put each text into the tokenizer's chat template, as one message of the user.
+        special: add the tokenizer's own special tokens (a beginning-of-text token, [CLS]). A chat template has its own.
+
+    Raises:
+        BadInput: nothing was given, a prompt is empty, too long, or holds an id outside the vocabulary; ids that are not
+            whole numbers; a text without a tokenizer, a chat without a template.
+
+    >>> class Letters:
+    ...     def __call__(self, text, add_special_tokens=True):
+    ...         return {"input_ids": [ord(letter) for letter in text]}
+    ...     def decode(self, ids):
+    ...         return "".join(map(chr, ids))
+    >>> [prompt.ids for prompt in read_prompts(["ab", [99, 100]], Letters(), Limits("letters", 128))]
+    [(97, 98), (99, 100)]
+    """
+    return [_read(one, tokenizer, limits, chat, special) for one in _apart(given)]
+
+
+def read_prompt(
+    given: PromptLike, tokenizer: Any, limits: Limits, *, chat: bool = False, special: bool = True
+) -> Prompt:
+    """Read exactly one prompt; `read_prompts` says how. BadInput for several."""
+    found = read_prompts(given, tokenizer, limits, chat=chat, special=special)
+    if len(found) != 1:
+        raise BadInput(f"One prompt is asked for, but {len(found)} were given.")
+    return found[0]
+
+
+def _apart(given: PromptsLike) -> list[Any]:
+    """The prompts one by one."""
+    if isinstance(given, IdArray) and not isinstance(given, str):
+        if len(given.shape) not in (1, 2):
+            raise BadInput(f"Token ids have the shape [T], or [P, T] for several prompts, not {list(given.shape)}.")
+        given = given.tolist()
+    if isinstance(given, str | Prompt):
+        return [given]
+    if not isinstance(given, Sequence):
+        raise BadInput(f"A prompt is a text, token ids, or a chat, not {type(given).__name__}.")
+    if not len(given):
+        raise BadInput("The prompt is empty.")
+    return [given] if isinstance(given[0], int | Integral | float | Mapping) else list(given)
+
+
+def _read(given: Any, tokenizer: Any, limits: Limits, chat: bool, special: bool) -> Prompt:
+    if isinstance(given, IdArray):
+        given = given.tolist()
+    if isinstance(given, str):
+        if not given.strip() and not (given and not special):
+            raise BadInput("The prompt is empty.")
+        if chat:
+            found = _chat(tokenizer, limits, [{"role": "user", "content": given}])
+        else:
+            found = _text(_required(tokenizer, limits), given, special)
+    elif isinstance(given, Prompt):
+        found = given
+    elif not isinstance(given, Sequence) or not len(given):
+        raise BadInput("The prompt is empty." if isinstance(given, Sequence) else "A prompt is a text, ids or a chat.")
+    elif isinstance(given[0], Mapping):
+        found = _chat(tokenizer, limits, [dict(message) for message in given])
+    elif all(isinstance(i, Integral) and not isinstance(i, bool) for i in given):
+        found = _ids(tokenizer, [int(i) for i in given])
+    else:
+        raise BadInput("Token ids are whole numbers.")
+    if not found.ids:
+        raise BadInput("The prompt is empty: it has no tokens.")
+    if limits.context is not None and len(found) > limits.context:
+        raise BadInput(f"The prompt has {len(found)} tokens, but '{limits.name}' takes at most {limits.context}.")
+    low, top = min(found.ids), max(found.ids)
+    if low < 0 or top >= limits.vocabulary:
+        wrong = low if low < 0 else top
+        raise BadInput(f"Token id {wrong} is not in the vocabulary of '{limits.name}' (0 to {limits.vocabulary - 1}).")
+    return found
+
+
+def _required(tokenizer: Any, limits: Limits) -> Any:
+    if tokenizer is None:
+        raise BadInput(
+            f"The model '{limits.name}' comes without a tokenizer: name one (--tokenizer FOLDER or id, or 'bytes' "
+            "for a model that reads UTF-8 bytes), or give token ids."
+        )
+    return tokenizer
+
+
+def _text(tokenizer: Any, text: str, special: bool) -> Prompt:
+    options: dict[str, bool] = {"add_special_tokens": special}
+    if getattr(tokenizer, "is_fast", False):
+        options["return_offsets_mapping"] = True
+    encoded = tokenizer(text, **options)
+    ids = [int(i) for i in encoded["input_ids"]]
+    offsets = encoded.get("offset_mapping") if hasattr(encoded, "get") else None
+    specials = set(getattr(tokenizer, "all_special_ids", None) or ())
+    pieces = display(tokenizer, ids)
+    places = [(int(a), int(b)) for a, b in offsets] if offsets else _guessed(pieces, text)
+    return Prompt(text, tuple(ids), tuple(pieces), tuple(places), tuple(i in specials for i in ids), (None,) * len(ids))
+
+
+def _guessed(pieces: Sequence[str], text: str) -> list[tuple[int, int]]:
+    """Offsets where the tokenizer gives none: each token's own spelling, looked for from left to right."""
+    places, at = [], 0
+    for piece in pieces:
+        spelt = _spelt(piece)
+        found = text.find(spelt, at) if spelt else -1
+        if found < 0:
+            places.append((at, at))
+            continue
+        at = found + len(spelt)
+        places.append((found, at))
+    return places
+
+
+def _spelt(piece: str) -> str:
+    """The token's text in a running text; from its visible form, which keeps the space that `decode` may drop."""
+    return piece.replace("␣", " ").replace("⏎", "\n").replace("⇥", "\t").replace("␍", "\r")
+
+
+def _ids(tokenizer: Any, ids: list[int]) -> Prompt:
+    if tokenizer is not None:
+        return Prompt("", (), (), (), ()).extended(tokenizer, ids)
+    pieces, places, at = [f"<id {i}>" for i in ids], [], 0
+    for piece in pieces:
+        places.append((at, at + len(piece)))
+        at += len(piece)
+    return Prompt("".join(pieces), tuple(ids), tuple(pieces), tuple(places), (False,) * len(ids), (None,) * len(ids))
+
+
+def _chat(tokenizer: Any, limits: Limits, messages: list[dict[str, str]]) -> Prompt:
+    if not getattr(_required(tokenizer, limits), "chat_template", None):
+        raise BadInput(f"The tokenizer of '{limits.name}' has no chat template: give the prompt as plain text.")
+    if any("role" not in message or "content" not in message for message in messages):
+        raise BadInput("Each message of a chat needs a 'role' and a 'content'.")
+    try:
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # templates are programs of the model's author and raise what they like
+        raise BadInput(f"The chat template of '{limits.name}' refuses the messages: {error}.") from error
+    bare = _text(tokenizer, text, special=False)
+    roles: list[str | None] = [None] * len(bare)
+    at = 0
+    for message in messages:
+        content = message["content"].strip()
+        first = text.find(content, at)
+        if first < 0 or not content:
+            continue
+        at = first + len(content)
+        for index, (a, b) in enumerate(bare.offsets):
+            if b > first and a < at and b > a:
+                roles[index] = message["role"]
+    return Prompt(bare.text, bare.ids, bare.tokens, bare.offsets, bare.special, tuple(roles))
