@@ -1,0 +1,375 @@
+"""What is computed and kept: one function a case, each returning name -> number, list or array.
+
+This is the only file here that knows headscan's interface. Where the interface changes, its calls change here; the
+names and the numbers stay. Everything is seeded and runs on one thread: the order of a sum depends on the threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+import headscan
+from tests.regression.flat import Value, flat, prefixed, sha256
+
+__all__ = ["CASES"]
+
+Numbers = dict[str, Value]
+CASES: dict[str, Callable[[], Numbers]] = {}
+PROMPTS = ["Once upon a time there was a little boy.", "Tom saw a big red dog.", "The sky is blue."]
+# Which row of a table it is, rather than a number of the row.
+PLACE = ("model", "site", "null", "set", "depth")
+
+
+def case(function: Callable[[], Numbers]) -> Callable[[], Numbers]:
+    """Register a case; it runs on one thread, whatever the process has."""
+
+    @functools.wraps(function)
+    def alone() -> Numbers:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        try:
+            with threadpool_limits(1):  # numpy's and scipy's own
+                return prefixed(function.__name__.replace("_", "-"), function())
+        finally:
+            torch.set_num_threads(threads)
+
+    CASES[function.__name__.replace("_", "-")] = alone
+    return alone
+
+
+@functools.cache
+def lens_of(name: str) -> Any:
+    """An embedded specimen, loaded once."""
+    return headscan.Lens.load(name)
+
+
+# Geometry
+
+
+def _scanned(result: Any) -> Numbers:
+    """MODEL/SITE[/NULL][/PROBE[.SET][.ROW]]/NUMBER of every table of a scan, and its arrays."""
+    document = result.document
+    tables = [("", document["sites"] + document["nulls"])]
+    tables += [(probe["name"], document[probe["name"]]) for probe in document["probes"]]
+    numbers: Numbers = {}
+    for table, rows in tables:
+        keys = [_place(table, row) for row in rows]
+        seen: dict[str, int] = {}
+        for key, row in zip(keys, rows, strict=True):
+            number = seen.get(key, 0)
+            seen[key] = number + 1
+            path = f"{key}.{number}" if keys.count(key) > 1 else key
+            numbers |= flat(path, {name: value for name, value in row.items() if name not in PLACE})
+    account = document["protocol"]["text"]
+    names = ("documents", "characters", "tokens", "windows", "dropped_tokens", "unknown_tokens")
+    numbers |= flat("text", {name: account[name] for name in names})
+    for model, shown in document["pictures"].items():
+        numbers |= flat(f"picture/{model}", {name: shown[name] for name in ("id", "position", "frequency")})
+    return numbers | flat("arrays", result.arrays)
+
+
+def _place(table: str, row: Any) -> str:
+    parts = [row["model"], row["site"], row.get("null"), f"{table}.{row['set']}" if row.get("set") else table]
+    return "/".join(part for part in parts if part)
+
+
+@case
+def scan() -> Numbers:
+    models = ["gpt-vanilla", "gpt-headless"]
+    return _scanned(headscan.scan(models, "stories", context=64, max_tokens=6400, null=True, measures="all"))
+
+
+@case
+def scan_skip_first() -> Numbers:
+    models = ["gpt-vanilla-early", "gpt-headless-early"]
+    result = headscan.scan(
+        models, "stories", context=64, max_tokens=6400, skip_first=1, documents="paragraphs", token_sums=True, sample=50
+    )
+    numbers = _scanned(result)
+    return {name: sha256(value) if "/token_" in name else value for name, value in numbers.items()}
+
+
+@case
+def scan_alignment() -> Numbers:
+    return _scanned(headscan.scan("gpt-headless-early", "stories", context=64, max_tokens=3200, measures="alignment"))
+
+
+# Counts
+
+
+def _counted(found: Any) -> Numbers:
+    numbers = {name: sha256(np.asarray(getattr(found, name))) for name in ("contexts", "indptr", "indices", "counts")}
+    return numbers | {
+        "contexts_found": len(found.indptr) - 1,
+        "entries": len(found.indices),
+        "total": int(np.asarray(found.counts).sum()),
+        "largest": int(np.asarray(found.counts).max()),
+        "tokens": int(found.tokens),
+        "documents": int(found.documents),
+    }
+
+
+@case
+def counts() -> Numbers:
+    from headscan.model.tokenizers import load_tokenizer
+    from headscan.text.counts import count_text
+
+    numbers: Numbers = {}
+    for name in ("bytes", "gpt-vanilla"):
+        cutter = load_tokenizer("bytes") if name == "bytes" else lens_of(name).require_tokenizer()
+        for order in (1, 2):
+            for least in (1, 3):
+                found = count_text("stories", cutter, order, documents="paragraphs", min_count=least)
+                numbers |= prefixed(f"{name}/order-{order}/at-least-{least}", _counted(found))
+        found = count_text("stories", cutter, 2, max_tokens=20_000)
+        numbers |= prefixed(f"{name}/order-2/whole/20000-tokens", _counted(found))
+    return numbers
+
+
+@case
+def counts_of_prefixes() -> Numbers:
+    from headscan.model.tokenizers import load_tokenizer
+    from headscan.text.counts_prefix import count_prefixes_spool
+    from headscan.text.counts_spool import spool_text
+
+    numbers: Numbers = {}
+    for name in ("bytes", "gpt-vanilla"):
+        cutter = load_tokenizer("bytes") if name == "bytes" else lens_of(name).require_tokenizer()
+        options: dict[str, Any] = {"documents": "paragraphs", "field": "text", "max_tokens": None}
+        held = spool_text("stories", cutter, len(cutter), None, resume=False, progress=None, **options)
+        for longest, least in ((5, 1), (5, 3), (None, 2)):
+            found = count_prefixes_spool(held, longest=longest, min_count=least)
+            numbers |= prefixed(f"{name}/longest-{longest}/at-least-{least}", _counted(found))
+    return numbers
+
+
+# Next-token prediction and the NTP-SVM
+
+
+@case
+def ntp() -> Numbers:
+    result = headscan.ntp.run(
+        "stories", order=2, tokenizer="bytes", max_tokens=6000, documents="paragraphs", groups=4, train=20, width=8
+    )
+    document = result.document
+    names = (
+        "tokens", "contexts", "supports", "entropy_bound", "single_successor_share", "data", "certificate", "solution",
+        "uncertainty", "training",
+    )  # fmt: skip
+    numbers: Numbers = {}
+    for name in names:
+        numbers |= flat(name, document[name])
+    numbers |= flat("axes", [axis["strength"] for axis in document["axes"]])
+    numbers |= flat("cost", {name: document["cost"][name] for name in ("rows", "columns", "multiplications")})
+    return numbers | flat("arrays", {name: result.arrays[name] for name in ("sigma", "sigma_centred")})
+
+
+@case
+def ntp_prediction() -> Numbers:
+    from headscan.model.tokenizers import load_tokenizer
+    from headscan.ntp import certificate, predict
+    from headscan.text.counts import count_text
+
+    found = count_text("stories", load_tokenizer("bytes"), 1, documents="paragraphs", max_tokens=6000)
+    prediction = predict(found.matrix(), gap=1e-8)
+    numbers = _solved(prediction.solution) | flat("sparse", prediction.sparse)
+    numbers |= flat("spectrum", np.asarray(prediction.spectrum.sigma))
+    numbers |= flat("gram", np.asarray(prediction.contexts @ prediction.contexts.T)[:8])
+    numbers |= flat("certificate", dict(vars(certificate(prediction.labels.supports))))
+    return numbers | flat("entropy", prediction.labels.entropy())
+
+
+def _solved(solution: Any) -> Numbers:
+    names = ("primal", "dual", "gap", "rank", "iterations", "converged", "penalty", "violation")
+    numbers = {name: getattr(solution, name) for name in names}
+    distinct = np.asarray(solution.distinct_logits)
+    numbers |= {"supports": solution.distinct.contexts, "logits_norm": float(np.sqrt((solution.logits**2).sum()))}
+    numbers |= {"inverse": sha256(solution.inverse), "weights": sha256(solution.weights)}
+    singular = np.linalg.svd(np.sqrt(solution.weights)[:, None] * distinct, compute_uv=False)
+    return numbers | {"logits": distinct[:40], "dual_logits": solution.distinct_dual[:40], "singular": singular}
+
+
+def _problems() -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+    """Random supports (Zipf-like, repeated, weighted) and ones made to be hard."""
+    problems: dict[str, tuple[np.ndarray, np.ndarray | None]] = {}
+    for seed, (contexts, vocabulary) in enumerate([(3, 4), (9, 7), (20, 12), (40, 16), (12, 30)]):
+        draw = np.random.default_rng(seed)
+        chance = 1 / np.arange(1, vocabulary + 1)
+        supports = np.zeros((contexts, vocabulary), dtype=bool)
+        for row in supports:
+            row[draw.choice(vocabulary, draw.integers(1, vocabulary // 2 + 1), False, chance / chance.sum())] = True
+        supports[-1] = supports[0]
+        problems[f"random-{seed}"] = supports, draw.uniform(0.5, 3, contexts) if seed % 2 else None
+    nested = np.tril(np.ones((8, 9), dtype=bool))
+    hub = np.eye(10, dtype=bool)
+    hub[:, 0] = True
+    hub[0, 1] = True
+    problems["two-tokens"] = np.eye(2, dtype=bool), None
+    problems["one-full"] = np.concatenate([np.eye(5), np.ones((1, 5))]).astype(bool), None
+    problems["nested"] = nested, None
+    problems["hub"] = hub, None
+    problems["all-but-one"] = ~np.eye(7, dtype=bool), None
+    problems["wide-weights"] = np.tril(np.ones((6, 7), dtype=bool)), 10.0 ** np.linspace(-6, 6, 6)
+    problems["unused-tokens"] = np.pad(np.eye(4, dtype=bool), ((0, 0), (0, 9))), None
+    return problems
+
+
+@case
+def svm() -> Numbers:
+    from headscan.ntp import svm as solve
+
+    numbers: Numbers = {}
+    for name, (supports, weights) in _problems().items():
+        numbers |= prefixed(name, _solved(solve(supports, weights=weights, gap=1e-8, max_iterations=2000)))
+    return numbers
+
+
+# Inversion
+
+
+def _inverted(result: Any) -> Numbers:
+    """Tokens, residuals, margins, evaluations and verdicts of each prompt."""
+    numbers: Numbers = {}
+    for number, prompt in enumerate(result.document["prompts"]):
+        names = ("tokens", "recovered", "token_accuracy", "verdict", "verdicts", "evaluations", "evaluations_per_token")
+        found = {name: prompt[name] for name in (*names, "passes", "top", "known")}
+        proof = prompt["certificate"]
+        found |= {name: proof[name] for name in ("residual", "residuals", "tolerance", "margin", "margins", "unseen")}
+        found["equivalent"] = [len(rivals) for rivals in proof["equivalent"]]
+        numbers |= flat(f"prompt-{number}", found)
+    return numbers | flat("token_accuracy", result.document["token_accuracy"])
+
+
+@case
+def inversion_exact() -> Numbers:
+    numbers: Numbers = {}
+    for model, sites in (("gpt-vanilla", ("embedding", "block.0", "block.3")), ("gpt-headless-early", ("block.3",))):
+        for site in sites:
+            found = headscan.invert(lens_of(model), PROMPTS, at=site, method="exact")
+            numbers |= prefixed(f"{model}/{site}", _inverted(found))
+    return numbers
+
+
+@case
+def inversion_orders() -> Numbers:
+    numbers: Numbers = {}
+    for order in ("gradient", "frequency"):
+        search = headscan.Search(order=order)
+        found = headscan.invert(lens_of("gpt-vanilla"), PROMPTS[1], at="block.0", method="exact", search=search)
+        numbers |= prefixed(order, _inverted(found))
+    return numbers
+
+
+@case
+def inversion_joint() -> Numbers:
+    together = headscan.JointSearch(restarts=2, steps=40, budget=4000)
+    prompt = "The sky is blue."
+    return _inverted(
+        headscan.invert(lens_of("gpt-vanilla-early"), prompt, at="block.1", method="joint", together=together)
+    )
+
+
+@case
+def inversion_descent() -> Numbers:
+    numbers: Numbers = {}
+    for name, method, steps in (("adam", "indirect", 60), ("seed", "indirect", 20), ("seed-direct", "direct", 20)):
+        setting = headscan.preset(name, steps=steps)
+        found = headscan.invert(lens_of("gpt-vanilla"), PROMPTS[2], at="block.0", method=method, setting=setting)
+        numbers |= prefixed(name, _inverted(found))
+    return numbers
+
+
+# Attribution and flow
+
+
+@case
+def attribution() -> Numbers:
+    methods = [
+        "gradient-x-input", "occlusion", "combined", "integrated-gradients", "leave-one-out", "shapley",
+    ]  # fmt: skip
+    result = headscan.attribute(lens_of("gpt-vanilla"), PROMPTS[1], method=methods, target="next")
+    numbers = flat("scores", result.arrays)
+    for found in result.document["maps"]:
+        numbers |= flat(found["method"], {name: value for name, value in found.items() if name != "method"})
+    numbers |= flat("target", result.document["target"]["ids"]) | flat("ids", result.document["ids"])
+    step = result.document["steps"][0]
+    return numbers | flat("step", {name: step[name] for name in ("position", "value", "probability")})
+
+
+@case
+def flow() -> Numbers:
+    result = headscan.flow.run(lens_of("gpt-vanilla-early"), "Tom saw a", at=["block.0", "block.3"], trials=3)
+    names = ("leak", "recoverable", "margin")
+    numbers = flat("arrays", {name: result.arrays[name] for name in names})
+    for part in result.document["parts"]:
+        numbers |= flat("noise", part["noise"]) | flat("candidates", part["candidates"])
+        for site in part["sites"]:
+            numbers |= flat(site["site"], {name: value for name, value in site.items() if name != "site"})
+    return numbers
+
+
+# Training
+
+
+def _story() -> str:
+    """A small artificial language, so that the numbers rest on no file."""
+    draw = random.Random(0)
+    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+    words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(120)]
+    weights = [1 / (rank + 2) for rank in range(len(words))]
+    return "\n".join(" ".join(draw.choices(words, weights, k=draw.randint(4, 9))) + "." for _ in range(800))
+
+
+@case
+def training() -> Numbers:
+    from headscan.training import recipe_of, train
+
+    numbers: Numbers = {}
+    for objective in ("cwt", "ce"):
+        with tempfile.TemporaryDirectory() as folder:
+            text = Path(folder) / "story.txt"
+            text.write_text(_story())
+            result = train(
+                recipe_of("gpt").but(rate=1e-3, warmup=2), str(text), Path(folder) / "out", objective=objective, steps=12,
+                batch=4, context=16, vocabulary=300, log_every=1, save_every=0, geometry_every=0, seed=0,
+            )  # fmt: skip
+        curve = result.document["curve"]
+        for name in ("loss", "floor_corrected_loss", "in_batch_accuracy", "learning_rate"):
+            numbers |= flat(f"{objective}/{name}", [entry[name] for entry in curve if name in entry])
+        numbers |= flat(f"{objective}/heldout", result.document["heldout"])
+    return numbers
+
+
+@case
+def contrastive_loss() -> Numbers:
+    from headscan.training import CWT_FORMS, cwt_loss, infonce_loss
+
+    draw = torch.Generator().manual_seed(7)
+    hidden = torch.randn(24, 10, generator=draw)
+    table = torch.randn(15, 10, generator=draw)
+    targets = torch.randint(0, 15, (24,), generator=draw)
+    pool = torch.cat([targets, torch.randint(0, 15, (9,), generator=draw)])
+    numbers: Numbers = {}
+    for form in sorted(CWT_FORMS):
+        for name, options in {
+            "plain": {},
+            "cosine": {"normalize": True, "temperature": 0.2},
+            "pool": {"pool": pool, "temperature": 2.0},
+        }.items():
+            here, there = hidden.clone().requires_grad_(), table.clone().requires_grad_()
+            rows = cwt_loss(here, there, targets, form, reduction="none", chunk=8, **options)
+            loss = cwt_loss(here, there, targets, form, chunk=8, **options)
+            loss.backward()
+            found = {"loss": loss.item(), "rows": rows, "hidden_gradient": here.grad, "table_gradient": there.grad}
+            numbers |= flat(f"{form}/{name}", found)
+    return numbers | {"infonce": infonce_loss(hidden, table[targets]).item()}
