@@ -39,7 +39,7 @@ def check_writable(folder: str | os.PathLike) -> Path:
 
     >>> check_writable("/dev/null/results")
     Traceback (most recent call last):
-    headscan.errors.BadInput: The output folder /dev/null/results cannot be written: Not a directory.
+    headscan.BadInput: The output folder /dev/null/results cannot be written: Not a directory.
     """
     path = Path(folder)
     try:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from headscan.errors import BadInput
-from headscan.geometry.interruption import uninterrupted
 from headscan.model import Lens
+from headscan.run.interruption import uninterrupted
 from headscan.statistics import (
     BlockedCounts,
     ClassSums,

@@ -80,7 +80,7 @@ def characters(chunks: Iterable[bytes], name: str) -> Iterator[str]:
     >>> list(characters([b"caf\\xe9!"], "menu.txt"))
     Traceback (most recent call last):
         ...
-    headscan.errors.BadInput: menu.txt is not UTF-8: byte 0xE9 at offset 3.
+    headscan.BadInput: menu.txt is not UTF-8: byte 0xE9 at offset 3.
     """
     pending, offset, first = b"", 0, True
 

@@ -117,7 +117,7 @@ def check_fit(tokenizer: Any, vocabulary: int) -> None:
 
     >>> check_fit([0] * 5, 4)
     Traceback (most recent call last):
-    headscan.errors.BadInput: The tokenizer has 5 tokens but the model only 4: they do not belong together.
+    headscan.BadInput: The tokenizer has 5 tokens but the model only 4: they do not belong together.
     """
     if len(tokenizer) > vocabulary:
         raise BadInput(
@@ -130,7 +130,7 @@ def check_known(tokenizer: Any, account: dict[str, Any], limit: float = 0.05) ->
 
     >>> check_known(None, {"tokens": 100, "unknown_tokens": 40})
     Traceback (most recent call last):
-    headscan.errors.BadInput: The tokenizer does not know 40 % of the text's tokens: fit one on this text.
+    headscan.BadInput: The tokenizer does not know 40 % of the text's tokens: fit one on this text.
     """
     share = account.get("unknown_tokens", 0) / max(1, account.get("tokens", 0))
     if share > limit:

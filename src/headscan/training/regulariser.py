@@ -30,7 +30,7 @@ def parse_regulariser(text: str | None) -> dict[str, float]:
     {'cosine': 0.1, 'isoscore': -1.0}
     >>> parse_regulariser("cosine")
     Traceback (most recent call last):
-    headscan.errors.BadInput: A regulariser is written NAME:STRENGTH, as in cosine:0.1, not 'cosine'.
+    headscan.BadInput: A regulariser is written NAME:STRENGTH, as in cosine:0.1, not 'cosine'.
     """
     found: dict[str, float] = {}
     for part in (text or "").split(","):

@@ -1,0 +1,58 @@
+"""What every verb shares: settings, the run with its folder, identity, progress and stored parts, results, registries.
+
+- `Settings`, `Option`, `Running`: what may be asked for, said once for Python and the command line
+- `verb`, `takes`: settings as typed keywords of a function; a verb also gets a `Run`
+- `Run`: the folder (locked), identity, progress, stored parts and protocol of a run that may be interrupted
+- `Result`, `Row`, `Protocol`, `Finding`, `ModelRecord`, `TextRecord`: what comes out
+- `Registry`: named things, one a file, plug-ins included
+- `BadInput`: the input is at fault
+
+This is the lowest floor: it imports nothing of headscan's but itself. Its names are loaded when first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headscan.run.errors import BadInput, disk_is_full
+
+if TYPE_CHECKING:
+    from headscan.run.files import check_writable, write_atomic
+    from headscan.run.interruption import uninterrupted
+    from headscan.run.lock import FolderLock
+    from headscan.run.memory import exhausted, halving
+    from headscan.run.parts import Part, Parts
+    from headscan.run.plaindata import Json, plain
+    from headscan.run.progress import Progress, no_progress
+    from headscan.run.records import Finding, ModelRecord, Protocol, TextRecord
+    from headscan.run.registry import Registry
+    from headscan.run.result import Presenter, Result, present_with, read_document
+    from headscan.run.rows import Cell, Interval, Row
+    from headscan.run.run import Run, fingerprint
+    from headscan.run.settings import Option, OptionField, Running, Settings, options_of, takes
+    from headscan.run.verbs import VERBS, verb
+
+__all__ = [
+    "VERBS", "BadInput", "Cell", "Finding", "FolderLock", "Interval", "Json", "ModelRecord", "Option", "OptionField", "Part",
+    "Parts", "Presenter", "Progress", "Protocol", "Registry", "Result", "Row", "Run", "Running", "Settings", "TextRecord",
+    "check_writable", "disk_is_full", "exhausted", "fingerprint", "halving", "no_progress", "options_of", "plain",
+    "present_with", "read_document", "takes", "uninterrupted", "verb", "write_atomic",
+]  # fmt: skip
+
+_HOMES = {
+    "check_writable": "files", "write_atomic": "files", "uninterrupted": "interruption", "FolderLock": "lock",
+    "exhausted": "memory", "halving": "memory", "Part": "parts", "Parts": "parts", "Json": "plaindata", "plain": "plaindata",
+    "Progress": "progress", "no_progress": "progress", "Finding": "records", "ModelRecord": "records",
+    "Protocol": "records", "TextRecord": "records", "Registry": "registry", "Presenter": "result", "Result": "result",
+    "present_with": "result", "read_document": "result", "Cell": "rows", "Interval": "rows", "Row": "rows", "Run": "run",
+    "fingerprint": "run", "Option": "settings", "OptionField": "settings", "Running": "settings", "Settings": "settings",
+    "options_of": "settings", "takes": "settings", "VERBS": "verbs", "verb": "verbs",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headscan.run' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"headscan.run.{_HOMES[name]}"), name)

@@ -1,0 +1,29 @@
+"""The one exception that means: the input is at fault, not headscan."""
+
+from __future__ import annotations
+
+import errno
+
+__all__ = ["BadInput", "disk_is_full"]
+
+
+class BadInput(ValueError):
+    """What the user gave cannot be used. The message is one clear sentence that says what and how to mend it.
+
+    The command line prints the message alone on standard error and exits with status 2; every other exception is a
+    fault of headscan's own (status 1).
+
+    >>> str(BadInput("The text is empty."))
+    'The text is empty.'
+    """
+
+    __module__ = "headscan"  # the name users know it by; tracebacks and documentation say that
+
+
+def disk_is_full(error: BaseException) -> bool:
+    """Whether the system had no room for a file, told by its own error or as safetensors words it.
+
+    >>> disk_is_full(OSError(28, "No space left on device")), disk_is_full(OSError(2, "No such file"))
+    (True, False)
+    """
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)

@@ -1,0 +1,205 @@
+"""A result is a number, a table, a picture and a page: what every verb returns, and how it is kept on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias
+from typing import Protocol as Interface
+
+import numpy as np
+
+from headscan.run.errors import BadInput
+from headscan.run.files import check_writable, write_atomic
+from headscan.run.plaindata import plain
+from headscan.run.records import Finding, ModelRecord, Protocol
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+    from rich.console import RenderableType
+
+__all__ = ["SCHEMA", "Presenter", "Result", "present_with", "read_document"]
+
+SCHEMA = 2
+"""The version of result.json's schema; 0.1 wrote none."""
+
+
+class Presenter(Interface):
+    """What shows results; the report is one. The floor above installs it with `present_with`."""
+
+    def page(self, result: Result) -> str:
+        """The result as one self-contained HTML page."""
+
+    def plot(self, result: Result, what: str | None, **options: Any) -> go.Figure:
+        """A picture of the result: the one of this name, or its first."""
+
+    def table(self, result: Result) -> RenderableType:
+        """The result for the terminal."""
+
+    def snippet(self, result: Result) -> str:
+        """The result for a notebook: findings, one picture, a small table, as HTML."""
+
+
+_presenter: Presenter | None = None
+
+
+def present_with(presenter: Presenter) -> None:
+    """Say who shows results."""
+    global _presenter
+    _presenter = presenter
+
+
+def _shown_by() -> Presenter:
+    if _presenter is None:
+        raise RuntimeError("nothing that shows results was installed: import headscan")
+    return _presenter
+
+
+Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
+
+
+class _NotJson:
+    """Marks a field that pydantic leaves alone: it is kept beside the JSON."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.any_schema()
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Result:
+    """What a verb found. Subclasses are frozen dataclasses with typed fields and a `kind`; JSON is made of the fields.
+
+    Attributes:
+        protocol: how it was made.
+        models: what was examined.
+        findings: what the numbers say in words.
+        arrays: named numpy arrays, kept in arrays.safetensors beside the JSON.
+    """
+
+    kind: ClassVar[str] = ""
+    protocol: Protocol
+    models: list[ModelRecord] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    arrays: Annotated[Arrays, _NotJson] = field(default_factory=dict, metadata={"json": False})
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """What result.json holds, as plain data: `kind`, `headscan` and `schema`, then the fields."""
+        own = plain(self)
+        assert isinstance(own, dict)
+        return {"kind": self.kind, "headscan": self.protocol.versions.get("headscan"), "schema": SCHEMA, **own}
+
+    def frame(self) -> pd.DataFrame:
+        """The result as a pandas table, one row an entry."""
+        raise NotImplementedError
+
+    def plot(self, what: str | None = None, **options: Any) -> go.Figure:
+        """The result as a plotly figure; `what` names one where there are several."""
+        return _shown_by().plot(self, what, **options)
+
+    def page(self) -> str:
+        """The result as one self-contained HTML page."""
+        return _shown_by().page(self)
+
+    def table(self) -> RenderableType:
+        """The result as a `rich` table for the terminal."""
+        return _shown_by().table(self)
+
+    def _repr_html_(self) -> str:
+        return _shown_by().snippet(self)
+
+    def __repr__(self) -> str:
+        said = [f"  {finding.code}: {finding.text}" for finding in self.findings[:3]]
+        names = ", ".join(model.name for model in self.models)
+        head = f"{type(self).__name__}({names})" if names else f"{type(self).__name__}()"
+        return "\n".join([head, *said, "  .frame() .plot() .page() .save(folder)"])
+
+    def json(self) -> str:
+        """`document` as JSON text."""
+        return json.dumps(self.document, ensure_ascii=False, indent=1, allow_nan=False)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write arrays.safetensors, report.html and, last, result.json into a folder; each whole or not at all.
+
+        Raises BadInput where the folder cannot be written.
+        """
+        from safetensors.numpy import save
+
+        path = check_writable(folder)
+        page = self.page()
+        arrays = path / "arrays.safetensors"
+        if self.arrays:
+            write_atomic(arrays, save({name: np.ascontiguousarray(array) for name, array in self.arrays.items()}))
+        else:
+            arrays.unlink(missing_ok=True)
+        write_atomic(path / "report.html", page)
+        write_atomic(path / "result.json", self.json())
+        return path
+
+    @classmethod
+    def of_document(cls, document: dict[str, Any], arrays: Arrays | None = None) -> Self:
+        """The result that a result.json describes; BadInput, with the place, where it is not one of this kind."""
+        from pydantic import TypeAdapter, ValidationError
+
+        fields = {key: value for key, value in document.items() if key not in ("kind", "headscan", "schema")}
+        try:
+            made = TypeAdapter(cls).validate_python(fields | {"arrays": {}})
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise BadInput(f"This is no result of the verb '{cls.kind}': {place}: {first['msg']}.") from None
+        object.__setattr__(made, "arrays", dict(arrays or {}))
+        return made
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON schema of `document`."""
+        from pydantic import TypeAdapter
+
+        made = TypeAdapter(cls).json_schema(mode="serialization")
+        made["properties"].pop("arrays", None)
+        made["properties"] = {
+            "kind": {"const": cls.kind},
+            "headscan": {"type": "string", "description": "The version that wrote it."},
+            "schema": {"const": SCHEMA},
+        } | made["properties"]
+        made["required"] = ["kind", "headscan", "schema", *(n for n in made.get("required", []) if n != "arrays")]
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
+        """The result that `save` wrote."""
+        document, arrays = read_document(folder)
+        if document["kind"] != cls.kind:
+            raise BadInput(f"{folder} holds a result of the verb '{document['kind']}', not '{cls.kind}'.")
+        return cls.of_document(document, arrays)
+
+
+def read_document(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
+    """A saved result's plain data and arrays; BadInput where there is none, or one of another schema."""
+    from safetensors.numpy import load_file
+
+    path = Path(folder)
+    try:
+        document = json.loads((path / "result.json").read_text(encoding="utf-8"))
+        kind = str(document["kind"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise BadInput(f"{folder} holds no readable result.json.") from None
+    if document.get("schema") != SCHEMA:
+        wrote = document.get("headscan") or "another program"
+        raise BadInput(
+            f"{folder} holds a result ({kind}) that headscan {wrote} wrote in an older form (schema "
+            f"{document.get('schema', 1)}, this version reads {SCHEMA}): run the command in its protocol again."
+        )
+    arrays = path / "arrays.safetensors"
+    try:
+        return document, load_file(arrays) if arrays.exists() else {}
+    except Exception as error:
+        raise BadInput(f"{arrays} is damaged: {error}") from None

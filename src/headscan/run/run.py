@@ -1,0 +1,216 @@
+"""A run: what every verb stands on while it works."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypeVar
+
+from headscan.run.errors import BadInput
+from headscan.run.files import check_writable, write_atomic
+from headscan.run.lock import FolderLock
+from headscan.run.parts import Parts
+from headscan.run.plaindata import Json, plain
+from headscan.run.progress import no_progress
+from headscan.run.records import ModelRecord, Protocol, TextRecord
+from headscan.run.result import Result
+from headscan.run.settings import Running, options_of
+
+__all__ = ["Run"]
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Result)
+LIBRARIES = ("headscan", "torch", "transformers", "tokenizers", "numpy", "scipy")
+UNFINISHED = ".resume"
+
+
+class Run:
+    """The folder (checked, made and locked before any work), identity, progress, stored parts and protocol of one run.
+
+    A run may be interrupted at any moment. What it stored is found again with `resume`, if nothing changed on which it
+    rests: the settings, and whatever the verb names with `identify` (weights, tokenizer, text, by their content).
+
+    Under `torchrun` every process has a Run of the same folder; process 0 locks and writes it.
+
+    Attributes:
+        verb, folder, resume, rank, processes: as they say; folder is None where nothing is kept.
+        progress: called with (stage, done, all or None, unit).
+        parts: the stored parts of this process.
+
+    >>> with Run.quiet() as run:
+    ...     run.unit("answer", int, lambda: 42)
+    42
+    """
+
+    def __init__(self, verb: str, settings: Running, *, subject: Json = None) -> None:
+        self.verb, self.settings = verb, settings
+        self.rank, self.processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+        self.resume = settings.resume
+        self.progress = settings.progress or no_progress
+        self.folder = None if settings.out is None else check_writable(settings.out)
+        self._unfinished = None if self.folder is None else self.folder / UNFINISHED
+        self._lock = FolderLock(self.folder, settings.command) if self.folder is not None and self.rank == 0 else None
+        self.parts = Parts(self._unfinished, rank=self.rank)
+        self._started, self._clock = datetime.now(UTC), time.monotonic()
+        own: dict[str, Json] = {
+            "verb": verb,
+            "headscan": _version("headscan"),
+            "processes": self.processes,
+            "subject": subject,
+        }
+        self._identity: dict[str, Json] = own | {
+            field.flag: plain(getattr(settings, field.name))
+            for field in options_of(type(settings))
+            if field.option.identity and not field.option.content and not field.option.python
+        }
+
+    @classmethod
+    def quiet(cls, verb: str = "run", *, seed: int = 0) -> Run:
+        """A run without a folder, for tests and for work inside another verb."""
+        return cls(verb, Running(seed=seed))
+
+    def __enter__(self) -> Run:
+        if self._lock is not None:
+            self._lock.take()
+        try:
+            if self._unfinished is not None:
+                self._take_up() if self.resume else self._begin()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    # ---- identity
+
+    @property
+    def _record(self) -> Path:
+        assert self._unfinished is not None
+        return self._unfinished / "identity.json"
+
+    def _begin(self) -> None:
+        if self.rank == 0:
+            self.parts.clear()
+            assert self._unfinished is not None
+            self._unfinished.mkdir(exist_ok=True)
+            write_atomic(self._record, json.dumps(self._identity))
+
+    def _take_up(self) -> None:
+        try:
+            stored = json.loads(self._record.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise BadInput(f"There is nothing to resume in {self.folder}: no interrupted run.") from None
+        for name, value in self._identity.items():
+            if name in stored and stored[name] != value:
+                self._refuse(name, stored[name], value)
+        self._identity = stored | self._identity
+
+    def _refuse(self, what: str, was: Json, now: Json) -> None:
+        raise BadInput(
+            f"The run in {self.folder} cannot be resumed: {what} was {_shown(was)} and is {_shown(now)} now. "
+            "Start afresh without --resume, or in another folder."
+        )
+
+    def identify(self, what: str, value: Json) -> None:
+        """Say that the run rests on this: the hash of a text, of weights, of a tokenizer ("the weights of gpt2").
+
+        On a resumed run a value other than the one that was stored raises BadInput, which names `what`.
+        """
+        if self._unfinished is None:
+            return
+        stored = self._identity.get(what)
+        if stored is not None and self.resume and stored != value:
+            self._refuse(what, stored, value)
+        if stored != value:
+            self._identity[what] = value
+            if self.rank == 0:
+                write_atomic(self._record, json.dumps(self._identity))
+
+    # ---- units of work
+
+    def unit(self, name: str, kind: type[T], make: Callable[[], T]) -> T:
+        """A finished piece of work: made now, or read back where an interrupted run had finished it.
+
+        `kind` is its type (a dataclass, list, dict, number, ...), by which it is read back from JSON; numbers come back
+        bit for bit. NaN becomes None, so its fields must allow that.
+        """
+        if self.folder is None:
+            return make()
+        from pydantic import TypeAdapter
+
+        part = self.parts.read(f"unit-{name}") if self.resume else None
+        if part is not None:
+            found: T = TypeAdapter(kind).validate_python(part.note)
+            return found
+        made = make()
+        self.parts.write(f"unit-{name}", {}, note=plain(made))
+        return made
+
+    # ---- words
+
+    def announce(self, sentence: str) -> None:
+        """Tell the user something that is no progress: an estimate, a caution."""
+        if self.rank == 0:
+            logging.getLogger("headscan").warning(sentence)
+
+    def protocol(
+        self, *, text: TextRecord | None = None, device: str | None = None, dtype: str | None = None,
+        notes: list[str] | None = None,
+    ) -> Protocol:  # fmt: skip
+        """How this run was made; `seconds` is completed when it ends."""
+        import sys
+
+        torch = sys.modules.get("torch")
+        settings = {
+            field.name: plain(getattr(self.settings, field.name))
+            for field in options_of(type(self.settings))
+            if not field.option.python and not field.option.content and field.name not in ("out", "resume")
+        }
+        return Protocol(
+            verb=self.verb, command=self.settings.command, settings=settings, seed=self.settings.seed, text=text,
+            device=device, dtype=dtype, threads=torch.get_num_threads() if torch is not None else None,
+            processes=self.processes, versions=_versions(), started=self._started.isoformat(timespec="seconds"),
+            notes=list(notes or ()),
+        )  # fmt: skip
+
+    def finish(self, result: R) -> R:
+        """Complete the protocol, save the result where there is a folder, and forget what was stored for a resume."""
+        seconds = round(time.monotonic() - self._clock, 3)
+        done = replace(result, protocol=replace(result.protocol, seconds=seconds))
+        if self.folder is not None and self.rank == 0:
+            done.save(self.folder)
+            self.parts.clear()
+        return done
+
+
+def fingerprint(record: ModelRecord) -> Json:
+    """What identifies a model: the hashes of its weight files, or of what is known of it where it has none."""
+    return dict(record.sha256) or hashlib.sha256(repr(record).encode()).hexdigest()
+
+
+def _shown(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _versions() -> dict[str, str]:
+    return {name: _version(name) for name in LIBRARIES} | {"python": platform.python_version()}

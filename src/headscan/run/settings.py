@@ -1,0 +1,288 @@
+"""Settings: a frozen dataclass says each option once, for Python and for the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+import os
+import types
+import typing
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+
+from headscan.run.errors import BadInput
+from headscan.run.progress import Progress
+
+__all__ = ["Option", "OptionField", "Running", "Settings", "options_of", "takes"]
+
+P = ParamSpec("P")
+S = TypeVar("S")
+S_contra = TypeVar("S_contra", contravariant=True)
+A = TypeVar("A")
+B = TypeVar("B")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rules:
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    choices: Container[str] | None = None
+    metavar: str | None = None
+    name: str | None = None
+    python: bool = False
+    content: bool = False
+    identity: bool = True
+
+
+@dataclass(frozen=True, init=False)
+class Option(_Rules):
+    """What a reader must know of an option, and what its values may be.
+
+    Args:
+        help: one sentence, with the unit.
+        low, high: inclusive bounds of a number; above: an exclusive lower one. NaN and infinities are never taken.
+        choices: the names that may be given: a tuple of words, or a `Registry`, whose items' own parameters then become
+            options of the command line too.
+        metavar, name: how the command line writes the value, and the option itself, where not by the field's name.
+        python: not an option of the command line.
+        content: compared by its content when a run is resumed (the verb does that), not by this value.
+        identity: whether a run that was interrupted with another value must not be resumed.
+    """
+
+    help: str = ""
+
+    def __init__(self, help: str, **rules: Any) -> None:
+        object.__setattr__(self, "help", help)
+        _Rules.__init__(self, **rules)
+
+
+@dataclass(frozen=True)
+class OptionField:
+    """One field of a settings class with its type (without `Annotated`), default and `Option`."""
+
+    name: str
+    type: Any
+    default: Any
+    option: Option
+    required: bool
+    positional: bool
+
+    @property
+    def flag(self) -> str:
+        """As it is written on the command line: '--max-tokens'."""
+        return "--" + (self.option.name or self.name).replace("_", "-")
+
+
+def options_of(settings: type) -> tuple[OptionField, ...]:
+    """The fields of a dataclass whose types are annotated with an `Option`, in order; those of parents come first."""
+    return _options_of(settings)
+
+
+@functools.cache
+def _options_of(settings: Any) -> tuple[OptionField, ...]:
+    hints = typing.get_type_hints(settings, include_extras=True)
+    found = []
+    for field in dataclasses.fields(settings):
+        hint = hints[field.name]
+        if typing.get_origin(hint) is not Annotated:
+            continue
+        kind, *extra = typing.get_args(hint)
+        option = next((one for one in extra if isinstance(one, Option)), None)
+        if option is None:
+            continue
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        required = default is dataclasses.MISSING
+        found.append(OptionField(field.name, kind, None if required else default, option, required, not field.kw_only))
+    return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What options a verb, a method or an objective takes. Every field is checked when an object is made.
+
+    Subclasses are frozen dataclasses whose fields are `Annotated[type, Option("...")] = default`; they inherit from the
+    settings that they share with others. `check` is for what concerns several fields.
+
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Windowing(Settings):
+    ...     context: Annotated[int, Option("Tokens of a window.", low=1)] = 128
+    >>> Windowing(context=0)
+    Traceback (most recent call last):
+    headscan.BadInput: --context must be at least 1, not 0.
+    """
+
+    def __post_init__(self) -> None:
+        for field in options_of(type(self)):
+            check_value(field, getattr(self, field.name))
+        self.check()
+
+    def check(self) -> None:
+        """Raise BadInput where fields do not fit together."""
+
+    def part(self, kind: type[Settings]) -> dict[str, Any]:
+        """The fields of one of the classes that these settings inherit from, ready to be handed on as keywords."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(kind)}
+
+    def but(self, **changes: Any) -> typing.Self:
+        """The same with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+
+def check_value(field: OptionField, value: object) -> None:
+    """Raise BadInput, naming the option, where a value is none of the choices or not within the bounds."""
+    option, flag = field.option, field.flag
+    if value is None:
+        return
+    for one in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(one, bool):
+            if _numeric(field.type) and not _boolean(field.type):
+                raise BadInput(f"{flag} takes a number, not {one}.")
+        elif isinstance(one, int | float):
+            _check_number(option, flag, one)
+        elif isinstance(one, str):
+            literal = _literals(field.type)
+            if literal and one not in literal:
+                raise BadInput(
+                    f"{flag} must be {' or '.join(filter(None, (', '.join(literal[:-1]), literal[-1])))}, not {one!r}."
+                )
+            if isinstance(option.choices, tuple) and one not in option.choices:
+                raise BadInput(f"{flag} must be one of {', '.join(map(str, option.choices))}, not {one!r}.")
+
+
+def _check_number(option: Option, flag: str, value: float) -> None:
+    if not math.isfinite(value):
+        raise BadInput(f"{flag} must be a finite number, not {value}.")
+    if option.low is not None and value < option.low:
+        raise BadInput(f"{flag} must be at least {option.low:g}, not {value:g}.")
+    if option.high is not None and value > option.high:
+        raise BadInput(f"{flag} must be at most {option.high:g}, not {value:g}.")
+    if option.above is not None and value <= option.above:
+        raise BadInput(f"{flag} must be greater than {option.above:g}, not {value:g}.")
+
+
+def _members(kind: Any) -> Iterable[Any]:
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        for one in typing.get_args(kind):
+            yield from _members(one)
+    else:
+        yield kind
+
+
+def _literals(kind: Any) -> list[str]:
+    """The words of a type that is a Literal (or that and None); none where any other string would do."""
+    members = list(_members(kind))
+    if str in members:
+        return []
+    return [str(word) for one in members if typing.get_origin(one) is Literal for word in typing.get_args(one)]
+
+
+def _numeric(kind: Any) -> bool:
+    return any(one in (int, float) for one in _members(kind))
+
+
+def _boolean(kind: Any) -> bool:
+    return bool in list(_members(kind))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running(Settings):
+    """What every verb takes: where its result goes, whether it goes on, its seed, and whom it tells how far it is."""
+
+    out: Annotated[
+        str | os.PathLike[str] | None,
+        Option("Folder of the result. Default: under headscan-results/.", metavar="FOLDER", identity=False),
+    ] = None
+    resume: Annotated[
+        bool, Option("Continue what was interrupted in --out; refused where anything changed.", identity=False)
+    ] = False
+    seed: Annotated[int, Option("Seed of all that is drawn.", low=0)] = 0
+    progress: Annotated[Progress | None, Option("Called as work goes on.", python=True, identity=False)] = None
+    command: Annotated[str | None, Option("The command line, for the protocol.", python=True, identity=False)] = None
+
+    def check(self) -> None:
+        """Only what has a folder can be resumed."""
+        super().check()
+        if self.resume and self.out is None:
+            raise BadInput("Only a run with an output folder (--out) can be resumed.")
+
+
+class _Takes(Generic[P, S_contra]):
+    """What `takes` returns: a decorator that puts the fields of the settings in their place."""
+
+    def __init__(self, settings: Callable[..., Any]) -> None:
+        self.settings = settings
+
+    @overload
+    def __call__(self, function: Callable[[A, S_contra], R]) -> Callable[Concatenate[A, P], R]: ...
+    @overload
+    def __call__(self, function: Callable[[A, B, S_contra], R]) -> Callable[Concatenate[A, B, P], R]: ...
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        settings = self.settings
+        leading = list(inspect.signature(function).parameters.values())[:-1]
+
+        @functools.wraps(function)
+        def called(*arguments: Any, **options: Any) -> Any:
+            first, options = split_arguments(leading, arguments, options)
+            return function(*first, settings(*arguments[len(first) :], **options))
+
+        called.__signature__ = signature_of(leading, settings, function)  # type: ignore[attr-defined]
+        return called
+
+
+def takes(settings: Callable[P, S]) -> _Takes[P, S]:
+    """Decorate `f(a, settings)` or `f(a, b, settings)` so that users call `f(a, *, field=..., ...)`, fully typed.
+
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Scaling(Settings):
+    ...     by: Annotated[float, Option("Factor.")] = 2.0
+    >>> @takes(Scaling)
+    ... def scaled(x: float, settings: Scaling) -> float:
+    ...     return x * settings.by
+    >>> scaled(3.0, by=4.0), str(inspect.signature(scaled))
+    (12.0, '(x: float, *, by: float = 2.0) -> float')
+    """
+    return _Takes(settings)
+
+
+def split_arguments(
+    leading: list[inspect.Parameter], arguments: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The leading arguments, by place or by name, and the options that are left for the settings."""
+    options = dict(options)
+    first = list(arguments[: len(leading)])
+    for parameter in leading[len(first) :]:
+        if parameter.name not in options:
+            raise TypeError(f"missing the argument {parameter.name!r}")
+        first.append(options.pop(parameter.name))
+    return first, options
+
+
+def signature_of(
+    leading: list[inspect.Parameter], settings: Callable[..., Any], function: Callable[..., Any]
+) -> inspect.Signature:
+    """The signature that users see: the leading parameters, then the fields of the settings."""
+    fields = []
+    for parameter in inspect.signature(settings).parameters.values():
+        bare = str(parameter.annotation)
+        if bare.startswith("Annotated["):
+            bare = bare.removeprefix("Annotated[").partition(", Option(")[0].strip()
+        fields.append(parameter.replace(annotation=_Bare(bare)))
+    leading = [one.replace(annotation=_Bare(str(one.annotation))) for one in leading]
+    returned = _Bare(str(inspect.signature(function).return_annotation))
+    return inspect.Signature([*leading, *fields], return_annotation=returned)
+
+
+class _Bare(str):
+    """An annotation that prints without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)

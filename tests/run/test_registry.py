@@ -1,0 +1,55 @@
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+
+from headscan.run import BadInput, Option, Registry
+
+
+@dataclass(frozen=True)
+class Plain:
+    pass
+
+
+@dataclass(frozen=True)
+class Stepped:
+    steps: Annotated[int | None, Option("Steps.", low=1)] = None
+
+
+@pytest.fixture
+def methods():
+    found: Registry[type] = Registry("method", None)
+    found.add("plain", Plain)
+    found.add("stepped", Stepped)
+    return found
+
+
+def test_an_item_is_built_from_its_own_parameters(methods):
+    assert methods.build("stepped", {"steps": 3}) == Stepped(3)
+    assert methods.build("plain", {"steps": None}) == Plain()
+
+
+def test_a_parameter_that_the_item_does_not_use_is_refused_by_name(methods):
+    with pytest.raises(BadInput, match="--steps is not used by the method plain; it belongs to stepped"):
+        methods.build("plain", {"steps": 3})
+    with pytest.raises(BadInput, match="--nonsense is not an option of any method"):
+        methods.build("plain", {"nonsense": 3})
+    assert methods.build_all(["plain", "stepped"], {"steps": 3}) == [Plain(), Stepped(3)]
+
+
+def test_a_value_out_of_bounds_is_refused(methods):
+    with pytest.raises(BadInput, match="--steps must be at least 1"):
+        methods.build("stepped", {"steps": 0})
+
+
+def test_an_unknown_name_lists_what_there_is(methods):
+    with pytest.raises(BadInput, match="no method 'x'; there are: plain, stepped"):
+        methods["x"]
+    with pytest.raises(BadInput, match="no method"):
+        methods.match("z*")
+
+
+def test_a_name_is_given_once(methods):
+    with pytest.raises(BadInput, match="two methods named 'plain'"):
+        methods.add("plain", Stepped)
+    assert methods.add("plain", Plain) is Plain

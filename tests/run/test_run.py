@@ -1,0 +1,176 @@
+"""A run's folder is held by one process, what it stored is whole or refused, and it goes on only where nothing changed."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from headscan.run import BadInput, Finding, Option, Parts, Result, Row, Run, Running, halving, verb
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting(Running):
+    upto: Annotated[int, Option("How far.", low=0)] = 3
+    batch: Annotated[int, Option("At once.", identity=False)] = 1
+
+
+@dataclass(frozen=True)
+class Square:
+    of: int
+    value: float | None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CountResult(Result):
+    kind: ClassVar[str] = "test-count"
+    squares: list[Square]
+    rows: list[Row]
+
+
+DONE: list[int] = []
+
+
+def square(number):
+    DONE.append(number)
+    return Square(number, number**2 + 0.1)
+
+
+@verb("test-count", Counting)
+def count(name: str, settings: Counting, run: Run) -> CountResult:
+    run.identify(f"the content of {name}", len(name))
+    squares = []
+    for number in range(settings.upto):
+        squares.append(run.unit(f"square-{number}", Square, lambda number=number: square(number)))
+        if name == "stops" and number == 1 and not run.resume:
+            raise KeyboardInterrupt
+    return CountResult(protocol=run.protocol(), squares=squares, rows=[Row(a=1.5, a_interval=(1, 2))])
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch):
+    DONE.clear()
+    monkeypatch.setattr(CountResult, "page", lambda self: "<p>")
+
+
+def test_an_interrupted_run_goes_on_and_ends_as_an_undisturbed_one(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        count("stops", out=tmp_path / "a")
+    assert DONE == [0, 1]
+    resumed = count("stops", out=tmp_path / "a", resume=True, batch=7)
+    assert DONE == [0, 1, 2]
+    whole = count("other", out=tmp_path / "b")
+    assert resumed.squares == whole.squares
+    assert not (tmp_path / "a" / ".resume").exists()
+    assert not (tmp_path / "a" / ".lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [({"upto": 5}, "--upto was 3 and is 5 now"), ({"seed": 1}, "--seed was 0 and is 1 now")]
+)
+def test_a_changed_setting_is_named(tmp_path, change, said):
+    with pytest.raises(KeyboardInterrupt):
+        count("stops", out=tmp_path)
+    with pytest.raises(BadInput, match=said):
+        count("stops", out=tmp_path, resume=True, **change)
+
+
+def test_a_changed_content_is_named(tmp_path):
+    with Run("v", Counting(out=tmp_path)) as run:
+        run.identify("the text my.txt", "abc")
+    with Run("v", Counting(out=tmp_path, resume=True)) as run:
+        run.identify("the text my.txt", "abc")
+        run.identify("the weights of m", "new things may be named")
+        with pytest.raises(BadInput, match=r'the text my\.txt was "abc" and is "abd" now'):
+            run.identify("the text my.txt", "abd")
+
+
+def test_nothing_to_resume_is_said(tmp_path):
+    with pytest.raises(BadInput, match="nothing to resume"):
+        count("x", out=tmp_path, resume=True)
+
+
+def test_a_second_run_is_told_who_holds_the_folder(tmp_path):
+    code = f"""
+from headscan.run import BadInput, Run, Running
+try:
+    with Run("v", Running(out={str(tmp_path)!r})):
+        print("taken twice")
+except BadInput as error:
+    print(error)
+"""
+    with Run("v", Running(out=tmp_path, command="headscan v --the-first")):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "is in use by process" in done.stdout
+    assert "headscan v --the-first" in done.stdout
+    assert (
+        "taken twice" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    )
+
+
+@pytest.mark.parametrize("harm", ["cut", "flip", "gone"])
+def test_a_torn_part_is_refused(tmp_path, harm):
+    parts = Parts(tmp_path)
+    parts.write("pass", {"x": torch.arange(5), "y": np.ones(2)}, note={"n": 1})
+    parts.write("pass", {"x": torch.arange(6)}, note={"n": 2})
+    (file,) = tmp_path.glob("*.safetensors")
+    assert parts.read("pass").tensors["x"].tolist() == [0, 1, 2, 3, 4, 5]
+    data = file.read_bytes()
+    if harm == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(data[:-3] if harm == "cut" else data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(BadInput, match="damaged"):
+        parts.read("pass")
+
+
+def test_a_result_comes_back_from_its_folder(tmp_path):
+    made = count("x", out=tmp_path)
+    found = CountResult.load(tmp_path)
+    assert found == made or found.document == made.document
+    assert found.rows[0].interval("a") == (1, 2)
+    assert json.loads(made.json())["schema"] == 2
+    schema = CountResult.json_schema()
+    assert schema["properties"]["squares"]["type"] == "array"
+    assert "arrays" not in schema["properties"]
+
+
+def test_a_result_of_0_1_says_why_it_does_not_load(tmp_path):
+    (tmp_path / "result.json").write_text('{"kind": "test-count", "headscan": "0.1.0"}')
+    with pytest.raises(BadInput, match=r"headscan 0\.1\.0 wrote in an older form"):
+        CountResult.load(tmp_path)
+
+
+def test_what_is_no_such_result_is_refused_with_its_place(tmp_path):
+    with pytest.raises(BadInput, match=r"squares\.0\.of"):
+        CountResult.of_document({"protocol": {"verb": "x"}, "squares": [{"of": "one", "value": 1}], "rows": []})
+
+
+def test_findings_are_shown_in_the_repr():
+    result = CountResult(
+        protocol=Run.quiet().protocol(),
+        squares=[],
+        rows=[],
+        findings=[Finding(code="CONE", level="alert", text="a cone")],
+    )
+    assert "CONE: a cone" in repr(result)
+
+
+def test_pieces_are_halved_until_they_fit():
+    seen = []
+
+    def work(begin, end):
+        if end - begin > 3:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        seen.extend(range(begin, end))
+
+    assert halving(10, work, least="Smaller.") == 2
+    assert seen == list(range(10))
+    with pytest.raises(BadInput, match="Smaller"):
+        halving(3, lambda a, b: (_ for _ in ()).throw(MemoryError()), least="Smaller.")
+    with pytest.raises(RuntimeError, match="other"):
+        halving(3, lambda a, b: (_ for _ in ()).throw(RuntimeError("other")), least="")
