@@ -1,4 +1,4 @@
-"""Vanilla against headless on a text, several seeds, at equal tokens and at equal time; results as JSON.
+"""Vanilla against headless on a text, several seeds, at equal tokens and at equal time; runs as JSON.
 
     python scripts/compare_headless.py TEXT --out FOLDER [--recipe gpt] [--seeds 3] [--steps 400] [--vocabulary 4096] [--tied]
 
@@ -11,18 +11,19 @@ import argparse
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
+from arms import HEADLESS_ARM, TIED, VANILLA, run_arm, summary
 from rich.console import Console
+from rich.table import Table
 
 from headscan.text import Windows, documents
 from headscan.training import PackedText, fit_tokenizer, recipe_of
-from headscan.training.experiment import HEADLESS_ARM, TIED, VANILLA, run_arm
-from headscan.training.twins import TwinsResult
 
 
 def main() -> None:
-    """Run what is missing, then print the table and write result.json and report.html."""
+    """Run what is missing, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text")
     parser.add_argument("--out", type=Path, required=True)
@@ -63,20 +64,27 @@ def main() -> None:
                 f"{name}: {last['step']} steps, {last['seconds']} s, {last['nats']}, load {os.getloadavg()[0]:.1f}",
                 flush=True,
             )
-    protocol = {"text": Path(options.text).name, "steps": plan.steps, "batch": plan.batch, "context": plan.context}
-    protocol |= {
-        "vocabulary": len(words),
-        "rate": plan.rate,
-        "recipe": plan.name,
-        "training_tokens": int(data.rows.size),
-    }
-    found = [
-        {"arm": name.rpartition("/")[0], "seed": int(name.rpartition("/")[2]), "points": points}
-        for name, points in runs.items()
-    ]
-    result = TwinsResult.of(found, protocol)
-    result.save(options.out)
-    Console().print(result.table())
+    last = [site["site"] for site in next(iter(runs.values()))[-1]["sites"] if site["site"].startswith("block.")][-1]
+    table = Table("arm", "at", "held-out nats", f"cosine, {last}", "cosine, final norm", "seeds")
+    for arm in dict.fromkeys(name.rpartition("/")[0] for name in runs):
+        own = [points for name, points in runs.items() if name.rpartition("/")[0] == arm]
+        equal = [next(point for point in points if point["step"] == plan.steps) for points in own]
+        for label, points in (("equal tokens", equal), ("equal time", [points[-1] for points in own])):
+            nats = summary(point["nats"].get("bias", point["nats"].get("head")) for point in points)
+            cosines = [summary(cosine(point, site) for point in points) for site in (last, "final_norm")]
+            table.add_row(arm, label, *map(cell, (nats, *cosines)), str(nats["n"]))
+    Console().print(table)
+
+
+def cosine(point: dict[str, Any], site: str) -> float:
+    """The average cosine of a site at one point of a run."""
+    return next(entry["average_cosine"] for entry in point["sites"] if entry["site"] == site)
+
+
+def cell(found: dict[str, Any]) -> str:
+    """A mean and its 95 % interval over seeds."""
+    interval = found["interval"]
+    return f"{found['mean']:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
 
 
 if __name__ == "__main__":

@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from arms import HEADLESS_ARM, VANILLA, run_arm
 from transformers import GPTNeoXConfig
 
 from headscan.text import Windows, documents
 from headscan.training import PackedText, Recipe, fit_head, fit_tokenizer, recipe_of, recover
 from headscan.training.evaluate import perplexity
-from headscan.training.experiment import HEADLESS_ARM, VANILLA, run_arm
 
 CELLS = ["4096/128", "1024/128", "16384/128", "4096/64", "4096/256"]
 RATE = {"probe": 1e-3, "finetune": 3e-4}

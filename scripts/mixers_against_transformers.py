@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from arms import VANILLA, run_arm, summary
+from retrieval import halves, retrieval_accuracy, train_retrieval
 from transformers import PreTrainedConfig
 
 from headscan.claims.mixer_recall import recall
 from headscan.model.mixer import MixerConfig
 from headscan.text import Windows, documents
-from headscan.training import PackedText, Recipe, fit_tokenizer, recipe_of, retrieval_accuracy, train_retrieval
-from headscan.training.experiment import VANILLA, run_arm, summary
+from headscan.training import PackedText, Recipe, fit_tokenizer, recipe_of
 from headscan.training.heads import body_of
-from headscan.training.retrieval import halves
 
 RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 RETRIEVAL_RATES = (1e-4, 3e-4, 1e-3)

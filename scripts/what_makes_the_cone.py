@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from arms import BIASED, HEADLESS_ARM, VANILLA, run_arm
 
 from headscan.text import Windows, documents
 from headscan.training import PackedText, fit_tokenizer, recipe_of
-from headscan.training.experiment import BIASED, HEADLESS_ARM, VANILLA, run_arm
 
 
 def main() -> None:

@@ -28,7 +28,6 @@ HOMES = {
     "attribute": "headscan.attribution",
     "flow": "headscan.flow",
     "train": "headscan.training.result",
-    "twins": "headscan.training.twins",
     "evaluation": "headscan.training.evaluation",
     "reproduce": "headscan.claims.ledger",
 }

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from headscan.model.mixer import MixerConfig, MixerModel
-from headscan.training.objectives import ce_loss
+from headscan.training.losses import ce_loss
 
 __all__ = ["Recall", "body", "recall"]
 

@@ -25,7 +25,6 @@ from headscan.report.reproduce import reproduce_page, reproduce_plot, reproduce_
 from headscan.report.scan import scan_page
 from headscan.report.terminal import scan_table
 from headscan.report.train import train_page, train_plot, train_table
-from headscan.report.twins import twins_page, twins_plot, twins_table
 
 __all__ = [
     "attribute_page",
@@ -59,7 +58,4 @@ __all__ = [
     "train_page",
     "train_plot",
     "train_table",
-    "twins_page",
-    "twins_plot",
-    "twins_table",
 ]

@@ -1,6 +1,6 @@
 """The cure: language models trained without a prediction head, and masked mixers, beside the usual way.
 
-- `objectives`: pure functions of hidden states, embeddings and targets
+- `losses`: pure functions of hidden states, embeddings and targets
 - `recipes`, `data`, `tokenizers`: what is trained, and on what
 - `learner`, `trainer`, `geometry`, `run`: how it is trained, and watched
 - `readout`, `recovery`: getting a head back
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headscan.training import objectives
-from headscan.training.objectives import *  # noqa: F403
+from headscan.training import losses
+from headscan.training.losses import *  # noqa: F403
 
 if TYPE_CHECKING:
     from headscan.training.data import Masker as Masker
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from headscan.training.recovery import fit_head as fit_head
     from headscan.training.recovery import recover_model as recover_model
     from headscan.training.result import TrainResult as TrainResult
-    from headscan.training.retrieval import retrieval_accuracy as retrieval_accuracy
-    from headscan.training.retrieval import train_retrieval as train_retrieval
     from headscan.training.run import train as train
     from headscan.training.tokenizers import fit_tokenizer as fit_tokenizer
     from headscan.training.trainer import HeadlessTrainer as HeadlessTrainer
@@ -63,8 +61,6 @@ _HOMES = {
     "recover": "readout",
     "fit_head": "recovery",
     "recover_model": "recovery",
-    "retrieval_accuracy": "retrieval",
-    "train_retrieval": "retrieval",
     "TrainResult": "result",
     "train": "run",
     "fit_tokenizer": "tokenizers",
@@ -73,7 +69,7 @@ _HOMES = {
     "last_checkpoint": "trainer",
 }
 
-__all__ = [*objectives.__all__, *_HOMES]
+__all__ = [*losses.__all__, *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

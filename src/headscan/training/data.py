@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from headscan.errors import BadInput
 from headscan.text import Windows
-from headscan.training.objectives import mask_tokens
+from headscan.training.losses import mask_tokens
 
 __all__ = ["Masker", "PackedText", "StreamedText", "check_fit", "check_known", "collate"]
 
@@ -58,7 +58,7 @@ class PackedText(Dataset):
 class StreamedText(IterableDataset):
     """The windows of a text, read as they are needed: nothing is kept. Workers share the windows among them.
 
-    For texts that do not fit in memory. The order is the text's own.
+    For texts that do not fit in memory. The order is the text's own; at its end it begins anew, without a short batch.
     """
 
     def __init__(self, windows: Windows):
@@ -67,9 +67,10 @@ class StreamedText(IterableDataset):
     def __iter__(self):
         worker = get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        for window in self.windows:
-            if window.index % workers == number:
-                yield {"input_ids": torch.from_numpy(window.ids)}
+        while True:
+            for window in self.windows:
+                if window.index % workers == number:
+                    yield {"input_ids": torch.from_numpy(window.ids)}
 
 
 def collate(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headscan.errors import BadInput
 from headscan.training.heads import body_of, head_of
-from headscan.training.objectives import (
+from headscan.training.losses import (
     AdaptiveSoftmax,
     ce_loss,
     cwt_loss,

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from headscan.errors import BadInput
 from headscan.training.heads import body_of
-from headscan.training.objectives import log_unigram
+from headscan.training.losses import log_unigram
 
 __all__ = ["RECOVERIES", "fold_bias", "recover"]
 

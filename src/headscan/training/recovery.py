@@ -17,7 +17,7 @@ from headscan.text import Windows
 from headscan.training.data import PackedText
 from headscan.training.evaluate.likelihood import perplexity
 from headscan.training.loading import load_trained
-from headscan.training.objectives import ce_loss
+from headscan.training.losses import ce_loss
 from headscan.training.readout import recover
 from headscan.training.result import TrainResult
 from headscan.training.trainer import EXTRA

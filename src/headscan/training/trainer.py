@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.utils.data import RandomSampler
 from transformers import Trainer, TrainerState
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 
 from headscan.errors import BadInput
 from headscan.training.learner import Learner
-from headscan.training.objectives import IGNORE, gather_ids
+from headscan.training.losses import IGNORE, gather_ids
 
 __all__ = [
     "POOLS",
@@ -59,6 +60,18 @@ class HeadlessTrainer(Trainer):
         self.pool = pool
         self._sums: dict[str, float] = {}
         self._seen = 0
+
+    def _get_train_sampler(self, train_dataset=None):
+        """Every window at most once an epoch, and whole steps only: which few are left out is drawn anew each epoch.
+
+        A short step at the end of an epoch would compare with fewer negatives: its contrastive loss falls (by log of the
+        share that is missing) without the model being any better.
+        """
+        data = self.train_dataset if train_dataset is None else train_dataset
+        if not has_length(data):
+            return None
+        step = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        return RandomSampler(data, num_samples=len(data) // step * step or len(data))
 
     # --- negatives -----------------------------------------------------------------------------------------------
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from headscan.errors import BadInput
-from headscan.training.objectives import linear
-from headscan.training.objectives.cwt import cwt_loss
-from headscan.training.objectives.shapes import check, reduce
+from headscan.training.losses import linear
+from headscan.training.losses.cwt import cwt_loss
+from headscan.training.losses.shapes import check, reduce
 
 __all__ = ["IGNORE", "ce_loss", "full_ce_loss", "gather_rows", "mixed_loss"]
 

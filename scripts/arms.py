@@ -1,4 +1,4 @@
-"""Headless against vanilla: the same body, data, order and seed under two objectives, watched side by side.
+"""Headless against vanilla: the same body, data, order and seed under two objectives, for the scripts beside this file.
 
 Both are compared at equal tokens (steps) and at equal processor time. Time is that of the process, measurements left
 out: another load on the machine slows the clock on the wall, not this one.
@@ -20,7 +20,7 @@ from headscan.training.data import PackedText, collate
 from headscan.training.evaluate.likelihood import perplexity
 from headscan.training.geometry import measure_sites
 from headscan.training.learner import Learner, Objective
-from headscan.training.objectives import log_unigram
+from headscan.training.losses import log_unigram
 from headscan.training.readout import recover
 from headscan.training.recipes import Recipe
 from headscan.training.recovery import fit_head

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headscan.errors import BadInput
-from headscan.training.objectives.shapes import check, reduce
+from headscan.training.losses.shapes import check, reduce
 
 __all__ = ["AdaptiveSoftmax", "log_unigram", "nce_loss", "sample_noise", "sampled_softmax_loss"]
 

@@ -16,7 +16,7 @@ cross-entropy. The mean of log c_t is also the floor that no model can pass: `fl
 of different batch sizes comparable.
 
 Source: Godey, de la Clergerie, Sagot, "Headless language models" (ICLR 2024), section 3; the identity is ours to prove
-in tests/training/objectives/test_cwt.py.
+in tests/training/losses/test_cwt.py.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headscan.errors import BadInput
-from headscan.training.objectives import linear
-from headscan.training.objectives.shapes import check, reduce
-from headscan.training.objectives.unique import Pool, pool_of
+from headscan.training.losses import linear
+from headscan.training.losses.shapes import check, reduce
+from headscan.training.losses.unique import Pool, pool_of
 
 __all__ = ["CWT_FORMS", "cwt_loss"]
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from headscan.errors import BadInput
-from headscan.training.objectives.cross_entropy import IGNORE
+from headscan.training.losses.cross_entropy import IGNORE
 
 __all__ = ["MASKINGS", "mask_tokens"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headscan.training.objectives.shapes import check
-from headscan.training.objectives.unique import pool_of
+from headscan.training.losses.shapes import check
+from headscan.training.losses.unique import pool_of
 
 __all__ = ["floor_of", "in_batch_accuracy"]
 
