@@ -18,8 +18,8 @@ from _inversion import random_model
 
 from headscan.inversion.exact import Search, exact
 from headscan.inversion.table import table_of
-from headscan.model.slices import Slice
-from headscan.model.slices_prefix import Prefix
+from headscan.model.slicing import Slice
+from headscan.model.slicing.prefix import Prefix
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "exact-inversion-growth.svg"
 BASE = {"vocabulary": 4096, "width": 256, "depth": 4, "length": 8}

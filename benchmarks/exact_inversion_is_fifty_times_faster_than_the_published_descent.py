@@ -18,7 +18,7 @@ from headscan.inversion.descent import descend, preset
 from headscan.inversion.exact import exact
 from headscan.inversion.table import table_of
 from headscan.model import Lens
-from headscan.model.slices import Slice
+from headscan.model.slicing import Slice
 
 LENGTH = 8
 

@@ -20,7 +20,7 @@ from headscan.inversion.exact import Search, exact
 from headscan.inversion.losses import relative
 from headscan.inversion.table import table_of
 from headscan.model import Lens
-from headscan.model.slices import Slice
+from headscan.model.slicing import Slice
 
 LENGTH = 8
 

@@ -16,7 +16,7 @@ from _inversion import prompts_of, random_model
 
 from headscan.inversion.exact import Search, exact
 from headscan.inversion.table import table_of
-from headscan.model.slices import Slice
+from headscan.model.slicing import Slice
 
 LENGTH = 8
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from headscan.model.catalogue import available_models
     from headscan.model.lens import Lens
-    from headscan.model.slices import Slice
+    from headscan.model.slicing import Slice
     from headscan.model.specimens import specimens
     from headscan.results import Result, load
     from headscan.training import train
@@ -90,7 +90,7 @@ _HOMES = {
     "all_claims": "headscan.claims.ledger",
     "ledger_page": "headscan.claims.ledger",
     "reproduce": "headscan.claims.ledger",
-    "Slice": "headscan.model.slices",
+    "Slice": "headscan.model.slicing",
     "GradientResult": "headscan.inversion",
     "InvertResult": "headscan.inversion",
     "leaked_gradient": "headscan.inversion",

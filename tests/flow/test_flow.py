@@ -72,7 +72,7 @@ def test_recovery_is_brute_force_at_every_site(llama):
 
 
 def test_a_token_whose_embedding_is_anothers_cannot_be_told(gpt2):
-    twin = gpt2.twin(1)
+    twin = gpt2.random_init(1)
     with torch.no_grad():
         twin.model.transformer.wte.weight[IDS[2]] = twin.model.transformer.wte.weight[30]
     found = recovery(twin, variant("whole", ["block.0"]), [IDS])
@@ -130,7 +130,9 @@ def test_the_threshold_of_features_depends_on_the_search_not_only_on_the_model(l
 
 
 def test_the_package_is_the_verb_and_the_result_loads_again(llama, tmp_path):
-    found = headscan.flow([llama, llama.twin(0)], [IDS, IDS[::-1]], cuts="whole,attention", channel=True, out=tmp_path)
+    found = headscan.flow(
+        [llama, llama.random_init(0)], [IDS, IDS[::-1]], cuts="whole,attention", channel=True, out=tmp_path
+    )
     again = load(tmp_path)
     assert [part["cut"] for part in again.parts] == ["whole", "attention"] * 2
     assert again.arrays["leak"].shape == (2, 5, 5)
@@ -186,7 +188,7 @@ class Letters:
 
 
 def test_prompts_are_windows_of_a_text(llama, tmp_path):
-    lens = llama.twin(0)
+    lens = llama.random_init(0)
     lens.tokenizer = Letters()
     path = tmp_path / "text.txt"
     path.write_text("the sky is blue and the sea is green")

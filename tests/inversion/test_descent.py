@@ -8,7 +8,7 @@ import torch
 from headscan.errors import BadInput
 from headscan.inversion.descent import Descent, descend, preset
 from headscan.inversion.losses import loss_of
-from headscan.model.slices import Slice
+from headscan.model.slicing import Slice
 from tests.reference.inversion import published_descent
 
 

@@ -7,8 +7,8 @@ import torch
 
 from headscan.errors import BadInput
 from headscan.inversion.exact import Search, exact
-from headscan.model.slices import Slice
-from headscan.model.slices_prefix import Prefix, can_cache, split_on_exhaustion
+from headscan.model.slicing import Slice
+from headscan.model.slicing.prefix import Prefix, can_cache, split_on_exhaustion
 from tests.inversion.conftest import build
 from tests.reference.inversion import brute_force
 

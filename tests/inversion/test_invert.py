@@ -14,7 +14,7 @@ from headscan.errors import BadInput
 from headscan.inversion import InvertResult, JointSearch, Search, invert, preset, privacy
 from headscan.inversion.certificate import jacobian
 from headscan.model import ByteTokenizer
-from headscan.model.slices import Slice
+from headscan.model.slicing import Slice
 from tests.inversion.conftest import build
 
 QUICK = JointSearch(restarts=2, steps=40)

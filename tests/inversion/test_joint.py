@@ -6,7 +6,7 @@ import torch
 
 from headscan.inversion.given import NextToken, Pooled, first_gradient, tokens_in_gradient
 from headscan.inversion.joint import JointSearch, joint
-from headscan.model.slices import Slice
+from headscan.model.slicing import Slice
 from tests.inversion.conftest import build
 
 QUICK = JointSearch(restarts=2, steps=60)

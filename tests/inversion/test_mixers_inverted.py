@@ -10,9 +10,8 @@ from headscan.inversion import invert
 from headscan.inversion.exact import exact
 from headscan.model import Lens
 from headscan.model.mixer import MixerConfig, MixerForCausalLM
-from headscan.model.slices import Slice
-from headscan.model.slices_leak import leak_check
-from headscan.model.slices_prefix import can_cache
+from headscan.model.slicing import Slice, leak_check
+from headscan.model.slicing.prefix import can_cache
 from tests.reference.inversion import brute_force
 
 

@@ -12,7 +12,7 @@ from headscan.inversion.descent import Descent, descend
 from headscan.inversion.exact import Search, exact, tolerance_of
 from headscan.inversion.tolerance import layout_noise, noise_floor
 from headscan.model import ByteTokenizer, Lens
-from headscan.model.slices import Slice
+from headscan.model.slicing import Slice
 
 pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: inversion of quantised models is NOT tested")
 

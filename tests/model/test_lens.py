@@ -144,7 +144,7 @@ def test_making_a_lens_leaves_the_model_and_the_random_state_alone():
     state = torch.get_rng_state()
     lens = Lens(model)
     lens.run(ids(), sites="head")
-    lens.twin(3)
+    lens.random_init(3)
     assert torch.equal(torch.get_rng_state(), state)
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -219,14 +219,14 @@ def test_an_encoder_decoder_reads_its_input_shifted_right_by_default():
 
 
 def test_the_twin_is_the_same_model_with_other_weights(lens):
-    one, same, other = lens.twin(1), lens.twin(1), lens.twin(2)
+    one, same, other = lens.random_init(1), lens.random_init(1), lens.random_init(2)
     assert one.sites == lens.sites
     tables = [twin.input_embeddings for twin in (one, same, other)]
     assert torch.equal(tables[0], tables[1])
     assert not torch.equal(tables[0], tables[2])
     assert one.provenance()["random_init"] == 1
     assert one.model.dtype == lens.model.dtype
-    assert Lens(gpt2().bfloat16()).twin(0).model.dtype == torch.bfloat16
+    assert Lens(gpt2().bfloat16()).random_init(0).model.dtype == torch.bfloat16
 
 
 def test_the_lens_knows_its_model(lens):
@@ -301,7 +301,7 @@ def test_models_that_cannot_be_read_are_refused_in_a_sentence():
 def test_a_tokenizer_is_handed_on():
     tokenizer = ByteTokenizer()
     assert Lens(gpt2(), tokenizer).require_tokenizer() is tokenizer
-    assert Lens(gpt2(), tokenizer).twin(0).tokenizer is tokenizer
+    assert Lens(gpt2(), tokenizer).random_init(0).tokenizer is tokenizer
 
 
 def test_one_block_is_enough():

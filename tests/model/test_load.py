@@ -246,7 +246,7 @@ def test_quantised_weights_show_the_same_sites(tmp_path, quantize, layer):
     site = "block.2"
     close = torch.cosine_similarity(lens.run(ids(), sites=site)[site], Lens(model).run(ids(), sites=site)[site], dim=-1)
     assert close.min() > 0.9
-    assert type(lens.twin(0).model.model.layers[0].mlp.up_proj).__name__ == "Linear"
+    assert type(lens.random_init(0).model.model.layers[0].mlp.up_proj).__name__ == "Linear"
 
 
 def test_a_hub_id_without_a_network(monkeypatch):

@@ -42,7 +42,7 @@ class Engine:
             )
         self.lens = lens
         self.model = lens.model
-        self.translates = bool(getattr(lens.model.config, "is_encoder_decoder", False))
+        self.translates = lens.traits.encoder_decoder
         self.decoder_ids: list[int] = [self._decoder_start()] if self.translates else []
         names = inspect.signature(lens.model.forward).parameters
         self._keeps = "logits_to_keep" in names
@@ -51,12 +51,7 @@ class Engine:
         self._positioned = "position_ids" in names
         self._prefix: list[tuple[Tensor, Tensor]] | None = None
         self._packed: Packed | None = None
-        # Tried once a Lens: the answer cannot change.
-        self.causal: bool = (
-            lens.__dict__.setdefault("_reads_left_to_right", False if self.translates else None) or False
-        )
-        if lens.__dict__["_reads_left_to_right"] is None:
-            self.causal = lens.__dict__["_reads_left_to_right"] = self._is_causal()
+        self.causal = lens.traits.causal
         self.tokens_computed = 0
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -106,7 +101,7 @@ class Engine:
         places = [p % length for p in positions]
         self._prefix = self._packed = None
         # Tried on the first prompt of each size (a power of two), and taken as known for later ones.
-        known: dict[int, bool] = self.lens.__dict__.setdefault("_packs", {})
+        known: dict[int, bool] = self.lens.once("packed rows agree", dict)
         possible = self.causal and length >= 4 and self._positioned and known.get(length.bit_length(), True)
         packed = Packed(self.lens, keeps=self._keeps, options=self._uncached)
         if possible and length.bit_length() in known:
@@ -151,7 +146,7 @@ class Engine:
 
     def _same(self, made: Tensor, own: Tensor) -> bool:
         # Rounded weights round their inputs, too: the least difference may tip a value over to the next step.
-        precise = own.dtype in (torch.float32, torch.float64) and not getattr(self.model, "is_quantized", False)
+        precise = own.dtype in (torch.float32, torch.float64) and not self.lens.traits.quantised
         apart = (made.float() - own.float()).abs().max() / own.float().abs().max().clamp(min=1e-6)
         return bool(apart < (1e-4 if precise else 2e-2))
 
@@ -191,16 +186,6 @@ class Engine:
             cut = [part[:, :, :prefix].expand(rows, -1, -1, -1) for part in (keys, values)]
             cache.update(cut[0], cut[1], number)
         return cache
-
-    def _is_causal(self) -> bool:
-        length = min(6, self.lens.context_length or 6)
-        ids = torch.arange(1, length + 1).remainder(self.lens.vocabulary_size).expand(2, -1).clone()
-        ids[1, -1] = (ids[1, -1] + 7) % self.lens.vocabulary_size
-        if length < 2 or ids[0, -1] == ids[1, -1]:
-            return True
-        self.tokens_computed = 0
-        first = self.logits(self.embed(ids), [0]).float()
-        return bool((first[0] - first[1]).abs().max() <= 1e-5 * first.abs().max().clamp(min=1e-6))
 
 
 @contextmanager

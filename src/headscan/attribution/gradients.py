@@ -54,7 +54,7 @@ def _silent(engine: Engine, gradient: Tensor, target: Target) -> bool:
 
     Kernels without a backward pass (bitsandbytes' 4 bits on a CPU) only warn, and a map of zeros would look like a result.
     """
-    if not getattr(engine.model, "is_quantized", False):
+    if not engine.lens.traits.quantised:
         return False
     if engine.translates:
         return bool((gradient == 0).all())

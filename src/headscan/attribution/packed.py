@@ -62,7 +62,8 @@ class Packed:
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
         self._segments: Sequence[Segment] = ()
         self._recording = False
-        mlp = lens._taps.get(f"block.{lens.depth - 1}.mlp")
+        last = f"block.{lens.depth - 1}.mlp"
+        mlp = lens.tap(last) if last in lens.sites else None
         alone = mlp is not None and mlp.calls == 1 and mlp.shape_from is None and mlp.where == "output"
         self._last_mlp: nn.Module | None = mlp.module if mlp is not None and alone else None
         self._modules = list(lens.model.modules())  # looked through once, not in every pass

@@ -20,8 +20,7 @@ from headscan.inversion.descent import Descended, Descent, descend, preset
 from headscan.inversion.exact import Search, exact
 from headscan.inversion.joint import JointSearch, joint
 from headscan.model.lens import Lens
-from headscan.model.slices import Slice
-from headscan.model.slices_leak import leak_check
+from headscan.model.slicing import Slice, leak_check
 from headscan.model.specimens import specimens
 
 __all__ = ["NoTrainedModel", "lens_of"]

@@ -13,8 +13,7 @@ from headscan.inversion.descent import Descent, descend, preset
 from headscan.inversion.exact import exact
 from headscan.inversion.joint import JointSearch, joint
 from headscan.model.lens import Lens
-from headscan.model.slices import Slice
-from headscan.model.slices_cut import Cut
+from headscan.model.slicing import Slice, SlicedModel
 
 __all__ = ["VARIANTS"]
 
@@ -186,7 +185,7 @@ def _among(top: Tensor, ids: Tensor) -> float:
     return round(float((top == ids[..., None]).any(-1).float().mean()), 3)
 
 
-def _searched(ready: Cut, target: Tensor, ids: Tensor, hidden: int, seed: int, allowed: Tensor | None) -> float:
+def _searched(ready: SlicedModel, target: Tensor, ids: Tensor, hidden: int, seed: int, allowed: Tensor | None) -> float:
     search = JointSearch(restarts=2, steps=60, budget=20_000, seed=seed)
     rows = [joint(ready, one, LENGTH, search, allowed=allowed).tokens for one in target]
     return right(torch.stack(rows)[:, :hidden], ids[:, :hidden])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headscan.errors import BadInput
 from headscan.model import Lens
-from headscan.model.slices import Slice
+from headscan.model.slicing import Slice
 
 __all__ = ["codebook", "distances"]
 

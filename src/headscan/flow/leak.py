@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headscan.model import Lens
-from headscan.model.slices import Slice
+from headscan.model.slicing import Slice
 
 __all__ = ["leak", "outputs"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headscan.errors import BadInput
-from headscan.model.slices import Slice
+from headscan.model.slicing import Slice
 
 __all__ = ["VARIANTS", "options_of", "variant"]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from headscan.errors import BadInput
 from headscan.inversion import Descent, descend, exact
 from headscan.model import Lens
-from headscan.model.slices import Slice
+from headscan.model.slicing import Slice
 
 __all__ = ["Threshold", "threshold", "width_sweep"]
 

@@ -192,7 +192,7 @@ def biased_input(
     >>> rows[0]["cosine_in"] < 0.1 < 0.8 < rows[1]["cosine_in"] < 1
     True
     """
-    twin = lens.twin(seed)
+    twin = lens.random_init(seed)
     generator = torch.Generator().manual_seed(seed)
     width = twin.input_embeddings.shape[1]
     length = min(length, twin.context_length or length)

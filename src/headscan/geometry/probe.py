@@ -109,34 +109,6 @@ class ProbeSetup:
         """The site that the head reads: the final norm, or the last block where there is none."""
         return self.lens.default_sites[-1]
 
-    @cached_property
-    def causal(self) -> bool:
-        """Whether what the head says at a position is blind to the tokens that follow: a tiny pass tells."""
-        ids = torch.arange(8).remainder(self.lens.vocabulary_size)[None].repeat(2, 1)
-        ids[1, -1] = (ids[1, -1] + 1) % self.lens.vocabulary_size
-        found = self.lens.run(ids.to(self.lens.device), sites="head")["head"].float()
-        moved = (found[0] - found[1]).abs().amax(-1)
-        # Before the token that differs nothing may move, but for rounding; an untrained encoder moves little, yet it does.
-        return bool(moved[:-1].max() <= 1e-4 * moved[-1])
-
-    @cached_property
-    def head(self) -> tuple[Tensor, Tensor | None] | None:
-        """Weight and bias of the head, if the logits are that linear map of the states at `last`; else None.
-
-        A tiny pass tells: BERT's head transforms the states first, some models scale or cap their logits.
-        """
-        weight = self.lens.output_embeddings
-        if weight is None or "head" not in self.lens.sites or weight.shape[1] != self.lens.width(self.last):
-            return None
-        bias = getattr(self.lens.model.get_output_embeddings(), "bias", None)
-        ids = torch.arange(4).remainder(self.lens.vocabulary_size)[None]
-        found = self.lens.run(ids.to(self.lens.device), sites=[self.last, "head"])
-        logits = torch.nn.functional.linear(found[self.last].to(weight.dtype), weight, bias).float()
-        same = logits.shape == found["head"].shape and torch.allclose(
-            logits, found["head"].float(), rtol=1e-2, atol=1e-2
-        )
-        return (weight.detach(), None if bias is None else bias.detach()) if same else None
-
 
 @dataclass
 class ProbeData:

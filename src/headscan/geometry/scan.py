@@ -228,7 +228,7 @@ def _passes(
         document["models"].append(lens.provenance() | {"vocabulary": lens.vocabulary_size, "depth": lens.depth})
         document["sites"] += entries
         if null:
-            twin = lens.twin(seed)
+            twin = lens.random_init(seed)
             cheap = [probe for probe in probes if not probe.expensive]
             twin_runner = ProbeRunner(cheap, twin, plan.sites, settings, announce=lambda _: None)
             twin_swept, _ = plan.run(f"{number}-random-init", twin, twin_runner, label=f"{lens.name}, random weights")

@@ -21,7 +21,7 @@ from headscan.inversion.certificate import (
     verdict_of,
 )
 from headscan.inversion.losses import relative
-from headscan.model.slices_cut import Cut
+from headscan.model.slicing import SlicedModel
 from headscan.text import display
 
 __all__ = ["Outcome", "assess"]
@@ -44,7 +44,7 @@ class Outcome:
 
 
 def assess(
-    cut: Cut,
+    cut: SlicedModel,
     ids: Tensor,
     target: Tensor,
     outcome: Outcome,
@@ -120,7 +120,7 @@ def assess(
     }
 
 
-def _own_residuals(cut: Cut, seen: Tensor, length: int) -> list[float | None]:
+def _own_residuals(cut: SlicedModel, seen: Tensor, length: int) -> list[float | None]:
     """For each position the residual of its own output, None where that is not given."""
     found: list[float | None] = [None] * length
     if cut.slice.pool is None:
@@ -129,8 +129,8 @@ def _own_residuals(cut: Cut, seen: Tensor, length: int) -> list[float | None]:
     return found
 
 
-def _equal_rows(cut: Cut, token: int) -> bool:
-    return token in cut.twins
+def _equal_rows(cut: SlicedModel, token: int) -> bool:
+    return token in cut.equal_rows
 
 
 def _sentence(verdict: str, checked: str, method: str) -> str:

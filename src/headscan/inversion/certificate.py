@@ -8,8 +8,8 @@ from torch import Tensor
 from headscan.errors import BadInput
 from headscan.inversion.losses import relative
 from headscan.inversion.tolerance import noise_floor
-from headscan.model.slices_cut import Cut
-from headscan.model.slices_prefix import split_on_exhaustion
+from headscan.model.slicing import SlicedModel
+from headscan.model.slicing.prefix import split_on_exhaustion
 
 __all__ = ["ABSENT", "BUDGET", "NOT_UNIQUE", "UNIQUE", "Residual", "exchanges", "jacobian", "unseen", "verdict_of"]
 
@@ -45,7 +45,7 @@ def verdict_of(residual: float, tolerance: float, rivals: list[list[int]], hidde
 class Residual:
     """The root mean square over positions of ||O - O*|| / ||O*|| of whole token rows, counted against a budget."""
 
-    def __init__(self, cut: Cut, target: Tensor, budget: int) -> None:
+    def __init__(self, cut: SlicedModel, target: Tensor, budget: int) -> None:
         self.cut, self.target, self.budget = cut, target[None].float(), budget
         self.count, self.batch = 0, 1024
         self.notes: list[str] = []
@@ -100,7 +100,7 @@ def exchanges(
 
 
 @torch.no_grad()
-def unseen(cut: Cut, tokens: Tensor, trials: int = 6, seed: int = 0) -> list[bool]:
+def unseen(cut: SlicedModel, tokens: Tensor, trials: int = 6, seed: int = 0) -> list[bool]:
     """For each position of `tokens` [T], whether none of `trials` random other tokens there moves an output given."""
     length, vocabulary = len(tokens), cut.vocabulary_size
     generator = torch.Generator().manual_seed(seed)
@@ -116,7 +116,7 @@ def unseen(cut: Cut, tokens: Tensor, trials: int = 6, seed: int = 0) -> list[boo
     return (torch.cat(moved).reshape(length, trials).amax(1) <= 1e-6).tolist()
 
 
-def jacobian(cut: Cut, tokens: Tensor, *, rows: int = 1024) -> list[dict[str, float]]:
+def jacobian(cut: SlicedModel, tokens: Tensor, *, rows: int = 1024) -> list[dict[str, float]]:
     """How well the outputs determine each input vector locally: rank and smallest singular value of the Jacobian.
 
     For position j the matrix d O / d e_j [T' w', e], all outputs given, at `tokens` [T]. Full rank e with a smallest

@@ -20,7 +20,7 @@ from torch import Tensor
 from headscan.errors import BadInput
 from headscan.inversion.decoders import Decoder
 from headscan.inversion.losses import loss_of, relative
-from headscan.model.slices_cut import Cut
+from headscan.model.slicing import SlicedModel
 
 __all__ = ["PRESETS", "Descended", "Descent", "descend", "preset"]
 
@@ -131,7 +131,7 @@ class Descended:
 
 
 def descend(
-    cut: Cut,
+    cut: SlicedModel,
     target: Tensor,
     length: int,
     settings: Descent | None = None,
@@ -177,7 +177,7 @@ def descend(
 
 
 class _Run:
-    def __init__(self, cut: Cut, target: Tensor, length: int, settings: Descent, decoder: Decoder) -> None:
+    def __init__(self, cut: SlicedModel, target: Tensor, length: int, settings: Descent, decoder: Decoder) -> None:
         self.cut, self.settings, self.decoder, self.length = cut, settings, decoder, length
         self.table = cut.vectors.float()
         self.direct = settings.method == "direct"

@@ -20,8 +20,8 @@ from headscan.inversion.order import ORDERS, Fit, FixedOrder, TableOrder
 from headscan.inversion.proposal import propose
 from headscan.inversion.table import Progress, Table, table_of
 from headscan.inversion.tolerance import accepted, noise_floor
-from headscan.model.slices_cut import Cut
-from headscan.model.slices_prefix import Prefix
+from headscan.model.slicing import SlicedModel
+from headscan.model.slicing.prefix import Prefix
 from headscan.model.verify import evaluating
 
 __all__ = ["Found", "Search", "exact", "tolerance_of"]
@@ -104,7 +104,7 @@ class Found:
         return kept
 
 
-def tolerance_of(cut: Cut, search: Search) -> float:
+def tolerance_of(cut: SlicedModel, search: Search) -> float:
     """The relative residual that counts as found."""
     if search.tolerance is not None:
         return search.tolerance
@@ -113,7 +113,7 @@ def tolerance_of(cut: Cut, search: Search) -> float:
 
 @torch.no_grad()
 def exact(
-    cut: Cut,
+    cut: SlicedModel,
     targets: Sequence[Tensor],
     search: Search | None = None,
     *,
@@ -161,7 +161,7 @@ class _Work:
 
     def __init__(
         self,
-        cut: Cut,
+        cut: SlicedModel,
         search: Search,
         goals: list[Tensor],
         allowed: Tensor | None,
@@ -334,7 +334,7 @@ class _Work:
             found.exhausted = found.exhausted and one.tried_all
         tokens, residuals = one.sorted()
         limit = max(RIVAL * one.best, self.floor)
-        same = self.cut.twins.get(one.token, [one.token])
+        same = self.cut.equal_rows.get(one.token, [one.token])
         rivals = [token for token, r in zip(tokens, residuals, strict=True) if r <= limit and token != one.token]
         found.tokens.append(one.token)
         found.residuals.append(one.best)

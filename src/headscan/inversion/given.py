@@ -12,14 +12,13 @@ from torch import Tensor, nn
 
 from headscan.errors import BadInput
 from headscan.model.record import Stop
-from headscan.model.slices import Slice
-from headscan.model.slices_cut import Cut
+from headscan.model.slicing import Slice, SlicedModel
 from headscan.model.verify import evaluating
 
 __all__ = ["GradientTokens", "NextToken", "Pooled", "first_gradient", "tokens_in_gradient"]
 
 
-class NextToken(Cut):
+class NextToken(SlicedModel):
     """The log-probabilities of the token after the prompt, [B, 1, V]: all that an interface that gives them shows."""
 
     def __init__(self, lens: Any) -> None:
@@ -30,7 +29,7 @@ class NextToken(Cut):
         return F.log_softmax(super().part(states).float(), dim=-1)
 
 
-class Pooled(Cut):
+class Pooled(SlicedModel):
     """A sentence embedding, [B, 1, w]: the mean over positions of the last site, of unit length."""
 
     def __init__(self, lens: Any, site: str | None = None, pool: str = "mean", *, unit: bool = True) -> None:

@@ -122,7 +122,7 @@ def _batch(lens: Lens, prompts: Sequence[str]) -> torch.Tensor:
         raise BadInput(f"'{lens.name}' has no next-token head, so there is no training step whose gradient could leak.")
     if not prompts or not all(prompts):
         raise BadInput("The prompt is empty.")
-    if getattr(lens.model, "is_quantized", False):
+    if lens.traits.quantised:
         raise BadInput("Quantised weights are not trained and have no gradient: load the model without --quantize.")
     tokenizer = lens.require_tokenizer()
     ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in prompts]

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
 from headscan.inversion.exact import Found, Search, exact, tolerance_of
 from headscan.inversion.joint import JointSearch, joint
 from headscan.inversion.table import Progress
-from headscan.model.slices_cut import Cut
+from headscan.model.slicing import SlicedModel
 
 __all__ = ["exact_hidden"]
 
 
 def exact_hidden(
-    cut: Cut,
+    cut: SlicedModel,
     target: Tensor,
     length: int,
     search: Search,
@@ -43,9 +41,9 @@ def exact_hidden(
     joint_part = {"evaluations": 0, "rivals": {}, "checked": "", "margin": float("inf"), "exhausted": False}
     first = kept[0]
     if first > 0:
-        prefix = cut.__class__.__new__(cut.__class__)
-        prefix.__dict__ = cut.__dict__ | {"slice": replace(cut.slice, tokens="-1")}
-        found = joint(prefix, target[:1], first + 1, together, tolerance=tolerance, allowed=allowed, progress=progress)
+        found = joint(
+            cut.keeping("-1"), target[:1], first + 1, together, tolerance=tolerance, allowed=allowed, progress=progress
+        )
         tokens = found.tokens.tolist()
         joint_part |= {
             "evaluations": found.evaluations,

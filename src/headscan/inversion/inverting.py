@@ -21,9 +21,8 @@ from headscan.inversion.hidden import exact_hidden
 from headscan.inversion.joint import JointSearch, joint
 from headscan.inversion.result import InvertResult
 from headscan.model.lens import Lens
-from headscan.model.slices import Slice
-from headscan.model.slices_cut import Cut
-from headscan.model.slices_prefix import exhausted
+from headscan.model.slicing import Slice, SlicedModel
+from headscan.model.slicing.prefix import exhausted
 from headscan.text import display
 
 __all__ = ["METHODS", "invert"]
@@ -130,7 +129,7 @@ def invert(
     return result
 
 
-def _cut(lens: Lens, at: str | Slice, given: str) -> Cut:
+def _cut(lens: Lens, at: str | Slice, given: str) -> SlicedModel:
     if given == "next-token":
         return NextToken(lens)
     if given == "embedding":
@@ -139,7 +138,7 @@ def _cut(lens: Lens, at: str | Slice, given: str) -> Cut:
 
 
 def _prompts(
-    lens: Lens, cut: Cut, prompt: str | Sequence[str] | Tensor, special: bool | None
+    lens: Lens, cut: SlicedModel, prompt: str | Sequence[str] | Tensor, special: bool | None
 ) -> tuple[list[Tensor], list[dict[int, int]]]:
     """Token ids of each prompt and, of each, the special tokens, which are known."""
     if isinstance(prompt, Tensor):
@@ -165,7 +164,7 @@ def _prompts(
     return ids, known
 
 
-def _method(cut: Cut, method: str, given: str) -> str:
+def _method(cut: SlicedModel, method: str, given: str) -> str:
     pooled = cut.slice.pool is not None
     if method == "auto":
         return "exact" if cut.causal and not pooled and given == "states" else "joint"
@@ -194,7 +193,7 @@ def _allowed(lens: Lens, vocabulary: str | Sequence[str] | None, prompts: list[T
     return allowed
 
 
-def _search(search: Search, cut: Cut, targets: list[Tensor], noise: float, rounding: int | None) -> Search:
+def _search(search: Search, cut: SlicedModel, targets: list[Tensor], noise: float, rounding: int | None) -> Search:
     """The tolerance widened by what noise and rounding did: both are known to whoever inverts."""
     if search.tolerance is not None or not (noise or rounding):
         return search
@@ -206,7 +205,7 @@ def _search(search: Search, cut: Cut, targets: list[Tensor], noise: float, round
 
 
 def _solve(
-    cut: Cut,
+    cut: SlicedModel,
     method: str,
     targets: list[Tensor],
     prompts: list[Tensor],
@@ -277,7 +276,7 @@ def _solve(
 
 
 def _descend_rows(
-    cut: Cut,
+    cut: SlicedModel,
     targets: list[Tensor],
     rows: list[int],
     length: int,
@@ -329,7 +328,7 @@ def _of(found: Found, search: Search) -> Outcome:
 
 def _document(
     lens: Lens,
-    cut: Cut,
+    cut: SlicedModel,
     method: str,
     given: str,
     entries: list[dict],

@@ -19,7 +19,7 @@ from headscan.inversion.certificate import Residual, exchanges
 from headscan.inversion.decoders import Decoder
 from headscan.inversion.descent import Descent, descend
 from headscan.inversion.table import Progress
-from headscan.model.slices_cut import Cut
+from headscan.model.slicing import SlicedModel
 
 __all__ = ["Joint", "JointSearch", "joint"]
 
@@ -68,7 +68,7 @@ class Joint:
 
 
 def joint(
-    cut: Cut,
+    cut: SlicedModel,
     target: Tensor,
     length: int,
     search: JointSearch | None = None,
@@ -119,7 +119,7 @@ def joint(
 
 
 def _attempt(
-    cut: Cut,
+    cut: SlicedModel,
     target: Tensor,
     length: int,
     search: JointSearch,
@@ -155,7 +155,7 @@ def _attempt(
 
 
 def _start(
-    cut: Cut, target: Tensor, length: int, search: JointSearch, allowed: Tensor | None, known: dict[int, int]
+    cut: SlicedModel, target: Tensor, length: int, search: JointSearch, allowed: Tensor | None, known: dict[int, int]
 ) -> tuple[Tensor, list[Tensor]]:
     """Token rows to start from, and for each position all tokens, the likeliest first."""
     settings = Descent(loss="l2", steps=max(1, search.steps), check=0)

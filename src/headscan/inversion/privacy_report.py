@@ -18,8 +18,7 @@ from headscan.inversion.descent import Descent, descend
 from headscan.inversion.exact import Search, exact
 from headscan.inversion.losses import relative
 from headscan.model.lens import Lens
-from headscan.model.slices import Slice
-from headscan.model.slices_cut import Cut
+from headscan.model.slicing import Slice, SlicedModel
 from headscan.results import Result
 
 __all__ = ["PrivacyResult", "privacy"]
@@ -115,28 +114,28 @@ def _windows(lens: Lens, texts: list[str], prompts: int, length: int) -> Tensor:
 
 
 def _damages(
-    lens: Lens, cut: Cut, noise: Sequence[float], rounding: Sequence[int], weights: Sequence[int], seed: int
+    lens: Lens, cut: SlicedModel, noise: Sequence[float], rounding: Sequence[int], weights: Sequence[int], seed: int
 ) -> list[tuple[str, Callable[[Tensor], Tensor]]]:
     found: list[tuple[str, Callable[[Tensor], Tensor]]] = [("none", cut.run)]
     for share in noise:
         found.append((f"noise {share:g}", partial(_noisy, cut, share, seed)))
     for bits in rounding:
         found.append((f"states of {bits} bits", partial(_rounded, cut, bits)))
-    for bits in () if getattr(lens.model, "is_quantized", False) else weights:  # those are rounded already
+    for bits in () if lens.traits.quantised else weights:  # those are rounded already
         found.append((f"weights of {bits} bits", cut.slice.but(bits=bits).on(lens).run))
     return found
 
 
-def _noisy(cut: Cut, share: float, seed: int, ids: Tensor) -> Tensor:
+def _noisy(cut: SlicedModel, share: float, seed: int, ids: Tensor) -> Tensor:
     return add_noise(cut.run(ids), share, seed)
 
 
-def _rounded(cut: Cut, bits: int, ids: Tensor) -> Tensor:
+def _rounded(cut: SlicedModel, bits: int, ids: Tensor) -> Tensor:
     return round_states(cut.run(ids), bits)
 
 
 @torch.no_grad()
-def _exact(cut: Cut, run: Callable[[Tensor], Tensor], windows: Tensor, seed: int) -> dict[str, Any]:
+def _exact(cut: SlicedModel, run: Callable[[Tensor], Tensor], windows: Tensor, seed: int) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(seed + 1)
     random = torch.randint(0, cut.vocabulary_size, windows.shape, generator=generator)
     blur = float(relative(run(random), cut.run(random)).max())
@@ -155,7 +154,7 @@ def _exact(cut: Cut, run: Callable[[Tensor], Tensor], windows: Tensor, seed: int
     }
 
 
-def _gradient(cut: Cut, windows: Tensor) -> dict[str, Any]:
+def _gradient(cut: SlicedModel, windows: Tensor) -> dict[str, Any]:
     start = time.process_time()
     with torch.no_grad():
         target = cut.run(windows)

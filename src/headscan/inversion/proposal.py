@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headscan.model.slices_prefix import Prefix
+from headscan.model.slicing.prefix import Prefix
 
 __all__ = ["propose"]
 

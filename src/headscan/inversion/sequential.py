@@ -15,8 +15,8 @@ from torch import Tensor
 
 from headscan.errors import BadInput
 from headscan.inversion.losses import relative
-from headscan.model.slices_cut import Cut
-from headscan.model.slices_prefix import Prefix
+from headscan.model.slicing import SlicedModel
+from headscan.model.slicing.prefix import Prefix
 
 if TYPE_CHECKING:
     from headscan.inversion.descent import Descended, Descent
@@ -44,7 +44,7 @@ class _Next:
 
 
 def descend_in_order(
-    cut: Cut,
+    cut: SlicedModel,
     target: Tensor,
     length: int,
     settings: Descent,

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from headscan.model.slices_cut import Cut
-from headscan.model.slices_prefix import Prefix, split_on_exhaustion
+from headscan.model.slicing import SlicedModel
+from headscan.model.slicing.prefix import Prefix, split_on_exhaustion
 
 __all__ = ["Table", "cache_folder", "table_of"]
 
@@ -64,7 +64,7 @@ class Table:
         return ((centred.double() @ vectors) / values.clamp_min(1e-30).sqrt()).float()
 
 
-def table_of(cut: Cut, *, progress: Progress | None = None, keep: bool = True) -> Table:
+def table_of(cut: SlicedModel, *, progress: Progress | None = None, keep: bool = True) -> Table:
     """The table of a slice: from memory, else from disk, else by one pass over the vocabulary.
 
     Args:
@@ -75,24 +75,23 @@ def table_of(cut: Cut, *, progress: Progress | None = None, keep: bool = True) -
 
     Cost: 2 V forward passes of one token, once a model and slice (without a key-value cache, V of them of five tokens).
     """
-    ready: Table | None = cut.__dict__.get("_table")
-    if ready is not None:
-        return ready
+    return cut.once("table of one-token outputs", lambda: _read_or_build(cut, progress, keep))
+
+
+def _read_or_build(cut: SlicedModel, progress: Progress | None, keep: bool) -> Table:
     large = cut.vocabulary_size * cut.width >= WORTH_KEEPING
     path = cache_folder() / "tables" / f"{fingerprint(cut)}.safetensors" if large and keep else None
     if path is not None and path.is_file():
         saved = load_file(path)
-        table = Table(saved["outputs"].to(cut.lens.device), saved["change"].to(cut.lens.device))
-    else:
-        table = _build(cut, progress)
-        if path is not None:
-            _write(path, table)
-    cut.__dict__["_table"] = table
+        return Table(saved["outputs"].to(cut.lens.device), saved["change"].to(cut.lens.device))
+    table = _build(cut, progress)
+    if path is not None:
+        _write(path, table)
     return table
 
 
 @torch.no_grad()
-def _build(cut: Cut, progress: Progress | None) -> Table:
+def _build(cut: SlicedModel, progress: Progress | None) -> Table:
     prefix = Prefix(cut, _context(cut))
     parts: list[list[Tensor]] = [[], []]
     total, done, batch = 2 * cut.vocabulary_size, 0, STEP
@@ -118,7 +117,7 @@ def _build(cut: Cut, progress: Progress | None) -> Table:
     return Table(outputs, change, built=done)
 
 
-def _context(cut: Cut) -> Tensor:
+def _context(cut: SlicedModel) -> Tensor:
     """A short text [1, c] that the model itself would write; random tokens where it has no head that would."""
     lens = cut.lens
     length = min(CONTEXT, (lens.context_length or CONTEXT + 1) - 1)
@@ -147,7 +146,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("HEADSCAN_CACHE") or Path.home() / ".cache" / "headscan")
 
 
-def fingerprint(cut: Cut) -> str:
+def fingerprint(cut: SlicedModel) -> str:
     """A name for these weights cut so: equal for equal weights and slices, whoever loaded them."""
     digest = hashlib.blake2b(digest_size=16)
     what = cut.slice.document() | {"tokens": ":", "pool": None, "parts": 2, "class": type(cut.lens.model).__name__}

@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headscan.errors import BadInput
+from headscan.model.tables import embedding_table
 
-if TYPE_CHECKING:
-    from headscan.model.lens import Lens
-
-__all__ = ["context_length", "embedding_table", "forward_inputs", "probe_inputs", "vocabulary_size"]
+__all__ = ["IdsLike", "ModelInputs", "context_length", "probe_inputs"]
 
 PROBE_SHAPE = (2, 7)
-
-
-def embedding_table(model: Any) -> Tensor:
-    """The weight of the model's input embeddings [V, e].
-
-    Raises:
-        BadInput: the model takes no tokens, or was built without weights.
-    """
-    try:
-        table = model.get_input_embeddings().weight
-    except (AttributeError, NotImplementedError) as error:
-        raise BadInput(
-            f"{type(model).__name__} has no table of token embeddings, so it is no language model that headscan can read."
-        ) from error
-    if table.is_meta:
-        raise BadInput(f"{type(model).__name__} was built without weights (it is on the 'meta' device).")
-    return table
-
-
-def vocabulary_size(model: Any) -> int:
-    """The number of rows of the input embedding table."""
-    return embedding_table(model).shape[0]
+IdsLike = Tensor | npt.NDArray[np.integer[Any]] | Sequence[int] | Sequence[Sequence[int]]
+"""Token ids: a tensor, an array or nested lists, [B, T]."""
 
 
 def context_length(model: Any) -> int | None:
@@ -72,76 +54,119 @@ def probe_inputs(model: Any, context: int | None, seed: int) -> tuple[dict[str, 
     return inputs, (rows, length)
 
 
-def forward_inputs(
-    lens: Lens,
-    input_ids: Any,
-    inputs_embeds: Tensor | None,
-    attention_mask: Tensor | None,
-    decoder_input_ids: Any,
-    sites: Sequence[str],
-) -> dict[str, Any]:
-    """The arguments of the model's forward pass, checked.
+@dataclass(frozen=True, eq=False)
+class ModelInputs:
+    """Makes the arguments of one model's forward pass and checks them against what it takes.
 
-    Raises:
-        BadInput: neither or both of ids and embeddings, ids out of the vocabulary, input longer than the context.
+    Attributes:
+        model: of transformers.
+        name: what messages call it.
+        context: the longest input in tokens, or None.
     """
-    if (input_ids is None) == (inputs_embeds is None):
-        raise BadInput("Give either input_ids or inputs_embeds, not both and not neither.")
-    inputs: dict[str, Any] = _without_cache(lens.model)
-    device = lens.device
-    if input_ids is not None:
-        inputs["input_ids"] = _checked(lens, input_ids, "input")
-        shape = inputs["input_ids"].shape
-    else:
-        assert inputs_embeds is not None
-        if inputs_embeds.ndim != 3:
-            raise BadInput(f"inputs_embeds must have the shape [B, T, e], not {list(inputs_embeds.shape)}.")
-        inputs["inputs_embeds"] = inputs_embeds.to(device)
-        shape = inputs_embeds.shape[:2]
-        _check_length(lens, shape[1], "input")
-    if attention_mask is not None:
-        inputs["attention_mask"] = torch.as_tensor(attention_mask).to(device)
-    if getattr(lens.model.config, "is_encoder_decoder", False):
-        inputs["decoder_input_ids"] = _decoder_ids(lens, decoder_input_ids, inputs.get("input_ids"), shape, sites)
-    elif decoder_input_ids is not None:
-        raise BadInput(f"The model '{lens.name}' has no decoder beside its encoder, so it takes no decoder_input_ids.")
-    return inputs
 
+    model: Any
+    name: str
+    context: int | None
 
-def _decoder_ids(lens: Lens, given: Any, source: Tensor | None, shape: Any, sites: Sequence[str]) -> Tensor:
-    if given is not None:
-        return _checked(lens, given, "decoder input")
-    config = lens.model.config
-    start = next(
-        token
-        for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id")
-        if isinstance(token := getattr(config, name, None), int) or name == "pad_token_id"
-    )
-    begin = torch.full((shape[0], 1), start or 0, dtype=torch.int64, device=lens.device)
-    if source is None:
-        if any(not site.startswith("encoder.") for site in sites):
-            raise BadInput("With inputs_embeds, the sites of a decoder need decoder_input_ids as well.")
-        return begin
-    return torch.cat([begin, source[:, :-1]], dim=1)
-
-
-def _checked(lens: Lens, ids: Any, what: str) -> Tensor:
-    ids = torch.as_tensor(ids)
-    if ids.ndim != 2 or ids.numel() == 0 or ids.is_floating_point():
-        raise BadInput(f"The {what} must be whole-number token ids of shape [B, T], not {list(ids.shape)} {ids.dtype}.")
-    _check_length(lens, ids.shape[1], what)
-    low, high = (int(value) for value in torch.aminmax(ids))
-    if low < 0 or high >= lens.vocabulary_size:
-        wrong = low if low < 0 else high
-        raise BadInput(
-            f"Token id {wrong} of the {what} is not in the vocabulary of '{lens.name}' (0 to {lens.vocabulary_size - 1})."
+    def __repr__(self) -> str:
+        return (
+            f"ModelInputs({self.name!r}: ids 0 to {self.vocabulary_size - 1}, {self.context or 'any number of'} tokens)"
         )
-    return ids.to(lens.device, torch.int64)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the model's input goes."""
+        return embedding_table(self.model).device
 
-def _check_length(lens: Lens, length: int, what: str) -> None:
-    if lens.context_length is not None and length > lens.context_length:
-        raise BadInput(f"The {what} has {length} tokens, but '{lens.name}' takes at most {lens.context_length}.")
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of rows of the input embedding table."""
+        return embedding_table(self.model).shape[0]
+
+    def forward(
+        self,
+        input_ids: IdsLike | None,
+        inputs_embeds: Float[Tensor, "B T e"] | None,
+        attention_mask: IdsLike | None,
+        decoder_input_ids: IdsLike | None,
+        sites: Sequence[str],
+    ) -> dict[str, Any]:
+        """The arguments of the model's forward pass, checked.
+
+        Raises:
+            BadInput: neither or both of ids and embeddings, ids out of the vocabulary, input longer than the context.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise BadInput("Give either input_ids or inputs_embeds, not both and not neither.")
+        inputs: dict[str, Any] = _without_cache(self.model)
+        if input_ids is not None:
+            inputs["input_ids"] = self.ids(input_ids)
+            shape = inputs["input_ids"].shape
+        else:
+            assert inputs_embeds is not None
+            if inputs_embeds.ndim != 3:
+                raise BadInput(f"inputs_embeds must have the shape [B, T, e], not {list(inputs_embeds.shape)}.")
+            inputs["inputs_embeds"] = inputs_embeds.to(self.device)
+            shape = inputs_embeds.shape[:2]
+            self._check_length(shape[1], "input")
+        if attention_mask is not None:
+            inputs["attention_mask"] = torch.as_tensor(attention_mask).to(self.device)
+        if getattr(self.model.config, "is_encoder_decoder", False):
+            inputs["decoder_input_ids"] = self._decoder_ids(decoder_input_ids, inputs.get("input_ids"), shape, sites)
+        elif decoder_input_ids is not None:
+            raise BadInput(
+                f"The model '{self.name}' has no decoder beside its encoder, so it takes no decoder_input_ids."
+            )
+        return inputs
+
+    def ids(self, given: IdsLike, what: str = "input") -> Int[Tensor, "B T"]:
+        """Token ids as int64 [B, T] on the model's device.
+
+        Raises:
+            BadInput: prompts of unequal lengths, no whole numbers, ids out of the vocabulary, more than the context.
+        """
+        try:
+            ids = torch.as_tensor(np.asarray(given) if isinstance(given, (list, tuple)) else given)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise BadInput(f"The {what} must be whole-number token ids, every prompt of the same length.") from error
+        whole = not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
+        if ids.ndim != 2 or ids.numel() == 0 or not whole:
+            raise BadInput(
+                f"The {what} must be whole-number token ids of shape [B, T], not {list(ids.shape)} {ids.dtype}."
+            )
+        self._check_length(ids.shape[1], what)
+        low, high = (int(value) for value in torch.aminmax(ids))
+        if low < 0 or high >= self.vocabulary_size:
+            raise BadInput(
+                f"Token id {low if low < 0 else high} of the {what} is not in the vocabulary of '{self.name}' "
+                f"(0 to {self.vocabulary_size - 1})."
+            )
+        return ids.to(self.device, torch.int64)
+
+    def _decoder_ids(
+        self, given: IdsLike | None, source: Tensor | None, shape: Sequence[int], sites: Sequence[str]
+    ) -> Tensor:
+        if given is not None:
+            return self.ids(given, "decoder input")
+        begin = torch.full((shape[0], 1), self.decoder_start, dtype=torch.int64, device=self.device)
+        if source is None:
+            if any(not site.startswith("encoder.") for site in sites):
+                raise BadInput("With inputs_embeds, the sites of a decoder need decoder_input_ids as well.")
+            return begin
+        return torch.cat([begin, source[:, :-1]], dim=1)
+
+    @property
+    def decoder_start(self) -> int:
+        """The token that the decoder of an encoder-decoder begins with; 0 where the model names none."""
+        for config in (self.model.config, getattr(self.model, "generation_config", None)):
+            for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
+                if isinstance(token := getattr(config, name, None), int):
+                    return token
+        return 0
+
+    def _check_length(self, length: int, what: str) -> None:
+        if self.context is not None and length > self.context:
+            raise BadInput(f"The {what} has {length} tokens, but '{self.name}' takes at most {self.context}.")
 
 
 def _without_cache(model: Any) -> dict[str, Any]:

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headscan.errors import BadInput
-from headscan.model.inputs import context_length, embedding_table, forward_inputs, probe_inputs, vocabulary_size
+from headscan.model.inputs import IdsLike, ModelInputs, context_length, probe_inputs
+from headscan.model.memo import Memo
 from headscan.model.probe import trace_calls
 from headscan.model.provenance import describe
 from headscan.model.record import Recorder, Stop
 from headscan.model.sites import match_sites
 from headscan.model.structure import Stack, find_head, find_stack, stack_modules
+from headscan.model.tables import embedding_table, output_layer
 from headscan.model.tap import Tap
+from headscan.model.traits import Traits
 from headscan.model.verify import evaluating, verify_taps
 from headscan.text.prompts import Limits
 
 __all__ = ["Lens"]
 
 
-class Lens:
+class Lens(Memo):
     """A language model whose inner representations can be read by name, the same names in every family.
 
     Site names, in the order of depth:
@@ -70,6 +75,7 @@ class Lens:
     """
 
     def __init__(self, model: nn.Module, tokenizer: Any = None, *, name: str = "model") -> None:
+        super().__init__()
         self.model: Any = model
         self.tokenizer = tokenizer
         self.name = name
@@ -158,19 +164,23 @@ class Lens:
 
     def width(self, site: str) -> int:
         """The size of the last dimension at a site."""
+        return self.tap(site).width
+
+    def tap(self, site: str) -> Tap:
+        """Where a site is read: the module and whether at its input or output. BadInput for a site there is none of."""
         if site not in self._taps:
             self.match(site)
-        return self._taps[site].width
+        return self._taps[site]
 
     # ---- running
 
     def run(
         self,
-        input_ids: Tensor | Sequence | None = None,
+        input_ids: IdsLike | None = None,
         *,
-        inputs_embeds: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        decoder_input_ids: Tensor | Sequence | None = None,
+        inputs_embeds: Float[Tensor, "B T e"] | None = None,
+        attention_mask: IdsLike | None = None,
+        decoder_input_ids: IdsLike | None = None,
         sites: str | Iterable[str],
         each: Callable[[str, Tensor], Any] | None = None,
         grad: bool = False,
@@ -181,7 +191,7 @@ class Lens:
         cache, with its own masks and positions. No hook is left behind, whatever happens.
 
         Args:
-            input_ids: token ids [B, T].
+            input_ids: token ids [B, T], as a tensor, an array or nested lists.
             inputs_embeds: embeddings [B, T, e] in place of ids, as the embedding table would give them.
             attention_mask: [B, T], 1 for tokens, 0 for padding; None if there is no padding.
             decoder_input_ids: [B, T'] for an encoder-decoder; by default `input_ids` shifted right by one, as in
@@ -199,7 +209,7 @@ class Lens:
         """
         chosen = self.match(sites)
         taps = [self._taps[site] for site in chosen]
-        inputs = forward_inputs(self, input_ids, inputs_embeds, attention_mask, decoder_input_ids, chosen)
+        inputs = self.inputs.forward(input_ids, inputs_embeds, attention_mask, decoder_input_ids, chosen)
         kept: dict[str, Tensor] = {}
 
         def keep(site: str, tensor: Tensor) -> None:
@@ -228,15 +238,25 @@ class Lens:
 
     # ---- the model itself
 
+    @cached_property
+    def traits(self) -> Traits:
+        """What the model is: causal? where is its head, and is it linear? see `headscan.model.traits.Traits`."""
+        return Traits(self)
+
+    @property
+    def inputs(self) -> ModelInputs:
+        """What makes and checks the arguments of a forward pass."""
+        return ModelInputs(self.model, self.name, self.context_length)
+
     @property
     def device(self) -> torch.device:
         """Where the model's input goes."""
-        return embedding_table(self.model).device
+        return self.input_embeddings.device
 
     @property
     def vocabulary_size(self) -> int:
         """The number of token ids the model takes: the rows of its embedding table."""
-        return vocabulary_size(self.model)
+        return self.input_embeddings.shape[0]
 
     @property
     def limits(self) -> Limits:
@@ -244,15 +264,15 @@ class Lens:
         return Limits(self.name, self.vocabulary_size, self.context_length)
 
     @property
-    def input_embeddings(self) -> Tensor:
+    def input_embeddings(self) -> Float[Tensor, "V e"]:
         """The input embedding table [V, e], live. Some models scale or project it before the first block."""
         return embedding_table(self.model)
 
     @property
-    def output_embeddings(self) -> Tensor | None:
+    def output_embeddings(self) -> Float[Tensor, "V e"] | None:
         """The weight of the output layer [V, e], live, or None for a model without one."""
-        module = self.model.get_output_embeddings() if hasattr(self.model, "get_output_embeddings") else None
-        return getattr(module, "weight", None)
+        layer = output_layer(self.model)
+        return None if layer is None else layer.weight
 
     def require_tokenizer(self) -> Any:
         """The tokenizer, or a BadInput that says there is none."""
@@ -263,7 +283,7 @@ class Lens:
             )
         return self.tokenizer
 
-    def twin(self, seed: int) -> Lens:
+    def random_init(self, seed: int) -> Lens:
         """The same architecture with fresh random weights: the null model that a trained one is held against.
 
         It is on the same device in the same precision, its weights follow the family's own initialisation, and the
@@ -271,9 +291,9 @@ class Lens:
         """
         from headscan.model.load import fresh_model
 
-        twin = Lens(fresh_model(self.model, seed), self.tokenizer, name=f"{self.name} (random weights, seed {seed})")
-        twin.origin = {"source": self.origin.get("source"), "random_init": seed}
-        return twin
+        fresh = Lens(fresh_model(self.model, seed), self.tokenizer, name=f"{self.name} (random weights, seed {seed})")
+        fresh.origin = {"source": self.origin.get("source"), "random_init": seed}
+        return fresh
 
     def provenance(self) -> dict[str, Any]:
         """What this model is, for the protocol of a result: JSON-able.

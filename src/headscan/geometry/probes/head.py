@@ -44,7 +44,7 @@ class LossProbe(Probe):
     def reason(self, setup: ProbeSetup) -> str | None:
         if "head" not in setup.lens.sites or setup.lens.width("head") < setup.lens.vocabulary_size:
             return "it gives no logits over its vocabulary"
-        return None if setup.causal else "its logits see the tokens that follow"
+        return None if setup.lens.traits.causal else "its logits see the tokens that follow"
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
         ids = data.windows[: max(1, self.TOKENS // setup.context)]
@@ -130,9 +130,9 @@ class CollapseProbe(Probe):
         fits = weight is not None and weight.shape[1] == sums.width
         row: Row = {"site": setup.last} | collapse(sums, weight=weight if fits else None) | {"agreement": None}
         states = data.sample.get(setup.last)
-        if setup.head is not None and states is not None:
-            w, bias = setup.head
-            logits = torch.nn.functional.linear(states.to(w), w, bias)
+        head = setup.lens.traits.linear_head
+        if head is not None and states is not None:
+            logits = head.logits(states)
             hits = nearest_mean_hits(states, logits.argmax(-1), sums)
             asked = ~np.isnan(hits)
             owners = np.unique(data.blocks[asked])

@@ -109,21 +109,23 @@ class GradientProbe(Probe):
     name = "gradient"
 
     def reason(self, setup: ProbeSetup) -> str | None:
-        return None if setup.head else "its logits are no linear map of the last site"
+        return None if setup.lens.traits.linear_head else "its logits are no linear map of the last site"
 
     def cost(self, setup: ProbeSetup) -> Cost:
         vocabulary, width = setup.lens.vocabulary_size, setup.lens.width(setup.last)
         return Cost(4.0 * (setup.tokens or 10**6) * vocabulary * (width + 10), 24.0 * vocabulary * width)
 
     def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
-        assert setup.head is not None
-        vocabulary, width = setup.head[0].shape
+        head = setup.lens.traits.linear_head
+        assert head is not None
+        vocabulary, width = head.weight.shape
         return {setup.last: PushPull(vocabulary, width, device=setup.device)}
 
     def update(self, setup: ProbeSetup, key: str, accumulator: Any, batch: SiteBatch) -> None:
-        assert setup.head is not None
+        head = setup.lens.traits.linear_head
+        assert head is not None
         known = batch.next_ids >= 0
-        accumulator.update(batch.rows[known], batch.next_ids[known], *setup.head)
+        accumulator.update(batch.rows[known], batch.next_ids[known], head.weight, head.bias)
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
         sums = next(iter(data.own.values()))

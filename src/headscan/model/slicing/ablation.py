@@ -1,30 +1,29 @@
-"""The hooks that cut a model open for a slice: branches, residuals, norms and positions taken out while it runs."""
+"""The hooks that ablate a model for a slice: branches, residuals, norms and positions taken out while it runs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from headscan.errors import BadInput
+from headscan.model.lens import Lens
+from headscan.model.slicing.specification import SliceSpecification
 from headscan.model.structure import Stack
 from headscan.model.tap import Tap, first_tensor, input_tensor
 
-if TYPE_CHECKING:
-    from headscan.model.lens import Lens
-    from headscan.model.slices import Slice
-
-__all__ = ["Surgery", "round_weights"]
+__all__ = ["Ablation"]
 
 POSITION = re.compile(r"wpe|position|embed_pos|pos_emb|relative_attention_bias", re.IGNORECASE)
 MIXING = ("attention", "cross_attention", "mixer")
 
 
-class Surgery:
+class Ablation:
     """What a slice takes out of one model, as hooks that are on while the slice runs and are gone afterwards.
 
     How a residual is taken out: the branch's output A is replaced by A - x before the model adds it to x, so that the
@@ -32,7 +31,7 @@ class Surgery:
     block's output is its input plus its branches (`Stack.plain`).
     """
 
-    def __init__(self, slice_: Slice, lens: Lens, stack: Stack) -> None:
+    def __init__(self, slice_: SliceSpecification, lens: Lens, stack: Stack) -> None:
         self.slice = slice_
         self.lens = lens
         self.stack = stack
@@ -83,7 +82,7 @@ class Surgery:
         seen: list[Tensor] = []
         ids = torch.zeros(1, 2, dtype=torch.int64, device=self.lens.device)
 
-        def note(module: nn.Module, args: tuple, output: Any) -> None:
+        def note(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             seen.append(_tensor(output).detach().clone())
 
         for silent in (False, True):
@@ -102,7 +101,7 @@ class Surgery:
     @contextmanager
     def active(self) -> Iterator[None]:
         """The hooks in place; they are removed whatever happens."""
-        handles: list = []
+        handles: list[RemovableHandle] = []
         try:
             self._install(handles)
             yield
@@ -110,7 +109,7 @@ class Surgery:
             for handle in handles:
                 handle.remove()
 
-    def _install(self, handles: list) -> None:
+    def _install(self, handles: list[RemovableHandle]) -> None:
         cut = self.slice
         for index, block in enumerate(self.stack.blocks):
             if index < cut.start:
@@ -129,10 +128,10 @@ class Surgery:
             for module in self.positional:
                 handles.append(module.register_forward_hook(_silence))
 
-    def _remove_residual(self, index: int, block: nn.Module, handles: list) -> None:
+    def _remove_residual(self, index: int, block: nn.Module, handles: list[RemovableHandle]) -> None:
         stream: dict[str, Tensor] = {}
 
-        def begin(module: nn.Module, args: tuple, kwargs: dict) -> None:
+        def begin(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             found = input_tensor(args, kwargs)
             assert found is not None
             stream["x"] = found
@@ -142,7 +141,7 @@ class Surgery:
             if order and not self._following[index]:
                 continue
 
-            def subtract(module: nn.Module, args: tuple, output: Any) -> Any:
+            def subtract(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
                 branch = _tensor(output)
                 before = stream["x"].reshape(branch.shape)
                 stream["x"] = branch
@@ -168,35 +167,15 @@ def _with_tensor(output: Any, tensor: Tensor) -> Any:
     raise TypeError(f"A module returned {type(output).__name__}, in which no tensor can be replaced.")
 
 
-def _silence(module: nn.Module, args: tuple, output: Any) -> Any:
+def _silence(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
     return _with_tensor(output, torch.zeros_like(_tensor(output)))
 
 
-def _identity(module: nn.Module, args: tuple, output: Any) -> Any:
+def _identity(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
     return _with_tensor(output, args[0])
 
 
-def _pass_on(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
+def _pass_on(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
     given = input_tensor(args, kwargs)
     assert given is not None
     return _with_tensor(output, given)
-
-
-@torch.no_grad()
-def round_weights(model: nn.Module, bits: int, skip: Callable[[str], bool] = lambda name: False) -> int:
-    """Round the weight of every linear map to `bits` bits in place: per output row, symmetric, by its largest entry.
-
-    Embeddings and norms stay. Returns the number of weights rounded. It is what 8-bit loading does to the weights
-    (LLM.int8 keeps outlier features of the *activations* in half precision, which this does not model).
-    """
-    levels, count = 2 ** (bits - 1) - 1, 0
-    for name, module in model.named_modules():
-        weight = getattr(module, "weight", None)
-        if not isinstance(weight, Tensor) or weight.ndim != 2 or isinstance(module, nn.Embedding) or skip(name):
-            continue
-        # transformers' Conv1D keeps [in, out]; nn.Linear keeps [out, in].
-        dim = 0 if type(module).__name__ == "Conv1D" else 1
-        scale = weight.abs().amax(dim=dim, keepdim=True).clamp_min(torch.finfo(weight.dtype).tiny) / levels
-        weight.copy_((weight / scale).round().clamp(-levels, levels) * scale)
-        count += weight.numel()
-    return count

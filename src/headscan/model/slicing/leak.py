@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from headscan.model.slices import Slice
-from headscan.model.slices_cut import as_batch
+from headscan.model.inputs import IdsLike
+from headscan.model.lens import Lens
+from headscan.model.slicing.slice import Slice
 
 __all__ = ["leak_check"]
 
 
 @torch.no_grad()
-def leak_check(slice_: Slice, lens: Any, input_ids: Any, *, trials: int = 4, seed: int = 0, batch: int = 256) -> Tensor:
+def leak_check(
+    slice_: Slice, lens: Lens, input_ids: IdsLike, *, trials: int = 4, seed: int = 0, batch: int = 256
+) -> Float[Tensor, "T kept"]:
     """How far each output moves when each input token is replaced by random others.
 
     Args:
@@ -32,7 +34,6 @@ def leak_check(slice_: Slice, lens: Any, input_ids: Any, *, trials: int = 4, see
 
     Cost: T x trials rows of T tokens.
 
-    >>> from headscan.model import Lens
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=1, n_head=2)))
     >>> (leak_check(Slice(), lens, [1, 2, 3]) > 0).int()
@@ -41,7 +42,7 @@ def leak_check(slice_: Slice, lens: Any, input_ids: Any, *, trials: int = 4, see
             [0, 0, 1]], dtype=torch.int32)
     """
     cut = slice_.on(lens)
-    ids = cut.check(as_batch(input_ids))[:1]
+    ids = cut.check(torch.atleast_2d(torch.as_tensor(input_ids)))[:1]
     length, vocabulary = ids.shape[1], cut.vocabulary_size
     generator = torch.Generator().manual_seed(seed)
     rows = ids.repeat(length * trials, 1)

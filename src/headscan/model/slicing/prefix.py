@@ -9,9 +9,9 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from headscan.errors import BadInput
-from headscan.model.slices_cut import Cut
+from headscan.model.slicing.sliced_model import SlicedModel
 
-__all__ = ["Prefix", "exhausted", "split_on_exhaustion"]
+__all__ = ["Prefix", "can_cache", "exhausted", "split_on_exhaustion"]
 
 # Relative difference up to which a cached step counts as the same computation as a whole forward pass.
 AGREE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
@@ -56,7 +56,7 @@ class Prefix:
         notes: what happened on the way, as sentences (smaller batches after running out of memory).
     """
 
-    def __init__(self, cut: Cut, ids: Tensor, *, cached: bool | None = None) -> None:
+    def __init__(self, cut: SlicedModel, ids: Tensor, *, cached: bool | None = None) -> None:
         self.cut = cut
         self.ids = ids[:, :0].to(cut.lens.device)
         self.cached = can_cache(cut) if cached is None else cached
@@ -112,16 +112,13 @@ class Prefix:
         return self.cut.states(inputs_embeds=whole, grad=grad)[:, -1].float()
 
 
-def can_cache(cut: Cut) -> bool:
+def can_cache(cut: SlicedModel) -> bool:
     """Whether a cached step gives what a whole forward pass gives; asked once a slice, by comparing."""
-    if "_can_cache" not in cut.__dict__:
-        cut.__dict__["_can_cache"] = _compare(cut)
-    return cut.__dict__["_can_cache"]
+    return cut.once("cached steps agree", lambda: _compare(cut))
 
 
-def _compare(cut: Cut) -> bool:
-    takes = "past_key_values" in cut._forward and cut.plain_input
-    if not takes or not cut.causal or getattr(cut.lens.model.config, "is_encoder_decoder", False):
+def _compare(cut: SlicedModel) -> bool:
+    if not cut.takes("past_key_values") or not cut.plain_input or not cut.causal or cut.lens.traits.encoder_decoder:
         return False
     if (cut.lens.context_length or 4) < 4:
         return False

@@ -8,8 +8,7 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, Lla
 
 from headscan.errors import BadInput
 from headscan.model import Lens
-from headscan.model.slices import Slice
-from headscan.model.slices_leak import leak_check
+from headscan.model.slicing import Slice, leak_check
 
 IDS = [[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]]
 
@@ -169,7 +168,7 @@ def test_without_positions_and_mask_the_order_does_not_count(name, request):
 
 def test_weights_and_tables_can_be_swapped(gpt2):
     fresh = Slice(weights="fresh:7").run(gpt2, IDS)
-    assert torch.equal(fresh, gpt2.twin(7).run(IDS, sites="block.0")["block.0"])
+    assert torch.equal(fresh, gpt2.random_init(7).run(IDS, sites="block.0")["block.0"])
     swapped = Slice(embedding="random:1").on(gpt2)
     assert swapped.vectors.shape == gpt2.input_embeddings.shape
     torch.testing.assert_close(swapped.run(IDS), Slice().run(gpt2, inputs_embeds=swapped.vectors[torch.tensor(IDS)]))

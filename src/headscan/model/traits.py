@@ -1,0 +1,198 @@
+"""What a model is, found by trying it: each question asked once a model, with one criterion for everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headscan.model.tables import output_layer
+
+__all__ = ["LinearHead", "Traits", "blind_to_the_last", "layout_noise", "random_ids", "relative"]
+
+LENGTH = 6
+# Relative difference up to which logits count as the same linear map of the states, computed twice.
+SAME = {torch.float64: 1e-6, torch.float32: 1e-4}
+
+
+class Readable(Protocol):
+    """What of a `Lens` the questions need."""
+
+    model: Any
+    sites: tuple[str, ...]
+    context_length: int | None
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V."""
+
+    @property
+    def default_sites(self) -> tuple[str, ...]:
+        """The sites of a scan in the order of depth."""
+
+    def run(self, input_ids: Any, *, sites: str | Iterable[str]) -> dict[str, Tensor]:
+        """{site: [B, T, width]}."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinearHead:
+    """A head that is a linear map: logits = states @ weight.T + bias, of the states at `site`.
+
+    Attributes:
+        site: the site that it reads: the final norm, or the last block where there is none.
+        weight: [V, d], live.
+        bias: [V], live, or None.
+    """
+
+    site: str
+    weight: Float[Tensor, "V d"]
+    bias: Float[Tensor, " V"] | None
+
+    def logits(self, states: Float[Tensor, "... d"]) -> Float[Tensor, "... V"]:
+        """The logits of states at `site`, in the precision of the weight."""
+        return torch.nn.functional.linear(states.to(self.weight), self.weight, self.bias)
+
+
+@dataclass(frozen=True, eq=False)
+class Traits:
+    """What one model is. Each property is found when it is first asked for, by a forward pass of a few tokens, and kept.
+
+    It is `Lens.traits`, so that whoever asks gets one answer.
+
+    >>> from headscan.model import Lens
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
+    >>> lens.traits.causal, lens.traits.encoder_decoder, lens.traits.linear_head.site
+    (True, False, 'final_norm')
+    >>> lens.traits
+    Traits(causal language model with a linear head at final_norm)
+    """
+
+    lens: Readable
+
+    @property
+    def encoder_decoder(self) -> bool:
+        """Whether it has two stacks, one reading and one writing (T5, BART)."""
+        return bool(getattr(self.lens.model.config, "is_encoder_decoder", False))
+
+    @property
+    def predicts(self) -> bool:
+        """Whether it gives logits over its vocabulary."""
+        lens = self.lens
+        return "head" in lens.sites and output_layer(lens.model) is not None
+
+    @property
+    def masked(self) -> bool:
+        """Whether it is a masked language model: it predicts, and sees the tokens that follow."""
+        return self.predicts and not self.encoder_decoder and not self.causal
+
+    @property
+    def pooled(self) -> bool:
+        """Whether it is an encoder without logits, whose output is one pooled vector a text (sentence encoders)."""
+        return not self.predicts and not self.encoder_decoder and not self.causal
+
+    @cached_property
+    def causal(self) -> bool:
+        """Whether no output depends on a later token: tried at the deepest site, not read from a configuration.
+
+        Two equal rows and one with another last token go through the model together; see `blind_to_the_last`.
+        """
+        if self.encoder_decoder:
+            return False
+        ids = random_ids(self.lens, 3)
+        ids[1:] = ids[0]
+        ids[2, -1] = (ids[0, -1] + 1) % self.lens.vocabulary_size
+        site = self.lens.sites[-1]
+        return blind_to_the_last(self.lens.run(ids, sites=site)[site])
+
+    @cached_property
+    def linear_head(self) -> LinearHead | None:
+        """The head, if the logits are a linear map of the states at the last site of the stack; else None.
+
+        BERT's head transforms the states first, some models scale or cap their logits: those have none.
+        """
+        head = output_layer(self.lens.model)
+        site = self.lens.default_sites[-1]
+        if head is None or "head" not in self.lens.sites or not head.weight.is_floating_point():
+            return None
+        found = self.lens.run(random_ids(self.lens, 1), sites=[site, "head"])
+        if head.weight.shape[1] != found[site].shape[-1]:
+            return None
+        linear = LinearHead(site, head.weight.detach(), None if head.bias is None else head.bias.detach())
+        own, made = found["head"].float(), linear.logits(found[site]).float()
+        same = (
+            own.shape == made.shape and (own - made).abs().max() <= SAME.get(head.weight.dtype, 1e-2) * own.abs().max()
+        )
+        return linear if same else None
+
+    @property
+    def quantised(self) -> bool:
+        """Whether its weights were rounded to 8 or 4 bits by whoever loaded it."""
+        return bool(getattr(self.lens.model, "is_quantized", False))
+
+    @cached_property
+    def layout_noise(self) -> float:
+        """How much an output depends on what else is in the batch, relative to its norm; see `layout_noise`."""
+        site = self.lens.sites[-1]
+        return layout_noise(lambda ids: self.lens.run(ids, sites=site)[site], random_ids(self.lens, 4, 8))
+
+    def __repr__(self) -> str:
+        if self.encoder_decoder:
+            kind = "encoder-decoder"
+        elif not self.predicts:
+            kind = "causal model without a head" if self.causal else "pooled encoder"
+        else:
+            kind = f"{'causal' if self.causal else 'masked'} language model"
+        head = f" with a linear head at {self.linear_head.site}" if self.linear_head is not None else ""
+        return f"Traits({kind}{head})"
+
+
+def random_ids(lens: Readable, rows: int, length: int = LENGTH) -> Int[Tensor, "rows T"]:
+    """Random token ids of the vocabulary, the same in every call, at most as long as the context."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(
+        0, lens.vocabulary_size, (rows, min(length, lens.context_length or length)), generator=generator
+    )
+
+
+def blind_to_the_last(states: Float[Tensor, "3 T w"]) -> bool:
+    """Whether outputs before the last position do not know the last token.
+
+    Args:
+        states: of two equal rows and of one that differs from them in its last token, run as one batch.
+
+    The third row may differ from the first by 1e-6 of its norm, or four times as much as the second does, which is what
+    the kernels make of equal rows.
+
+    >>> states = torch.zeros(3, 2, 1)
+    >>> states[2, 1] = 1
+    >>> blind_to_the_last(states)
+    True
+    """
+    first, again, changed = states[:, :-1].float()
+    noise = float((first - again).norm())
+    return bool((first - changed).norm() <= max(1e-6 * float(first.norm()), 4 * noise))
+
+
+@torch.no_grad()
+def layout_noise(run: Callable[[Tensor], Tensor], ids: Int[Tensor, "B T"]) -> float:
+    """The largest ||alone - together|| / ||together|| of any position, of rows run one by one and as one batch.
+
+    It is rounding where weights are whole (1e-7 in float32). LLM.int8 keeps in half precision the features that are
+    large *anywhere in the batch*, so that outputs may differ by far more.
+
+    >>> layout_noise(lambda ids: ids.float()[..., None], torch.ones(2, 3, dtype=torch.int64))
+    0.0
+    """
+    return relative(torch.cat([run(row[None]) for row in ids]), run(ids))
+
+
+def relative(found: Float[Tensor, "*batch w"], wanted: Float[Tensor, "*batch w"]) -> float:
+    """The largest ||found - wanted|| / ||wanted|| of any position."""
+    found, wanted = found.float(), wanted.float()
+    return float(((found - wanted).norm(dim=-1) / wanted.norm(dim=-1).clamp_min(1e-30)).max())
