@@ -52,7 +52,7 @@ const Headscan = (() => {
     fit(place);
     layout.height = parseFloat(place.style.height);
     layout.autosize = false;
-    Plotly.react(place, data, layout, { ...payload.config, responsive: false });
+    Plotly.react(place, data, layout, payload.config);
   }
 
   // A4 between its margins; before printing, the page still has the screen's width.
@@ -107,6 +107,36 @@ const Headscan = (() => {
       drawAll();
     });
   }
-  addEventListener("load", () => setTimeout(start, 0));
+  // What is embedded deflated, as text; a browser without DecompressionStream has the tables.
+  async function inflated(id) {
+    const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (letter) => letter.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+  }
+
+  async function load() {
+    const packed = document.getElementById("plotly");
+    if (packed && packed.textContent) {
+      if (!("DecompressionStream" in window)) {
+        document.querySelector(".old").hidden = false;
+        return;
+      }
+      const script = document.createElement("script");
+      script.textContent = await inflated("plotly");
+      document.head.append(script);
+    }
+    start();
+  }
+
+  document.querySelectorAll("[data-take]").forEach((button) =>
+    button.addEventListener("click", async () => {
+      const text = JSON.parse(await inflated("files"))[button.dataset.take];
+      const link = document.createElement("a");
+      link.download = button.dataset.take;
+      link.href = URL.createObjectURL(new Blob([text], { type: "text/plain;charset=utf-8" }));
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    }),
+  );
+  addEventListener("load", () => setTimeout(load, 0));
   return { data: payload.data, frequency: payload.frequency, colour, isDark, state, onDraw: (listener) => listeners.push(listener) };
 })();

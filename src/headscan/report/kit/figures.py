@@ -1,0 +1,130 @@
+"""Plotly figures in the look that all pages share, in the light palette; a page swaps the colours for the dark one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from headscan.report.kit import palette
+from headscan.report.kit.words import literal, value_of
+
+__all__ = ["bars", "empty", "heat", "layout", "lines", "mark_level", "thin"]
+
+SANS = "Helvetica Neue, Helvetica, Arial, Liberation Sans, sans-serif"
+POINTS = 160  # of a line: more than a screen can show
+
+
+def layout() -> go.Layout:
+    """The look: hairlines, no box, a legend above."""
+    muted, hairline = palette.ROLES["muted"][0], palette.ROLES["hairline"][0]
+    axis = {
+        "color": muted, "gridcolor": hairline, "linecolor": muted, "zeroline": False, "ticks": "outside", "ticklen": 4,
+        "tickcolor": muted, "title": {"standoff": 8, "font": {"size": 12}}, "automargin": True, "fixedrange": True,
+    }  # fmt: skip
+    return go.Layout(
+        template=go.layout.Template(),
+        font={"family": SANS, "size": 12, "color": palette.ROLES["ink"][0]},
+        paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
+        margin={"l": 52, "r": 12, "t": 8, "b": 44},
+        xaxis=axis | {"showgrid": False}, yaxis=axis | {"showline": False, "ticks": ""},
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},
+        hovermode="closest", dragmode=False,
+        hoverlabel={"bgcolor": palette.ROLES["paper"][0], "bordercolor": muted,
+                    "font": {"family": SANS, "size": 12, "color": palette.ROLES["ink"][0]}, "namelength": -1},
+    )  # fmt: skip
+
+
+def empty(x: str = "", y: str = "") -> go.Figure:
+    """A figure with titles of its axes and nothing on it yet."""
+    figure = go.Figure(layout=layout())
+    figure.update_xaxes(title_text=x)
+    figure.update_yaxes(title_text=y)
+    return figure
+
+
+def lines(
+    series: Mapping[str, tuple[Sequence[Any], Sequence[Any]]], x: str = "", y: str = "", *, markers: bool = True
+) -> go.Figure:
+    """One line a series, told apart by colour and dash: name -> (its x, its y). Texts on the x axis are categories.
+
+    Values that are not finite leave gaps.
+
+    >>> lines({"loss": ([1, 2], [3.0, float("nan")])}).data[0].y
+    (3.0, None)
+    """
+    figure = empty(x, y)
+    words = False
+    for index, (name, (across, up)) in enumerate(series.items()):
+        words = words or any(isinstance(value, str) for value in across)
+        figure.add_scatter(
+            x=[literal(value) if isinstance(value, str) else value for value in across], y=[value_of(value) for value in up],
+            name=literal(name), mode="lines+markers" if markers else "lines", line=palette.model_line(index),
+        )  # fmt: skip
+    if words:
+        figure.update_xaxes(type="category")
+    figure.update_layout(showlegend=len(series) > 1)
+    return figure
+
+
+def heat(
+    values: Sequence[Sequence[Any]], columns: Sequence[object], rows: Sequence[object], *, hover: str = "",
+    low: float | None = None, high: float | None = None, scale: Sequence[str] = tuple(palette.FREQUENCY[0]),
+) -> go.Figure:  # fmt: skip
+    """A map of values [rows, columns], the first row on top; names are literal, and equal ones stay apart."""
+    figure = empty()
+    figure.add_heatmap(
+        z=[[value_of(value) for value in row] for row in values], x=_apart(columns), y=_apart(rows), zmin=low, zmax=high,
+        colorscale=[[k / (len(scale) - 1), colour] for k, colour in enumerate(scale)],
+        colorbar={"thickness": 10, "outlinewidth": 0},
+        hovertemplate=hover or "%{y}, %{x}: %{z:.3f}<extra></extra>",
+    )  # fmt: skip
+    figure.update_yaxes(autorange="reversed", type="category")
+    figure.update_xaxes(type="category")
+    return figure
+
+
+def _apart(names: Sequence[object]) -> list[str]:
+    """Names as plotly shows them; where two are equal, invisible marks keep their places apart."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        shown = literal(name)
+        seen[shown] = seen.get(shown, -1) + 1
+        found.append(shown + "\u200b" * seen[shown])
+    return found
+
+
+def bars(names: Sequence[str], values: Sequence[float], x: str = "value") -> go.Figure:
+    """One horizontal bar a name, the first on top."""
+    figure = empty(x)
+    figure.add_bar(
+        y=_apart(names), x=list(values), orientation="h", marker={"color": palette.model_colour(0)}, showlegend=False
+    )
+    figure.update_yaxes(autorange="reversed", showgrid=False)
+    figure.update_xaxes(showgrid=True)
+    return figure
+
+
+def mark_level(figure: go.Figure, value: float, words: str) -> go.Figure:
+    """Draws a dotted level with words over it; the value is as on the axis."""
+    muted = palette.ROLES["muted"][0]
+    figure.add_hline(
+        y=value, line={"dash": "dot", "color": muted, "width": 1}, annotation_text=words, annotation_position="top right",
+        annotation_font_color=muted,
+    )  # fmt: skip
+    return figure
+
+
+def thin(count: int, points: int = POINTS) -> list[int]:
+    """At most about `points` of the indices 0 ... count − 1, evenly spread on a log axis, both ends among them.
+
+    >>> thin(3)
+    [0, 1, 2]
+    >>> len(thin(4096)) <= 160, thin(4096)[-1]
+    (True, 4095)
+    """
+    if count <= points:
+        return list(range(count))
+    return sorted({min(count - 1, round(count ** (k / (points - 1))) - 1) for k in range(points)})

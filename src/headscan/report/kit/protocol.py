@@ -1,0 +1,127 @@
+"""What a result's document says of how it was made, and the files that a reader can take away."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from headscan.report.kit.parts import Facts, Finding, Section, Shown, Table
+from headscan.report.kit.reading import entries, mapping, number, text
+from headscan.report.kit.words import grouped, named
+
+if TYPE_CHECKING:
+    from headscan.run.result import Result
+
+__all__ = ["findings", "flat", "shown", "tables_csv", "when"]
+
+LONG = 64
+"""Lists of more numbers than this are left out of the embedded result.json where it would be too large with them."""
+LARGEST = 700_000
+
+
+def findings(document: Mapping[str, object]) -> list[Finding]:
+    """The document's findings as they are shown; where a finding stands is said only if its own text does not."""
+    several = len(entries(document, "models")) > 1
+    found = []
+    for item in entries(document, "findings"):
+        said = text(item, "text") or text(item, "sentence")
+        model, site = text(item, "model"), text(item, "site")
+        where = [model] if several and model else []
+        where += [site] if site and site not in said else []
+        level = {"warning": "alert", "alert": "alert", "good": "good"}.get(text(item, "level"), "notice")
+        found.append(Finding(text(item, "code"), level, said, number(item, "value"), where, text(item, "advice")))
+    return found
+
+
+def shown(result: Result, sections: Iterable[Section]) -> Shown:
+    """Protocol and files of a result."""
+    document = result.document
+    protocol = mapping(document, "protocol")
+    aside = ("command", "text", "versions", "settings")
+    run = {key: value for key, value in protocol.items() if key not in aside}
+    facts = [Facts("The run", flat(run | dict(mapping(protocol, "settings"))))]
+    facts.append(Facts("The text", flat(mapping(protocol, "text"))))
+    for model in entries(document, "models") or ([mapping(document, "model")] if mapping(document, "model") else []):
+        facts.append(Facts(named(text(model, "name")), flat({k: v for k, v in model.items() if k != "name"})))
+    facts.append(Facts("The versions", flat(mapping(protocol, "versions"))))
+    tables = tables_csv(sections)
+    files = {"result.json": light(document)} | ({"tables.csv": tables} if tables else {})
+    return Shown(text(protocol, "command"), when(protocol.get("started")), [f for f in facts if f.rows], files)
+
+
+def light(document: Mapping[str, object]) -> str:
+    """The document as JSON; without its long lists of numbers where it were too large for a page with them."""
+    whole = json.dumps(document, ensure_ascii=False, allow_nan=False)
+    return whole if len(whole) <= LARGEST else json.dumps(_shortened(document), ensure_ascii=False, allow_nan=False)
+
+
+def _shortened(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _shortened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        if len(value) > LONG and isinstance(value[0], int | float):
+            return f"{len(value)} numbers, in the result.json beside this page"
+        return [_shortened(item) for item in value]
+    return value
+
+
+def tables_csv(sections: Iterable[Section]) -> str:
+    """All tables of a page as one CSV text: table, row, column, value, low, high; numbers as they are, unrounded."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(("section", "table", "row", "note", "column", "value", "low", "high"))
+    some = False
+    for section in sections:
+        for table in (part for part in section.parts if isinstance(part, Table) and part.where != "terminal"):
+            for line in table.lines:
+                for column, cell in zip(table.heads[1:], line.cells, strict=False):
+                    title = f"{column.group}, {column.title}" if column.group else column.title
+                    low, high = cell.interval or ("", "")  # type: ignore[union-attr]
+                    value = "" if cell.value is None else cell.value  # type: ignore[union-attr]
+                    writer.writerow((section.title, table.title, line.label, line.note, title, value, low, high))
+                    some = True
+    return out.getvalue() if some else ""
+
+
+def when(started: object) -> str:
+    """The day and time of an ISO date, as a person writes it.
+
+    >>> when("2026-11-21T03:56:17+00:00")
+    '21 November 2026, 03:56 UTC'
+    """
+    try:
+        moment = datetime.fromisoformat(str(started))
+    except ValueError:
+        return str(started or "")
+    zone = " UTC" if moment.utcoffset() is not None and not moment.utcoffset() else ""
+    return f"{moment.day} {moment:%B %Y, %H:%M}{zone}"
+
+
+def flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested names and values as one list, values unrounded: they must serve to repeat the run.
+
+    >>> flat({"dropped_tokens": 97, "sha256": {"x": "5e"}, "max_tokens": None})
+    [('dropped tokens', '97'), ('sha256: x', '5e'), ('max tokens', 'none')]
+    """
+    rows: list[tuple[str, str]] = []
+    for key, value in values.items():
+        name = prefix + str(key).replace("_", " ")
+        if isinstance(value, Mapping):
+            rows += flat(value, f"{name}: ")
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            rows.append((name, ", ".join(map(str, value)) or "none"))
+        else:
+            rows.append((name, _exact(value)))
+    return rows
+
+
+def _exact(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return grouped(value) if isinstance(value, int) else str(value)

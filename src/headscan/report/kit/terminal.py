@@ -1,0 +1,138 @@
+"""A page in short for the terminal: its tables, words and findings; it fits 80 columns and any encoding."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from headscan.report.kit.parts import Cell, Column, Facts, Finding, Page, Part, Prose, Raw, Table
+from headscan.report.kit.words import clean, written
+
+__all__ = ["Legible", "terminal"]
+
+LEVELS = {"alert": ("!", "bold red"), "notice": ("·", "yellow"), "good": ("+", "green")}
+ROWS = 14
+"""Of one folded table; the page has all."""
+PLAIN = str.maketrans("—–−·×…“”‘’\u202f\u2009°⁻⁰¹²³⁴⁵⁶⁷⁸⁹σ‖→⏎⇥␣●◐○↗", "---.x.\"\"''  o-0123456789s|>\\\\_*o.>")
+"""For an encoding that lacks them, one character each, so that columns stay in line."""
+
+
+class Legible:
+    """A renderable in characters that the console's encoding has: what it lacks is replaced, one for one.
+
+    >>> console = Console(width=40, force_terminal=False)
+    >>> Legible(Text("0.97 — \u2212\u03c3")).translated("ascii", "0.97 — \u2212\u03c3")
+    '0.97 - -s'
+    """
+
+    def __init__(self, inside: RenderableType) -> None:
+        self.inside = inside
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """The segments of what is inside, translated where need be."""
+        for segment in console.render(self.inside, options):
+            yield segment._replace(text=self.translated(options.encoding, segment.text))
+
+    def translated(self, encoding: str, text: str) -> str:
+        """The text as it can be written in the encoding."""
+        try:
+            text.encode(encoding)
+        except (UnicodeEncodeError, LookupError):
+            return "".join(_letter(letter, encoding) for letter in text)
+        return text
+
+
+def _letter(letter: str, encoding: str) -> str:
+    for form in (letter, letter.translate(PLAIN), unicodedata.normalize("NFKD", letter)[:1]):
+        try:
+            form.encode(encoding)
+        except (UnicodeEncodeError, LookupError):
+            continue
+        return form
+    return "?"
+
+
+def terminal(page: Page) -> RenderableType:
+    """A rich renderable: `rich.print(terminal(page))`.
+
+    Control characters of untrusted text are shown as U+FFFD, and square brackets are no markup.
+    """
+    head = Text(f"\n{', '.join(map(clean, page.head.titles))}", style="bold")
+    head.append(f"\n{clean(page.head.subtitle)}", style="not bold dim")
+    shown: list[RenderableType] = [head]
+    for part in page.parts():
+        shown += _part(part)
+    if page.findings:
+        shown += [Text(), *(_finding(found) for found in page.findings)]
+    return Legible(Group(*shown))
+
+
+def _part(part: Part) -> list[RenderableType]:
+    if isinstance(part, Raw):
+        return [] if part.terminal is None else [part.terminal]
+    if isinstance(part, Table | Facts | Prose) and part.where != "page":
+        if isinstance(part, Table):
+            return _table(part)
+        if isinstance(part, Facts):
+            return [_facts(part)]
+        if part.heading:
+            return [Text(f"\n{clean(part.text)}", style="bold")]
+        return [Text(f"{part.strong} {clean(part.text)}".strip(), style="dim")]
+    return []
+
+
+def _facts(facts: Facts) -> RichTable:
+    found = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
+    for name, value in facts.rows:
+        found.add_row(Text(clean(name)), Text(clean(value)))
+    return found
+
+
+def _table(table: Table) -> list[RenderableType]:
+    heads = [(place, column) for place, column in enumerate(table.heads) if column.where != "page"]
+    found = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    for place, column in heads:
+        title = column.short or (f"{column.group}, {column.title}" if column.group else column.title)
+        found.add_column(
+            Text(clean(title).replace("\ufffd", "\n")), justify="left" if column.text or not place else "right",
+            overflow="fold", min_width=9 if not place else None,
+        )  # fmt: skip
+    lines = table.lines[:ROWS] if table.folded else table.lines
+    for index, line in enumerate(lines):
+        label = Text(clean(line.label))
+        label.append(f" {line.note}" if line.note else "", style="dim")
+        cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in line.cells]
+        shown = [_cell(cells[place - 1], column) for place, column in heads if 0 < place <= len(cells)]
+        last = index + 1 < len(lines) and not line.note and bool(lines[index + 1].note)
+        found.add_row(label, *shown, style="dim" if line.note else None, end_section=last)
+    told: list[RenderableType] = [Text(f"\n{clean(table.title)}", style="bold")] if table.title else []
+    told += [found] if lines else []
+    if len(table.lines) > len(lines):
+        told.append(Text(f"... {len(table.lines) - len(lines)} more rows in the page and in result.json", style="dim"))
+    return told + [Text(f"— {clean(note)}", style="dim") for note in table.footnotes]
+
+
+def _cell(cell: Cell, column: Column) -> Text:
+    shown = Text(clean(written(cell.value, column)))
+    if cell.interval:
+        low, high = (written(end, column) for end in cell.interval)
+        shown.append(f" [{low}, {high}]", style="dim")
+    return shown
+
+
+def _finding(found: Finding) -> Text:
+    """'! CONE: any two tokens of the last block point the same way, mean cosine 0.97 (block.5)'."""
+    sign, style = LEVELS.get(found.level, LEVELS["notice"])
+    text = Text(f"{sign} ", style=style)
+    text.append(clean(found.code), style=style)
+    text.append(f": {clean(found.text)}")
+    if found.advice:
+        text.append(f" {clean(found.advice)}")
+    where = ", ".join(map(clean, found.where))
+    return text.append(f" ({where})" if where else "", style="dim")

@@ -1,0 +1,148 @@
+"""Numbers and untrusted text as people should read them, for pages, plots and terminal alike."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headscan.report.kit.parts import Column
+
+__all__ = ["DASH", "clean", "end", "grouped", "interval", "literal", "named", "number", "plain", "value_of", "written"]
+
+DASH = "—"
+"""What stands where a value is not defined."""
+
+SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def value_of(value: object) -> float | None:
+    """The value as a finite float, or None: null, NaN and infinity are all 'not defined' to a reader."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def grouped(value: int) -> str:
+    """An integer in groups of three, parted by narrow spaces.
+
+    >>> grouped(1912320).split(chr(0x202f))
+    ['1', '912', '320']
+    """
+    return (
+        f"{value:,}".replace(",", "\u202f").replace("-", "−") if abs(value) >= 10_000 else str(value).replace("-", "−")
+    )
+
+
+def number(value: object, digits: int = 3, places: int | None = None) -> str:
+    """A value with about `digits` significant digits (or exactly `places` decimals) and a true minus sign.
+
+    >>> number(0.97552), number(63.021), number(-0.04), number(None), number(0.0000312)
+    ('0.976', '63.0', '−0.040', '—', '3.1 × 10⁻⁵')
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return grouped(value)
+    found = value_of(value)
+    if found is None:
+        return DASH
+    if places is not None:
+        return f"{found:z.{places}f}".replace("-", "−")
+    size = abs(found)
+    if size == 0:
+        return "0"
+    if size >= 10 ** (digits + 3) or size < 10.0**-digits:
+        mantissa, exponent = f"{found:.1e}".split("e")
+        return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPT)}".replace("-", "−", 1 if found < 0 else 0)
+    if size >= 10**digits:
+        return grouped(round(found))
+    decimals = digits - 1 - math.floor(math.log10(size)) if size >= 1 else digits + (size < 0.01)
+    return f"{found:.{max(decimals, 0)}f}".replace("-", "−")
+
+
+def interval(bounds: object, digits: int = 3, places: int | None = None) -> str:
+    """'0.961 to 0.990', or nothing when a bound is not defined.
+
+    >>> interval([0.961, 0.99])
+    '0.961 to 0.990'
+    >>> interval(None)
+    ''
+    """
+    if not isinstance(bounds, (list, tuple)) or len(bounds) != 2 or None in map(value_of, bounds):
+        return ""
+    return " to ".join(number(bound, digits, places) for bound in bounds)
+
+
+def end(value: object, missing: str) -> str:
+    """The end of a measure's range: a plain number, or what stands for a range without end.
+
+    >>> end(1.0, "∞"), end(-1, "−∞"), end(None, "∞")
+    ('1', '−1', '∞')
+    """
+    found = value_of(value)
+    return missing if found is None else f"{found:g}".replace("-", "−")
+
+
+def literal(text: object) -> str:
+    """Untrusted text such that plotly shows it as it is.
+
+    Plotly reads a small HTML of its own (`<b>`, entities), templates (`%{x}`) and TeX between dollar signs in every
+    label; control and direction characters, which would reorder the words around them, are shown as U+FFFD.
+
+    >>> literal("<b>%{x} $a$")
+    '&lt;b&gt;&#37;{x} &#36;a&#36;'
+    """
+    escaped = html.escape(CONTROLS.sub("\ufffd", str(text)), quote=False)
+    return escaped.replace("$", "&#36;").replace("%", "&#37;")
+
+
+def clean(text: object) -> str:
+    """Untrusted text without control and direction characters, which could rewrite the terminal."""
+    return CONTROLS.sub("\ufffd", str(text))
+
+
+def named(source: str) -> str:
+    """The name in what may be a path; an id of a hub (one slash) stays whole.
+
+    >>> named("/data/runs/my-model/"), named("EleutherAI/pythia-70m"), named("./runs/gpt")
+    ('my-model', 'EleutherAI/pythia-70m', 'gpt')
+    """
+    is_path = source.startswith(("/", ".", "~")) or (source.count("/") > 1 and re.fullmatch(r"[\w./~-]+", source))
+    return source.rstrip("/").rpartition("/")[2] or source if is_path else source
+
+
+def written(value: object, column: Column) -> str:
+    """A cell's value as its column asks for it.
+
+    >>> from headscan.report.kit.parts import Column
+    >>> written(0.5, Column("share", percent=True)), written(1e-5, Column("residual", scientific=True)), written("a", Column("t"))
+    ('50.0 %', '1.0e−05', 'a')
+    """
+    if isinstance(value, str):
+        return value
+    found = value_of(value)
+    if found is None:
+        return DASH
+    if column.percent:
+        return f"{100 * found:.{1 if column.places is None else column.places}f} %".replace("-", "−")
+    if column.scientific:
+        return f"{found:.1e}".replace("-", "−")
+    return number(value, places=None if isinstance(value, int) else column.places)
+
+
+def plain(value: object) -> object:
+    """The value with NaN and infinities as null, which JSON has no words for.
+
+    >>> plain({"a": [1.0, float("nan")]})
+    {'a': [1.0, None]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,64 @@
+"""What the façade installs so that results show themselves: `result.page()`, `.plot()`, `.table()`, and in a notebook.
+
+Light to import: the kit and what it draws with are imported when the first result is shown.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from headscan.run.errors import BadInput
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+    from rich.console import RenderableType
+
+    from headscan.run.result import Result
+
+__all__ = ["Report"]
+
+
+class Report:
+    """Shows any result by the page and the sections that are registered for its kind (a `headscan.run.result.Presenter`)."""
+
+    def page(self, result: Result) -> str:
+        """The result as one self-contained HTML page of about 2 MB."""
+        from headscan.report.kit.html import html
+        from headscan.report.kit.register import assemble
+
+        return html(assemble(result))
+
+    def table(self, result: Result) -> RenderableType:
+        """The result for the terminal, with characters that the terminal can show."""
+        from headscan.report.kit.register import assemble
+        from headscan.report.kit.terminal import terminal
+
+        return terminal(assemble(result))
+
+    def snippet(self, result: Result) -> str:
+        """The result for a notebook, as HTML without scripts: findings, one picture, a small table."""
+        from headscan.report.kit.notebook import notebook
+        from headscan.report.kit.register import assemble
+
+        return notebook(assemble(result))
+
+    def plot(self, result: Result, what: str | None = None, **options: Any) -> go.Figure:
+        """The figure of this name, or the page's first; BadInput with the names that there are."""
+        from headscan.report.kit.parts import figures_of
+        from headscan.report.kit.register import assemble
+
+        page = assemble(result)
+        figures = {figure.name: figure.draw for part in page.parts() for figure in figures_of(part)}
+        figures = dict(page.head.plots) | figures
+        if not figures:
+            raise BadInput(f"A result of the verb '{result.kind}' has no figure.")
+        name = next(iter(figures)) if what is None else what
+        if name not in figures:
+            raise BadInput(f"There is no figure {name!r}; there are: {', '.join(figures)}.")
+        draw = figures[name]
+        known = list(inspect.signature(draw).parameters) if callable(draw) else []
+        for option in options:
+            if option not in known:
+                raise BadInput(f"The figure {name!r} has no option {option!r}; it has: {', '.join(known) or 'none'}.")
+        return draw(**options) if callable(draw) else draw
