@@ -15,6 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headscan.errors import BadInput
+from headscan.report.present import Report
+from headscan.run.result import present_with
 
 if TYPE_CHECKING:
     from headscan import flow, ntp, training
@@ -114,3 +116,6 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'headscan' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+present_with(Report())

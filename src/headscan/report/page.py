@@ -94,10 +94,10 @@ def asset(name: str) -> Markup:
 def colour_variables() -> Markup:
     """The palette's roles as CSS variables: light, and dark where a screen asks for it."""
     light, dark = ("".join(f"--{n}:{pair[k]};" for n, pair in palette.ROLES.items()) for k in (0, 1))
-    gradient = [", ".join(scale) for scale in palette.FREQUENCY]
+    scales = zip(palette.FREQUENCY, palette.DEPTH, strict=True)
+    gradient = [f"--frequency:{', '.join(f)};--depth:{', '.join(d)}" for f, d in scales]
     return Markup(
-        f":root{{{light}--frequency:{gradient[0]}}}"
-        f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}--frequency:{gradient[1]}}}}}"
+        f":root{{{light}{gradient[0]}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}{gradient[1]}}}}}"
     )
 
 

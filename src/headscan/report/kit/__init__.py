@@ -16,7 +16,6 @@ from headscan.report.kit.parts import (
     Prose,
     Raw,
     Section,
-    Shown,
     Table,
     Word,
 )
@@ -33,7 +32,6 @@ __all__ = [
     "Prose",
     "Raw",
     "Section",
-    "Shown",
     "Table",
     "Word",
     "page",

@@ -21,7 +21,7 @@ from plotly.offline import get_plotlyjs
 
 from headscan.report.kit import palette, words
 from headscan.report.kit.describe import describe
-from headscan.report.kit.parts import Cell, Column, Figure, Page, Raw, figures_of
+from headscan.report.kit.parts import Cell, Column, Figure, Page, Panels, Raw, figures_of
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -69,7 +69,9 @@ def long_titles(page: Page) -> bool:
 
 def numbering(page: Page) -> dict[str, int]:
     """The number of every figure (or row of panels, by the first one's name) that has a caption."""
-    captioned = [part for part in page.parts() if figures_of(part) and getattr(part, "caption", "")]
+    captioned = [
+        part for part in page.parts() if isinstance(part, Figure | Panels) and part.caption and figures_of(part)
+    ]
     return {figures_of(part)[0].name: place for place, part in enumerate(captioned, 1)}
 
 

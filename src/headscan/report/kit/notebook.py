@@ -66,7 +66,9 @@ def _table(table: Table) -> str:
         )
         rows += "</tr>"
     more = f'<div style="opacity:.75">{len(table.lines) - ROWS} more rows</div>' if len(table.lines) > ROWS else ""
-    return f'<table style="border-collapse:collapse"><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>{more}'
+    return (
+        f'<table style="border-collapse:collapse"><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>{more}'
+    )
 
 
 def _safe(text: object) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headscan.report.kit import protocol
-from headscan.report.kit.parts import Head, Page, Panels, Prose, Section, Table, Word
+from headscan.report.kit.parts import Head, Page, Prose, Section, Table, Word
 from headscan.run.registry import Registry
 
 if TYPE_CHECKING:
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PAGES", "SECTIONS", "SectionOf", "assemble", "page", "section"]
 
-R = TypeVar("R", bound="Callable[..., object]")
+R = TypeVar("R", bound="Callable[[Any], Head]")
+S = TypeVar("S", bound="Callable[[Any], Section | None]")
 FAULTS = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
 
 
@@ -38,14 +39,14 @@ def page(kind: str) -> Callable[[R], R]:
     return PAGES.register(kind)
 
 
-def section(kind: str, order: float) -> Callable[[R], R]:
+def section(kind: str, order: float) -> Callable[[S], S]:
     """Registers a section of the pages of a kind: `f(result) -> Section | None`, shown in the order of `order`.
 
     The built-in sections have 10, 20, 30, ...; a plug-in's may have any number between or after them.
     """
 
-    def put(make: R) -> R:
-        SECTIONS.add(f"{kind}.{getattr(make, '__name__', order)}", SectionOf(kind, order, make))
+    def put(make: S) -> S:
+        SECTIONS.add(f"{kind}.{make.__name__}", SectionOf(kind, order, make))
         return make
 
     return put
@@ -90,6 +91,4 @@ def glossary(head: Head, sections: list[Section]) -> list[Word]:
                     for column in part.heads
                     if column.sentence
                 ]
-            elif isinstance(part, Panels):
-                continue
     return list({(word.name or word.title): word for word in reversed(words)}.values())[::-1]

@@ -73,9 +73,7 @@ def _lines(figure: go.Figure, traces: list[Any]) -> str:
     y0, y1, y_place = _axis([y for one in ys for y in one if y is not None], up, floor, TOP + 6)
     parts = [f'<path d="M{LEFT},{floor + 5}H{WIDTH}" stroke="currentColor" stroke-width=".6"/>']
     for trace, xs, values in zip(traces, at, ys, strict=True):
-        spots = [
-            (x_place(x), None if y is None else y_place(y)) for x, y in zip(xs, values, strict=False)
-        ]
+        spots = [(x_place(x), None if y is None else y_place(y)) for x, y in zip(xs, values, strict=False)]
         colour = escape(str(trace.line.color or trace.marker.color or palette.MODELS[0][0]), quote=True)
         colour = colour if colour.startswith("#") else palette.MODELS[0][0]
         if "lines" in (trace.mode or "lines"):
@@ -84,16 +82,14 @@ def _lines(figure: go.Figure, traces: list[Any]) -> str:
                 path += "" if x is None or y is None else f"{pen}{x:.1f},{y:.1f}"
                 pen = "M" if x is None or y is None else "L"
             dash = DASHED.get(str(trace.line.dash), "")
-            parts.append(
-                f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>'
-            )
+            parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>')
         else:
             parts += [
                 f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>'
                 for x, y in spots[:2000]
                 if x is not None and y is not None
             ]
-    ends = (list(names)[0], list(names)[-1]) if names else _ticks(figure, x0, x1)
+    ends = (next(iter(names)), list(names)[-1]) if names else _ticks(figure, x0, x1)
     parts += [_label(number(y1), LEFT - 4, TOP + 10, "end"), _label(number(y0), LEFT - 4, floor, "end")]
     parts += [_label(ends[0], LEFT, floor + 18), _label(ends[1], WIDTH - 2, floor + 18, "end")]
     return "".join(parts) + _legend(traces)
