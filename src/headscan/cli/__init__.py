@@ -1,35 +1,60 @@
-"""The command line: one short file a verb; each parses, calls one public function and prints."""
+"""The command line: one short file a verb; each names a public function, whose settings become the options."""
 
 from __future__ import annotations
 
-import errno
 import functools
+import os
 import signal
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from headscan import BadInput, __version__
-from headscan.cli.attribute import attribute
-from headscan.cli.flow import flow
-from headscan.cli.invert import invert
-from headscan.cli.models import models
-from headscan.cli.ntp import ntp
-from headscan.cli.reproduce import reproduce
-from headscan.cli.scan import scan
-from headscan.cli.train import train
 
-__all__ = ["app", "main"]
+__all__ = ["main"]
 
-app = typer.Typer(
-    help="A CAT scanner for language models.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+# Each verb's file is read only when the verb is used: `headscan --help` needs no library that computes.
+VERBS = {
+    "scan": "The shape of models' representations on a text: cones, spectra, norms, layer by layer.",
+    "ntp": "What geometry a text alone dictates: entropy bound, supports, the growing part of the logits.",
+    "invert": "Hidden states turned back into the text they came from, with a certificate.",
+    "privacy": "What a release of hidden states or of a gradient gives away of a text.",
+    "attribute": "Which tokens of a prompt a prediction rests on, and how far that map can be trusted.",
+    "flow": "What one token's output knows of another token.",
+    "channel": "How narrow and noisy an output may be and still tell its token: width, noise, capacity.",
+    "train": "A language model trained without a prediction head (or with one), its shape watched.",
+    "recover": "A head for a model that was trained without one.",
+    "evaluate": "A model tried on sets of tasks in a folder, offline.",
+    "reproduce": "Claims of the literature as experiments, with verdicts.",
+    "models": "The models that can be named without a download.",
+}
+
+
+class _Verbs(TyperGroup):
+    """The verbs; each is built when it is asked for. (Typer carries a click of its own, whose types it does not show.)"""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        return _build(name) if name in VERBS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@functools.cache
+def _build(name: str) -> Any:
+    module = import_module(f"headscan.cli.{name}")
+    one = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+    function = module.COMMAND.function(name) if hasattr(module, "COMMAND") else getattr(module, name)
+    one.command(name, help=VERBS[name])(_guarded(function))
+    return typer.main.get_command(one)
 
 
 def _guarded(verb: Callable[..., None]) -> Callable[..., None]:
@@ -42,15 +67,13 @@ def _guarded(verb: Callable[..., None]) -> Callable[..., None]:
     def run(*arguments: Any, **options: Any) -> None:
         try:
             verb(*arguments, **options)
+            sys.stdout.flush()
         except BadInput as error:
             print(f"headscan: {error}", file=sys.stderr)
             sys.exit(2)
-        except Exception as error:
-            if not disk_is_full(error):
-                raise
-            resume = " and continue with the same command and --resume" if "resume" in options else ""
-            print(f"headscan: The disk is full ({error}): make room{resume}.", file=sys.stderr)
-            sys.exit(2)
+        except BrokenPipeError:  # whoever read the output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
         except KeyboardInterrupt:
             resume = " Continue with the same command and --resume." if "resume" in options else ""
             print(f"headscan: interrupted.{resume}", file=sys.stderr)
@@ -59,17 +82,14 @@ def _guarded(verb: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def disk_is_full(error: BaseException) -> bool:
-    """Whether the system had no room for a file, told by its own error or as safetensors words it.
-
-    >>> disk_is_full(OSError(28, "No space left on device")), disk_is_full(OSError(2, "No such file"))
-    (True, False)
-    """
-    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
-
-
-for verb in (scan, ntp, invert, attribute, flow, train, reproduce, models):
-    app.command()(_guarded(verb))
+app = typer.Typer(
+    cls=_Verbs,
+    help="A CAT scanner for language models.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def _version(asked: bool) -> None:
@@ -94,4 +114,7 @@ def _stop(signum: int, frame: object) -> NoReturn:
 def main() -> None:
     """Run the command line: exit 0 when done, 2 on bad input (one sentence), 130 when interrupted, 1 on a fault."""
     signal.signal(signal.SIGTERM, _stop)  # a polite kill saves its state as Ctrl-C does
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # an ASCII terminal shows what it can
     app()

@@ -1,10 +1,11 @@
-"""What all verbs share: where results go, how they are shown, and the progress bar."""
+"""What all verbs share: where results go, how they are shown, and how progress is."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,9 @@ from pathlib import Path
 from headscan import Result
 
 __all__ = ["command_line", "default_folder", "progress_bar", "show"]
+
+Progress = Callable[[str, int, int | None, str], None]
+EVERY = 10.0  # seconds between two lines of progress where standard error is no terminal
 
 
 def command_line() -> str:
@@ -26,13 +30,19 @@ def default_folder(verb: str, *words: str) -> Path:
     'headscan-results/scan-gpt2-a-b'
     """
     parts = [re.sub(r"[^\w.]+", "-", Path(word).stem if "/" in word else word).strip("-.") for word in words]
-    return Path("headscan-results") / "-".join([verb, *(part for part in parts if part)])
+    return Path("headscan-results") / "-".join([verb, *(part for part in parts if part)])[:120]
 
 
 def show(result: Result, folder: Path, *, as_json: bool) -> None:
     """Print the result: with `as_json` its result.json alone on standard output, else the table and the page's path."""
     if as_json:
-        print(result.json())
+        data = (result.json() + "\n").encode("utf-8")
+        stream = getattr(sys.stdout, "buffer", None)
+        if stream is not None:
+            stream.write(data)
+            stream.flush()
+        else:
+            sys.stdout.write(data.decode("utf-8"))
         return
     from rich.console import Console
 
@@ -42,33 +52,52 @@ def show(result: Result, folder: Path, *, as_json: bool) -> None:
 
 
 @contextmanager
-def progress_bar(*, visible: bool = True) -> Iterator[Callable[[str, int, int | None], None]]:
-    """A progress bar on standard error with rate and time left; the callback takes (name, done, in all or None).
+def progress_bar(*, visible: bool = True) -> Iterator[Progress]:
+    """Progress on standard error: a bar with rate and time left in a terminal, a line now and then elsewhere.
 
-    What stands behind " · " in the name may change as the work goes on.
+    What stands behind " · " in a stage's name may change as the work goes on.
     """
+    if visible and not sys.stderr.isatty():
+        yield _lines()
+        return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
 
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
-        TextColumn("{task.percentage:>3.0f} %  {task.completed:,.0f} tokens  {task.fields[rate]}"),
+        TextColumn("{task.percentage:>3.0f} %  {task.completed:,.0f} {task.fields[unit]}  {task.fields[rate]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
     tasks: dict[str, TaskID] = {}
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not visible) as bar:
+    with Bar(*columns, console=Console(stderr=True), transient=True, disable=not visible) as bar:
 
-        def update(name: str, done: int, total: int | None) -> None:
-            key = name.partition(" · ")[0]
+        def update(stage: str, done: int, total: int | None = None, unit: str = "tokens") -> None:
+            key = stage.partition(" · ")[0]
             if key not in tasks:
                 for task in tasks.values():
                     bar.update(task, visible=False)
-                tasks[key] = bar.add_task(name, total=total, rate="")
+                tasks[key] = bar.add_task(stage, total=total, rate="", unit=unit)
             speed = bar.tasks[bar.task_ids.index(tasks[key])].speed
-            rate = f"{speed:,.0f} tokens/s" if speed else ""
-            bar.update(tasks[key], description=name, completed=done, total=total, rate=rate)
+            rate = f"{speed:,.0f} {unit}/s" if speed else ""
+            bar.update(tasks[key], description=stage, completed=done, total=total, rate=rate)
 
         yield update
+
+
+def _lines() -> Progress:
+    """A line of progress every ten seconds: work that is done before that says nothing."""
+    last = time.monotonic()
+
+    def update(stage: str, done: int, total: int | None = None, unit: str = "tokens") -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= EVERY:
+            last = now
+            of = f" of {total:,}" if total else ""
+            print(f"headscan: {stage}: {done:,}{of} {unit}", file=sys.stderr, flush=True)
+
+    return update

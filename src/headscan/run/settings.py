@@ -37,6 +37,7 @@ class _Rules:
     python: bool = False
     content: bool = False
     identity: bool = True
+    repeat: bool = False
 
 
 @dataclass(frozen=True, init=False)
@@ -52,6 +53,7 @@ class Option(_Rules):
         python: not an option of the command line.
         content: compared by its content when a run is resumed (the verb does that), not by this value.
         identity: whether a run that was interrupted with another value must not be resumed.
+        repeat: the command line takes the option several times, and hands on a list of texts.
     """
 
     help: str = ""

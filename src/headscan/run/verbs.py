@@ -11,7 +11,7 @@ from headscan.run.errors import BadInput, disk_is_full
 from headscan.run.plaindata import Json
 from headscan.run.result import Result
 from headscan.run.run import Run
-from headscan.run.settings import Running, signature_of, split_arguments
+from headscan.run.settings import OptionField, Running, options_of, signature_of, split_arguments
 
 __all__ = ["VERBS", "VerbRecord", "verb"]
 
@@ -27,6 +27,10 @@ class VerbRecord:
 
     def __init__(self, name: str, settings: type[Running], call: Callable[..., Result], subject: str | None) -> None:
         self.name, self.settings, self.call, self.subject = name, settings, call, subject
+
+    def options(self) -> tuple[OptionField, ...]:
+        """The fields of the settings."""
+        return options_of(self.settings)
 
     def __repr__(self) -> str:
         return f"VerbRecord({self.name!r}, {self.settings.__name__})"
@@ -64,6 +68,7 @@ class _Verb(Generic[P, S_contra]):
 
         called.__signature__ = signature_of(leading, settings, function)  # type: ignore[attr-defined]
         VERBS[name] = VerbRecord(name, settings, called, leading[0].name if leading else None)  # type: ignore[arg-type]
+        called.verb = VERBS[name]  # type: ignore[attr-defined]
         return called
 
 

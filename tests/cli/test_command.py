@@ -1,0 +1,141 @@
+"""A command is made of its verb's settings: every option is there once, and one that is not used is refused by name."""
+
+import io
+import json
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, ClassVar, Literal
+from unittest import mock
+
+import pytest
+import typer
+from rich.text import Text
+
+from headscan.cli import _guarded
+from headscan.cli.command import Command
+from headscan.run import Option, Registry, Result, Run, Running, Settings, verb
+
+METHODS: Registry[type] = Registry("method", None)
+
+
+@METHODS.register("plain")
+@dataclass(frozen=True, kw_only=True)
+class Plain(Settings):
+    pass
+
+
+@METHODS.register("stepped")
+@dataclass(frozen=True, kw_only=True)
+class Stepped(Settings):
+    steps: Annotated[int | None, Option("Nodes [of the path].", low=1)] = None
+
+
+@dataclass(frozen=True)
+class Working(Running):
+    prompt: Annotated[list[str] | None, Option("A prompt; again for more.", repeat=True, content=True)] = None
+    _: KW_ONLY
+    method: Annotated[str | Settings, Option("How.", choices=METHODS)] = "plain"
+    verify: Annotated[bool, Option("Whether to check.")] = True
+    null: Annotated[bool, Option("Add a null.")] = False
+    dtype: Annotated[Literal["auto", "float32"], Option("Weights.")] = "auto"
+    share: Annotated[float, Option("A share, 0 to 1.", low=0, high=1)] = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Worked(Result):
+    kind: ClassVar[str] = "test-worked"
+    seen: str
+
+    def page(self) -> str:
+        return "<p>"
+
+    def table(self) -> Text:
+        return Text(self.seen)
+
+
+@verb("work", Working)
+def work(model: str, settings: Working, run: Run) -> Worked:
+    return Worked(
+        protocol=run.protocol(), seen=repr((model, settings.prompt, settings.method, settings.verify, settings.share))
+    )
+
+
+def run(*words, status=0):
+    app = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
+    app.command("work", help="Work.")(_guarded(Command("Work.", lambda: work).function("work")))
+    out, err = io.StringIO(), io.StringIO()
+    with mock.patch.object(sys, "argv", ["headscan", *words]), redirect_stdout(out), redirect_stderr(err):
+        try:
+            app()
+            code = 0
+        except SystemExit as leaving:
+            code = leaving.code or 0
+    assert code == status, err.getvalue()
+    return out.getvalue() if status == 0 else err.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_what_is_not_given_keeps_the_settings_default():
+    assert "('m', None, 'plain', True, 0.5)" in run("m")
+
+
+def test_options_reach_the_settings_and_the_items():
+    words = (
+        "m",
+        "--prompt",
+        "a",
+        "--prompt",
+        "b",
+        "--method",
+        "stepped",
+        "--steps",
+        "4",
+        "--no-verify",
+        "--share",
+        ".25",
+    )
+    assert "('m', ['a', 'b'], Stepped(steps=4), False, 0.25)" in run(*words).replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--steps", "4"), "--steps is not used by the method plain; it belongs to stepped."),
+        (("--method", "stepped", "--steps", "0"), "--steps must be at least 1"),
+        (("--method", "auto", "--steps", "3"), "--steps belongs to stepped: say which by --method"),
+        (("--share", "nan"), "--share must be a finite number"),
+        (("--out", "/dev/null/x"), "cannot be written"),
+        (("--nosuch", "1"), "nosuch"),
+        (("--dtype", "float8"), "float8"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_and_exit_2(words, said):
+    err = run("m", *words, status=2)
+    assert said in " ".join(err.replace("│", " ").split())
+    assert "Traceback" not in err
+
+
+def test_help_shows_brackets_defaults_and_whose_an_option_is():
+    said = " ".join(run("--help").replace("│", " ").split())
+    assert "Nodes [of the path]. (stepped)" in said
+    assert "Default: 0.5" in said
+    assert "--no-verify" in said
+    assert "--no-null" not in said
+    assert "--command" not in said
+
+
+def test_json_is_alone_on_standard_output():
+    assert json.loads(run("m", "--json"))["kind"] == "test-worked"
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault():
+    code = "from headscan.cli import _guarded; _guarded(lambda: print('line\\n' * 10**6))()"
+    line = f'{sys.executable} -c "{code}" | head -1; exit ${{PIPESTATUS[0]}}'
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "line\n", "")
