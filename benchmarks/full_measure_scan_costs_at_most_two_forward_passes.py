@@ -14,11 +14,12 @@ from collections import defaultdict
 import torch
 from scan_costs_little_more_than_the_forward_pass import CONTEXT, bare, batches, model_folder
 
-from headscan.geometry.probe import choose
+from headscan.geometry.choose import choose
 from headscan.geometry.probe_runner import ProbeRunner
 from headscan.geometry.summary import site_entry
 from headscan.geometry.sweep import MEASURED_BYTES, Sweep, sweep
 from headscan.model import Lens
+from headscan.run import plain
 
 
 def main() -> None:
@@ -50,7 +51,7 @@ def main() -> None:
                 sweep(lens, [batch], swept, watch=watch)
             times[way] += time.perf_counter() - start
     start = time.perf_counter()
-    document: dict = {"probes": [probe.describe() for probe in probes]} | {probe.name: [] for probe in probes}
+    document: dict = {"probes": [plain(probe.words) for probe in probes]} | {probe.name: [] for probe in probes}
     clouds = {site: site_entry(site, swept.sites[site], measures)[1] for site in lens.default_sites}
     times["measures"] = time.perf_counter() - start
     runner.report(document, swept, clouds, model="model")

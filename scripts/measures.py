@@ -9,7 +9,7 @@ import inspect
 import sys
 from pathlib import Path
 
-from headscan.geometry import MEASURES
+from headscan.geometry import ordered_measures
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "measures.md"
 
@@ -17,21 +17,20 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "measures.md"
 def page() -> str:
     """The whole page as Markdown."""
     parts = ["# Measures\n\nWritten by `scripts/measures.py` from the code; a test fails when it is out of date.\n"]
-    for group in dict.fromkeys(measure.group for measure in MEASURES.values()):
+    measures = ordered_measures()
+    for group in dict.fromkeys(measure.words.group for measure in measures):
         parts.append(f"## {group.capitalize()}\n")
-        for name, measure in MEASURES.items():
-            if measure.group != group:
-                continue
+        for measure in (one for one in measures if one.words.group == group):
+            words = measure.words
             low, high = (
-                ("−∞" if measure.range[0] is None else f"{measure.range[0]:g}"),
-                ("∞" if measure.range[1] is None else f"{measure.range[1]:g}"),
+                end if bound is None else f"{bound:g}" for bound, end in zip(words.range, ("−∞", "∞"), strict=True)
             )
-            unit = f" {measure.unit}" if measure.unit else ""
+            unit = f" {words.unit}" if words.unit else ""
             details = inspect.cleandoc(measure.function.__doc__ or "").split(">>>")[0].strip()
             parts.append(
-                f"### `{name}`: {measure.title}\n\n{measure.sentence}\n\n    {measure.formula}\n\n{details}\n\n"
-                f"Range {low} to {high}{unit}. Cost {measure.cost}. Undefined for {measure.undefined}. "
-                f"Source: {measure.source}.\n"
+                f"### `{measure.name}`: {words.title}\n\n{words.sentence}\n\n    {words.formula}\n\n{details}\n\n"
+                f"Range {low} to {high}{unit}. Cost {words.cost}. Undefined for {words.undefined}. "
+                f"Source: {words.source}.\n"
             )
     return "\n".join(parts)
 

@@ -9,7 +9,7 @@ import math
 import sys
 from pathlib import Path
 
-from headscan.geometry import PROBES
+from headscan.geometry import ordered_probes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -33,11 +33,10 @@ which it is missing. NAME_without_first and its interval leave position 0 of eac
 def page() -> str:
     """The whole page as Markdown."""
     parts = [HEAD]
-    for group in dict.fromkeys(probe.group for probe in PROBES.values()):
+    probes = [probe.words for probe in ordered_probes()]
+    for group in dict.fromkeys(probe.group for probe in probes):
         parts.append(f"## {group.capitalize()}\n")
-        for probe in PROBES.values():
-            if probe.group != group:
-                continue
+        for probe in (one for one in probes if one.group == group):
             cost = " Expensive: it says its time and memory first." if probe.expensive else ""
             parts.append(
                 f"### `{probe.name}`: {probe.title}\n\n{probe.sentence}{cost} [Explained]({probe.docs}). "

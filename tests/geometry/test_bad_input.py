@@ -64,17 +64,17 @@ def test_every_number_is_finite_or_has_a_reason(case):
                 value = entry[field]
                 assert (value is not None and math.isfinite(value)) or any(n.startswith(field) for n in entry["notes"])
     for probe in PROBES.values():
-        for row in result.document[probe.name]:
-            for name in probe.fields:
+        for row in result.document[probe.words.name]:
+            for name in probe.words.fields:
                 value = row.get(name)
                 if value is None:
                     assert name not in row or any(note.startswith(name) for note in row["notes"]), (
-                        probe.name,
+                        probe.words.name,
                         name,
                         row,
                     )
                 elif not isinstance(value, str):
-                    assert math.isfinite(value), (probe.name, name)
+                    assert math.isfinite(value), (probe.words.name, name)
                 interval = row.get(f"{name}_interval")
-                assert interval is None or all(map(math.isfinite, interval)), (probe.name, name, interval)
+                assert interval is None or all(map(math.isfinite, interval)), (probe.words.name, name, interval)
     assert result.page()

@@ -22,8 +22,8 @@ def test_every_probe_has_its_page_and_its_function():
     from importlib import import_module
 
     for probe in PROBES.values():
-        assert (PAGES / probe.docs).is_file(), probe.name
-        module, _, name = probe.function.rpartition(".")
-        assert callable(getattr(import_module(module), name)), probe.name
-        assert probe.name in (PAGES / probe.docs).read_text(), probe.name
-        assert (PAGES / "README.md").read_text().count(f"### `{probe.name}`") == 1
+        assert (PAGES / probe.words.docs).is_file(), probe.words.name
+        module, _, name = probe.words.function.rpartition(".")
+        assert callable(getattr(import_module(module), name)), probe.words.name
+        assert probe.words.name in (PAGES / probe.words.docs).read_text(), probe.words.name
+        assert (PAGES / "README.md").read_text().count(f"### `{probe.words.name}`") == 1

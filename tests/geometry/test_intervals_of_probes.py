@@ -33,30 +33,30 @@ def everything():
 def test_every_number_has_an_interval_or_a_reason(everything):
     for probe in PROBES.values():
         seen: set[str] = set()
-        for row in everything.document[probe.name]:
-            for name, field in probe.fields.items():
+        for row in everything.document[probe.words.name]:
+            for name, field in probe.words.fields.items():
                 if isinstance(row.get(name), int | float) and row.get("null") is None:
                     interval = row.get(f"{name}_interval")
                     if interval is None:
                         assert any("no interval of" in note and name in note for note in row["notes"]), (
-                            probe.name,
+                            probe.words.name,
                             name,
                         )
                         seen |= {name} if not field.interval else set()
                     else:
                         low, high = interval
-                        assert low <= high, (probe.name, name, interval)
-                        assert low - 1e-9 <= row[name] <= high + 1e-9, (probe.name, name, row[name], interval)
-        assert not seen, (probe.name, seen)
+                        assert low <= high, (probe.words.name, name, interval)
+                        assert low - 1e-9 <= row[name] <= high + 1e-9, (probe.words.name, name, row[name], interval)
+        assert not seen, (probe.words.name, seen)
 
 
 def test_what_is_said_to_come_without_position_0_does(everything):
     for probe in PROBES.values():
-        assert probe.position
-        for row in everything.document[probe.name]:
-            for name, field in probe.fields.items():
+        assert probe.words.position
+        for row in everything.document[probe.words.name]:
+            for name, field in probe.words.fields.items():
                 if field.first and row.get("null") is None:
-                    assert f"{name}_without_first" in row, (probe.name, name)
+                    assert f"{name}_without_first" in row, (probe.words.name, name)
 
 
 def ratio(draw, replicates: int = 60) -> float:

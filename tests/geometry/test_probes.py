@@ -10,7 +10,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput, Lens, scan
-from headscan.geometry import MEASURES, PROBES, choose
+from headscan.geometry import MEASURES, PROBES, choose, ordered_measures, ordered_probes
 from headscan.model.byte_tokenizer import ByteTokenizer
 
 TEXT = ["Once upon a time there was a cone, and it was very narrow. " * 8, "The end of all the cones is a ball. " * 20]
@@ -35,12 +35,12 @@ def test_every_measure_and_probe_is_in_the_document_the_frame_and_the_page(every
     assert set(result.document["measures"]) == set(MEASURES)
     page, words = result.page(), None
     for probe in PROBES.values():
-        frame = result.frame(probe.name)
-        assert len(frame), probe.name
-        assert set(probe.fields) <= set(frame.columns), probe.name
-        assert probe.sentence.split("?")[0].replace("'", "&#39;") in page, probe.name
-        assert probe.docs in page
-        words = str(result.document[probe.name][0])
+        frame = result.frame(probe.words.name)
+        assert len(frame), probe.words.name
+        assert set(probe.words.fields) <= set(frame.columns), probe.words.name
+        assert probe.words.sentence.split("?")[0].replace("'", "&#39;") in page, probe.words.name
+        assert probe.words.docs in page
+        words = str(result.document[probe.words.name][0])
         assert "nan" not in words
     for name in MEASURES:
         assert name in result.frame().columns
@@ -50,22 +50,22 @@ def test_every_measure_and_probe_is_in_the_document_the_frame_and_the_page(every
 def test_what_is_not_defined_has_a_reason_beside_it(everything):
     result, _ = everything
     for probe in PROBES.values():
-        for row in result.document[probe.name]:
+        for row in result.document[probe.words.name]:
             for name, value in row.items():
-                if value is None and name in probe.fields:
-                    assert any(note.startswith(name) for note in row["notes"]), (probe.name, name)
+                if value is None and name in probe.words.fields:
+                    assert any(note.startswith(name) for note in row["notes"]), (probe.words.name, name)
 
 
 def test_values_lie_in_their_ranges(everything):
     result, _ = everything
     for probe in PROBES.values():
-        for row in result.document[probe.name]:
-            for name, field in probe.fields.items():
+        for row in result.document[probe.words.name]:
+            for name, field in probe.words.fields.items():
                 low, high = field.range
                 value = row.get(name)
                 if isinstance(value, int | float):
-                    assert low is None or value >= low - 1e-6, (probe.name, name, value)
-                    assert high is None or value <= high + 1e-6, (probe.name, name, value)
+                    assert low is None or value >= low - 1e-6, (probe.words.name, name, value)
+                    assert high is None or value <= high + 1e-6, (probe.words.name, name, value)
 
 
 def test_expensive_ones_say_so_first_with_time_and_memory(everything):
@@ -129,9 +129,9 @@ def test_resuming_gives_the_same_rows(lens, tmp_path):
 
 
 def test_choosing():
-    core = [m.name for m in MEASURES.values() if m.core]
+    core = [m.name for m in ordered_measures() if m.words.core]
     assert [m.name for m in choose(None)[0]] == core
-    assert [p.name for p in choose("all")[1]] == [p.name for p in PROBES.values() if not p.expensive]
+    assert [p.name for p in choose("all")[1]] == [p.words.name for p in ordered_probes() if not p.words.expensive]
     assert len(choose("expensive")[1]) == len(PROBES)
     assert {m.name for m in choose("spectra")[0]} - set(core) == {"stable_rank", "singular_entropy", "rankme"}
     assert next(p.name for p in choose("words.self_*,zipf")[1]) == "words"
@@ -207,7 +207,7 @@ def test_pairs_that_mean_the_same_are_nearer_than_shuffled_ones(lens, tmp_path):
 
 
 def test_the_null_of_the_next_token_is_that_of_all_mismatched_pairs():
-    from headscan.geometry.probes.shape import _next_alignment
+    from headscan.geometry.probes.sphere import _next_alignment
     from headscan.statistics import FollowTally, SiteBatch
 
     generator = torch.Generator().manual_seed(0)

@@ -60,7 +60,7 @@ def test_every_field_of_every_site_equals_brute_force(model, assets, tmp_path):
         states = truth[entry["site"]]
         for suffix, x in (("", states), ("_without_first", states[:, 1:])):
             x = x.reshape(-1, x.shape[-1])
-            for name, slow in ((n, f) for n, f in reference.SCALARS.items() if MEASURES[n].core):
+            for name, slow in ((n, f) for n, f in reference.SCALARS.items() if MEASURES[n].words.core):
                 assert entry[name + suffix] == pytest.approx(slow(x), rel=1e-6), (entry["site"], name + suffix)
                 low, high = entry[f"{name}{suffix}_interval"]
                 assert low <= entry[name + suffix] <= high
@@ -112,7 +112,7 @@ def test_protocol_measures_pictures_and_findings_are_in_the_result(tiny):
     assert document["protocol"]["text"]["tokens"] == document["sites"][0]["tokens"]
     assert len(document["protocol"]["text"]["sha256"]) == 64
     assert {"torch", "transformers", "headscan"} <= set(document["protocol"]["versions"])
-    assert set(document["measures"]) == {name for name, measure in MEASURES.items() if measure.core}
+    assert set(document["measures"]) == {name for name, measure in MEASURES.items() if measure.words.core}
     assert document["findings"]
     assert {entry["null"] for entry in document["nulls"]} == {"random-init", "gaussian"}
     assert len(document["nulls"]) == 2 * len(document["sites"])

@@ -32,7 +32,7 @@ def test_contexts_equal_the_mean_over_pairs(seed, windows, length, offset):
 
 def test_independent_tokens_have_no_context():
     x = np.random.default_rng(0).standard_normal((200, 16, 32)) + 0.5
-    row = tally_row(tally_of(x), contexts, PROBES["words"].fields)
+    row = tally_row(tally_of(x), contexts, PROBES["words"].words.fields)
     low, high = row["within_adjusted_interval"]
     assert low < 0 < high
     assert high - low < 0.01

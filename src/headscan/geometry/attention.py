@@ -18,8 +18,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
 from headscan.errors import BadInput
-from headscan.geometry.cone import average_cosine
 from headscan.geometry.interval import Jackknife, left_out
+from headscan.geometry.measures.average_cosine import average_cosine
 from headscan.model import Lens
 from headscan.statistics import Cloud, Sums, Tally
 

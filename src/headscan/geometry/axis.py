@@ -1,4 +1,4 @@
-"""Where does the cone point, how wide is it, and how far has the cloud drifted from the origin?"""
+"""Where does the cone point, and does it keep its place from layer to layer?"""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from headscan.geometry.interval import left_out
-from headscan.geometry.measure import measure
 from headscan.statistics import Cloud, SiteStatistics
 
-__all__ = ["axis", "axis_cosine", "axis_course", "cone_angle", "drift"]
+__all__ = ["axis", "axis_cosine", "axis_course"]
 
 
 def axis(cloud: Cloud) -> np.ndarray | None:
@@ -25,50 +24,6 @@ def axis(cloud: Cloud) -> np.ndarray | None:
     directions = cloud.count - cloud.zeros
     length = float(np.linalg.norm(cloud.unit_sum))
     return cloud.unit_sum / length if length > 1e-12 * directions and directions else None
-
-
-@measure(
-    title="Drift",
-    group="cones",
-    sentence="How much of a token's length is common to all tokens: 0 for a centred cloud, 1 when all vectors are equal.",
-    formula="‖Σx‖ / Σ‖x‖",
-    range=(0.0, 1.0),
-    source="Biś et al. 2021 (common drift); Godey et al. 2024, arXiv:2401.12143",
-    undefined="no vectors, or all of them zero",
-    core=False,
-)
-def drift(cloud: Cloud) -> float | None:
-    """Norm of the mean over the mean norm; in [0, 1], the triangle inequality. Long vectors weigh more.
-
-    >>> drift(Cloud.of_rows([[3.0, 4.0], [3.0, 4.0]]))
-    1.0
-    """
-    return float(np.linalg.norm(cloud.vector_sum)) / cloud.norm_sum if cloud.norm_sum > 0 else None
-
-
-@measure(
-    title="Cone angle",
-    group="cones",
-    sentence="The angle at the origin between the cone's axis and a typical token: 0° for a needle, 90° for a ball.",
-    formula="arccos(‖Σû‖ / n)",
-    range=(0.0, 90.0),
-    unit="degrees",
-    source="mean resultant length of directional statistics (Mardia and Jupp 2000)",
-    undefined="no vector that is not zero",
-    core=False,
-)
-def cone_angle(cloud: Cloud) -> float | None:
-    """The angle whose cosine is the mean cosine of the vectors to the cone's axis; in [0, 90] degrees.
-
-    Σû·a/n = ‖Σû‖/n for the axis a = Σû/‖Σû‖. A ball of n vectors has ‖Σû‖/n ≈ 1/√n: at n = 100 it looks like 84°.
-
-    >>> round(cone_angle(Cloud.of_rows([[1.0, 0.0], [0.0, 1.0]])), 6)
-    45.0
-    """
-    directions = cloud.count - cloud.zeros
-    if directions < 1:
-        return None
-    return math.degrees(math.acos(min(1.0, float(np.linalg.norm(cloud.unit_sum)) / directions)))
 
 
 def axis_cosine(one: Cloud, other: Cloud) -> float | None:

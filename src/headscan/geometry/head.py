@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headscan.geometry.interval import left_out
-from headscan.geometry.ranks import entropy_of
+from headscan.geometry.spectrum import entropy_of
 
 __all__ = ["LowRankHead", "head_spectrum", "ngram_matrix", "spectrum_of_sparse", "train_low_rank_head", "w_error"]
 

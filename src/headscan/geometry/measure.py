@@ -1,85 +1,64 @@
-"""What a measure is: a pure function of a finished cloud of vectors, with everything a reader must know beside it."""
+"""What a measure is: a pure function of a cloud of vectors, with everything a reader must know beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
 
-from headscan.statistics import Cloud
+import numpy as np
+import numpy.typing as npt
+
+from headscan.geometry.explained import Bounds, MeasureWords
+from headscan.run import Registry
+from headscan.statistics import Cloud, Vectors
 
 __all__ = ["MEASURES", "Measure", "measure"]
+
+Reference = Callable[[npt.NDArray[np.float64]], float | None]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A named number that describes the shape of a cloud of vectors.
+    """A named number that describes the shape of a cloud of vectors, with its words.
 
-    Calling it with a `Cloud` gives the number, or None where it is not defined (`undefined` then says why).
+    `reference` is a slow, obvious function of the rows [n, d] that gives the same; the tests hold the measure to it.
     """
 
     name: str
     function: Callable[[Cloud], float | None]
-    title: str
-    group: str
-    sentence: str
-    formula: str
-    range: tuple[float | None, float | None]
-    unit: str
-    cost: str
-    source: str
-    undefined: str
-    spectral: bool  # needs the second moment
-    core: bool = True  # in every scan; others only where `--measures` names them
+    words: MeasureWords
+    reference: Reference | None = None
 
-    def __call__(self, cloud: Cloud) -> float | None:
-        """The measure of this cloud; None where it is not defined."""
-        return self.function(cloud)
+    def __call__(self, points: Vectors) -> float | None:
+        """The measure of a `Cloud`, or of the rows of a matrix [n, d]; None where it is not defined."""
+        return self.function(Cloud.of(points))
 
-    def describe(self) -> dict[str, Any]:
-        """Everything but the function, ready for JSON."""
-        return {
-            "title": self.title,
-            "group": self.group,
-            "sentence": self.sentence,
-            "formula": self.formula,
-            "range": list(self.range),
-            "unit": self.unit,
-            "cost": self.cost,
-            "source": self.source,
-            "undefined": self.undefined,
-            "core": self.core,
-        }
+    @property
+    def range(self) -> Bounds:
+        """Least and greatest value."""
+        return self.words.range
 
 
-MEASURES: dict[str, Measure] = {}
-"""Every measure of a cloud by its name, in the order of the table."""
+MEASURES: Registry[Measure] = Registry("measure", "headscan.geometry.measures")
+"""Every measure of a cloud by its name: the files of headscan/geometry/measures, and those of plug-ins."""
 
 
 def measure(
-    *,
-    title: str,
-    group: str,
-    sentence: str,
-    formula: str,
-    range: tuple[float | None, float | None],
-    source: str,
-    undefined: str,
-    unit: str = "",
-    cost: str = "O(d) after one pass of O(nd)",
-    spectral: bool = False,
-    core: bool = True,
-) -> Callable[[Callable[[Cloud], float | None]], Callable[[Cloud], float | None]]:
-    """Register a function of a `Cloud` as a measure: it appears in `MEASURES`, the table, the page and the docs.
+    words: MeasureWords, *, reference: Reference | None = None
+) -> Callable[[Callable[[Cloud], float | None]], Callable[[Vectors], float | None]]:
+    """Register a function of a `Cloud` as a measure under its own name: scan, table, page, docs and tests have it then.
 
-    The function itself comes back unchanged, so that its docstring and example stay where readers look for them.
+    The function that comes back takes a `Cloud` or the rows of any matrix [n, d] (list, numpy array, tensor).
     """
 
-    def register(function: Callable[[Cloud], float | None]) -> Callable[[Cloud], float | None]:
-        name = function.__name__
-        MEASURES[name] = Measure(
-            name, function, title, group, sentence, formula, range, unit, cost, source, undefined, spectral, core
-        )
-        return function
+    def register(function: Callable[[Cloud], float | None]) -> Callable[[Vectors], float | None]:
+        made = MEASURES.add(function.__name__, Measure(function.__name__, function, words, reference))
+
+        @wraps(function)
+        def measured(points: Vectors) -> float | None:
+            return made(points)
+
+        return measured
 
     return register

@@ -58,7 +58,7 @@ class ProbeRunner:
                 announce(f"{lens.name} has no {probe.name}: {reason}.")
                 continue
             self.probes.append(probe)
-            if probe.expensive:
+            if probe.words.expensive:
                 announce(f"{probe.name} of {lens.name} is expensive: {probe.cost(self.setup)}.")
             for key, accumulator in probe.accumulators(self.setup).items():
                 self.accumulators[f"{probe.name}:{key}"] = accumulator
@@ -69,12 +69,12 @@ class ProbeRunner:
     @property
     def sample(self) -> int:
         """How many sampled vectors of each site the probes need."""
-        return max((probe.sample for probe in self.probes), default=0)
+        return max((probe.words.sample for probe in self.probes), default=0)
 
     def watch(self, swept: Sweep) -> dict[str, list[Callable[[SiteBatch], None]]]:
         """Who sees what, by site: each probe's accumulator in the sweep (which may have been read from a store)."""
         found: dict[str, list[Callable[[SiteBatch], None]]] = defaultdict(list)
-        if any(probe.sample for probe in self.probes):
+        if any(probe.words.sample for probe in self.probes):
             found[self.setup.last] = []  # its states are to be sampled, even where `sites` leaves it out
         for probe in self.probes:
             for key in self._keys(swept, probe):

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from headscan.errors import BadInput
+from headscan.geometry.choose import choose
 from headscan.geometry.findings import findings, probe_findings
-from headscan.geometry.probe import choose
 from headscan.geometry.probe_runner import ProbeRunner, pair_sets
 from headscan.geometry.result import ScanResult
 from headscan.geometry.store import Store
@@ -30,6 +30,7 @@ from headscan.geometry.summary import gaussian_entry, site_entry
 from headscan.geometry.sweep import MEASURED_BYTES, SAMPLE_BYTES, Sweep, sweep
 from headscan.model import Lens
 from headscan.results import check_writable
+from headscan.run import plain
 from headscan.statistics import Cloud, merged, process_count, process_rank
 from headscan.text import Batch, Windows, batches, display
 
@@ -205,7 +206,7 @@ def _passes(
     chosen, probes = choose(settings["measures"])
     announce = announce or logging.getLogger("headscan").warning
     document: dict[str, Any] = {"models": [], "sites": [], "nulls": [], "pictures": {}}
-    document |= {"probes": [probe.describe() for probe in probes]} | {probe.name: [] for probe in probes}
+    document |= {"probes": [plain(probe.words) for probe in probes]} | {probe.name: [] for probe in probes}
     arrays: dict[str, np.ndarray] = {}
     account: dict[str, Any] = {}
     for number, source in enumerate(sources):
@@ -229,7 +230,7 @@ def _passes(
         document["sites"] += entries
         if null:
             twin = lens.random_init(seed)
-            cheap = [probe for probe in probes if not probe.expensive]
+            cheap = [probe for probe in probes if not probe.words.expensive]
             twin_runner = ProbeRunner(cheap, twin, plan.sites, settings, announce=lambda _: None)
             twin_swept, _ = plan.run(f"{number}-random-init", twin, twin_runner, label=f"{lens.name}, random weights")
             clouds = {}
@@ -251,7 +252,7 @@ def _passes(
         "versions": {name: version(name) for name in ("headscan", "torch", "transformers", "tokenizers", "numpy")}
         | {"python": platform.python_version()},
     }
-    document["measures"] = {measure.name: measure.describe() for measure in chosen}
+    document["measures"] = {measure.name: plain(measure.words) for measure in chosen}
     document["findings"] = findings(document["sites"]) + probe_findings(document)
     return document, arrays
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from headscan.geometry.choose import ordered_measures
 from headscan.geometry.interval import Jackknife
-from headscan.geometry.measure import MEASURES, Measure
+from headscan.geometry.measure import Measure
 from headscan.geometry.null import gaussian_cloud
 from headscan.geometry.spectrum import singular_values
 from headscan.statistics import Cloud, SiteStatistics, Sums
@@ -25,7 +26,7 @@ def site_entry(
     Each measure appears as NAME, NAME_interval, NAME_without_first and NAME_without_first_interval; a value that is not
     defined is None, and `notes` says why.
     """
-    chosen = [m for m in MEASURES.values() if m.core] if measures is None else list(measures)
+    chosen = [m for m in ordered_measures() if m.words.core] if measures is None else list(measures)
     notes: list[str] = []
     first = statistics.first
     cloud = Cloud.of_sums(statistics.all)
@@ -39,7 +40,7 @@ def site_entry(
     for suffix, points, (fine, coarse) in variants:
         intervals: dict[str, tuple[float, float] | None] = {}
         for blocks, spectral in ((fine, False), (coarse, True)):
-            asked = [measure for measure in chosen if measure.spectral == spectral]
+            asked = [measure for measure in chosen if measure.words.spectral == spectral]
             found = blocks.intervals(asked, bounds=[measure.range for measure in asked])
             intervals |= {measure.name: interval for measure, interval in zip(asked, found, strict=True)}
         for measure in chosen:
@@ -47,9 +48,9 @@ def site_entry(
             entry[measure.name + suffix] = value
             entry[f"{measure.name}{suffix}_interval"] = None if interval is None else list(interval)
             if value is None:
-                notes.append(f"{measure.name}{suffix} is not defined: {measure.undefined}")
+                notes.append(f"{measure.name}{suffix} is not defined: {measure.words.undefined}")
             elif interval is None:
-                blocks = coarse if measure.spectral else fine
+                blocks = coarse if measure.words.spectral else fine
                 notes.append(
                     f"{measure.name}{suffix} has no interval: three blocks of text are needed, there are {blocks.blocks}"
                 )
@@ -79,18 +80,18 @@ def gaussian_entry(
 
     The value is the mean over draws, the interval their range; draws are 8, or 2 beyond 1,024 dimensions.
     """
-    chosen = [m for m in MEASURES.values() if m.core] if measures is None else list(measures)
+    chosen = [m for m in ordered_measures() if m.words.core] if measures is None else list(measures)
     mean_square = float(np.square(entry["singular_values"]).sum())
     null: dict[str, Any] = {"null": "gaussian", "tokens": entry["tokens"], "width": entry["width"], "notes": []}
     clouds = _round_clouds(entry["tokens"], entry["width"], seed)
     for measure in chosen:
         # Measures of length scale with the cloud; all others do not see the scale. One set of draws serves all sites.
-        scale = mean_square**0.5 if measure.group == "norms" else 1.0
+        scale = mean_square**0.5 if measure.words.group == "norms" else 1.0
         values = [scale * value for value in map(measure, clouds) if value is not None]
         null[measure.name] = float(np.mean(values)) if values else None
         null[f"{measure.name}_interval"] = [min(values), max(values)] if values else None
         if not values:
-            null["notes"].append(f"{measure.name} is not defined: {measure.undefined}")
+            null["notes"].append(f"{measure.name} is not defined: {measure.words.undefined}")
     null["singular_values"] = (mean_square**0.5 * np.mean([singular_values(c) for c in clouds], axis=0)).tolist()
     return null
 

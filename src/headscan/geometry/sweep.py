@@ -14,13 +14,8 @@ from headscan.model import Lens
 from headscan.run.interruption import uninterrupted
 from headscan.statistics import (
     BlockedCounts,
-    ClassSums,
-    ContextTally,
-    DirectionTally,
     FirstWindows,
-    FollowTally,
     NonFinite,
-    PushPull,
     Reservoir,
     SiteBatch,
     SiteStatistics,
@@ -35,10 +30,6 @@ __all__ = ["Sweep", "sweep"]
 NEIGHBOURS = 12  # tokens kept on either side of a sampled token, to show it in its context
 SAMPLE_BYTES = 64 * 2**20  # what the sampled vectors of all sites may take
 MEASURED_BYTES = 256 * 2**20  # the same where measures are taken of the sample
-KINDS: dict[str, type[Accumulator]] = {
-    kind.__name__: kind
-    for kind in (BlockedCounts, ClassSums, ContextTally, DirectionTally, FollowTally, FirstWindows, PushPull)
-}
 
 
 class Sweep(Accumulator):
@@ -115,7 +106,7 @@ class Sweep(Accumulator):
             if name.startswith("token.")
         }
         new.extras = {
-            key: KINDS[kind].restore(unprefixed(name, state))
+            key: Accumulator.kinds[kind].restore(unprefixed(name, state))
             for name in names
             if name.startswith("extra.")
             for kind, _, key in [name.removeprefix("extra.").partition(".")]

@@ -8,7 +8,7 @@ package knows tensors; it knows no language model.
 from headscan.statistics.accumulator import Accumulator
 from headscan.statistics.blocks import Blocks
 from headscan.statistics.classes import ClassSums
-from headscan.statistics.cloud import Cloud
+from headscan.statistics.cloud import Cloud, Vectors
 from headscan.statistics.contexts import ContextTally, DirectionTally, FollowTally
 from headscan.statistics.counts import BlockedCounts, TokenCounts, TokenSums
 from headscan.statistics.distributed import merged, process_count, process_rank
@@ -43,6 +43,7 @@ __all__ = [
     "Tally",
     "TokenCounts",
     "TokenSums",
+    "Vectors",
     "merged",
     "process_count",
     "process_rank",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import ClassVar, Self
 
 from torch import Tensor
 
@@ -16,6 +16,12 @@ class Accumulator(ABC):
     ``state()`` holds everything, as tensors only, so that it can be stored by safetensors (no pickle), sent between
     processes, and restored: ``type(a).restore(a.state())`` equals ``a`` bit for bit.
     """
+
+    kinds: ClassVar[dict[str, type[Accumulator]]] = {}
+    """Every class of accumulators by its name, plug-ins' too: what a stored state is restored by."""
+
+    def __init_subclass__(cls) -> None:
+        Accumulator.kinds[cls.__name__] = cls
 
     @abstractmethod
     def merge(self, other: Self) -> None:

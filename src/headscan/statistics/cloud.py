@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias, Union
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
+from headscan.run.errors import BadInput
 from headscan.statistics.sums import Sums
 
-__all__ = ["Cloud"]
+__all__ = ["Cloud", "Vectors"]
+
+Floats = npt.NDArray[np.float64]
+Vectors: TypeAlias = Union["Cloud", npt.ArrayLike, Tensor]
+"""Vectors as the rows of a matrix [n, d] (list, numpy array, tensor), or the finished `Cloud` of them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cloud:
     """A finished set of n vectors in d dimensions, known by its sums only.
 
@@ -30,11 +38,11 @@ class Cloud:
 
     count: int
     zeros: int
-    unit_sum: np.ndarray
-    vector_sum: np.ndarray
+    unit_sum: Floats
+    vector_sum: Floats
     norm_sum: float
     square_sum: float
-    gram: np.ndarray | None
+    gram: Floats | None
 
     @classmethod
     def of_sums(cls, sums: Sums, *, gram: bool = True) -> Cloud:
@@ -51,9 +59,30 @@ class Cloud:
         )
 
     @classmethod
-    def of_rows(cls, rows) -> Cloud:
-        """The cloud of the rows of a matrix [n, d] (list, numpy array or tensor)."""
-        return cls.of_sums(Sums.of_rows(torch.as_tensor(np.asarray(rows, dtype=np.float64))))
+    def of_rows(cls, rows: npt.ArrayLike | Tensor) -> Cloud:
+        """The cloud of the rows of a matrix [n, d] (list, numpy array or tensor); BadInput for any other shape."""
+        if not isinstance(rows, Tensor):
+            rows = torch.from_numpy(np.array(rows, dtype=np.float64))
+        if rows.ndim != 2:
+            raise BadInput(f"Vectors come as the rows of a matrix [n, d], not in the shape {list(rows.shape)}.")
+        return cls.of_sums(Sums.of_rows(rows.detach().cpu()))
+
+    @classmethod
+    def of(cls, vectors: Vectors) -> Cloud:
+        """The cloud itself, or that of the rows of a matrix; BadInput where a value is NaN or infinite.
+
+        >>> Cloud.of([[1.0, 0.0], [0.0, 1.0]])
+        Cloud of 2 vectors in 2 dimensions
+        """
+        if isinstance(vectors, Cloud):
+            return vectors
+        cloud = cls.of_rows(vectors)
+        if not np.isfinite(cloud.vector_sum).all():
+            raise BadInput("Vectors must be finite: there are NaN or infinite values among these.")
+        return cloud
+
+    def __repr__(self) -> str:
+        return f"Cloud of {self.count} vectors in {self.width} dimensions"
 
     @property
     def width(self) -> int:
@@ -61,29 +90,29 @@ class Cloud:
         return len(self.vector_sum)
 
     @cached_property
-    def mean(self) -> np.ndarray:
+    def mean(self) -> Floats:
         """The mean vector μ [d]."""
         return self.vector_sum / self.count
 
     @cached_property
-    def second_moment(self) -> np.ndarray:
+    def second_moment(self) -> Floats:
         """M = Σxxᵀ/n [d, d], about the origin."""
         if self.gram is None:
             raise ValueError("these sums were kept without a second moment")
         return self.gram / self.count
 
     @cached_property
-    def covariance(self) -> np.ndarray:
+    def covariance(self) -> Floats:
         """C = M − μμᵀ [d, d], about the mean (divided by n, not n − 1)."""
         return self.second_moment - np.outer(self.mean, self.mean)
 
     @cached_property
-    def _eigen(self) -> tuple[np.ndarray, np.ndarray]:
+    def _eigen(self) -> tuple[Floats, Floats]:
         values, vectors = torch.linalg.eigh(torch.from_numpy(self.second_moment))
         return np.clip(values.numpy()[::-1], 0.0, None), vectors.numpy()[:, ::-1]
 
     @cached_property
-    def energies(self) -> np.ndarray:
+    def energies(self) -> Floats:
         """σᵢ²/n, the eigenvalues of the second moment, largest first [d].
 
         Rounding leaves values below d·ε·σ₁² undetermined (ε = 2.2e-16): what the true data has as zero may come out as
@@ -94,6 +123,6 @@ class Cloud:
         return np.clip(torch.linalg.eigvalsh(torch.from_numpy(self.second_moment)).numpy()[::-1], 0.0, None)
 
     @property
-    def directions(self) -> np.ndarray:
+    def directions(self) -> Floats:
         """The eigenvectors of the second moment as columns [d, d], largest energy first."""
         return self._eigen[1]

@@ -62,7 +62,7 @@ class BlockedCounts(Accumulator):
 
     def __init__(self, vocabulary: int):
         self.vocabulary = vocabulary
-        self.blocks = Blocks(BLOCKS, self._zero)  # type: ignore[arg-type]
+        self.blocks: Blocks[TokenCounts] = Blocks(BLOCKS, self._zero)
 
     def _zero(self) -> TokenCounts:
         return TokenCounts(self.vocabulary)
@@ -74,11 +74,11 @@ class BlockedCounts(Accumulator):
         for row, window in enumerate(windows):
             runs.setdefault(self.blocks.index(window), []).append(row)
         for members in runs.values():
-            self.blocks[windows[members[0]]].update(ids[members])  # type: ignore[attr-defined]
+            self.blocks[windows[members[0]]].update(ids[members])
 
     def parts(self) -> list[Tensor]:
         """The counts [vocabulary] of the occupied blocks, in the order of the stream."""
-        return [part.counts for part in self.blocks.parts()]  # type: ignore[attr-defined]
+        return [part.counts for part in self.blocks.parts()]
 
     def merge(self, other: BlockedCounts) -> None:
         """Add the blocks of another part of the same stream."""
@@ -92,7 +92,7 @@ class BlockedCounts(Accumulator):
     def restore(cls, state: dict[str, Tensor]) -> Self:
         """The inverse of `state`."""
         new = cls(int(state["vocabulary"]))
-        new.blocks = Blocks.restore(unprefixed("blocks", state), new._zero)  # type: ignore[arg-type]
+        new.blocks = Blocks.restore(unprefixed("blocks", state), new._zero)
         return new
 
 

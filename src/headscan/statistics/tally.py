@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -82,14 +82,9 @@ class BlockedTally(Accumulator):
     Sums whose name ends in `_rest` leave position 0 of each window out; `Tally.view("_rest")` shows those alone.
     """
 
-    kinds: ClassVar[dict[str, type[BlockedTally]]] = {}
-
-    def __init_subclass__(cls) -> None:
-        BlockedTally.kinds[cls.__name__] = cls
-
     def __init__(self, width: int, device: torch.device | str = "cpu"):
         self.width, self.device = width, torch.device(device)
-        self.blocks = Blocks(BLOCKS, self._zero)  # type: ignore[arg-type]
+        self.blocks: Blocks[Tally] = Blocks(BLOCKS, self._zero)
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         """The names and shapes of the sums."""
@@ -112,15 +107,15 @@ class BlockedTally(Accumulator):
         for members in runs.values():
             part = self.blocks[batch.windows[members[0]]]
             for name, value in found.items():
-                part[name] += value.sum(0) if len(members) == len(value) else value[members].sum(0)  # type: ignore[index]
+                part[name] += value.sum(0) if len(members) == len(value) else value[members].sum(0)
 
     def parts(self) -> list[Tally]:
         """The tallies of the occupied blocks, in the order of the stream."""
-        return self.blocks.parts()  # type: ignore[return-value]
+        return self.blocks.parts()
 
     def total(self) -> Tally:
         """All blocks together."""
-        return self.blocks.total()  # type: ignore[return-value]
+        return self.blocks.total()
 
     def merge(self, other: BlockedTally) -> None:
         """Add the blocks of another part of the same stream."""
@@ -134,5 +129,5 @@ class BlockedTally(Accumulator):
     def restore(cls, state: dict[str, Tensor]) -> Self:
         """The inverse of `state`."""
         new = cls(int(state["width"]), state["width"].device)
-        new.blocks = Blocks.restore(unprefixed("blocks", state), new._zero)  # type: ignore[arg-type]
+        new.blocks = Blocks.restore(unprefixed("blocks", state), new._zero)
         return new

@@ -1,27 +1,52 @@
-"""Probes that run the model again: each head's drift, and an untrained block on biased noise."""
+"""The probe `attention`: attention drift."""
 
 # ruff: noqa: D102  (what the methods do is said once, in Probe)
 from __future__ import annotations
 
 from headscan.errors import BadInput
-from headscan.geometry.attention import attention_drift, biased_input
-from headscan.geometry.probe import Cost, Probe, ProbeData, ProbeSetup, Row
+from headscan.geometry.attention import attention_drift
+from headscan.geometry.explained import Field, ProbeWords
+from headscan.geometry.probe import Cells, Probe, ProbeData, ProbeSetup
 
-__all__ = ["AttentionProbe", "BiasedInputProbe"]
-
-TOKENS = 4096
+__all__ = ["AttentionProbe"]
 
 
 class AttentionProbe(Probe):
     """Mean queries and keys."""
 
-    name = "attention"
+    words = ProbeWords(
+        name="attention", title="Attention drift", group="attention",
+        sentence="Do a head's queries and keys share directions, and how sharp is its attention? Over the first "
+        "4096 tokens.",
+        literature="Godey et al. 2024, arXiv:2401.12143",
+        position="Positions that see one token only count in drifts and entropy, not in sharpness and the weight on "
+        "position 0, which is the measure of position 0 itself.",
+        docs="attention.md", function="headscan.geometry.attention.head_rows", picture="heads", order=18, fields={
+            "head": Field("head", "Number of the head.", range=(0, None), interval="a number of a head"),
+            "query_norm": Field("norm of mean query",
+                "Length of the head's mean query; it grows in training where attention sharpens by drift.", "‖q̄‖",
+                (0, None), undefined="no position"),
+            "key_norm": Field("norm of mean key", "Length of the head's mean key.", "‖k̄‖", (0, None),
+                undefined="no position"),
+            "query_drift": Field("query drift", "Norm of the mean query over the mean norm.", "‖Σq‖/Σ‖q‖", (0, 1),
+                undefined="its queries or keys are zero on average"),
+            "key_drift": Field("key drift", "Norm of the mean key over the mean norm.", "‖Σk‖/Σ‖k‖", (0, 1),
+                undefined="its queries or keys are zero on average"),
+            "drift_cosine": Field("drift cosine", "Cosine between the mean query and the mean key.", "cos(q̄, k̄)",
+                (-1, 1), undefined="its queries or keys are zero on average", plotted=True),
+            "attention_entropy": Field("attention entropy", "Of the weights, averaged over positions.", "−Σ a log a",
+                (0, None), unit="nats"),
+            "sharpness": Field("sharpness", "1 − entropy/log(visible positions): 0 uniform, 1 on one position.",
+                range=(0, 1), plotted=True),
+            "first_share": Field("weight on position 0", "An attention sink where near 1.", range=(0, 1), plotted=True),
+        },
+    )  # fmt: skip
 
     def reason(self, setup: ProbeSetup) -> str | None:
         parts = (site.rsplit(".", 1)[-1] for site in setup.lens.sites)
         return None if "attention" in parts else "it has no attention"
 
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         ids = data.windows[: max(1, TOKENS // setup.context)].to(setup.lens.device)
         try:
             return list(
@@ -31,15 +56,4 @@ class AttentionProbe(Probe):
             return [{"site": "attention", "notes": [str(error)]} | dict.fromkeys(self.fields)]
 
 
-class BiasedInputProbe(Probe):
-    """Does the block itself make a cone?"""
-
-    name = "biased_input"
-
-    def cost(self, setup: ProbeSetup) -> Cost:
-        parameters = sum(p.numel() for p in setup.lens.model.parameters())
-        # Fresh weights are drawn at some 20 million a second; the twin stands beside the model for the while.
-        return Cost(parameters * 1500.0, 4.0 * parameters)
-
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
-        return [{"site": f"b = {row['bias']:g}"} | row for row in biased_input(setup.lens, seed=setup.seed)]
+TOKENS = 4096

@@ -1,133 +1,45 @@
-"""Probes of the text's counts, alone and against the embedding tables."""
+"""The probe `zipf`: Zipf's law of the text."""
 
 # ruff: noqa: D102  (what the methods do is said once, in Probe)
 from __future__ import annotations
 
-from typing import Any
+from headscan.geometry.explained import Field, ProbeWords
+from headscan.geometry.probe import Cells, Probe, ProbeData, ProbeSetup
+from headscan.geometry.zipf import heaps, zipf_intervals, zipf_mandelbrot
 
-import numpy as np
-
-from headscan.geometry.frequency import direction_correlations, frequency_bins
-from headscan.geometry.gradient import push_pull_bins
-from headscan.geometry.interval import left_out
-from headscan.geometry.partition import partition_isotropy
-from headscan.geometry.probe import Cost, Probe, ProbeData, ProbeSetup, Row
-from headscan.geometry.zipf import heaps, predict_table, zipf_intervals, zipf_mandelbrot
-from headscan.statistics import PushPull, SiteBatch
-from headscan.statistics.accumulator import Accumulator
-from headscan.text import display
-
-__all__ = [
-    "FrequencyDirectionsProbe",
-    "FrequencyProbe",
-    "GradientProbe",
-    "PartitionProbe",
-    "PredictionProbe",
-    "ZipfProbe",
-]
-
-
-def tables(setup: ProbeSetup) -> dict[str, np.ndarray]:
-    """The input embedding table and, where it is another, the output's; float64 [V, d]."""
-    found = {"input embeddings": setup.lens.input_embeddings}
-    output = setup.lens.output_embeddings
-    if output is not None:
-        if output.data_ptr() == setup.lens.input_embeddings.data_ptr():
-            found = {"tied embeddings": output}
-        else:
-            found["output embeddings"] = output
-    return {name: table.detach().double().cpu().numpy() for name, table in found.items()}
+__all__ = ["ZipfProbe"]
 
 
 class ZipfProbe(Probe):
     """Rank and frequency."""
 
-    name = "zipf"
+    words = ProbeWords(
+        name="zipf", title="Zipf's law of the text", group="zipf",
+        sentence="How uneven is the text, in this tokenizer's tokens? Fits of Zipf-Mandelbrot to rank and "
+        "frequency, of Heaps to the growth of the vocabulary.",
+        literature="Mandelbrot 1953; Heaps 1978", position="The text's counts know no position.", docs="zipf.md",
+        function="headscan.geometry.zipf.zipf_mandelbrot", order=7, fields={
+            "tokens": Field("tokens", "Tokens counted.", range=(0, None), unit="tokens", interval="a count"),
+            "types": Field("types", "Different tokens that occur.", range=(0, None), unit="types", interval="a count"),
+            "zipf_exponent": Field("Zipf exponent", "a of p(r) ∝ r^−a, by maximum likelihood.", "p(r) ∝ r^−a",
+                (0, None), undefined="fewer than three types, or fewer than 100 tokens"),
+            "mandelbrot_exponent": Field("Mandelbrot exponent", "a with a shift of the ranks.", "p(r) ∝ (r + b)^−a",
+                (0, None), undefined="fewer than three types, or fewer than 100 tokens"),
+            "mandelbrot_shift": Field("Mandelbrot shift", "That shift, b.", range=(0, None), unit="ranks",
+                undefined="fewer than three types, or fewer than 100 tokens"),
+            "zipf_distance": Field("distance from the fit",
+                "Kullback-Leibler divergence of the text from the Zipf-Mandelbrot fit.", range=(0, None),
+                unit="nats a token", undefined="fewer than three types, or fewer than 100 tokens"),
+            "heaps_exponent": Field("Heaps exponent", "β of V(m) = K·m^β on the expected growth.", "V(m) = K m^β",
+                (0, 1), undefined="fewer than three types, or fewer than 100 tokens"),
+            "heaps_constant": Field("Heaps constant", "K.", range=(0, None),
+                undefined="fewer than three types, or fewer than 100 tokens"),
+        },
+    )  # fmt: skip
 
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         c = data.counts
-        row: Row = {"site": "text", "tokens": int(c.sum()), "types": int((c > 0).sum())} | zipf_mandelbrot(c) | heaps(c)
+        row: Cells = (
+            {"site": "text", "tokens": int(c.sum()), "types": int((c > 0).sum())} | zipf_mandelbrot(c) | heaps(c)
+        )
         return [row | zipf_intervals(data.count_parts)]
-
-
-class PredictionProbe(Probe):
-    """The deck's table."""
-
-    name = "prediction"
-
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
-        found: list[Row] = predict_table(data.counts)
-        tokens = display(setup.lens.tokenizer, [int(row["id"]) for row in found]) if found else []
-        sizes = np.array([part.sum() for part in data.count_parts], dtype=float)
-        for row in found:
-            own = np.array([part[int(row["id"])] for part in data.count_parts], dtype=float)
-            rest = (own.sum() - own) / np.maximum(sizes.sum() - sizes, 1.0)
-            interval = left_out(row["predict"], rest.tolist(), sizes, bounds=(0.0, 1.0))
-            row["predict_interval"] = interval
-            row["not_predict_interval"] = None if interval is None else [1 - interval[1], 1 - interval[0]]
-        return [{"site": token} | row for token, row in zip(tokens, found, strict=True)]
-
-
-class PartitionProbe(Probe):
-    """I(W) of the tables."""
-
-    name = "partition"
-
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
-        return [{"site": name} | partition_isotropy(table) for name, table in tables(setup).items()]
-
-
-class FrequencyProbe(Probe):
-    """Rare and frequent rows."""
-
-    name = "frequency"
-
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
-        rows: list[Row] = []
-        last = data.clouds.get(setup.last)
-        for name, table in tables(setup).items():
-            mean = last.mean if last is not None and last.width == table.shape[1] else None
-            rows += [{"site": name} | bin_ for bin_ in frequency_bins(table, data.counts, mean_state=mean)]
-        return rows
-
-
-class FrequencyDirectionsProbe(Probe):
-    """Which singular directions know frequency."""
-
-    name = "frequency_directions"
-
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
-        rows: list[Row] = []
-        for name, table in tables(setup).items():
-            rows += [{"site": name} | row for row in direction_correlations(table, data.counts, top=10)]
-        return rows
-
-
-class GradientProbe(Probe):
-    """Push and pull."""
-
-    name = "gradient"
-
-    def reason(self, setup: ProbeSetup) -> str | None:
-        return None if setup.lens.traits.linear_head else "its logits are no linear map of the last site"
-
-    def cost(self, setup: ProbeSetup) -> Cost:
-        vocabulary, width = setup.lens.vocabulary_size, setup.lens.width(setup.last)
-        return Cost(4.0 * (setup.tokens or 10**6) * vocabulary * (width + 10), 24.0 * vocabulary * width)
-
-    def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
-        head = setup.lens.traits.linear_head
-        assert head is not None
-        vocabulary, width = head.weight.shape
-        return {setup.last: PushPull(vocabulary, width, device=setup.device)}
-
-    def update(self, setup: ProbeSetup, key: str, accumulator: Any, batch: SiteBatch) -> None:
-        head = setup.lens.traits.linear_head
-        assert head is not None
-        known = batch.next_ids >= 0
-        accumulator.update(batch.rows[known], batch.next_ids[known], head.weight, head.bias)
-
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Row]:
-        sums = next(iter(data.own.values()))
-        assert isinstance(sums, PushPull)
-        return [{"site": "output embeddings"} | row for row in push_pull_bins(sums)]

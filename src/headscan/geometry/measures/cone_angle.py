@@ -1,0 +1,43 @@
+"""Cone angle: The angle at the origin between the cone's axis and a typical token."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from headscan.geometry.explained import MeasureWords
+from headscan.geometry.measure import measure
+from headscan.statistics import Cloud
+
+__all__ = ["cone_angle"]
+
+
+@measure(
+    MeasureWords(
+        title="Cone angle",
+        group="cones",
+        sentence="The angle at the origin between the cone's axis and a typical token: 0° for a needle, 90° for a ball.",
+        formula="arccos(‖Σû‖ / n)",
+        range=(0.0, 90.0),
+        unit="degrees",
+        source="mean resultant length of directional statistics (Mardia and Jupp 2000)",
+        undefined="no vector that is not zero",
+        core=False,
+        multiple=True,
+        order=9,
+        docs="cones.md",
+    )
+)
+def cone_angle(cloud: Cloud) -> float | None:
+    """The angle whose cosine is the mean cosine of the vectors to the cone's axis; in [0, 90] degrees.
+
+    Σû·a/n = ‖Σû‖/n for the axis a = Σû/‖Σû‖. A ball of n vectors has ‖Σû‖/n ≈ 1/√n: at n = 100 it looks like 84°.
+
+    >>> round(cone_angle(Cloud.of_rows([[1.0, 0.0], [0.0, 1.0]])), 6)
+    45.0
+    """
+    directions = cloud.count - cloud.zeros
+    if directions < 1:
+        return None
+    return math.degrees(math.acos(min(1.0, float(np.linalg.norm(cloud.unit_sum)) / directions)))

@@ -1,0 +1,35 @@
+"""Drift: How much of a token's length is common to all tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headscan.geometry.explained import MeasureWords
+from headscan.geometry.measure import measure
+from headscan.statistics import Cloud
+
+__all__ = ["drift"]
+
+
+@measure(
+    MeasureWords(
+        title="Drift",
+        group="cones",
+        sentence="How much of a token's length is common to all tokens: 0 for a centred cloud, 1 when all vectors are equal.",
+        formula="‖Σx‖ / Σ‖x‖",
+        range=(0.0, 1.0),
+        source="Biś et al. 2021 (common drift); Godey et al. 2024, arXiv:2401.12143",
+        undefined="no vectors, or all of them zero",
+        core=False,
+        multiple=True,
+        order=8,
+        docs="cones.md",
+    )
+)
+def drift(cloud: Cloud) -> float | None:
+    """Norm of the mean over the mean norm; in [0, 1], the triangle inequality. Long vectors weigh more.
+
+    >>> drift(Cloud.of_rows([[3.0, 4.0], [3.0, 4.0]]))
+    1.0
+    """
+    return float(np.linalg.norm(cloud.vector_sum)) / cloud.norm_sum if cloud.norm_sum > 0 else None

@@ -1,0 +1,33 @@
+"""Norm of the mean vector: The length of the average of all tokens' vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headscan.geometry.explained import MeasureWords
+from headscan.geometry.measure import measure
+from headscan.statistics import Cloud
+
+__all__ = ["mean_vector_norm"]
+
+
+@measure(
+    MeasureWords(
+        title="Norm of the mean vector",
+        group="norms",
+        sentence="The length of the average of all tokens' vectors: how far the cloud has drifted from the origin.",
+        formula="‖Σx‖ / n",
+        range=(0.0, None),
+        source="Godey et al. 2024, arXiv:2401.12143 (drift)",
+        undefined="no vectors",
+        order=3,
+        docs="cones.md",
+    )
+)
+def mean_vector_norm(cloud: Cloud) -> float | None:
+    """‖μ‖, at most the mean norm, which it equals when all vectors point the same way.
+
+    >>> mean_vector_norm(Cloud.of_rows([[3, 4], [-3, -4]]))
+    0.0
+    """
+    return float(np.linalg.norm(cloud.mean)) if cloud.count else None

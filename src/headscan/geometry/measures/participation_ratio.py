@@ -1,0 +1,46 @@
+"""Participation ratio: How many directions carry the cloud's variance around its mean (centred)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headscan.geometry.explained import MeasureWords
+from headscan.geometry.measure import measure
+from headscan.statistics import Cloud
+
+__all__ = ["participation_ratio"]
+
+
+@measure(
+    MeasureWords(
+        title="Participation ratio",
+        group="spectra",
+        sentence="How many directions carry the cloud's variance around its mean (centred).",
+        formula="tr(C)² / ‖C‖²_F",
+        range=(1.0, None),
+        unit="dimensions",
+        source="Gao et al. 2017, A theory of multineuronal dimensionality",
+        undefined="fewer than two different vectors",
+        cost="O(d²) after one pass of O(nd²)",
+        spectral=True,
+        column="part.\nratio",
+        multiple=True,
+        order=6,
+        docs="spectra.md",
+    )
+)
+def participation_ratio(cloud: Cloud) -> float | None:
+    """(Σλ)²/Σλ² of the centred covariance, without its eigenvalues: tr(C)²/‖C‖²_F; in [1, min(n − 1, d)].
+
+    A covariance that is zero to rounding (all vectors equal) has no ratio: below 1e-12 of the second moment, the
+    subtraction of the mean leaves only rounding.
+
+    >>> round(participation_ratio(Cloud.of_rows([[1, 0], [-1, 0], [0, 1], [0, -1]])), 6)
+    2.0
+    """
+    if cloud.count < 2:
+        return None
+    trace = float(np.trace(cloud.covariance))
+    if not trace > 1e-12 * float(np.trace(cloud.second_moment)):
+        return None
+    return trace**2 / float((cloud.covariance**2).sum())

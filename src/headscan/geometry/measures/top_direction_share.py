@@ -1,0 +1,37 @@
+"""Top-direction share: The share of the cloud's energy along its one strongest direction (uncentred)."""
+
+from __future__ import annotations
+
+from headscan.geometry.explained import MeasureWords
+from headscan.geometry.measure import measure
+from headscan.geometry.spectrum import shares_of
+from headscan.statistics import Cloud
+
+__all__ = ["top_direction_share"]
+
+
+@measure(
+    MeasureWords(
+        title="Top-direction share",
+        group="spectra",
+        sentence="The share of the cloud's energy along its one strongest direction (uncentred).",
+        formula="σ₁² / Σσ²",
+        range=(0.0, 1.0),
+        source="Ethayarajh 2019, arXiv:1909.00512 (maximum explainable variance, uncentred)",
+        undefined="no vectors, or all of them zero",
+        cost="O(d³) after one pass of O(nd²)",
+        spectral=True,
+        column="top\nshare",
+        multiple=True,
+        order=4,
+        docs="spectra.md",
+    )
+)
+def top_direction_share(cloud: Cloud) -> float | None:
+    """Share of Σ‖x‖² along the first singular direction; in [1/d, 1]. Uncentred, so a cone's axis counts.
+
+    >>> round(top_direction_share(Cloud.of_rows([[2, 0], [0, 1]])), 6)
+    0.8
+    """
+    shares = shares_of(cloud)
+    return None if shares is None else float(shares[0])

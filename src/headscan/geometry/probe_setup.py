@@ -1,0 +1,93 @@
+"""What a probe may look at: the model before the pass, and what the pass left behind; and what it will cost."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from headscan.model import Lens
+from headscan.statistics import Accumulator, Cloud, SiteStatistics
+from headscan.text import PairSet
+
+__all__ = ["Cost", "ProbeData", "ProbeSetup", "tables"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a probe will take, beside the pass itself: floating-point operations and bytes held at once."""
+
+    operations: float
+    bytes: float
+
+    @property
+    def seconds(self) -> float:
+        """On this machine, from the speed of one matrix product measured once."""
+        return self.operations / speed()
+
+    def __str__(self) -> str:
+        return f"about {max(self.seconds, 1):.0f} s and {max(self.bytes, 1e6) / 1e6:.0f} MB"
+
+
+@cache
+def speed() -> float:
+    """Floating-point operations a second of this machine, by a product of 768 x 768 in float32 (best of three)."""
+    a = torch.randn(768, 768)
+    times = []
+    for _ in range(4):
+        clock = time.perf_counter()
+        a @ a
+        times.append(time.perf_counter() - clock)
+    # Elementwise work, softmax and float64 run slower than the product alone: a third of it is what probes were seen to get.
+    return 2 * 768**3 / min(times) / 3
+
+
+@dataclass
+class ProbeSetup:
+    """What a probe may look at before the pass: the model, the sites of the scan, the text's expected length in tokens."""
+
+    lens: Lens
+    sites: tuple[str, ...]
+    context: int
+    tokens: int | None
+    skip_first: int = 0
+    seed: int = 0
+    device: torch.device | str = "cpu"
+    pairs: tuple[PairSet, ...] = ()
+
+    @cached_property
+    def last(self) -> str:
+        """The site that the head reads: the final norm, or the last block where there is none."""
+        return self.lens.default_sites[-1]
+
+
+@dataclass
+class ProbeData:
+    """What a probe may look at after the pass: the clouds by site, the accumulators of its own, sample, counts, ids."""
+
+    clouds: dict[str, Cloud]
+    own: dict[str, Accumulator]
+    sample: dict[str, Tensor]
+    counts: npt.NDArray[np.int64]
+    windows: Tensor  # ids of the first windows [w, T]
+    statistics: dict[str, SiteStatistics] = field(default_factory=dict)
+    count_parts: list[npt.NDArray[np.int64]] = field(default_factory=list)  # `counts` by blocks of windows
+    blocks: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    first: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+
+
+def tables(setup: ProbeSetup) -> dict[str, npt.NDArray[np.float64]]:
+    """The input embedding table and, where it is another, the output's; float64 [V, d]."""
+    found = {"input embeddings": setup.lens.input_embeddings}
+    output = setup.lens.output_embeddings
+    if output is not None:
+        if output.data_ptr() == setup.lens.input_embeddings.data_ptr():
+            found = {"tied embeddings": output}
+        else:
+            found["output embeddings"] = output
+    return {name: table.detach().double().cpu().numpy() for name, table in found.items()}
