@@ -64,7 +64,7 @@ def work(model: str, settings: Working, run: Run) -> Worked:
 
 def run(*words, status=0):
     app = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
-    app.command("work", help="Work.")(_guarded(Command("Work.", lambda: work).function("work")))
+    app.command("work", help="Work.")(_guarded(Command(lambda: work).function("work")))
     out, err = io.StringIO(), io.StringIO()
     with mock.patch.object(sys, "argv", ["headscan", *words]), redirect_stdout(out), redirect_stderr(err):
         try:

@@ -16,6 +16,7 @@ from rich.markup import escape
 
 import headscan
 from headscan.cli.output import command_line, default_folder, progress_bar, show
+from headscan.cli.processes import joined
 
 __all__ = ["Command"]
 
@@ -25,7 +26,6 @@ class Command:
     """How a verb is called from the command line.
 
     Args:
-        help: what it does, in a sentence.
         verb: gives the public function, which is imported only when the command is used.
         subject: how the help writes what it is applied to: "MODEL", "MODEL..." (several), "TEXT".
         subject_help: what may stand there.
@@ -33,14 +33,15 @@ class Command:
         before: may do without the verb: given the parsed options, prints something and returns True.
         after: called with the result and the options, for what only the command line does.
         extra: options that only the command line has: name -> (type, help).
+        distributed: under `torchrun` the processes are joined before the verb runs (a Trainer joins them itself).
     """
 
-    help: str
     verb: Callable[[], Callable[..., headscan.Result]]
     subject: str = "MODEL"
     subject_help: str = "Hugging Face id, local folder, or an embedded specimen."
     arguments: dict[str, str] = field(default_factory=dict)
     extra: dict[str, tuple[type, str]] = field(default_factory=dict)
+    distributed: bool = False
     before: Callable[[dict[str, Any]], bool] | None = None
     after: Callable[[headscan.Result, dict[str, Any]], None] | None = None
 
@@ -69,7 +70,7 @@ class Command:
             chosen.setdefault("out", default_folder(name, *_words(subject, chosen, self.arguments, record)))
             chosen["out"] = Path(chosen["out"])
             speaks = os.environ.get("RANK", "0") == "0"
-            with progress_bar(visible=speaks) as progress:
+            with joined(wanted=self.distributed), progress_bar(visible=speaks) as progress:
                 positional = [] if not self.subject else [subject]
                 result = call(*positional, **chosen, progress=progress, command=command_line())
             if self.after is not None:
@@ -77,7 +78,7 @@ class Command:
             if speaks:
                 show(result, chosen["out"], as_json=as_json)
 
-        run.__name__, run.__doc__ = name, self.help
+        run.__name__ = name
         run.__signature__ = inspect.Signature(list(self._parameters(fields, items)))  # type: ignore[attr-defined]
         run.__annotations__ = {}
         return run

@@ -10,9 +10,9 @@ __all__ = ["joined"]
 
 
 @contextmanager
-def joined() -> Iterator[bool]:
+def joined(*, wanted: bool = True) -> Iterator[bool]:
     """Join the process group that `torchrun` describes, if there is one; yields whether this process may print."""
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+    if not wanted or int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield True
         return
     import torch
