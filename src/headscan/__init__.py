@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscan.errors import BadInput
 from headscan.report.present import Report
-from headscan.run.result import present_with
+from headscan.run.presenter import present_with
 
 if TYPE_CHECKING:
     from headscan import flow, ntp, training

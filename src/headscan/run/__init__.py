@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from headscan.run.memory import exhausted, halving
     from headscan.run.parts import Part, Parts
     from headscan.run.plaindata import Json, plain
+    from headscan.run.presenter import Presenter, present_with
     from headscan.run.progress import Progress, no_progress
     from headscan.run.records import Finding, ModelRecord, Protocol, TextRecord
     from headscan.run.registry import Registry
-    from headscan.run.result import Presenter, Result, present_with, read_document
+    from headscan.run.result import Result, read_document
     from headscan.run.rows import Cell, Interval, Row
     from headscan.run.run import Run, fingerprint
     from headscan.run.settings import Option, OptionField, Running, Settings, options_of, takes
@@ -43,8 +44,8 @@ _HOMES = {
     "check_writable": "files", "write_atomic": "files", "uninterrupted": "interruption", "FolderLock": "lock",
     "exhausted": "memory", "halving": "memory", "Part": "parts", "Parts": "parts", "Json": "plaindata", "plain": "plaindata",
     "Progress": "progress", "no_progress": "progress", "Finding": "records", "ModelRecord": "records",
-    "Protocol": "records", "TextRecord": "records", "Registry": "registry", "Presenter": "result", "Result": "result",
-    "present_with": "result", "read_document": "result", "Cell": "rows", "Interval": "rows", "Row": "rows", "Run": "run",
+    "Protocol": "records", "TextRecord": "records", "Registry": "registry", "Presenter": "presenter", "Result": "result",
+    "present_with": "presenter", "read_document": "result", "Cell": "rows", "Interval": "rows", "Row": "rows", "Run": "run",
     "fingerprint": "run", "Option": "settings", "OptionField": "settings", "Running": "settings", "Settings": "settings",
     "options_of": "settings", "takes": "settings", "VERBS": "verbs", "verb": "verbs",
 }  # fmt: skip

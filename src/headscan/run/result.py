@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias
-from typing import Protocol as Interface
 
 import numpy as np
 
 from headscan.run.errors import BadInput
 from headscan.run.files import check_writable, write_atomic
 from headscan.run.plaindata import plain
+from headscan.run.presenter import presenter
 from headscan.run.records import Finding, ModelRecord, Protocol
 
 if TYPE_CHECKING:
@@ -22,41 +22,10 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     from rich.console import RenderableType
 
-__all__ = ["SCHEMA", "Presenter", "Result", "present_with", "read_document"]
+__all__ = ["SCHEMA", "Result", "read_document"]
 
 SCHEMA = 2
 """The version of result.json's schema; 0.1 wrote none."""
-
-
-class Presenter(Interface):
-    """What shows results; the report is one. The floor above installs it with `present_with`."""
-
-    def page(self, result: Result) -> str:
-        """The result as one self-contained HTML page."""
-
-    def plot(self, result: Result, what: str | None, **options: Any) -> go.Figure:
-        """A picture of the result: the one of this name, or its first."""
-
-    def table(self, result: Result) -> RenderableType:
-        """The result for the terminal."""
-
-    def snippet(self, result: Result) -> str:
-        """The result for a notebook: findings, one picture, a small table, as HTML."""
-
-
-_presenter: Presenter | None = None
-
-
-def present_with(presenter: Presenter) -> None:
-    """Say who shows results."""
-    global _presenter
-    _presenter = presenter
-
-
-def _shown_by() -> Presenter:
-    if _presenter is None:
-        raise RuntimeError("nothing that shows results was installed: import headscan")
-    return _presenter
 
 
 Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
@@ -102,18 +71,18 @@ class Result:
 
     def plot(self, what: str | None = None, **options: Any) -> go.Figure:
         """The result as a plotly figure; `what` names one where there are several."""
-        return _shown_by().plot(self, what, **options)
+        return presenter().plot(self, what, **options)
 
     def page(self) -> str:
         """The result as one self-contained HTML page."""
-        return _shown_by().page(self)
+        return presenter().page(self)
 
     def table(self) -> RenderableType:
         """The result as a `rich` table for the terminal."""
-        return _shown_by().table(self)
+        return presenter().table(self)
 
     def _repr_html_(self) -> str:
-        return _shown_by().snippet(self)
+        return presenter().snippet(self)
 
     def __repr__(self) -> str:
         said = [f"  {finding.code}: {finding.text}" for finding in self.findings[:3]]

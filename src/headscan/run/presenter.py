@@ -1,0 +1,43 @@
+"""Who shows results: a place that the floor above fills, so that results know nothing of pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+    from rich.console import RenderableType
+
+__all__ = ["Presenter", "present_with", "presenter"]
+
+
+class Presenter(Protocol):
+    """What shows results (each a `Result`, which stands on this); the façade installs one with `present_with`."""
+
+    def page(self, result: Any) -> str:
+        """The result as one self-contained HTML page."""
+
+    def plot(self, result: Any, what: str | None, **options: Any) -> go.Figure:
+        """A picture of the result: the one of this name, or its first."""
+
+    def table(self, result: Any) -> RenderableType:
+        """The result for the terminal."""
+
+    def snippet(self, result: Any) -> str:
+        """The result for a notebook: findings, one picture, a small table, as HTML."""
+
+
+_installed: Presenter | None = None
+
+
+def present_with(one: Presenter) -> None:
+    """Say who shows results."""
+    global _installed
+    _installed = one
+
+
+def presenter() -> Presenter:
+    """Who shows results."""
+    if _installed is None:
+        raise RuntimeError("nothing that shows results was installed: import headscan")
+    return _installed
