@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from headscan.ntp import SoftLabels
 from headscan.text.counts import count
+from headscan.text.settings import Counting
 
 
 def characters(limit: int) -> str:
@@ -39,7 +40,7 @@ def tokens(text: str, vocabulary: int, words: bool = False) -> np.ndarray:
 
 def labels(ids: np.ndarray, order: int, vocabulary: int, most: int | None = None) -> SoftLabels:
     """Soft labels of the contexts of `order`, or of the `most` frequent of them."""
-    counts = count([ids], order, vocabulary)
+    counts = count([ids], vocabulary, Counting(order=order))
     matrix: sp.csr_matrix = counts.matrix()
     if most is not None and matrix.shape[0] > most:
         matrix = matrix[np.sort(np.argsort(-counts.occurrences, kind="stable")[:most])]

@@ -21,6 +21,7 @@ import pyarrow as pa
 from _table import show
 
 from headscan.text.counts import count
+from headscan.text.settings import Counting
 
 ORDER, VOCABULARY, BITS = 3, 32_768, 15
 
@@ -81,7 +82,7 @@ def measure(name: str, ids: np.ndarray, repeats: int, dict_tokens: int) -> dict:
         "duckdb, packed": lambda: duck("select key, count(*) n from packed group by all"),
     }
     seconds: dict[str, float] = {}
-    seconds["headscan"], distinct = timed(lambda: len(count([ids], ORDER, VOCABULARY).counts), repeats)
+    seconds["headscan"], distinct = timed(lambda: len(count([ids], VOCABULARY, Counting(order=ORDER)).counts), repeats)
     for rival, function in rivals.items():
         seconds[rival], rows = timed(function, repeats)
         assert rows == distinct, (rival, rows, distinct)

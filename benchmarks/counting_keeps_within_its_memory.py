@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 from _table import show
 
-from headscan.text.counts import parse_bytes
-from headscan.text.counts_keys import Keys
-from headscan.text.counts_sort import count_sorted
-from headscan.text.counts_spool import Spool
-from headscan.text.counts_store import CountStore
+from headscan.text.counts import TokenStore
+from headscan.text.counts.keys import Keys
+from headscan.text.counts.sort import count_sorted
+from headscan.text.counts.store import CountStore, CountTask
+from headscan.text.settings import parse_bytes
 
 ORDER, VOCABULARY = 3, 32_768
 
@@ -41,12 +41,12 @@ def main() -> None:
                 drawn = VOCABULARY ** rng.random(min(10_000_000, options.tokens)) - 1
                 np.minimum(drawn.astype(np.uint16), VOCABULARY - 1).tofile(file)
         tokens = np.memmap(folder / "tokens.bin", dtype=np.uint16, mode="r")
-        spool = Spool(tokens, np.zeros(1, dtype=np.int64), VOCABULARY, "benchmark")
-        settings = {"order": ORDER, "vocabulary": VOCABULARY, "tokens": len(tokens), "documents": 1}
-        store = CountStore(folder / "counts", settings, resume=False)
+        held = TokenStore(tokens, np.zeros(1, dtype=np.int64), VOCABULARY, "benchmark")
+        task = CountTask(order=ORDER, vocabulary=VOCABULARY, tokens=len(tokens), documents=1)
+        store = CountStore(folder / "counts", task, resume=False)
         started = time.perf_counter()
         count_sorted(
-            spool, Keys(ORDER, VOCABULARY), store, memory=parse_bytes(options.memory), min_count=1, progress=None
+            held, Keys(ORDER, VOCABULARY), store, memory=parse_bytes(options.memory), min_count=1, progress=None
         )
         seconds = time.perf_counter() - started
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

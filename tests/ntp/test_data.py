@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headscan.ntp as ntp
-from headscan.errors import BadInput
 from headscan.ntp.supports import group_equal_rows
+from headscan.run.errors import BadInput
 from tests.ntp.problems import labels, random_counts, random_supports
 from tests.reference import ntp as reference
 

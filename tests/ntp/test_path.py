@@ -8,8 +8,8 @@ import torch
 from scipy.special import wrightomega
 
 import headscan.ntp as ntp
-from headscan.errors import BadInput
 from headscan.ntp.omega import CrossEntropyProx, wright_omega
+from headscan.run.errors import BadInput
 from tests.ntp.problems import labels
 from tests.reference.ntp import regularised_by_proximal_gradient
 

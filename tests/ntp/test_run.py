@@ -10,9 +10,10 @@ import pytest
 
 import headscan
 import headscan.ntp as ntp
-from headscan.errors import BadInput
 from headscan.ntp.observe import observe, observe_in_text, start_tokens
+from headscan.run.errors import BadInput
 from headscan.text.counts import count
+from headscan.text.settings import Counting
 from tests.reference.ntp import entropy
 
 TEXT = ["the cat sat. the cat ran. the dog ran. the dog sat. " * 3, "a cat and a dog sat. the sun rose. " * 3]
@@ -101,7 +102,7 @@ def test_observing_equals_running_the_model():
 
     lens = tiny(50)
     tokens = np.random.default_rng(0).integers(0, 9, 120)
-    counts = count([tokens[:70], tokens[70:]], 2, 9)
+    counts = count([tokens[:70], tokens[70:]], 9, Counting(order=2))
     found, notes = observe(lens, counts.contexts, 9, before=[7])
     assert any("beyond the tokenizer" in note for note in notes)
     logits = lens.model(torch.tensor([[7, *counts.contexts[3].tolist()]])).logits[0, -1, :9]
@@ -170,10 +171,10 @@ def test_the_package_is_the_verb():
     [
         ([""], {"order": 1, "tokenizer": "bytes"}, "no tokens"),
         (["ab"], {"order": 2, "tokenizer": "bytes"}, "No document is longer than the order 2"),
-        (["abc"], {"order": 0, "tokenizer": "bytes"}, "at least one token"),
+        (["abc"], {"order": 0, "tokenizer": "bytes"}, "--order must be at least 1"),
         (["abc"], {"order": 1}, "Name a tokenizer"),
         (["abc"], {"order": 1, "tokenizer": "bytes", "reading": "upside down"}, "upside down"),
-        (["abc"], {"order": 1, "tokenizer": "bytes", "engine": "x"}, "no counting engine"),
+        (["abc"], {"order": 1, "tokenizer": "bytes", "engine": "x"}, "--engine must be sort or spark"),
         ("/nowhere/at/all.txt", {"order": 1, "tokenizer": "bytes"}, "no file or folder"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import headscan.ntp as ntp
-from headscan.errors import BadInput
+from headscan.run.errors import BadInput
 from tests.ntp.problems import random_supports
 from tests.reference.ntp import centring, infeasibility, svm_by_cvxpy
 

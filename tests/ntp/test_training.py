@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import headscan.ntp as ntp
-from headscan.errors import BadInput
 from headscan.ntp.features import log_steps
+from headscan.run.errors import BadInput
 from tests.ntp.problems import labels, random_counts
 from tests.reference import ntp as reference
 

@@ -123,15 +123,18 @@ def _counted(found: Any) -> Numbers:
 def counts() -> Numbers:
     from headscan.model.tokenizers import load_tokenizer
     from headscan.text.counts import count_text
+    from headscan.text.settings import Counting, Reading
 
     numbers: Numbers = {}
     for name in ("bytes", "gpt-vanilla"):
         cutter = load_tokenizer("bytes") if name == "bytes" else lens_of(name).require_tokenizer()
         for order in (1, 2):
             for least in (1, 3):
-                found = count_text("stories", cutter, order, documents="paragraphs", min_count=least)
+                found = count_text(
+                    "stories", cutter, Counting(order=order, min_count=least), Reading(documents="paragraphs")
+                )
                 numbers |= prefixed(f"{name}/order-{order}/at-least-{least}", _counted(found))
-        found = count_text("stories", cutter, 2, max_tokens=20_000)
+        found = count_text("stories", cutter, Counting(order=2), Reading(max_tokens=20_000))
         numbers |= prefixed(f"{name}/order-2/whole/20000-tokens", _counted(found))
     return numbers
 
@@ -139,16 +142,15 @@ def counts() -> Numbers:
 @case
 def counts_of_prefixes() -> Numbers:
     from headscan.model.tokenizers import load_tokenizer
-    from headscan.text.counts_prefix import count_prefixes_spool
-    from headscan.text.counts_spool import spool_text
+    from headscan.text.counts import count_prefixes_of, store_text
+    from headscan.text.settings import Reading
 
     numbers: Numbers = {}
     for name in ("bytes", "gpt-vanilla"):
         cutter = load_tokenizer("bytes") if name == "bytes" else lens_of(name).require_tokenizer()
-        options: dict[str, Any] = {"documents": "paragraphs", "field": "text", "max_tokens": None}
-        held = spool_text("stories", cutter, len(cutter), None, resume=False, progress=None, **options)
+        held, _ = store_text("stories", cutter, Reading(documents="paragraphs"), None)
         for longest, least in ((5, 1), (5, 3), (None, 2)):
-            found = count_prefixes_spool(held, longest=longest, min_count=least)
+            found = count_prefixes_of(held, longest=longest, min_count=least)
             numbers |= prefixed(f"{name}/longest-{longest}/at-least-{least}", _counted(found))
     return numbers
 
@@ -179,8 +181,10 @@ def ntp_prediction() -> Numbers:
     from headscan.model.tokenizers import load_tokenizer
     from headscan.ntp import certificate, predict
     from headscan.text.counts import count_text
+    from headscan.text.settings import Counting, Reading
 
-    found = count_text("stories", load_tokenizer("bytes"), 1, documents="paragraphs", max_tokens=6000)
+    reading = Reading(documents="paragraphs", max_tokens=6000)
+    found = count_text("stories", load_tokenizer("bytes"), Counting(order=1), reading)
     prediction = predict(found.matrix(), gap=1e-8)
     numbers = _solved(prediction.solution) | flat("sparse", prediction.sparse)
     numbers |= flat("spectrum", np.asarray(prediction.spectrum.sigma))

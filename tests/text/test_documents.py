@@ -3,7 +3,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,9 +14,11 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headscan.errors import BadInput
+from headscan.run.errors import BadInput
 from headscan.text import documents
 from headscan.text.documents import _separated
+from headscan.text.reading import byte_chunks
+from headscan.text.source import check_text
 
 STORIES = ["Ein Huhn.\r\n", "שלום 😀\n\nlast", "é\u0301" * 50_000]
 
@@ -255,3 +259,59 @@ class TestDatasets:
         monkeypatch.setitem(sys.modules, "datasets", None)
         with pytest.raises(BadInput, match=r"pip install 'headscan\[datasets\]'"):
             texts("owner/name")
+
+
+def test_a_string_may_be_the_text_itself(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert texts("one hen\n\ntwo hens", documents="paragraphs") == ["one hen", "two hens"]
+    long = "the hen and the other hen " * 300
+    assert texts(long) == [long]
+    assert texts("é" * 128) == ["é" * 128]  # 256 bytes: no file system has a name that long
+    deep = tmp_path / ("a" * 200) / ("b " * 100)
+    deep.mkdir(parents=True)
+    write(deep / "c.txt", b"in a file")
+    assert texts(str(deep / "c.txt")) == ["in a file"]
+    with pytest.raises(BadInput, match="There is no file or folder"):
+        texts("/".join(["a" * 100] * 3))
+    with pytest.raises(BadInput, match="The text holds half a surrogate pair at character 2"):
+        texts("ab\ud800\n")
+    with pytest.raises(BadInput, match="Text 1 holds half a surrogate pair at character 0"):
+        texts(["a", "\ud800"])
+
+
+def test_a_name_that_is_no_utf8_is_refused_at_once(tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt")
+    with open(path, "wb") as file:
+        file.write(b"hens")
+    for source in (path, Path(path), tmp_path):
+        for ask in (check_text, texts):
+            with pytest.raises(BadInput, match=r"/\\xff\.txt is not UTF-8: rename it"):
+                ask(source)
+
+
+@pytest.mark.parametrize("source", ["nowhere.txt", "", "a.docx", 5, [1, 2], "empty"], ids=repr)
+def test_what_cannot_be_read_is_known_at_once(tmp_path, monkeypatch, source):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.docx").touch()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadInput):
+        check_text(source)
+
+
+def test_sound_sources_pass_the_check(tmp_path):
+    for source in (write(tmp_path / "a.txt", b"hens"), tmp_path, "-", "pydoc", "stories", "owner/name", ["a"], "a\nb"):
+        check_text(source)
+
+
+def test_a_number_of_ten_thousand_digits(tmp_path):
+    with pytest.raises(BadInput, match=r"a\.jsonl, line 1 is not JSON"):
+        texts(write(tmp_path / "a.jsonl", b'{"text": "a", "n": ' + b"9" * 10_000 + b"}"))
+
+
+def test_a_bomb_of_zeros_is_unpacked_little_by_little(tmp_path):
+    import zstandard
+
+    packed = zstandard.ZstdCompressor(level=19).compress(bytes(1 << 29))
+    path = write(tmp_path / "a.txt.zst", packed)
+    assert len(packed) < 1 << 16
+    assert max(len(chunk) for chunk in byte_chunks(path)) < 1 << 26

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.errors import BadInput
 from headscan.model.byte_tokenizer import ByteTokenizer
+from headscan.run.errors import BadInput
 from headscan.text.prompts import Limits, read_prompt, read_prompts
 
 LIMITS = Limits("bytes", 256, 8)

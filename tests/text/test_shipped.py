@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headscan.errors import BadInput
+from headscan.run.errors import BadInput
 from headscan.text import documents, embedded, embedded_names, shipped
 
 

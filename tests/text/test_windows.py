@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.errors import BadInput
+from headscan.run.errors import BadInput
+from headscan.run.records import TextRecord
 from headscan.text import Windows
 from tests.text.families import Bytes, made
 
@@ -38,21 +39,21 @@ def test_windows_are_the_joined_documents_cut_up(texts, context, start, limit):
     assert all(window.ids.dtype == np.int64 and window.ids.shape == (context,) for window in got)
     assert [i for window in got for i in window.ids] == stream[start * context : count * context]
 
-    account = windows.account()
-    assert account["windows"] == count
-    assert account["tokens"] == count * context
+    record = windows.record()
+    assert record.windows == count
+    assert record.tokens == count * context
     reached = len(stream) // context > count or (limit is not None and count == limit // context)
-    assert account["dropped_tokens"] == (0 if reached else len(stream) % context)
+    assert record.dropped == (0 if reached else len(stream) % context)
     if not reached:
         kept = [text for text in texts if text]
-        assert account["documents"] == len(kept)
-        assert account["characters"] == sum(map(len, kept))
-        assert account["sha256"] == hashlib.sha256(b"\xff".join(text.encode() for text in kept)).hexdigest()
+        assert record.documents == len(kept)
+        assert record.characters == sum(map(len, kept))
+        assert record.sha256 == hashlib.sha256(b"\xff".join(text.encode() for text in kept)).hexdigest()
     # the same again, and the same account wherever it starts
     assert [w.ids.tolist() for w in windows] == [w.ids.tolist() for w in got]
     whole = Windows(texts, Bytes(), context, max_tokens=limit)
     list(whole)
-    assert whole.account() == account
+    assert whole.record() == record
 
 
 @settings(max_examples=30)
@@ -70,7 +71,7 @@ def test_windows_of_a_fast_tokenizer_resume_exactly(texts, context, start):
     else:
         whole = stream[: len(stream) // context * context]
         assert [i for window in windows for i in window.ids] == whole[start * context :]
-        assert windows.account()["unknown_tokens"] == whole.count(tokenizer.unk_token_id)
+        assert windows.record().unknown == whole.count(tokenizer.unk_token_id)
 
 
 def test_a_tokenizer_without_end_of_text_joins_with_nothing_and_white_space_joins_nothing():
@@ -78,7 +79,7 @@ def test_a_tokenizer_without_end_of_text_joins_with_nothing_and_white_space_join
     hen = tokenizer("the hen", add_special_tokens=False)["input_ids"]
     windows = Windows(["the hen", " ", "the hen"], tokenizer, len(hen))
     assert [window.ids.tolist() for window in windows] == [hen, hen]
-    assert windows.account()["documents"] == 3
+    assert windows.record().documents == 3
 
     blank = made("characters")
     [window] = Windows(["a", "  ", "b"], blank, len(blank("a")["input_ids"]) * 2 + 1, documents="whole", max_tokens=5)
@@ -89,26 +90,26 @@ def test_unknown_tokens_are_counted_in_windows_only():
     tokenizer = made("characters")
     windows = Windows(["a☃b☃c☃"], tokenizer, 5)  # ▁ a ☃ b ☃ | c ☃
     list(windows)
-    assert windows.account()["unknown_tokens"] == 2
-    assert windows.account()["dropped_tokens"] == 2
+    assert windows.record().unknown == 2
+    assert windows.record().dropped == 2
 
 
 def test_the_account_of_one_txt_has_the_sum_of_the_file(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes("Ein Huhn.\r\nשלום\n".encode() * 9000)
     windows = Windows(path, Bytes(), 64)
-    running = [windows.account()["windows"] for _ in windows]
+    running = [windows.record().windows for _ in windows]
     assert running == list(range(1, len(running) + 1))
-    assert windows.account() == {
-        "source": str(path),
-        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        "documents": 1,
-        "characters": len(path.read_bytes().decode()),
-        "tokens": len(running) * 64,
-        "windows": len(running),
-        "dropped_tokens": path.stat().st_size % 64,
-        "unknown_tokens": 0,
-    }
+    assert windows.record() == TextRecord(
+        source=str(path),
+        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        documents=1,
+        characters=len(path.read_bytes().decode()),
+        tokens=len(running) * 64,
+        windows=len(running),
+        dropped=path.stat().st_size % 64,
+        unknown=0,
+    )
 
 
 def test_a_limit_ends_the_reading(tmp_path):
@@ -117,10 +118,10 @@ def test_a_limit_ends_the_reading(tmp_path):
     for tokenizer in (Bytes(), made("byte-level, words of GPT-2")):
         windows = Windows(path, tokenizer, 100, max_tokens=1050)
         assert len(list(windows)) == 10
-        account = windows.account()
-        assert account["tokens"] == 1000
-        assert account["dropped_tokens"] == 0
-        assert account["characters"] <= 1 << 16
+        record = windows.record()
+        assert record.tokens == 1000
+        assert record.dropped == 0
+        assert record.characters <= 1 << 16
 
 
 @pytest.mark.parametrize(
@@ -161,6 +162,29 @@ def test_standard_input_is_read_once(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"hens are hens")))
     windows = Windows("-", Bytes(), 4)
     assert len(list(windows)) == 3
-    assert windows.account()["source"] == "-"
+    assert windows.record().source == "-"
     with pytest.raises(BadInput, match="Standard input can be read only once"):
         list(windows)
+
+
+@given(texts=DOCUMENTS, context=st.integers(1, 10), at=st.integers(0, 8), change=st.integers(0, 60))
+def test_a_resumed_reading_finds_the_same_text_or_refuses(texts, context, at, change):
+    windows, seen = Windows(texts, Bytes(), context), []
+    try:
+        for window in windows:
+            seen.append(window.ids.tolist())
+            if len(seen) == at:
+                break
+    except BadInput:
+        return
+    mark = windows.mark()
+    again = Windows(texts, Bytes(), context, start=len(seen), expected=mark)
+    assert [w.ids.tolist() for w in again] == [w.ids.tolist() for w in Windows(texts, Bytes(), context)][len(seen) :]
+    read = "\xff".join(text for text in texts if text)[: mark.characters + mark.documents - 1]
+    if change < len(read) and read[change] not in "\xff":
+        other = read[:change] + ("a" if read[change] != "a" else "b") + read[change + 1 :]
+        with pytest.raises(BadInput, match="has changed since the run"):
+            list(Windows(other.split("\xff"), Bytes(), context, expected=mark))
+    if len(read) > 1:
+        with pytest.raises(BadInput, match=r"has changed|less than one window|is empty"):
+            list(Windows(read[:-1].split("\xff"), Bytes(), context, expected=mark))

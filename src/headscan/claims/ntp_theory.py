@@ -169,9 +169,10 @@ def _(seed: int) -> Verdict:
 
 def _story_labels(order: int, stories: int, seed: int) -> tuple[np.ndarray, ntp.SoftLabels, ntp.StoryGrammar]:
     from headscan.text.counts import count
+    from headscan.text.settings import Counting
 
     grammar = ntp.StoryGrammar()
-    counts = count(grammar.stories(stories, seed=seed), order, len(grammar.vocabulary))
+    counts = count(grammar.stories(stories, seed=seed), len(grammar.vocabulary), Counting(order=order))
     return counts.contexts, ntp.SoftLabels.of(counts.matrix()), grammar
 
 

@@ -8,8 +8,8 @@ from math import comb, sqrt
 
 import numpy as np
 
-from headscan.errors import BadInput
 from headscan.ntp.supports import Supports
+from headscan.run.errors import BadInput
 
 __all__ = ["KSubsets", "all_subsets"]
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from headscan.errors import BadInput
 from headscan.ntp.labels import SoftLabels
 from headscan.ntp.similarity import unit_rows
 from headscan.ntp.support_metrics import Embeddings
+from headscan.run.errors import BadInput
 
 __all__ = ["class_statistics", "collapse_metrics"]
 

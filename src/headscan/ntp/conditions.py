@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
-from headscan.errors import BadInput
 from headscan.ntp.labels import SoftLabels
 from headscan.ntp.subspace import sparse_component
 from headscan.ntp.supports import Supports
 from headscan.ntp.svm import SvmSolution
+from headscan.run.errors import BadInput
 
 __all__ = ["compatible", "fixed_margin", "needed_width", "separable"]
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscan.errors import BadInput
 from headscan.ntp.entropy import cross_entropy
 from headscan.ntp.labels import SoftLabels
 from headscan.ntp.prediction import Prediction
 from headscan.ntp.spectral import thread_limit, tune_threads
 from headscan.ntp.support_metrics import Embeddings, support_metrics
+from headscan.run.errors import BadInput
 
 __all__ = ["FeatureRun", "log_steps", "train_features"]
 

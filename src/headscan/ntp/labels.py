@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from headscan.errors import BadInput
 from headscan.ntp.supports import Supports
+from headscan.run.errors import BadInput
 
 __all__ = ["SoftLabels"]
 

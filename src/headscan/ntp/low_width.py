@@ -15,8 +15,8 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from headscan.errors import BadInput
 from headscan.ntp.labels import SoftLabels
+from headscan.run.errors import BadInput
 
 __all__ = ["LowWidth", "narrow"]
 

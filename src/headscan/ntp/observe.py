@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscan.errors import BadInput
 from headscan.ntp.support_metrics import Embeddings
+from headscan.run.errors import BadInput
 
 if TYPE_CHECKING:
     from headscan.model import Lens

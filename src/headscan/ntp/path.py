@@ -23,11 +23,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headscan.errors import BadInput
 from headscan.ntp.labels import SoftLabels
 from headscan.ntp.omega import CrossEntropyProx
 from headscan.ntp.spectral import shrink, singular_values, thread_limit, tune_threads
 from headscan.ntp.supports import Supports, group_equal_rows
+from headscan.run.errors import BadInput
 
 __all__ = ["PathPoint", "increment", "largest_penalty", "regularisation_path", "regularised"]
 

@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, svds
 
-from headscan.errors import BadInput
 from headscan.ntp.supports import Supports
+from headscan.run.errors import BadInput
 
 __all__ = ["SupportSpectrum", "support_spectrum"]
 

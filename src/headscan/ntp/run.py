@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from headscan.errors import BadInput
 from headscan.ntp.certificate import certificate
 from headscan.ntp.collapse_metrics import collapse_metrics
 from headscan.ntp.entropy import describe
@@ -32,6 +31,7 @@ from headscan.ntp.support_metrics import support_metrics
 from headscan.ntp.svm import estimate_cost
 from headscan.ntp.uncertainty import bootstrap, threshold_sweep
 from headscan.results import check_writable
+from headscan.run.errors import BadInput
 
 __all__ = ["run"]
 
@@ -204,7 +204,7 @@ class _Counted:
         """The tokens of a context."""
         if not self.prefixes:
             return [int(token) for token in self.counts.contexts[row]]
-        from headscan.text.counts_prefix import prefix_tokens
+        from headscan.text.counts import prefix_tokens
 
         return prefix_tokens(self.counts, row)
 
@@ -212,7 +212,7 @@ class _Counted:
         """Spread over groups of documents; None where there is too little text, or too much to count again in memory."""
         if groups < 2 or self.prefixes or not 2 * groups <= len(self.spool.tokens) <= 20_000_000:
             return None
-        from headscan.text.counts_groups import grouped_counts
+        from headscan.text.counts import grouped_counts
 
         return bootstrap(grouped_counts(self.spool, self.counts, groups), seed=seed)
 
@@ -227,27 +227,21 @@ def _count(
     resume: bool,
     progress: Progress | None,
 ) -> _Counted:
-    from headscan.text.counts import count_spool, parse_bytes
-    from headscan.text.counts_prefix import count_prefixes_spool
-    from headscan.text.counts_spool import spool_text
+    from headscan.text.counts import count_prefixes_of, count_tokens, store_text
+    from headscan.text.settings import Counting, Reading
 
     place = None if folder is None else folder / "counts"
-    account: dict[str, Any] = {}
-    held = spool_text(
-        text, cutter, vocabulary, place, documents=settings["documents"], field=settings["field"],
-        max_tokens=settings["max_tokens"], resume=resume, progress=progress, account=account,
+    reading = Reading(documents=settings["documents"], field=settings["field"], max_tokens=settings["max_tokens"])
+    counting = Counting(
+        order=settings["order"], min_count=settings["min_count"], memory=settings["memory"], engine=settings["engine"],
+        master=master,
     )  # fmt: skip
+    held, record = store_text(text, cutter, reading, place, vocabulary=vocabulary, resume=resume)
     if settings["prefixes"]:
-        counts = count_prefixes_spool(held, longest=settings["order"], min_count=settings["min_count"])
+        counts = count_prefixes_of(held, longest=settings["order"], min_count=settings["min_count"])
     else:
-        counts = count_spool(
-            held, settings["order"], folder=place, memory=parse_bytes(settings["memory"]),
-            min_count=settings["min_count"], engine=settings["engine"], master=master, resume=resume, progress=progress,
-        )  # fmt: skip
-    account |= {"source": "<list>" if isinstance(text, list | tuple) else str(text), "sha256_tokens": held.fingerprint}
-    return _Counted(
-        counts, held, account | {"tokens": len(held.tokens), "documents": len(held.starts)}, settings["prefixes"]
-    )
+        counts = count_tokens(held, counting, folder=place, resume=resume)
+    return _Counted(counts, held, {k: v for k, v in vars(record).items() if v is not None}, settings["prefixes"])
 
 
 def _predict(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headscan.errors import BadInput
 from headscan.ntp.labels import SoftLabels
 from headscan.ntp.similarity import unit_rows
+from headscan.run.errors import BadInput
 
 __all__ = ["Axis", "analogy", "axes", "early_spectrum", "half_time", "neighbours", "sign_codes"]
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from headscan.errors import BadInput
 from headscan.ntp.prediction import Prediction
 from headscan.ntp.similarity import gram_cosine, pattern_similarity, unit_rows
 from headscan.ntp.subspace import in_support, out_of_support
+from headscan.run.errors import BadInput
 
 __all__ = ["Embeddings", "Spread", "class_spread", "collapse", "support_metrics"]
 

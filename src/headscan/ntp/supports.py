@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from headscan.errors import BadInput
+from headscan.run.errors import BadInput
 
 __all__ = ["Supports", "group_equal_rows"]
 

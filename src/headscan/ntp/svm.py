@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headscan.errors import BadInput
 from headscan.ntp.margins import MarginSet
 from headscan.ntp.spectral import nuclear_norm, shrink, singular_values, spectral_norm, thread_limit, tune_threads
 from headscan.ntp.supports import Supports
+from headscan.run.errors import BadInput
 
 __all__ = ["SvmSolution", "estimate_cost", "svm"]
 

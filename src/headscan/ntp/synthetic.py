@@ -7,8 +7,8 @@ from itertools import islice
 
 import numpy as np
 
-from headscan.errors import BadInput
 from headscan.ntp.labels import SoftLabels
+from headscan.run.errors import BadInput
 
 __all__ = ["StoryGrammar", "random_labels"]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from headscan.errors import BadInput
 from headscan.ntp.labels import SoftLabels
 from headscan.ntp.proxy import support_spectrum
 from headscan.ntp.similarity import gram_cosine
+from headscan.run.errors import BadInput
 
 __all__ = ["bootstrap", "threshold_sweep"]
 

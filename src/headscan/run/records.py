@@ -13,7 +13,8 @@ class TextRecord:
     """A text by its content.
 
     `sha256` is over the characters that were read (documents parted by the byte 0xFF), None where nothing was read again
-    after a resume; `tokens` counts those that entered the statistics.
+    after a resume; `tokens` counts those that entered the statistics, `unknown` how many of
+    them are the tokenizer's unknown token, `dropped` those at the end that filled no window.
     """
 
     source: str
@@ -23,6 +24,7 @@ class TextRecord:
     tokens: int | None = None
     windows: int | None = None
     dropped: int | None = None
+    unknown: int | None = None
     tokenizer: str | None = None
     notes: list[str] = field(default_factory=list)
 

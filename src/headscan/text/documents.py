@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headscan.errors import BadInput
+from headscan.run.errors import BadInput
 from headscan.text import rows
-from headscan.text.reading import PACKINGS, byte_chunks, characters, lines
-from headscan.text.shipped import PYTHON_HELP, embedded, embedded_names, python_help
+from headscan.text.reading import byte_chunks, characters, lines
+from headscan.text.shipped import PYTHON_HELP, python_help
+from headscan.text.source import TextLike, ending, find_files, is_text
 
-__all__ = ["FORMATS", "Document", "Source", "documents"]
-
-Source = str | Path | Sequence[str]
-FORMATS = (".txt", ".jsonl", ".parquet")
+__all__ = ["Document", "documents"]
 
 
 @dataclass
@@ -37,14 +36,15 @@ class Document:
         return "".join(self.pieces)
 
 
-def documents(source: Source, *, documents: str = "whole", field: str = "text") -> Iterator[Document]:
+def documents(source: TextLike, *, documents: str = "whole", field: str = "text") -> Iterator[Document]:
     """Stream the documents of a source, in order, without ever holding the corpus in memory.
 
     Args:
         source: a file (.txt, .jsonl, .parquet, each also with .gz or .zst), a folder (every such file in it, at any
             depth, by sorted path; hidden and other files are passed over), "-" (standard input, as .txt; once),
             the name of an embedded text, a `datasets` id as ID, ID:SPLIT or ID:CONFIG:SPLIT (streamed; split "train"
-            unless said), or a list of strings (each is read as a .txt). A file or folder wins over a name.
+            unless said), the text itself (a string with a line break, or too long for a name), or a list of strings;
+            these are read as a .txt. A file or folder wins over a name.
         documents: how a .txt is cut into documents: "whole" (the file is one document, exactly as it stands),
             "lines", "paragraphs" (runs of lines that are not blank) or any other string, taken as the separator.
             Line ends belong to no document of "lines" and "paragraphs"; around a separator nothing is stripped.
@@ -79,81 +79,39 @@ def _chain(head: str, rest: Iterator[str]) -> Iterator[str]:
     yield from rest
 
 
-def _all(source: Source, mode: str, column: str) -> Iterator[Document]:
-    if isinstance(source, (list, tuple)):
+def _all(source: TextLike, mode: str, column: str) -> Iterator[Document]:
+    if isinstance(source, str) and is_text(source):
+        yield from _cut([_sound(source, "The text")], "<text>", mode)
+    elif not isinstance(source, str | os.PathLike):
         for number, text in enumerate(source):
-            yield from _cut([text], f"text {number}", mode)
-        return
-    name = str(source)
-    if name == "-":
+            yield from _cut([_sound(text, f"Text {number}")], f"text {number}", mode)
+    elif os.fspath(source) == "-":
         yield from _cut(characters(_standard_input(), "Standard input"), "-", mode)
-        return
-    if not name:
-        raise BadInput("There is nothing to read: the name of a text is empty.")
-    path = Path(name).expanduser()
-    if path.is_dir():
-        for file in _files(path):
+    elif (files := find_files(source)) is not None:
+        for file in files:
             yield from _file(file, mode, column)
-    elif path.exists():
-        yield from _file(path, mode, column)
-    elif name == PYTHON_HELP:
-        yield from _cut(python_help(), name, mode)
-    elif name in embedded_names():
-        yield from _file(embedded(name), mode, column)
-    elif isinstance(source, Path) or _is_path(name):
-        raise BadInput(f"There is no file or folder {name}.")
+    elif source == PYTHON_HELP:
+        yield from _cut(python_help(), PYTHON_HELP, mode)
     else:
-        for where, text in rows.dataset(name, column):
+        for where, text in rows.dataset(str(source), column):
             yield Document(where, [text])
 
 
-def _is_path(name: str) -> bool:
-    """Whether a missing source was meant as a path, not as the id (`name` or `owner/name`) of a dataset."""
-    return (
-        _format(Path(name)) in FORMATS
-        or Path(name).suffix in PACKINGS
-        or name.startswith((".", "/", "~"))
-        or "\\" in name
-        or name.count("/") > 1
-    )
-
-
-def _format(path: Path) -> str:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in PACKINGS:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
-
-
-def _files(folder: Path) -> list[Path]:
-    found = [
-        path
-        for path in folder.rglob("*")
-        if path.is_file()
-        and _format(path) in FORMATS
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
-    if not found:
-        raise BadInput(f"The folder {folder} holds no text: no file ends in {_known()}.")
-    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
-
-
-def _known() -> str:
-    return f"{', '.join(FORMATS)} (or these with {' or '.join(PACKINGS)})"
+def _sound(text: str, name: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as fault:
+        raise BadInput(f"{name} holds half a surrogate pair at character {fault.start}.") from None
+    return text
 
 
 def _file(path: Path, mode: str, column: str) -> Iterator[Document]:
-    kind = _format(path)
+    kind = ending(path)
     if kind == ".txt":
         yield from _cut(characters(byte_chunks(path), str(path)), str(path), mode)
-    elif kind == ".jsonl":
-        for where, text in rows.jsonl(path, column):
-            yield Document(where, [text])
-    elif kind == ".parquet":
-        for where, text in rows.parquet(path, column):
-            yield Document(where, [text])
-    else:
-        raise BadInput(f"{path} has an unknown ending; a text file ends in {_known()}.")
+        return
+    for where, text in rows.jsonl(path, column) if kind == ".jsonl" else rows.parquet(path, column):
+        yield Document(where, [text])
 
 
 def _standard_input() -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headscan.errors import BadInput
+from headscan.run.errors import BadInput
 from headscan.text.shipped import FOLDER
 
 __all__ = ["PARAPHRASE", "PairSet", "read_pairs", "synonyms"]
@@ -44,7 +44,7 @@ def synonyms() -> PairSet:
     return _tsv(FOLDER / "synonyms.tsv", "synonyms")[0]
 
 
-def read_pairs(source: str | os.PathLike) -> list[PairSet]:
+def read_pairs(source: str | os.PathLike[str]) -> list[PairSet]:
     """The sets of pairs in a file, given as PATH or NAME=PATH; `synonyms` is the list that comes with headscan.
 
     - `.tsv`: two columns (more are passed over), one pair a line; one set.

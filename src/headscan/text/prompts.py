@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Protocol, runtime_checkable
 
-from headscan.errors import BadInput
+from headscan.run.errors import BadInput
 from headscan.text.display import display
 
 __all__ = ["Limits", "Prompt", "PromptLike", "PromptsLike", "read_prompt", "read_prompts"]

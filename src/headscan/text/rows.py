@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from headscan.errors import BadInput
+from headscan.run.errors import BadInput
 from headscan.text.reading import PACKINGS, byte_chunks, characters, lines
 
 __all__ = ["dataset", "jsonl", "parquet"]
@@ -41,7 +41,7 @@ def jsonl(path: Path, column: str) -> Iterator[tuple[str, str]]:
         where = f"{path}, line {number}"
         try:
             row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as fault:
+        except (ValueError, RecursionError) as fault:  # also a whole number of more digits than Python reads
             raise BadInput(f"{where} is not JSON: {fault}.") from fault
         if not isinstance(row, dict):
             raise BadInput(f"{where} is not a JSON object with a field {column!r}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from headscan.errors import BadInput
+from headscan.run.errors import BadInput
 
 __all__ = ["embedded", "embedded_names", "python_help"]
 

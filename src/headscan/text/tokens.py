@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from headscan.text.documents import Document
 from headscan.text.stitching import Cut, Piece, common_cut, cuts_inside_words
 
-__all__ = ["Stretch", "end_of_text", "tokenise", "unknown_token"]
+__all__ = ["Stretch", "end_of_text", "tokenise", "tokenizer_identity", "unknown_token"]
 
 PIECE = 1 << 12  # characters a piece
 OVERLAP = 192  # characters two neighbouring pieces share
@@ -40,6 +42,25 @@ def unknown_token(tokenizer: Any) -> int | None:
     unknown = getattr(tokenizer, "unk_token_id", None)
     duties = (getattr(tokenizer, f"{duty}_token_id", None) for duty in ("eos", "bos", "pad", "sep", "cls", "mask"))
     return None if unknown in duties else unknown
+
+
+def tokenizer_identity(tokenizer: Any) -> str:
+    """A tokenizer by its content: its class, and the hash of its vocabulary and rules (how it pads and cuts aside).
+
+    >>> class Letters:
+    ...     def get_vocab(self):
+    ...         return {"a": 0}
+    >>> tokenizer_identity(Letters())
+    'Letters 67961a330b536700'
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        rules = json.loads(backend.to_str())
+        content = json.dumps({key: rules[key] for key in sorted(rules) if key not in ("truncation", "padding")})
+    else:
+        vocabulary = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
+        content = json.dumps(sorted(vocabulary.items(), key=lambda entry: int(entry[1])))
+    return f"{type(tokenizer).__name__} {hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
 
 def tokenise(
@@ -94,7 +115,7 @@ def _plain(tokenizer: Any, text: str) -> NDArray[np.int64]:
 
 def _encode(tokenizer: Any, texts: list[str]) -> list[Any]:
     """One call for many texts, without special tokens, truncation, padding and warnings."""
-    return tokenizer(
+    encodings: list[Any] = tokenizer(
         texts,
         add_special_tokens=False,
         return_attention_mask=False,
@@ -103,6 +124,7 @@ def _encode(tokenizer: Any, texts: list[str]) -> list[Any]:
         padding=False,
         verbose=False,
     ).encodings
+    return encodings
 
 
 def _pieces(document: Document, size: int, overlap: int) -> Iterator[Piece]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscan.errors import BadInput
-from headscan.text.documents import Source, documents
+from headscan.run.errors import BadInput
+from headscan.run.records import TextRecord
+from headscan.text.documents import documents
+from headscan.text.identity import TextIdentity, TextMark
+from headscan.text.source import TextLike, source_name
 from headscan.text.tokens import end_of_text, tokenise, unknown_token
 
 __all__ = ["Window", "Windows"]
@@ -42,9 +44,11 @@ class Windows:
         max_tokens: at most so many tokens, in whole windows: `max_tokens // context` windows.
         start: continue at this window, with the identical windows and account as if the ones before had been given.
             The text before is read and tokenised again (about a million tokens a second), nothing else.
+        expected: the `mark()` of the reading that is continued: the text is compared with it as it is read again.
 
     Raises:
-        BadInput: on iterating, what `headscan.text.documents` raises; or the text is empty or shorter than one window.
+        BadInput: on iterating, what `headscan.text.documents` raises; the text is empty, shorter than one window, or is
+            not the one that was `expected`.
 
     >>> class Letters:
     ...     eos_token_id, splits_anywhere = 0, True
@@ -53,13 +57,13 @@ class Windows:
     >>> windows = Windows(["abc", "de"], Letters(), 3)
     >>> [(window.index, window.ids.tolist()) for window in windows]
     [(0, [97, 98, 99]), (1, [0, 100, 101])]
-    >>> windows.account()["tokens"], windows.account()["dropped_tokens"]
+    >>> windows.record().tokens, windows.record().dropped
     (6, 0)
     """
 
     def __init__(
         self,
-        source: Source,
+        source: TextLike,
         tokenizer: Any,
         context: int,
         *,
@@ -67,6 +71,7 @@ class Windows:
         field: str = "text",
         max_tokens: int | None = None,
         start: int = 0,
+        expected: TextMark | None = None,
     ) -> None:
         if context < 1:
             raise BadInput(f"A window has at least one token, not {context}.")
@@ -75,40 +80,44 @@ class Windows:
         if start < 0:
             raise BadInput(f"The first window has the number 0, so none can start at {start}.")
         self.source, self.tokenizer, self.context = source, tokenizer, context
-        self.documents, self.field, self.start = documents, field, start
+        self.documents, self.field, self.start, self.expected = documents, field, start, expected
         self.limit = None if max_tokens is None else max_tokens // context
         self._consumed = False  # standard input
         self._reset()
 
     def _reset(self) -> None:
-        self._sha256 = hashlib.sha256()
-        self._documents = self._characters = self._windows = self._dropped = self._unknown = 0
+        self._identity = TextIdentity(source_name(self.source), self.expected)
+        self._windows = self._dropped = self._unknown = 0
 
-    def account(self) -> dict[str, Any]:
+    def mark(self) -> TextMark:
+        """How far the text has been read, and what it said: what a resumed reading is to find again."""
+        return self._identity.mark()
+
+    def record(self) -> TextRecord:
         """What has been read up to now (all of it, once iteration has ended), for the protocol of a result.
 
-        Returns:
-            source: as given ("<list>" for a list of strings).
-            sha256: of the text read: UTF-8, the byte 0xFF (which UTF-8 never has) between two documents. So it is the
-                file's own SHA-256 when the text is one .txt read whole as one document (without byte order mark).
-            documents, characters: begun and read. When `max_tokens` ends the reading, these and `sha256` go
-                to the end of the stretch of text (at most 4 Ki characters of one document, as a rule) that holds
-                the last window; they do not depend on `start`.
-            tokens: in windows, those before `start` too; so windows * context.
-            windows: their number, those before `start` too.
-            dropped_tokens: tokens at the end of the text that filled no window; 0 when `max_tokens` ended the reading.
-            unknown_tokens: how many of `tokens` are the tokenizer's unknown token.
+        When `max_tokens` ends the reading, `documents`, `characters` and `sha256` go to the end of the stretch of text (at
+        most 4 Ki characters of one document, as a rule) that holds the last window. Nothing depends on `start`: `tokens`
+        and `windows` count those before it too. `dropped` tokens at the end of the text filled no window (0 when
+        `max_tokens` ended the reading); `unknown` says how many of `tokens` are the tokenizer's unknown token.
         """
-        return {
-            "source": "<list>" if isinstance(self.source, (list, tuple)) else str(self.source),
-            "sha256": self._sha256.hexdigest(),
-            "documents": self._documents,
-            "characters": self._characters,
-            "tokens": self._windows * self.context,
-            "windows": self._windows,
-            "dropped_tokens": self._dropped,
-            "unknown_tokens": self._unknown,
-        }
+        read = self.mark()
+        return TextRecord(
+            source=self._identity.name,
+            sha256=read.sha256,
+            documents=read.documents,
+            characters=read.characters,
+            tokens=self._windows * self.context,
+            windows=self._windows,
+            dropped=self._dropped,
+            unknown=self._unknown,
+        )
+
+    def account(self) -> dict[str, Any]:
+        """`record` as a dictionary, for verbs that still keep one."""
+        r = self.record()
+        own = {name: getattr(r, name) for name in ("source", "sha256", "documents", "characters", "tokens", "windows")}
+        return own | {"dropped_tokens": r.dropped, "unknown_tokens": r.unknown}
 
     def __iter__(self) -> Iterator[Window]:
         if str(self.source) == "-":
@@ -132,14 +141,15 @@ class Windows:
                     yield Window(index, row.copy())
             held = held[whole * self.context :]
             if self._windows == self.limit:
+                self._identity.finish()
                 return
         self._dropped = len(held)
-        if not self._characters:
-            raise BadInput(f"The text {self.account()['source']} is empty.")
+        name = self._identity.name
+        if not self._identity.characters:
+            raise BadInput(f"The text {name} is empty.")
         if not self._windows:
-            raise BadInput(
-                f"The text {self.account()['source']} has {len(held)} tokens, less than one window of {self.context}."
-            )
+            raise BadInput(f"The text {name} has {len(held)} tokens, less than one window of {self.context}.")
+        self._identity.finish()
 
     def _tokens(self) -> Iterator[NDArray[np.int64]]:
         """The token stream in parts, documents joined; the account follows each part."""
@@ -149,12 +159,8 @@ class Windows:
         texts = documents(self.source, documents=self.documents, field=self.field)
         for stretch in tokenise(texts, self.tokenizer):
             if stretch.begins:
-                if self._documents:
-                    self._sha256.update(b"\xff")
-                self._documents += 1
                 owed = begun
-            self._sha256.update(stretch.text.encode())
-            self._characters += len(stretch.text)
+            self._identity.add(stretch.text, begins=stretch.begins)
             if not len(stretch.ids):
                 continue
             if owed and joint is not None:

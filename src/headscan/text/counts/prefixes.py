@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from headscan.errors import BadInput
-from headscan.text.counts_spool import Spool, spool
-from headscan.text.counts_store import ContextCounts
+from headscan.run.errors import BadInput
+from headscan.text.counts.store import ContextCounts, CountTask
+from headscan.text.counts.tokens import TokenStore, store_tokens
 
-__all__ = ["count_prefixes", "count_prefixes_spool", "prefix_tokens"]
+__all__ = ["count_prefixes", "count_prefixes_of", "prefix_tokens"]
 
 
 def count_prefixes(
-    documents: Iterable[np.ndarray], vocabulary: int, *, longest: int | None = None, min_count: int = 1
+    documents: Iterable[npt.NDArray[np.integer[Any]]],
+    vocabulary: int,
+    *,
+    longest: int | None = None,
+    min_count: int = 1,
 ) -> ContextCounts:
     """Count the next tokens of every prefix of every document (the nodes of their trie), up to `longest` tokens of
     prefix.
@@ -29,18 +35,18 @@ def count_prefixes(
     >>> counts.contexts.tolist(), counts.indptr.tolist(), counts.indices.tolist(), counts.counts.tolist()
     ([[-1, -1], [0, 0]], [0, 1, 3], [0, 1, 2], [2, 1, 1])
     """
-    held = spool(documents, vocabulary, None, resume=False, progress=None)
-    return count_prefixes_spool(held, longest=longest, min_count=min_count)
+    held = store_tokens(documents, vocabulary, None, resume=False, progress=None)
+    return count_prefixes_of(held, longest=longest, min_count=min_count)
 
 
-def count_prefixes_spool(held: Spool, *, longest: int | None = None, min_count: int = 1) -> ContextCounts:
-    """What `count_prefixes` does once the tokens are spooled; see there."""
+def count_prefixes_of(held: TokenStore, *, longest: int | None = None, min_count: int = 1) -> ContextCounts:
+    """What `count_prefixes` does once the tokens are stored; see there."""
     if not len(held.tokens):
         raise BadInput("The text has no tokens.")
     return _levels(held, longest, min_count)
 
 
-def _levels(held: Spool, longest: int | None, min_count: int) -> ContextCounts:
+def _levels(held: TokenStore, longest: int | None, min_count: int) -> ContextCounts:
     lengths = np.diff(held.starts, append=len(held.tokens))
     alive, node = np.arange(len(held.starts)), np.zeros(len(held.starts), dtype=np.int64)
     contexts = [np.array([[-1, -1]], dtype=np.int32)]
@@ -70,10 +76,9 @@ def _levels(held: Spool, longest: int | None, min_count: int) -> ContextCounts:
         found += level_size
     rows = np.concatenate(contexts)
     size = np.concatenate(sizes)
-    settings = {"order": 0, "vocabulary": held.vocabulary, "tokens": len(held.tokens), "documents": len(held.starts)}
     return ContextCounts(
         rows[: len(size)], np.append(0, np.cumsum(size)), np.concatenate(indices), np.concatenate(counts),
-        held.vocabulary, 0, len(held.tokens), len(held.starts), settings,
+        CountTask(order=0, vocabulary=held.vocabulary, tokens=len(held.tokens), documents=len(held.starts)),
     )  # fmt: skip
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Keys", "run_bounds"]
+__all__ = ["Keys", "Packed", "run_bounds"]
+
+Packed = npt.NDArray[np.uint64]
+"""Keys: uint64 [n], or [n, words]."""
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
 
 
-def run_bounds(values: np.ndarray) -> np.ndarray:
+def run_bounds(values: npt.NDArray[Any]) -> Int64:
     """Where each run of equal values, or of equal rows [n, k], begins in a sorted array, then its length.
 
     >>> run_bounds(np.array([3, 3, 5])).tolist()
@@ -47,7 +55,7 @@ class Keys:
         self.narrow = self.words == 1
         self.mask = np.uint64((1 << self.bits) - 1)
 
-    def pack(self, tokens: np.ndarray) -> np.ndarray:
+    def pack(self, tokens: npt.NDArray[np.integer[Any]]) -> Packed:
         """Keys of every position with a next token: uint64 [n - order] if narrow, else [n - order, words]."""
         count = max(len(tokens) - self.order, 0)
         columns = []
@@ -59,13 +67,13 @@ class Keys:
             columns.append(word)
         return columns[0] if self.narrow else np.stack(columns, axis=1)
 
-    def unpack(self, keys: np.ndarray) -> np.ndarray:
+    def unpack(self, keys: Packed) -> Int32:
         """The tokens of the keys, int32 [n, order + 1]."""
         words = keys[:, None] if self.narrow else keys
         lengths = [min(self.per_word, self.length - word * self.per_word) for word in range(self.words)]
         return np.concatenate([self._tokens(words[:, w], length) for w, length in enumerate(lengths)], axis=1)
 
-    def group(self, keys: np.ndarray, counts: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def group(self, keys: Packed, counts: Int64 | None = None) -> tuple[Packed, Int64]:
         """Sort keys and merge equal ones: (distinct keys ascending, counts int64); no `counts` means one each."""
         if self.narrow and counts is None:
             ordered = np.sort(keys)
@@ -78,16 +86,16 @@ class Keys:
         sums = np.add.reduceat(counts[order], bounds[:-1]) if len(keys) else np.zeros(0, dtype=np.int64)
         return ordered[bounds[:-1]], sums
 
-    def split(self, keys: np.ndarray, splitters: np.ndarray) -> np.ndarray:
+    def split(self, keys: Packed, splitters: Packed) -> Int64:
         """Where sorted keys fall into the ranges that `splitters` (first words) cut: int64 [len(splitters) + 2]."""
         first = keys if self.narrow else keys[:, 0]
         return np.concatenate([[0], np.searchsorted(first, splitters, side="left"), [len(keys)]])
 
-    def first_word(self, keys: np.ndarray) -> np.ndarray:
+    def first_word(self, keys: Packed) -> Packed:
         """The leading word, uint64 [n], by which ranges are cut; with the next token left out of it."""
         return (keys >> np.uint64(self.bits)) << np.uint64(self.bits) if self.narrow else keys[:, 0]
 
-    def csr(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def csr(self, keys: Packed) -> tuple[Int32, Int64, Int32]:
         """Sorted distinct keys as CSR: (contexts int32 [m, order], indptr int64 [m + 1], next tokens int32 [nnz])."""
         if self.narrow:
             of_context = keys >> np.uint64(self.bits)
@@ -98,7 +106,7 @@ class Keys:
         bounds = run_bounds(tokens[:, : self.order])
         return tokens[bounds[:-1], : self.order], bounds, np.ascontiguousarray(tokens[:, -1])
 
-    def _tokens(self, words: np.ndarray, count: int) -> np.ndarray:
+    def _tokens(self, words: Packed, count: int) -> Int32:
         """The last `count` tokens of one word each, int32 [n, count], stored column by column."""
         tokens = np.empty((count, len(words)), dtype=np.int32)
         for place in range(count):

@@ -5,28 +5,28 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headscan.errors import BadInput
-from headscan.text.counts_duckdb import batches, csr_of
-from headscan.text.counts_keys import Keys
-from headscan.text.counts_spool import Spool
-from headscan.text.counts_store import CountStore
+from headscan.run import BadInput, Progress
+from headscan.text.counts.keys import Keys, run_bounds
+from headscan.text.counts.store import CountPart, CountStore
+from headscan.text.counts.tokens import TokenStore
 
-__all__ = ["count_spark"]
+__all__ = ["count_spark", "csr_of", "gram_batches"]
 
-Progress = Callable[[str, int, int | None], None]
 _CONNECT_SECONDS = 10.0
+_CHUNK = 1 << 22
 
 
 def count_spark(
-    spool: Spool, keys: Keys, store: CountStore, *, master: str | None, min_count: int, progress: Progress | None
+    held: TokenStore, keys: Keys, store: CountStore, *, master: str, min_count: int, progress: Progress | None
 ) -> None:
     """Group by all token columns on the cluster `master` (spark://host:port, or local[2] for threads of this process).
 
@@ -34,8 +34,6 @@ def count_spark(
     worker groups its share, shuffles, and writes sorted Parquet back. Raises `BadInput` if the extra is not
     installed, no folder is given, or no master answers within ten seconds.
     """
-    if master is None:
-        raise BadInput('The engine "spark" needs the URL of a master, such as spark://host:7077 or local[2].')
     if store.folder is None:
         raise BadInput('The engine "spark" needs a folder that every worker sees.')
     _check_master(master)
@@ -44,10 +42,10 @@ def count_spark(
     work = (store.folder / "work" / "spark").resolve()
     shutil.rmtree(work, ignore_errors=True)
     (work / "grams").mkdir(parents=True)
-    for number, batch in enumerate(batches(spool, keys)):
+    for number, batch in enumerate(gram_batches(held, keys)):
         pq.write_table(pa.Table.from_batches([batch]), work / "grams" / f"{number:06d}.parquet")
         if progress is not None:
-            progress("writing", min((number + 1) << 22, len(spool.tokens)), len(spool.tokens))
+            progress("writing", min((number + 1) * _CHUNK, len(held.tokens)), len(held.tokens), "tokens")
     session = _session(master)
     try:
         _group(session, work, keys, min_count)
@@ -57,7 +55,27 @@ def count_spark(
         session.stop()
     answer = pq.read_table(work / "counted")
     answer = answer.sort_by([(f"t{place}", "ascending") for place in range(keys.length)])
-    store.add(0, *csr_of(answer, keys.order))
+    store.add(0, csr_of(answer, keys.order))
+
+
+def gram_batches(held: TokenStore, keys: Keys) -> Iterator[pa.RecordBatch]:
+    """The positions of a corpus as rows of `order + 1` token columns t0, t1, ..., in chunks of four million."""
+    names = [f"t{place}" for place in range(keys.length)]
+    total = len(held.tokens) - keys.order
+    for first in range(0, total, _CHUNK):
+        last = min(first + _CHUNK, total)
+        part = np.asarray(held.tokens[first : last + keys.order]).astype(np.int32)
+        valid = held.positions(first, last, keys.order)
+        columns = [part[place : place + last - first] for place in range(keys.length)]
+        yield pa.RecordBatch.from_arrays([pa.array(c if valid is None else c[valid]) for c in columns], names=names)
+
+
+def csr_of(table: pa.Table, order: int) -> CountPart:
+    """A part from a table of token columns in lexicographic order and counts n."""
+    columns = [table[f"t{place}"].to_numpy().astype(np.int32, copy=False) for place in range(order + 1)]
+    contexts = np.stack(columns[:order]).T
+    bounds = run_bounds(contexts)
+    return CountPart(contexts[bounds[:-1]], bounds, columns[order], table["n"].to_numpy().astype(np.int64))
 
 
 def _group(session: Any, work: Path, keys: Keys, min_count: int) -> None:

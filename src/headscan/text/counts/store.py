@@ -1,0 +1,221 @@
+"""Where counts are kept: parts of Parquet (contexts) and safetensors (CSR) under one manifest, whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import scipy.sparse as sp
+from safetensors.numpy import load, save
+
+from headscan.run import BadInput, write_atomic
+from headscan.text.counts.keys import Int32, Int64
+
+__all__ = ["ContextCounts", "CountPart", "CountStore", "CountTask"]
+
+_MANIFEST = "counts.json"
+
+
+@dataclass(frozen=True)
+class CountTask:
+    """What is counted, and of which tokens (by the checksum of their store): a count is resumed for the same task only."""
+
+    order: int
+    vocabulary: int
+    tokens: int
+    documents: int
+    min_count: int = 1
+    sha256: str = ""
+    engine: str = "sort"
+
+
+@dataclass(frozen=True, eq=False)
+class CountPart:
+    """The counts of one key range: arrays as in `ContextCounts`."""
+
+    contexts: Int32
+    indptr: Int64
+    indices: Int32
+    counts: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class ContextCounts(CountPart):
+    """Distinct contexts in lexicographic order and the tokens that followed them.
+
+    `contexts` int32 [m, order]; CSR arrays `indptr` int64 [m + 1], `indices` int32 [nnz] (next tokens, ascending in a
+    row), `counts` int64 [nnz]. `task` says of what.
+
+    For full prefixes (`headscan.text.counts.count_prefixes`) contexts have no fixed length: then `contexts` is int32
+    [m, 2], the row of the prefix one token shorter (-1: empty) and the last token, and `order` is 0.
+    """
+
+    task: CountTask
+
+    @property
+    def order(self) -> int:
+        """Tokens of a context."""
+        return self.task.order
+
+    @property
+    def vocabulary(self) -> int:
+        """V, the number of tokens there are."""
+        return self.task.vocabulary
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the corpus."""
+        return self.task.tokens
+
+    @property
+    def documents(self) -> int:
+        """Documents of the corpus that have tokens."""
+        return self.task.documents
+
+    @property
+    def occurrences(self) -> Int64:
+        """How often each context was seen, int64 [m]."""
+        return occurrences(self)
+
+    def matrix(self) -> sp.csr_matrix:
+        """The counts as scipy CSR [m, vocabulary], float64."""
+        shape = (len(self.indptr) - 1, self.vocabulary)
+        return sp.csr_matrix((self.counts.astype(np.float64), self.indices, self.indptr), shape=shape)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write counts.json, contexts.parquet and counts.safetensors."""
+        store = CountStore(Path(folder), self.task, resume=False)
+        store.add(0, self)
+        store.finish()
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> ContextCounts:
+        """Read what `save` or a count with a folder wrote. Raises `BadInput` where there is no finished count."""
+        try:
+            manifest = json.loads((Path(folder) / _MANIFEST).read_text(encoding="utf-8"))
+            task = CountTask(**manifest["task"])
+        except (OSError, ValueError, TypeError, KeyError):
+            raise BadInput(f"{folder} holds no counts.") from None
+        if not manifest.get("finished"):
+            raise BadInput(f"The count in {folder} is not finished; resume it.")
+        return CountStore(Path(folder), task, resume=True).result()
+
+
+def occurrences(part: CountPart) -> Int64:
+    """How often each context of a part was seen, int64 [m]."""
+    return np.add.reduceat(part.counts, part.indptr[:-1]) if len(part.counts) else np.zeros(0, dtype=np.int64)
+
+
+class CountStore:
+    """Parts as they are finished. Part n holds the contexts of the n-th key range, so parts in order are sorted.
+
+    On disk the manifest has the checksums of each part's two files, which are on the disk before it says so.
+    """
+
+    def __init__(self, folder: Path | None, task: CountTask, *, resume: bool) -> None:
+        self.folder, self.task = folder, task
+        self.parts: dict[int, CountPart | dict[str, str]] = {}
+        self.finished = False
+        if folder is None:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        manifest = folder / _MANIFEST
+        if resume and manifest.exists():
+            try:
+                kept = json.loads(manifest.read_text(encoding="utf-8"))
+                was = CountTask(**kept["task"])
+                self.parts = {int(number): dict(files) for number, files in kept["parts"].items()}
+                self.finished = bool(kept["finished"])
+            except (OSError, ValueError, TypeError, KeyError, AttributeError):
+                raise self._damaged(manifest) from None
+            changed = [name for name, value in asdict(task).items() if getattr(was, name) != value]
+            if changed:
+                raise BadInput(
+                    f"The count to resume in {folder} was another one ({', '.join(changed)} differ); "
+                    f"start afresh in another folder."
+                )
+        else:
+            self._write_manifest()
+
+    def needs(self, number: int) -> bool:
+        """Whether a part is still to be counted."""
+        return number not in self.parts
+
+    def add(self, number: int, part: CountPart) -> None:
+        """Keep one part: in memory, or on disk first and then in the manifest."""
+        if self.folder is None:
+            self.parts[number] = part
+            return
+        tensors, table = self._paths(number)
+        arrays = {name: np.ascontiguousarray(getattr(part, name)) for name in ("indptr", "indices", "counts")}
+        columns = {f"token_{place}": part.contexts[:, place] for place in range(part.contexts.shape[1])}
+        parquet = BytesIO()
+        pq.write_table(pa.table(columns | {"occurrences": occurrences(part)}), parquet, compression="zstd")
+        files = {}
+        for path, data in ((tensors, save(arrays)), (table, parquet.getvalue())):
+            write_atomic(path, data)
+            files[path.name] = hashlib.sha256(data).hexdigest()
+        self.parts[number] = files
+        self._write_manifest()
+
+    def finish(self) -> ContextCounts:
+        """Declare the count complete."""
+        self.finished = True
+        if self.folder is not None:
+            self._write_manifest()
+        return self.result()
+
+    def result(self) -> ContextCounts:
+        """All parts joined."""
+        parts = [self._load(number) for number in sorted(self.parts)]
+        if len(parts) == 1:
+            one = parts[0]
+            return ContextCounts(one.contexts, one.indptr, one.indices, one.counts, self.task)
+        offsets = np.cumsum(np.array([0, *(int(part.indptr[-1]) for part in parts)]))
+        indptr = [part.indptr[:-1] + offset for part, offset in zip(parts, offsets[:-1], strict=True)]
+        return ContextCounts(
+            contexts=np.concatenate([part.contexts for part in parts]),
+            indptr=np.append(np.concatenate(indptr), offsets[-1]).astype(np.int64),
+            indices=np.concatenate([part.indices for part in parts]),
+            counts=np.concatenate([part.counts for part in parts]),
+            task=self.task,
+        )
+
+    def _paths(self, number: int) -> tuple[Path, Path]:
+        assert self.folder is not None
+        return self.folder / f"counts-{number:05d}.safetensors", self.folder / f"contexts-{number:05d}.parquet"
+
+    def _load(self, number: int) -> CountPart:
+        kept = self.parts[number]
+        if isinstance(kept, CountPart):
+            return kept
+        tensors, table = (self._sound(path, kept) for path in self._paths(number))
+        columns = pq.read_table(BytesIO(table))
+        names = [name for name in columns.column_names if name.startswith("token_")]
+        contexts = np.stack([columns[name].to_numpy() for name in names]).astype(np.int32, copy=False).T
+        return CountPart(contexts, **load(tensors))
+
+    def _sound(self, path: Path, files: dict[str, str]) -> bytes:
+        try:
+            data = path.read_bytes()
+        except OSError:
+            data = b""
+        if hashlib.sha256(data).hexdigest() != files.get(path.name):
+            raise self._damaged(path)
+        return data
+
+    def _damaged(self, path: Path) -> BadInput:
+        return BadInput(f"What was stored of the count is damaged ({path}): start afresh without --resume.")
+
+    def _write_manifest(self) -> None:
+        assert self.folder is not None
+        state: dict[str, Any] = {"task": asdict(self.task), "parts": self.parts, "finished": self.finished}
+        write_atomic(self.folder / _MANIFEST, json.dumps(state, indent=1))
