@@ -37,9 +37,9 @@ if TYPE_CHECKING:
         privacy,
     )
     from headscan.model.catalogue import available_models
+    from headscan.model.embedded import specimens
     from headscan.model.lens import Lens
     from headscan.model.slicing import Slice
-    from headscan.model.specimens import specimens
     from headscan.results import Result, load
     from headscan.training import train
 

@@ -224,7 +224,7 @@ def test_the_twin_is_the_same_model_with_other_weights(lens):
     tables = [twin.input_embeddings for twin in (one, same, other)]
     assert torch.equal(tables[0], tables[1])
     assert not torch.equal(tables[0], tables[2])
-    assert one.provenance()["random_init"] == 1
+    assert one.provenance().random_init == 1
     assert one.model.dtype == lens.model.dtype
     assert Lens(gpt2().bfloat16()).random_init(0).model.dtype == torch.bfloat16
 
@@ -240,9 +240,9 @@ def test_the_lens_knows_its_model(lens):
     assert Lens(family("Roberta (masked LM)")).context_length == 64 - 1 - 1
     assert Lens(family("BLOOM")).context_length is None
     known = lens.provenance()
-    assert known["class"] == "GPT2LMHeadModel"
-    assert known["parameters"] == sum(parameter.numel() for parameter in lens.model.parameters())
-    assert known["sha256"] == {}
+    assert known.model_class == "GPT2LMHeadModel"
+    assert known.parameters == sum(parameter.numel() for parameter in lens.model.parameters())
+    assert known.sha256 == {}
 
 
 @pytest.mark.parametrize("name", ["Roberta (masked LM)", "OPT", "GPT-2", "T5 (both stacks)"])

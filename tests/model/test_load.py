@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+from dataclasses import asdict
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,7 @@ from transformers import AutoModel, PreTrainedTokenizerFast
 
 from headscan.errors import BadInput
 from headscan.model import ByteTokenizer, Lens, source, specimens
-from headscan.model.specimens import specimen_path
+from headscan.model.embedded import specimen_path
 from tests.model.tiny import coverage_script, family, gpt2, ids, llama
 
 
@@ -52,8 +53,8 @@ def test_a_folder_gives_the_model_that_was_saved(saved):
     assert lens.tokenizer is not None
     assert not lens.model.training
     known = lens.provenance()
-    assert known["sha256"] == {"model.safetensors": sha256((saved / "model.safetensors").read_bytes()).hexdigest()}
-    assert json.loads(json.dumps(known)) == known
+    assert known.sha256 == {"model.safetensors": sha256((saved / "model.safetensors").read_bytes()).hexdigest()}
+    assert json.loads(json.dumps(asdict(known))) == asdict(known)
 
 
 @pytest.mark.parametrize("row", coverage_script().FAMILIES, ids=lambda row: row.name)
@@ -72,14 +73,14 @@ def test_shards_are_read_and_checked(saved, tmp_path):
     assert len(shards) > 1
     lens = Lens.load(str(tmp_path), device="cpu")
     assert torch.equal(lens.run(ids(), sites="head")["head"], Lens(gpt2()).run(ids(), sites="head")["head"])
-    assert set(lens.provenance()["sha256"]) == {shard.name for shard in shards}
+    assert set(lens.provenance().sha256) == {shard.name for shard in shards}
     shards[1].unlink()
     refuse("is missing, though", str(tmp_path))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_dtype(saved, dtype):
-    assert Lens.load(str(saved), dtype=dtype, device="cpu").provenance()["dtype"] == dtype
+    assert Lens.load(str(saved), dtype=dtype, device="cpu").provenance().dtype == dtype
 
 
 def test_dtype_auto_is_the_weights_own(tmp_path):
@@ -92,8 +93,8 @@ def test_random_init_reads_no_weights(folder):
     one, same, other = (Lens.load(str(folder), random_init=seed, device="cpu") for seed in (1, 1, 2))
     assert torch.equal(one.input_embeddings, same.input_embeddings)
     assert not torch.equal(one.input_embeddings, other.input_embeddings)
-    assert one.provenance()["random_init"] == 1
-    assert one.provenance()["sha256"] == {}
+    assert one.provenance().random_init == 1
+    assert one.provenance().sha256 == {}
 
 
 def test_device_map_is_handed_on(saved):
@@ -123,7 +124,7 @@ def test_specimens_load_by_name():
     for name in specimens():
         lens = Lens.load(name, device="cpu")
         assert lens.name == name
-        assert lens.provenance()["sha256"]
+        assert lens.provenance().sha256
     with pytest.raises(BadInput, match="no embedded specimen 'none-such'"):
         specimen_path("none-such")
 
@@ -214,10 +215,10 @@ def test_a_missing_pooler_does_no_harm(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dtype": "float8"}, "no dtype 'float8'; choose one of auto, float32"),
+        ({"dtype": "float8"}, "--dtype must be auto, float32, bfloat16 or float16, not 'float8'"),
         ({"device": "gpu"}, "no device 'gpu'; choose"),
         ({"device": "cpu:1"}, "no device"),
-        ({"quantize": "3bit"}, "no quantisation '3bit'"),
+        ({"quantize": "3bit"}, "--quantize must be 8bit or 4bit, not '3bit'"),
         ({"quantize": "8bit", "random_init": 1}, "cannot be quantised|bitsandbytes"),
     ],
 )
@@ -229,7 +230,7 @@ def test_absent_devices_and_packages(saved, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     refuse("finds no CUDA device", str(saved), device="cuda")
     refuse("finds no CUDA device", str(saved), device="cuda:0")
-    monkeypatch.setattr("headscan.model.settings.find_spec", lambda name: None)
+    monkeypatch.setattr("headscan.model.quantization.find_spec", lambda name: None)
     refuse(r'bitsandbytes: pip install "headscan\[quantize\]"', str(saved), quantize="4bit")
     refuse("needs the package accelerate", str(saved), device_map="auto")
 
@@ -275,9 +276,9 @@ def test_a_cached_hub_model_loads_offline_with_its_commit(saved, tmp_path, monke
     for revision in (None, "main", commit):
         lens = Lens.load("someone/tiny", revision=revision, device="cpu")
         known = lens.provenance()
-        assert known["name"] == "someone/tiny"
-        assert known["revision"] == commit
-        assert known["sha256"] == {"model.safetensors": sha256((saved / "model.safetensors").read_bytes()).hexdigest()}
+        assert known.name == "someone/tiny"
+        assert known.revision == commit
+        assert known.sha256 == {"model.safetensors": sha256((saved / "model.safetensors").read_bytes()).hexdigest()}
         assert lens.require_tokenizer().encode("b") == [1]
     refuse("cannot be reached|no revision", "someone/tiny", revision="other")
 

@@ -25,7 +25,7 @@ def test_sites_and_loss_of_a_trained_model(assets, name, tokenizer, bits):
     assert loss < bits
     twin = lens.random_init(0).run(ids, sites="head")["head"]
     assert torch.nn.functional.cross_entropy(twin[0, :-1], ids[0, 1:]) / torch.log(torch.tensor(2.0)) > loss + 1
-    assert lens.provenance()["sha256"]["model.safetensors"]
+    assert lens.provenance().sha256["model.safetensors"]
 
 
 def test_the_model_without_attention_has_no_such_site(assets):

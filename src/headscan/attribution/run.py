@@ -7,6 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,7 @@ def attribute(
         "started": datetime.datetime.fromtimestamp(started, datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(time.time() - started, 3),
     }
-    document = _document(setting, maps, judged) | {"protocol": protocol, "model": lens.provenance()}
+    document = _document(setting, maps, judged) | {"protocol": protocol, "model": asdict(lens.provenance())}
     arrays = {f"scores/{one.method}": one.tokens.astype(np.float32) for one in maps}
     arrays |= {f"units/{one.method}": one.units.astype(np.float32) for one in maps}
     result = AttributeResult(document, arrays)

@@ -19,9 +19,9 @@ from headscan.inversion.decoders import Decoder
 from headscan.inversion.descent import Descended, Descent, descend, preset
 from headscan.inversion.exact import Search, exact
 from headscan.inversion.joint import JointSearch, joint
+from headscan.model.embedded import specimens
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, leak_check
-from headscan.model.specimens import specimens
 
 __all__ = ["NoTrainedModel", "lens_of"]
 

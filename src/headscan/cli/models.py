@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -19,7 +20,7 @@ def models(
     if json:
         import json as writer
 
-        print(writer.dumps(found, indent=1))
+        print(writer.dumps([asdict(entry) for entry in found], indent=1))
         return
     for entry in found:
-        print(f"{entry['name']:40} {entry['kind']:10} {entry['about']}")
+        print(f"{entry.name:40} {entry.kind:10} {entry.about}")

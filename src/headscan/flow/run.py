@@ -7,6 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ def run(
             "tokens": first["tokens"],
             "leak": first["sites"][-1],
             "parts": parts,
-            "models": [lens.provenance() for lens in lenses],
+            "models": [asdict(lens.provenance()) for lens in lenses],
             "protocol": {
                 "command": command, "text": read[0][1], "prompts": len(read[0][0]), "length": shortest,
                 "trials": trials, "seed": seed,

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -226,7 +226,7 @@ def _passes(
             arrays[f"token_counts/{lens.name}"] = swept.counts.counts.numpy()
         document["pictures"][lens.name] = _tokens(lens, swept, sample)
         runner.report(document, swept, clouds, model=lens.name)
-        document["models"].append(lens.provenance() | {"vocabulary": lens.vocabulary_size, "depth": lens.depth})
+        document["models"].append(asdict(lens.provenance()))
         document["sites"] += entries
         if null:
             twin = lens.random_init(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -96,7 +96,7 @@ def leaked_gradient(
     full = found.rank >= found.width
     document = {
         "headscan": headscan.__version__,
-        "models": [lens.provenance()],
+        "models": [asdict(lens.provenance())],
         "tokens": entries,
         "batch": rows.tolist(),
         "batch_strings": [display(lens.tokenizer, row.tolist()) for row in rows],

@@ -352,7 +352,7 @@ def _document(
         "slice_text": str(cut.slice),
         "method": method,
         "given": given,
-        "models": [lens.provenance()],
+        "models": [asdict(lens.provenance())],
         "prompts": entries,
         "protocol": {
             "search": asdict(search),

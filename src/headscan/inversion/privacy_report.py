@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -94,7 +94,7 @@ def privacy(
     document = {
         "headscan": headscan.__version__,
         "rows": rows,
-        "models": [lens.provenance()],
+        "models": [asdict(lens.provenance())],
         "protocol": {"command": command, "prompts": len(windows), "length": length, "seed": seed, "sites": list(names)},
     }
     result = PrivacyResult(document)

@@ -1,4 +1,6 @@
-"""Models: loading, the `Lens` that names and records their sites, the embedded specimens.
+"""Models: loading, the `Lens` that names and records their sites, slices of it, the embedded specimens.
+
+Its names are loaded when first asked for, so that `headscan.model.settings` can be read without torch.
 
 >>> from headscan.model import Lens
 >>> from transformers import GPT2Config, GPT2LMHeadModel
@@ -11,8 +13,21 @@ torch.Size([1, 3, 8])
 
 from __future__ import annotations
 
-from headscan.model.byte_tokenizer import ByteTokenizer
-from headscan.model.lens import Lens
-from headscan.model.specimens import specimen_path, specimens
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headscan.model.byte_tokenizer import ByteTokenizer
+    from headscan.model.embedded import specimen_path, specimens
+    from headscan.model.lens import Lens
 
 __all__ = ["ByteTokenizer", "Lens", "specimen_path", "specimens"]
+
+_HOMES = {"ByteTokenizer": "byte_tokenizer", "Lens": "lens", "specimen_path": "embedded", "specimens": "embedded"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headscan.model' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"headscan.model.{_HOMES[name]}"), name)

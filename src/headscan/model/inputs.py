@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headscan.errors import BadInput
 from headscan.model.tables import embedding_table
+from headscan.run import BadInput
 
 __all__ = ["IdsLike", "ModelInputs", "context_length", "probe_inputs"]
 

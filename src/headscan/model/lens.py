@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
@@ -11,18 +12,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headscan.errors import BadInput
+from headscan.model.building import fresh_copy
 from headscan.model.inputs import IdsLike, ModelInputs, context_length, probe_inputs
+from headscan.model.load import prepare
 from headscan.model.memo import Memo
 from headscan.model.probe import trace_calls
-from headscan.model.provenance import describe
+from headscan.model.provenance import Origin
 from headscan.model.record import Recorder, Stop
+from headscan.model.settings import Building
 from headscan.model.sites import match_sites
 from headscan.model.structure import Stack, find_head, find_stack, stack_modules
 from headscan.model.tables import embedding_table, output_layer
 from headscan.model.tap import Tap
 from headscan.model.traits import Traits
 from headscan.model.verify import evaluating, verify_taps
+from headscan.run import BadInput, ModelRecord, takes
 from headscan.text.prompts import Limits
 
 __all__ = ["Lens"]
@@ -79,7 +83,7 @@ class Lens(Memo):
         self.model: Any = model
         self.tokenizer = tokenizer
         self.name = name
-        self.origin: dict[str, Any] = {}
+        self.origin = Origin()
         self.notes: list[str] = []
         self.context_length = context_length(model)
         self.stacks: tuple[Stack, ...]
@@ -90,19 +94,8 @@ class Lens(Memo):
         self.depth: int = sum(stack.depth for stack in self.stacks)
 
     @classmethod
-    def load(
-        cls,
-        model: str,
-        *,
-        tokenizer: Any = None,
-        revision: str | None = None,
-        device: str = "auto",
-        dtype: str = "auto",
-        device_map: str | dict | None = None,
-        quantize: str | None = None,
-        trust_remote_code: bool = False,
-        random_init: int | None = None,
-    ) -> Lens:
+    @takes(Building)
+    def load(cls, model: str | os.PathLike[str], settings: Building) -> Lens:
         """Load a causal LM, masked LM, encoder or encoder-decoder.
 
         Args:
@@ -121,26 +114,19 @@ class Lens(Memo):
             The Lens, with the model in evaluation mode.
 
         Raises:
-            BadInput: nothing there, no or damaged safetensors, only pickle weights, weights that do not fit the
-                configuration, an unknown or absent device, dtype or quantisation. One sentence says which.
+            BadInput: nothing there, no or damaged safetensors, only pickle weights, a configuration that describes no
+                model or one larger than memory, weights that do not fit it, an unknown or absent device, dtype or
+                quantisation. One sentence says which. `headscan.model.load.prepare` says all but what the weights
+                themselves tell, without reading them.
 
         Weights are read from safetensors only. Weights that the configuration has but the file lacks are refused,
         except a pooler's, which feeds no site; weights in the file that the model has no use for become a note.
         """
-        from headscan.model.load import load_lens
-
-        return load_lens(
-            cls,
-            model,
-            tokenizer=tokenizer,
-            revision=revision,
-            device=device,
-            dtype=dtype,
-            device_map=device_map,
-            quantize=quantize,
-            trust_remote_code=trust_remote_code,
-            random_init=random_init,
-        )
+        loaded = prepare(model, settings).load()
+        lens = cls(loaded.network, loaded.tokenizer, name=loaded.name)
+        lens.notes += loaded.notes
+        lens.origin = loaded.origin
+        return lens
 
     # ---- sites
 
@@ -289,20 +275,35 @@ class Lens(Memo):
         It is on the same device in the same precision, its weights follow the family's own initialisation, and the
         same seed gives the same weights. The global random state is not touched.
         """
-        from headscan.model.load import fresh_model
-
-        fresh = Lens(fresh_model(self.model, seed), self.tokenizer, name=f"{self.name} (random weights, seed {seed})")
-        fresh.origin = {"source": self.origin.get("source"), "random_init": seed}
+        fresh = Lens(fresh_copy(self.model, seed), self.tokenizer, name=f"{self.name} (random weights, seed {seed})")
+        fresh.origin = Origin(self.origin.source, random_init=seed)
         return fresh
 
-    def provenance(self) -> dict[str, Any]:
-        """What this model is, for the protocol of a result: JSON-able.
-
-        Keys: name, source, revision (the resolved commit, where known), class, architecture, parameters, dtype,
-        device, depth, width, vocabulary, context, quantize, random_init, notes, sha256 ({file: hex digest} of the
-        weight files; {} for a model that was built, not loaded). The first call reads the weight files once.
-        """
-        return describe(self)
+    def provenance(self) -> ModelRecord:
+        """What this model is and where it came from, for the protocol of a result; `sha256` is empty for a model that
+        was built, not loaded. The first call reads the weight files once."""
+        model = self.model
+        counted = (
+            model.num_parameters() if hasattr(model, "num_parameters") else sum(p.numel() for p in model.parameters())
+        )
+        return ModelRecord(
+            name=self.name,
+            source=self.origin.source,
+            revision=self.origin.revision,
+            model_class=type(model).__name__,
+            architecture=getattr(model.config, "model_type", None),
+            parameters=int(counted),
+            dtype=str(getattr(model, "dtype", self.input_embeddings.dtype)).removeprefix("torch."),
+            device=str(self.device),
+            depth=self.depth,
+            width=self.width(self.default_sites[0]),
+            vocabulary=self.vocabulary_size,
+            context=self.context_length,
+            quantize=self.origin.quantize,
+            random_init=self.origin.random_init,
+            notes=list(self.notes),
+            sha256=dict(self.once("sha256", self.origin.sha256)),
+        )
 
     def __repr__(self) -> str:
         return (

@@ -1,140 +1,167 @@
-"""Loading: from an embedded name, a folder or a hub id to a Lens."""
+"""Loading: from an embedded name, a folder or a hub id to a model. All that can be refused is, before weights are read."""
 
 from __future__ import annotations
 
-import copy
-import logging
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 
-from headscan.errors import BadInput
+from headscan.model.building import ModelSize, build, estimate_size, without_quantization
+from headscan.model.devices import choose_device, memory_of
+from headscan.model.provenance import Origin
+from headscan.model.quantization import quantization
 from headscan.model.quiet import quiet
-from headscan.model.settings import (
-    check_device,
-    check_dtype,
-    choose_device,
-    quantization,
-    require_accelerate,
-)
+from headscan.model.settings import Building
 from headscan.model.source import Source, auto_class, find_source, read_config
 from headscan.model.tokenizers import load_tokenizer
 from headscan.model.weights import weight_files
+from headscan.run import BadInput
 
-if TYPE_CHECKING:
-    from headscan.model.lens import Lens
+__all__ = ["LoadedModel", "Preparation", "prepare"]
 
-__all__ = ["fresh_model", "load_lens"]
-
+# Weights that may be missing, as they feed no site: poolers, and the head of BERT's next-sentence task.
 HARMLESS = ("pooler", "seq_relationship")
+BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "8bit": 1.0, "4bit": 0.5}
 
 
-def load_lens(
-    cls: type[Lens],
-    model: str,
-    *,
-    tokenizer: Any,
-    revision: str | None,
-    device: str,
-    dtype: str,
-    device_map: str | dict | None,
-    quantize: str | None,
-    trust_remote_code: bool,
-    random_init: int | None,
-) -> Lens:
-    """What `Lens.load` documents. Every setting is checked before any file is opened."""
-    precision = check_dtype(dtype)
-    check_device(device)
-    quantized = quantization(quantize, precision)
-    if quantize is not None and random_init is not None:
-        raise BadInput("Fresh random weights cannot be quantised: give either random_init or quantize.")
-    if device_map is not None:
-        require_accelerate("A device_map")
-    source = find_source(model, revision)
-    config = read_config(source, trust_remote_code)
-    family = auto_class(config)
-    place = choose_device(device)
+@dataclass(frozen=True)
+class LoadedModel:
+    """A network of transformers in evaluation mode with what goes into its Lens."""
 
-    if random_init is not None:
-        network, files, notes = _fresh(family, config, precision, random_init, source, trust_remote_code), [], []
-        network = network.to(place)
-    else:
-        loaded = _read(family, config, source, precision, quantized, device_map, place, trust_remote_code)
-        network, files, notes = loaded.network, loaded.files, loaded.notes
-        if device_map is None and quantized is None:
-            network = network.to(place)
-    lens = cls(network.eval(), load_tokenizer(tokenizer, source, trust_remote_code), name=source.name)
-    lens.notes += notes
-    lens.origin = {
-        "source": source.given,
-        "revision": snapshot.name if (snapshot := source.snapshot()) else source.revision,
-        "files": files,
-        "quantize": quantize,
-        "random_init": random_init,
-    }
-    return lens
-
-
-@dataclass
-class _Loaded:
     network: Any
-    files: list[Path]
+    tokenizer: Any
+    name: str
+    origin: Origin
     notes: list[str]
 
 
-def _read(
-    family: Any,
-    config: Any,
-    source: Source,
-    precision: torch.dtype | str,
-    quantized: Any,
-    device_map: Any,
-    place: torch.device,
-    trust_remote_code: bool,
-) -> _Loaded:
-    """The network with its weights, and the files they came from."""
-    folder = source.folder
-    files = weight_files(folder) if folder is not None else []
-    extra: dict[str, Any] = {}
-    if quantized is not None:
-        # Quantised weights are made on the device they stay on; they cannot be moved afterwards.
-        # bitsandbytes warns at every single product that it casts what it multiplies: that is what was asked for.
-        logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-        extra = {"quantization_config": quantized, "device_map": device_map or {"": place}}
-    elif device_map is not None:
-        extra = {"device_map": device_map}
-    try:
-        with quiet():
-            network, report = family.from_pretrained(
-                source.path,
-                config=config,
-                revision=source.revision,
-                dtype=precision,
-                use_safetensors=True,
-                trust_remote_code=trust_remote_code,
-                local_files_only=source.local_files_only,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # so that they are reported, and refused below in a sentence
-                **extra,
+@dataclass(frozen=True)
+class Preparation:
+    """A model that may be loaded: found, its configuration sound, its size within memory, its weight files whole.
+
+    Attributes:
+        source: where it is.
+        settings: how it is asked for.
+        config: its configuration, of transformers.
+        family: the Auto class that loads it.
+        tokenizer: its tokenizer, or None.
+        files: the weight files of a local model.
+        size: how large it will be.
+    """
+
+    source: Source
+    settings: Building
+    config: Any
+    family: Any
+    tokenizer: Any
+    files: tuple[Path, ...]
+    size: ModelSize
+
+    def load(self) -> LoadedModel:
+        """Read the weights, or draw them."""
+        settings, place = self.settings, choose_device(self.settings.device)
+        files, notes = self.files, list[str]()
+        if settings.random_init is not None:
+            network = self._fresh(settings.random_init).to(place)
+        else:
+            network, report = self._read(place)
+            notes = _unused(network, report, self.source)
+            if settings.device_map is None and settings.quantize is None:
+                network = network.to(place)
+        snapshot = self.source.snapshot()
+        if snapshot and settings.random_init is None:
+            files = tuple(weight_files(snapshot))
+        revision = snapshot.name if snapshot else self.source.revision
+        origin = Origin(self.source.given, revision, files, settings.quantize, settings.random_init)
+        return LoadedModel(network.eval(), self.tokenizer, self.source.name, origin, notes)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the weights, as far as the configuration says it; float32 where it does not."""
+        wanted = self.config.dtype if self.settings.dtype == "auto" else getattr(torch, self.settings.dtype)
+        return wanted if isinstance(wanted, torch.dtype) else torch.float32
+
+    def check_memory(self) -> None:
+        """Raise BadInput where the weights alone are larger than the memory of the device they go to."""
+        known = self.settings.dtype != "auto" or self.config.dtype is not None
+        each = BYTES.get(self.settings.quantize or str(self.dtype).removeprefix("torch."), 4.0) if known else 2.0
+        needed = self.size.bytes(each)
+        place = choose_device(self.settings.device)
+        there, where = memory_of(place), f"the device '{place}'"
+        if self.settings.device_map is not None:
+            cards = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
+            there, where = sum(map(memory_of, [torch.device("cpu"), *cards])), "this machine"
+        if needed > there:
+            raise BadInput(
+                f"The model '{self.source.name}' needs {needed / 1e9:,.0f} GB ({self.size.entries:,} weights in "
+                f"{self.size.blocks:,} blocks, says its configuration), but {where} has {there / 1e9:,.0f} GB of memory."
             )
-    except SafetensorError as error:
-        raise BadInput(f"The weights of '{source.name}' are damaged: {error}.") from error
-    except (OSError, ValueError, RuntimeError, ImportError, AssertionError) as error:
-        raise source.fault(error) from error
-    notes = _fit(network, report, source)
-    if snapshot := source.snapshot():
-        files = weight_files(snapshot)
-    return _Loaded(network, files, notes)
+
+    def _read(self, place: torch.device) -> tuple[Any, dict[str, Any]]:
+        """The network with its weights, and what transformers reports of them."""
+        settings, source = self.settings, self.source
+        precision = "auto" if settings.dtype == "auto" else self.dtype
+        extra: dict[str, Any] = {} if settings.device_map is None else {"device_map": settings.device_map}
+        if settings.quantize is not None:
+            # Quantised weights are made on the device they stay on; they cannot be moved afterwards.
+            extra = {"device_map": {"": place}} | extra
+            extra["quantization_config"] = quantization(settings.quantize, precision)
+        try:
+            with quiet():
+                network, report = self.family.from_pretrained(
+                    source.path,
+                    config=self.config,
+                    revision=source.revision,
+                    dtype=precision,
+                    use_safetensors=True,
+                    trust_remote_code=settings.trust_remote_code,
+                    local_files_only=source.local_files_only,
+                    output_loading_info=True,
+                    ignore_mismatched_sizes=True,  # so that they are reported, and refused below in a sentence
+                    **extra,
+                )
+        except SafetensorError as error:
+            raise BadInput(f"The weights of '{source.name}' are damaged: {error}.") from error
+        except (OSError, ValueError, RuntimeError, ImportError, AssertionError) as error:
+            raise source.fault(error) from error
+        return network, report
+
+    def _fresh(self, seed: int) -> Any:
+        try:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                config = without_quantization(self.config)
+                return build(self.family, config, self.dtype, self.settings.trust_remote_code)
+        except (ValueError, ImportError, RuntimeError, TypeError, ZeroDivisionError) as error:
+            raise self.source.fault(error) from error
 
 
-def _fit(network: Any, report: dict[str, Any], source: Source) -> list[str]:
+def prepare(model: str | os.PathLike[str], settings: Building) -> Preparation:
+    """Everything that can be said against loading a model, said before any weight is read.
+
+    Raises:
+        BadInput: as `Lens.load`, but for what only reading the weights can tell.
+    """
+    source = find_source(os.fspath(model), settings.revision)
+    config = read_config(source, settings.trust_remote_code)
+    family = auto_class(config)
+    local = source.folder if settings.random_init is None else None
+    files = tuple(weight_files(local)) if local is not None else ()
+    tokenizer = load_tokenizer(settings.tokenizer, source, settings.trust_remote_code)
+    size = estimate_size(family, config, source.name, settings.trust_remote_code)
+    ready = Preparation(source, settings, config, family, tokenizer, files, size)
+    ready.check_memory()
+    return ready
+
+
+def _unused(network: Any, report: dict[str, Any], source: Source) -> list[str]:
     """Refuse weights that leave a part of the model random; note those the model has no use for.
 
-    transformers fills what the file lacks with fresh random numbers and only warns, so a scan would measure noise. The
-    exceptions feed no site: poolers, and the head of BERT's next-sentence task.
+    transformers fills what the file lacks with fresh random numbers and only warns, so a scan would measure noise.
     """
     missing = sorted(key for key in report["missing_keys"] if not any(part in key for part in HARMLESS))
     wrong = sorted(str(entry[0]) for entry in report.get("mismatched_keys", ()))
@@ -155,32 +182,3 @@ def _fit(network: Any, report: dict[str, Any], source: Source) -> list[str]:
 
 def _few(names: list[str]) -> str:
     return ", ".join(names[:2]) + (", ..." if len(names) > 2 else "")
-
-
-def _fresh(family: Any, config: Any, precision: Any, seed: int, source: Source, trust_remote_code: bool) -> Any:
-    config = _plain(config)
-    wanted = config.dtype if precision == "auto" else precision
-    try:
-        with quiet(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            if hasattr(family, "from_config"):
-                return family.from_config(config, dtype=wanted or torch.float32, trust_remote_code=trust_remote_code)
-            return family._from_config(config, dtype=wanted or torch.float32)
-    except (ValueError, ImportError, RuntimeError, TypeError, ZeroDivisionError) as error:
-        raise source.fault(error) from error
-
-
-def fresh_model(model: Any, seed: int) -> Any:
-    """A model of the same class, configuration, precision and device with fresh weights drawn from `seed`."""
-    with quiet(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        fresh = type(model)._from_config(_plain(model.config), dtype=model.dtype)
-    return fresh.to(model.device).eval()
-
-
-def _plain(config: Any) -> Any:
-    """A copy of the configuration without quantisation, which fresh weights do not have."""
-    config = copy.deepcopy(config)
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
-    return config

@@ -1,84 +1,80 @@
-"""The settings of loading - device, precision, quantisation - checked and made into what transformers takes."""
+"""The settings of loading a model, shared by all verbs that take one."""
 
 from __future__ import annotations
 
-import logging
-from importlib.util import find_spec
-from typing import Any
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol
 
-import torch
+from headscan.run import BadInput, Option, Settings
 
-from headscan.errors import BadInput
-
-__all__ = ["check_device", "check_dtype", "choose_device", "quantization", "require_accelerate"]
-
-DTYPES: dict[str, torch.dtype | str] = {
-    "auto": "auto",
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+__all__ = ["Building", "Loading", "TokenizerLike"]
 
 
-def check_dtype(name: str) -> torch.dtype | str:
-    """The torch dtype of that name, or "auto".
+class TokenizerObject(Protocol):
+    """A tokenizer of transformers, `headscan.model.ByteTokenizer`, or one of the user's."""
 
-    >>> check_dtype("bfloat16")
-    torch.bfloat16
-    """
-    if name not in DTYPES:
-        raise BadInput(f"There is no dtype '{name}'; choose one of {', '.join(DTYPES)}.")
-    return DTYPES[name]
+    def decode(self, ids: Any, /) -> Any:
+        """The text of token ids."""
 
 
-def check_device(name: str) -> None:
-    """Raise BadInput for a device that is unknown or absent from this machine."""
-    kind, _, number = name.partition(":")
-    if kind not in ("auto", "cpu", "cuda", "mps") or (number and (kind != "cuda" or not number.isdigit())):
-        raise BadInput(f"There is no device '{name}'; choose auto, cpu, cuda, cuda:N or mps.")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise BadInput(f"The device '{name}' was asked for, but PyTorch finds no CUDA device on this machine.")
-    if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
-        raise BadInput(
-            f"The device '{name}' was asked for, but there are only {torch.cuda.device_count()} CUDA devices."
-        )
-    if kind == "mps" and not torch.backends.mps.is_available():
-        raise BadInput("The device 'mps' was asked for, but PyTorch finds no Apple GPU on this machine.")
+TokenizerLike = str | os.PathLike[str] | TokenizerObject
+"""A folder, a Hugging Face id, the name of a specimen, "bytes" for UTF-8 bytes, or a tokenizer itself."""
 
 
-def choose_device(name: str) -> torch.device:
-    """The device of that name; "auto" is CUDA where there is any, else Apple's GPU, else the CPU."""
-    if name != "auto":
-        return torch.device(name)
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def quantization(name: str | None, precision: torch.dtype | str) -> Any:
-    """The BitsAndBytesConfig for "8bit" or "4bit", None for None.
+@dataclass(frozen=True, kw_only=True)
+class Loading(Settings):
+    """How a model is loaded.
 
     Raises:
-        BadInput: another name, or bitsandbytes is not installed.
+        BadInput: a device that this machine lacks, a package that is not installed.
+
+    >>> Loading(dtype="bfloat16").part(Loading)["device"]
+    'auto'
     """
-    if name is None:
-        return None
-    if name not in ("8bit", "4bit"):
-        raise BadInput(f"There is no quantisation '{name}'; choose 8bit or 4bit.")
-    if find_spec("bitsandbytes") is None:
-        raise BadInput('Quantisation needs the package bitsandbytes: pip install "headscan[quantize]".')
-    # It logs a line for every product of every pass: that inputs are cast, which is what 8 bits are.
-    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
-    require_accelerate("Quantisation")
-    from transformers import BitsAndBytesConfig
 
-    if name == "8bit":
-        return BitsAndBytesConfig(load_in_8bit=True)
-    compute = precision if isinstance(precision, torch.dtype) else torch.bfloat16
-    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=compute)
+    tokenizer: Annotated[
+        TokenizerLike | None,
+        Option("Id or folder of a tokenizer that is not the model's own, or 'bytes'.", metavar="ID"),
+    ] = None
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        Option("Weights and activations; auto is as the weights were saved."),
+    ] = "auto"
+    device: Annotated[str, Option("auto, cpu, cuda, cuda:N or mps.", identity=False)] = "auto"
+    device_map: Annotated[
+        str | Mapping[str, str | int] | None,
+        Option("Spread the model over several devices, as transformers takes it: auto, balanced.", identity=False),
+    ] = None
+    quantize: Annotated[Literal["8bit", "4bit"] | None, Option("Round the weights (needs headscan[quantize]).")] = None
+    revision: Annotated[str | None, Option("Branch, tag or commit of a Hugging Face id.")] = None
+    trust_remote_code: Annotated[bool, Option("Run code that comes with the model. Off unless asked.")] = False
+
+    def check(self) -> None:
+        """The device and the packages must be there."""
+        super().check()
+        # Imported here, so that a command line can be built from these settings without torch.
+        from headscan.model.devices import check_device
+        from headscan.model.quantization import check_quantization, require_accelerate
+
+        check_device(self.device)
+        if self.quantize is not None:
+            check_quantization()
+        if self.device_map is not None:
+            require_accelerate("A device_map")
 
 
-def require_accelerate(what: str) -> None:
-    """Raise BadInput where accelerate, which places weights on devices, is not installed."""
-    if find_spec("accelerate") is None:
-        raise BadInput(f'{what} needs the package accelerate: pip install "headscan[quantize]".')
+@dataclass(frozen=True, kw_only=True)
+class Building(Loading):
+    """What `Lens.load` takes: loading, or building with fresh weights."""
+
+    random_init: Annotated[
+        int | None, Option("Seed of fresh random weights; no weight file is read.", low=0, python=True)
+    ] = None
+
+    def check(self) -> None:
+        """Fresh weights are whole."""
+        if self.quantize is not None and self.random_init is not None:
+            raise BadInput("Fresh random weights cannot be quantised: give either random_init or quantize.")
+        super().check()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["match_sites"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 from dataclasses import dataclass
 from functools import cache
@@ -11,11 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from headscan.errors import BadInput
+from headscan.model.embedded import specimen_path, specimens
 from headscan.model.quiet import quiet
-from headscan.model.specimens import specimen_path, specimens
+from headscan.run import BadInput
 
-__all__ = ["Source", "auto_class", "find_source", "read_config"]
+__all__ = ["Source", "auto_class", "find_source", "read_config", "reason"]
 
 CAUSAL = ("ForCausalLM", "LMHeadModel", "LMHead")
 MASKED = ("ForMaskedLM", "WithLMHeadModel")
@@ -162,6 +163,8 @@ def read_config(source: Source, trust_remote_code: bool) -> Any:
             )
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         raise source.fault(error) from error
+    except Exception as error:  # a configuration checks itself, and raises what it likes
+        raise BadInput(f"The configuration of '{source.name}' is at fault: {reason(error)}.") from error
 
 
 def auto_class(config: Any) -> Any:
@@ -198,3 +201,17 @@ def auto_class(config: Any) -> Any:
 def _sentence(text: str, limit: int = 300) -> str:
     text = text if len(text) <= limit else text[:limit].rsplit(" ", 1)[0] + " ..."
     return text if text.endswith(".") else text.rstrip("!?") + "."
+
+
+def reason(error: BaseException) -> str:
+    """What an error says of a configuration, without its last full stop.
+
+    >>> reason(KeyError("gelo"))
+    "it names 'gelo', which transformers does not know"
+    """
+    if isinstance(error, KeyError):
+        return f"it names {error}, which transformers does not know"
+    if isinstance(error, ZeroDivisionError):
+        return "a size by which another is divided is 0"
+    said = " ".join(str(error).split()) or type(error).__name__
+    return re.sub(r"^.*?\w+Error: ", "", said)[:300].rstrip(".")

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headscan.errors import BadInput
 from headscan.model.branches import find_branches
 from headscan.model.probe import Call, Trace
 from headscan.model.tap import Tap, first_tensor
+from headscan.run import BadInput
 
 __all__ = ["Stack", "find_head", "find_stack", "stack_modules"]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["OutputLayer", "embedding_table", "output_layer"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headscan.errors import BadInput
 from headscan.model.byte_tokenizer import ByteTokenizer
+from headscan.model.embedded import specimens
 from headscan.model.quiet import quiet
 from headscan.model.source import Source, find_source
-from headscan.model.specimens import specimens
+from headscan.run import BadInput
 
 __all__ = ["load_tokenizer"]
 

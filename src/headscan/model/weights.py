@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["check_safetensors", "weight_files"]
 

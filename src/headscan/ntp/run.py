@@ -7,7 +7,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -382,7 +382,7 @@ def _compare(
         "metrics": support_metrics(found, part, seed=seed),
         "collapse": collapse_metrics(found, part.labels, seed=seed),
         "notes": notes,
-        "provenance": lens.provenance(),
+        "provenance": asdict(lens.provenance()),
     }
 
 

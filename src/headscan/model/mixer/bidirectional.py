@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headscan.errors import BadInput
 from headscan.model.mixer.configuration import MixerConfig
 from headscan.model.mixer.modeling import MixerForCausalLM
+from headscan.run import BadInput
 
 __all__ = ["MixerForBidirectionalLM"]
 

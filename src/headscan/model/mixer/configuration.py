@@ -7,7 +7,7 @@ from typing import ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["MIXINGS", "MixerConfig"]
 

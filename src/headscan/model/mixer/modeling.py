@@ -13,10 +13,10 @@ from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
 
-from headscan.errors import BadInput
 from headscan.model.mixer.configuration import MixerConfig
 from headscan.model.mixer.mixing import MaskedMixing, mixing_of, uniform
 from headscan.model.mixer.padding import to_left, to_right
+from headscan.run import BadInput
 
 __all__ = ["MixerBlock", "MixerForCausalLM", "MixerModel", "MixerPreTrainedModel"]
 

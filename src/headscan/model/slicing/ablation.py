@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from headscan.errors import BadInput
 from headscan.model.lens import Lens
 from headscan.model.slicing.specification import SliceSpecification
 from headscan.model.structure import Stack
 from headscan.model.tap import Tap, first_tensor, input_tensor
+from headscan.run import BadInput
 
 __all__ = ["Ablation"]
 

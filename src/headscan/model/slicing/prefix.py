@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from headscan.errors import BadInput
 from headscan.model.slicing.sliced_model import SlicedModel
+from headscan.run import BadInput
 
 __all__ = ["Prefix", "can_cache", "exhausted", "split_on_exhaustion"]
 

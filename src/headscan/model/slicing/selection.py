@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["axes", "check_features", "features_of", "positions_of", "range_of"]
 

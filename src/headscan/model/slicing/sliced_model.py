@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headscan.errors import BadInput
 from headscan.model.inputs import IdsLike
 from headscan.model.lens import Lens
 from headscan.model.memo import Memo
@@ -25,6 +24,7 @@ from headscan.model.slicing.specification import SliceSpecification
 from headscan.model.slicing.tables import equal_rows, other_table
 from headscan.model.traits import blind_to_the_last, random_ids
 from headscan.model.verify import evaluating
+from headscan.run import BadInput
 
 __all__ = ["SlicedModel"]
 

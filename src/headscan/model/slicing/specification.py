@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
-from headscan.errors import BadInput
 from headscan.model.slicing.selection import axes, check_features, range_of
+from headscan.run import BadInput
 
 __all__ = ["SliceSpecification"]
 

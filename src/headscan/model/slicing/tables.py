@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headscan.errors import BadInput
 from headscan.model.lens import Lens
+from headscan.run import BadInput
 
 __all__ = ["equal_rows", "other_table"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["specimen_path", "specimens"]
 
