@@ -15,6 +15,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from headscan.errors import BadInput
+from headscan.run.result import Result as RunResult
 
 __all__ = ["Result", "check_writable", "load", "write_aside"]
 
@@ -165,7 +166,7 @@ class Result:
         return result
 
 
-def load(folder: str | os.PathLike) -> Result:
+def load(folder: str | os.PathLike) -> Result | RunResult:
     """Load any saved result from its folder; BadInput where there is none."""
     path = Path(folder)
     try:
@@ -176,6 +177,9 @@ def load(folder: str | os.PathLike) -> Result:
     kind = document.get("kind")
     if kind in HOMES:
         importlib.import_module(HOMES[kind])  # a kind is known once the module that defines it is
+    for one in RunResult.__subclasses__():
+        if one.kind == kind:
+            return one.load(folder)
     if kind not in Result.registry:
         raise BadInput(f"{folder} holds a result of an unknown kind: {kind!r}.")
     return Result.registry[kind](document, arrays)

@@ -10,7 +10,7 @@ import torch
 import headscan.claims.mixers  # noqa: F401 (enters its claims)
 from headscan.claims import CLAIMS, Verdict, claim
 from headscan.claims.mixer_recall import SIZE, body, language, recall
-from headscan.errors import BadInput
+from headscan.run import BadInput
 
 
 def test_the_mixer_claims_are_all_there():

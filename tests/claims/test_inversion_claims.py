@@ -12,7 +12,7 @@ from headscan.claims.inversion_experiments import EXPERIMENTS
 from headscan.claims.inversion_statements import STATEMENTS
 from headscan.claims.inversion_variants import VARIANTS
 from headscan.claims.ledger import all_claims, ledger_page, reproduce, wanted
-from headscan.errors import BadInput
+from headscan.run import BadInput
 
 
 def test_every_claim_is_there_with_a_known_experiment_and_rule():
@@ -40,10 +40,10 @@ def test_commands_of_larger_models_are_ones_that_headscan_knows():
 
 def test_claims_run_and_make_a_page(tmp_path):
     result = reproduce(["7", "30", "15"], out=tmp_path)
-    outcomes = {row["number"]: row["outcome"] for row in result.document["claims"]}
+    outcomes = {row.number: row.outcome for row in result.claims}
     assert outcomes == {7: "reproduced", 15: "artefact", 30: "artefact"}
     assert set(outcomes.values()) <= set(OUTCOMES)
-    page = ledger_page(result.document)
+    page = ledger_page(result)
     assert page.count("\n| ") == 4
     assert (tmp_path / "report.html").is_file()
 

@@ -8,14 +8,16 @@ import torch
 from headscan.attribution import Engine, Step, Target, attribute, gradient_x_input
 from headscan.claims.claim import Verdict, claim
 from headscan.claims.small_models import prompts, small
+from headscan.model import Lens
 
 SOURCE = "Badger, Language Modeling and Discrete Encodings, input attribution"
 TRAINED = 300
 
 
-def _setting(seed: int):
+def _setting(seed: int) -> tuple[Lens, list[int]]:
     lens = small(steps=TRAINED, seed=seed)
-    return lens, prompts(seed, 1)[0].tolist()
+    ids: list[int] = prompts(seed, 1)[0].tolist()
+    return lens, ids
 
 
 @claim(22, "The gradient of the output times the input gives a saliency for each token.", SOURCE)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
-from headscan.errors import BadInput
+from headscan.run import BadInput, Json
 
-__all__ = ["CLAIMS", "OUTCOMES", "Claim", "Outcome", "Verdict", "claim"]
+__all__ = ["CLAIMS", "OUTCOMES", "Claim", "Experiment", "Outcome", "Verdict", "claim"]
 
 Outcome = Literal["reproduced", "artefact", "not reproduced", "needs a larger model"]
 OUTCOMES: tuple[Outcome, ...] = ("reproduced", "artefact", "not reproduced", "needs a larger model")
@@ -25,12 +25,16 @@ class Verdict:
 
     outcome: Outcome
     why: str
-    measured: dict[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, Json] = field(default_factory=dict)
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if self.outcome not in OUTCOMES:
             raise ValueError(f"a verdict is one of {', '.join(OUTCOMES)}, not {self.outcome!r}")
+
+
+Experiment: TypeAlias = Callable[[int], Verdict]
+"""From a seed to what was found."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Claim:
     number: int
     statement: str
     source: str
-    experiment: Callable[[int], Verdict] = field(repr=False, compare=False)
+    experiment: Experiment = field(repr=False, compare=False)
 
     def check(self, seed: int = 0) -> Verdict:
         """Run the experiment; the verdict carries the processor seconds it took."""
@@ -52,10 +56,10 @@ class Claim:
 CLAIMS: dict[int, Claim] = {}
 
 
-def claim(number: int, statement: str, source: str) -> Callable[[Callable[[int], Verdict]], Callable[[int], Verdict]]:
+def claim(number: int, statement: str, source: str) -> Callable[[Experiment], Experiment]:
     """Enter the decorated experiment (a function of a seed) into the ledger."""
 
-    def enter(experiment: Callable[[int], Verdict]) -> Callable[[int], Verdict]:
+    def enter(experiment: Experiment) -> Experiment:
         if number in CLAIMS:
             raise BadInput(f"Claim {number} is entered twice.")
         CLAIMS[number] = Claim(number, statement, source, experiment)

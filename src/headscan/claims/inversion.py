@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
-from headscan.claims.claim import Verdict, claim
-from headscan.claims.inversion_experiments import EXPERIMENTS, NoTrainedModel
+from headscan.claims.claim import Experiment, Verdict, claim
+from headscan.claims.inversion_experiments import EXPERIMENTS, NoTrainedModel, Numbers
 from headscan.claims.inversion_statements import STATEMENTS, Entry
 from headscan.claims.inversion_variants import VARIANTS
 
@@ -22,7 +21,6 @@ __all__ = ["SOURCE"]
 
 SOURCE = "Badger, Language Modeling and Discrete Encodings, blbadger.github.io"
 FOUND = 0.9  # of tokens: recovered
-Numbers = dict[str, Any]
 
 
 def recovered(numbers: Numbers, key: str, exact: str = "") -> Verdict:
@@ -146,7 +144,7 @@ def _measured(name: str, seed: int) -> Numbers:
     return (EXPERIMENTS | VARIANTS)[name](seed)
 
 
-def _experiment(entry: Entry) -> Callable[[int], Verdict]:
+def _experiment(entry: Entry) -> Experiment:
     def run(seed: int) -> Verdict:
         command = f" The original: {entry.command}" if entry.command else ""
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -23,7 +23,10 @@ from headscan.model.embedded import specimens
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, leak_check
 
-__all__ = ["NoTrainedModel", "lens_of"]
+__all__ = ["EXPERIMENTS", "NoTrainedModel", "Numbers", "lens_of"]
+
+Numbers: TypeAlias = dict[str, float]
+"""What an experiment measured, by name: shares of tokens, distances, yes (1) and no (0)."""
 
 TOKENS, PROMPTS = 6, 3
 STEPS = 200
@@ -78,12 +81,14 @@ def right(found: Descended | Tensor, ids: Tensor) -> float:
     return round(float((tokens == ids).float().mean()), 3)
 
 
-def gradient(kind: str, seed: int, cut: Slice | None = None, setting: Descent | None = None, **options: Any) -> float:
+def gradient(
+    kind: str, seed: int, cut: Slice | None = None, setting: Descent | None = None, *, allowed: Tensor | None = None
+) -> float:
     """Accuracy of a descent on a slice of a model."""
     lens = lens_of(kind)
     ready = (cut or Slice()).on(lens)
     ids = prompts(lens, seed)
-    return right(descend(ready, ready.run(ids), TOKENS, setting or preset("seed", steps=STEPS), **options), ids)
+    return right(descend(ready, ready.run(ids), TOKENS, setting or preset("seed", steps=STEPS), allowed=allowed), ids)
 
 
 def searched(kind: str, seed: int, cut: Slice | None = None) -> float:
@@ -94,9 +99,9 @@ def searched(kind: str, seed: int, cut: Slice | None = None) -> float:
     return right(torch.tensor([one.tokens for one in exact(ready, list(ready.run(ids)), Search())]), ids)
 
 
-def restricted(seed: int) -> dict[str, Any]:
+def restricted(seed: int) -> Numbers:
     """T1, T3: accuracy of the published descent as the vocabulary shrinks, trained and random."""
-    found: dict[str, Any] = {}
+    found: Numbers = {}
     for kind in ("trained", "gpt2"):
         lens = lens_of(kind)
         own = prompts(lens, seed).unique()
@@ -113,9 +118,9 @@ def restricted(seed: int) -> dict[str, Any]:
     return found
 
 
-def depth(seed: int) -> dict[str, Any]:
+def depth(seed: int) -> Numbers:
     """T2: first, middle and last block, by gradient and by search."""
-    found: dict[str, Any] = {}
+    found: Numbers = {}
     for kind in ("trained", "gpt2", "llama"):
         blocks = lens_of(kind).depth
         for name, block in (("first", 0), ("middle", (blocks - 1) // 2), ("last", blocks - 1)):
@@ -128,7 +133,7 @@ def depth(seed: int) -> dict[str, Any]:
     return found
 
 
-def projector(seed: int) -> dict[str, Any]:
+def projector(seed: int) -> Numbers:
     """T4: W^+ takes every embedding back to its token, the mean of the diagonal of W W^+ being d / V."""
     table = lens_of("gpt2").input_embeddings.detach()
     scores = Decoder(table).pinv(table)
@@ -139,9 +144,9 @@ def projector(seed: int) -> dict[str, Any]:
     }
 
 
-def direct(seed: int) -> dict[str, Any]:
+def direct(seed: int) -> Numbers:
     """T5, T15: direct inversion from noise and from zero; whether two models give the same wrong tokens."""
-    found: dict[str, Any] = {}
+    found: Numbers = {}
     for kind in ("trained", "gpt2", "llama"):
         found[f"{kind}_noise"] = gradient(kind, seed, setting=preset("seed-direct", steps=STEPS))
         found[f"{kind}_zero"] = gradient(
@@ -157,7 +162,7 @@ def direct(seed: int) -> dict[str, Any]:
     return found
 
 
-def several_sites(seed: int) -> dict[str, Any]:
+def several_sites(seed: int) -> Numbers:
     """T7: the outputs of three blocks concatenated against the last alone."""
     cut = Slice(sites=("block.0", "block.1", "block.2"))
     return {
@@ -167,9 +172,9 @@ def several_sites(seed: int) -> dict[str, Any]:
     }
 
 
-def metrics(seed: int) -> dict[str, Any]:
+def metrics(seed: int) -> Numbers:
     """T8, T14: losses, indirect and direct."""
-    found: dict[str, Any] = {}
+    found: Numbers = {}
     for kind in ("trained", "gpt2", "llama"):
         for loss, rate in (("l1", 0.2), ("cosine", 200.0), ("linear", 0.2)):
             found[f"{kind}_{loss}"] = gradient(kind, seed, setting=preset("seed", steps=STEPS, loss=loss, rate=rate))
@@ -181,7 +186,7 @@ def metrics(seed: int) -> dict[str, Any]:
     return found
 
 
-def sequential(seed: int) -> dict[str, Any]:
+def sequential(seed: int) -> Numbers:
     """T11: one token after another, with the prefix that was found, and without any (as published)."""
     lens = lens_of("gpt2")
     ready = Slice().on(lens)
@@ -195,7 +200,7 @@ def sequential(seed: int) -> dict[str, Any]:
     }
 
 
-def swapped_table(seed: int) -> dict[str, Any]:
+def swapped_table(seed: int) -> Numbers:
     """T12: the slice runs with another embedding table than it decodes with."""
     lens = lens_of("trained")
     cut = Slice(embedding="random:5").on(lens)
@@ -206,9 +211,9 @@ def swapped_table(seed: int) -> dict[str, Any]:
     return {"decoded_with_its_table": right(own, ids), "decoded_with_the_models": right(wrong, ids)}
 
 
-def more_steps(seed: int) -> dict[str, Any]:
+def more_steps(seed: int) -> Numbers:
     """T13: more steps, and the best five beside the best one."""
-    found: dict[str, Any] = {}
+    found: Numbers = {}
     for kind in ("gpt2", "llama", "trained"):
         lens = lens_of(kind)
         ready = Slice().on(lens)
@@ -221,10 +226,10 @@ def more_steps(seed: int) -> dict[str, Any]:
     return found
 
 
-def single_token(seed: int) -> dict[str, Any]:
+def single_token(seed: int) -> Numbers:
     """T15, T16: prompts of one token and of six, with and without norms."""
     lens = lens_of("llama")
-    found: dict[str, Any] = {}
+    found: Numbers = {}
     for norm in (True, False):
         ready = Slice(normalisation=norm).on(lens)
         for length in (1, 2, TOKENS):
@@ -236,13 +241,13 @@ def single_token(seed: int) -> dict[str, Any]:
     return found
 
 
-def attention_only(seed: int) -> dict[str, Any]:
+def attention_only(seed: int) -> Numbers:
     """T17, T20, T21: attention alone, with and without residual, mask and norm: which tokens, and in which order."""
     lens = lens_of("llama")
     ids = torch.stack(
         [torch.randperm(1000, generator=torch.Generator().manual_seed(seed + n))[:TOKENS] for n in range(4)]
     )
-    found: dict[str, Any] = {}
+    found: Numbers = {}
     ways: tuple[tuple[str, dict[str, Any]], ...] = (
         ("bare", {"residual": False, "causal": False, "normalisation": False}),
         ("residual", {"residual": True, "causal": False}),
@@ -268,7 +273,7 @@ def attention_only(seed: int) -> dict[str, Any]:
     return found
 
 
-def prefix_outputs(seed: int) -> dict[str, Any]:
+def prefix_outputs(seed: int) -> Numbers:
     """T18: the first outputs say nothing of later tokens."""
     lens = lens_of("trained")
     ready = Slice(tokens=":2").on(lens)
@@ -284,9 +289,9 @@ def prefix_outputs(seed: int) -> dict[str, Any]:
     }
 
 
-def hidden_tokens(seed: int) -> dict[str, Any]:
+def hidden_tokens(seed: int) -> Numbers:
     """T19: the first output is not given: by gradient, and by joint search with verification."""
-    found: dict[str, Any] = {}
+    found: Numbers = {}
     for kind in ("trained", "llama", "gpt2"):
         lens = lens_of(kind)
         ids = prompts(lens, seed, 3, 4)
@@ -302,9 +307,9 @@ def hidden_tokens(seed: int) -> dict[str, Any]:
     return found
 
 
-def width(seed: int) -> dict[str, Any]:
+def width(seed: int) -> Numbers:
     """T22: a hidden first token against the width of an untrained attention layer."""
-    found: dict[str, Any] = {}
+    found: Numbers = {}
     for size in (32, 128, 512):
         lens = lens_of("llama", seed, size, 1)
         ids = prompts(lens, seed, 8, 5)
@@ -315,11 +320,11 @@ def width(seed: int) -> dict[str, Any]:
     return found
 
 
-def channel(seed: int) -> dict[str, Any]:
+def channel(seed: int) -> Numbers:
     """T25: how many features are needed: by descent from two starts, by search; contiguous and random features."""
     lens = lens_of("gpt2")
     ids = prompts(lens, seed)
-    found: dict[str, Any] = {}
+    found: Numbers = {}
     for size in (1, 8, 64, 128, 256):
         ready = Slice(features=f":{size}").on(lens)
         target = ready.run(ids)
@@ -332,9 +337,9 @@ def channel(seed: int) -> dict[str, Any]:
     return found
 
 
-def noisy_channel(seed: int) -> dict[str, Any]:
+def noisy_channel(seed: int) -> Numbers:
     """T26: share of tokens that one state gives away under noise, by width; random and trained."""
-    found: dict[str, Any] = {}
+    found: Numbers = {}
     generator = torch.Generator().manual_seed(seed)
     for kind in ("gpt2", "trained"):
         lens = lens_of(kind)

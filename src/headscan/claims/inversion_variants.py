@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headscan.claims.inversion_experiments import PROMPTS, STEPS, TOKENS, lens_of, prompts, right, searched
+from headscan.claims.inversion_experiments import PROMPTS, STEPS, TOKENS, Numbers, lens_of, prompts, right, searched
 from headscan.inversion.descent import Descent, descend, preset
 from headscan.inversion.exact import exact
 from headscan.inversion.joint import JointSearch, joint
@@ -26,12 +26,12 @@ def _only(lens: Lens, ids: Tensor, extra: int = 0) -> Tensor:
     return allowed
 
 
-def targets(seed: int) -> dict[str, Any]:
+def targets(seed: int) -> Numbers:
     """T4: direct inversion of a scaled one-hot vector's output and of the pseudo-inverse's, W^+ W being one on rows."""
     lens = lens_of("gpt2")
     ready = Slice().on(lens)
     ids = prompts(lens, seed)
-    found = {}
+    found: Numbers = {}
     for name, scale in (("one_hot", 10.0), ("pseudo_inverse", 1.0)):
         target = ready.run(inputs_embeds=scale * ready.embed(ids))
         for start, setting in (
@@ -42,11 +42,11 @@ def targets(seed: int) -> dict[str, Any]:
     return found
 
 
-def restricted_direct(seed: int) -> dict[str, Any]:
+def restricted_direct(seed: int) -> Numbers:
     """T5, T6: direct inversion with twenty tokens allowed, as published and with both faults taken out; L2; middle block."""
     lens = lens_of("trained")
     ids = prompts(lens, seed)
-    found: dict[str, Any] = {}
+    found: Numbers = {}
     ready = Slice().on(lens)
     target = ready.run(ids)
     allowed = _only(lens, ids, 20)
@@ -79,7 +79,7 @@ def restricted_direct(seed: int) -> dict[str, Any]:
     return found
 
 
-def wrong_tokens(seed: int) -> dict[str, Any]:
+def wrong_tokens(seed: int) -> Numbers:
     """T5, T15: how far wrong answers are those of the random start: trained and untrained, and single-token prompts."""
     lens = lens_of("trained")
     ids = prompts(lens, seed)
@@ -98,9 +98,9 @@ def wrong_tokens(seed: int) -> dict[str, Any]:
     }
 
 
-def direct_cosine(seed: int) -> dict[str, Any]:
+def direct_cosine(seed: int) -> Numbers:
     """T14: direct inversion by cosine and by L1, prompts of 2, 3 and 6 tokens."""
-    found: dict[str, Any] = {}
+    found: Numbers = {}
     lens = lens_of("trained")
     ready = Slice().on(lens)
     for length in (2, 3, TOKENS):
@@ -113,7 +113,7 @@ def direct_cosine(seed: int) -> dict[str, Any]:
     return found
 
 
-def near_but_wrong(seed: int) -> dict[str, Any]:
+def near_but_wrong(seed: int) -> Numbers:
     """T7: how near the output comes, by the source's own measure, and how many tokens are right then."""
     lens = lens_of("trained")
     ready = Slice().on(lens)
@@ -130,7 +130,7 @@ def near_but_wrong(seed: int) -> dict[str, Any]:
     }
 
 
-def swapped_direct(seed: int) -> dict[str, Any]:
+def swapped_direct(seed: int) -> Numbers:
     """T5, T12: direct inversion where the slice runs with an untrained embedding table."""
     lens = lens_of("trained")
     ready = Slice(embedding="random:5").on(lens)
@@ -163,9 +163,9 @@ WAYS: dict[str, tuple[str, dict[str, Any], Descent, int]] = {
 }  # fmt: skip
 
 
-def hidden_ways(seed: int) -> dict[str, Any]:
+def hidden_ways(seed: int) -> Numbers:
     """T19: each way in which the source hides outputs: share of the hidden tokens by descent, and by joint search."""
-    found: dict[str, Any] = {}
+    found: Numbers = {}
     for name, (kind, options, setting, hidden) in WAYS.items():
         lens = lens_of(kind)
         ids = prompts(lens, seed, PROMPTS, LENGTH)
@@ -201,13 +201,13 @@ def _first_answers(seed: int) -> float:
     return Counter(wrong).most_common(1)[0][1] / len(wrong) if wrong else 0.0
 
 
-def bare_attention_hidden(seed: int) -> dict[str, Any]:
+def bare_attention_hidden(seed: int) -> Numbers:
     """T17: untrained attention alone, no residual, norm or mask: whether hidden tokens are anywhere among the best five."""
     lens = lens_of("llama")
     ids = torch.stack(
         [torch.randperm(1000, generator=torch.Generator().manual_seed(seed + n))[:TOKENS] for n in range(4)]
     )
-    found: dict[str, Any] = {}
+    found: Numbers = {}
     for hidden in (1, 2):
         cut = Slice(only="attention", residual=False, normalisation=False, causal=False, tokens=f"{hidden}:")
         ready = cut.on(lens)
@@ -217,14 +217,14 @@ def bare_attention_hidden(seed: int) -> dict[str, Any]:
     return found
 
 
-def attention_channel(seed: int) -> dict[str, Any]:
+def attention_channel(seed: int) -> Numbers:
     """T25: one feature of attention alone, by exact search."""
     return {"exact_1": searched("gpt2", seed, Slice(only="attention", features=":1"))}
 
 
-def last_of_a_layer(seed: int) -> dict[str, Any]:
+def last_of_a_layer(seed: int) -> Numbers:
     """T22: all tokens from the last output of one untrained layer, by its width."""
-    found: dict[str, Any] = {}
+    found: Numbers = {}
     for size in (32, 128, 512):
         lens = lens_of("llama", seed, size, 1)
         ids = prompts(lens, seed, 8, 5)

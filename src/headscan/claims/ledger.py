@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import platform
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-import headscan
-from headscan.claims.claim import CLAIMS, OUTCOMES, Claim
-from headscan.errors import BadInput
-from headscan.results import Result
+from headscan.claims.claim import CLAIMS, OUTCOMES, Claim, Outcome
+from headscan.run import BadInput, Json, Option, Result, Run, Running, verb
 
-__all__ = ["ReproduceResult", "all_claims", "ledger_page", "reproduce", "wanted"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ClaimRecord", "ReproduceResult", "Reproducing", "all_claims", "ledger_page", "reproduce", "wanted"]
 
 # Every module that enters claims.
 MODULES = (
@@ -27,17 +27,53 @@ MODULES = (
 )
 
 
+@dataclass(frozen=True)
+class ClaimRecord:
+    """What came of one claim.
+
+    Attributes:
+        number, statement, source: of the claim.
+        outcome, why: the verdict, and one sentence on it.
+        measured: plain numbers by name.
+        seconds: of one processor, that its experiment took.
+    """
+
+    number: int
+    statement: str
+    source: str
+    outcome: Outcome
+    why: str
+    measured: dict[str, Json]
+    seconds: float
+
+
 @dataclass(frozen=True, repr=False)
 class ReproduceResult(Result):
-    """Verdicts: `document["claims"]` has one entry a claim (number, statement, source, outcome, why, measured, seconds)."""
+    """Verdicts: one entry of `claims` a claim, by number."""
 
     kind = "reproduce"
+    claims: list[ClaimRecord]
 
-    def frame(self):
+    def frame(self) -> pd.DataFrame:
         """A pandas table, one row a claim."""
         import pandas as pd
 
-        return pd.DataFrame([{k: v for k, v in row.items() if k != "measured"} for row in self.document["claims"]])
+        return pd.DataFrame(self.document["claims"]).drop(columns="measured")
+
+
+@dataclass(frozen=True)
+class Reproducing(Running):
+    """What is reproduced."""
+
+    claims: Annotated[
+        str | Sequence[str | int],
+        Option("Numbers or ranges, such as 7 or 10-12. Default: all.", metavar="CLAIM", repeat=True),
+    ] = ()
+
+    def check(self) -> None:
+        """Every claim is one of the ledger."""
+        super().check()
+        wanted(self.claims)
 
 
 def all_claims() -> dict[int, Claim]:
@@ -47,15 +83,15 @@ def all_claims() -> dict[int, Claim]:
     return dict(sorted(CLAIMS.items()))
 
 
-def wanted(texts: Iterable[str]) -> list[int]:
+def wanted(claims: str | Sequence[str | int]) -> list[int]:
     """Numbers from words such as "7" and "10-12"; none means all.
 
-    >>> wanted(["3", "5-6"])
-    [3, 5, 6]
+    >>> wanted(["3", "5-6"]), wanted("7"), wanted([8])
+    ([3, 5, 6], [7], [8])
     """
     known = all_claims()
     numbers: list[int] = []
-    for text in texts:
+    for text in [claims] if isinstance(claims, str) else map(str, claims):
         first, dash, last = text.partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
             raise BadInput(f"'{text}' is no claim: give numbers such as 7 or ranges such as 10-12.")
@@ -65,52 +101,46 @@ def wanted(texts: Iterable[str]) -> list[int]:
     return sorted(set(numbers)) or list(known)
 
 
-def reproduce(
-    claims: Sequence[str] = (),
-    *,
-    seed: int = 0,
-    out: Any = None,
-    command: str | None = None,
-    progress: Callable[[str, int, int | None], None] | None = None,
-) -> ReproduceResult:
-    """Run claims as experiments.
+@verb("reproduce", Reproducing)
+def reproduce(settings: Reproducing, run: Run) -> ReproduceResult:
+    """Run claims of the literature as experiments: reproduced, artefact, not reproduced, or needs a larger model.
 
-    Args:
-        claims: numbers or ranges; none means all.
-        seed: of the experiments.
-        out, command, progress: as for the other verbs.
+    Raises:
+        BadInput: a text that is no claim's number, or a number that no claim has.
+
+    Cost: from a fraction of a second to some minutes a claim; all of them take tens of minutes on one core. Claims that
+    were finished before an interruption are read back with `resume`.
+
+    >>> result = reproduce(["7"])
+    >>> result.claims[0].outcome, result.claims[0].measured["argmax_right"]
+    ('reproduced', 1.0)
     """
-    numbers, known = wanted(claims), all_claims()
-    rows = []
+    numbers, known = wanted(settings.claims), all_claims()
+    records = []
     for done, number in enumerate(numbers):
-        entry = known[number]
-        verdict = entry.check(seed)
-        rows.append(
-            {
-                "number": number,
-                "statement": entry.statement,
-                "source": entry.source,
-                "outcome": verdict.outcome,
-                "why": verdict.why,
-                "measured": verdict.measured,
-                "seconds": verdict.seconds,
-            }
-        )
-        if progress:
-            progress("claims", done + 1, len(numbers))
-    versions = {name: version(name) for name in ("headscan", "torch", "transformers", "numpy")}
-    protocol = {"command": command, "seed": seed, "versions": versions | {"python": platform.python_version()}}
-    document = {"headscan": headscan.__version__, "claims": rows, "protocol": protocol}
-    result = ReproduceResult(document)
-    if out is not None:
-        result.save(out)
-    return result
+        run.progress("experiments", done, len(numbers), "claims")
+        records.append(run.unit(f"claim-{number}", ClaimRecord, partial(record, known[number], settings.seed)))
+    run.progress("experiments", len(numbers), len(numbers), "claims")
+    return ReproduceResult(protocol=run.protocol(), claims=records)
 
 
-def ledger_page(document: dict) -> str:
-    """The ledger as Markdown, from a saved result."""
-    rows = document["claims"]
-    counts = Counter(row["outcome"] for row in rows)
+def record(entry: Claim, seed: int) -> ClaimRecord:
+    """Check one claim, and say what came of it."""
+    verdict = entry.check(seed)
+    return ClaimRecord(
+        entry.number,
+        entry.statement,
+        entry.source,
+        verdict.outcome,
+        verdict.why,
+        dict(verdict.measured),
+        verdict.seconds,
+    )
+
+
+def ledger_page(result: ReproduceResult) -> str:
+    """The ledger as Markdown."""
+    counts = Counter(row.outcome for row in result.claims)
     lines = [
         "# The ledger",
         "",
@@ -122,10 +152,10 @@ def ledger_page(document: dict) -> str:
         "| claim | statement | verdict | why |",
         "|---|---|---|---|",
     ]
-    for row in rows:
-        why = row["why"].replace("|", "\\|")
+    for row in result.claims:
+        why = row.why.replace("|", "\\|")
         if " The original: " in why:
             why, _, command = why.partition(" The original: ")
             why = f"{why} The original: `{command}`"
-        lines.append(f"| {row['number']} | {row['statement']} | {row['outcome']} | {why} |")
+        lines.append(f"| {row.number} | {row.statement} | {row.outcome} | {why} |")
     return "\n".join(lines) + "\n"

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from headscan.model.mixer import MixerConfig, MixerModel
+from headscan.run import Json
 from headscan.training.losses import ce_loss
 
 __all__ = ["Recall", "body", "recall"]
@@ -35,7 +36,7 @@ class Recall:
     margin: float | None
     count: int = 0
 
-    def numbers(self) -> dict[str, float | None]:
+    def numbers(self) -> dict[str, Json]:
         """The same as a dict."""
         return {"own": self.own, "hidden": self.hidden, "exact": self.exact, "margin": self.margin, "count": self.count}
 
@@ -109,7 +110,9 @@ def recall(
 
 
 @torch.no_grad()
-def _search(run, table: Tensor, ids: Tensor, target: Tensor, first: int) -> tuple[float, float]:
+def _search(
+    run: Callable[[Tensor], Tensor], table: Tensor, ids: Tensor, target: Tensor, first: int
+) -> tuple[float, float]:
     """Try every token at position first - 1, the last hidden one, all others known."""
     hits, margins = [], []
     for row, want in zip(ids, target, strict=True):
@@ -132,7 +135,8 @@ def _runner(model: Any, blocks: int | None) -> Callable[[Tensor], Tensor]:
             for layer in model.layers[:blocks]:
                 embeds = layer(embeds)
             return embeds
-        return model(inputs_embeds=embeds, use_cache=False).last_hidden_state
+        states: Tensor = model(inputs_embeds=embeds, use_cache=False).last_hidden_state
+        return states
 
     return run
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from headscan.claims.claim import Outcome, Verdict, claim
 from headscan.claims.mixer_recall import Recall, body, recall
+from headscan.run import Json
 
 __all__ = ["SOURCE"]
 
@@ -110,7 +111,7 @@ _enter(
 @claim(113, "At half that width a flat mixer does not: recall depends on width.", SOURCE)
 def _(seed: int) -> Verdict:
     wide, narrow = (recall(body("flat", width, 1, seed=seed), first=1, seed=seed) for width in (256, 64))
-    numbers = {"d = 256": wide.numbers(), "d = 64": narrow.numbers()}
+    numbers: dict[str, Json] = {"d = 256": wide.numbers(), "d = 64": narrow.numbers()}
     if (narrow.hidden or 0) < (wide.hidden or 0):
         outcome: Outcome = "artefact" if narrow.exact == 1 else "reproduced"
         why = f"Hidden tokens found by gradient: {wide.hidden:.0%} at d = 256, {narrow.hidden:.0%} at d = 64"
@@ -141,7 +142,7 @@ _enter(
 def _(seed: int) -> Verdict:
     model = body("flat", 128, 8, trained=TRAINED, seed=seed)
     early, late = (recall(model, first=1, blocks=blocks, seed=seed) for blocks in (1, 8))
-    numbers = {"block 1": early.numbers(), "block 8": late.numbers()}
+    numbers: dict[str, Json] = {"block 1": early.numbers(), "block 8": late.numbers()}
     why = f"Hidden tokens found by gradient: {early.hidden:.0%} at block 1, {late.hidden:.0%} at block 8"
     if (late.hidden or 0) < (early.hidden or 0):
         return Verdict("artefact" if late.exact == 1 else "reproduced", f"{why}; by search {late.exact:.0%}.", numbers)
@@ -152,7 +153,7 @@ def _against_llama(width: int, blocks: int, seed: int) -> Verdict:
     mixer, llama = (
         recall(body(kind, width, blocks, trained=TRAINED, seed=seed), first=1, seed=seed) for kind in ("flat", "llama")
     )
-    numbers = {"mixer": mixer.numbers(), "transformer": llama.numbers()}
+    numbers: dict[str, Json] = {"mixer": mixer.numbers(), "transformer": llama.numbers()}
     why = (
         f"d = {width}, {blocks} blocks, trained; own and hidden tokens by gradient: mixer {mixer.own:.0%} and "
         f"{mixer.hidden:.0%}, transformer {llama.own:.0%} and {llama.hidden:.0%}; hidden by search: "

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 import headscan.ntp as ntp
 from headscan.claims.claim import Verdict, claim
-from headscan.errors import BadInput
+from headscan.run import BadInput, Json
 
 __all__ = ["SOURCE"]
 
@@ -141,7 +144,9 @@ def _(seed: int) -> Verdict:
     growth = [float((p.logits * solution.logits).sum() / (solution.logits**2).sum()) for p in points]
     steps = np.diff(growth)
     ratio = points[-1].excess / (points[-1].penalty * solution.primal)
-    measured = {"increments": steps.tolist(), "log_10": float(np.log(10)), "excess_over_penalty_times_norm": ratio}
+    measured: dict[str, Json] = {
+        "increments": [*steps.tolist()], "log_10": float(np.log(10)), "excess_over_penalty_times_norm": ratio,
+    }  # fmt: skip
     good = bool(np.abs(steps / np.log(10) - 1).max() < 0.01 and abs(ratio - 1) < 0.01)
     why = f"Increments {steps[0]:.4f}, {steps[1]:.4f} against log 10 = 2.3026; ratio {ratio:.4f}."
     return Verdict("reproduced" if good else "not reproduced", why, measured)
@@ -154,7 +159,7 @@ def _(seed: int) -> Verdict:
     except ImportError:
         raise BadInput('Claim 407 looks at what cvxpy\'s norm2 means: pip install "headscan[dev]".') from None
     matrix = np.random.default_rng(seed).normal(size=(4, 3))
-    value = float(cp.norm2(cp.Constant(matrix)).value)
+    value = float(cp.norm2(cp.Constant(matrix)).value)  # type: ignore[attr-defined]
     spectral, frobenius = float(np.linalg.norm(matrix, 2)), float(np.linalg.norm(matrix))
     measured = {"norm2": value, "spectral": spectral, "frobenius": frobenius}
     if abs(value - spectral) < 1e-9:
@@ -167,7 +172,9 @@ def _(seed: int) -> Verdict:
     return Verdict("reproduced", "cvxpy's norm2 of a matrix is Frobenius's norm.", measured)
 
 
-def _story_labels(order: int, stories: int, seed: int) -> tuple[np.ndarray, ntp.SoftLabels, ntp.StoryGrammar]:
+def _story_labels(
+    order: int, stories: int, seed: int
+) -> tuple[npt.NDArray[np.integer[Any]], ntp.SoftLabels, ntp.StoryGrammar]:
     from headscan.text.counts import count
     from headscan.text.settings import Counting
 
@@ -178,7 +185,7 @@ def _story_labels(order: int, stories: int, seed: int) -> tuple[np.ndarray, ntp.
 
 @claim(408, "S̃ᵀS̃ stands in for the Gram matrix of the words (the cheap proxy).", SOURCE)
 def _(seed: int) -> Verdict:
-    measured = {}
+    measured: dict[str, float] = {}
     for order in (1, 2):
         _, labels, _ = _story_labels(order, 400, seed)
         prediction = ntp.predict(labels)
@@ -198,7 +205,6 @@ def _(seed: int) -> Verdict:
     f"{SOURCE}, App. D.4",
 )
 def _(seed: int) -> Verdict:
-    measured = {}
     _, labels, _ = _story_labels(1, 400, seed)
     solution = ntp.svm(labels)
     follows = int((np.bincount(labels.supports.indices, minlength=labels.vocabulary) > 0).sum())

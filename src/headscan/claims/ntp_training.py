@@ -9,14 +9,18 @@ from headscan.claims.claim import Verdict, claim
 from headscan.claims.ntp_theory import SOURCE, _story_labels
 from headscan.claims.ntp_transformer import train_transformer
 from headscan.ntp.observe import observe
+from headscan.run import Json
 
 __all__: list[str] = []
 
 
-def _features(seed: int, **options) -> tuple[ntp.SoftLabels, ntp.Prediction, ntp.FeatureRun]:
+def _features(
+    seed: int, *, optimiser: str = "gd", init: float = 0.1
+) -> tuple[ntp.SoftLabels, ntp.Prediction, ntp.FeatureRun]:
     labels = ntp.random_labels(10, 95, supports=30, seed=seed)
     prediction = ntp.predict(labels)
-    return labels, prediction, ntp.train_features(labels, 10, 30_000, prediction=prediction, seed=seed, **options)
+    run = ntp.train_features(labels, 10, 30_000, optimiser=optimiser, init=init, seed=seed, prediction=prediction)
+    return labels, prediction, run
 
 
 @claim(
@@ -99,7 +103,9 @@ def _(seed: int) -> Verdict:
     order = np.corrcoef(np.argsort(np.argsort(np.log(np.array(half)))), np.arange(count))[0, 1]
     _, first = ntp.early_spectrum(labels, 3)
     overlap = float(np.linalg.norm(first.T @ spectrum.tokens[:, :3]) ** 2 / 3)
-    measured = {"rank_correlation": float(order), "steps_to_half": half[:6], "early_overlap": overlap}
+    measured: dict[str, Json] = {
+        "rank_correlation": float(order), "steps_to_half": [*half[:6]], "early_overlap": overlap,
+    }  # fmt: skip
     why = (
         f"Rank correlation of strength and time to half of it: {order:.2f}. The very first directions are those of the "
         f"prior-weighted labels, which share {overlap:.0%} of their top three with the centred supports."
@@ -124,7 +130,7 @@ def _(seed: int) -> Verdict:
              "H": m["context_norm"]}
         )  # fmt: skip
     first, last = course[0], course[-1]
-    measured = {"entropy_bound": labels.entropy(), "course": course}
+    measured: dict[str, Json] = {"entropy_bound": labels.entropy(), "course": [*map(dict, course)]}
     rises = last["direction"] > first["direction"] + 0.3 and last["words"] > first["words"]
     good = last["excess"] < 0.02 and last["direction"] > 0.8 and rises
     why = (

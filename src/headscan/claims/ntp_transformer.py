@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from headscan.ntp.labels import SoftLabels
+
+if TYPE_CHECKING:
+    from headscan.model import Lens
+    from headscan.run import Progress
 
 __all__ = ["train_transformer"]
 
 
 def train_transformer(
-    contexts: np.ndarray,
+    contexts: npt.NDArray[np.integer[Any]],
     labels: SoftLabels,
     *,
     width: int = 128,
@@ -25,8 +30,8 @@ def train_transformer(
     decay: float = 1e-5,
     checkpoints: Sequence[int] = (),
     seed: int = 0,
-    progress: Callable[[str, int, int | None], None] | None = None,
-) -> list[tuple[int, Any]]:
+    progress: Progress | None = None,
+) -> list[tuple[int, Lens]]:
     """Train a Llama of `layers` blocks on contexts [m, K] and their soft labels; (step, Lens) at each checkpoint and the end.
 
     Each step draws `batch` contexts by their frequency (or takes all, weighted, if there are no more than that) and
@@ -59,7 +64,7 @@ def train_transformer(
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
     rng = np.random.default_rng(seed)
-    kept: list[tuple[int, Any]] = []
+    kept: list[tuple[int, Lens]] = []
 
     def keep(step: int) -> None:
         kept.append((step, Lens(copy.deepcopy(model).eval(), name=f"step {step}")))
@@ -78,6 +83,6 @@ def train_transformer(
         optimiser.step()
         schedule.step()
         if progress is not None:
-            progress("training", step + 1, steps)
+            progress("training", step + 1, steps, "steps")
     keep(steps)
     return kept

@@ -11,7 +11,7 @@ from importlib import import_module
 
 _MODULES = {
     "attribute": "attribute", "evaluation": "evaluation", "flow": "flow", "gradient": "gradient", "invert": "invert",
-    "privacy": "invert", "ntp": "ntp", "reproduce": "reproduce", "train": "train", "twins": "twins",
+    "privacy": "invert", "ntp": "ntp", "train": "train", "twins": "twins",
 }  # fmt: skip
 
 
