@@ -59,7 +59,7 @@ def verdicts(result: ReproduceResult) -> Section:
                 figure.add_bar(
                     y=[wrapped(source) for source in sources], x=heights, orientation="h", name=f"{SIGNS[outcome]} {outcome}",
                     marker={"color": palette.model_colour((2, 4, 1, 0)[index])}, text=[height or "" for height in heights],
-                    hovertemplate="%{x} " + outcome + "<extra></extra>",
+                    hovertemplate="%{x} " + outcome + "<extra></extra>", cliponaxis=False,
                 )  # fmt: skip
         figure.update_layout(barmode="stack", legend={"traceorder": "normal"}, showlegend=True)
         figure.update_xaxes(showgrid=True)
@@ -131,6 +131,6 @@ def slug(outcome: str) -> str:
     return outcome.replace(" ", "-")
 
 
-def wrapped(source: str, width: int = 34) -> str:
+def wrapped(source: str, width: int = 24) -> str:
     """A source's name over as many short lines as an axis label can take."""
     return "<br>".join(literal(line) for line in textwrap.wrap(source, width))
