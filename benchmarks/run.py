@@ -1,21 +1,33 @@
 """Run the benchmarks and write BENCHMARKS.md: one section a script, titled by its claim.
 
-    python benchmarks/run.py [NAME ...]
+    python benchmarks/run.py [NAME ...] [--resume]
 
 Every script prints Markdown on standard output, measures its ratios in one run, and can be run alone. The sections of
-scripts that are not named stay as they are, so a single claim can be measured again.
+scripts that are not named stay as they are, so a single claim can be measured again. A series that was stopped goes on
+with --resume: what was measured is kept, unless a script or the processor changed.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
+import hashlib
+import json
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+from headscan.cli.output import progress_bar
+from headscan.run import BadInput, Option, Run, Running, plain, write_atomic
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "BENCHMARKS.md"
@@ -26,20 +38,35 @@ run, so a busy machine slows both sides. Times are seconds of wall clock unless 
 """
 
 
+def scripts() -> dict[str, Path]:
+    """Every benchmark by its name."""
+    found = sorted(HERE.glob("*.py"))
+    return {path.stem: path for path in found if path.stem != "run" and not path.stem.startswith("_")}
+
+
+@dataclass(frozen=True)
+class Benchmarking(Running):
+    """Which benchmarks are run."""
+
+    names: Annotated[Sequence[str], Option("Names of benchmarks. Default: all.", repeat=True)] = ()
+
+    def check(self) -> None:
+        """Every name is that of a script."""
+        super().check()
+        if unknown := sorted(set(self.names) - set(scripts())):
+            raise BadInput(f"There is no benchmark {', '.join(unknown)}; there are {', '.join(scripts())}.")
+
+
 def title(script: Path) -> str:
     """The first line of the script's docstring."""
     return (ast.get_docstring(ast.parse(script.read_text())) or script.stem).splitlines()[0].rstrip(".")
 
 
-def machine() -> str:
-    """Processor, cores and load, in a line."""
-    cpu = (
-        re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-        if os.path.exists("/proc/cpuinfo")
-        else None
-    )
-    name = cpu.group(1) if cpu else platform.processor()
-    return f"{name}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start"
+def processor() -> str:
+    """Its name and number of cores."""
+    information = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*:\s*(.+)", information.read_text()) if information.exists() else None
+    return f"{found.group(1) if found else platform.processor()}, {os.cpu_count()} cores"
 
 
 def sections() -> dict[str, str]:
@@ -50,32 +77,53 @@ def sections() -> dict[str, str]:
     return dict(zip(found[::2], (text.strip() for text in found[1::2]), strict=True))
 
 
+def measured(script: Path) -> str:
+    """A script's section of the page; empty for one that needs arguments."""
+    load = os.getloadavg()[0]
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    if done.returncode == 2:
+        print(f"{script.name} is left out, it needs arguments: {done.stderr.splitlines()[-1]}", file=sys.stderr)
+        return ""
+    if done.returncode:
+        print(done.stderr, file=sys.stderr)
+        raise BadInput(f"{script.name} failed; continue with the same command and --resume.")
+    about = f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, load {load:.1f} at the start"
+    return f"## {title(script)}\n\n`python benchmarks/{script.name}`, {about}.\n\n{done.stdout.strip()}"
+
+
+def series(settings: Benchmarking, run: Run) -> None:
+    """Run the scripts named, or all, and write each one's section as soon as it is measured."""
+    known = scripts()
+    wanted = [name for name in known if not settings.names or name in settings.names]
+    run.identify("the processor", processor())
+    for name in wanted:
+        run.identify(f"the script {name}", hashlib.sha256(known[name].read_bytes()).hexdigest())
+    for done, name in enumerate(wanted):
+        run.progress(f"measuring · {name}", done, len(wanted), "benchmarks")
+        section = run.unit(name, str, partial(measured, known[name]))
+        kept = sections() | ({name: section} if section else {})
+        parts = [f"<!-- {one} -->\n{text}" for one, text in sorted(kept.items()) if one in known]
+        write_atomic(PAGE, "\n\n".join([HEAD.strip(), *parts]) + "\n")
+    assert run.folder is not None
+    write_atomic(run.folder / "protocol.json", json.dumps(plain(run.protocol()), indent=1))
+    run.parts.clear()
+
+
 def main() -> None:
-    """Run the scripts named, or all."""
-    scripts = sorted(path for path in HERE.glob("*.py") if path.stem != "run" and not path.stem.startswith("_"))
-    known = {path.stem for path in scripts}
-    wanted = set(sys.argv[1:]) or known
-    if wanted - known:
-        sys.exit(f"There is no benchmark {', '.join(sorted(wanted - known))}; there are {', '.join(sorted(known))}.")
-    kept = sections()
-    for script in scripts:
-        if script.stem not in wanted:
-            continue
-        print(f"{script.stem} ...", file=sys.stderr)
-        about = machine()
-        done = subprocess.run([sys.executable, script], capture_output=True, text=True)
-        if done.returncode == 2:
-            print(f"{script.name} is left out, it needs arguments: {done.stderr.splitlines()[-1]}", file=sys.stderr)
-            continue
-        if done.returncode:
-            print(done.stderr, file=sys.stderr)
-            sys.exit(f"{script.name} failed")
-        when = datetime.now(UTC).strftime("%Y-%m-%d")
-        kept[script.stem] = (
-            f"## {title(script)}\n\n`python benchmarks/{script.name}`, {when}, {about}.\n\n{done.stdout.strip()}"
-        )
-        parts = [f"<!-- {name} -->\n{text}" for name, text in sorted(kept.items()) if name in known]
-        PAGE.write_text("\n\n".join([HEAD.strip(), *parts]) + "\n")
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--out", default=HERE.parent / "headscan-results" / "benchmarks", help="folder of the series")
+    parser.add_argument("--resume", action="store_true", help="go on with a series that was stopped")
+    given = parser.parse_args()
+    try:
+        with progress_bar() as progress:
+            settings = Benchmarking(**vars(given), progress=progress, command=shlex.join(["python", *sys.argv]))
+            with Run("benchmarks", settings) as run:
+                series(settings, run)
+    except BadInput as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,69 @@
+"""A series of benchmarks: a section a script, and one that was stopped goes on."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from headscan.run import BadInput, Run
+
+RUN = Path(__file__).resolve().parents[2] / "benchmarks" / "run.py"
+COUNTS = '"""One is {name}."""\nfrom pathlib import Path\nwith Path(__file__).with_suffix(".n").open("a") as file:\n    file.write("x")\n'
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("bench_run", RUN)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "bench_run", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "HERE", tmp_path)
+    monkeypatch.setattr(module, "PAGE", tmp_path / "BENCHMARKS.md")
+    for name in ("first", "second", "third"):
+        (tmp_path / f"{name}.py").write_text(COUNTS.format(name=name) + f"print('| {name} |')\n")
+    return module
+
+
+def series(bench, **options):
+    settings = bench.Benchmarking(out=bench.HERE / "out", **options)
+    with Run("benchmarks", settings) as run:
+        bench.series(settings, run)
+
+
+def test_a_stopped_series_goes_on(bench):
+    broken = bench.HERE / "absent"
+    (bench.HERE / "second.py").write_text(
+        f'"""Two."""\nfrom pathlib import Path\nprint(Path({str(broken)!r}).read_text())\n'
+    )
+    with pytest.raises(BadInput, match=r"second.py failed"):
+        series(bench)
+    assert list(bench.sections()) == ["first"]
+    broken.write_text("| there |")
+    series(bench, resume=True)
+    assert list(bench.sections()) == ["first", "second", "third"]
+    assert (bench.HERE / "first.n").read_text() == "x"
+    assert bench.sections()["first"].startswith("## One is first\n\n`python benchmarks/first.py`, 2")
+    assert (bench.HERE / "out" / "protocol.json").is_file()
+    with pytest.raises(BadInput, match="nothing to resume"):
+        series(bench, resume=True)
+
+
+def test_other_sections_stay_and_odd_names_are_refused(bench):
+    series(bench)
+    series(bench, names=["third"])
+    assert [len((bench.HERE / f"{name}.n").read_text()) for name in ("first", "third")] == [1, 2]
+    assert list(bench.sections()) == ["first", "second", "third"]
+    with pytest.raises(BadInput, match="no benchmark fourth; there are first, second, third"):
+        series(bench, names=["fourth"])
+
+
+def test_a_changed_script_is_not_resumed(bench):
+    (bench.HERE / "second.py").write_text("raise SystemExit(1)\n")
+    with pytest.raises(BadInput):
+        series(bench)
+    (bench.HERE / "first.py").write_text("print(1)\n")
+    with pytest.raises(BadInput, match="the script first was"):
+        series(bench, resume=True)
