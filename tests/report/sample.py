@@ -7,6 +7,7 @@ contract, so that the numbers, the spectra and the pictures agree with one anoth
 from __future__ import annotations
 
 import zlib
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -205,3 +206,8 @@ def findings(model: str, sites: list[dict]) -> list[dict]:
         "value": share, "text": f"one single direction of the last block carries {share:.0%} of all squared length",
     }  # fmt: skip
     return [cone, top]
+
+
+def shown(document: dict, arrays: dict | None = None, kind: str = "scan"):
+    """A result as the report sees one: its kind, document and arrays."""
+    return SimpleNamespace(kind=kind, document=document, arrays=arrays or {})

@@ -8,7 +8,7 @@ import hostile
 import pytest
 import sample
 
-from headscan.report import scan_page
+from headscan.report.present import Report
 
 pytestmark = pytest.mark.browser
 
@@ -21,7 +21,7 @@ INSIDE = """() => { const scene = document.querySelector('.scene')._fullLayout, 
 
 def write(tmp_path, document, arrays, name="report.html"):
     path = tmp_path / name
-    path.write_text(scan_page(document, arrays), encoding="utf-8")
+    path.write_text(Report().page(sample.shown(document, arrays)), encoding="utf-8")
     return path
 
 

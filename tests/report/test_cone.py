@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headscan.report import cone
+from headscan.report.pages.scan import _cone as cone
 
 
 @pytest.mark.parametrize("degrees", [5, 30, 60])
@@ -19,13 +19,13 @@ def test_vectors_on_a_cone_have_that_half_angle(degrees):
 
 def test_the_sides_touch_the_rim():
     drawn = cone.drawing(0.5)
-    x, y = drawn["touch"]["x"], drawn["touch"]["y"]
-    assert (x / drawn["rim"]) ** 2 + ((y + drawn["height"]) / drawn["flat"]) ** 2 == pytest.approx(1, abs=1e-3)
+    x, y = drawn.touch
+    assert (x / drawn.rim) ** 2 + ((y + drawn.height) / drawn.flat) ** 2 == pytest.approx(1, abs=1e-3)
     # The tangent at that point goes through the apex: gradient of the ellipse at right angles to the way there.
-    slope = np.array([x / drawn["rim"] ** 2, (y + drawn["height"]) / drawn["flat"] ** 2])
+    slope = np.array([x / drawn.rim**2, (y + drawn.height) / drawn.flat**2])
     assert slope @ np.array([x, y]) == pytest.approx(0, abs=1e-2)
 
 
 def test_no_common_direction_is_a_disc_without_sides():
-    assert cone.drawing(0.0)["touch"] is None
+    assert cone.drawing(0.0).touch is None
     assert cone.drawing(None) is None

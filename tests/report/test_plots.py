@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import sample
 
-from headscan.report import palette, plots
+from headscan.report.kit import palette
+from headscan.report.pages.scan import _layers as layers
+from headscan.report.pages.scan import shape
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +19,7 @@ def lines(figure, mode="lines+markers"):
 
 
 def test_the_lines_are_the_documents_numbers(document):
-    found = lines(plots.average_cosine(document))
+    found = lines(shape._average_cosine(document))
     assert [trace.name for trace in found] == ["a", "b"]
     wanted = [e["average_cosine"] for e in document["sites"] if e["model"] == "b"]
     assert np.allclose(found[1].y, wanted, rtol=1e-5)
@@ -25,46 +27,46 @@ def test_the_lines_are_the_documents_numbers(document):
 
 
 def test_position_0_has_lines_of_its_own(document):
-    only = lines(plots.by_layer(document, "mean_norm", "without"))
+    only = lines(layers.by_layer(document, "mean_norm", "without"))
     wanted = [e["mean_norm_without_first"] for e in document["sites"] if e["model"] == "a"]
     assert np.allclose(only[0].y, wanted, rtol=1e-5)
-    both = plots.by_layer(document, "mean_norm", "both")
+    both = layers.by_layer(document, "mean_norm", "both")
     assert {(t.meta["first"], t.visible) for t in both.data} == {("with", True), ("without", False)}
 
 
 def test_the_band_is_the_interval(document):
-    figure = plots.by_layer(document, "isoscore", nulls=False)
+    figure = layers.by_layer(document, "isoscore", nulls=False)
     band = next(trace for trace in figure.data if trace.fill == "toself")
     entries = [e["isoscore_interval"] for e in document["sites"] if e["model"] == "a"]
     assert np.allclose(band.y, [high for _, high in entries] + [low for low, _ in entries][::-1], rtol=1e-5)
 
 
-def test_each_model_has_its_twin_and_all_share_one_gaussian(document):
-    names = [trace.name for trace in lines(plots.average_cosine(document), "lines")]
-    assert names == ["random-init twin of a", "Gaussian", "random-init twin of b"]
+def test_each_model_stands_beside_its_random_weights_and_all_share_one_gaussian(document):
+    names = [trace.name for trace in lines(shape._average_cosine(document), "lines")]
+    assert names == ["random weights of a", "Gaussian", "random weights of b"]
 
 
 def test_a_value_that_is_not_defined_is_a_gap(document):
     sites = [dict(entry) for entry in document["sites"]]
     sites[2]["isoscore"] = None
     sites[3]["isoscore"] = float("nan")
-    found = lines(plots.by_layer(document | {"sites": sites}, "isoscore"))[0]
+    found = lines(layers.by_layer(document | {"sites": sites}, "isoscore"))[0]
     assert found.y[2] is None
     assert found.y[3] is None
-    figure = plots.by_layer(document | {"sites": sites}, "isoscore", nulls=False)
+    figure = layers.by_layer(document | {"sites": sites}, "isoscore", nulls=False)
     bands = [trace for trace in figure.data if trace.fill and trace.legendgroup == "a"]
     assert [list(t.x) for t in bands] == [[0, 1, 1, 0], [4, 4]]
 
 
 def test_parts_of_blocks_get_a_line_of_their_own(document):
     extra = [dict(e, site=f"{e['site']}.mlp") for e in document["sites"] if e["site"].startswith("block.")]
-    found = lines(plots.average_cosine(document | {"sites": document["sites"] + extra}))
+    found = lines(shape._average_cosine(document | {"sites": document["sites"] + extra}))
     assert [trace.name for trace in found] == ["a", "a mlp", "b", "b mlp"]
     assert list(found[1].x) == [0.75, 1.75, 2.75]
 
 
 def test_the_spectrum_starts_at_one_and_is_the_documents(document):
-    figure = plots.spectrum(document, "a")
+    figure = shape._spectrum(document, "a")
     values = np.array(document["sites"][0]["singular_values"])
     assert np.allclose(figure.data[0].y, values / values[0], rtol=1e-3)
     assert figure.data[-1].name == "expectation: Gaussian"
@@ -73,7 +75,7 @@ def test_the_spectrum_starts_at_one_and_is_the_documents(document):
 
 def test_a_model_name_is_no_markup():
     document, _ = sample.scan(("<b>%{x}</b>$y$", "other"), blocks=1, width=8, tokens=20)
-    trace = lines(plots.average_cosine(document))[0]
+    trace = lines(shape._average_cosine(document))[0]
     assert "<b>" not in trace.name
     assert "<b>" not in trace.hovertemplate.replace(trace.name, "")
     assert "%{x}" not in trace.hovertemplate
@@ -82,7 +84,7 @@ def test_a_model_name_is_no_markup():
 
 def test_every_colour_of_a_figure_has_a_dark_partner(document):
     swaps = palette.swaps(5)
-    for figure in (plots.average_cosine(document), plots.norms(document), plots.spectrum(document, "a")):
+    for figure in (shape._average_cosine(document), shape._norms(document), shape._spectrum(document, "a")):
         for trace in figure.data:
             colour = trace.fillcolor or trace.line.color
             assert swaps[colour] != colour

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import base64
 import json
 import re
+import zlib
 from html.parser import HTMLParser
 
 import hostile
 import pytest
 import sample
 
-from headscan.errors import BadInput
-from headscan.report import scan_page
-from headscan.report.scan import alt, table
+from headscan.report.kit.register import assemble
+from headscan.report.present import Report
+from headscan.run import BadInput
 
 
 class Outline(HTMLParser):
@@ -40,6 +42,16 @@ def two():
     return sample.scan(("tiny-gpt", "minilm"), blocks=4, width=32, tokens=100)
 
 
+def scan_page(document, arrays) -> str:
+    return Report().page(sample.shown(document, arrays))
+
+
+def unpacked(html: str, name: str) -> str:
+    text = re.search(f'id="{name}">(.*?)</script>', html, re.DOTALL)[1].replace("/", "<")
+    sized = base64.b85decode(text)
+    return zlib.decompress(sized[4 : 4 + int.from_bytes(sized[:4], "big")]).decode()
+
+
 def data_of(html: str) -> dict:
     return json.loads(re.search(r'id="data">(.*)\n</script>', html)[1])
 
@@ -51,13 +63,13 @@ def test_the_page_carries_all_it_needs(two):
         for name in ("src", "srcset", "href", "action", "data"):
             assert attributes.get(name, "data:").startswith("data:"), (tag, attributes)
     scripts = [attributes for tag, attributes in outline.tags if tag == "script"]
-    assert scan_page(*two).count("plotly.js v") == 1
-    assert len(scripts) == 5  # data, plotly and three of our own
+    assert "plotly.js v" in unpacked(scan_page(*two), "plotly")
+    assert len(scripts) == 7  # data, figures, files, plotly and three of our own
 
 
 def test_600_tokens_at_13_sites_stay_small():
     html = scan_page(*sample.scan(("m", "n"), blocks=11, width=64, tokens=600, nulls=False))
-    assert len(html.encode()) < 7_000_000
+    assert len(html.encode()) < 2_500_000
 
 
 def test_every_number_and_every_finding_is_on_the_page(two):
@@ -83,7 +95,7 @@ def test_hostile_text_makes_no_element():
     document, arrays = hostile.scan()
     outline = Outline(scan_page(document, arrays))
     assert [attributes for tag, attributes in outline.tags if tag in ("img", "i")] == []
-    assert sum(tag == "script" for tag, _ in outline.tags) == 5
+    assert sum(tag == "script" for tag, _ in outline.tags) == 7
     assert not any(name.startswith("on") for _, attributes in outline.tags for name in attributes)
     assert document["findings"][0]["text"] in outline.words
     clouds = data_of(scan_page(document, arrays))["data"]["clouds"]
@@ -100,21 +112,27 @@ def test_a_null_is_a_dash_with_its_reason(two):
     document, _ = two
     sites = [dict(entry) for entry in document["sites"]]
     sites[0] |= {"isoscore": None, "isoscore_interval": None, "notes": ["width is 1"]}
-    rows = table(document | {"sites": sites})
-    first = rows["groups"][0]["rows"][0]
-    assert [cell["value"] for cell in first["cells"]].count(None) == 1
-    assert first["why"] == "width is 1"
-    assert first["marks"] == [1]
-    assert rows["notes"] == ["width is 1"]
+    made = assemble(sample.shown(document | {"sites": sites}))
+    table = next(section for section in made.sections if section.name == "numbers").parts[0]
+    first = table.lines[0]
+    assert [cell.value for cell in first.cells].count(None) == 1
+    assert {cell.why for cell in first.cells} == {"width is 1"}
+    assert first.marks == [1]
+    assert table.footnotes == ["width is 1"]
 
 
 def test_alternative_texts_carry_the_numbers(two):
     document, _ = two
-    said = alt(document)
-    last = max((e for e in document["sites"] if e["model"] == "tiny-gpt"), key=lambda e: e["average_cosine"])
-    assert f"highest {last['average_cosine']:.3f} at {last['site']}" in said["cosine"]
+    outline = Outline(scan_page(*two))
+    said = {a["data-figure"]: a["aria-label"] for _, a in outline.tags if "data-figure" in a}
+    mine = [e["average_cosine"] for e in document["sites"] if e["model"] == "tiny-gpt"]
+    assert (
+        f"tiny-gpt: from {mine[0]:.3f} to {mine[-1]:.3f}, lowest {min(mine):.3f}, highest {max(mine):.3f}."
+        in said["cosine"]
+    )
     values = document["sites"][0]["singular_values"]
-    assert f"embedding {values[9] / values[0]:.3f}" in said["spectrum-0"]
+    assert f"embedding: from 1.00 to {values[-1] / values[0]:.3f}." in said["spectrum-0"]
+    assert all(len(text) > 20 for text in said.values())
 
 
 @pytest.mark.parametrize("document", [{}, {"kind": "ntp"}, {"kind": "scan", "models": [], "sites": []}])

@@ -5,12 +5,12 @@ import pytest
 import sample
 from rich.console import Console
 
-from headscan.report import scan_table
+from headscan.report.present import Report
 
 
 def printed(document: dict, width: int = 80) -> str:
     console = Console(width=width, record=True, file=open("/dev/null", "w"), color_system=None)  # noqa: SIM115
-    console.print(scan_table(document))
+    console.print(Report().table(sample.shown(document)))
     return console.export_text()
 
 
@@ -31,8 +31,8 @@ def test_each_site_is_one_line_of_80_columns_with_its_numbers(document):
 
 def test_the_nulls_and_the_findings_are_there(document):
     text = printed(document)
-    assert text.count("random-init") == 2
-    assert text.count("gaussian") == 2
+    assert text.count("random") == 2
+    assert text.count("Gaussian") == 2
     joined = " ".join(text.split())
     for finding in document["findings"]:
         assert f"{finding['code']}: {finding['text']} ({finding['model']}, {finding['site']})" in joined

@@ -7,7 +7,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
+from types import SimpleNamespace
 
 _MODULES = {
     "attribute": "attribute", "evaluation": "evaluation", "flow": "flow", "gradient": "gradient", "invert": "invert",
@@ -16,11 +18,21 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "scan_table":
-        return import_module("headscan.report.terminal").scan_table
-    if name in ("scan_page", "scan_plot"):
-        return getattr(import_module(f"headscan.report.{'scan' if name == 'scan_page' else 'plots'}"), name)
     kind, _, what = name.partition("_")
     if kind in _MODULES and what in ("page", "plot", "table", "snippet"):
         return getattr(import_module(f"headscan.report.{_MODULES[kind]}"), name)
+    if kind == "scan" and what in ("page", "plot", "table"):
+        return _old_scan(what)
     raise AttributeError(name)
+
+
+def _old_scan(what: str) -> Callable[..., object]:
+    """Until every result is a `headscan.run.Result`: the scan's page by its document and arrays."""
+
+    def shown(document: dict[str, object], arrays: object = None, *arguments: str, **options: str) -> object:
+        from headscan.report.present import Report
+
+        result = SimpleNamespace(kind="scan", document=document, arrays=arrays or {})
+        return getattr(Report(), what)(result, *arguments, **options)
+
+    return shown

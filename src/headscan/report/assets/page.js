@@ -107,10 +107,39 @@ const Headscan = (() => {
       drawAll();
     });
   }
-  // What is embedded deflated, as text; a browser without DecompressionStream has the tables.
+  // All tables as they are shown, one line a value; what is rounded here is whole in result.json.
+  function tables() {
+    const quoted = (text) => `"${text.trim().replace(/\u202f/g, "").replace(/^−/, "-").replace(/"/g, '""')}"`;
+    const lines = ["section,table,row,column,value,interval"];
+    document.querySelectorAll("section table").forEach((table) => {
+      const title = table.closest("section").querySelector("h2").textContent;
+      const name = table.closest("[aria-label]").ariaLabel;
+      const heads = [...table.tHead.rows].map((row) => [...row.cells].flatMap((cell) => Array(cell.colSpan).fill(cell.textContent)));
+      for (const row of table.tBodies[0].rows) {
+        [...row.cells].slice(1).forEach((cell, k) => {
+          const interval = cell.querySelector("small")?.textContent ?? "";
+          const column = heads.map((head) => head[k + 1]).join(" ");
+          const value = interval ? cell.firstChild.textContent : cell.textContent;
+          lines.push([title, name, row.cells[0].textContent, column, value, interval].map(quoted).join());
+        });
+      }
+    });
+    return lines.join("\n");
+  }
+
+  // What is embedded deflated (kit/html.py: packed), as text; a browser without DecompressionStream has the tables.
   async function inflated(id) {
-    const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (letter) => letter.charCodeAt(0));
-    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+    const text = document.getElementById(id).textContent;
+    const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;/=>?@^_`{|}~"; // base 85
+    const value = new Uint8Array(128);
+    [...alphabet].forEach((letter, index) => (value[letter.charCodeAt(0)] = index));
+    const bytes = new DataView(new ArrayBuffer((text.length / 5) * 4));
+    for (let k = 0; 5 * k < text.length; k++) {
+      let word = 0;
+      for (let i = 5 * k; i < 5 * k + 5; i++) word = word * 85 + value[text.charCodeAt(i)];
+      bytes.setUint32(4 * k, word);
+    }
+    return new Response(new Blob([bytes.buffer.slice(4, 4 + bytes.getUint32(0))]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
   }
 
   async function load() {
@@ -120,6 +149,7 @@ const Headscan = (() => {
         document.querySelector(".old").hidden = false;
         return;
       }
+      payload.figures = JSON.parse(await inflated("figures"));
       const script = document.createElement("script");
       script.textContent = await inflated("plotly");
       document.head.append(script);
@@ -129,7 +159,7 @@ const Headscan = (() => {
 
   document.querySelectorAll("[data-take]").forEach((button) =>
     button.addEventListener("click", async () => {
-      const text = JSON.parse(await inflated("files"))[button.dataset.take];
+      const text = button.dataset.take === "tables.csv" ? tables() : await inflated("files");
       const link = document.createElement("a");
       link.download = button.dataset.take;
       link.href = URL.createObjectURL(new Blob([text], { type: "text/plain;charset=utf-8" }));

@@ -5,6 +5,7 @@ A page is a value (`Page` of `Section`s of `Figure`s, `Table`s, ...; see `parts`
 findings, protocol, glossary and the data to take away.
 """
 
+from headscan.report.kit import palette
 from headscan.report.kit.parts import (
     Cell,
     Column,
@@ -35,5 +36,6 @@ __all__ = [
     "Table",
     "Word",
     "page",
+    "palette",
     "section",
 ]

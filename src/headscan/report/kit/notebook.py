@@ -30,7 +30,7 @@ def notebook(page: Page) -> str:
     found += [_table(tables[0])] if tables else []
     found.append('<div style="opacity:.75">More: <code>.page()</code> <code>.plot()</code> <code>.frame()</code></div>')
     return (
-        '<div style="max-width:640px;font:13px/1.45 Helvetica,Arial,sans-serif;overflow-wrap:anywhere">'
+        '<div style="max-width:640px;overflow-x:auto;font:13px/1.45 Helvetica,Arial,sans-serif;overflow-wrap:anywhere">'
         + "".join(found)
         + "</div>"
     )
@@ -66,9 +66,8 @@ def _table(table: Table) -> str:
         )
         rows += "</tr>"
     more = f'<div style="opacity:.75">{len(table.lines) - ROWS} more rows</div>' if len(table.lines) > ROWS else ""
-    return (
-        f'<table style="border-collapse:collapse"><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>{more}'
-    )
+    style = "border-collapse:collapse;font:inherit;overflow-wrap:normal"
+    return f'<table style="{style}"><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>{more}'
 
 
 def _safe(text: object) -> str:

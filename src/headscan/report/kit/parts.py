@@ -59,6 +59,7 @@ class Column:
 
     `places` fixes the decimals, `percent` multiplies by 100, `scientific` writes 1.2e-05; else three significant digits.
     `group` is a title above several columns; `short` the title in the terminal, with a line break where one helps.
+    `spread` shows the intervals in the terminal, too, where room is dear.
     """
 
     title: str
@@ -72,6 +73,7 @@ class Column:
     percent: bool = False
     scientific: bool = False
     text: bool = False
+    spread: bool = False
     where: Where = "everywhere"
 
 
@@ -271,7 +273,7 @@ class Shown:
     command: str
     when: str
     facts: Sequence[Facts]
-    files: Mapping[str, str]
+    data: str
 
 
 @dataclass(frozen=True)

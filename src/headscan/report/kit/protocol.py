@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from headscan.report.kit.parts import Facts, Finding, Section, Shown, Table
+from headscan.report.kit.parts import Facts, Finding, Shown
 from headscan.report.kit.reading import entries, mapping, number, text
 from headscan.report.kit.words import grouped, named
 
 if TYPE_CHECKING:
     from headscan.run.result import Result
 
-__all__ = ["findings", "flat", "shown", "tables_csv", "when"]
+__all__ = ["findings", "flat", "shown", "when"]
 
 LONG = 64
 """Lists of more numbers than this are left out of the embedded result.json where it would be too large with them."""
-LARGEST = 700_000
+LARGEST = 600_000
 
 
 def findings(document: Mapping[str, object]) -> list[Finding]:
@@ -37,8 +35,8 @@ def findings(document: Mapping[str, object]) -> list[Finding]:
     return found
 
 
-def shown(result: Result, sections: Iterable[Section]) -> Shown:
-    """Protocol and files of a result."""
+def shown(result: Result) -> Shown:
+    """Protocol and data of a result."""
     document = result.document
     protocol = mapping(document, "protocol")
     aside = ("command", "text", "versions", "settings")
@@ -48,9 +46,9 @@ def shown(result: Result, sections: Iterable[Section]) -> Shown:
     for model in entries(document, "models") or ([mapping(document, "model")] if mapping(document, "model") else []):
         facts.append(Facts(named(text(model, "name")), flat({k: v for k, v in model.items() if k != "name"})))
     facts.append(Facts("The versions", flat(mapping(protocol, "versions"))))
-    tables = tables_csv(sections)
-    files = {"result.json": light(document)} | ({"tables.csv": tables} if tables else {})
-    return Shown(text(protocol, "command"), when(protocol.get("started")), [f for f in facts if f.rows], files)
+    return Shown(
+        text(protocol, "command"), when(protocol.get("started")), [f for f in facts if f.rows], light(document)
+    )
 
 
 def light(document: Mapping[str, object]) -> str:
@@ -67,24 +65,6 @@ def _shortened(value: object) -> object:
             return f"{len(value)} numbers, in the result.json beside this page"
         return [_shortened(item) for item in value]
     return value
-
-
-def tables_csv(sections: Iterable[Section]) -> str:
-    """All tables of a page as one CSV text: table, row, column, value, low, high; numbers as they are, unrounded."""
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(("section", "table", "row", "note", "column", "value", "low", "high"))
-    some = False
-    for section in sections:
-        for table in (part for part in section.parts if isinstance(part, Table) and part.where != "terminal"):
-            for line in table.lines:
-                for column, cell in zip(table.heads[1:], line.cells, strict=False):
-                    title = f"{column.group}, {column.title}" if column.group else column.title
-                    low, high = cell.interval or ("", "")  # type: ignore[union-attr]
-                    value = "" if cell.value is None else cell.value  # type: ignore[union-attr]
-                    writer.writerow((section.title, table.title, line.label, line.note, title, value, low, high))
-                    some = True
-    return out.getvalue() if some else ""
 
 
 def when(started: object) -> str:

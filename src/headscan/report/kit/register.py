@@ -16,18 +16,19 @@ if TYPE_CHECKING:
 
 __all__ = ["PAGES", "SECTIONS", "SectionOf", "assemble", "page", "section"]
 
+Made = Section | list[Section] | None
 R = TypeVar("R", bound="Callable[[Any], Head]")
-S = TypeVar("S", bound="Callable[[Any], Section | None]")
+S = TypeVar("S", bound="Callable[[Any], Made]")
 FAULTS = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
 
 
 @dataclass(frozen=True)
 class SectionOf:
-    """A registered section: of which kind of page, where in it, and what makes it (None where there is nothing to show)."""
+    """A registered section: of which kind of page, where in it, and what makes it (None: nothing to show)."""
 
     kind: str
     order: float
-    make: Callable[[Any], Section | None]
+    make: Callable[[Any], Made]
 
 
 PAGES: Registry[Callable[[Any], Head]] = Registry("page", "headscan.report.pages")
@@ -40,7 +41,7 @@ def page(kind: str) -> Callable[[R], R]:
 
 
 def section(kind: str, order: float) -> Callable[[S], S]:
-    """Registers a section of the pages of a kind: `f(result) -> Section | None`, shown in the order of `order`.
+    """Registers a section of the pages of a kind: `f(result) -> Section | list[Section] | None`, shown in the order of `order`.
 
     The built-in sections have 10, 20, 30, ...; a plug-in's may have any number between or after them.
     """
@@ -62,22 +63,23 @@ def assemble(result: Result) -> Page:
     head = make(result)
     wanted = sorted((one for one in SECTIONS.values() if one.kind == result.kind), key=lambda one: one.order)
     made = [(one, attempt(one, result)) for one in wanted]
-    sections = [replace(found, name=found.name or one.make.__name__.strip("_")) for one, found in made if found]
+    sections = [replace(each, name=each.name or one.make.__name__) for one, found in made for each in found]
     return Page(
         kind=result.kind, head=head, sections=sections, findings=protocol.findings(result.document),
-        glossary=glossary(head, sections), shown=protocol.shown(result, sections),
+        glossary=glossary(head, sections), shown=protocol.shown(result),
         version=str(result.document.get("headscan") or ""),
     )  # fmt: skip
 
 
-def attempt(one: SectionOf, result: Result) -> Section | None:
-    """A section, or, where its function fails on this result, a sentence that says so: the others are shown still."""
+def attempt(one: SectionOf, result: Result) -> list[Section]:
+    """Its sections, or, where its function fails on this result, a sentence that says so: the others are shown still."""
     try:
-        return one.make(result)
+        found = one.make(result)
+        return found if isinstance(found, list) else [found] if found else []
     except FAULTS as error:
         logging.getLogger("headscan.report").warning("a section of the page failed", exc_info=True)
-        title = one.make.__name__.strip("_").replace("_", " ").capitalize()
-        return Section(title, parts=[Prose(f"This part cannot be shown ({type(error).__name__}: {error}).")])
+        title = one.make.__name__.replace("_", " ").capitalize()
+        return [Section(title, parts=[Prose(f"This part cannot be shown ({type(error).__name__}: {error}).")])]
 
 
 def glossary(head: Head, sections: list[Section]) -> list[Word]:

@@ -101,17 +101,19 @@ def _table(table: Table) -> list[RenderableType]:
         title = column.short or (f"{column.group}, {column.title}" if column.group else column.title)
         found.add_column(
             Text(clean(title).replace("\ufffd", "\n")), justify="left" if column.text or not place else "right",
-            overflow="fold", min_width=9 if not place else None,
+            overflow="fold", min_width=9 if not place else None, no_wrap=bool(place) and not column.text,
         )  # fmt: skip
     lines = table.lines[:ROWS] if table.folded else table.lines
     for index, line in enumerate(lines):
         label = Text(clean(line.label))
-        label.append(f" {line.note}" if line.note else "", style="dim")
+        label.append(f" {line.note}".lstrip() if not line.label else f" {line.note}" if line.note else "", style="dim")
         cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in line.cells]
         shown = [_cell(cells[place - 1], column) for place, column in heads if 0 < place <= len(cells)]
         last = index + 1 < len(lines) and not line.note and bool(lines[index + 1].note)
         found.add_row(label, *shown, style="dim" if line.note else None, end_section=last)
-    told: list[RenderableType] = [Text(f"\n{clean(table.title)}", style="bold")] if table.title else []
+    told: list[RenderableType] = (
+        [Text(f"\n{clean(table.title)}", style="bold")] if table.title and not table.folded else []
+    )
     told += [found] if lines else []
     if len(table.lines) > len(lines):
         told.append(Text(f"... {len(table.lines) - len(lines)} more rows in the page and in result.json", style="dim"))
@@ -120,7 +122,7 @@ def _table(table: Table) -> list[RenderableType]:
 
 def _cell(cell: Cell, column: Column) -> Text:
     shown = Text(clean(written(cell.value, column)))
-    if cell.interval:
+    if cell.interval and column.spread:
         low, high = (written(end, column) for end in cell.interval)
         shown.append(f" [{low}, {high}]", style="dim")
     return shown

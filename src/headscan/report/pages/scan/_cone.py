@@ -7,13 +7,31 @@ their mean cosine to the mean's direction: seen from the origin they lie about t
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from headscan.report.words import value_of
+from headscan.report.kit.words import value_of
 
-__all__ = ["drawing", "half_angle"]
+__all__ = ["Drawing", "drawing", "half_angle"]
 
 RADIUS = 100.0
 TILT = 0.24  # height of a circle seen from the side, by its width
+ARC = 34.0
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Lengths for `pieces.html.j2`: apex at (0, 0), axis upwards, unit sphere of radius 100; `touch`: where a side ends."""
+
+    angle: float
+    height: float
+    rim: float
+    flat: float
+    touch: tuple[float, float] | None
+    arc_x: float
+    arc_y: float
+    arc: float = ARC
+    radius: float = RADIUS
+    equator: float = RADIUS * TILT
 
 
 def half_angle(cosine: object) -> float | None:
@@ -26,20 +44,18 @@ def half_angle(cosine: object) -> float | None:
     return None if value is None else math.degrees(math.acos(math.sqrt(min(max(value, 0.0), 1.0))))
 
 
-def drawing(cosine: object) -> dict | None:
-    """The drawing's lengths for `templates/parts.html.j2`: apex at (0, 0), axis upwards, unit sphere of radius 100."""
+def drawing(cosine: object) -> Drawing | None:
+    """The drawing of a cosine; None where it is undefined."""
     angle = half_angle(cosine)
     if angle is None:
         return None
-    height, rim = RADIUS * math.cos(math.radians(angle)), RADIUS * math.sin(math.radians(angle))
+    sine, cos = math.sin(math.radians(angle)), math.cos(math.radians(angle))
+    height, rim = RADIUS * cos, RADIUS * sine
     flat = TILT * rim
     # Where the silhouette touches the rim; a cone so wide that its rim surrounds the apex has no silhouette.
     touch = None
     if height > flat:
-        touch = {"x": round(rim * math.sqrt(1 - (flat / height) ** 2), 2), "y": round(-height + flat**2 / height, 2)}
-    arc = 34.0
-    return {
-        "angle": angle, "height": round(height, 2), "rim": round(rim, 2), "flat": round(flat, 2), "touch": touch,
-        "radius": RADIUS, "equator": RADIUS * TILT, "arc": arc,
-        "arc_x": round(arc * math.sin(math.radians(angle)), 2), "arc_y": round(-arc * math.cos(math.radians(angle)), 2),
-    }  # fmt: skip
+        touch = round(rim * math.sqrt(1 - (flat / height) ** 2), 2), round(-height + flat**2 / height, 2)
+    return Drawing(
+        angle, round(height, 2), round(rim, 2), round(flat, 2), touch, round(ARC * sine, 2), round(-ARC * cos, 2)
+    )

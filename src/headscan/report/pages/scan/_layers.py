@@ -1,0 +1,154 @@
+"""Measures by layer: a line with its interval band for each model, and its nulls beside it.
+
+`first` says whether position 0 counts: "with", "without", or "both" (then the traces without it are hidden, and each trace
+carries `meta = {"first": ...}` by which a page switches between them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+
+import plotly.graph_objects as go
+
+from headscan.report.kit import palette
+from headscan.report.kit.figures import empty
+from headscan.report.kit.reading import Entry, bounds, entries, mapping, number, text
+from headscan.report.kit.words import literal
+from headscan.report.kit.words import number as written
+from headscan.report.pages.scan._sites import NULLS, Axis, Place, models, of_model
+
+__all__ = ["First", "by_layer", "choices", "field_of", "small"]
+
+First = Literal["with", "without", "both"]
+WITHOUT = "_without_first"
+DASH = {"random-init": "dot", "gaussian": "dash"}
+Band = tuple[float, float] | None
+
+
+class Shown(TypedDict):
+    """Which treatment of position 0 a trace is of, and whether it is seen at first."""
+
+    visible: bool
+    meta: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Strand:
+    """One line's looks: the model's index (colour, marker), its name, its null, its dash."""
+
+    index: int
+    name: str
+    null: str = ""
+    dash: str | None = None
+
+    @property
+    def colour(self) -> str:
+        """The Gaussian belongs to no model."""
+        return palette.ROLES["muted"][0] if self.null == "gaussian" else palette.model_colour(self.index)
+
+
+def by_layer(
+    document: Entry, measure: str, first: First = "with", *, nulls: bool = True, dash: str | None = None
+) -> go.Figure:
+    """One measure at each site of a scan.
+
+    Sites inside a block (attention, mlp) get a thinner line of their own; values that are not defined leave a gap.
+    """
+    figure, axis, names = empty(), Axis(document), models(document)
+    for index, name in enumerate(names):
+        found = of_model(entries(document, "sites"), name)
+        add_lines(figure, axis, found, measure, first, Strand(index, literal(name), dash=dash))
+        for null in NULLS if nulls else ():
+            other = of_model(entries(document, "nulls"), name, null)
+            if other and (null == "random-init" or index == 0):
+                whose = f"{NULLS[null]} of {literal(name)}" if null == "random-init" and len(names) > 1 else NULLS[null]
+                add_lines(figure, axis, other, measure, first, Strand(index, whose, null))
+    ticks = axis.ticks(entries(document, "sites"))
+    places = sorted(ticks)
+    figure.update_xaxes(tickvals=places, ticktext=[literal(ticks[x]) for x in places], title_text=axis.title)
+    title = text(mapping(mapping(document, "measures"), measure), "title", measure.replace("_", " "))
+    figure.update_yaxes(title_text=literal(title).lower() if len(title) < 30 else "")
+    return figure
+
+
+def small(document: Entry, measure: str) -> go.Figure:
+    """A small multiple: no legend (the first figure has it), little margin."""
+    both = any(measure + WITHOUT in entry for entry in entries(document, "sites"))
+    figure = by_layer(document, measure, "both" if both else "with")
+    figure.update_layout(showlegend=False, margin={"l": 44, "r": 8, "t": 6, "b": 36})
+    figure.update_yaxes(title_text="", nticks=5)
+    figure.update_xaxes(title_text="")
+    values = [v for trace in figure.data for v in trace.y if v is not None]
+    share = text(mapping(mapping(document, "measures"), measure), "range").endswith("1.0]")
+    # Beside the Gaussian, which uses all directions, a model's ranks would lie flat on the axis.
+    if not share and values and min(values) > 0 and max(values) > 8 * min(values):
+        figure.update_yaxes(type="log", dtick=1, tickformat="~g")
+    elif values and min(values) >= 0:
+        figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def choices(first: First) -> list[str]:
+    """The treatments of position 0 to draw."""
+    return ["with", "without"] if first == "both" else [first]
+
+
+def field_of(measure: str, choice: str) -> str:
+    """The document's field of a measure under one treatment of position 0."""
+    return measure if choice == "with" else measure + WITHOUT
+
+
+def add_lines(figure: go.Figure, axis: Axis, found: list[Entry], measure: str, first: First, strand: Strand) -> None:
+    """Adds one line (and its interval band) for each stack and part of a model."""
+    streams: dict[tuple[str, str], list[tuple[Place, Entry]]] = {}
+    for entry in found:
+        spot = axis.place(entry)
+        streams.setdefault((spot.stack, spot.part), []).append((spot, entry))
+    for (stack, part), members in streams.items():
+        label = " ".join(word for word in (strand.name, literal(stack), literal(part)) if word)
+        for choice in choices(first):
+            shown = Shown(visible=choice == "with" or first != "both", meta={"first": choice})
+            _add_line(figure, members, field_of(measure, choice), measure, strand, label, bool(part), shown)
+
+
+def _add_line(
+    figure: go.Figure, members: list[tuple[Place, Entry]], field: str, measure: str, strand: Strand, label: str, thin: bool,
+    shown: Shown,
+) -> None:  # fmt: skip
+    x = [spot.x for spot, _ in members]
+    values = [number(entry, field) for _, entry in members]
+    if strand.null == "gaussian" and not any(v is not None for v in values):
+        values = [number(entry, measure) for _, entry in members]  # its rows have no position
+    bands = [bounds(entry, field) for _, entry in members]
+    if not strand.null and any(bands):
+        _add_band(figure, x, bands, strand.colour, label, shown)
+    hover = [
+        f"{literal(text(entry, 'site'))}: <b>{written(v)}</b>" + (f" ({written(b[0])} to {written(b[1])})" if b else "")
+        for (_, entry), v, b in zip(members, values, bands, strict=True)
+    ]
+    pattern = DASH.get(strand.null) or strand.dash or palette.DASHES[strand.index % len(palette.DASHES)]
+    symbol = palette.SYMBOLS[strand.index % len(palette.SYMBOLS)]
+    figure.add_scatter(
+        x=x, y=[None if v is None else float(f"{v:.6g}") for v in values], name=label, legendgroup=label,
+        mode="lines" if strand.null else "lines+markers", text=hover, hovertemplate="%{text}<extra>" + label + "</extra>",
+        line={"color": strand.colour, "dash": "longdashdot" if thin else pattern, "width": 1.2 if thin or strand.null else 2.2},
+        marker={"size": 3 if thin or len(x) > 30 else 6, "color": strand.colour, "symbol": symbol}, **shown,
+    )  # fmt: skip
+
+
+def _add_band(figure: go.Figure, x: list[float], bands: list[Band], colour: str, group: str, shown: Shown) -> None:
+    """The interval band; it is parted where a value is not defined."""
+    run: list[tuple[float, tuple[float, float]]] = []
+    for spot, pair in [*zip(x, bands, strict=True), (0.0, None)]:
+        if pair is not None:
+            run.append((spot, pair))
+            continue
+        if run:
+            there = [p for p, _ in run]
+            high, low = ([float(f"{band[k]:.6g}") for _, band in run] for k in (1, 0))
+            figure.add_scatter(
+                x=there + there[::-1], y=high + low[::-1], mode="lines", fill="toself", hoverinfo="skip", showlegend=False,
+                fillcolor=palette.translucent(colour, 0.14), line={"width": 0}, legendgroup=group, **shown,
+            )  # fmt: skip
+        run = []
