@@ -11,7 +11,12 @@ import pytest
 from headscan.run import BadInput, Run
 
 RUN = Path(__file__).resolve().parents[2] / "benchmarks" / "run.py"
-COUNTS = '"""One is {name}."""\nfrom pathlib import Path\nwith Path(__file__).with_suffix(".n").open("a") as file:\n    file.write("x")\n'
+COUNTS = """'''One is {name}.'''
+from pathlib import Path
+with Path(__file__).with_suffix(".n").open("a") as file:
+    file.write("x")
+print("| {name} |")
+"""
 
 
 @pytest.fixture
@@ -23,7 +28,7 @@ def bench(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "HERE", tmp_path)
     monkeypatch.setattr(module, "PAGE", tmp_path / "BENCHMARKS.md")
     for name in ("first", "second", "third"):
-        (tmp_path / f"{name}.py").write_text(COUNTS.format(name=name) + f"print('| {name} |')\n")
+        (tmp_path / f"{name}.py").write_text(COUNTS.format(name=name))
     return module
 
 
