@@ -45,12 +45,12 @@ class ByteTokenizer:
         add_special_tokens: bool = False,
         return_offsets_mapping: bool = False,
         **_: Any,
-    ) -> dict[str, list]:
+    ) -> dict[str, list[Any]]:
         """`input_ids`, `attention_mask` and, if asked, `offset_mapping`: for every byte the (start, end) of its character."""
         if isinstance(text, str):
             return {key: rows[0] for key, rows in self([text], return_offsets_mapping=return_offsets_mapping).items()}
         ids = [self.encode(one) for one in text]
-        result: dict[str, list] = {"input_ids": ids, "attention_mask": [[1] * len(row) for row in ids]}
+        result: dict[str, list[Any]] = {"input_ids": ids, "attention_mask": [[1] * len(row) for row in ids]}
         if return_offsets_mapping:
             result["offset_mapping"] = [_offsets(one) for one in text]
         return result

@@ -8,13 +8,14 @@ they add is lost in rounding, and in bfloat16 small terms drown beside the large
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from headscan.model.tap import first_tensor
 
@@ -82,8 +83,8 @@ def trace_calls(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int]
             return value.detach().clone()
         return None
 
-    def before(path: str):
-        def hook(module: nn.Module, args: tuple, kwargs: dict) -> None:
+    def before(path: str) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             call = Call(path, module, tick())
             call.inputs = [x for value in (*args, *kwargs.values()) if (x := rows_of(value)) is not None]
             calls.append(call)
@@ -91,7 +92,7 @@ def trace_calls(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int]
 
         return hook
 
-    def after(module: nn.Module, args: tuple, output: Any) -> Any:
+    def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         call = open_calls.pop()
         call.end = tick()
         if _is_layer(module) and isinstance(output, Tensor) and torch.is_floating_point(output):
@@ -114,8 +115,8 @@ def _is_layer(module: nn.Module) -> bool:
 
 
 @contextmanager
-def _hooks() -> Iterator[list]:
-    handles: list = []
+def _hooks() -> Iterator[list[RemovableHandle]]:
+    handles: list[RemovableHandle] = []
     try:
         yield handles
     finally:

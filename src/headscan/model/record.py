@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from headscan.model.tap import Tap, first_tensor, input_tensor
 
@@ -29,7 +30,7 @@ class Recorder:
         self.taps = tuple(taps)
         self.each = each
         self.stop = stop
-        self._handles: list = []
+        self._handles: list[RemovableHandle] = []
         self._counts: dict[nn.Module, int] = defaultdict(int)
         self._shape: dict[nn.Module, tuple[int, int]] = {}
         self._left: set[str] = set()
@@ -69,14 +70,14 @@ class Recorder:
                 counted[tap.clock].append(tap.module)
         for clock, modules in counted.items():
 
-            def reset(_: nn.Module, __: tuple, modules: list[nn.Module] = modules) -> None:
+            def reset(_: nn.Module, __: tuple[Any, ...], modules: list[nn.Module] = modules) -> None:
                 for module in modules:
                     self._counts[module] = 0
 
             self._handles.append(clock.register_forward_pre_hook(reset))
         for block in {tap.shape_from for tap in self.taps if tap.shape_from is not None}:
 
-            def measure(module: nn.Module, args: tuple, kwargs: dict) -> None:
+            def measure(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
                 tensor = input_tensor(args, kwargs)
                 if tensor is not None and tensor.ndim == 3:
                     self._shape[module] = (tensor.shape[0], tensor.shape[1])
@@ -90,14 +91,14 @@ class Recorder:
         # The count of a shared module goes up when a call ends, so that its input and output hooks agree on it.
         if inputs:
 
-            def before(module: nn.Module, args: tuple, kwargs: dict) -> None:
+            def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
                 if tap := inputs.get(self._counts[module]):
                     self._read(tap, input_tensor(args, kwargs))
 
             self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
         if outputs or counted:
 
-            def after(module: nn.Module, args: tuple, output: Any) -> None:
+            def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
                 number = self._counts[module]
                 if counted:
                     self._counts[module] += 1

@@ -138,7 +138,7 @@ def _block_calls(stack: nn.Module, prefix: str, trace: Trace) -> list[Call]:
     config = getattr(stack, "config", None)
     names = DEPTHS_OF[prefix] + DEPTHS
     depths = {value for name in names if isinstance(value := getattr(config, name, None), int)}
-    best: tuple[tuple, list[Call]] | None = None
+    best: tuple[tuple[bool, int, int], list[Call]] | None = None
     for order, part in enumerate(stack.modules()):
         if not isinstance(part, nn.ModuleList) or len(part) == 0:
             continue

@@ -54,16 +54,14 @@ def first_tensor(value: Any) -> Tensor | None:
     if isinstance(value, Tensor):
         return value
     if isinstance(value, Mapping):
-        for key in ("logits", "prediction_logits", "last_hidden_state"):
-            if isinstance(value.get(key), Tensor):
-                return value[key]
-        return None
+        named = (value.get(key) for key in ("logits", "prediction_logits", "last_hidden_state"))
+        return next((one for one in named if isinstance(one, Tensor)), None)
     if isinstance(value, (tuple, list)) and value and isinstance(value[0], Tensor):
         return value[0]
     return None
 
 
-def input_tensor(args: tuple, kwargs: Mapping[str, Any]) -> Tensor | None:
+def input_tensor(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
     """The hidden states among a module's arguments: the first floating tensor, positional arguments first."""
     for value in (*args, *kwargs.values()):
         if isinstance(value, Tensor) and torch.is_floating_point(value):

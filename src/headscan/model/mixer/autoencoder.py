@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_outputs import CausalLMOutput
@@ -28,14 +30,15 @@ class MixerAutoencoder(MixerPreTrainedModel):
         self.model = MixerModel(config)
         self.decoder_layers = nn.ModuleList(MixerBlock(config) for _ in range(config.num_hidden_layers))
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]
 
     def embed(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """The vector [B, d] of each text: the last position's hidden state."""
-        return self.model(input_ids, attention_mask).last_hidden_state[:, -1]
+        states: Tensor = self.model(input_ids, attention_mask).last_hidden_state
+        return states[:, -1]
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None, **kwargs
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None, **kwargs: Any
     ) -> CausalLMOutput:
         """Logits [B, n, V] for the tokens themselves; with labels [B, n] (-100: none) the mean loss, unshifted."""
         hidden = self.embed(input_ids, attention_mask)[:, None, :].repeat(1, input_ids.shape[1], 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -60,7 +60,7 @@ class MixerConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = None
     pad_token_id: int | None = None
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: Any) -> None:
         """Fill what follows from the rest and refuse what does not fit."""
         if self.mixing not in MIXINGS:
             raise BadInput(f"The mixing must be one of {', '.join(MIXINGS)}, not {self.mixing!r}.")
@@ -72,4 +72,4 @@ class MixerConfig(PreTrainedConfig):
             self.intermediate_size = 4 * self.hidden_size
         if self.mixing_head_width is None:
             self.mixing_head_width = max(1, self.hidden_size // self.mixing_heads)
-        super().__post_init__(**kwargs)
+        super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]

@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headscan.model.mixer.configuration import MixerConfig
+
 __all__ = ["ExpandedMixing", "HeadMixing", "MaskedMixing", "ParallelMixing", "mixing_of"]
 
 
@@ -114,19 +116,19 @@ class HeadMixing(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[B, n, d] to [B, n, d]."""
         parts = self.project_in(x).chunk(self.heads, dim=-1)
-        return self.project_out(
-            torch.cat([mixing(part) for mixing, part in zip(self.mixings, parts, strict=True)], dim=-1)
-        )
+        mixed = torch.cat([mixing(part) for mixing, part in zip(self.mixings, parts, strict=True)], dim=-1)
+        found: Tensor = self.project_out(mixed)
+        return found
 
 
-def mixing_of(config, direction: str = "past") -> nn.Module:
+def mixing_of(config: MixerConfig, direction: str = "past") -> nn.Module:
     """The mixing layer that a `MixerConfig` describes."""
     slots, published = config.max_position_embeddings, config.as_published
     if config.mixing == "expanded":
         return ExpandedMixing(slots, config.mixing_expansion, direction, published)
     if config.mixing == "parallel":
         return ParallelMixing(slots, config.mixing_branches, config.kernel_size, direction, published)
-    if config.mixing == "heads":
+    if config.mixing == "heads" and config.mixing_head_width is not None:
         return HeadMixing(slots, config.hidden_size, config.mixing_heads, config.mixing_head_width, direction)
     return MaskedMixing(slots, config.kernel_size, direction, published)
 

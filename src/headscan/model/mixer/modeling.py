@@ -6,6 +6,8 @@ to positions. Source: Badger, "Masked Mixers for Language Generation and Retriev
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -32,7 +34,8 @@ class MixerMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, n, d] to [B, n, d]."""
-        return self.down(F.gelu(self.up(x)))
+        found: Tensor = self.down(F.gelu(self.up(x)))
+        return found
 
 
 class MixerBlock(nn.Module):
@@ -48,7 +51,8 @@ class MixerBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[B, n, d] to [B, n, d]."""
         x = x + self.mixing(self.mixing_norm(x))
-        return x + self.mlp(self.mlp_norm(x))
+        x = x + self.mlp(self.mlp_norm(x))
+        return x
 
 
 class MixerPreTrainedModel(PreTrainedModel):
@@ -92,7 +96,7 @@ class MixerModel(MixerPreTrainedModel):
         ahead = config.num_hidden_layers if config.bidirectional else 0
         self.future_layers = nn.ModuleList(MixerBlock(config, "future") for _ in range(ahead))
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.final_norm else nn.Identity()
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]
 
     def get_input_embeddings(self) -> nn.Module:
         """The embedding table."""
@@ -109,8 +113,8 @@ class MixerModel(MixerPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
-        **kwargs,
-    ) -> BaseModelOutput | tuple:
+        **kwargs: Any,
+    ) -> BaseModelOutput | tuple[Any, ...]:
         """input_ids int [B, n] or inputs_embeds [B, n, d], n at most the slots, to hidden states [B, n, d].
 
         attention_mask [B, n] may mark padding (0) on the left: such rows are moved to the first slots and back, since
@@ -159,9 +163,9 @@ class MixerForCausalLM(MixerPreTrainedModel, GenerationMixin):
         if config.bidirectional and type(self) is MixerForCausalLM:
             raise BadInput("A bidirectional mixer sees what follows and cannot generate: use MixerForBidirectionalLM.")
         super().__init__(config)
-        self.model = MixerModel(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self.post_init()
+        self.model: nn.Module = MixerModel(config)
+        self.lm_head: nn.Module = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()  # type: ignore[no-untyped-call]
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
@@ -188,8 +192,8 @@ class MixerForCausalLM(MixerPreTrainedModel, GenerationMixin):
         logits_to_keep: int | Tensor = 0,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
-        **kwargs,
-    ) -> CausalLMOutput | tuple:
+        **kwargs: Any,
+    ) -> CausalLMOutput | tuple[Any, ...]:
         """Logits [B, n, V]; with labels [B, n] (-100: none) also the loss: position i predicts token i + 1."""
         output = self.model(input_ids, attention_mask, inputs_embeds, output_hidden_states)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
