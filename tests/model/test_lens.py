@@ -212,10 +212,29 @@ def test_an_encoder_decoder_reads_its_input_shifted_right_by_default():
     assert torch.equal(
         lens.run(tokens, sites=site)[site], lens.run(tokens, decoder_input_ids=shifted, sites=site)[site]
     )
-    with pytest.raises(BadInput, match="decoder_input_ids"):
-        lens.run(inputs_embeds=lens.input_embeddings[tokens], sites=site)
-    found = lens.run(inputs_embeds=lens.input_embeddings[tokens].detach(), sites="encoder.final_norm")
+    vectors = lens.input_embeddings[tokens].detach()
+    assert torch.equal(lens.run(inputs_embeds=vectors, sites=site)[site], lens.run(tokens, sites=site)[site])
+    found = lens.run(inputs_embeds=vectors, sites="encoder.final_norm")
     assert torch.equal(found["encoder.final_norm"], lens.run(tokens, sites="encoder.final_norm")["encoder.final_norm"])
+    lens.model.decoder.embed_tokens = torch.nn.Embedding(97, 32)  # of its own: its vectors are not the encoder's
+    with pytest.raises(BadInput, match="decoder_input_ids"):
+        lens.run(inputs_embeds=vectors, sites=site)
+
+
+def test_ids_may_be_lists_arrays_or_tensors():
+    for name in ("T5 (both stacks)", "GPT-2"):
+        lens = Lens(family(name))
+        site = lens.default_sites[-1]
+        wanted = lens.run(ids(), sites=site)[site]
+        for kind in (
+            torch.Tensor.tolist,
+            torch.Tensor.numpy,
+            torch.Tensor.int,
+            lambda given: given.numpy().astype("u1"),
+        ):
+            assert torch.equal(lens.run(kind(ids()), sites=site)[site], wanted)
+        with pytest.raises(BadInput, match="every prompt of the same length"):
+            lens.run([[1, 2], [3]], sites=site)
 
 
 def test_the_twin_is_the_same_model_with_other_weights(lens):

@@ -9,6 +9,7 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, Lla
 from headscan.errors import BadInput
 from headscan.model import Lens
 from headscan.model.slicing import Slice, leak_check
+from tests.model.tiny import family
 
 IDS = [[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]]
 
@@ -95,6 +96,28 @@ def test_whole_slices_equal_the_lens(name, request):
         torch.testing.assert_close(
             Slice(sites=(site,)).run(lens, inputs_embeds=embeds), lens.run(IDS, sites=site)[site]
         )
+
+
+@pytest.mark.parametrize("name", ["T5 (both stacks)", "BART (both stacks)"])
+def test_both_stacks_of_an_encoder_decoder_can_be_cut(name):
+    lens = Lens(family(name))
+    for site in ("encoder.block.1", "decoder.block.1", "head"):
+        cut = Slice(sites=(site,)).on(lens)
+        wanted = lens.run(IDS, sites=site)[site]
+        assert torch.equal(cut.run(IDS), wanted)
+        torch.testing.assert_close(cut.run(inputs_embeds=cut.embed(torch.tensor(IDS))), wanted)
+        assert not cut.causal
+    both = Slice(sites=("block.0",)).run(lens, IDS)
+    assert both.shape[-1] == 2 * lens.width("encoder.block.0")
+
+
+def test_a_slice_has_a_name_and_keeps_what_was_worked_out(gpt2):
+    cut = Slice(sites=("block.1",)).on(gpt2)
+    assert repr(cut) == "SlicedModel('block.1' of 'model': 16 features)"
+    last = cut.keeping("-1")
+    assert torch.equal(last.run(IDS), cut.run(IDS)[:, -1:])
+    assert last.once("anything", lambda: 1) == cut.once("anything", lambda: 2) == 1
+    assert cut.slice.tokens == ":"
 
 
 def test_one_block_alone_gets_the_embeddings(gpt2):

@@ -22,7 +22,7 @@ from headscan.inversion.joint import JointSearch, joint
 from headscan.inversion.result import InvertResult
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
-from headscan.model.slicing.prefix import exhausted
+from headscan.run import exhausted
 from headscan.text import display
 
 __all__ = ["METHODS", "invert"]

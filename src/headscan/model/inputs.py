@@ -112,7 +112,7 @@ class ModelInputs:
         if attention_mask is not None:
             inputs["attention_mask"] = torch.as_tensor(attention_mask).to(self.device)
         if getattr(self.model.config, "is_encoder_decoder", False):
-            inputs["decoder_input_ids"] = self._decoder_ids(decoder_input_ids, inputs.get("input_ids"), shape, sites)
+            inputs |= self._decoder(decoder_input_ids, inputs, shape, sites)
         elif decoder_input_ids is not None:
             raise BadInput(
                 f"The model '{self.name}' has no decoder beside its encoder, so it takes no decoder_input_ids."
@@ -143,17 +143,22 @@ class ModelInputs:
             )
         return ids.to(self.device, torch.int64)
 
-    def _decoder_ids(
-        self, given: IdsLike | None, source: Tensor | None, shape: Sequence[int], sites: Sequence[str]
-    ) -> Tensor:
+    def _decoder(
+        self, given: IdsLike | None, inputs: dict[str, Any], shape: Sequence[int], sites: Sequence[str]
+    ) -> dict[str, Tensor]:
+        """What the decoder is given; by default the encoder's input behind the start token, without its last."""
         if given is not None:
-            return self.ids(given, "decoder input")
+            return {"decoder_input_ids": self.ids(given, "decoder input")}
         begin = torch.full((shape[0], 1), self.decoder_start, dtype=torch.int64, device=self.device)
-        if source is None:
-            if any(not site.startswith("encoder.") for site in sites):
-                raise BadInput("With inputs_embeds, the sites of a decoder need decoder_input_ids as well.")
-            return begin
-        return torch.cat([begin, source[:, :-1]], dim=1)
+        if "input_ids" in inputs:
+            return {"decoder_input_ids": torch.cat([begin, inputs["input_ids"][:, :-1]], dim=1)}
+        if all(site.startswith("encoder.") for site in sites):
+            return {"decoder_input_ids": begin}
+        module = self.model.get_input_embeddings()
+        if self.model.get_decoder().get_input_embeddings().weight is not module.weight:
+            raise BadInput("With inputs_embeds, the sites of a decoder need decoder_input_ids as well.")
+        embeds = inputs["inputs_embeds"]
+        return {"decoder_inputs_embeds": torch.cat([module(begin).to(embeds), embeds[:, :-1]], dim=1)}
 
     @property
     def decoder_start(self) -> int:

@@ -97,8 +97,8 @@ class Preparation:
             there, where = sum(map(memory_of, [torch.device("cpu"), *cards])), "this machine"
         if needed > there:
             raise BadInput(
-                f"The model '{self.source.name}' needs {needed / 1e9:,.0f} GB ({self.size.entries:,} weights in "
-                f"{self.size.blocks:,} blocks, says its configuration), but {where} has {there / 1e9:,.0f} GB of memory."
+                f"The model '{self.source.name}' needs {needed / 1e9:,.3g} GB ({self.size.entries:,} weights in "
+                f"{self.size.blocks:,} blocks, says its configuration), but {where} has {there / 1e9:,.3g} GB of memory."
             )
 
     def _read(self, place: torch.device) -> tuple[Any, dict[str, Any]]:

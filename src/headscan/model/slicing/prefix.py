@@ -9,9 +9,9 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from headscan.model.slicing.sliced_model import SlicedModel
-from headscan.run import BadInput
+from headscan.run import BadInput, exhausted
 
-__all__ = ["Prefix", "can_cache", "exhausted", "split_on_exhaustion"]
+__all__ = ["Prefix", "can_cache", "split_on_exhaustion"]
 
 # Relative difference up to which a cached step counts as the same computation as a whole forward pass.
 AGREE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
@@ -150,7 +150,7 @@ def split_on_exhaustion(run: Any, count: int, batch: int) -> tuple[Tensor, int, 
         try:
             parts.append(run(slice(begin, min(begin + batch, count))))
             begin += batch
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        except (MemoryError, RuntimeError) as error:
             if not exhausted(error):
                 raise
             if batch == 1:
@@ -160,10 +160,3 @@ def split_on_exhaustion(run: Any, count: int, batch: int) -> tuple[Tensor, int, 
             batch //= 2
             note = f"Memory ran out with batches of {first}; batches of {batch} are used."
     return torch.cat(parts), batch, note
-
-
-def exhausted(error: BaseException) -> bool:
-    """Whether an error means that memory ran out, on whatever device."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    return "can't allocate memory" in str(error) or "out of memory" in str(error).lower()

@@ -1,0 +1,61 @@
+"""What a model is, told by trying: known families against what is known of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from headscan.model import Lens
+from headscan.model.traits import blind_to_the_last
+from tests.model.tiny import coverage_script, family, gpt2, llama
+
+BOTH_SIDES = ("masked", "encoder", "stacks", "ELECTRA", "ALBERT", "ModernBERT")
+
+
+@pytest.mark.parametrize("row", coverage_script().FAMILIES, ids=lambda row: row.name)
+def test_causal_is_what_the_family_is(row):
+    traits = Lens(row.build()).traits
+    model = traits.lens.model
+    assert traits.causal == (
+        getattr(model.config, "is_decoder", False) or not any(one in row.name for one in BOTH_SIDES)
+    )
+    assert traits.encoder_decoder == ("stacks" in row.name)
+    assert not (traits.masked and traits.causal)
+    assert traits.layout_noise < 1e-5
+    assert repr(traits).startswith("Traits(")
+
+
+def test_the_head_is_linear_where_the_logits_are():
+    for model in (gpt2(), llama()):
+        lens = Lens(model)
+        head = lens.traits.linear_head
+        assert head is not None
+        assert head.bias is None
+        assert head.site == "final_norm"
+        found = lens.run([[3, 1, 4]], sites="final_norm, head")
+        torch.testing.assert_close(head.logits(found["final_norm"]), found["head"])
+        assert lens.traits.linear_head is head  # asked once
+    assert Lens(family("Bert (masked LM)")).traits.linear_head is None
+    assert Lens(gpt2().transformer).traits.linear_head is None
+    capped = gpt2()
+    capped.lm_head.register_forward_hook(lambda module, inputs, output: output.tanh())
+    assert Lens(capped).traits.linear_head is None
+
+
+def test_a_mask_is_seen_through_the_noise_of_the_kernels():
+    states = torch.randn(3, 4, 8, generator=torch.Generator().manual_seed(0))
+    states[1:] = states[0]
+    states[2, -1] += 1
+    assert blind_to_the_last(states)
+    noisy = states.clone()
+    noisy[1:, :-1] += 1e-3 * torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(1))
+    assert blind_to_the_last(noisy)
+    noisy[2, 0] += 0.1
+    assert not blind_to_the_last(noisy)
+
+
+def test_answers_are_kept_with_the_lens():
+    lens = Lens(gpt2())
+    assert lens.traits is lens.traits
+    assert lens.once("key", lambda: [1]) is lens.once("key", lambda: [2])
+    assert not lens.traits.quantised
