@@ -13,19 +13,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headscan.model.building import fresh_copy
-from headscan.model.inputs import IdsLike, ModelInputs, context_length, probe_inputs
-from headscan.model.load import prepare
+from headscan.model.discovery import find_sites
+from headscan.model.inputs import IdsLike, ModelInputs, context_length
+from headscan.model.load import LoadedModel, prepare
 from headscan.model.memo import Memo
-from headscan.model.probe import trace_calls
 from headscan.model.provenance import Origin
 from headscan.model.record import Recorder, Stop
 from headscan.model.settings import Building
 from headscan.model.sites import match_sites
-from headscan.model.structure import Stack, find_head, find_stack, stack_modules
+from headscan.model.structure import Stack
 from headscan.model.tables import embedding_table, output_layer
 from headscan.model.tap import Tap
 from headscan.model.traits import Traits
-from headscan.model.verify import evaluating, verify_taps
+from headscan.model.verify import evaluating
 from headscan.run import BadInput, ModelRecord, takes
 from headscan.text.prompts import Limits
 
@@ -88,7 +88,7 @@ class Lens(Memo):
         self.context_length = context_length(model)
         self.stacks: tuple[Stack, ...]
         self._taps: dict[str, Tap]
-        self.stacks, self._taps = self._find_sites()
+        self.stacks, self._taps = find_sites(model, self.context_length)
         self.notes += [note for stack in self.stacks for note in stack.notes]
         self.sites: tuple[str, ...] = tuple(self._taps)
         self.depth: int = sum(stack.depth for stack in self.stacks)
@@ -101,14 +101,10 @@ class Lens(Memo):
         Args:
             model: the name of an embedded specimen, a local folder, or a Hugging Face id (looked up in that order).
             tokenizer: None for the model's own, "bytes" for UTF-8 bytes, a folder or id, or a tokenizer object.
-            revision: branch, tag or commit on the hub.
-            device: "auto" (cuda, else mps, else cpu), "cpu", "cuda", "cuda:1", "mps".
-            dtype: "auto" (as the weights were saved), "float32", "bfloat16", "float16".
-            device_map: handed to transformers to spread a model over several devices; `device` is then not used.
-            quantize: "8bit" or "4bit", by bitsandbytes (`pip install "headscan[quantize]"`).
-            trust_remote_code: run Python code that the model's author put beside the weights. Off unless you trust it.
             random_init: build the model from its configuration with fresh weights drawn from this seed; no weight
                 file is read.
+
+        The other options are the fields of `headscan.model.settings.Loading`.
 
         Returns:
             The Lens, with the model in evaluation mode.
@@ -122,7 +118,11 @@ class Lens(Memo):
         Weights are read from safetensors only. Weights that the configuration has but the file lacks are refused,
         except a pooler's, which feeds no site; weights in the file that the model has no use for become a note.
         """
-        loaded = prepare(model, settings).load()
+        return cls.of(prepare(model, settings).load())
+
+    @classmethod
+    def of(cls, loaded: LoadedModel) -> Lens:
+        """The Lens over a model that was loaded."""
         lens = cls(loaded.network, loaded.tokenizer, name=loaded.name)
         lens.notes += loaded.notes
         lens.origin = loaded.origin
@@ -310,24 +310,3 @@ class Lens(Memo):
             f"Lens({self.name!r}: {type(self.model).__name__}, {self.depth} blocks, "
             f"width {self._taps[self.default_sites[0]].width}, {len(self.sites)} sites)"
         )
-
-    def _find_sites(self) -> tuple[tuple[Stack, ...], dict[str, Tap]]:
-        inputs, shape = probe_inputs(self.model, self.context_length, seed=0)
-        with evaluating(self.model):
-            try:
-                trace = trace_calls(self.model, inputs, shape)
-            except (TypeError, ValueError, RuntimeError, LookupError, AttributeError, AssertionError) as error:
-                raise BadInput(
-                    f"A trial run of {type(self.model).__name__} on nothing but token ids failed "
-                    f"({_first_line(error)}), so headscan cannot read it."
-                ) from error
-            towers = stack_modules(self.model)
-            stacks = tuple(find_stack(self.model, prefix, module, trace) for prefix, module in towers.items())
-            head = find_head(self.model, trace)
-            taps = [tap for stack in stacks for tap in stack.taps.values()] + ([head] if head else [])
-            inputs, shape = probe_inputs(self.model, self.context_length, seed=1)
-            return stacks, verify_taps(self.model, inputs, shape, taps)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,58 @@
+"""What verbs take as models: names, folders, live models and Lenses alike, all checked before the first is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from torch import nn
+
+from headscan.model.lens import Lens
+from headscan.model.load import Preparation, prepare
+from headscan.model.settings import Building, Loading
+from headscan.model.tokenizers import load_tokenizer
+from headscan.run import BadInput
+
+__all__ = ["ModelLike", "ModelsLike", "open_model", "open_models"]
+
+ModelLike = str | os.PathLike[str] | Lens | nn.Module
+"""A specimen's name, a folder, a Hugging Face id, a Lens, a model of transformers or of sentence-transformers."""
+ModelsLike = ModelLike | Sequence[ModelLike]
+
+
+def open_models(given: ModelsLike, settings: Loading) -> Iterator[Lens]:
+    """The models as Lenses, each loaded when its turn comes; a live model is left as it is.
+
+    Raises:
+        BadInput: none was given, or one of them cannot be loaded. That is said at once, before any weights are read.
+
+    >>> from transformers import GPT2Config, GPT2Model
+    >>> live = GPT2Model(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2))
+    >>> [lens.name for lens in open_models([live, "gpt-vanilla"], Loading(device="cpu"))]
+    ['GPT2Model', 'gpt-vanilla']
+    """
+    models = [given] if isinstance(given, str | os.PathLike | Lens | nn.Module) else list(given)
+    if not models:
+        raise BadInput("Name at least one model.")
+    building = Building(**settings.part(Loading))
+    ready = [prepare(one, building) if isinstance(one, str | os.PathLike) else _live(one, settings) for one in models]
+    return (Lens.of(one.load()) if isinstance(one, Preparation) else one for one in ready)
+
+
+def open_model(given: ModelLike, settings: Loading) -> Lens:
+    """One model as a Lens; see `open_models`."""
+    return next(open_models(given, settings))
+
+
+def _live(model: Lens | nn.Module, settings: Loading) -> Lens:
+    if isinstance(model, Lens):
+        return model
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"A model is a name, a folder, a Lens or a live model, not a {type(model).__name__}.")
+    network, tokenizer = model, load_tokenizer(settings.tokenizer)
+    inner = getattr(next(model.children(), None), "auto_model", None)
+    if isinstance(inner, nn.Module):
+        # A SentenceTransformer wraps a model of transformers and keeps its tokenizer.
+        network, tokenizer = inner, tokenizer or getattr(model, "tokenizer", None)
+    name = getattr(getattr(network, "config", None), "name_or_path", "") or type(network).__name__
+    return Lens(network, tokenizer, name=str(name))
