@@ -16,10 +16,10 @@ from scan_costs_little_more_than_the_forward_pass import CONTEXT, bare, batches,
 
 from headscan.geometry.choose import choose
 from headscan.geometry.probe_runner import ProbeRunner
-from headscan.geometry.summary import site_entry
+from headscan.geometry.settings import Scanning
+from headscan.geometry.summary import site_cells
 from headscan.geometry.sweep import MEASURED_BYTES, Sweep, sweep
 from headscan.model import Lens
-from headscan.run import plain
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     torch.set_num_threads(1)
     lens = Lens.load(model_folder())
     measures, probes = choose("all")
-    settings = {"context": CONTEXT, "max_tokens": options.tokens, "skip_first": 0, "seed": 0}
+    settings = Scanning("", context=CONTEXT, max_tokens=options.tokens)
     runner = ProbeRunner(probes, lens, lens.default_sites, settings, announce=lambda _: None)
     swept = Sweep(
         {site: lens.width(site) for site in lens.default_sites},
@@ -51,10 +51,9 @@ def main() -> None:
                 sweep(lens, [batch], swept, watch=watch)
             times[way] += time.perf_counter() - start
     start = time.perf_counter()
-    document: dict = {"probes": [plain(probe.words) for probe in probes]} | {probe.name: [] for probe in probes}
-    clouds = {site: site_entry(site, swept.sites[site], measures)[1] for site in lens.default_sites}
+    clouds = {site: site_cells(site, swept.sites[site], measures)[1] for site in lens.default_sites}
     times["measures"] = time.perf_counter() - start
-    runner.report(document, swept, clouds, model="model")
+    runner.rows(swept, clouds, {"model": "model"})
     times["after"] = time.perf_counter() - start
     total = times["scan"] + times["after"]
     print("| tokens | bare forward | pass with all probes | after the pass | ratio | limit |")

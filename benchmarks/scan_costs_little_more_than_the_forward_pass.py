@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headscan.geometry.summary import site_entry
+from headscan.geometry.summary import site_cells
 from headscan.geometry.sweep import Sweep, sweep
 from headscan.model import Lens
 from headscan.text import Batch
@@ -69,7 +69,7 @@ def scanned(lens: Lens, work: list[Batch], *, finish: bool = True) -> Sweep:
     sweep(lens, work, swept)
     if finish:
         for site in lens.default_sites:
-            site_entry(site, swept.sites[site])
+            site_cells(site, swept.sites[site])
     return swept
 
 
@@ -116,7 +116,7 @@ def alternate(lens: Lens, tokens: int) -> dict[str, float]:
             times[way].append(time.perf_counter() - start)
     start = time.perf_counter()
     for site in lens.default_sites:
-        site_entry(site, swept.sites[site])
+        site_cells(site, swept.sites[site])
     finish = time.perf_counter() - start
     ratios = np.array(times["scan"]) / np.array(times["bare"])
     total = (sum(times["scan"]) + finish) / sum(times["bare"])

@@ -93,7 +93,7 @@ def main() -> None:
         for title, file in TEXTS.items():
             result = headscan.scan(
                 folder, str(options.assets / "text" / file), tokenizer=tokenizer, max_tokens=options.tokens,
-                measures=MEASURES, announce=lambda _: None,
+                measures=MEASURES,
             )  # fmt: skip
             rows.append(main_row(name, title, result))
             details.append(second_row(name, title, result))
@@ -193,7 +193,7 @@ def alignments(assets: Path) -> list[str]:
         folder, tokenizer = models(assets)[name]
         result = headscan.scan(
             folder, str(text / TEXTS["TinyStories"]), tokenizer=tokenizer, max_tokens=2560, pairs=pairs,
-            measures="alignment", announce=lambda _: None,
+            measures="alignment",
         )  # fmt: skip
         last = result.sites[-1]["site"]
         for row in result.document["alignment"]:

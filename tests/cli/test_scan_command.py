@@ -93,8 +93,7 @@ def test_standard_input_is_a_text(model, text, tmp_path):
         ({"--text": "/no/such/file.txt"}, "/no/such/file.txt"),
         ({"--sites": "blok.*"}, "block.0"),
         ({"--context": "65"}, "64"),
-        ({"--context": "0"}, "at least one token"),
-        ({"--dtype": "float13"}, "float13"),
+        ({"--context": "0"}, "at least 1"),
         ({"--device": "cuda"}, "cuda") if not torch.cuda.is_available() else ({"--device": "cuda:99"}, "99"),
         ({"--out": "/dev/null/x"}, "cannot be written"),
         ({"--resume": None}, "nothing to resume"),
@@ -126,6 +125,7 @@ def test_bad_input_is_one_sentence_and_exit_2(model, text, tmp_path, change, wor
 def test_an_unknown_option_and_a_missing_one(model, text):
     assert "--txt" in run(model, "--txt", str(text), status=2).stderr
     assert "--text" in run(model, status=2).stderr
+    assert "float13" in run(model, "--text", str(text), "--dtype", "float13", status=2).stderr
 
 
 def test_every_option_is_documented(monkeypatch):
@@ -151,7 +151,7 @@ def test_a_stopped_scan_continues_where_it_was(model, text, tmp_path, sign):
     words = [model, "--tokenizer", "bytes", "--text", str(text), "--context", "64", "--batch", "2", "--json"]
     process = subprocess.Popen([*SCAN, *words, "--out", str(tmp_path / "o")], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
-    while not (tmp_path / "o" / ".resume" / "protocol.json").exists() and time.monotonic() < deadline:
+    while not (tmp_path / "o" / ".resume" / "identity.json").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(0.5)
     process.send_signal(sign)

@@ -19,9 +19,9 @@ from headscan.geometry import MEASURES, PROBES, biased_input, intrinsic_dimensio
 from headscan.geometry.attention import _add, head_rows
 from headscan.geometry.probe_runner import ProbeRunner
 from headscan.geometry.sentences import aligned
-from headscan.geometry.summary import site_entry
+from headscan.geometry.settings import Scanning
+from headscan.geometry.summary import site_cells
 from headscan.geometry.sweep import Sweep, sweep
-from headscan.run import plain
 from headscan.text import Batch
 from tests.reference.gaussian import KNOWN, Shape, marchenko_pastur
 
@@ -43,8 +43,8 @@ def found():
         table.weight.data = SHAPE.scale * torch.randn(SHAPE.rows, SHAPE.d, generator=generator)
     lens = Lens(model, name="noise")
     probes = [probe() for name, probe in PROBES.items() if name not in BESIDE]
-    settings = {"context": SHAPE.window, "max_tokens": SHAPE.n, "skip_first": 0, "seed": 0}
-    runner = ProbeRunner(probes, lens, SITES, settings, announce=lambda _: None)
+    settings = Scanning("", context=SHAPE.window, max_tokens=SHAPE.n)
+    runner = ProbeRunner(probes, lens, SITES, settings, announce=print)
     swept = Sweep(dict.fromkeys(SITES, SHAPE.d), SHAPE.rows, sample=SHAPE.sample, extras=runner.accumulators)
 
     def noise(ids, *, sites, each):
@@ -57,9 +57,9 @@ def found():
         Batch(k, np.arange(256 * k, 256 * k + 256), ids[256 * k : 256 * k + 256]) for k in range(len(ids) // 256)
     ]
     sweep(source, batches, swept, watch=runner.watch(swept))
-    entries = [site_entry(site, swept.sites[site], MEASURES.values()) for site in SITES]
-    document: dict = {"probes": [plain(probe.words) for probe in probes]} | {probe.name: [] for probe in probes}
-    runner.report(document, swept, dict(zip(SITES, (cloud for _, cloud in entries), strict=True)), model="noise")
+    entries = [site_cells(site, swept.sites[site], list(MEASURES.values())) for site in SITES]
+    clouds = dict(zip(SITES, (cloud for _, cloud in entries), strict=True))
+    document = runner.rows(swept, clouds, {"model": "noise"})
     values = {name: entries[1][0][name] for name in MEASURES}
     for probe in probes:
         row = document[probe.name][1 if probe.name == "axis" else -1]

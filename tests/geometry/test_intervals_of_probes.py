@@ -25,9 +25,7 @@ TEXT = ["Once upon a time there was a cone, and it was very narrow. " * 20, "The
 def everything():
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_positions=64, n_embd=24, n_layer=2, n_head=2)).eval()
-    return scan(
-        Lens(model, ByteTokenizer(), name="tiny"), TEXT, context=32, measures="expensive", announce=lambda _: None
-    )
+    return scan(Lens(model, ByteTokenizer(), name="tiny"), TEXT, context=32, measures="expensive")
 
 
 def test_every_number_has_an_interval_or_a_reason(everything):

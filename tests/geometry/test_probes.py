@@ -12,6 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from headscan import BadInput, Lens, scan
 from headscan.geometry import MEASURES, PROBES, choose, ordered_measures, ordered_probes
 from headscan.model.byte_tokenizer import ByteTokenizer
+from tests.geometry.announced import announced
 
 TEXT = ["Once upon a time there was a cone, and it was very narrow. " * 8, "The end of all the cones is a ball. " * 20]
 
@@ -25,8 +26,8 @@ def lens():
 
 @pytest.fixture(scope="module")
 def everything(lens):
-    said: list[str] = []
-    return scan(lens, TEXT, context=32, measures="expensive", null=True, announce=said.append), said
+    with announced() as said:
+        return scan(lens, TEXT, context=32, measures="expensive", null=True), said
 
 
 def test_every_measure_and_probe_is_in_the_document_the_frame_and_the_page(everything):
@@ -81,8 +82,8 @@ def test_the_random_twin_has_rows_too(everything):
 
 def test_any_batch_size_gives_the_same_rows(lens, everything):
     names = "rogue,words,collapse,gradient,negative,sphere,dimension"
-    one = scan(lens, TEXT, context=32, measures=names, batch=1, announce=lambda _: None)
-    seven = scan(lens, TEXT, context=32, measures=names, batch=7, announce=lambda _: None)
+    one = scan(lens, TEXT, context=32, measures=names, batch=1)
+    seven = scan(lens, TEXT, context=32, measures=names, batch=7)
     for name in names.split(","):
         for a, b in zip(one.document[name], seven.document[name], strict=True):
             assert a.keys() == b.keys()
@@ -111,12 +112,12 @@ def test_resuming_gives_the_same_rows(lens, tmp_path):
     class Stop(KeyboardInterrupt):
         pass
 
-    def stop(name, done, total):
+    def stop(stage, done, total, unit):
         if done >= 320:
             raise Stop
 
     names = "rogue,words,collapse,zipf,gradient"
-    options = {"context": 32, "measures": names, "batch": 2, "out": tmp_path / "out", "announce": lambda _: None}
+    options = {"context": 32, "measures": names, "batch": 2, "out": tmp_path / "out"}
     with pytest.raises(KeyboardInterrupt):
         scan(lens, TEXT, progress=stop, **options)
     resumed = scan(lens, TEXT, resume=True, **options)
@@ -148,11 +149,9 @@ def test_an_encoder_without_a_head_says_why(lens):
     config = BertConfig(
         vocab_size=300, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2
     )
-    said: list[str] = []
-    result = scan(
-        Lens(BertModel(config).eval(), ByteTokenizer(), name="bert"), TEXT, context=32, measures="head,gradient,collapse",
-        announce=said.append,
-    )  # fmt: skip
+    bert = Lens(BertModel(config).eval(), ByteTokenizer(), name="bert")
+    with announced() as said:
+        result = scan(bert, TEXT, context=32, measures="head,gradient,collapse")
     assert result.document["head"] == []
     assert "bert has no head: the model has no output layer." in said
     assert "no output layer" in next(p for p in result.document["probes"] if p["name"] == "head")["notes"][0]
@@ -182,10 +181,7 @@ def test_pairs_that_mean_the_same_are_nearer_than_shuffled_ones(lens, tmp_path):
     words.write_text(
         "".join(f"{k} cones and a ball\t{k} cones and a bowl\n" for k in ("one", "forty", "no", "a few", "xyz"))
     )
-    said: list[str] = []
-    result = scan(
-        lens, TEXT, context=32, measures="alignment", pairs=[f"mine={words}", "synonyms"], announce=said.append
-    )
+    result = scan(lens, TEXT, context=32, measures="alignment", pairs=[f"mine={words}", "synonyms"])
     rows = {(row["set"], row["site"]): row for row in result.document["alignment"]}
     assert {name for name, _ in rows} == {"mine", "synonyms", "two dropout passes"}
     for row in rows.values():
@@ -196,7 +192,7 @@ def test_pairs_that_mean_the_same_are_nearer_than_shuffled_ones(lens, tmp_path):
     low, high = mine["relative_interval"]
     assert low < mine["relative"] < high
     assert rows["two dropout passes", "block.1"]["alignment"] > 0
-    assert result.document["protocol"]["pairs"] == [f"mine={words}", "synonyms"]
+    assert result.protocol.settings["pairs"] == [f"mine={words}", "synonyms"]
     assert "more-alignment-relative" in result.page()
     sphere = next(row for row in result.document["sphere"] if row["site"] == "block.1")
     assert sphere["next_relative"] == pytest.approx(sphere["next_alignment"] / sphere["next_unrelated"])
@@ -243,14 +239,8 @@ def test_the_loss_is_the_model_s_own_and_only_causal_models_have_one(lens):
     config = BertConfig(
         vocab_size=300, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2
     )
-    said: list[str] = []
-    scan(
-        Lens(BertForMaskedLM(config).eval(), ByteTokenizer(), name="bert"),
-        TEXT,
-        context=32,
-        measures="loss",
-        announce=said.append,
-    )
+    with announced() as said:
+        scan(Lens(BertForMaskedLM(config).eval(), ByteTokenizer(), name="bert"), TEXT, context=32, measures="loss")
     assert said == ["bert has no loss: its logits see the tokens that follow."]
 
 

@@ -163,7 +163,7 @@ def test_save_and_load(tiny, tmp_path):
 def test_an_interrupted_scan_resumes_to_the_same_result(tiny, tmp_path, stop_after):
     calls = 0
 
-    def interrupt(name, done, total):
+    def interrupt(stage, done, total, unit):
         nonlocal calls
         calls += 1
         if calls == stop_after:
@@ -206,12 +206,12 @@ def test_an_interruption_inside_a_batch_waits_for_its_end(tiny, tmp_path, monkey
 
 
 def test_a_scan_is_not_resumed_with_another_protocol(tiny, tmp_path):
-    def interrupt(name, done, total):
+    def interrupt(stage, done, total, unit):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         headscan.scan(tiny, TEXT, context=32, out=tmp_path, progress=interrupt)
-    with pytest.raises(BadInput, match="context was 32, is 16"):
+    with pytest.raises(BadInput, match="context was 32 and is 16"):
         headscan.scan(tiny, TEXT, context=16, out=tmp_path, resume=True)
     with pytest.raises(BadInput, match="nothing to resume"):
         headscan.scan(tiny, TEXT, context=16, out=tmp_path / "other", resume=True)
@@ -224,7 +224,7 @@ def test_bad_input_is_one_clear_sentence(tiny, tmp_path):
         ({"sites": "nothing.*"}, "block.0"),
         ({"context": 65}, "at most 64"),
         ({"skip_first": 32}, "skip-first"),
-        ({"max_tokens": 5}, "less than one window"),
+        ({"max_tokens": 5}, "at least one window"),
         ({"out": "/dev/null/x"}, "cannot be written"),
         ({"models": [tiny, tiny]}, "twice"),
         ({"models": []}, "No model"),

@@ -71,8 +71,9 @@ def _scanned(result: Any) -> Numbers:
             path = f"{key}.{number}" if keys.count(key) > 1 else key
             numbers |= flat(path, {name: value for name, value in row.items() if name not in PLACE})
     account = document["protocol"]["text"]
-    names = ("documents", "characters", "tokens", "windows", "dropped_tokens", "unknown_tokens")
-    numbers |= flat("text", {name: account[name] for name in names})
+    counted = {name: account[name] for name in ("documents", "characters", "tokens", "windows")}
+    counted |= {"dropped_tokens": account["dropped"], "unknown_tokens": account["unknown"]}
+    numbers |= flat("text", counted)
     for model, shown in document["pictures"].items():
         numbers |= flat(f"picture/{model}", {name: shown[name] for name in ("id", "position", "frequency")})
     return numbers | flat("arrays", result.arrays)

@@ -128,7 +128,7 @@ def _words(subject: Any, chosen: dict[str, Any], arguments: dict[str, str], reco
             found.append(value)
         elif isinstance(value, list | tuple):
             found += [str(one) for one in value]
-    return [word if len(word) <= 60 else word[:60] for word in dict.fromkeys(found) if "\n" not in word]
+    return [word if len(word) <= 60 else word[-60:] for word in dict.fromkeys(found) if "\n" not in word]
 
 
 def _parameter(name: str, kind: Any, info: Any, *, required: bool, default: Any = None) -> inspect.Parameter:

@@ -18,6 +18,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
 from headscan.errors import BadInput
+from headscan.geometry.explained import Cells
 from headscan.geometry.interval import Jackknife, left_out
 from headscan.geometry.measures.average_cosine import average_cosine
 from headscan.model import Lens
@@ -105,7 +106,7 @@ def _add(
         tally[name] = tally[name] + value.cpu()
 
 
-def head_rows(tallies: dict[int, Tally]) -> list[dict]:
+def head_rows(tallies: dict[int, Tally]) -> list[Cells]:
     """One row a layer and head, from what `watch_heads` gathered.
 
         query_norm, key_norm: the norm of the mean query and of the mean key, in the units of the scores' factors;
@@ -141,7 +142,7 @@ def head_rows(tallies: dict[int, Tally]) -> list[dict]:
     return rows
 
 
-def attention_drift(lens: Lens, batches) -> list[dict]:
+def attention_drift(lens: Lens, batches) -> list[Cells]:
     """`head_rows` of one pass of the model over batches of ids [B, T]. Cost: the forward pass and one more T x T product.
 
     From three batches on, each number has a 95 % interval, NAME_interval: each batch is left out by turns.
@@ -178,7 +179,7 @@ def attention_drift(lens: Lens, batches) -> list[dict]:
 
 def biased_input(
     lens: Lens, biases=(0.0, 0.5, 1.0, 2.0, 4.0, 8.0), *, length: int = 64, batch: int = 8, seed: int = 0
-) -> list[dict]:
+) -> list[Cells]:
     """Does anisotropy come from the block itself? An untrained twin of the model is given noise with a common bias.
 
     The input is N(0, I) + b·u with one direction u of length √d for all positions, for each b of `biases`; each row has
@@ -205,7 +206,7 @@ def biased_input(
     for bias in biases:
         inputs = (noise + bias * direction).to(twin.device, twin.model.dtype)
         found = twin.run(inputs_embeds=inputs, sites=list(wanted.values()))
-        row: dict = {"bias": float(bias)}
+        row: Cells = {"bias": float(bias)}
         for key, site in wanted.items():
             sequences = found[site].detach().cpu()
             whole = Sums.of_rows(sequences.reshape(-1, sequences.shape[-1]), gram=False)

@@ -6,14 +6,16 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
+from headscan.geometry.explained import Cells
 from headscan.geometry.interval import left_out
 from headscan.statistics import Cloud, SiteStatistics
 
 __all__ = ["axis", "axis_cosine", "axis_course"]
 
 
-def axis(cloud: Cloud) -> np.ndarray | None:
+def axis(cloud: Cloud) -> npt.NDArray[np.float64] | None:
     """The cone's axis, Σû/‖Σû‖ [d]: the direction of the smallest mean squared distance on the sphere.
 
     None where the directions cancel to rounding (‖Σû‖ < 1e-12·n) or there are none.
@@ -40,7 +42,7 @@ def axis_cosine(one: Cloud, other: Cloud) -> float | None:
     return None if first is None or second is None else float(np.clip(first @ second, -1.0, 1.0))
 
 
-def axis_course(sites: Sequence[SiteStatistics], *, rest: bool = False) -> list[dict]:
+def axis_course(sites: Sequence[SiteStatistics], *, rest: bool = False) -> list[Cells]:
     """Each site's axis against the one before, the first and the last: `to_previous`, `to_first`, `to_last`.
 
     Each with its 95 % interval over the sites' fine blocks of text; `rest`: without position 0 of each window. Values as
@@ -59,7 +61,7 @@ def axis_course(sites: Sequence[SiteStatistics], *, rest: bool = False) -> list[
         counts.append(sizes)
     rows = []
     for k, mine in enumerate(sums):
-        row: dict = {}
+        row: Cells = {}
         for name, other in (("to_previous", k - 1), ("to_first", 0), ("to_last", len(sums) - 1)):
             known = other >= 0 and sums[other].shape == mine.shape
             cosines = np.clip((mine * sums[other]).sum(1), -1.0, 1.0) if known else np.full(len(mine), np.nan)

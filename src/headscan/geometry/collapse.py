@@ -8,9 +8,11 @@ Papyan et al. 2020 and, for CDNV, Galanti et al. 2022.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from headscan.geometry.explained import Cells
 from headscan.geometry.interval import left_out
 from headscan.statistics import ClassSums
 
@@ -19,7 +21,7 @@ __all__ = ["collapse", "nearest_mean_agreement", "nearest_mean_hits"]
 GROUPS = 16
 
 
-def collapse(sums: ClassSums, *, weight: Tensor | None = None, least: int = 2, block: int = 1024) -> dict:
+def collapse(sums: ClassSums, *, weight: Tensor | None = None, least: int = 2, block: int = 1024) -> Cells:
     """The collapse metrics over all classes with at least `least` vectors (two, or a class has no scatter).
 
     With class means μ_c, their unweighted mean μ̄, v_c = μ_c − μ̄ and the variance s_c = Σ‖x − μ_c‖²/n_c:
@@ -148,7 +150,7 @@ def nearest_mean_agreement(
 
 def nearest_mean_hits(
     states: Tensor, predicted: Tensor, sums: ClassSums, *, least: int = 2, block: int = 2048
-) -> np.ndarray:
+) -> npt.NDArray[np.float64]:
     """1 or 0 for each state of `nearest_mean_agreement` that is asked, NaN for the others [n]."""
     kept = sums.counts >= least
     labels = sums.labels[kept]

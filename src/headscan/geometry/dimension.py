@@ -8,10 +8,12 @@ so that a ball of 768 dimensions gives tens, not 768. Read them against the same
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
+from headscan.geometry.explained import Cells
 from headscan.geometry.interval import left_out
 from headscan.geometry.neighbours import distinct
 from headscan.geometry.neighbours import neighbours as find_neighbours
@@ -94,7 +96,7 @@ def gride(distances: Tensor, *, first: int = 2) -> float | None:
     return float(brentq(slope, high * 1e-9, high)) if slope(high) <= 0 else None
 
 
-def intrinsic_dimension(rows, *, neighbours: int = 32, blocks=None, first=None) -> dict:
+def intrinsic_dimension(rows: npt.ArrayLike, *, neighbours: int = 32, blocks=None, first=None) -> Cells:
     """All three on the distinct rows of a sample [n, d], from one table of distances; plus how many points that is.
 
     `gride` is at k = 8 against 16. Values None where fewer than ten distinct points or zero distances leave nothing.
@@ -134,7 +136,7 @@ def intrinsic_dimension(rows, *, neighbours: int = 32, blocks=None, first=None) 
     return found
 
 
-def _estimates(table: Tensor | None, blocks: np.ndarray | None) -> dict:
+def _estimates(table: Tensor | None, blocks: npt.NDArray[np.float64] | None) -> Cells:
     """The three estimates of a table of distances, with intervals where blocks are given."""
     names = ("twonn", "mle_dimension", "gride")
 
@@ -142,7 +144,7 @@ def _estimates(table: Tensor | None, blocks: np.ndarray | None) -> dict:
         values = (twonn(part), mle(part, k=min(USED, part.shape[1])), gride(part, first=8))
         return dict(zip(names, values, strict=True))
 
-    found: dict = dict.fromkeys(names) if table is None else all_three(table)
+    found: Cells = dict.fromkeys(names) if table is None else all_three(table)
     if blocks is None:
         return found
     owners, sizes = np.unique(blocks, return_counts=True)
@@ -153,7 +155,9 @@ def _estimates(table: Tensor | None, blocks: np.ndarray | None) -> dict:
     return found
 
 
-def _among(points: np.ndarray, table: Tensor, near: Tensor, rest: np.ndarray, k: int) -> Tensor:
+def _among(
+    points: npt.NDArray[np.float64], table: Tensor, near: Tensor, rest: npt.NDArray[np.float64], k: int
+) -> Tensor:
     """Distances of the points of `rest` to their k nearest among themselves, out of the table of all where it suffices."""
     keep = torch.from_numpy(rest)
     kept = table[keep].masked_fill(~keep[near[keep]], torch.inf).sort(dim=1).values[:, :k]

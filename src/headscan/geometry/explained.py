@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["GROUPS", "WITHOUT", "Bounds", "Field", "Group", "MeasureWords", "ProbeWords"]
+from headscan.run.rows import Cell
+
+__all__ = ["GROUPS", "WITHOUT", "Bounds", "Cells", "Field", "Group", "MeasureWords", "ProbeWords"]
 
 WITHOUT = "_without_first"
 """What the name of a number ends in that leaves position 0 of each window out."""
+
+Cells = dict[str, Cell]
+"""What is said of one site or thing: numbers by name, NAME_interval beside NAME, `notes` where there are any."""
 
 Bounds = tuple[float | None, float | None]
 """Least and greatest value a number can have; None where there is no such end."""

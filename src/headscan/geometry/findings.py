@@ -2,137 +2,150 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
-__all__ = ["findings", "probe_findings"]
+from headscan.geometry.explained import WITHOUT
+from headscan.run.records import Finding
+from headscan.run.rows import Row
 
+__all__ = ["findings"]
 
-def probe_findings(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Findings of the probes, where a scan has them: NEGATIVE (a certified direction) and ROGUE (one coordinate's cone)."""
-    found = []
-    for row in document.get("negative", []):
-        # A few dozen states of many dimensions are always on one side; half of the sample must speak for the other half.
-        if (
-            row.get("null")
-            or row["verdict"] != "uniformly negative"
-            or row["violated"] is None
-            or row["violated"] > 0.01
-        ):
-            continue
-        text = (
-            f"There is a direction in which all {row['states']} sampled states at {row['site']} are negative (least cosine "
-            f"{row['margin']:.2f} to its opposite): tokens that never come next can be pushed along it for ever."
-        )
-        found.append(_finding("NEGATIVE", "alert", row, row["margin"], text))
-    worst: dict[str, dict[str, Any]] = {}
-    for row in document.get("rogue", []):
-        if not row.get("null") and row["rogue_share_1"] is not None:
-            best = worst.setdefault(row["model"], row)
-            if row["rogue_share_1"] > best["rogue_share_1"]:
-                worst[row["model"]] = row
-    for row in worst.values():
-        if row["rogue_share_1"] >= 0.3:
-            text = (
-                f"Dimension {row['dimensions'][0]} alone makes {row['rogue_share_1']:.0%} of the average cosine "
-                f"at {row['site']}."
-            )
-            found.append(_finding("ROGUE", "notice", row, row["rogue_share_1"], text))
-    return found
+NARROW, LEANING = 0.5, 0.15
+"""From these average cosines on, a cloud is called a narrow cone, and a cone."""
+APART = 0.05
+"""Differences of average cosines up to this are not spoken of."""
 
 
-def findings(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Sequence[Row]]) -> list[Finding]:
     """Findings about each model of a scan, most telling first.
 
-    Levels: `alert` (a strong effect), `notice`, `good`. Codes are stable: CONE, ROUND, SINK, DRIFT, SPIKE, FLAT, TWIN.
-    The thresholds are conventions, stated in each text's number, not tests of significance.
+    Levels: `alert` (a strong effect), `notice`, `good`. Codes are stable: CONE or ROUND (one of the two, once a model),
+    ROUNDER (than random weights), SINK, DRIFT, SPIKE, FLAT, NEGATIVE, ROGUE. The thresholds are conventions, stated in
+    each text's number, not tests of significance.
     """
-    found: list[dict[str, Any]] = []
-    for model in dict.fromkeys(entry["model"] for entry in entries):
-        mine = [entry for entry in entries if entry["model"] == model]
-        blocks = [
-            entry for entry in mine if ".block." in f".{entry['site']}" and entry["site"].split(".")[-1].isdigit()
-        ]
+    found: list[Finding | None] = []
+    for model in dict.fromkeys(row.text("model") for row in sites):
+        mine = [row for row in sites if row["model"] == model]
+        blocks = [row for row in mine if ".block." in f".{row['site']}" and row.text("site").split(".")[-1].isdigit()]
         last = (blocks or mine)[-1]
-        found += [item for item in _about(last, mine) if item]
-    return found
+        random = {row.text("site"): row for row in nulls if row["model"] == model and row["null"] == "random-init"}
+        found += [
+            _cone(last, mine, random),
+            _rounder(last, random),
+            _sink(mine),
+            _drift(last),
+            _spike(last),
+            _flat(last),
+        ]
+    found += [_negative(row) for row in tables.get("negative", []) if not row.get("null")]
+    rogue = [row for row in tables.get("rogue", []) if not row.get("null")]
+    for model in dict.fromkeys(row.text("model") for row in rogue):
+        found.append(_rogue([row for row in rogue if row["model"] == model]))
+    return [one for one in found if one is not None]
 
 
-def _finding(code: str, level: str, entry: dict[str, Any], value: float, text: str) -> dict[str, Any]:
-    return {
-        "code": code,
-        "level": level,
-        "model": entry["model"],
-        "site": entry["site"],
-        "value": value,
-        "text": text,
-    }
+def _finding(code: str, level: Literal["alert", "notice", "good"], row: Row, value: float, text: str) -> Finding:
+    return Finding(code=code, level=level, model=row.text("model"), site=row.text("site"), value=value, text=text)
 
 
-def _about(last: dict[str, Any], sites: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
-    return [_cone(last), _peak(last, sites), _sink(sites), _drift(last), _spike(last), _flat(last)]
-
-
-def _cone(last: dict[str, Any]) -> dict[str, Any] | None:
-    value = last["average_cosine"]
-    if value is None:
+def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | None:
+    """One verdict a model, from its last block and its narrowest site, with random weights beside it."""
+    known = [row for row in sites if row.number("average_cosine") is not None]
+    value = last.number("average_cosine")
+    top = max(known, key=lambda row: row.number("average_cosine") or 0.0, default=None)
+    if top is None:
         return None
-    where = f"at {last['site']}, mean cosine {value:.2f}"
-    if value >= 0.5:
-        return _finding("CONE", "alert", last, value, f"Any two tokens point much the same way {where}.")
-    if value >= 0.15:
-        return _finding("CONE", "notice", last, value, f"Tokens lean towards a common direction {where}.")
-    return _finding("ROUND", "good", last, value, f"No cone: two tokens are nearly unrelated in direction {where}.")
-
-
-def _peak(last: dict[str, Any], sites: list[dict[str, Any]]) -> dict[str, Any] | None:
-    known = [entry for entry in sites if entry["average_cosine"] is not None]
-    top = max(known, key=lambda entry: entry["average_cosine"], default=None)
-    if top is None or top is last or top["average_cosine"] < max(0.15, (last["average_cosine"] or 0) + 0.05):
-        return None
-    value = top["average_cosine"]
-    level = "alert" if value >= 0.5 else "notice"
-    return _finding("CONE", level, top, value, f"The cone is narrowest at {top['site']}, mean cosine {value:.2f}.")
-
-
-def _sink(sites: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Position 0 alone moves a measure of the cloud by more than a tenth of its energy or of the mean cosine."""
-
-    def shift(entry: dict[str, Any], name: str) -> float:
-        both = entry[name], entry[f"{name}_without_first"]
-        return 0.0 if None in both else both[0] - both[1]
-
-    worst = max(sites, key=lambda entry: abs(shift(entry, "top_direction_share")))
-    value = shift(worst, "top_direction_share")
-    if abs(value) < 0.1:
-        return None
+    peak = top.number("average_cosine") or 0.0
+    # The last block is spoken of unless another site alone is a cone.
+    where, number = (last, value) if value is not None and (value >= LEANING or peak < LEANING) else (top, peak)
+    elsewhere = where is last and top is not last and peak >= max(LEANING, number + APART)
+    null = random[where.text("site")].number("average_cosine") if where.text("site") in random else None
+    said = f" (random weights: {null:.2f})" if null is not None else ""
+    at = f"at {where['site']}, mean cosine {number:.2f}{said}"
+    if peak < LEANING:
+        return _finding("ROUND", "good", where, number, f"No cone: two tokens are nearly unrelated in direction {at}.")
+    strong = max(number, peak) >= NARROW
     text = (
-        f"Position 0 of each window is unlike the others: with it, {worst['top_direction_share']:.0%} of the energy at "
-        f"{worst['site']} lies along one direction, without it {worst['top_direction_share_without_first']:.0%}."
+        f"Any two tokens point much the same way {at}"
+        if number >= NARROW
+        else f"Tokens lean towards a common direction {at}"
     )
-    return _finding("SINK", "notice", worst, value, text)
+    if elsewhere:
+        text += f"; most at {top['site']}, {peak:.2f}"
+    elif where is not last and value is not None:
+        text += f"; no more at {last['site']}, {value:.2f}"
+    return _finding("CONE", "alert" if strong else "notice", where, number, f"{text}.")
 
 
-def _drift(last: dict[str, Any]) -> dict[str, Any] | None:
-    if not last["mean_norm"]:
+def _rounder(last: Row, random: Mapping[str, Row]) -> Finding | None:
+    """The architecture alone, with random weights, makes a narrower cone than the trained model has."""
+    site = last.text("site")
+    value, null = last.number("average_cosine"), random[site].number("average_cosine") if site in random else None
+    if value is None or null is None or null < LEANING or value > null - APART:
         return None
-    value = last["mean_vector_norm"] / last["mean_norm"]
-    if value < 0.5:
+    text = f"Rounder than random weights make it at {site}: mean cosine {value:.2f} against {null:.2f}."
+    return _finding("ROUNDER", "good", last, value, text)
+
+
+def _sink(sites: list[Row]) -> Finding | None:
+    """Position 0 alone moves a measure of the cloud by more than a tenth of its energy."""
+
+    def shift(row: Row) -> float:
+        whole, rest = row.number("top_direction_share"), row.number(f"top_direction_share{WITHOUT}")
+        return 0.0 if whole is None or rest is None else whole - rest
+
+    worst = max(sites, key=lambda row: abs(shift(row)))
+    if abs(shift(worst)) < 0.1:
         return None
-    text = f"The cloud sits off the origin at {last['site']}: its mean is {value:.2f} of the average token's length."
-    return _finding("DRIFT", "notice", last, value, text)
+    whole, rest = worst.number("top_direction_share") or 0.0, worst.number(f"top_direction_share{WITHOUT}") or 0.0
+    text = (
+        f"Position 0 of each window is unlike the others: with it, {whole:.0%} of the energy at {worst['site']} lies along "
+        f"one direction, without it {rest:.0%}."
+    )
+    return _finding("SINK", "notice", worst, whole - rest, text)
 
 
-def _spike(last: dict[str, Any]) -> dict[str, Any] | None:
-    value = last["top_direction_share"]
+def _drift(last: Row) -> Finding | None:
+    length, mean = last.number("mean_norm"), last.number("mean_vector_norm")
+    if not length or mean is None or mean / length < 0.5:
+        return None
+    text = f"The cloud sits off the origin at {last['site']}: its mean is {mean / length:.2f} of the average token's length."
+    return _finding("DRIFT", "notice", last, mean / length, text)
+
+
+def _spike(last: Row) -> Finding | None:
+    value = last.number("top_direction_share")
     if value is None or value < 0.5:
         return None
     text = f"One direction carries {value:.0%} of the energy at {last['site']}."
     return _finding("SPIKE", "alert" if value >= 0.8 else "notice", last, value, text)
 
 
-def _flat(last: dict[str, Any]) -> dict[str, Any] | None:
-    value = last["effective_rank"]
-    if value is None or value / last["width"] >= 0.1:
+def _flat(last: Row) -> Finding | None:
+    value, width = last.number("effective_rank"), last.number("width")
+    if value is None or width is None or value / width >= 0.1:
         return None
-    text = f"{last['site']} uses about {value:.1f} of its {last['width']} dimensions (effective rank)."
+    text = f"{last['site']} uses about {value:.1f} of its {width} dimensions (effective rank)."
     return _finding("FLAT", "notice", last, value, text)
+
+
+def _negative(row: Row) -> Finding | None:
+    violated, margin = row.number("violated"), row.number("margin")
+    # A few dozen states of many dimensions are always on one side; half of the sample must speak for the other half.
+    if row["verdict"] != "uniformly negative" or violated is None or violated > 0.01 or margin is None:
+        return None
+    text = (
+        f"There is a direction in which all {row['states']} sampled states at {row['site']} are negative (least cosine "
+        f"{margin:.2f} to its opposite): tokens that never come next can be pushed along it for ever."
+    )
+    return _finding("NEGATIVE", "alert", row, margin, text)
+
+
+def _rogue(rows: list[Row]) -> Finding | None:
+    worst = max(rows, key=lambda row: row.number("rogue_share_1") or 0.0)
+    share, dimensions = worst.number("rogue_share_1") or 0.0, worst.get("dimensions")
+    if share < 0.3 or not isinstance(dimensions, list):
+        return None
+    text = f"Dimension {dimensions[0]} alone makes {share:.0%} of the average cosine at {worst['site']}."
+    return _finding("ROGUE", "notice", worst, share, text)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import betainc
 
+from headscan.geometry.explained import Cells
 from headscan.geometry.interval import left_out
 from headscan.geometry.partition import partition_isotropy
 
 __all__ = ["direction_correlations", "frequency_bins"]
 
 
-def frequency_bins(table, counts, *, mean_state=None, per_decade: int = 1) -> list[dict]:
+def frequency_bins(table, counts, *, mean_state=None, per_decade: int = 1) -> list[Cells]:
     """Rows of a table [V, d] in bins of equal width in log₁₀ count (and a bin for tokens that do not occur).
 
     For each bin, from rare to frequent: `from` and `to` (counts, both inclusive), `tokens` (types), `share` of the text,
@@ -68,7 +70,7 @@ def frequency_bins(table, counts, *, mean_state=None, per_decade: int = 1) -> li
     return found
 
 
-def _over_rows(values: np.ndarray, low: float | None, high: float | None) -> list[float] | None:
+def _over_rows(values: npt.NDArray[np.float64], low: float | None, high: float | None) -> list[float] | None:
     """Mean ± 1.96 standard errors of at least ten values, cut to the bounds."""
     if len(values) < 10:
         return None
@@ -79,7 +81,9 @@ def _over_rows(values: np.ndarray, low: float | None, high: float | None) -> lis
     ]
 
 
-def _over_groups(rows: np.ndarray, norms: np.ndarray, groups: int = 16) -> dict[str, list[float] | None]:
+def _over_groups(
+    rows: npt.NDArray[np.float64], norms: npt.NDArray[np.float64], groups: int = 16
+) -> dict[str, list[float] | None]:
     """Jackknife of drift and average cosine over groups of rows (every sixteenth row is in one)."""
     if len(rows) < 4 * groups:
         return {"drift_interval": None, "average_cosine_interval": None}
@@ -89,11 +93,11 @@ def _over_groups(rows: np.ndarray, norms: np.ndarray, groups: int = 16) -> dict[
     units = np.stack([(rows[g::groups] * weights[g::groups]).sum(0) for g in starts])
     lengths, counts = (np.array([x[g::groups].sum() for g in starts]) for x in (norms, (norms > 0).astype(float)))
 
-    def drift(chosen: np.ndarray) -> float | None:
+    def drift(chosen: npt.NDArray[np.float64]) -> float | None:
         total = float(lengths[chosen].sum())
         return float(np.linalg.norm(sums[chosen].sum(0))) / total if total > 0 else None
 
-    def cosine(chosen: np.ndarray) -> float | None:
+    def cosine(chosen: npt.NDArray[np.float64]) -> float | None:
         n, total = float(counts[chosen].sum()), units[chosen].sum(0)
         return float(total @ total - n) / (n * (n - 1)) if n > 1 else None
 
@@ -104,7 +108,7 @@ def _over_groups(rows: np.ndarray, norms: np.ndarray, groups: int = 16) -> dict[
     return found
 
 
-def direction_correlations(table, counts, *, top: int = 50) -> list[dict]:
+def direction_correlations(table, counts, *, top: int = 50) -> list[Cells]:
     """Pearson's r between the coordinates of a table's rows along each right singular direction and log count.
 
     Over the tokens that occur (count > 0); directions of the whole uncentred table [V, d], strongest first. Rows of the

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from headscan.geometry.explained import Cells
 from headscan.statistics.push_pull import PushPull
 
 __all__ = ["push_pull_bins"]
 
 
-def push_pull_bins(sums: PushPull) -> list[dict]:
+def push_pull_bins(sums: PushPull) -> list[Cells]:
     """Pull and push by frequency of the token to predict: bins of a factor of ten in count, rare first.
 
     Keys: `from`, `to` (counts), `tokens` (types), and means over the bin's rows, per position of the text:

@@ -6,17 +6,19 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse
 import torch
 from torch import Tensor
 
+from headscan.geometry.explained import Cells
 from headscan.geometry.interval import left_out
 from headscan.geometry.spectrum import entropy_of
 
 __all__ = ["LowRankHead", "head_spectrum", "ngram_matrix", "spectrum_of_sparse", "train_low_rank_head", "w_error"]
 
 
-def head_spectrum(weight) -> dict:
+def head_spectrum(weight) -> Cells:
     """Singular values of a head [V, d] and what they say of its rank.
 
     Keys: `singular_values` (largest first), `singular_entropy` log d − H(σ/Σσ) in nats (0: all directions alike; rises
@@ -53,7 +55,7 @@ def head_spectrum(weight) -> dict:
     }
 
 
-def w_error(singular_values) -> np.ndarray:
+def w_error(singular_values) -> npt.NDArray[np.float64]:
     """W-error(k) = ‖σ_{k+1:}‖₂/‖W‖_F for k = 0 ... d [d + 1]: what the best matrix of rank k leaves out. From 1 to 0.
 
     >>> w_error([4.0, 3.0]).tolist()
@@ -84,7 +86,7 @@ def ngram_matrix(windows, vocabulary: int, order: int) -> scipy.sparse.csr_matri
     return (scipy.sparse.diags(1 / np.asarray(counts.sum(1)).ravel()) @ counts).tocsr()
 
 
-def spectrum_of_sparse(matrix: scipy.sparse.csr_matrix, *, most: int = 6000) -> np.ndarray:
+def spectrum_of_sparse(matrix: scipy.sparse.csr_matrix, *, most: int = 6000) -> npt.NDArray[np.float64]:
     """All singular values of a sparse matrix, largest first, from the Gram matrix of its occupied columns.
 
     Raises ValueError where more than `most` columns are occupied: 8·most² bytes and O(most³).

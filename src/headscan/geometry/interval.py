@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import stdtrit
 
 from headscan.statistics import Cloud, Sums
@@ -86,8 +87,8 @@ class Jackknife:
 
 def jackknifed(
     estimate: float,
-    left_out: np.ndarray,
-    weights: np.ndarray,
+    left_out: npt.NDArray[np.float64],
+    weights: npt.NDArray[np.float64],
     *,
     level: float = 0.95,
     bounds: tuple[float | None, float | None] = (None, None),
@@ -106,7 +107,7 @@ def jackknifed(
 def left_out(
     estimate: float | None,
     values: Sequence[float | None],
-    sizes: Sequence[float] | np.ndarray,
+    sizes: Sequence[float] | npt.NDArray[np.float64],
     *,
     level: float = 0.95,
     bounds: tuple[float | None, float | None] = (None, None),
@@ -128,7 +129,7 @@ def left_out(
     return list(jackknifed(estimate, found, weights, level=level, bounds=bounds))
 
 
-def _deviation(estimate: float, left_out: np.ndarray, h: np.ndarray) -> float:
+def _deviation(estimate: float, left_out: npt.NDArray[np.float64], h: npt.NDArray[np.float64]) -> float:
     """√Var of the weighted delete-one-block jackknife."""
     centre = len(h) * estimate - ((1 - 1 / h) * left_out).sum()
     return float(((h * estimate - (h - 1) * left_out - centre) ** 2 / (h - 1)).mean() ** 0.5)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 __all__ = ["NearestPoint", "nearest_point"]
 
@@ -30,9 +31,9 @@ class NearestPoint:
         iterations: major cycles of the algorithm.
     """
 
-    point: np.ndarray
-    support: np.ndarray
-    weights: np.ndarray
+    point: npt.NDArray[np.float64]
+    support: npt.NDArray[np.float64]
+    weights: npt.NDArray[np.float64]
     lowest: float
     distance: float
     gap: float
@@ -40,7 +41,7 @@ class NearestPoint:
     iterations: int
 
 
-def nearest_point(states, *, tolerance: float = 1e-6, iterations: int = 3000) -> NearestPoint | None:
+def nearest_point(states: npt.ArrayLike, *, tolerance: float = 1e-6, iterations: int = 3000) -> NearestPoint | None:
     """The point of the convex hull of the rows [n, d] nearest to the origin, by Wolfe's active sets (1976).
 
     The states' directions decide, not their lengths, whether a uniformly negative direction exists; so they are scaled to
@@ -88,7 +89,9 @@ def nearest_point(states, *, tolerance: float = 1e-6, iterations: int = 3000) ->
     return NearestPoint(point, np.array(support), weights, lowest, distance, gap, verdict, done)
 
 
-def _minor_cycles(rows: np.ndarray, support: list[int], weights: np.ndarray) -> tuple[list[int], np.ndarray]:
+def _minor_cycles(
+    rows: npt.NDArray[np.float64], support: list[int], weights: npt.NDArray[np.float64]
+) -> tuple[list[int], npt.NDArray[np.float64]]:
     """Move to the nearest point of the support's affine hull, dropping states whose weight would turn negative."""
     while True:
         affine = _affine_weights(rows[support])
@@ -105,7 +108,7 @@ def _minor_cycles(rows: np.ndarray, support: list[int], weights: np.ndarray) -> 
         weights = weights[kept] / weights[kept].sum()
 
 
-def _affine_weights(vertices: np.ndarray) -> np.ndarray:
+def _affine_weights(vertices: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Weights with sum 1 of the point of the vertices' affine hull nearest to 0: G w ∝ 1, G = VVᵀ + 11ᵀ."""
     gram = vertices @ vertices.T + 1.0
     try:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 __all__ = ["distinct", "distinct_rows", "neighbour_distances", "neighbours"]
 
 
-def distinct_rows(rows) -> np.ndarray:
+def distinct_rows(rows: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """The rows with repeats left out [m, d] float64, in the order of their first occurrence.
 
     Token types repeat at the embedding, where all occurrences are one vector: their nearest neighbour is at distance
@@ -22,7 +23,7 @@ def distinct_rows(rows) -> np.ndarray:
     return rows[distinct(rows)[0]] + 0.0
 
 
-def distinct(rows) -> tuple[np.ndarray, np.ndarray]:
+def distinct(rows: npt.ArrayLike) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Where each distinct row occurs first [m], ascending, and which of them each row is [n].
 
     >>> [found.tolist() for found in distinct([[1, 2], [0, 0], [1, 2]])]
@@ -37,7 +38,7 @@ def distinct(rows) -> tuple[np.ndarray, np.ndarray]:
     return first[order], rank[inverse.ravel()]
 
 
-def neighbour_distances(rows, k: int, *, block_bytes: int = 2**26) -> Tensor:
+def neighbour_distances(rows: npt.ArrayLike, k: int, *, block_bytes: int = 2**26) -> Tensor:
     """The distances of `neighbours` alone.
 
     >>> neighbour_distances([[0.0], [1.0], [3.0]], 2).tolist()
@@ -46,7 +47,7 @@ def neighbour_distances(rows, k: int, *, block_bytes: int = 2**26) -> Tensor:
     return neighbours(rows, k, block_bytes=block_bytes)[0]
 
 
-def neighbours(rows, k: int, *, block_bytes: int = 2**26) -> tuple[Tensor, Tensor]:
+def neighbours(rows: npt.ArrayLike, k: int, *, block_bytes: int = 2**26) -> tuple[Tensor, Tensor]:
     """Distances of each row to its k nearest other rows, ascending [n, k] float64, and which rows those are; k < n.
 
     In blocks of the n x n matrix that take at most `block_bytes`. ‖x − y‖² = ‖x‖² + ‖y‖² − 2x·y loses digits where

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 __all__ = ["log_partition", "partition_isotropy"]
 
 
-def log_partition(table, directions) -> Tensor:
+def log_partition(table: npt.ArrayLike, directions) -> Tensor:
     """log Z(c) = log Σ_w exp(c·w) of each direction, a column of [d, m]; in blocks, float64 [m]. Cost O(Vdm).
 
     >>> log_partition([[1000.0, 0.0], [0.0, 0.0]], torch.eye(2)).tolist()
@@ -42,7 +43,7 @@ def _both_signs(table: Tensor, directions: Tensor) -> Tensor:
     return found.flatten()
 
 
-def partition_isotropy(table) -> dict[str, float | None]:
+def partition_isotropy(table: npt.ArrayLike) -> dict[str, float | None]:
     """I(W), its published approximations, and I₂, of a table [V, d].
 
     Keys, each in [0, 1] (1: isotropic) unless said:

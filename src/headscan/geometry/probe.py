@@ -10,17 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from headscan.geometry.explained import WITHOUT, Field, ProbeWords
+from headscan.geometry.explained import WITHOUT, Cells, Field, ProbeWords
 from headscan.geometry.interval import left_out
 from headscan.geometry.probe_setup import Cost, ProbeData, ProbeSetup
 from headscan.run import Registry
 from headscan.run.rows import Cell
 from headscan.statistics import REST, Accumulator, BlockedTally, SiteBatch, Tally
 
-__all__ = ["PROBES", "Cells", "Cost", "Probe", "ProbeData", "ProbeSetup", "suffixed", "tally_row"]
-
-Cells = dict[str, Cell]
-"""What a probe says of one site: numbers by field, NAME_interval beside NAME, `site`, and `notes` where there are any."""
+__all__ = ["PROBES", "Probe", "suffixed", "tally_row"]
 
 
 class Probe:
@@ -91,7 +88,7 @@ PROBES: Registry[type[Probe]] = Registry("probe", "headscan.geometry.probes")
 """Every probe by its name: the files of headscan/geometry/probes, and those of plug-ins."""
 
 
-def suffixed(row: Cells) -> Cells:
+def suffixed(row: Mapping[str, Cell]) -> Cells:
     """NAME and NAME_interval as NAME_without_first and NAME_without_first_interval.
 
     >>> suffixed({"a": 1, "a_interval": [0, 2]})

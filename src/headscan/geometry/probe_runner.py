@@ -4,52 +4,53 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
-from headscan.geometry.probe import Probe, ProbeData, ProbeSetup
+from headscan.geometry.explained import Cells
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_setup import ProbeData, ProbeSetup
+from headscan.geometry.settings import Scanning
 from headscan.geometry.sweep import Sweep
 from headscan.model import Lens
-from headscan.statistics import BlockedCounts, Cloud, FirstWindows, SiteBatch
-from headscan.statistics.accumulator import Accumulator
-from headscan.text import PairSet, read_pairs, synonyms
+from headscan.run.rows import Row
+from headscan.statistics import Accumulator, BlockedCounts, Cloud, FirstWindows, SiteBatch
 
-__all__ = ["ProbeRunner", "pair_sets"]
+__all__ = ["ProbeRunner"]
 
 WINDOWS, COUNTS = "windows:", "counts:"
 SAMPLE_BLOCKS = 8
 
 
-def pair_sets(files: Sequence[str] | None) -> tuple[PairSet, ...]:
-    """The pairs in the files, or the shipped synonyms where there are none."""
-    return tuple(pairs for file in files for pairs in read_pairs(file)) if files else (synonyms(),)
-
-
 class ProbeRunner:
-    """The chosen probes of one model: `accumulators` by "PROBE:SITE" for the sweep, and `sample`, the vectors they need.
+    """The chosen probes of one model.
 
-    Probes that the model cannot have are left out, and the table's `notes` say why; expensive ones are announced.
+    Probes that the model cannot have are left out, and `reasons` say why; expensive ones are announced.
+
+    Attributes:
+        accumulators: what they keep, by "PROBE:SITE", for the sweep. sample: how many vectors of a site they need.
+        seconds: how long each one's rows took.
     """
 
     def __init__(
         self,
-        probes: list[Probe],
+        probes: Sequence[Probe],
         lens: Lens,
         sites: tuple[str, ...],
-        settings: Mapping[str, Any],
+        settings: Scanning,
         *,
         announce: Callable[[str], None],
     ):
         device = torch.device("cpu") if lens.device.type == "mps" else lens.device
         self.setup = ProbeSetup(
-            lens, sites, settings["context"], settings["max_tokens"], settings["skip_first"], settings["seed"], device,
-            pairs=pair_sets(settings.get("pairs")),
+            lens, sites, settings.context, settings.max_tokens, settings.skip_first, settings.seed, device,
+            pairs=settings.pair_sets(),
         )  # fmt: skip
         self.reasons: dict[str, str] = {}
+        self.seconds: dict[str, float] = {}
         self.probes: list[Probe] = []
-        self.announce = announce
         self.accumulators: dict[str, Accumulator] = {}
         for probe in probes:
             reason = probe.reason(self.setup)
@@ -74,41 +75,30 @@ class ProbeRunner:
     def watch(self, swept: Sweep) -> dict[str, list[Callable[[SiteBatch], None]]]:
         """Who sees what, by site: each probe's accumulator in the sweep (which may have been read from a store)."""
         found: dict[str, list[Callable[[SiteBatch], None]]] = defaultdict(list)
-        if any(probe.words.sample for probe in self.probes):
+        if self.sample:
             found[self.setup.last] = []  # its states are to be sampled, even where `sites` leaves it out
         for probe in self.probes:
-            for key in self._keys(swept, probe):
-                accumulator = swept.extras[f"{probe.name}:{key}"]
-                found[key.split("|")[0]].append(
-                    lambda batch, probe=probe, key=key, own=accumulator: probe.update(self.setup, key, own, batch)  # type: ignore[misc]
-                )
+            for key, accumulator in self._own(swept, probe).items():
+                found[key.split("|")[0]].append(partial(probe.update, self.setup, key, accumulator))
         return dict(found)
 
     @staticmethod
-    def _keys(swept: Sweep, probe: Probe) -> list[str]:
+    def _own(swept: Sweep, probe: Probe) -> dict[str, Accumulator]:
         start = f"{probe.name}:"
-        return [key.removeprefix(start) for key in swept.extras if key.startswith(start)]
+        return {key.removeprefix(start): own for key, own in swept.extras.items() if key.startswith(start)}
 
-    def report(
-        self,
-        document: dict[str, Any],
-        swept: Sweep,
-        clouds: dict[str, Cloud],
-        *,
-        model: str,
-        null: str | None = None,
-    ) -> None:
-        """Add every probe's rows to its table in the document, with the model's name; and how long they took."""
+    def rows(self, swept: Sweep, clouds: dict[str, Cloud], place: Cells) -> dict[str, list[Row]]:
+        """Every probe's rows by its name, each with `place` (model, null) in front."""
         columns = swept.sample.columns
         sample = {name.removeprefix("state."): x for name, x in columns.items() if name.startswith("state.")}
         sample |= {"id": columns["id"]} if "id" in columns else {}
         kept, counted, places = swept.extras.get(WINDOWS), swept.extras.get(COUNTS), swept.sample.places.numpy()
-        place = {"model": model} | ({"null": null} if null else {})
+        found: dict[str, list[Row]] = {name: [] for name in self.reasons}
         for probe in self.probes:
             clock = time.monotonic()
             data = ProbeData(
                 clouds=clouds,
-                own={key: swept.extras[f"{probe.name}:{key}"] for key in self._keys(swept, probe)},
+                own=self._own(swept, probe),
                 sample=sample,
                 counts=swept.counts.counts.numpy(),
                 windows=kept.ids if isinstance(kept, FirstWindows) else torch.zeros(0, 0, dtype=torch.int64),
@@ -117,9 +107,6 @@ class ProbeRunner:
                 blocks=places[:, 0] * SAMPLE_BLOCKS // max(1, swept.next),
                 first=(places[:, 1] == 0) & (self.setup.skip_first == 0),
             )
-            document[probe.name] += [place | probe.noted(row) for row in probe.rows(self.setup, data)]
-            described = next(entry for entry in document["probes"] if entry["name"] == probe.name)
-            described["seconds"] = round(described.get("seconds", 0.0) + time.monotonic() - clock, 2)
-        for name, reason in self.reasons.items():
-            described = next(entry for entry in document["probes"] if entry["name"] == name)
-            described.setdefault("notes", []).append(f"{model} has none: {reason}")
+            found[probe.name] = [Row(place | probe.noted(row)) for row in probe.rows(self.setup, data)]
+            self.seconds[probe.name] = time.monotonic() - clock
+        return found

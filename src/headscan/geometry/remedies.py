@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
 from headscan.errors import BadInput
@@ -34,17 +35,17 @@ class Remedy:
     """
 
     name: str
-    shift: np.ndarray
-    matrix: np.ndarray
+    shift: npt.NDArray[np.float64]
+    matrix: npt.NDArray[np.float64]
 
-    def __call__(self, rows) -> np.ndarray:
+    def __call__(self, rows) -> npt.NDArray[np.float64]:
         """The mapped rows [n, k], float64. Raises BadInput where the width is another."""
         rows = np.asarray(rows, dtype=np.float64)
         if rows.shape[-1] != len(self.shift):
             raise BadInput(f"The remedy '{self.name}' was fitted at width {len(self.shift)}, not {rows.shape[-1]}.")
         return (rows - self.shift) @ self.matrix
 
-    def save(self, folder: str | os.PathLike) -> Path:
+    def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the map as a sentence-transformers `Dense` module: config.json and model.safetensors (float32).
 
         Load it by `sentence_transformers.models.Dense.load(folder)`, or by `Remedy.load(folder)`.
@@ -70,7 +71,7 @@ class Remedy:
         return path
 
     @classmethod
-    def load(cls, folder: str | os.PathLike) -> Remedy:
+    def load(cls, folder: str | os.PathLike[str]) -> Remedy:
         """The map that `save` wrote, in float32's precision, its offset moved behind the product: shift is zero only
         where the bias was. Raises BadInput where there is none."""
         path = Path(folder) / "model.safetensors"
@@ -81,7 +82,7 @@ class Remedy:
             raise BadInput(f"There is no saved remedy in {folder}.") from None
         return _Biased(Path(folder).name, np.zeros(weight.shape[1]), weight.T, bias)
 
-    def append_to(self, model: str | os.PathLike, out: str | os.PathLike) -> Path:
+    def append_to(self, model: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
         """Copy a saved sentence-transformers model to `out` with this map as one more module, before a last Normalize.
 
         `SentenceTransformer(out)` then gives remedied embeddings. Raises BadInput where `model` has no modules.json.
@@ -112,9 +113,9 @@ class Remedy:
 class _Biased(Remedy):
     """A map read from a file, where shift and matrix are already one bias."""
 
-    bias: np.ndarray
+    bias: npt.NDArray[np.float64]
 
-    def __call__(self, rows) -> np.ndarray:
+    def __call__(self, rows) -> npt.NDArray[np.float64]:
         return super().__call__(rows) + self.bias
 
 
@@ -123,7 +124,7 @@ def centre(cloud: Cloud) -> Remedy:
     return Remedy("centre", cloud.mean, np.eye(cloud.width))
 
 
-def _components(cloud: Cloud) -> tuple[np.ndarray, np.ndarray]:
+def _components(cloud: Cloud) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     values, vectors = np.linalg.eigh(cloud.covariance)
     return np.clip(values[::-1], 0, None), vectors[:, ::-1]
 

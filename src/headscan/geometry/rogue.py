@@ -11,15 +11,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from headscan.geometry.explained import Cells
 from headscan.geometry.interval import left_out
 from headscan.statistics import Tally
 
 __all__ = ["agreement_without", "agreements", "contributions", "rogue", "rogue_dimensions"]
 
 
-def contributions(tokens: float, unit: np.ndarray, square: np.ndarray) -> np.ndarray | None:
+def contributions(
+    tokens: float, unit: npt.NDArray[np.float64], square: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64] | None:
     """CC_d of each dimension [d], signed; they add up to the average cosine. None for fewer than two directions.
 
     >>> u = np.array([[0.6, 0.8], [0.6, -0.8]])
@@ -44,7 +48,7 @@ def rogue(tally: Tally) -> dict[str, float | None]:
     return empty | shares | {"rogue_half": float(np.argmax(running >= 0.5) + 1)}
 
 
-def rogue_dimensions(tally: Tally, top: int = 5) -> list[dict[str, Any]]:
+def rogue_dimensions(tally: Tally, top: int = 5) -> list[Cells]:
     """The dimensions that contribute most to the average cosine, with their contribution and share, largest first."""
     found = contributions(float(tally["tokens"]), tally["unit"].cpu().numpy(), tally["square"].cpu().numpy())
     if found is None:
@@ -60,7 +64,7 @@ def rogue_dimensions(tally: Tally, top: int = 5) -> list[dict[str, Any]]:
     ]
 
 
-def agreement_without(rows: np.ndarray, removed: np.ndarray) -> float | None:
+def agreement_without(rows: npt.NDArray[np.float64], removed: npt.NDArray[np.float64]) -> float | None:
     """r² between the cosines of all pairs of rows with all dimensions and with the `removed` ones set to zero; [0, 1].
 
     Low: the similarity of two tokens is decided by the removed dimensions. All n(n − 1)/2 pairs; cost O(n²d), memory
@@ -75,11 +79,16 @@ def agreement_without(rows: np.ndarray, removed: np.ndarray) -> float | None:
     return agreements(rows, {"": removed}, none, none.astype(bool))["agreement_"]
 
 
-def agreements(rows: np.ndarray, removed: Mapping[Any, np.ndarray], blocks: np.ndarray, first: np.ndarray) -> dict:
+def agreements(
+    rows: npt.NDArray[np.float64],
+    removed: Mapping[Any, npt.NDArray[np.float64]],
+    blocks: npt.NDArray[np.float64],
+    first: npt.NDArray[np.float64],
+) -> Cells:
     """`agreement_without` several sets of dimensions, each as `agreement_KEY`, with its 95 % interval over blocks of
     text, with and without rows at position 0 (`blocks`, `first` [n]). The sums over pairs of groups are taken once."""
     rows = np.asarray(rows, dtype=np.float64)
-    found: dict = {}
+    found: Cells = {}
     lengths = np.linalg.norm(rows, axis=1)
     for key, dimensions in removed.items():
         cut = rows.copy()
@@ -110,7 +119,7 @@ def agreements(rows: np.ndarray, removed: Mapping[Any, np.ndarray], blocks: np.n
     return found
 
 
-def _squared(sums: np.ndarray, chosen: np.ndarray) -> float | None:
+def _squared(sums: npt.NDArray[np.float64], chosen: npt.NDArray[np.float64]) -> float | None:
     """r² from the sums over the pairs of the chosen groups."""
     pairs, sa, sb, saa, sbb, sab = sums[np.ix_(chosen, chosen)].sum((0, 1))
     if pairs < 3:

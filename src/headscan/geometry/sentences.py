@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.stats import spearmanr
 
 from headscan.errors import BadInput
+from headscan.geometry.explained import Cells
 from headscan.geometry.interval import left_out
 from headscan.model import Lens
 
@@ -33,7 +35,7 @@ __all__ = [
 def sentence_states(
     lens: Lens, sentences: Sequence[str], *, site: str | None = None, special: bool = True, batch: int = 64,
     dropout: int | None = None,
-) -> np.ndarray:  # fmt: skip
+) -> npt.NDArray[np.float64]:  # fmt: skip
     """The mean over its tokens of each sentence's states at a site, float64 [n, d]; by default the last default site.
 
     `special`: with the tokenizer's own added tokens ([CLS] and the like), which then count in the mean. Sentences are
@@ -56,7 +58,7 @@ def sentence_ids(lens: Lens, sentences: Sequence[str], *, special: bool = True) 
 
 def mean_states(
     lens: Lens, ids: Sequence[Sequence[int]], sites: Sequence[str], *, batch: int = 64, dropout: int | None = None
-) -> dict[str, np.ndarray]:
+) -> dict[str, npt.NDArray[np.float64]]:
     """The mean over its tokens of each text's states, by site, float64 [n, width]; texts are lists of token ids."""
     groups: dict[int, list[int]] = {}
     for k, tokens in enumerate(ids):
@@ -101,7 +103,7 @@ def has_dropout(lens: Lens) -> bool:
     )
 
 
-def pair_alignment(lens: Lens, one: Sequence[str], other: Sequence[str], **options) -> dict:
+def pair_alignment(lens: Lens, one: Sequence[str], other: Sequence[str], **options) -> Cells:
     """Alignment of translations, paraphrases or synonyms: pairs of texts that mean the same.
 
     Keys and intervals as of `aligned`; options as for `sentence_states`.
@@ -112,7 +114,7 @@ def pair_alignment(lens: Lens, one: Sequence[str], other: Sequence[str], **optio
     return aligned(x, y)
 
 
-def dropout_alignment(lens: Lens, sentences: Sequence[str], **options) -> dict:
+def dropout_alignment(lens: Lens, sentences: Sequence[str], **options) -> Cells:
     """Alignment of two passes of the same sentences under two dropout masks (SimCSE's positives; Gao et al. 2021).
 
     0 for a model without dropout. Keys as for `pair_alignment`.
@@ -121,7 +123,7 @@ def dropout_alignment(lens: Lens, sentences: Sequence[str], **options) -> dict:
     return aligned(x, y)
 
 
-def aligned(one: np.ndarray, other: np.ndarray, *, blocks: int = 16) -> dict:
+def aligned(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], *, blocks: int = 16) -> Cells:
     """Alignment of the pairs of rows [n, d] against that of all mismatched pairs, with 95 % intervals.
 
     `alignment` E‖x̂ − ŷ‖² of the pairs, in [0, 4]; `unrelated`, the null: the same over all n(n − 1) shuffled pairs, each
@@ -147,7 +149,7 @@ PairSums = tuple[Any, Any, Any, Any]
 """Number of pairs, Σx̂, Σŷ and Σx̂·ŷ."""
 
 
-def from_pair_sums(total: PairSums, parts: Sequence[PairSums]) -> dict:
+def from_pair_sums(total: PairSums, parts: Sequence[PairSums]) -> Cells:
     """`aligned` from the sums of all pairs and of blocks of them."""
 
     def values(n: float, x: Any, y: Any, own: float) -> dict[str, float | None]:
@@ -157,7 +159,7 @@ def from_pair_sums(total: PairSums, parts: Sequence[PairSums]) -> dict:
         far = max(0.0, 2 - 2 * (float(x @ y) - own) / (n * (n - 1)))
         return {"alignment": near, "unrelated": far, "relative": near / far if far > 1e-12 else None}
 
-    found: dict = values(*total)
+    found: Cells = values(*total)
     others = [values(*(whole - mine for whole, mine in zip(total, part, strict=True))) for part in parts]
     for name, high in (("alignment", 4.0), ("unrelated", 4.0), ("relative", None)):
         rest = [other[name] for other in others]
@@ -165,7 +167,7 @@ def from_pair_sums(total: PairSums, parts: Sequence[PairSums]) -> dict:
     return found
 
 
-def read_sts(path: str | os.PathLike) -> tuple[list[str], list[str], np.ndarray]:
+def read_sts(path: str | os.PathLike[str]) -> tuple[list[str], list[str], npt.NDArray[np.float64]]:
     """Sentence pairs and their similarity from a CSV file with the columns sentence1, sentence2, score and no header.
 
     Raises BadInput where the file cannot be read so.
@@ -191,7 +193,10 @@ def _is_number(text: str) -> bool:
 
 
 def sts_spearman(
-    one: np.ndarray, other: np.ndarray, scores: np.ndarray, remedy: Callable[[np.ndarray], np.ndarray] | None = None
+    one: npt.NDArray[np.float64],
+    other: npt.NDArray[np.float64],
+    scores: npt.NDArray[np.float64],
+    remedy: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]] | None = None,
 ) -> float | None:
     """Spearman's rank correlation of the pairs' cosines with their given scores; [−1, 1].
 

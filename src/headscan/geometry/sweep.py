@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -178,7 +179,7 @@ def sweep(
             after(batch)
 
 
-def _contexts(ids: Tensor, rows: np.ndarray, positions: np.ndarray) -> Tensor:
+def _contexts(ids: Tensor, rows: npt.NDArray[np.float64], positions: npt.NDArray[np.float64]) -> Tensor:
     """The ids around each chosen position [chosen, 2·NEIGHBOURS + 1], −1 beyond the window's ends."""
     padded = torch.nn.functional.pad(ids, (NEIGHBOURS, NEIGHBOURS), value=-1)
     columns = torch.from_numpy(positions)[:, None] + torch.arange(2 * NEIGHBOURS + 1)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.special import hyp0f1, ive
 
+from headscan.geometry.explained import Cells
 from headscan.geometry.interval import left_out
 
 __all__ = ["alignment", "uniformity", "uniformity_by_block", "uniformity_floor"]
 
 
-def uniformity(rows, *, t: float = 2.0, block_bytes: int = 2**26) -> float | None:
+def uniformity(rows: npt.ArrayLike, *, t: float = 2.0, block_bytes: int = 2**26) -> float | None:
     """log of the mean over all ordered pairs of distinct rows of exp(−t‖x − y‖²), rows scaled to length 1; exact.
 
     In [floor, 0]: 0 when all directions are one, near `uniformity_floor(d, t)` when they fill the sphere (a little below
@@ -37,7 +39,7 @@ def uniformity(rows, *, t: float = 2.0, block_bytes: int = 2**26) -> float | Non
     return min(0.0, total - math.log(n * (n - 1)) - 2 * t)
 
 
-def uniformity_by_block(rows, blocks, first, *, t: float = 2.0) -> dict:
+def uniformity_by_block(rows: npt.ArrayLike, blocks, first, *, t: float = 2.0) -> Cells:
     """`uniformity` of a sample [n, d] with its 95 % interval over blocks of text, with and without position 0.
 
     `blocks` [n] says which block a row is from, `first` [n] whether it stood at position 0. exp(−t‖x − y‖²) is added up
@@ -65,14 +67,14 @@ def uniformity_by_block(rows, blocks, first, *, t: float = 2.0) -> dict:
                 cosines.fill_diagonal_(-torch.inf)
             logs[a, b] = logs[b, a] = float(torch.logsumexp(2 * t * cosines.flatten(), 0))
 
-    def value(chosen: np.ndarray) -> float | None:
+    def value(chosen: npt.NDArray[np.float64]) -> float | None:
         n = sizes[chosen].sum()
         if n < 2:
             return None
         total = float(np.logaddexp.reduce(logs[np.ix_(chosen, chosen)], axis=None))
         return min(0.0, total - math.log(n * (n - 1)) - 2 * t)
 
-    found: dict = {}
+    found: Cells = {}
     for suffix, part in (("", np.ones(len(groups), dtype=bool)), ("_without_first", groups % 2 == 0)):
         owners = np.unique(groups[part] // 2)
         others = [value(part & (groups // 2 != owner)) for owner in owners]

@@ -4,7 +4,9 @@ words; all less the baseline that anisotropy alone would give (Ethayarajh 2019, 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
+from headscan.geometry.explained import Cells
 from headscan.statistics import ClassSums, Tally
 
 __all__ = ["contexts", "maximum_explainable_variance", "self_similarity", "words"]
@@ -36,7 +38,9 @@ def contexts(tally: Tally) -> dict[str, float | None]:
     }
 
 
-def self_similarity(sums: ClassSums, *, least: int = OCCURRENCES) -> tuple[np.ndarray, np.ndarray]:
+def self_similarity(
+    sums: ClassSums, *, least: int = OCCURRENCES
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Labels and mean pairwise cosine of each class with at least `least` directions: (‖Σû‖² − n)/(n(n − 1)), exact.
 
     In [−1/(n − 1), 1]. With classes = token ids, the self-similarity of a word over its contexts.
@@ -60,7 +64,7 @@ def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) 
     The interval is mean ± 1.96·sd/√words, words taken as the sample; it does not cover the choice of the text.
     """
     labels, values = self_similarity(sums, least=least)
-    found: dict = {
+    found: Cells = {
         "self_similarity": None,
         "self_similarity_interval": None,
         "self_adjusted": None,
@@ -79,7 +83,9 @@ def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) 
     return found | {"self_similarity": mean, "self_adjusted": None if baseline is None else mean - baseline}
 
 
-def maximum_explainable_variance(rows: np.ndarray, labels: np.ndarray, *, least: int = OCCURRENCES) -> dict:
+def maximum_explainable_variance(
+    rows: npt.NDArray[np.float64], labels: npt.NDArray[np.float64], *, least: int = OCCURRENCES
+) -> Cells:
     """MEV: the share of a word's occurrences' energy along their one best direction, averaged over words, and adjusted.
 
     Uncentred for words and for the baseline alike: σ₁²/Σσ² of a word's n occurrences, less the mean of the same for n
@@ -104,7 +110,7 @@ def maximum_explainable_variance(rows: np.ndarray, labels: np.ndarray, *, least:
         if share is not None and known:
             values.append(share)
             baselines.append(float(np.mean(known)))
-    found: dict = dict.fromkeys(("mev", "mev_interval", "mev_adjusted", "mev_adjusted_interval"))
+    found: Cells = dict.fromkeys(("mev", "mev_interval", "mev_adjusted", "mev_adjusted_interval"))
     for name, numbers in (("mev", np.array(values)), ("mev_adjusted", np.array(values) - np.array(baselines))):
         if len(numbers):
             mean = float(numbers.mean())
@@ -115,7 +121,7 @@ def maximum_explainable_variance(rows: np.ndarray, labels: np.ndarray, *, least:
     return found | {"mev_words": len(values)}
 
 
-def _top_share(rows: np.ndarray) -> float | None:
+def _top_share(rows: npt.NDArray[np.float64]) -> float | None:
     gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
     total = float(np.trace(gram))
     return min(1.0, float(np.linalg.eigvalsh(gram)[-1]) / total) if total > 0 else None

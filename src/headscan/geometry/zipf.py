@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import gammaln
 
@@ -13,7 +14,7 @@ from headscan.geometry.interval import left_out
 __all__ = ["heaps", "predict_table", "vocabulary_growth", "zipf_intervals", "zipf_mandelbrot"]
 
 
-def zipf_mandelbrot(counts) -> dict[str, float | None]:
+def zipf_mandelbrot(counts: npt.ArrayLike) -> dict[str, float | None]:
     """Maximum-likelihood fit of p(r) ∝ (r + b)^−a to counts by rank; also of pure Zipf (b = 0).
 
     Counts of any shape; zeros are left out. Over the ranks 1..R that occur, as a multinomial: the log-likelihood is
@@ -57,7 +58,7 @@ def zipf_mandelbrot(counts) -> dict[str, float | None]:
     }
 
 
-def zipf_intervals(parts: Sequence[np.ndarray]) -> dict[str, list[float] | None]:
+def zipf_intervals(parts: Sequence[npt.NDArray[np.float64]]) -> dict[str, list[float] | None]:
     """95 % intervals of the fits of `zipf_mandelbrot` and `heaps`, NAME_interval, from the counts of blocks of text.
 
     Each block is left out by turns. Refits start at the whole text's answer and take damped Newton steps, which cost
@@ -90,7 +91,7 @@ def zipf_intervals(parts: Sequence[np.ndarray]) -> dict[str, list[float] | None]
     }
 
 
-def _refit(counts: np.ndarray, pure: float, start: tuple[float, float]) -> dict[str, float | None]:
+def _refit(counts: npt.NDArray[np.float64], pure: float, start: tuple[float, float]) -> dict[str, float | None]:
     """The fit of `zipf_mandelbrot` by Newton's method from a start near it."""
     c = np.sort(counts[counts > 0].astype(np.float64))[::-1]
     if len(c) < 3:
@@ -104,14 +105,16 @@ def _refit(counts: np.ndarray, pure: float, start: tuple[float, float]) -> dict[
     }  # fmt: skip
 
 
-def _newton(share: np.ndarray, ranks: np.ndarray, a: float, b: float, *, shifted: bool) -> tuple[float, float, float]:
+def _newton(
+    share: npt.NDArray[np.float64], ranks: npt.NDArray[np.float64], a: float, b: float, *, shifted: bool
+) -> tuple[float, float, float]:
     """Minimise a·E_s[L] + log Σ exp(−aL), L = log(r + b), over a and, if `shifted`, b ≥ 0; at most 30 steps.
 
     With p ∝ exp(−aL) and q = 1/(r + b) the gradient is (E_s L − E_p L, a(E_s q − E_p q)); its derivatives are
     Var L, E_s q − E_p q + a·Cov(L, q) and a(E_p q² − E_s q² + a·Var q).
     """
 
-    def look(a: float, b: float) -> tuple[float, np.ndarray, np.ndarray]:
+    def look(a: float, b: float) -> tuple[float, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         logs, q = np.log(ranks + b), 1 / (ranks + b)
         weights = np.exp(-a * (logs - logs[0]))
         p = weights / weights.sum()
@@ -149,7 +152,7 @@ def _newton(share: np.ndarray, ranks: np.ndarray, a: float, b: float, *, shifted
     return float(a), float(b), float(value)
 
 
-def vocabulary_growth(counts, sizes) -> np.ndarray:
+def vocabulary_growth(counts: npt.ArrayLike, sizes) -> npt.NDArray[np.float64]:
     """Expected number of types among m tokens drawn from the text without replacement, for each m of `sizes`; exact.
 
     E V(m) = Σ_w 1 − C(N − c_w, m)/C(N, m): rarefaction (Hurlbert 1971). It needs the counts only, so it merges and does
@@ -169,7 +172,7 @@ def vocabulary_growth(counts, sizes) -> np.ndarray:
     return ((1 - missed) * repeats).sum(1)
 
 
-def heaps(counts, *, points: int = 32) -> dict[str, float | None]:
+def heaps(counts: npt.ArrayLike, *, points: int = 32) -> dict[str, float | None]:
     """Heaps' law V(m) = K·m^β fitted by least squares on logs to the expected growth, from a hundredth of the text on.
 
     Keys `heaps_constant` K and `heaps_exponent` β in (0, 1]. None for fewer than 100 tokens.
@@ -186,7 +189,7 @@ def heaps(counts, *, points: int = 32) -> dict[str, float | None]:
     return {"heaps_constant": float(np.exp(intercept)), "heaps_exponent": float(slope)}
 
 
-def predict_table(counts, *, top: int = 5, rare: int = 3) -> list[dict[str, float | int]]:
+def predict_table(counts: npt.ArrayLike, *, top: int = 5, rare: int = 3) -> list[dict[str, float | int]]:
     """How often each token is the one to predict, against how often it is one *not* to predict.
 
     Cross-entropy pulls a token's output vector towards the hidden state where it comes next, a share `predict` of all

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from headscan.statistics.accumulator import Accumulator
 __all__ = ["Chosen", "Reservoir"]
 
 
-def _mix(x: np.ndarray) -> np.ndarray:
+def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """A bijective scrambling of 64-bit integers (the finaliser of SplitMix64, Steele et al. 2014)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

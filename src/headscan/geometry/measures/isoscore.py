@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import blas
 
 from headscan.geometry.explained import MeasureWords
@@ -43,7 +44,7 @@ def isoscore(cloud: Cloud) -> float | None:
     return None if ratio is None or cloud.width < 2 else (ratio - 1) / (cloud.width - 1)
 
 
-def isoscore_of_rows(rows, *, double: bool = False) -> float | None:
+def isoscore_of_rows(rows: npt.ArrayLike, *, double: bool = False) -> float | None:
     """IsoScore of a matrix [n, d] by itself, fast: to 1e-6 in float32's arithmetic, or to rounding with `double`.
 
     (PR − 1)/(d − 1) needs tr(C) and ‖C‖²_F alone, so one symmetric product (BLAS syrk: half of the multiplications of

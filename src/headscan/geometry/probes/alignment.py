@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from headscan.geometry.explained import Field, ProbeWords
-from headscan.geometry.probe import Cells, Cost, Probe, ProbeData, ProbeSetup
+from headscan.geometry.explained import Cells, Field, ProbeWords
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_setup import Cost, ProbeData, ProbeSetup
 from headscan.geometry.sentences import aligned, has_dropout, mean_states, sentence_ids
 
 __all__ = ["AlignmentProbe"]
@@ -75,4 +76,4 @@ class AlignmentProbe(Probe):
                 dict.fromkeys(self.fields) | {"site": site, "set": name, "pairs": 0, "notes": [why]} for site in sites
             ]
         one, other = (mean_states(setup.lens, pieces, sites, dropout=seed) for seed in (1, 2))
-        return [{"site": site, "set": name, "pairs": len(pieces)} | aligned(one[site], other[site]) for site in sites]
+        return [{"site": site, "set": name, "pairs": len(pieces), **aligned(one[site], other[site])} for site in sites]

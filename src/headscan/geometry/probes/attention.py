@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from headscan.errors import BadInput
 from headscan.geometry.attention import attention_drift
-from headscan.geometry.explained import Field, ProbeWords
-from headscan.geometry.probe import Cells, Probe, ProbeData, ProbeSetup
+from headscan.geometry.explained import Cells, Field, ProbeWords
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_setup import ProbeData, ProbeSetup
 
 __all__ = ["AttentionProbe"]
 
@@ -53,7 +54,7 @@ class AttentionProbe(Probe):
                 attention_drift(setup.lens, ids.tensor_split(max(min(8, len(ids)), len(ids) * setup.context // 2048)))
             )
         except BadInput as error:
-            return [{"site": "attention", "notes": [str(error)]} | dict.fromkeys(self.fields)]
+            return [{"site": "attention", "notes": [str(error)], **dict.fromkeys(self.fields)}]
 
 
 TOKENS = 4096

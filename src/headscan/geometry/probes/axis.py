@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from headscan.geometry.axis import axis_course
-from headscan.geometry.explained import Field, ProbeWords
-from headscan.geometry.probe import Cells, Probe, ProbeData, ProbeSetup, suffixed
+from headscan.geometry.explained import Cells, Field, ProbeWords
+from headscan.geometry.probe import Probe, suffixed
+from headscan.geometry.probe_setup import ProbeData, ProbeSetup
 
 __all__ = ["AxisProbe"]
 
@@ -31,4 +32,4 @@ class AxisProbe(Probe):
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         sites = [data.statistics[site] for site in data.clouds]
         both = zip(data.clouds, axis_course(sites), axis_course(sites, rest=True), strict=True)
-        return [{"site": site} | row | suffixed(rest) for site, row, rest in both]
+        return [{"site": site, **row} | suffixed(rest) for site, row, rest in both]

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from headscan.geometry.attention import biased_input
-from headscan.geometry.explained import Field, ProbeWords
-from headscan.geometry.probe import Cells, Cost, Probe, ProbeData, ProbeSetup
+from headscan.geometry.explained import Cells, Field, ProbeWords
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_setup import Cost, ProbeData, ProbeSetup
 
 __all__ = ["BiasedInputProbe"]
 

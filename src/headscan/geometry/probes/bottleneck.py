@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headscan.geometry.explained import Field, ProbeWords
+from headscan.geometry.explained import Cells, Field, ProbeWords
 from headscan.geometry.head import head_spectrum, ngram_matrix, spectrum_of_sparse, train_low_rank_head, w_error
-from headscan.geometry.probe import Cells, Cost, Probe, ProbeData, ProbeSetup
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_setup import Cost, ProbeData, ProbeSetup
 
 __all__ = ["BottleneckProbe"]
 

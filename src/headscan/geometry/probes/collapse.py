@@ -6,9 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 from headscan.geometry.collapse import collapse, nearest_mean_hits
-from headscan.geometry.explained import Field, ProbeWords
+from headscan.geometry.explained import Cells, Field, ProbeWords
 from headscan.geometry.interval import left_out
-from headscan.geometry.probe import Cells, Probe, ProbeData, ProbeSetup
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_setup import ProbeData, ProbeSetup
 from headscan.statistics import ClassSums, SiteBatch
 from headscan.statistics.accumulator import Accumulator
 
@@ -68,7 +69,7 @@ class CollapseProbe(Probe):
         assert isinstance(sums, ClassSums)
         weight = setup.lens.output_embeddings
         fits = weight is not None and weight.shape[1] == sums.width
-        row: Cells = {"site": setup.last} | collapse(sums, weight=weight if fits else None) | {"agreement": None}
+        row: Cells = {"site": setup.last, **collapse(sums, weight=weight if fits else None)} | {"agreement": None}
         states = data.sample.get(setup.last)
         head = setup.lens.traits.linear_head
         if head is not None and states is not None:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from headscan.geometry.dimension import intrinsic_dimension
-from headscan.geometry.explained import Field, ProbeWords
-from headscan.geometry.probe import Cells, Probe, ProbeData, ProbeSetup
+from headscan.geometry.explained import Cells, Field, ProbeWords
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_setup import ProbeData, ProbeSetup
 
 __all__ = ["DimensionProbe"]
 
@@ -52,7 +53,7 @@ class DimensionProbe(Probe):
             found = {} if states is None else intrinsic_dimension(
                 states.numpy(), blocks=data.blocks, first=data.first
             )  # fmt: skip
-            rows.append({"site": site} | dict.fromkeys(self.fields) | found)
+            rows.append({"site": site, **dict.fromkeys(self.fields)} | found)
         sizes = {(row["distinct_points"], data.clouds[row["site"]].width) for row in rows if row["distinct_points"]}
         for count, width in sorted(sizes)[-1:]:
             rows.append({"site": f"{count} x {width}", "null": "gaussian"} | _gaussian(count, width))

@@ -3,10 +3,10 @@
 # ruff: noqa: D102  (what the methods do is said once, in Probe)
 from __future__ import annotations
 
-from headscan.geometry.explained import Field, ProbeWords
+from headscan.geometry.explained import Cells, Field, ProbeWords
 from headscan.geometry.frequency import frequency_bins
-from headscan.geometry.probe import Cells, Probe, ProbeData, ProbeSetup
-from headscan.geometry.probe_setup import tables
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_setup import ProbeData, ProbeSetup, tables
 
 __all__ = ["FrequencyProbe"]
 
@@ -46,5 +46,5 @@ class FrequencyProbe(Probe):
         last = data.clouds.get(setup.last)
         for name, table in tables(setup).items():
             mean = last.mean if last is not None and last.width == table.shape[1] else None
-            rows += [{"site": name} | bin_ for bin_ in frequency_bins(table, data.counts, mean_state=mean)]
+            rows += [{"site": name, **bin_} for bin_ in frequency_bins(table, data.counts, mean_state=mean)]
         return rows

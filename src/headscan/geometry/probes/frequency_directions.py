@@ -3,10 +3,10 @@
 # ruff: noqa: D102  (what the methods do is said once, in Probe)
 from __future__ import annotations
 
-from headscan.geometry.explained import Field, ProbeWords
+from headscan.geometry.explained import Cells, Field, ProbeWords
 from headscan.geometry.frequency import direction_correlations
-from headscan.geometry.probe import Cells, Probe, ProbeData, ProbeSetup
-from headscan.geometry.probe_setup import tables
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_setup import ProbeData, ProbeSetup, tables
 
 __all__ = ["FrequencyDirectionsProbe"]
 
@@ -32,5 +32,5 @@ class FrequencyDirectionsProbe(Probe):
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         rows: list[Cells] = []
         for name, table in tables(setup).items():
-            rows += [{"site": name} | row for row in direction_correlations(table, data.counts, top=10)]
+            rows += [{"site": name, **row} for row in direction_correlations(table, data.counts, top=10)]
         return rows

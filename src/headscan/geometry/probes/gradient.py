@@ -3,9 +3,10 @@
 # ruff: noqa: D102  (what the methods do is said once, in Probe)
 from __future__ import annotations
 
-from headscan.geometry.explained import Field, ProbeWords
+from headscan.geometry.explained import Cells, Field, ProbeWords
 from headscan.geometry.gradient import push_pull_bins
-from headscan.geometry.probe import Cells, Cost, Probe, ProbeData, ProbeSetup
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_setup import Cost, ProbeData, ProbeSetup
 from headscan.statistics import PushPull, SiteBatch
 from headscan.statistics.accumulator import Accumulator
 
@@ -68,4 +69,4 @@ class GradientProbe(Probe):
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         sums = next(iter(data.own.values()))
         assert isinstance(sums, PushPull)
-        return [{"site": "output embeddings"} | row for row in push_pull_bins(sums)]
+        return [{"site": "output embeddings", **row} for row in push_pull_bins(sums)]

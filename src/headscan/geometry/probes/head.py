@@ -3,9 +3,10 @@
 # ruff: noqa: D102  (what the methods do is said once, in Probe)
 from __future__ import annotations
 
-from headscan.geometry.explained import Field, ProbeWords
+from headscan.geometry.explained import Cells, Field, ProbeWords
 from headscan.geometry.head import head_spectrum
-from headscan.geometry.probe import Cells, Probe, ProbeData, ProbeSetup
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_setup import ProbeData, ProbeSetup
 
 __all__ = ["HeadProbe"]
 
@@ -41,7 +42,7 @@ class HeadProbe(Probe):
         return None if setup.lens.output_embeddings is not None else NO_HEAD
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        return [{"site": "output embeddings"} | head_spectrum(setup.lens.output_embeddings)]
+        return [{"site": "output embeddings", **head_spectrum(setup.lens.output_embeddings)}]
 
 
 NO_HEAD = "the model has no output layer"

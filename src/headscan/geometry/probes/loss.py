@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headscan.geometry.explained import Field, ProbeWords
+from headscan.geometry.explained import Cells, Field, ProbeWords
 from headscan.geometry.interval import left_out
-from headscan.geometry.probe import Cells, Probe, ProbeData, ProbeSetup
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_setup import ProbeData, ProbeSetup
 from headscan.geometry.spectrum import entropy_of
 
 __all__ = ["LossProbe"]

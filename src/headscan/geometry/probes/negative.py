@@ -3,9 +3,10 @@
 # ruff: noqa: D102  (what the methods do is said once, in Probe)
 from __future__ import annotations
 
-from headscan.geometry.explained import Field, ProbeWords
+from headscan.geometry.explained import Cells, Field, ProbeWords
 from headscan.geometry.negative import nearest_point
-from headscan.geometry.probe import Cells, Probe, ProbeData, ProbeSetup
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_setup import ProbeData, ProbeSetup
 
 __all__ = ["NegativeProbe"]
 
@@ -51,7 +52,7 @@ class NegativeProbe(Probe):
         if half is not None and half.verdict == "uniformly negative":
             wrong = x[len(x) // 2 :] @ half.point <= 0
             row |= {"violated": float(wrong.mean()), "violated_interval": wilson(int(wrong.sum()), len(wrong))}
-        return [{"site": setup.last} | row]
+        return [{"site": setup.last, **row}]
 
 
 def wilson(hits: int, n: int) -> list[float]:

@@ -3,10 +3,10 @@
 # ruff: noqa: D102  (what the methods do is said once, in Probe)
 from __future__ import annotations
 
-from headscan.geometry.explained import Field, ProbeWords
+from headscan.geometry.explained import Cells, Field, ProbeWords
 from headscan.geometry.partition import partition_isotropy
-from headscan.geometry.probe import Cells, Probe, ProbeData, ProbeSetup
-from headscan.geometry.probe_setup import tables
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_setup import ProbeData, ProbeSetup, tables
 
 __all__ = ["PartitionProbe"]
 
@@ -35,4 +35,4 @@ class PartitionProbe(Probe):
     )  # fmt: skip
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        return [{"site": name} | partition_isotropy(table) for name, table in tables(setup).items()]
+        return [{"site": name, **partition_isotropy(table)} for name, table in tables(setup).items()]

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from headscan.geometry.explained import Field, ProbeWords
+from headscan.geometry.explained import Cells, Field, ProbeWords
 from headscan.geometry.interval import left_out
-from headscan.geometry.probe import Cells, Probe, ProbeData, ProbeSetup
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_setup import ProbeData, ProbeSetup
 from headscan.geometry.zipf import predict_table
 from headscan.text import display
 
@@ -43,4 +44,4 @@ class PredictionProbe(Probe):
             interval = left_out(row["predict"], rest.tolist(), sizes, bounds=(0.0, 1.0))
             row["predict_interval"] = interval
             row["not_predict_interval"] = None if interval is None else [1 - interval[1], 1 - interval[0]]
-        return [{"site": token} | row for token, row in zip(tokens, found, strict=True)]
+        return [{"site": token, **row} for token, row in zip(tokens, found, strict=True)]

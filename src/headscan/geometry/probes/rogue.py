@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from headscan.geometry.explained import Field, ProbeWords
-from headscan.geometry.probe import WITHOUT, Cells, Probe, ProbeData, ProbeSetup, tally_row
+from headscan.geometry.explained import WITHOUT, Cells, Field, ProbeWords
+from headscan.geometry.probe import Probe, tally_row
+from headscan.geometry.probe_setup import ProbeData, ProbeSetup
 from headscan.geometry.rogue import agreements, rogue, rogue_dimensions
 from headscan.statistics import DirectionTally
 from headscan.statistics.accumulator import Accumulator
@@ -57,7 +58,7 @@ class RogueProbe(Probe):
         for site in data.clouds:  # in the order of depth; accumulators that were stored come back in another
             tally = data.own[site]
             assert isinstance(tally, DirectionTally)
-            row: Cells = {"site": site} | tally_row(tally, rogue, self.fields)
+            row: Cells = {"site": site, **tally_row(tally, rogue, self.fields)}
             top = rogue_dimensions(tally.total())
             states = data.sample.get(site)
             dims = {k: np.array([entry["dimension"] for entry in top[:k]], dtype=int) for k in (1, 3, 5)}

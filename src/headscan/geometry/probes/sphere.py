@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from torch.nn.functional import normalize
 
-from headscan.geometry.explained import Field, ProbeWords
-from headscan.geometry.probe import Cells, Probe, ProbeData, ProbeSetup, tally_row
+from headscan.geometry.explained import Cells, Field, ProbeWords
+from headscan.geometry.probe import Probe, tally_row
+from headscan.geometry.probe_setup import ProbeData, ProbeSetup
 from headscan.geometry.sentences import from_pair_sums
 from headscan.geometry.uniformity import uniformity_by_block, uniformity_floor
 from headscan.statistics import FollowTally, SiteBatch, Tally

@@ -3,8 +3,9 @@
 # ruff: noqa: D102  (what the methods do is said once, in Probe)
 from __future__ import annotations
 
-from headscan.geometry.explained import Field, ProbeWords
-from headscan.geometry.probe import WITHOUT, Cells, Cost, Probe, ProbeData, ProbeSetup, suffixed, tally_row
+from headscan.geometry.explained import WITHOUT, Cells, Field, ProbeWords
+from headscan.geometry.probe import Probe, suffixed, tally_row
+from headscan.geometry.probe_setup import Cost, ProbeData, ProbeSetup
 from headscan.geometry.words import contexts, maximum_explainable_variance, words
 from headscan.statistics import ClassSums, ContextTally, SiteBatch
 from headscan.statistics.accumulator import Accumulator
@@ -84,7 +85,7 @@ class WordsProbe(Probe):
             tally, types = data.own[site], data.own[f"{site}|types"]
             assert isinstance(tally, ContextTally)
             assert isinstance(types, ClassSums)
-            row: Cells = {"site": site} | tally_row(tally, contexts, self.fields)
+            row: Cells = {"site": site, **tally_row(tally, contexts, self.fields)}
             first = data.own[f"{site}|first"]
             assert isinstance(first, ClassSums)
             row |= words(types, row["between_cosine"])

@@ -3,8 +3,9 @@
 # ruff: noqa: D102  (what the methods do is said once, in Probe)
 from __future__ import annotations
 
-from headscan.geometry.explained import Field, ProbeWords
-from headscan.geometry.probe import Cells, Probe, ProbeData, ProbeSetup
+from headscan.geometry.explained import Cells, Field, ProbeWords
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_setup import ProbeData, ProbeSetup
 from headscan.geometry.zipf import heaps, zipf_intervals, zipf_mandelbrot
 
 __all__ = ["ZipfProbe"]
@@ -40,6 +41,6 @@ class ZipfProbe(Probe):
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         c = data.counts
         row: Cells = (
-            {"site": "text", "tokens": int(c.sum()), "types": int((c > 0).sum())} | zipf_mandelbrot(c) | heaps(c)
+            {"site": "text", "tokens": int(c.sum()), "types": int((c > 0).sum()), **zipf_mandelbrot(c)} | heaps(c)
         )
         return [row | zipf_intervals(data.count_parts)]

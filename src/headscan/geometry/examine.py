@@ -1,0 +1,188 @@
+"""One model of a scan: its pass over the text, its null's, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from headscan.geometry.explained import Cells
+from headscan.geometry.measure import Measure
+from headscan.geometry.probe import Probe
+from headscan.geometry.probe_runner import ProbeRunner
+from headscan.geometry.result import Picture
+from headscan.geometry.settings import Scanning
+from headscan.geometry.subjects import Subject
+from headscan.geometry.summary import gaussian_cells, site_cells
+from headscan.geometry.sweep import MEASURED_BYTES, SAMPLE_BYTES, Sweep, sweep
+from headscan.model import Lens
+from headscan.run import ModelRecord, Row, Run, TextRecord
+from headscan.run.result import Arrays
+from headscan.statistics import Cloud, merged, process_count, process_rank
+from headscan.text import Batch, Windows, batches, display
+from headscan.text.identity import TextMark
+from headscan.text.settings import TextLike
+
+__all__ = ["Examined", "Examiner"]
+
+
+@dataclass
+class Examined:
+    """What a scan says of one model."""
+
+    record: ModelRecord
+    text: TextRecord
+    batch: int
+    sites: list[Row] = field(default_factory=list)
+    nulls: list[Row] = field(default_factory=list)
+    tables: dict[str, list[Row]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    picture: Picture = field(default_factory=Picture)
+    arrays: Arrays = field(default_factory=dict)
+
+
+@dataclass
+class Examiner:
+    """Examines one model after the other with the same measures and probes on the same text."""
+
+    measures: Sequence[Measure]
+    probes: Sequence[Probe]
+    text: TextLike
+    settings: Scanning
+    run: Run
+
+    def examine(self, subject: Subject, number: int) -> Examined:
+        """The pass of one model and, where asked, of the same architecture with random weights."""
+        lens = subject.load()
+        sites = subject.sites(lens)
+        runner = ProbeRunner(self.probes, lens, sites, self.settings, announce=self.run.announce)
+        swept, text = self._pass(f"{number}", lens, sites, runner, label=lens.name)
+        found = Examined(lens.provenance(), text, self._batch(lens))
+        clouds: dict[str, Cloud] = {}
+        entries: list[Cells] = []
+        for depth, site in enumerate(sites):
+            cells, clouds[site] = site_cells(site, swept.sites[site], self.measures)
+            entries.append({"model": lens.name, "depth": depth, **cells})
+            found.arrays |= _coordinates(lens.name, site, clouds[site], swept, self.settings.sample)
+            if self.settings.token_sums:
+                found.arrays[f"token_sums/{lens.name}/{site}"] = swept.token_sums[site].sums.cpu().numpy()
+        found.sites = [Row(cells) for cells in entries]
+        if self.settings.token_sums:
+            found.arrays[f"token_counts/{lens.name}"] = swept.counts.counts.numpy()
+        found.picture = _picture(lens, swept, self.settings.sample)
+        found.tables = runner.rows(swept, clouds, {"model": lens.name})
+        found.seconds, found.reasons = runner.seconds, runner.reasons
+        if self.settings.null:
+            self._null(found, lens, sites, entries, number)
+        return found
+
+    def _null(self, found: Examined, lens: Lens, sites: tuple[str, ...], entries: list[Cells], number: int) -> None:
+        """Random weights (without the expensive probes) and the Gaussian, beside every site."""
+        random = lens.random_init(self.settings.seed)
+        cheap = [probe for probe in self.probes if not probe.words.expensive]
+        runner = ProbeRunner(cheap, random, sites, self.settings, announce=lambda _: None)
+        swept, _ = self._pass(f"{number}-random-init", random, sites, runner, label=f"{lens.name}, random weights")
+        clouds: dict[str, Cloud] = {}
+        for depth, site in enumerate(sites):
+            place: Cells = {"model": lens.name, "depth": depth, "site": site}
+            cells, clouds[site] = site_cells(site, swept.sites[site], self.measures)
+            found.nulls.append(Row({**place, "null": "random-init", **cells}))
+            found.nulls.append(Row(place | gaussian_cells(entries[depth], self.measures, seed=self.settings.seed)))
+        for name, rows in runner.rows(swept, clouds, {"model": lens.name, "null": "random-init"}).items():
+            found.tables.setdefault(name, []).extend(rows)
+        for name, seconds in runner.seconds.items():
+            found.seconds[name] = found.seconds.get(name, 0.0) + seconds
+
+    def _batch(self, lens: Lens) -> int:
+        per_batch = 2048 if lens.device.type == "cpu" else 16384
+        return self.settings.batch or max(1, per_batch // self.settings.context)
+
+    def _pass(
+        self, name: str, lens: Lens, sites: tuple[str, ...], runner: ProbeRunner, *, label: str
+    ) -> tuple[Sweep, TextRecord]:
+        """One pass of one model, continued where a stored one stands; the merged statistics and what was read."""
+        settings, parts = self.settings, self.run.parts
+        stored = parts.read(name)
+        swept = Sweep.restore(stored.tensors) if stored else Sweep(
+            {site: lens.width(site) for site in sites}, lens.vocabulary_size, skip_first=settings.skip_first,
+            sample=max(settings.sample, runner.sample), sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
+            extras=runner.accumulators, token_sums=settings.token_sums, seed=settings.seed,
+            # Apple's GPUs have no float64; there the states are brought to the CPU first.
+            device="cpu" if lens.device.type == "mps" else lens.device,
+        )  # fmt: skip
+        windows = Windows(
+            self.text, lens.require_tokenizer(), settings.context, documents=settings.documents, field=settings.field,
+            max_tokens=settings.max_tokens, start=swept.next,
+            expected=TextMark(**stored.note) if stored and isinstance(stored.note, dict) else None,
+        )  # fmt: skip
+
+        def store() -> None:
+            if self.run.folder is not None and swept.whole:
+                parts.write(name, swept.state(), note=asdict(windows.mark()))
+
+        def after(batch: Batch) -> None:
+            self.run.progress(label, swept.next * settings.context, self._expected(windows, swept.next), "tokens")
+            if parts.due():
+                store()
+
+        own = batches(windows, self._batch(lens), process=process_rank(), processes=process_count())
+        try:
+            sweep(lens, own, swept, after=after, watch=runner.watch(swept), skip_first=settings.skip_first)
+        except KeyboardInterrupt:
+            store()
+            raise
+        # Later passes may be interrupted too: a finished pass is stored before it is merged with other processes'.
+        store()
+        return merged(swept), windows.record()
+
+    def _expected(self, windows: Windows, done: int) -> int | None:
+        """Tokens in all: known from --max-tokens, else extrapolated from the share of the file that has been read."""
+        if self.settings.max_tokens is not None:
+            return self.settings.max_tokens
+        try:
+            path = Path(str(self.text))
+            size = path.stat().st_size if path.is_file() and path.suffix in (".txt", ".jsonl") else None
+        except (ValueError, OSError):
+            return None
+        read = windows.mark().characters
+        return None if not size or not read else max(done, int(done * size / read)) * self.settings.context
+
+
+def _coordinates(model: str, site: str, cloud: Cloud, swept: Sweep, size: int) -> Arrays:
+    """Coordinates of the sampled tokens on the site's top three directions, each turned so that its mean is positive."""
+    states = swept.sample.columns.get(f"state.{site}")
+    if states is None:
+        return {}
+    directions = cloud.directions[:, :3]
+    directions = directions * np.where(cloud.mean @ directions < 0, -1.0, 1.0)
+    total = cloud.energies.sum()
+    return {
+        # The sample may be larger where measures are taken of it; its first tokens are a sample of the smaller size.
+        f"picture/{model}/{site}": (states[:size].double().numpy() @ directions).astype(np.float32),
+        f"picture_share/{model}/{site}": cloud.energies[:3] / total if total > 0 else np.zeros(3),
+    }
+
+
+def _picture(lens: Lens, swept: Sweep, size: int) -> Picture:
+    """The sampled tokens with their neighbours, as people can read them."""
+    sample = swept.sample
+    if not len(sample):
+        return Picture()
+    ids, contexts = sample.columns["id"][:size].tolist(), sample.columns["context"][:size]
+    middle = contexts.shape[1] // 2
+
+    def words(row: torch.Tensor) -> str:
+        return "".join(display(lens.tokenizer, [i for i in row.tolist() if i >= 0]))
+
+    return Picture(
+        tokens=display(lens.tokenizer, ids),
+        before=[words(row[:middle]) for row in contexts],
+        after=[words(row[middle + 1 :]) for row in contexts],
+        frequency=[int(swept.counts.counts[i]) for i in ids],
+        id=ids,
+        position=sample.places[:size, 1].tolist(),
+    )

@@ -1,0 +1,125 @@
+"""The models of a scan: named, loaded and checked, all of them, before the first forward pass over the text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from headscan.geometry.settings import Models, Scanning
+from headscan.model import Lens
+from headscan.model.settings import Loading
+from headscan.run import BadInput, Run, fingerprint
+
+__all__ = ["Subject", "subjects"]
+
+KEPT_BYTES = 2 * 2**30
+"""Weights of several models that may wait in memory together; beyond, a model is loaded again when its turn comes."""
+
+
+@dataclass
+class Subject:
+    """One model of a scan: `name` in tables (`short` is its own), where it comes from, the Lens while in memory."""
+
+    name: str
+    source: str | Lens
+    settings: Scanning
+    revision: str | None = None
+    lens: Lens | None = None
+    short: str = ""
+
+    def load(self) -> Lens:
+        """The Lens, loaded where it is not in memory."""
+        if self.lens is None:
+            if isinstance(self.source, Lens):
+                self.lens = self.source
+            else:
+                options = self.settings.part(Loading) | ({"revision": self.revision} if self.revision else {})
+                self.lens = Lens.load(self.source, **options)
+                self.short = self.short or (self.name if self.revision else self.lens.name)
+        self.lens.name = self.name
+        return self.lens
+
+    def sites(self, lens: Lens) -> tuple[str, ...]:
+        """The sites that are asked for, in the order of depth."""
+        return lens.default_sites if self.settings.sites is None else lens.match(self.settings.sites)
+
+    def check(self, run: Run) -> int:
+        """Load the model and see that it can be scanned as asked; the bytes of its weights.
+
+        Raises BadInput for a model without a tokenizer, a site that it has not, a context that it cannot read, and on
+        a resumed run for weights or a tokenizer that are not those of before.
+        """
+        lens = self.load()
+        tokenizer, context = lens.require_tokenizer(), self.settings.context
+        self.sites(lens)
+        if lens.context_length is not None and context > lens.context_length:
+            raise BadInput(f"{self.name} reads at most {lens.context_length} tokens at once, less than {context}.")
+        if run.folder is not None:
+            run.identify(f"the weights of {self.name}", _weights(lens))
+            run.identify(f"the tokenizer of {self.name}", _vocabulary(tokenizer))
+        return sum(p.numel() * p.element_size() for p in lens.model.parameters())
+
+
+def subjects(models: Models, settings: Scanning, run: Run) -> list[Subject]:
+    """The models by name, all checked. One alone stays in memory, several as long as they are small.
+
+    Raises BadInput where none is named, one twice, or one cannot be scanned as asked.
+    """
+    sources: Sequence[str | Lens] = [models] if isinstance(models, str | Lens) else list(models)
+    if not sources:
+        raise BadInput("No model was named.")
+    found = (
+        [Subject(one if isinstance(one, str) else one.name, one, settings) for one in sources]
+        if settings.revisions is None
+        else _checkpoints(sources, settings)
+    )
+    names = [one.name for one in found]
+    if len(set(names)) < len(names):
+        raise BadInput(f"A model is named twice: {', '.join(names)}.")
+    held = 0
+    for one in found:
+        held += one.check(run)
+        if len(found) > 1 and held > KEPT_BYTES:
+            one.lens = None
+    shorts = [one.short for one in found]
+    for one in found:  # folders of one name go by their paths
+        one.name = one.short if one.short and shorts.count(one.short) == 1 else one.name
+    return found
+
+
+def _checkpoints(sources: Sequence[str | Lens], settings: Scanning) -> list[Subject]:
+    """The revisions of the one model that was named."""
+    revisions = settings.revisions
+    wanted = revisions.split(",") if isinstance(revisions, str) else list(revisions or ())
+    wanted = [revision.strip() for revision in wanted if revision.strip()]
+    if len(sources) != 1 or not isinstance(sources[0], str) or not wanted:
+        raise BadInput("--revisions takes names of revisions, separated by commas, of exactly one Hugging Face id.")
+    return [Subject(f"{sources[0]}@{revision}", sources[0], settings, revision) for revision in wanted]
+
+
+def _weights(lens: Lens) -> object:
+    """What identifies the weights: the hashes of their files, or of a model that was built two sums a tensor."""
+    record = lens.provenance()
+    if record.sha256:
+        return fingerprint(record)
+    sums = [
+        (name, list(one.shape), float(one.double().sum()), float(one.double().square().sum()))
+        for name, one in lens.model.state_dict().items()
+        if isinstance(one, torch.Tensor)
+    ]
+    return hashlib.sha256(json.dumps(sums).encode()).hexdigest()
+
+
+def _vocabulary(tokenizer: object) -> str:
+    """The hash of a tokenizer's rules where it shows them, else of its class and vocabulary."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if hasattr(backend, "to_str"):
+        rules: object = backend.to_str()
+    else:
+        known = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
+        rules = [type(tokenizer).__name__, sorted(known.items())]
+    return hashlib.sha256(json.dumps(rules).encode()).hexdigest()

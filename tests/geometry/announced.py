@@ -1,0 +1,24 @@
+"""What a run announces, for tests."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def announced() -> Iterator[list[str]]:
+    """The sentences that headscan's logger is given in the block."""
+    said: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    handler = Keep()
+    logging.getLogger("headscan").addHandler(handler)
+    try:
+        yield said
+    finally:
+        logging.getLogger("headscan").removeHandler(handler)
