@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from _inversion import random_model
 
-from headscan.inversion.exact import Search, exact
+from headscan.inversion import Search, exact
 from headscan.inversion.table import table_of
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import Prefix

@@ -14,8 +14,7 @@ import time
 import torch
 from _inversion import ASSETS, prompts_of, random_model
 
-from headscan.inversion.descent import descend, preset
-from headscan.inversion.exact import exact
+from headscan.inversion import descend, exact, preset
 from headscan.inversion.table import table_of
 from headscan.model import Lens
 from headscan.model.slicing import Slice

@@ -15,8 +15,8 @@ import time
 import torch
 from _inversion import ASSETS, prompts_of, random_model
 
+from headscan.inversion import Search, exact
 from headscan.inversion.certificate import verdict_of
-from headscan.inversion.exact import Search, exact
 from headscan.inversion.losses import relative
 from headscan.inversion.table import table_of
 from headscan.model import Lens

@@ -14,7 +14,7 @@ import time
 import torch
 from _inversion import prompts_of, random_model
 
-from headscan.inversion.exact import Search, exact
+from headscan.inversion import Search, exact
 from headscan.inversion.table import table_of
 from headscan.model.slicing import Slice
 

@@ -14,7 +14,7 @@ from importlib import metadata
 
 import torch
 
-from headscan.inversion import JointSearch, invert
+from headscan.inversion import Joint, invert
 from headscan.model import Lens
 
 TEXTS = (
@@ -43,15 +43,15 @@ def main() -> None:
         right = tokens = certified = 0
         for text in TEXTS:
             start = time.process_time()
-            entry = invert(lens, text, at=f"block.{block}", together=JointSearch(budget=60_000)).prompts[0]
+            entry = invert(lens, text, at=f"block.{block}", method=Joint(budget=60_000)).prompts[0]
             seconds = time.process_time() - start
-            places = [place for place in range(len(entry["tokens"])) if place not in entry["known"]]
-            here = sum(entry["tokens"][place] == entry["recovered"][place] for place in places)
+            places = [place for place in range(len(entry.tokens)) if place not in entry.known]
+            here = sum(entry.tokens[place] == entry.recovered[place] for place in places)
             right, tokens = right + here, tokens + len(places)
-            certified += entry["verdict"] == "recovered and unique"
+            certified += entry.verdict == "recovered and unique"
             print(
-                f"| block.{block} | {text} | {len(places)} | {here} | {entry['verdict']} "
-                f"| {entry['certificate']['residual']:.0e} | {entry['evaluations']} | {seconds:.0f} |",
+                f"| block.{block} | {text} | {len(places)} | {here} | {entry.verdict} "
+                f"| {entry.certificate.residual:.0e} | {entry.evaluations} | {seconds:.0f} |",
                 flush=True,
             )
         print(

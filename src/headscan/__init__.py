@@ -25,17 +25,7 @@ if TYPE_CHECKING:
     from headscan.flow.result import FlowResult
     from headscan.geometry.result import ScanResult
     from headscan.geometry.scan import scan
-    from headscan.inversion import (
-        GradientResult,
-        InvertResult,
-        JointSearch,
-        PrivacyResult,
-        Search,
-        invert,
-        leaked_gradient,
-        preset,
-        privacy,
-    )
+    from headscan.inversion import InvertResult, PrivacyResult, invert, privacy
     from headscan.model.catalogue import available_models
     from headscan.model.embedded import specimens
     from headscan.model.lens import Lens
@@ -49,15 +39,12 @@ __all__ = [
     "AttributeResult",
     "BadInput",
     "FlowResult",
-    "GradientResult",
     "InvertResult",
-    "JointSearch",
     "Lens",
     "PrivacyResult",
     "ReproduceResult",
     "Result",
     "ScanResult",
-    "Search",
     "Slice",
     "__version__",
     "all_claims",
@@ -65,11 +52,9 @@ __all__ = [
     "available_models",
     "flow",
     "invert",
-    "leaked_gradient",
     "ledger_page",
     "load",
     "ntp",
-    "preset",
     "privacy",
     "reproduce",
     "scan",
@@ -93,14 +78,9 @@ _HOMES = {
     "ledger_page": "headscan.claims.ledger",
     "reproduce": "headscan.claims.ledger",
     "Slice": "headscan.model.slicing",
-    "GradientResult": "headscan.inversion",
     "InvertResult": "headscan.inversion",
-    "leaked_gradient": "headscan.inversion",
-    "JointSearch": "headscan.inversion",
     "PrivacyResult": "headscan.inversion",
-    "Search": "headscan.inversion",
     "invert": "headscan.inversion",
-    "preset": "headscan.inversion",
     "privacy": "headscan.inversion",
     "train": "headscan.training",
     "Result": "headscan.results",

@@ -25,13 +25,16 @@ HOMES = {
     "ntp": "headscan.ntp",
     "invert": "headscan.inversion",
     "privacy": "headscan.inversion",
-    "gradient": "headscan.inversion",
     "attribute": "headscan.attribution",
     "flow": "headscan.flow",
     "train": "headscan.training.result",
     "evaluation": "headscan.training.evaluation",
     "reproduce": "headscan.claims.ledger",
 }
+
+
+# Results whose fields are typed (`headscan.run.Result`), by their class.
+TYPED = {"invert": "InvertResult", "privacy": "PrivacyResult"}
 
 
 def check_writable(folder: str | os.PathLike) -> Path:
@@ -175,6 +178,9 @@ def load(folder: str | os.PathLike) -> Result | RunResult:
         raise BadInput(f"{folder} holds no readable result.json.") from None
     arrays = load_file(path / "arrays.safetensors") if (path / "arrays.safetensors").exists() else {}
     kind = document.get("kind")
+    if kind in TYPED:
+        found: Any = getattr(importlib.import_module(HOMES[kind]), TYPED[kind]).load(path)
+        return found
     if kind in HOMES:
         importlib.import_module(HOMES[kind])  # a kind is known once the module that defines it is
     for one in RunResult.__subclasses__():

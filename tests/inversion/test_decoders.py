@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.errors import BadInput
 from headscan.inversion.decoders import Decoder
+from headscan.inversion.presets import Descent
+from headscan.run import BadInput
 from tests.reference import inversion as slow
 
 
@@ -42,7 +43,6 @@ def test_a_restricted_vocabulary_is_never_left_but_by_the_published_mask(table, 
     for method in ("pinv", "nearest", "mahalanobis"):
         assert allowed[Decoder(table, allowed).decode(torch.cat([vectors, far]), method)].all()
     assert not allowed[Decoder(table, allowed, "zero").decode(far, "pinv")].any()
-    assert Decoder(table).top(vectors, 5).shape == (6, 5)
 
 
 def test_tables_without_full_rank_are_decoded(table):
@@ -51,8 +51,8 @@ def test_tables_without_full_rank_are_decoded(table):
     assert torch.isfinite(Decoder(flat).pinv(flat)).all()
 
 
-def test_bad_decoders_are_refused(table, vectors):
-    with pytest.raises(BadInput, match="no decoder"):
-        Decoder(table).decode(vectors, "guess")
+def test_bad_decoders_are_refused(table):
+    with pytest.raises(BadInput, match="--decoder must be"):
+        Descent(decoder="guess")
     with pytest.raises(BadInput, match="empty"):
         Decoder(table, torch.zeros(40, dtype=torch.bool))

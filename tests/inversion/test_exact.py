@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headscan.errors import BadInput
-from headscan.inversion.exact import Search, exact
+from headscan.inversion.left_to_right import Search, exact
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import Prefix, can_cache, split_on_exhaustion
+from headscan.run import BadInput
 from tests.inversion.conftest import build
 from tests.reference.inversion import brute_force
 
@@ -100,7 +100,7 @@ def test_a_wrong_prefix_is_taken_back():
     table[11] = vector.detach()
     cut.__dict__.pop("vectors", None)
     rows = torch.tensor([[11, 5, 30, 3], [7, 5, 30, 3]])
-    found = exact(cut, list(cut.run(rows)), Search(tolerance=1e-6, neighbours=None))
+    found = exact(cut, list(cut.run(rows)), Search(neighbours=-1), tolerance=1e-6)
     assert torch.equal(tokens_of(found), rows)
     assert max(one.backtracks for one in found) == 1
     assert not any(one.failed for one in found)
@@ -182,7 +182,7 @@ def test_a_slice_that_sees_the_future_is_refused(bert, ids):
     cut = Slice().on(bert)
     with pytest.raises(BadInput, match="causal"):
         exact(cut, list(cut.run(ids)))
-    with pytest.raises(BadInput, match="no order"):
+    with pytest.raises(BadInput, match="--order must be"):
         Search(order="alphabet")
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
 import headscan
 from headscan.cli import app
-from headscan.errors import BadInput
-from headscan.inversion import InvertResult, JointSearch, Search, invert, preset, privacy
+from headscan.inversion import Direct, Exact, Indirect, InvertResult, Joint, JointSearch, invert, privacy
 from headscan.inversion.certificate import jacobian
 from headscan.model import ByteTokenizer
 from headscan.model.slicing import Slice
+from headscan.run import BadInput
 from tests.inversion.conftest import build
 
 QUICK = JointSearch(restarts=2, steps=40)
@@ -29,67 +30,67 @@ def bytes_model():
 
 def test_recovered_and_unique(bytes_model):
     result = invert(bytes_model, "The sky is blue.", jacobian=False)
-    document = result.document
-    assert document["verdict"] == "recovered and unique"
-    assert document["recovered"] == document["tokens"] == list(b"The sky is blue.")
-    assert document["token_accuracy"] == 1
-    assert document["certificate"]["residual"] < 1e-6 < 0.05 < document["certificate"]["margin"]
-    assert len(document["certificate"]["equivalent"]) == 16
-    assert document["evaluations"] >= 16
-    assert document["slice"]["sites"] == ["block.0"]
+    assert result.verdict == "recovered and unique"
+    [entry] = result.prompts
+    assert entry.recovered == entry.tokens == list(b"The sky is blue.")
+    assert result.token_accuracy == 1
+    assert entry.certificate.residual < 1e-6 < 0.05 < entry.certificate.margin
+    assert len(entry.certificate.equivalent) == 16
+    assert entry.evaluations >= 16
+    assert result.document["slice"]["sites"] == ["block.0"]
 
 
 def test_recovered_not_unique_where_embedding_rows_are_equal():
     lens = build("gpt2", seed=1)
     lens.model.transformer.wte.weight.data[9] = lens.model.transformer.wte.weight.data[4]
     entry = invert(lens, torch.tensor([3, 9, 8])).prompts[0]
-    assert entry["verdict"] == "recovered, not unique"
-    assert entry["verdicts"] == ["recovered and unique", "recovered, not unique", "recovered and unique"]
-    assert any("share their embedding row" in note for note in entry["notes"])
+    assert entry.verdict == "recovered, not unique"
+    assert entry.verdicts == ["recovered and unique", "recovered, not unique", "recovered and unique"]
+    assert any("share their embedding row" in note for note in entry.notes)
 
 
 def test_information_absent_where_no_output_moves(gpt2, ids):
     entry = invert(gpt2, ids[0], at="block.0[:, :3, :]").prompts[0]
-    assert entry["verdict"] == "information absent"
-    assert entry["certificate"]["unseen"] == [False] * 3 + [True] * 3
-    assert entry["verdicts"] == ["recovered and unique"] * 3 + ["information absent"] * 3
-    assert entry["recovered"][:3] == ids[0, :3].tolist()
+    assert entry.verdict == "information absent"
+    assert entry.certificate.unseen == [False] * 3 + [True] * 3
+    assert entry.verdicts == ["recovered and unique"] * 3 + ["information absent"] * 3
+    assert entry.recovered[:3] == ids[0, :3].tolist()
 
 
 def test_search_exhausted_its_budget(gpt2, ids):
-    result = invert(gpt2, ids[0], search=Search(order="random", budget=4, backtracks=0))
-    assert result.document["verdict"] == "search exhausted its budget"
-    assert "guess" in result.prompts[0]["certified"]
+    result = invert(gpt2, ids[0], method=Exact(order="random", budget=4, backtracks=0))
+    assert result.verdict == "search exhausted its budget"
+    assert "guess" in result.prompts[0].certified
 
 
 def test_a_failed_descent_is_told_from_absent_information(gpt2, ids):
-    failed = invert(gpt2, ids, method="direct", setting="seed-direct").document
-    assert failed["verdict"] == "search exhausted its budget"
-    assert invert(gpt2, ids).document["verdict"] == "recovered and unique"
+    assert invert(gpt2, ids, method=Direct(preset="seed")).verdict == "search exhausted its budget"
+    assert invert(gpt2, ids).verdict == "recovered and unique"
 
 
 def test_hidden_tokens_first_outputs_missing(gpt2, llama, ids):
     for lens in (gpt2, llama):
-        entry = invert(lens, ids[0], at="block.1[:, 1:, :]", together=QUICK).prompts[0]
-        assert entry["recovered"] == ids[0].tolist()
-        assert entry["verdict"] == "recovered and unique"
+        entry = invert(lens, ids[0], at="block.1[:, 1:, :]", method=Exact(hidden=QUICK)).prompts[0]
+        assert entry.recovered == ids[0].tolist()
+        assert entry.verdict == "recovered and unique"
 
 
 def test_noise_and_rounding_widen_the_tolerance(gpt2, ids):
-    clean = invert(gpt2, ids).document["certificate"][0]["tolerance"]
-    noisy = invert(gpt2, ids, noise=0.05, search=Search(neighbours=None)).document
-    rounded = invert(gpt2, ids, rounding=6, search=Search(neighbours=None)).document
-    assert noisy["token_accuracy"] == rounded["token_accuracy"] == 1
-    assert clean < noisy["certificate"][0]["tolerance"] < 0.1
-    assert clean < rounded["certificate"][0]["tolerance"]
+    clean = invert(gpt2, ids).prompts[0].certificate.tolerance
+    noisy = invert(gpt2, ids, noise=0.05, method=Exact(neighbours=-1))
+    rounded = invert(gpt2, ids, rounding=6, method=Exact(neighbours=-1))
+    assert noisy.token_accuracy == rounded.token_accuracy == 1
+    assert clean < noisy.prompts[0].certificate.tolerance < 0.1
+    assert clean < rounded.prompts[0].certificate.tolerance
+    assert noisy.prompts[0].certificate.type == "exhaustive"
 
 
 def test_the_jacobian_has_full_rank_where_a_vector_is_determined(gpt2, ids):
     cut = Slice().on(gpt2)
     found = jacobian(cut, ids[0])
-    assert all(one["rank"] == 32 for one in found)
+    assert all(one.rank == 32 for one in found)
     few = jacobian(Slice(tokens="-1", features=":8").on(gpt2), ids[0])
-    assert all(one["rank"] <= 8 for one in few)
+    assert all(one.rank <= 8 for one in few)
     # Against finite differences, at one position.
     embeds = cut.embed(ids[:1]).double()
     lens = build("gpt2")
@@ -104,8 +105,8 @@ def test_the_jacobian_has_full_rank_where_a_vector_is_determined(gpt2, ids):
         outputs = precise.run(inputs_embeds=moved)
         columns.append(((outputs[0] - outputs[1]) / (2 * step)).flatten())
     values = torch.linalg.svdvals(torch.stack(columns, 1))
-    assert abs(found[2]["largest_singular_value"] / float(values[0]) - 1) < 1e-3
-    assert abs(found[2]["smallest_singular_value"] / float(values[-1]) - 1) < 2e-2
+    assert abs(found[2].largest_singular_value / float(values[0]) - 1) < 1e-3
+    assert abs(found[2].smallest_singular_value / float(values[-1]) - 1) < 2e-2
 
 
 def test_a_result_survives_the_disk_and_draws_itself(bytes_model, tmp_path):
@@ -134,11 +135,23 @@ def test_a_result_survives_the_disk_and_draws_itself(bytes_model, tmp_path):
         ("ab", {"given": "next-token", "method": "exact"}, "carries no position"),
         ("ab", {"vocabulary": "bcd"}, "lacks a token of the prompt: 'a'"),
         ("ab", {"vocabulary": ""}, "empty"),
-        ("ab", {"method": "magic"}, "no way 'magic'"),
+        ("ab", {"method": "magic"}, "no method 'magic'"),
+        ("ab", {"given": "magic"}, "no given 'magic'"),
         ("ab", {"at": "block.7"}, "No site"),
         ("ab", {"at": "block.0[5:]"}, "no part of an output"),
-        ("ab", {"noise": -1.0}, "cannot be negative"),
-        ("ab", {"rounding": 1}, "fewer than 2 bits"),
+        ("ab", {"noise": -1.0}, "--noise must be at least 0"),
+        ("ab", {"noise": float("nan")}, "--noise must be a finite number"),
+        ("ab", {"tolerance": float("inf")}, "--tolerance must be a finite number"),
+        ("ab", {"tolerance": 0.0}, "--tolerance must be greater than 0"),
+        ("ab", {"rounding": 1}, "--rounding must be at least 2"),
+        (
+            "ab",
+            {"given": "next-token", "at": "block.3"},
+            "--at is not used by the given next-token; it belongs to states",
+        ),
+        ("ab", {"given": "embedding", "normalisation": False}, "--norm is not used by the given embedding"),
+        ("ab", {"at": Slice(), "only": "mlp"}, "--only belongs into the Slice"),
+        ("ab", {"out": "/dev/null/x"}, "cannot be written"),
     ],
 )
 def test_bad_input_is_one_sentence(bytes_model, prompt, options, words):
@@ -149,31 +162,30 @@ def test_bad_input_is_one_sentence(bytes_model, prompt, options, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"budget": 0}, "at least one"),
-        ({"first": 0}, "at least one"),
-        ({"tolerance": 0.0}, "larger than zero"),
-        ({"neighbours": -2}, "fewer than none"),
+        ({"budget": 0}, "--budget must be at least 1"),
+        ({"first": 0}, "--first must be at least 1"),
+        ({"neighbours": -2}, "--neighbours must be at least -1"),
     ],
 )
 def test_bad_searches_are_refused(options, words):
     with pytest.raises(BadInput, match=words):
-        Search(**options)
+        Exact(**options)
 
 
 def test_bad_joint_searches_and_reports_are_refused(bytes_model):
     for options in ({"budget": 0}, {"restarts": 0}, {"beam": 0}, {"steps": -1}):
-        with pytest.raises(BadInput, match="joint search needs"):
-            JointSearch(**options)
-    with pytest.raises(BadInput, match="at least one window"):
-        privacy(bytes_model, "abc", prompts=0)
-    with pytest.raises(BadInput, match="fewer than 2 bits"):
-        privacy(bytes_model, "abc", rounding=(1,))
+        with pytest.raises(BadInput, match="must be at least"):
+            Joint(**options)
+    with pytest.raises(BadInput, match="--windows must be at least 1"):
+        privacy(bytes_model, ["abc"], windows=0)
+    with pytest.raises(BadInput, match="--rounding must be at least 2"):
+        privacy(bytes_model, ["abc"], rounding=(1,))
 
 
 def test_memory_running_out_in_a_descent_halves_the_prompts_and_says_so(gpt2, ids, monkeypatch):
-    from headscan.inversion import inverting
+    from headscan.inversion.methods import indirect
 
-    real, sizes = inverting.descend, []
+    real, sizes = indirect.descend, []
 
     def small(cut, target, *rest, **options):
         sizes.append(len(target))
@@ -181,27 +193,29 @@ def test_memory_running_out_in_a_descent_halves_the_prompts_and_says_so(gpt2, id
             raise RuntimeError("CUDA out of memory")
         return real(cut, target, *rest, **options)
 
-    monkeypatch.setattr(inverting, "descend", small)
+    monkeypatch.setattr(indirect, "descend", small)
     limit = 1
-    result = invert(gpt2, ids, method="indirect", setting=preset("adam", steps=150))
+    result = invert(gpt2, ids, method=Indirect(steps=150))
     assert result.token_accuracy == 1
     assert sizes == [4, 2, 1, 1, 1, 1]
-    assert "1 are descended at a time" in result.prompts[0]["notes"][0]
-    assert [best[0] for best in result.prompts[0]["top"]] == result.prompts[0]["recovered"]
+    assert "1 are descended at a time" in result.prompts[0].notes[0]
+    assert [best[0] for best in result.prompts[0].top] == result.prompts[0].recovered
     limit = 0
-    with pytest.raises(BadInput, match="even for a single prompt"):
-        invert(gpt2, ids[:1], method="indirect", setting="adam")
+    with pytest.raises(BadInput, match="even for one at a time"):
+        invert(gpt2, ids[:1], method="indirect")
 
 
 def test_the_privacy_report_orders_damage(bytes_model, tmp_path):
-    result = privacy(bytes_model, "Once upon a time there was a cat. " * 5, prompts=4, noise=(0.01, 3.0), out=tmp_path)
+    result = privacy(
+        bytes_model, ["Once upon a time there was a cat. " * 5], windows=4, noise=(0.01, 3.0), out=tmp_path
+    )
     frame = result.frame().set_index(["site", "damage", "method"])["token_accuracy"]
     assert frame["block.0", "none", "exact"] == 1
     assert frame["block.0", "noise 0.01", "exact"] == 1
     assert frame["block.0", "noise 3", "exact"] < 0.5
     assert (tmp_path / "report.html").is_file()
     with pytest.raises(BadInput, match="fewer than one window"):
-        privacy(bytes_model, "ab")
+        privacy(bytes_model, ["ab"])
 
 
 def test_the_command(assets, tmp_path):
@@ -216,9 +230,84 @@ def test_the_command(assets, tmp_path):
     options = ["--method", "indirect", "--sequential", "--init", "zeros", "--steps", "150"]
     done = CliRunner().invoke(app, [*arguments, *options, "--out", str(tmp_path), "--json"])
     assert done.exit_code == 0
-    assert json.loads(done.stdout)["protocol"]["descent"]["sequential"] is True
-    assert json.loads(done.stdout)["protocol"]["descent"]["start"] == "zeros"
+    assert json.loads(done.stdout)["parameters"]["sequential"] is True
+    assert json.loads(done.stdout)["parameters"]["init"] == "zeros"
     wrong = CliRunner().invoke(app, [*arguments, "--preset", "seed"])
     assert wrong.exit_code == 2
     bad = CliRunner().invoke(app, ["invert", str(assets / "models/stories260K"), "--prompt", ""])
     assert bad.exit_code != 0
+
+
+@pytest.mark.parametrize("at", ["embedding", "block.0"])
+def test_what_is_no_number_certifies_nothing(at):
+    lens = build("gpt2", seed=4)
+    lens.model.transformer.wte.weight.data[7] = float("nan")
+    for method in ("auto", Joint(restarts=1, steps=2, budget=500)):
+        result = invert(lens, [3, 7, 9], at=at, method=method)
+        assert result.verdict == "search exhausted its budget"
+        assert result.prompts[0].certificate.residual is None
+
+
+def test_an_interrupted_inversion_goes_on(bytes_model, tmp_path, monkeypatch):
+    """Sixteen prompts are kept together; what was found before the interruption is not searched again."""
+    from headscan.inversion.methods import exact
+
+    texts = [f"prompt {number:2d}" for number in range(20)]
+    whole = invert(bytes_model, texts)
+    real, counts = exact.exact, []
+
+    def broken(cut, targets, *rest, **options):
+        counts.append(len(targets))
+        if len(counts) == 2:
+            raise KeyboardInterrupt
+        return real(cut, targets, *rest, **options)
+
+    monkeypatch.setattr(exact, "exact", broken)
+    with pytest.raises(KeyboardInterrupt):
+        invert(bytes_model, texts, out=tmp_path)
+    with pytest.raises(BadInput, match="prompts was"):
+        invert(bytes_model, texts[:-1], out=tmp_path, resume=True)
+    with pytest.raises(BadInput, match="method was"):
+        invert(bytes_model, texts, out=tmp_path, resume=True, method=Exact(budget=5))
+    found = invert(bytes_model, texts, out=tmp_path, resume=True)
+    assert counts == [16, 4, 4]
+    assert found.prompts == whole.prompts
+
+
+@pytest.mark.parametrize("prompt", [[5, 6], [[5, 6]], np.array([5, 6]), torch.tensor([[5, 6]]), np.array([[5, 6]])])
+def test_ids_come_in_any_form(gpt2, prompt):
+    assert [one.recovered for one in invert(gpt2, prompt).prompts] == [[5, 6]]
+    assert len(invert(gpt2, [[5, 6], [7, 8, 9]]).prompts) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--given", "next-token", "--at", "block.3"], "--at is not used by the given next-token"),
+        (["--method", "direct", "--order", "random"], "--order is not used by the method direct; it belongs to exact"),
+        (["--method", "exact", "--steps", "5"], "--steps is not used by the method exact"),
+        (["--preset", "seed"], "--preset is not used by the method auto; it belongs to indirect, direct"),
+        (["--out", "/dev/null/x"], "cannot be written"),
+        (["--noise", "nan"], "--noise must be a finite number"),
+        (["--given", "gradient"], "verb privacy"),
+    ],
+)
+def test_what_is_not_used_is_refused_by_name(assets, options, words):
+    arguments = ["invert", str(assets / "models/stories260K"), "--prompt", "Once upon", *options]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2
+    assert words in done.stderr
+
+
+def test_privacy_refuses_what_its_release_does_not_use(bytes_model):
+    for options, words in (
+        ({"sites": "block.0"}, "--sites"),
+        ({"noise": (0.5,)}, "--noise"),
+        ({"length": 4}, "--length"),
+    ):
+        with pytest.raises(BadInput, match=f"{words} is not used by the release gradient; it belongs to states"):
+            privacy(bytes_model, ["abc", "abd"], release="gradient", **options)
+    with pytest.raises(BadInput, match="--tolerance is not used by the release states"):
+        privacy(bytes_model, ["abc"], tolerance=0.1)
+    with pytest.raises(BadInput, match="no release 'cache'"):
+        privacy(bytes_model, ["abc"], release="cache")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headscan.errors import BadInput
 from headscan.inversion import invert
-from headscan.inversion.exact import exact
+from headscan.inversion.left_to_right import exact
 from headscan.model import Lens
 from headscan.model.mixer import MixerConfig, MixerForCausalLM
 from headscan.model.slicing import Slice, leak_check
 from headscan.model.slicing.prefix import can_cache
+from headscan.run import BadInput
 from tests.reference.inversion import brute_force
 
 
@@ -80,8 +80,8 @@ def test_a_mixer_has_no_cache_and_leaks_nothing_backwards(flat, ids):
 
 def test_a_hidden_token_of_a_mixer_is_searched(flat, ids):
     entry = invert(flat, ids[0], at="block.1[:, 1:, :]").prompts[0]
-    assert entry["recovered"] == ids[0].tolist()
-    assert entry["verdict"] == "recovered and unique"
+    assert entry.recovered == ids[0].tolist()
+    assert entry.verdict == "recovered and unique"
 
 
 def test_what_a_mixer_cannot_do_is_said(flat):

@@ -6,13 +6,14 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from headscan.errors import BadInput
-from headscan.inversion import invert, leaked_gradient, privacy
-from headscan.inversion.descent import Descent, descend
-from headscan.inversion.exact import Search, exact, tolerance_of
-from headscan.inversion.tolerance import layout_noise, noise_floor
+from headscan.inversion import invert, privacy
+from headscan.inversion.descent import descend
+from headscan.inversion.left_to_right import exact
+from headscan.inversion.presets import Descent
+from headscan.inversion.tolerance import accepted, layout_noise, noise_floor
 from headscan.model import ByteTokenizer, Lens
 from headscan.model.slicing import Slice
+from headscan.run import BadInput
 
 pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: inversion of quantised models is NOT tested")
 
@@ -38,8 +39,8 @@ def test_every_token_is_found(folder, ids, bits, dtype):
         target = cut.run(rows)
         found = exact(cut, list(target))
         assert torch.equal(torch.tensor([one.tokens for one in found]), rows)
-        assert max(r for one in found for r in one.residuals) <= tolerance_of(cut, Search())
-        assert min(m for one in found for m in one.margins) > 5 * tolerance_of(cut, Search())
+        assert max(r for one in found for r in one.residuals) <= accepted(cut)
+        assert min(m for one in found for m in one.margins) > 5 * accepted(cut)
     # The weights are really other weights: the full model's outputs are far outside the tolerance.
     full = Slice(sites=("block.1",)).run(Lens.load(folder, device="cpu", dtype=dtype), rows)
     away = (target.float() - full.float()).norm() / full.float().norm()
@@ -50,7 +51,7 @@ def test_the_full_model_reads_states_of_the_quantised_one(folder, ids):
     """Whoever inverts has the weights, but not the rounding: the tolerance is widened to what it does."""
     victim = Slice(sites=("block.1",)).run(Lens.load(folder, quantize="8bit", device="cpu"), ids[:2])
     cut = Slice(sites=("block.1",)).on(Lens.load(folder, device="cpu"))
-    found = exact(cut, list(victim), Search(tolerance=0.1))
+    found = exact(cut, list(victim), tolerance=0.1)
     assert torch.equal(torch.tensor([one.tokens for one in found]), ids[:2])
     assert min(r for one in found for r in one.residuals) > 1e-3
 
@@ -81,10 +82,10 @@ def test_gradients_reach_the_inputs_of_quantised_models(folder, ids):
 
 def test_the_facade_takes_them(folder, ids):
     result = invert(folder, ids[:1], at="block.1", quantize="8bit", device="cpu")
-    assert result.document["verdict"] == "recovered and unique"
-    assert result.document["models"][0]["quantize"] == "8bit"
+    assert result.verdict == "recovered and unique"
+    assert result.models[0].quantize == "8bit"
     with pytest.raises(BadInput, match="not trained and have no gradient"):
-        leaked_gradient(Lens.load(folder, quantize="8bit", device="cpu"), ["ab"])
+        privacy(Lens.load(folder, quantize="8bit", device="cpu", tokenizer="bytes"), ["ab"], release="gradient")
 
 
 def test_weights_are_not_rounded_twice(folder):
@@ -92,12 +93,12 @@ def test_weights_are_not_rounded_twice(folder):
     with pytest.raises(BadInput, match="quantised already"):
         Slice(bits=8).on(lens)
     lens.tokenizer = ByteTokenizer()
-    rows = privacy(lens, "ABC" * 10, sites="block.0", prompts=1, length=4, noise=(), rounding=()).document["rows"]
-    assert [row["damage"] for row in rows] == ["none", "none"]
+    rows = privacy(lens, ["ABC" * 10], sites="block.0", windows=1, length=4, noise=(), rounding=()).rows
+    assert [row.damage for row in rows] == ["none", "none"]
 
 
 def test_a_trained_model_of_eight_bits_gives_back_its_text(assets):
     lens = Lens.load(str(assets / "models" / "stories260K"), quantize="8bit", device="cpu")
     result = invert(lens, "Once upon a time there was a cat", at="block.4")
     assert result.token_accuracy == 1
-    assert result.document["verdict"] == "recovered and unique"
+    assert result.verdict == "recovered and unique"

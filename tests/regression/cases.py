@@ -18,6 +18,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 import headscan
+from headscan.inversion import Direct, Exact, Indirect, Joint
 from tests.regression.flat import Value, flat, prefixed, sha256
 
 __all__ = ["CASES"]
@@ -269,27 +270,23 @@ def inversion_exact() -> Numbers:
 def inversion_orders() -> Numbers:
     numbers: Numbers = {}
     for order in ("gradient", "frequency"):
-        search = headscan.Search(order=order)
-        found = headscan.invert(lens_of("gpt-vanilla"), PROMPTS[1], at="block.0", method="exact", search=search)
+        found = headscan.invert(lens_of("gpt-vanilla"), PROMPTS[1], at="block.0", method=Exact(order=order))
         numbers |= prefixed(order, _inverted(found))
     return numbers
 
 
 @case
 def inversion_joint() -> Numbers:
-    together = headscan.JointSearch(restarts=2, steps=40, budget=4000)
-    prompt = "The sky is blue."
-    return _inverted(
-        headscan.invert(lens_of("gpt-vanilla-early"), prompt, at="block.1", method="joint", together=together)
-    )
+    method = Joint(restarts=2, steps=40, budget=4000)
+    return _inverted(headscan.invert(lens_of("gpt-vanilla-early"), "The sky is blue.", at="block.1", method=method))
 
 
 @case
 def inversion_descent() -> Numbers:
     numbers: Numbers = {}
-    for name, method, steps in (("adam", "indirect", 60), ("seed", "indirect", 20), ("seed-direct", "direct", 20)):
-        setting = headscan.preset(name, steps=steps)
-        found = headscan.invert(lens_of("gpt-vanilla"), PROMPTS[2], at="block.0", method=method, setting=setting)
+    methods = {"adam": Indirect(steps=60), "seed": Indirect(preset="seed", steps=20)}
+    for name, method in (methods | {"seed-direct": Direct(preset="seed", steps=20)}).items():
+        found = headscan.invert(lens_of("gpt-vanilla"), PROMPTS[2], at="block.0", method=method)
         numbers |= prefixed(name, _inverted(found))
     return numbers
 

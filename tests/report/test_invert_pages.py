@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headscan.inversion import invert, leaked_gradient, privacy
+from headscan.inversion import invert, privacy
 from headscan.model import ByteTokenizer
 from tests.inversion.conftest import build
 
@@ -19,8 +19,8 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     invert(lens, [HOSTILE, "abc"], at="block.1", jacobian=True, out=folder / "invert")
     invert(lens, torch.tensor([list(b"abcdef")]), at="block.1[:, :3, :]", out=folder / "part")
-    privacy(lens, "Once upon a time there was a cat. " * 4, prompts=2, noise=(0.1,), out=folder / "privacy")
-    leaked_gradient(lens, [HOSTILE, "abcdefg"], out=folder / "gradient")
+    privacy(lens, ["Once upon a time there was a cat. " * 4], windows=2, noise=(0.1,), out=folder / "privacy")
+    privacy(lens, [HOSTILE, "abcdefg"], release="gradient", out=folder / "gradient")
     return {path.name: path / "report.html" for path in folder.iterdir()}
 
 

@@ -15,10 +15,7 @@ import torch
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from headscan.inversion.decoders import Decoder
-from headscan.inversion.descent import Descended, Descent, descend, preset
-from headscan.inversion.exact import Search, exact
-from headscan.inversion.joint import JointSearch, joint
+from headscan.inversion import Decoder, Descended, Descent, JointSearch, Search, descend, exact, joint, preset
 from headscan.model.embedded import specimens
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, leak_check
@@ -150,7 +147,7 @@ def direct(seed: int) -> Numbers:
     for kind in ("trained", "gpt2", "llama"):
         found[f"{kind}_noise"] = gradient(kind, seed, setting=preset("seed-direct", steps=STEPS))
         found[f"{kind}_zero"] = gradient(
-            kind, seed, setting=Descent(method="direct", start="zeros", steps=STEPS, rate=0.02)
+            kind, seed, setting=Descent(method="direct", init="zeros", steps=STEPS, rate=0.02)
         )
         found[f"{kind}_exact"] = searched(kind, seed)
     answers = []
@@ -207,7 +204,9 @@ def swapped_table(seed: int) -> Numbers:
     ids = prompts(lens, seed)
     target = cut.run(ids)
     own = descend(cut, target, TOKENS, Descent(steps=STEPS))
-    wrong = descend(cut, target, TOKENS, Descent(steps=STEPS, check=0), decode_with=lens.input_embeddings.detach())
+    wrong = descend(
+        cut, target, TOKENS, Descent(steps=STEPS, check_every=0), decode_with=lens.input_embeddings.detach()
+    )
     return {"decoded_with_its_table": right(own, ids), "decoded_with_the_models": right(wrong, ids)}
 
 
@@ -278,7 +277,7 @@ def prefix_outputs(seed: int) -> Numbers:
     lens = lens_of("trained")
     ready = Slice(tokens=":2").on(lens)
     ids = prompts(lens, seed)
-    tokens = descend(ready, ready.run(ids), TOKENS, Descent(steps=STEPS, check=0)).tokens
+    tokens = descend(ready, ready.run(ids), TOKENS, Descent(steps=STEPS, check_every=0)).tokens
     first = torch.tensor([one.tokens for one in exact(Slice().on(lens), [one[:2] for one in Slice().run(lens, ids)])])
     moved = leak_check(Slice(tokens=":2"), lens, ids[0])
     return {
@@ -301,9 +300,9 @@ def hidden_tokens(seed: int) -> Numbers:
             tokens = descend(ready, target, 4, setting).tokens
             found[f"{kind}_hidden_{name}"] = right(tokens[:, :1], ids[:, :1])
             found[f"{kind}_shown_{name}"] = right(tokens[:, 1:], ids[:, 1:])
-        search = JointSearch(restarts=2, steps=60, budget=20_000, seed=seed)
-        rows = [joint(ready, one, 4, search).tokens for one in target]
-        found[f"{kind}_hidden_searched"] = right(torch.stack(rows)[:, :1], ids[:, :1])
+        search = JointSearch(restarts=2, steps=60, budget=20_000)
+        rows = [joint(ready, one, 4, search, seed=seed).tokens for one in target]
+        found[f"{kind}_hidden_searched"] = right(torch.tensor(rows)[:, :1], ids[:, :1])
     return found
 
 
@@ -329,7 +328,7 @@ def channel(seed: int) -> Numbers:
         ready = Slice(features=f":{size}").on(lens)
         target = ready.run(ids)
         for name, start in (("noise", "noise"), ("zero", "zeros")):
-            setting = Descent(start=start, steps=STEPS)
+            setting = Descent(init=start, steps=STEPS)
             found[f"{name}_{size}"] = right(descend(ready, target, TOKENS, setting), ids)
         found[f"exact_{size}"] = right(torch.tensor([one.tokens for one in exact(ready, list(target))]), ids)
     for name, features in (("first", ":128"), ("last", "128:256"), ("random", "random(128, 1)")):

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from headscan.claims.inversion_experiments import PROMPTS, STEPS, TOKENS, Numbers, lens_of, prompts, right, searched
-from headscan.inversion.descent import Descent, descend, preset
-from headscan.inversion.exact import exact
-from headscan.inversion.joint import JointSearch, joint
+from headscan.inversion import Descent, JointSearch, descend, exact, joint, preset
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
 
@@ -36,7 +34,7 @@ def targets(seed: int) -> Numbers:
         target = ready.run(inputs_embeds=scale * ready.embed(ids))
         for start, setting in (
             ("noise", preset("seed-direct", steps=STEPS)),
-            ("zero", Descent(method="direct", start="zeros", steps=STEPS, rate=0.02)),
+            ("zero", Descent(method="direct", init="zeros", steps=STEPS, rate=0.02)),
         ):
             found[f"{name}_{start}"] = right(descend(ready, target, TOKENS, setting), ids)
     return found
@@ -50,7 +48,7 @@ def restricted_direct(seed: int) -> Numbers:
     ready = Slice().on(lens)
     target = ready.run(ids)
     allowed = _only(lens, ids, 20)
-    zero = Descent(method="direct", start="zeros", steps=STEPS, rate=0.02)
+    zero = Descent(method="direct", init="zeros", steps=STEPS, rate=0.02)
     found["noise_zero_mask"] = right(
         descend(ready, target, TOKENS, preset("seed-direct", steps=STEPS), allowed=allowed), ids
     )
@@ -73,7 +71,7 @@ def restricted_direct(seed: int) -> Numbers:
     target = ready.run(ids)
     setting = preset("seed-direct", steps=STEPS, loss="l2")
     found["l2_noise"] = right(descend(ready, target, TOKENS, setting), ids)
-    zero = Descent(method="direct", start="zeros", steps=STEPS, rate=0.02, loss="l2")
+    zero = Descent(method="direct", init="zeros", steps=STEPS, rate=0.02, loss="l2")
     found["l2_zero"] = right(descend(ready, target, TOKENS, zero), ids)
     found["l2_exact"] = searched("gpt2", seed)
     return found
@@ -136,7 +134,7 @@ def swapped_direct(seed: int) -> Numbers:
     ready = Slice(embedding="random:5").on(lens)
     ids = prompts(lens, seed)
     target = ready.run(ids)
-    zero = Descent(method="direct", start="zeros", steps=STEPS, rate=0.02)
+    zero = Descent(method="direct", init="zeros", steps=STEPS, rate=0.02)
     return {
         "noise": right(descend(ready, target, TOKENS, preset("seed-direct", steps=STEPS)), ids),
         "zero": right(descend(ready, target, TOKENS, zero), ids),
@@ -186,9 +184,9 @@ def _among(top: Tensor, ids: Tensor) -> float:
 
 
 def _searched(ready: SlicedModel, target: Tensor, ids: Tensor, hidden: int, seed: int, allowed: Tensor | None) -> float:
-    search = JointSearch(restarts=2, steps=60, budget=20_000, seed=seed)
-    rows = [joint(ready, one, LENGTH, search, allowed=allowed).tokens for one in target]
-    return right(torch.stack(rows)[:, :hidden], ids[:, :hidden])
+    search = JointSearch(restarts=2, steps=60, budget=20_000)
+    rows = [joint(ready, one, LENGTH, search, allowed=allowed, seed=seed).tokens for one in target]
+    return right(torch.tensor(rows)[:, :hidden], ids[:, :hidden])
 
 
 def _first_answers(seed: int) -> float:

@@ -19,8 +19,8 @@ __all__ = ["Threshold", "threshold", "width_sweep"]
 SEARCHES: dict[str, Descent | None] = {
     "exact": None,
     "adam": Descent(steps=200),
-    "zeros": Descent(start="zeros", steps=200),
-    "noise": Descent(start="noise", steps=200),
+    "zeros": Descent(init="zeros", steps=200),
+    "noise": Descent(init="noise", steps=200),
 }
 """Name -> how the tokens are looked for: by exact search, or by Adam from a start at the embeddings' scale, from zeros,
 or from standard normal noise."""

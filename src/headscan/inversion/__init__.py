@@ -1,35 +1,33 @@
 """What of the input is still in the representations: inversion of any slice of a model, with certificates.
 
-- `invert`: the façade: run a slice on prompts, find the prompts again, say what is proved
-- `exact`, `joint`, `descend`: the methods; `Decoder`: from vectors to tokens
-- `privacy`: what a leaked hidden state gives away
-- `given`: next-token distributions, pooled embeddings, gradients; `leaked_gradient`: which tokens a training step shows
+- `invert`: the verb: run a slice on prompts, find the prompts again, say what is proved
+- `METHODS` (`Exact`, `Joint`, `Indirect`, `Direct`): ways to find them; `GIVEN`: what may be known
+- `exact`, `joint`, `descend`: the same on a slice's outputs; `Decoder`: from vectors to tokens
+- `privacy`: the verb: what leaked states, or a leaked gradient, give away; `RELEASES`: what may leak
 """
 
 from __future__ import annotations
 
+from headscan.inversion.certificate import Certificate
 from headscan.inversion.decoders import Decoder
-from headscan.inversion.descent import Descent, descend, preset
-from headscan.inversion.exact import Search, exact
-from headscan.inversion.gradient_report import GradientResult, leaked_gradient
+from headscan.inversion.descent import Descended, descend
+from headscan.inversion.exchange import JointSearch, joint
+from headscan.inversion.given import GIVEN
 from headscan.inversion.inverting import invert
-from headscan.inversion.joint import JointSearch, joint
-from headscan.inversion.privacy_report import PrivacyResult, privacy
-from headscan.inversion.result import InvertResult
+from headscan.inversion.left_to_right import Search, exact
+from headscan.inversion.method import METHODS, Method
+from headscan.inversion.methods.direct import Direct
+from headscan.inversion.methods.exact import Exact
+from headscan.inversion.methods.indirect import Indirect
+from headscan.inversion.methods.joint import Joint
+from headscan.inversion.presets import Descent, preset
+from headscan.inversion.privacy import privacy
+from headscan.inversion.privacy_result import PrivacyResult
+from headscan.inversion.release import RELEASES
+from headscan.inversion.result import InvertResult, PromptInversion
 
 __all__ = [
-    "Decoder",
-    "Descent",
-    "GradientResult",
-    "InvertResult",
-    "JointSearch",
-    "PrivacyResult",
-    "Search",
-    "descend",
-    "exact",
-    "invert",
-    "joint",
-    "leaked_gradient",
-    "preset",
-    "privacy",
-]
+    "GIVEN", "METHODS", "RELEASES", "Certificate", "Decoder", "Descended", "Descent", "Direct", "Exact", "Indirect",
+    "InvertResult", "Joint", "JointSearch", "Method", "PrivacyResult", "PromptInversion", "Search", "descend", "exact",
+    "invert", "joint", "preset", "privacy",
+]  # fmt: skip

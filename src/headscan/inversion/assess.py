@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,110 +12,101 @@ from headscan.inversion.certificate import (
     BUDGET,
     NOT_UNIQUE,
     UNIQUE,
+    Certificate,
     Residual,
+    Verdict,
+    accepts,
     exchanges,
     jacobian,
     unseen,
     verdict_of,
 )
 from headscan.inversion.losses import relative
+from headscan.inversion.reconstruction import Reconstruction
+from headscan.inversion.result import PromptInversion
 from headscan.model.slicing import SlicedModel
 from headscan.text import display
+from headscan.text.prompts import Prompt
 
-__all__ = ["Outcome", "assess"]
-
-
-@dataclass
-class Outcome:
-    """What a method found for one prompt, before it is assessed."""
-
-    tokens: list[int]
-    evaluations: int
-    rivals: list[list[int]] | None = None
-    margins: list[float] | None = None
-    per_token: list[int] | None = None
-    checked: str = ""
-    exhausted: bool = False
-    notes: tuple[str, ...] = ()
-    passes: int = 0
-    top: list[list[int]] | None = None
+__all__ = ["assess"]
 
 
 def assess(
     cut: SlicedModel,
-    ids: Tensor,
+    prompt: Prompt,
     target: Tensor,
-    outcome: Outcome,
+    found: Reconstruction,
+    *,
     tolerance: float,
     known: dict[int, int],
-    method: str,
-    lens: Any,
-    with_jacobian: bool,
-) -> dict[str, Any]:
+    with_jacobian: bool = False,
+) -> PromptInversion:
     """The entry of one prompt in the result's `prompts`.
 
-    The verdict uses nothing of the true tokens `ids`; only `token_accuracy` does.
+    The verdict uses nothing of the true tokens; only `token_accuracy` does.
     """
-    tokens = torch.tensor(outcome.tokens, device=cut.lens.device)
+    tokens = torch.tensor(found.tokens, device=cut.lens.device)
     length = len(tokens)
     with torch.no_grad():
         seen = relative(cut.run(tokens[None]), target[None])[0]
     residual = float(seen.max())
     hidden = unseen(cut, tokens)
-    rivals = outcome.rivals
-    margins = outcome.margins
-    checked = outcome.checked
-    if residual <= tolerance and rivals is None:
+    rivals, margins, checked = found.rivals, found.margins, found.checked
+    if accepts(residual, tolerance) and rivals is None:
         lists = [(cut.vectors - cut.vectors[token]).norm(dim=1).argsort() for token in tokens]
         places = [place for place in range(length) if place not in known and not hidden[place]]
         counter = Residual(cut, target, 10**9)
-        rivals, margin, checked = exchanges(counter, tokens, places, lists, residual)
+        rivals, margin, checked, _ = exchanges(counter, tokens, places, lists, residual)
         margins = [margin] * length
     rivals = rivals or [[] for _ in range(length)]
-    at = _own_residuals(cut, seen, length)
-    words = [
-        ABSENT if hidden[place] else BUDGET if residual > tolerance and (at[place] is None or at[place] > tolerance)  # type: ignore[operator]
-        else NOT_UNIQUE if rivals[place] else UNIQUE
-        for place in range(length)
-    ]  # fmt: skip
-    right = sum(int(a) == int(b) for a, b in zip(ids, tokens, strict=True))
-    equal = [token for token, rest in zip(tokens.tolist(), rivals, strict=True) if rest and _equal_rows(cut, token)]
-    notes = list(outcome.notes)
-    if equal:
-        notes.append(
-            f"{len(equal)} tokens share their embedding row with another token: no method can tell them apart."
-        )
-    certificate: dict[str, Any] = {
-        "residual": residual,
-        "residuals": at,
-        "tolerance": tolerance,
-        "margin": min([m for m in margins or [] if math.isfinite(m)], default=None),
-        "margins": [m if math.isfinite(m) else None for m in margins] if margins else None,
-        "equivalent": rivals,
-        "unseen": hidden,
-        "checked": checked,
-    }
-    if with_jacobian:
-        certificate["jacobian"] = jacobian(cut, tokens)
+    own = _own_residuals(cut, seen, length)
     verdict = verdict_of(residual, tolerance, rivals, hidden)
-    tokenizer = lens.tokenizer
-    return {
-        "tokens": ids.tolist(),
-        "recovered": tokens.tolist(),
-        "strings": display(tokenizer, ids.tolist()) if tokenizer else [f"{i}" for i in ids.tolist()],
-        "recovered_strings": display(tokenizer, tokens.tolist()) if tokenizer else [f"{i}" for i in tokens.tolist()],
-        "top": outcome.top,
-        "token_accuracy": right / length,
-        "known": sorted(known),
-        "verdict": verdict,
-        "verdicts": words,
-        "certified": _sentence(verdict, checked, method),
-        "certificate": certificate,
-        "evaluations": outcome.evaluations,
-        "evaluations_per_token": outcome.per_token,
-        "passes": outcome.passes,
-        "notes": notes,
-    }
+    shared = sum(bool(rest) and token in cut.equal_rows for token, rest in zip(found.tokens, rivals, strict=True))
+    notes = list(found.notes)
+    if shared:
+        notes.append(f"{shared} tokens share their embedding row with another token: no method can tell them apart.")
+    certificate = Certificate(
+        type="exhaustive" if found.exhaustive and not any(hidden) else "sampled",
+        residual=_finite(residual),
+        residuals=[None if value is None else _finite(value) for value in own],
+        tolerance=tolerance,
+        margin=min([m for m in margins or [] if math.isfinite(m)], default=None),
+        margins=None if margins is None else [_finite(m) for m in margins],
+        equivalent=rivals,
+        unseen=hidden,
+        checked=checked,
+        jacobian=jacobian(cut, tokens) if with_jacobian else None,
+    )
+    tokenizer = cut.lens.tokenizer
+    return PromptInversion(
+        tokens=list(prompt.ids),
+        recovered=found.tokens,
+        strings=list(prompt.tokens),
+        recovered_strings=display(tokenizer, found.tokens) if tokenizer else [f"<id {i}>" for i in found.tokens],
+        top=found.top,
+        token_accuracy=sum(a == b for a, b in zip(prompt.ids, found.tokens, strict=True)) / length,
+        known=sorted(known),
+        verdict=verdict,
+        verdicts=_verdicts(residual, own, tolerance, rivals, hidden),
+        certified=_sentence(verdict, checked),
+        certificate=certificate,
+        evaluations=found.evaluations,
+        evaluations_per_token=found.per_token,
+        passes=found.passes,
+        notes=notes,
+    )
+
+
+def _verdicts(
+    residual: float, own: list[float | None], tolerance: float, rivals: list[list[int]], hidden: list[bool]
+) -> list[Verdict]:
+    """The verdict on each position: a wrong prompt may still have outputs that are right."""
+    whole = accepts(residual, tolerance)
+    fits = [whole or (value is not None and accepts(value, tolerance)) for value in own]
+    return [
+        ABSENT if unseen_here else BUDGET if not fit else NOT_UNIQUE if others else UNIQUE
+        for unseen_here, fit, others in zip(hidden, fits, rivals, strict=True)
+    ]
 
 
 def _own_residuals(cut: SlicedModel, seen: Tensor, length: int) -> list[float | None]:
@@ -129,11 +118,11 @@ def _own_residuals(cut: SlicedModel, seen: Tensor, length: int) -> list[float | 
     return found
 
 
-def _equal_rows(cut: SlicedModel, token: int) -> bool:
-    return token in cut.equal_rows
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
-def _sentence(verdict: str, checked: str, method: str) -> str:
+def _sentence(verdict: Verdict, checked: str) -> str:
     if verdict == BUDGET:
         return "Nothing is certified: the tokens shown do not give the output; they are a guess."
     what = "The tokens shown, when run, give the output up to rounding"

@@ -2,24 +2,82 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
 from torch import Tensor
 
-from headscan.errors import BadInput
 from headscan.inversion.losses import relative
 from headscan.inversion.tolerance import noise_floor
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import split_on_exhaustion
+from headscan.run import BadInput
 
-__all__ = ["ABSENT", "BUDGET", "NOT_UNIQUE", "UNIQUE", "Residual", "exchanges", "jacobian", "unseen", "verdict_of"]
+__all__ = [
+    "ABSENT", "BUDGET", "NOT_UNIQUE", "UNIQUE", "VERDICTS", "Certificate", "JacobianRank", "Residual", "Verdict", "accepts",
+    "exchanges", "jacobian", "unseen", "verdict_of",
+]  # fmt: skip
 
-UNIQUE = "recovered and unique"
-NOT_UNIQUE = "recovered, not unique"
-ABSENT = "information absent"
-BUDGET = "search exhausted its budget"
+Verdict = Literal["recovered and unique", "recovered, not unique", "information absent", "search exhausted its budget"]
+UNIQUE: Verdict = "recovered and unique"
+NOT_UNIQUE: Verdict = "recovered, not unique"
+ABSENT: Verdict = "information absent"
+BUDGET: Verdict = "search exhausted its budget"
+VERDICTS = (UNIQUE, NOT_UNIQUE, ABSENT, BUDGET)
+"""The best first."""
 
 
-def verdict_of(residual: float, tolerance: float, rivals: list[list[int]], hidden: list[bool]) -> str:
+@dataclass(frozen=True)
+class JacobianRank:
+    """Rank and extreme singular values of the Jacobian of all outputs by one input vector."""
+
+    rank: int
+    smallest_singular_value: float
+    largest_singular_value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What the tokens found are worth.
+
+    Attributes:
+        type: "exhaustive" (every other prompt was tried or is excluded by one that was) or "sampled" (some were tried);
+            "bounded" is kept for what a bound excludes.
+        residual: largest relative distance of an output of the tokens, run as a whole, from the one given; None where it
+            is no number.
+        residuals: that of each position's own output, None where that is not given.
+        tolerance: up to which a residual counts as equal.
+        margin: the least residual of another token that was tried; margins: of each position.
+        equivalent: for each position the other tokens that cannot be told from the one found.
+        unseen: for each position, whether no output given depends on it.
+        checked: what was tried against the tokens, in words.
+        jacobian: of each position, where asked for.
+    """
+
+    type: Literal["exhaustive", "bounded", "sampled"]
+    residual: float | None
+    residuals: list[float | None]
+    tolerance: float
+    margin: float | None
+    margins: list[float | None] | None
+    equivalent: list[list[int]]
+    unseen: list[bool]
+    checked: str
+    jacobian: list[JacobianRank] | None = None
+
+
+def accepts(residual: float, tolerance: float) -> bool:
+    """Whether a residual counts as equal: a number, and within the tolerance.
+
+    >>> accepts(1e-6, 1e-4), accepts(float("nan"), 1e-4), accepts(float("inf"), float("inf"))
+    (True, False, False)
+    """
+    return math.isfinite(residual) and residual <= tolerance
+
+
+def verdict_of(residual: float, tolerance: float, rivals: list[list[int]], hidden: list[bool]) -> Verdict:
     """The verdict on one prompt.
 
     Args:
@@ -34,8 +92,10 @@ def verdict_of(residual: float, tolerance: float, rivals: list[list[int]], hidde
 
     >>> verdict_of(1e-7, 1e-4, [[], [7]], [False, False])
     'recovered, not unique'
+    >>> verdict_of(float("nan"), 1e-4, [[]], [False])
+    'search exhausted its budget'
     """
-    if residual > tolerance:
+    if not accepts(residual, tolerance):
         return BUDGET
     if any(hidden):
         return ABSENT
@@ -70,7 +130,7 @@ class Residual:
 
 def exchanges(
     residual_of: Residual, tokens: Tensor, places: list[int], lists: list[Tensor], residual: float, most: int = 50_000
-) -> tuple[list[list[int]], float, str]:
+) -> tuple[list[list[int]], float, str, bool]:
     """Which single exchanges of a token cannot be told from `tokens` [T].
 
     Args:
@@ -80,7 +140,8 @@ def exchanges(
         most: try the whole of the lists if that is at most so many runs, else the first 256 of each.
 
     Returns:
-        For each position its rivals; the smallest residual of another token anywhere; what was tried, in words.
+        For each position its rivals; the smallest residual of another token anywhere; what was tried, in words;
+        whether that was the whole of the lists.
     """
     whole = sum(len(lists[place]) for place in places) <= most
     limit = max(4 * residual, noise_floor(residual_of.cut))
@@ -96,7 +157,7 @@ def exchanges(
         values = residual_of(rows)
         rivals[place] = others[values <= limit].tolist()
         margin = min(margin, float(values.min()))
-    return rivals, margin, f"single exchanges by {'every token' if whole else 'the 256 likeliest tokens'}"
+    return rivals, margin, f"single exchanges by {'every token' if whole else 'the 256 likeliest tokens'}", whole
 
 
 @torch.no_grad()
@@ -116,7 +177,7 @@ def unseen(cut: SlicedModel, tokens: Tensor, trials: int = 6, seed: int = 0) -> 
     return (torch.cat(moved).reshape(length, trials).amax(1) <= 1e-6).tolist()
 
 
-def jacobian(cut: SlicedModel, tokens: Tensor, *, rows: int = 1024) -> list[dict[str, float]]:
+def jacobian(cut: SlicedModel, tokens: Tensor, *, rows: int = 1024) -> list[JacobianRank]:
     """How well the outputs determine each input vector locally: rank and smallest singular value of the Jacobian.
 
     For position j the matrix d O / d e_j [T' w', e], all outputs given, at `tokens` [T]. Full rank e with a smallest
@@ -124,8 +185,7 @@ def jacobian(cut: SlicedModel, tokens: Tensor, *, rows: int = 1024) -> list[dict
     which the vector can move unseen (tokens, being discrete, may still be told apart).
 
     Returns:
-        For each position {"rank", "smallest_singular_value", "largest_singular_value"}; the rank is counted above
-        max(shape) x the float32 epsilon x the largest.
+        One `JacobianRank` a position; the rank is counted above max(shape) x the float32 epsilon x the largest.
 
     Cost: T' w' rows of T tokens forward and backward; refuse what takes more than 2^24 numbers a position.
     """
@@ -148,11 +208,6 @@ def jacobian(cut: SlicedModel, tokens: Tensor, *, rows: int = 1024) -> list[dict
     for place in range(whole.shape[1]):
         values = torch.linalg.svdvals(whole[:, place])
         limit = max(whole.shape[0], whole.shape[2]) * torch.finfo(torch.float32).eps * float(values[0])
-        found.append(
-            {
-                "rank": int((values > limit).sum()) if float(values[0]) > 0 else 0,
-                "smallest_singular_value": float(values[-1]),
-                "largest_singular_value": float(values[0]),
-            }
-        )
+        rank = int((values > limit).sum()) if float(values[0]) > 0 else 0
+        found.append(JacobianRank(rank, float(values[-1]), float(values[0])))
     return found

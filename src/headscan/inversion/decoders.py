@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 
-__all__ = ["DECODERS", "Decoder"]
+__all__ = ["Decoder", "Decoding", "Mask", "spread"]
 
-DECODERS = ("pinv", "nearest", "mahalanobis")
+Decoding = Literal["nearest", "pinv", "mahalanobis"]
+Mask = Literal["-inf", "zero"]
 
 
 class Decoder:
@@ -28,13 +31,11 @@ class Decoder:
     tensor([2])
     """
 
-    def __init__(self, table: Tensor, allowed: Tensor | None = None, mask: str = "-inf") -> None:
+    def __init__(self, table: Tensor, allowed: Tensor | None = None, mask: Mask = "-inf") -> None:
         self.table = table.float()
         self.allowed = allowed
         if allowed is not None and not bool(allowed.any()):
             raise BadInput("The restricted vocabulary is empty.")
-        if mask not in ("-inf", "zero"):
-            raise BadInput(f"Forbidden tokens are masked by -inf or zero, not by '{mask}'.")
         self.mask = mask
 
     @cached_property
@@ -65,14 +66,13 @@ class Decoder:
         white = torch.linalg.solve_triangular(self._covariance, self.table.double().T, upper=False).T.float()
         flat = vectors.reshape(-1, vectors.shape[-1]).double()
         moved = torch.linalg.solve_triangular(self._covariance, flat.T, upper=False).T.float()
-        scores = moved @ white.T - 0.5 * (white**2).sum(1)
+        scores: Tensor = moved @ white.T - 0.5 * (white**2).sum(1)
         return scores.reshape(*vectors.shape[:-1], -1)
 
-    def scores(self, vectors: Tensor, method: str = "nearest") -> Tensor:
+    def scores(self, vectors: Tensor, method: Decoding = "nearest") -> Tensor:
         """[..., V], larger is better; forbidden tokens as `mask` says."""
-        if method not in DECODERS:
-            raise BadInput(f"There is no decoder '{method}'; choose one of {', '.join(DECODERS)}.")
-        return self.restrict(getattr(self, method)(vectors))
+        by = {"nearest": self.nearest, "pinv": self.pinv, "mahalanobis": self.mahalanobis}
+        return self.restrict(by[method](vectors))
 
     def restrict(self, scores: Tensor) -> Tensor:
         """Scores with the forbidden tokens masked."""
@@ -82,13 +82,9 @@ class Decoder:
             return scores * self.allowed.to(scores)
         return scores.masked_fill(~self.allowed, float("-inf"))
 
-    def decode(self, vectors: Tensor, method: str = "nearest") -> Tensor:
+    def decode(self, vectors: Tensor, method: Decoding = "nearest") -> Tensor:
         """The best token of each vector, [...]."""
         return self.scores(vectors, method).argmax(-1)
-
-    def top(self, vectors: Tensor, count: int, method: str = "nearest") -> Tensor:
-        """The best tokens of each vector, best first, [..., count]."""
-        return self.scores(vectors, method).topk(min(count, len(self.table)), dim=-1).indices
 
 
 def _factor(matrix: Tensor) -> Tensor:
@@ -96,4 +92,11 @@ def _factor(matrix: Tensor) -> Tensor:
     if bool(info):
         matrix = matrix + 1e-10 * matrix.trace() * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
         factor = torch.linalg.cholesky(matrix)
-    return factor
+    found: Tensor = factor
+    return found
+
+
+def spread(table: Tensor) -> float:
+    """The standard deviation of the entries of a table [V, e], of its finite ones where some are not."""
+    found = float(table.std())
+    return found if math.isfinite(found) else float(table[table.isfinite()].std())

@@ -16,7 +16,10 @@ def add_noise(states: Tensor, share: float, seed: int = 0) -> Tensor:
     True
     """
     noise = torch.randn(states.shape, generator=torch.Generator().manual_seed(seed)).to(states.device)
-    return states.float() + share * noise * states.float().norm(dim=-1, keepdim=True) / states.shape[-1] ** 0.5
+    blurred: Tensor = (
+        states.float() + share * noise * states.float().norm(dim=-1, keepdim=True) / states.shape[-1] ** 0.5
+    )
+    return blurred
 
 
 def round_states(states: Tensor, bits: int) -> Tensor:
@@ -27,4 +30,5 @@ def round_states(states: Tensor, bits: int) -> Tensor:
     """
     levels = 2 ** (bits - 1) - 1
     scale = states.float().abs().amax(-1, keepdim=True).clamp_min(1e-30) / levels
-    return (states.float() / scale).round() * scale
+    rounded: Tensor = (states.float() / scale).round() * scale
+    return rounded

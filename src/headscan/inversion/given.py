@@ -1,27 +1,58 @@
-"""Other things than hidden states that may be given: a next-token distribution, a pooled embedding, a gradient."""
+"""What may be given of a prompt in place of its text."""
 
 from __future__ import annotations
 
-import contextlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from headscan.errors import BadInput
-from headscan.model.record import Stop
+from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
-from headscan.model.verify import evaluating
+from headscan.run import Registry
 
-__all__ = ["GradientTokens", "NextToken", "Pooled", "first_gradient", "tokens_in_gradient"]
+__all__ = ["GIVEN", "Embedding", "EmbeddingSlice", "Given", "NextToken", "NextTokenSlice", "States"]
 
 
-class NextToken(SlicedModel):
+@dataclass(frozen=True)
+class Given(ABC):
+    """Something that is known of a prompt.
+
+    Attributes:
+        sliced: whether the user says which slice of the model it comes from.
+        ordered: whether it tells positions apart, so that it can be inverted from left to right.
+    """
+
+    sliced: ClassVar[bool] = False
+    ordered: ClassVar[bool] = False
+
+    @abstractmethod
+    def on(self, lens: Lens, wanted: Slice) -> SlicedModel:
+        """What runs prompts to that which is given."""
+
+
+GIVEN: Registry[type[Given]] = Registry("given", None)
+"""All things that may be given, by name."""
+
+
+@GIVEN.register("states")
+class States(Given):
+    """The output of a slice."""
+
+    sliced: ClassVar[bool] = True
+    ordered: ClassVar[bool] = True
+
+    def on(self, lens: Lens, wanted: Slice) -> SlicedModel:
+        """The slice on the model."""
+        return wanted.on(lens)
+
+
+class NextTokenSlice(SlicedModel):
     """The log-probabilities of the token after the prompt, [B, 1, V]: all that an interface that gives them shows."""
 
-    def __init__(self, lens: Any) -> None:
+    def __init__(self, lens: Lens) -> None:
         super().__init__(Slice(sites=("head",), tokens="-1"), lens)
 
     def part(self, states: Tensor) -> Tensor:
@@ -29,125 +60,30 @@ class NextToken(SlicedModel):
         return F.log_softmax(super().part(states).float(), dim=-1)
 
 
-class Pooled(SlicedModel):
-    """A sentence embedding, [B, 1, w]: the mean over positions of the last site, of unit length."""
+@GIVEN.register("next-token")
+class NextToken(Given):
+    """The log-probabilities of the token after the prompt."""
 
-    def __init__(self, lens: Any, site: str | None = None, pool: str = "mean", *, unit: bool = True) -> None:
-        self.unit = unit
-        super().__init__(Slice(sites=(site or lens.match("block.*")[-1],), pool=pool), lens)
+    def on(self, lens: Lens, wanted: Slice) -> SlicedModel:
+        """The whole model, up to its head."""
+        return NextTokenSlice(lens)
+
+
+class EmbeddingSlice(SlicedModel):
+    """The mean over positions of the last block's output, of unit length, [B, 1, w]."""
+
+    def __init__(self, lens: Lens) -> None:
+        super().__init__(Slice(sites=(lens.match("block.*")[-1],), pool="mean"), lens)
 
     def part(self, states: Tensor) -> Tensor:
         """The pooled vector."""
-        pooled = super().part(states).float()
-        return F.normalize(pooled, dim=-1) if self.unit else pooled
+        return F.normalize(super().part(states).float(), dim=-1)
 
 
-@dataclass(frozen=True)
-class GradientTokens:
-    """Which tokens a gradient shows.
+@GIVEN.register("embedding")
+class Embedding(Given):
+    """The mean of the last block's states over the prompt, of unit length."""
 
-    Attributes:
-        tokens: for each position the tokens whose input vector lies in the gradient's span (position -1 if the model
-            adds no positions before its first attention: then only membership is seen).
-        residuals: of these, in the same order.
-        rank: of the gradient; width: of the inputs. At rank = width everything is in the span and nothing is shown.
-        nearest_other: the smallest residual of a token that was not taken: the margin.
-    """
-
-    tokens: dict[int, list[int]]
-    residuals: dict[int, list[float]]
-    rank: int
-    width: int
-    nearest_other: float
-
-
-def _reading_map(lens: Any) -> nn.Module:
-    """The linear map of block 0 whose gradient shows most: the last of those that get the same input as the first.
-
-    Queries, keys and values share theirs. The values come last, and only in their gradient does the first token of a
-    row appear: attending to itself alone, its query and key have no influence.
-    """
-    seen: list[tuple[nn.Module, Tensor]] = []
-    handles = []
-    block = lens.stacks[0].blocks[0]
-    for module in block.modules():
-        weight = getattr(module, "weight", None)
-        if isinstance(weight, Tensor) and weight.ndim == 2 and not isinstance(module, nn.Embedding):
-            handles.append(module.register_forward_pre_hook(lambda module, args: seen.append((module, args[0]))))
-    try:
-        lens.run(torch.zeros(1, 1, dtype=torch.int64), sites=lens.match("block.0")[0])
-    finally:
-        for handle in handles:
-            handle.remove()
-    if not seen:
-        raise BadInput(f"Block 0 of '{lens.name}' has no linear map whose gradient could be read.")
-    return [module for module, given in seen if given is seen[0][1]][-1]
-
-
-def first_gradient(lens: Any, input_ids: Tensor) -> Tensor:
-    """The gradient of one step's next-token loss by block 0's value (or joint) projection, inputs first [d, m]."""
-    module: Any = _reading_map(lens)
-    weight = module.weight
-    before = weight.requires_grad
-    weight.requires_grad_(True)
-    try:
-        with evaluating(lens.model), torch.enable_grad():
-            logits = lens.model(input_ids=input_ids).logits[:, :-1].float()
-            loss = F.cross_entropy(logits.flatten(0, 1), input_ids[:, 1:].flatten())
-            (gradient,) = torch.autograd.grad(loss, weight)
-    finally:
-        weight.requires_grad_(before)
-    return gradient if type(module).__name__ == "Conv1D" else gradient.T
-
-
-@torch.no_grad()
-def tokens_in_gradient(lens: Any, gradient: Tensor, length: int, *, tolerance: float = 1e-3) -> GradientTokens:
-    """Which tokens were in the batch whose gradient is given: the span check.
-
-    The gradient of a linear map x -> x W is X^T D: its columns lie in the span of the inputs X, one row a token of the
-    batch. As long as the batch has fewer tokens than the width, a token is in it only if its input vector lies in that
-    span. Source: Petrov et al., "DAGER: Exact Gradient Inversion for Large Language Models", arXiv:2405.15586.
-
-    Args:
-        lens: the model whose step it was.
-        gradient: [d, m] as `first_gradient` gives it.
-        length: tokens of a row, for models with position embeddings.
-        tolerance: relative distance from the span that counts as inside.
-
-    What is certified: a token whose vector is farther than the tolerance from the span was not among the inputs, apart
-    from tokens whose loss gradient vanishes (the last of a row never has one of its own). A token inside the span was
-    in the batch unless its vector is by accident a combination of others.
-    """
-    module = _reading_map(lens)
-    basis, values, _ = torch.linalg.svd(gradient.double(), full_matrices=False)
-    rank = int((values > 1e-6 * values[0]).sum())
-    basis = basis[:, :rank]
-    inputs: list[Tensor] = []
-    place: dict[str, Tensor] = {}
-
-    def read(module: nn.Module, args: tuple) -> None:
-        place["x"] = args[0]
-        raise Stop
-
-    handle = module.register_forward_pre_hook(read)
-    try:
-        with evaluating(lens.model):
-            for tokens in torch.arange(lens.vocabulary_size, device=lens.device).split(512):
-                with contextlib.suppress(Stop):
-                    lens.model(input_ids=tokens[:, None].repeat(1, length))
-                inputs.append(place["x"].reshape(len(tokens), length, -1))
-    finally:
-        handle.remove()
-    vectors = torch.cat(inputs).double()
-    positions = range(length) if not torch.allclose(vectors[:, 0], vectors[:, -1], rtol=1e-4, atol=1e-6) else [-1]
-    found: dict[int, list[int]] = {}
-    residuals: dict[int, list[float]] = {}
-    other = float("inf")
-    for position in positions:
-        x = vectors[:, position]
-        distance = (x - (x @ basis) @ basis.T).norm(dim=1) / x.norm(dim=1).clamp_min(1e-30)
-        inside = (distance <= tolerance).nonzero()[:, 0]
-        found[position], residuals[position] = inside.tolist(), distance[inside].tolist()
-        outside = distance[distance > tolerance]
-        other = min(other, float(outside.min())) if len(outside) else other
-    return GradientTokens(found, residuals, rank, gradient.shape[0], other)
+    def on(self, lens: Lens, wanted: Slice) -> SlicedModel:
+        """The whole model, pooled."""
+        return EmbeddingSlice(lens)

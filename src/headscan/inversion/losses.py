@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch.nn.functional as F
 from torch import Tensor
 
-from headscan.errors import BadInput
+__all__ = ["Loss", "loss_of", "or_infinite", "relative"]
 
-__all__ = ["LOSSES", "loss_of", "relative"]
-
-LOSSES = ("l1", "l2", "cosine", "linear")
+Loss = Literal["l1", "l2", "cosine", "linear"]
 
 
-def loss_of(name: str, outputs: Tensor, targets: Tensor, *, alpha: float = 1.0, beta: float = 1.0) -> Tensor:
+def loss_of(name: Loss, outputs: Tensor, targets: Tensor, *, alpha: float = 1.0, beta: float = 1.0) -> Tensor:
     """One number a row, [B], for outputs and targets [B, T', w'].
 
     "l1": sum of absolute differences. "l2": sum of squares. "cosine": 1 - cos of the *flattened* outputs, as published
@@ -30,11 +30,21 @@ def loss_of(name: str, outputs: Tensor, targets: Tensor, *, alpha: float = 1.0, 
     cosine = 1 - F.cosine_similarity(outputs.flatten(1), targets.flatten(1))
     if name == "cosine":
         return cosine
-    if name == "linear":
-        return alpha * cosine + beta * difference.abs().sum(1)
-    raise BadInput(f"There is no loss '{name}'; choose one of {', '.join(LOSSES)}.")
+    return alpha * cosine + beta * difference.abs().sum(1)
 
 
 def relative(outputs: Tensor, targets: Tensor) -> Tensor:
-    """||O - O*|| / ||O*|| of each position, [B, T']."""
-    return (outputs.float() - targets.float()).norm(dim=-1) / targets.float().norm(dim=-1).clamp_min(1e-30)
+    """||O - O*|| / ||O*|| of each position, [B, T']; infinite where it is no number, so that NaN is near nothing.
+
+    >>> import torch
+    >>> relative(torch.tensor([[[1.0, 2.0], [1.0, 1.0]]]), torch.tensor([[[1.0, 1.0], [1.0, float("nan")]]]))
+    tensor([[0.7071,    inf]])
+    """
+    difference = (outputs.float() - targets.float()).norm(dim=-1)
+    return or_infinite(difference / targets.float().norm(dim=-1).clamp_min(1e-30))
+
+
+def or_infinite(residuals: Tensor) -> Tensor:
+    """Residuals with NaN as infinity."""
+    infinite = float("inf")
+    return residuals.nan_to_num(nan=infinite, posinf=infinite, neginf=-infinite)

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from headscan.inversion.table import Table
 
-__all__ = ["ORDERS", "Fit", "FixedOrder", "TableOrder"]
+__all__ = ["Fit", "FixedOrder", "TableOrder"]
 
-ORDERS = ("table", "gradient", "frequency", "random")
 # From so many anchors on, the difference is fitted as linear rather than constant.
 ENOUGH = 20
 # Anchors beyond so many add time and little else.
@@ -68,20 +67,10 @@ class TableOrder:
         target: [w'], the output wanted.
         allowed: bool [V] or None.
         fit: a first guess (that of the position before), or None: F_0 itself.
-        prior: [V] log-probabilities of tokens, or None; they count where the distances say little.
     """
 
-    def __init__(
-        self,
-        table: Table,
-        target: Tensor,
-        allowed: Tensor | None = None,
-        fit: Fit | None = None,
-        prior: Tensor | None = None,
-    ) -> None:
-        self.table = table
-        self.target = target
-        self.prior = prior
+    def __init__(self, table: Table, target: Tensor, allowed: Tensor | None = None, fit: Fit | None = None) -> None:
+        self.table, self.target = table, target
         self.done = torch.zeros(len(table.outputs), dtype=torch.bool, device=target.device)
         if allowed is not None:
             self.done |= ~allowed
@@ -173,10 +162,7 @@ class TableOrder:
             away = torch.addmm(table.outputs[part] - goal, _with_one(table.coordinates[part]), solution)
             away.add_(table.change[part], alpha=fit.share)
             parts.append(away.square_() @ weight)
-        scores = torch.cat(parts)
-        if self.prior is not None:
-            scores = scores - 2 * missed.mean() * self.prior
-        return scores
+        return torch.cat(parts)
 
 
 def _with_one(coordinates: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from headscan.inversion.decoders import spread
 from headscan.model.slicing.prefix import Prefix
 
 __all__ = ["propose"]
@@ -32,7 +33,7 @@ def propose(
     scale = goals.norm(dim=1, keepdim=True).clamp_min(1e-30)
     with torch.enable_grad():
         vectors = begin.clone().requires_grad_()
-        optimiser = torch.optim.Adam([vectors], lr=float(table.std()) * 0.5)
+        optimiser = torch.optim.Adam([vectors], lr=spread(table) * 0.5)
         best, best_loss = begin.clone(), torch.full((len(rows),), float("inf"), device=begin.device)
         for _ in range(steps):
             outputs = prefix.outputs(rows, vectors.to(cut.vectors.dtype), grad=True)

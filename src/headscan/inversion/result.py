@@ -3,54 +3,98 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
-from headscan.results import Result
+import pandas as pd
 
-__all__ = ["InvertResult"]
+from headscan.inversion.certificate import Certificate, Verdict
+from headscan.model.slicing.specification import SliceSpecification
+from headscan.run import Result, Row
+
+__all__ = ["InvertResult", "PromptInversion"]
 
 
-@dataclass(frozen=True, repr=False)
-class InvertResult(Result):
-    """Recovered tokens with their certificate.
+@dataclass(frozen=True, kw_only=True)
+class PromptInversion:
+    """One prompt as its output gives it back.
 
-    `document` holds `tokens`, `recovered`, `token_accuracy`, `verdict`, `certificate`, `evaluations`, `slice`, `method`,
-    `protocol`, and `prompts`: the same for each prompt, with the text and the tokens as strings. With several prompts
-    the fields above are lists over prompts; the accuracy is that of all tokens, the verdict the least good one.
+    Attributes:
+        tokens: ids of the prompt [T]; recovered: those found; strings, recovered_strings: the same as people see them.
+        token_accuracy: the share of `tokens` recovered.
+        known: positions whose tokens were given (special tokens of encoders).
+        verdict: on the whole prompt; verdicts: on each position; certified: the same as a sentence.
+        certificate: residuals, margins, equivalent tokens.
+        evaluations: candidates tried, or gradient steps made; evaluations_per_token: of each position, where known.
+        passes: token positions run through the model; 0 where the method does not count them.
+        top: the best five tokens of each position, of descents.
+        notes: what happened on the way, as sentences.
     """
 
-    kind = "invert"
+    tokens: list[int]
+    recovered: list[int]
+    strings: list[str]
+    recovered_strings: list[str]
+    token_accuracy: float
+    known: list[int]
+    verdict: Verdict
+    verdicts: list[Verdict]
+    certified: str
+    certificate: Certificate
+    evaluations: int
+    evaluations_per_token: list[int] | None
+    passes: int
+    top: list[list[int]] | None
+    notes: list[str]
 
-    @property
-    def prompts(self) -> list[dict[str, Any]]:
-        """One entry a prompt."""
-        return self.document["prompts"]
+    def __repr__(self) -> str:
+        return f"PromptInversion({''.join(self.recovered_strings)!r}, {self.token_accuracy:.0%} right, {self.verdict})"
 
-    @property
-    def token_accuracy(self) -> float:
-        """The share of tokens recovered, over all prompts."""
-        return self.document["token_accuracy"]
 
-    def frame(self):
+@dataclass(frozen=True, repr=False, kw_only=True)
+class InvertResult(Result):
+    """Recovered tokens with their certificates.
+
+    Attributes:
+        prompts: one entry a prompt.
+        token_accuracy: the share of tokens recovered, over all prompts.
+        verdict: the least good of all prompts.
+        slice, slice_text: what was run, as fields and as text.
+        method: by its name; parameters: its settings.
+        given: what was known, by its name.
+        causal: whether no output sees a later token.
+    """
+
+    kind: ClassVar[str] = "invert"
+
+    prompts: list[PromptInversion]
+    token_accuracy: float
+    verdict: Verdict
+    slice: SliceSpecification
+    slice_text: str
+    method: str
+    parameters: Row
+    given: str
+    causal: bool
+
+    def frame(self) -> pd.DataFrame:
         """A pandas table, one row a token."""
-        import pandas as pd
-
         rows = []
         for number, prompt in enumerate(self.prompts):
-            certificate = prompt["certificate"]
-            for place, (token, found) in enumerate(zip(prompt["tokens"], prompt["recovered"], strict=True)):
+            certificate, length = prompt.certificate, len(prompt.tokens)
+            nothing: list[None] = [None] * length
+            for place in range(length):
                 rows.append(
                     {
                         "prompt": number,
                         "position": place,
-                        "token": prompt["strings"][place],
-                        "recovered": prompt["recovered_strings"][place],
-                        "right": token == found,
-                        "residual": (certificate.get("residuals") or [None] * 10**6)[place],
-                        "margin": (certificate.get("margins") or [None] * 10**6)[place],
-                        "equivalent": len((certificate.get("equivalent") or [[]] * 10**6)[place]),
-                        "evaluations": (prompt.get("evaluations_per_token") or [None] * 10**6)[place],
-                        "verdict": prompt["verdicts"][place],
+                        "token": prompt.strings[place],
+                        "recovered": prompt.recovered_strings[place],
+                        "right": prompt.tokens[place] == prompt.recovered[place],
+                        "residual": certificate.residuals[place],
+                        "margin": (certificate.margins or nothing)[place],
+                        "equivalent": len(certificate.equivalent[place]),
+                        "evaluations": (prompt.evaluations_per_token or nothing)[place],
+                        "verdict": prompt.verdicts[place],
                     }
                 )
         return pd.DataFrame(rows)

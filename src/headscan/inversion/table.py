@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix, split_on_exhaustion
+from headscan.run import Progress, write_atomic
 
 __all__ = ["Table", "cache_folder", "table_of"]
 
-Progress = Callable[[str, int, int | None], None]
 # Below this many numbers a table is made faster than it is read.
 WORTH_KEEPING = 8_000_000
 COMPONENTS = 24
@@ -61,7 +61,8 @@ class Table:
         # The d x d second moment is enough, and V rows of it cost one product.
         values, vectors = torch.linalg.eigh((centred.T.double() @ centred.double()) / len(centred))
         values, vectors = values.flip(0)[:count], vectors.flip(1)[:, :count]
-        return ((centred.double() @ vectors) / values.clamp_min(1e-30).sqrt()).float()
+        found: Tensor = ((centred.double() @ vectors) / values.clamp_min(1e-30).sqrt()).float()
+        return found
 
 
 def table_of(cut: SlicedModel, *, progress: Progress | None = None, keep: bool = True) -> Table:
@@ -108,7 +109,7 @@ def _build(cut: SlicedModel, progress: Progress | None) -> Table:
             parts[number].append(found)
             done += len(tokens)
             if progress:
-                progress("table of the vocabulary", done, total)
+                progress("table of the vocabulary", done, total, "tokens")
         if not prefix.length:  # a model of one position has no later ones
             parts[1] = [torch.zeros_like(one) for one in parts[0]]
             break
@@ -132,13 +133,10 @@ def _context(cut: SlicedModel) -> Tensor:
 
 
 def _write(path: Path, table: Table) -> None:
-    try:
+    parts = {"outputs": table.outputs.cpu().contiguous(), "change": table.change.cpu().contiguous()}
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, not correctness
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(f".{os.getpid()}")
-        save_file({"outputs": table.outputs.cpu().contiguous(), "change": table.change.cpu().contiguous()}, aside)
-        os.replace(aside, path)
-    except OSError:
-        pass  # a cache that cannot be written costs time, not correctness
+        write_atomic(path, save(parts))
 
 
 def cache_folder() -> Path:

@@ -12,8 +12,8 @@ from importlib import import_module
 from types import SimpleNamespace
 
 _MODULES = {
-    "attribute": "attribute", "evaluation": "evaluation", "flow": "flow", "gradient": "gradient", "invert": "invert",
-    "privacy": "invert", "ntp": "ntp", "train": "train", "twins": "twins",
+    "attribute": "attribute", "evaluation": "evaluation", "flow": "flow",
+    "ntp": "ntp", "train": "train", "twins": "twins",
 }  # fmt: skip
 
 

@@ -1,0 +1,115 @@
+"""What a search from left to right tried: the candidates at one position, and what was found for a whole prompt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from headscan.inversion.losses import or_infinite
+from headscan.inversion.order import FixedOrder, TableOrder
+
+__all__ = ["Candidates", "SearchTrace"]
+
+# A token is a rival of the best one if its residual is less than so many times as large.
+RIVAL = 4.0
+
+
+class Candidates:
+    """The tokens tried for one prompt at one position, with the relative residual ||O - O*|| / ||O*|| of each."""
+
+    def __init__(self, order: TableOrder | FixedOrder, goal: Tensor) -> None:
+        self.order, self.goal = order, goal
+        self.scale = float(goal.norm().clamp_min(1e-30))
+        self.tokens: list[Tensor] = []
+        self.residuals: list[Tensor] = []
+        self.count = self.searching = 0
+        self.best, self.token = float("inf"), 0
+        self.tried_all = False
+
+    def take(self, tokens: Tensor, outputs: Tensor) -> None:
+        """Note what some candidates gave: [n] tokens, [n, w'] outputs."""
+        if not len(tokens):
+            return
+        residuals = or_infinite((outputs - self.goal).norm(dim=1) / self.scale)
+        self.tokens.append(tokens)
+        self.residuals.append(residuals)
+        self.count += len(tokens)
+        low, place = residuals.min(0)
+        if float(low) < self.best:
+            self.best, self.token = float(low), int(tokens[place])
+        self.order.learn(tokens, outputs)
+
+    def sorted(self) -> tuple[list[int], list[float]]:
+        """The best few of the tokens tried with their relative residuals, best first."""
+        residuals, tokens = torch.cat(self.residuals), torch.cat(self.tokens)
+        order = residuals.argsort()[:256]
+        return tokens[order].tolist(), residuals[order].tolist()
+
+
+@dataclass
+class SearchTrace:
+    """What a search from left to right found for one prompt, position by position.
+
+    Attributes:
+        tokens: ids [T].
+        residuals: relative residual of each.
+        margins: relative residual of the second best candidate tried (infinite if there was none).
+        rivals: for each position the other tokens that cannot be told from the one found.
+        evaluations: candidates tried until each was found; `certifying`: those tried after, for the certificate.
+        failed: positions at which no token came within the tolerance (the nearest was taken).
+        exhausted: whether there every allowed token had been tried.
+        backtracks: prefixes taken back.
+        passes: token positions run.
+        notes: what happened on the way, as sentences.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    residuals: list[float] = field(default_factory=list)
+    margins: list[float] = field(default_factory=list)
+    rivals: list[list[int]] = field(default_factory=list)
+    evaluations: list[int] = field(default_factory=list)
+    certifying: list[int] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
+    exhausted: bool = True
+    backtracks: int = 0
+    passes: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def upto(self, length: int) -> SearchTrace:
+        """The first positions of it, as a start for another attempt; the work done stays counted."""
+        return SearchTrace(
+            self.tokens[:length],
+            self.residuals[:length],
+            self.margins[:length],
+            self.rivals[:length],
+            self.evaluations[:length],
+            self.certifying[:length],
+            [place for place in self.failed if place < length],
+            backtracks=self.backtracks,
+            passes=self.passes,
+            notes=self.notes,
+        )
+
+    def add(self, tried: Candidates, tolerance: float, floor: float, twins: list[int]) -> None:
+        """Go one position further, with the best candidate there.
+
+        Args:
+            tried: the candidates at this position.
+            tolerance: largest residual that counts as found; floor: what rounding alone may cause.
+            twins: tokens whose embedding row equals that of the best one, itself included.
+        """
+        if not tried.best <= tolerance:
+            self.failed.append(len(self.tokens))
+            self.exhausted = self.exhausted and tried.tried_all
+        tokens, residuals = tried.sorted()
+        limit = max(RIVAL * tried.best, floor)
+        rivals = [token for token, r in zip(tokens, residuals, strict=True) if r <= limit and token != tried.token]
+        others = [r for token, r in zip(tokens, residuals, strict=True) if token not in twins]
+        self.tokens.append(tried.token)
+        self.residuals.append(tried.best)
+        self.margins.append(others[0] if others else float("inf"))
+        self.rivals.append(rivals + [token for token in twins if token not in rivals and token != tried.token])
+        self.evaluations.append(tried.searching)
+        self.certifying.append(tried.count - tried.searching)

@@ -1,0 +1,254 @@
+"""Exact inversion: the tokens themselves are searched, one position after another, and every find is verified.
+
+With a causal model the output at position t depends on the tokens up to t only. So once the tokens before t are known,
+trying every token of the vocabulary at t must find the right one: its output equals the target up to rounding. At most
+T V candidates; the order of `headscan.inversion.order` makes it few. Source of the scheme: Nikolaou et al.,
+"Language Models are Injective and Hence Invertible", arXiv:2510.15511 (SipIt); the table, its anchors, the batching over
+prompts and the backtracking are headscan's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor
+
+from headscan.inversion.candidates import Candidates, SearchTrace
+from headscan.inversion.order import Fit, FixedOrder, TableOrder
+from headscan.inversion.proposal import propose
+from headscan.inversion.table import Table, table_of
+from headscan.inversion.tolerance import accepted, noise_floor
+from headscan.model.slicing import SlicedModel
+from headscan.model.slicing.prefix import Prefix
+from headscan.model.verify import evaluating
+from headscan.run import BadInput, Option, Progress, Settings
+
+__all__ = ["Search", "exact", "refuse_unordered"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search(Settings):
+    """How to search from left to right.
+
+    >>> Search(order="random", budget=100).neighbours
+    16
+    """
+
+    order: Annotated[
+        Literal["table", "gradient", "frequency", "random"],
+        Option("Candidates by the table of outputs, by a gradient first, by frequency, or random (brute force)."),
+    ] = "table"
+    budget: Annotated[int | None, Option("Candidates at one position. Default: the whole vocabulary.", low=1)] = None
+    neighbours: Annotated[
+        int,
+        Option(
+            "Tokens predicted nearest that are tried after a find, for the certificate; -1: the vocabulary.", low=-1
+        ),
+    ] = 16
+    first: Annotated[int, Option("Candidates of the first batch; each is twice the last.", low=1, python=True)] = 8
+    largest: Annotated[int, Option("Candidates of the largest batch.", low=1, python=True)] = 512
+    gradient_after: Annotated[
+        int | None, Option("Candidates after which a gradient is asked for help; None: never.", low=0, python=True)
+    ] = 56
+    backtracks: Annotated[int, Option("Wrong prefixes that may be taken back, per prompt.", low=0, python=True)] = 64
+
+
+def refuse_unordered(cut: SlicedModel) -> None:
+    """Raise BadInput for a slice whose outputs see later tokens."""
+    if not cut.causal:
+        raise BadInput(
+            "Exact inversion goes from left to right and needs a causal slice; here every output sees every token: use "
+            "the method 'joint'."
+        )
+
+
+@torch.no_grad()
+def exact(
+    cut: SlicedModel,
+    targets: Sequence[Tensor],
+    search: Search | None = None,
+    *,
+    known: Tensor | None = None,
+    allowed: Tensor | None = None,
+    tolerance: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> list[SearchTrace]:
+    """Find the tokens of many prompts from their outputs at every position.
+
+    Args:
+        cut: a causal slice; the outputs of all positions after `known` are given.
+        targets: for each prompt [T, w'] (lengths may differ): the outputs after the known tokens.
+        search: how to search.
+        known: [P, s] tokens that are known to come first.
+        allowed: bool [V], the vocabulary searched; None is all of it.
+        tolerance: largest relative residual ||O - O*|| / ||O*|| that counts as found; None chooses by precision.
+        seed: of random orders.
+        progress: told how many tokens are found.
+
+    Returns:
+        One `SearchTrace` a prompt; its tokens do not include the known ones.
+
+    Raises:
+        BadInput: the slice is not causal.
+    """
+    refuse_unordered(cut)
+    goals = [target.to(cut.lens.device).float() for target in targets]
+    with evaluating(cut.lens.model):  # once here, so that no forward pass has anything to switch
+        work = _LeftToRight(cut, search or Search(), goals, allowed, tolerance, seed, progress)
+        start = torch.zeros(len(goals), 0, dtype=torch.int64) if known is None else known
+        found = [SearchTrace() for _ in goals]
+        failed = work.forward(list(range(len(goals))), start, found)
+        for index in failed:
+            found[index] = work.backtrack(index, start[index : index + 1], found[index])
+    return found
+
+
+class _LeftToRight:
+    """One call of `exact`."""
+
+    def __init__(
+        self, cut: SlicedModel, search: Search, goals: list[Tensor], allowed: Tensor | None, tolerance: float | None, seed: int,
+        progress: Progress | None,
+    ) -> None:  # fmt: skip
+        self.cut, self.search, self.goals, self.progress = cut, search, goals, progress
+        self.allowed = None if allowed is None else allowed.to(cut.lens.device)
+        self.table: Table | None = None
+        if search.order in ("table", "gradient"):
+            self.table = table_of(cut, progress=progress)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.tolerance, self.floor = accepted(cut) if tolerance is None else tolerance, noise_floor(cut)
+        # Tokens that were never trained have nearly equal vectors and pass the tolerance for one another: unless the
+        # tolerance was set on purpose, the search goes on until a residual is as small as rounding makes it.
+        self.certain = self.tolerance if tolerance is not None else min(self.tolerance, 3 * self.floor)
+        self.fits: dict[int, Fit] = {}
+
+    def forward(self, active: list[int], start: Tensor, found: list[SearchTrace], stop: bool = True) -> list[int]:
+        """Go on with these prompts in step until each is done; with `stop` a prompt that fails drops out.
+
+        `start` holds each prompt's tokens so far, known and found. Returns the prompts that failed.
+        """
+        prefix = Prefix(self.cut, start)
+        failed: list[int] = []
+        total = sum(len(self.goals[index]) for index in active)
+        while True:
+            going = [
+                row for row, i in enumerate(active) if len(found[i].tokens) < len(self.goals[i]) and i not in failed
+            ]
+            if len(going) < len(active):
+                prefix.keep(torch.tensor(going, dtype=torch.int64, device=prefix.ids.device))
+                active = [active[row] for row in going]
+            if not active:
+                return failed
+            before = prefix.passes
+            tokens = self._position(prefix, active, found)
+            for index in active:
+                place = len(found[index].tokens) - 1
+                if place in found[index].failed and stop and any(found[index].rivals[:place]):
+                    failed.append(index)
+                found[index].passes += (prefix.passes - before) // len(active)
+            if any(len(found[index].tokens) < len(self.goals[index]) for index in active):
+                prefix.extend(tokens[:, None])
+            if self.progress:
+                self.progress("exact search", sum(len(one.tokens) for one in found), total, "tokens")
+            for index in active:
+                found[index].notes += [note for note in prefix.notes if note not in found[index].notes]
+
+    def backtrack(self, index: int, known: Tensor, first: SearchTrace) -> SearchTrace:
+        """Take back a prefix that led nowhere: try the rivals of earlier tokens, the latest first."""
+        best, current = first, first
+        while current.failed and best.backtracks < self.search.backtracks:
+            places = [place for place in range(current.failed[0]) if current.rivals[place]]
+            if not places:
+                break
+            place = places[-1]
+            trial = current.upto(place + 1)
+            trial.backtracks = best.backtracks = current.backtracks + 1
+            # The rival takes the token's place and the token is not tried again.
+            trial.tokens[place] = trial.rivals[place].pop(0)
+            current = self._alone(index, known, trial)
+            if len(current.tokens) == len(self.goals[index]) and not current.failed:
+                return current
+        if len(best.tokens) < len(self.goals[index]):
+            self._alone(index, known, best, stop=False)
+        return best
+
+    def _alone(self, index: int, known: Tensor, trace: SearchTrace, stop: bool = True) -> SearchTrace:
+        """Go on with one prompt from what it has."""
+        start = torch.cat([known, torch.tensor([trace.tokens], dtype=torch.int64)], dim=1)
+        self.forward([index], start, [trace if i == index else SearchTrace() for i in range(len(self.goals))], stop)
+        return trace
+
+    # ---- one position
+
+    def _order(self, index: int, target: Tensor, first: bool) -> TableOrder | FixedOrder:
+        vocabulary = self.cut.vocabulary_size
+        if self.table is not None:
+            # What the position before told; at the second, that it is as after the table's short text.
+            guess = self.fits.get(index) or Fit(1.0, torch.zeros_like(self.table.outputs[0]))
+            return TableOrder(self.table, target, self.allowed, None if first else guess)
+        if self.search.order == "frequency":
+            order = torch.arange(vocabulary)  # merges are numbered by frequency in every BPE vocabulary
+        else:
+            order = torch.randperm(vocabulary, generator=self.generator)
+        order = order.to(target.device)
+        return FixedOrder(order if self.allowed is None else order[self.allowed[order]])
+
+    def _position(self, prefix: Prefix, active: list[int], found: list[SearchTrace]) -> Tensor:
+        goals = [self.goals[index][len(found[index].tokens)] for index in active]
+        first = prefix.length == 0
+        tries = [Candidates(self._order(index, goal, first), goal) for index, goal in zip(active, goals, strict=True)]
+        limit = min(self.search.budget or self.cut.vocabulary_size, self.cut.vocabulary_size)
+        size, open_rows, hinted = self.search.first, list(range(len(active))), self.search.order != "gradient"
+        if not hinted:
+            self._hint(prefix, open_rows, tries)
+        while open_rows:
+            count = min(size, limit)
+            asked = [tries[row].order.next(min(count, limit - tries[row].count)) for row in open_rows]
+            self._evaluate(prefix, open_rows, asked, tries)
+            for row, tokens in zip(list(open_rows), asked, strict=True):
+                one = tries[row]
+                one.tried_all = len(tokens) == 0
+                if one.best <= self.certain or len(tokens) == 0 or one.count >= limit:
+                    open_rows.remove(row)
+            size = min(2 * size, self.search.largest)
+            after = self.search.gradient_after
+            if open_rows and after is not None and tries[open_rows[0]].count >= after and self.table and hinted:
+                self._hint(prefix, open_rows, tries)
+                hinted, size = False, self.search.first
+        for one in tries:
+            one.searching = one.count
+        self._certify(prefix, tries)
+        for index, one in zip(active, tries, strict=True):
+            if isinstance(one.order, TableOrder) and not first:  # the first position is the table's own
+                self.fits[index] = one.order.fit()
+            found[index].add(one, self.tolerance, self.floor, self.cut.equal_rows.get(one.token, [one.token]))
+        return torch.tensor([one.token for one in tries], device=prefix.ids.device)
+
+    def _evaluate(self, prefix: Prefix, rows: list[int], asked: list[Tensor], tries: list[Candidates]) -> None:
+        sizes = [len(tokens) for tokens in asked]
+        if not sum(sizes):
+            return
+        owner = torch.repeat_interleave(torch.tensor(rows), torch.tensor(sizes)).to(prefix.ids.device)
+        outputs = prefix.evaluate(owner, torch.cat(asked))
+        for row, tokens, values in zip(rows, asked, outputs.split(sizes), strict=True):
+            tries[row].take(tokens, values)
+
+    def _hint(self, prefix: Prefix, rows: list[int], tries: list[Candidates]) -> None:
+        index = torch.tensor(rows, device=prefix.ids.device)
+        goals = torch.stack([tries[row].goal for row in rows])
+        starts = [tries[row].token if tries[row].count else None for row in rows]
+        for row, tokens in zip(rows, propose(prefix, index, goals, starts, count=1024), strict=True):
+            order = tries[row].order
+            if isinstance(order, TableOrder):
+                order.hint(tokens if self.allowed is None else tokens[self.allowed[tokens]])
+
+    def _certify(self, prefix: Prefix, tries: list[Candidates]) -> None:
+        count = self.search.neighbours
+        rows = [row for row, one in enumerate(tries) if one.best <= self.tolerance]
+        if count and rows:
+            count = self.cut.vocabulary_size if count < 0 else count
+            self._evaluate(prefix, rows, [tries[row].order.near(tries[row].token, count) for row in rows], tries)

@@ -1,0 +1,1 @@
+"""Inversion methods, one a file: whatever module lies here is found by itself."""

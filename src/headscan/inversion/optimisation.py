@@ -1,0 +1,168 @@
+"""Gradient descent on the inputs of a slice, one batch: starts, steps, the best iterate, and what it decodes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from headscan.inversion.decoders import Decoder, spread
+from headscan.inversion.losses import loss_of, relative
+from headscan.inversion.presets import Descent
+from headscan.run import Progress
+
+__all__ = ["Descended", "Optimisation", "Runs"]
+
+
+class Runs(Protocol):
+    """What can be descended on: a slice on its model, or the next position after a prefix."""
+
+    @property
+    def vectors(self) -> Tensor:
+        """[V, e], the vector of every token."""
+        ...
+
+    def run(
+        self, input_ids: Tensor | None = None, *, inputs_embeds: Tensor | None = None, grad: bool = False
+    ) -> Tensor:
+        """[B, T', w'] of ids [B, T] or vectors [B, T, e]."""
+        ...
+
+
+@dataclass(frozen=True)
+class Descended:
+    """What a descent found.
+
+    Attributes:
+        tokens: ids [B, T]; top: [B, T, 5] the best five of each position.
+        vectors: float32 [B, T, e], what was decoded.
+        loss: [B] of the vectors; residual: [B, T'] relative, of the *tokens* when they are run.
+        steps: how many were made; passes: token positions computed (a backward pass counts as two).
+    """
+
+    tokens: Tensor
+    top: Tensor
+    vectors: Tensor
+    loss: Tensor
+    residual: Tensor
+    steps: int
+    passes: int
+
+
+class Optimisation:
+    """One batch of descents: the vectors of every prompt and restart, moved together."""
+
+    def __init__(self, cut: Runs, target: Tensor, length: int, settings: Descent, decoder: Decoder) -> None:
+        self.cut, self.settings, self.decoder, self.length = cut, settings, decoder, length
+        self.table = cut.vectors.float()
+        self.direct = settings.method == "direct"
+        self.goal, self.prompts = target, len(target)
+        self.rows = self.prompts * settings.restarts
+        self.target = target.float().repeat_interleave(settings.restarts, 0)
+        self.x = self._begin()
+        self.best, self.best_loss = self.x.clone(), torch.full((self.rows,), float("inf"), device=target.device)
+
+    def run(self, progress: Progress | None = None) -> Descended:
+        """Descend and decode."""
+        done = self._minimise(progress)
+        vectors, losses = self._result()
+        scores = self._scores(vectors)
+        tokens = scores.argmax(-1)
+        residual = relative(self.cut.run(tokens), self.goal)
+        top = scores.topk(min(5, scores.shape[-1]), dim=-1).indices
+        passes = 3 * done * self.rows * self.length
+        return Descended(tokens, top, self._embeddings(vectors).detach(), losses, residual, done, passes)
+
+    def _begin(self) -> Tensor:
+        s = self.settings
+        shape = (s.restarts, self.length, len(self.table) if self.direct else self.table.shape[1])
+        generator = torch.Generator().manual_seed(s.seed)
+        if s.init == "zeros" or (self.direct and s.init == "embedding"):
+            x = torch.zeros(shape)
+        else:
+            x = torch.randn(shape, generator=generator)
+            if s.init == "embedding":
+                x = x * self.table.std().cpu() + self.table.mean(0).cpu()
+        return x.to(self.table.device).repeat(self.prompts, 1, 1)
+
+    def _embeddings(self, x: Tensor) -> Tensor:
+        return x @ self.table if self.direct else x
+
+    def _scores(self, x: Tensor) -> Tensor:
+        s = self.settings
+        if not self.direct:
+            return self.decoder.scores(x, s.decoder)
+        if s.null_space:
+            return self.decoder.restrict(x)
+        return self.decoder.scores(self._embeddings(x), s.decoder)
+
+    def _losses(self, x: Tensor) -> Tensor:
+        outputs = self.cut.run(inputs_embeds=self._embeddings(x), grad=torch.is_grad_enabled()).float()
+        return loss_of(self.settings.loss, outputs, self.target, alpha=self.settings.alpha, beta=self.settings.beta)
+
+    def _rate(self, step: int) -> float:
+        s = self.settings
+        if s.rate is not None:
+            first = s.rate
+        elif s.optimiser == "adam":
+            first = 0.05 if self.direct else 0.15 * spread(self.table)
+        else:
+            first = {"sgd": 0.2, "lbfgs": 1.0}[s.optimiser]
+        return first * ((s.steps - step) + s.last * step) / s.steps
+
+    def _minimise(self, progress: Progress | None) -> int:
+        s = self.settings
+        parameter = self.x.requires_grad_()
+        kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+        optimiser = kind[s.optimiser]([parameter], lr=1.0) if s.optimiser in kind else None
+        lbfgs = torch.optim.LBFGS([parameter], max_iter=1, history_size=20, line_search_fn="strong_wolfe")
+        scale = 1.0 / float(self.target.pow(2).sum().clamp_min(1e-30))
+        for step in range(s.steps):
+            if optimiser is None:
+
+                def closure() -> Tensor:
+                    losses = self._note(parameter)
+                    (parameter.grad,) = torch.autograd.grad(losses.sum() * scale, parameter)
+                    return losses.sum() * scale
+
+                lbfgs.step(closure)
+            else:
+                for group in optimiser.param_groups:
+                    group["lr"] = self._rate(step)
+                losses = self._note(parameter)
+                (parameter.grad,) = torch.autograd.grad(losses.sum(), parameter)
+                optimiser.step()
+            if progress and (step + 1) % 10 == 0:
+                progress("gradient steps", step + 1, s.steps, "steps")
+            if s.check_every and (step + 1) % s.check_every == 0 and self._solved():
+                return step + 1
+        return s.steps
+
+    def _note(self, parameter: Tensor) -> Tensor:
+        with torch.enable_grad():
+            losses = self._losses(parameter)
+        with torch.no_grad():
+            better = losses < self.best_loss
+            self.best[better], self.best_loss[better] = parameter.detach()[better], losses.detach()[better]
+        return losses
+
+    @torch.no_grad()
+    def _solved(self) -> bool:
+        """Whether every prompt's decoded tokens give its target; those that do are fixed as the best."""
+        tokens = self._scores(self.best).argmax(-1)
+        residual = relative(self.cut.run(tokens), self.target).amax(1)
+        return bool((residual.reshape(self.prompts, -1).amin(1) <= 1e-5).all())
+
+    @torch.no_grad()
+    def _result(self) -> tuple[Tensor, Tensor]:
+        """The vectors of each prompt, [B, T, e or V], and their losses."""
+        x = self.best if self.settings.keep_best else self.x.detach()
+        losses = self._losses(x)
+        if self.settings.restarts > 1:
+            tokens = self._scores(x).argmax(-1)
+            order = relative(self.cut.run(tokens), self.target).amax(1).reshape(self.prompts, -1).argmin(1)
+            index = order + torch.arange(self.prompts, device=order.device) * self.settings.restarts
+            x, losses = x[index], losses[index]
+        return x, losses

@@ -1,0 +1,112 @@
+"""The leaked gradient of one training step."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from headscan.inversion.privacy_result import GradientToken, LeakedGradient, ReleaseRow
+from headscan.inversion.release import RELEASES, Auditing, Leak, Release
+from headscan.inversion.span import GradientTokens, first_gradient, tokens_in_gradient
+from headscan.model.lens import Lens
+from headscan.run import BadInput, Run
+from headscan.text import display
+
+__all__ = ["GradientRelease"]
+
+
+@RELEASES.register("gradient")
+class GradientRelease(Release):
+    """The gradient of one training step on all documents as one batch: which tokens were in it.
+
+    The texts are cut to the shortest, so that they are one batch; the loss is that of the next token. Source: the span
+    check of Petrov et al., "DAGER", arXiv:2405.15586.
+
+    What is certified: a token far from the gradient's span was in no text (but a text's last token has no gradient). What
+    is a guess: that a token inside it was there. Vectors of which some are sums and differences of others fail it: with
+    position embeddings, if u stands at positions 1 and 6 and v at 6, then v seems to stand at 1, too. At full rank
+    nothing is shown, and the result says so. Order and grouping into texts are not recovered; with position embeddings
+    the position of each token is, apart from such mirages.
+    """
+
+    name: ClassVar[str] = "gradient"
+    uses: ClassVar[tuple[str, ...]] = ("tolerance",)
+
+    def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
+        """Read the tokens off; the one row's accuracy is the recall."""
+        rows = _batch(lens, texts)
+        shown = tokens_in_gradient(lens, first_gradient(lens, rows), rows.shape[1], tolerance=settings.tolerance)
+        found = _compared(lens, rows, shown, settings.tolerance)
+        row = ReleaseRow(
+            site="block.0", damage="none", noise=0.0, tokens=rows.numel(), method="span", token_accuracy=found.recall,
+            tolerance=settings.tolerance,
+        )  # fmt: skip
+        return [row], found
+
+
+def _batch(lens: Lens, texts: list[list[int]]) -> Tensor:
+    if not lens.traits.predicts:
+        raise BadInput(f"'{lens.name}' has no next-token head, so there is no training step whose gradient could leak.")
+    if lens.traits.quantised:
+        raise BadInput("Quantised weights are not trained and have no gradient: load the model without --quantize.")
+    length = min(map(len, texts))
+    if length < 2:
+        raise BadInput("A training step needs texts of at least two tokens: one to predict from, one to predict.")
+    if lens.context_length and length > lens.context_length:
+        raise BadInput(f"The input has {length} tokens, but '{lens.name}' takes at most {lens.context_length}.")
+    return torch.tensor([text[:length] for text in texts], device=lens.device)
+
+
+def _compared(lens: Lens, rows: Tensor, shown: GradientTokens, tolerance: float) -> LeakedGradient:
+    """The tokens shown beside those that were there."""
+    length, used = rows.shape[1], rows[:, :-1]
+    anywhere = set(used.flatten().tolist())
+    tokens: list[GradientToken] = []
+    for place, found in shown.tokens.items():
+        there = set((used if place < 0 else rows[:, place]).flatten().tolist())
+        for token, distance in zip(found, shown.residuals[place], strict=True):
+            tokens.append(
+                GradientToken(
+                    position=None if place < 0 else place,
+                    token=token,
+                    string=display(lens.tokenizer, [token])[0],
+                    distance=distance,
+                    in_batch=token in there and place != length - 1,
+                    elsewhere=token in anywhere,
+                )
+            )
+    with_positions = -1 not in shown.tokens
+    seen = {(one.position, one.token) for one in tokens if one.in_batch}
+    wanted = {
+        (place if with_positions else None, int(token)) for row in used for place, token in enumerate(row.tolist())
+    }
+    return LeakedGradient(
+        tokens=tokens,
+        batch=rows.tolist(),
+        batch_strings=[display(lens.tokenizer, row.tolist()) for row in rows],
+        recall=len(seen & wanted) / len(wanted),
+        precision=sum(one.in_batch for one in tokens) / len(tokens) if tokens else None,
+        precision_anywhere=sum(one.elsewhere for one in tokens) / len(tokens) if tokens else None,
+        rank=shown.rank,
+        width=shown.width,
+        with_positions=with_positions,
+        nearest_other=shown.nearest_other if shown.nearest_other < float("inf") else None,
+        tolerance=tolerance,
+        certified=_sentence(shown.rank >= shown.width, with_positions),
+    )
+
+
+def _sentence(full: bool, with_positions: bool) -> str:
+    if full:
+        return (
+            "Nothing is certified: the batch has as many tokens as the model has features, so every token lies in the "
+            "gradient's span."
+        )
+    mirage = ": where a token stands at two positions, those beside it show at both" if with_positions else ""
+    where = "at that position of any text" if with_positions else "in any text"
+    return (
+        f"Certified: a token that is not listed was not {where}, a text's last token apart, which has no gradient. That a "
+        f"listed token was there is a guess{mirage}. Order and grouping are not recovered."
+    )

@@ -1,0 +1,135 @@
+"""Leaked hidden states."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from headscan.inversion.degrade import add_noise, round_states
+from headscan.inversion.descent import descend
+from headscan.inversion.left_to_right import Search, exact
+from headscan.inversion.losses import relative
+from headscan.inversion.presets import Descent
+from headscan.inversion.privacy_result import ReleaseRow
+from headscan.inversion.release import RELEASES, Auditing, Leak, Release
+from headscan.model.lens import Lens
+from headscan.model.slicing import Slice, SlicedModel
+from headscan.run import BadInput, Run
+
+__all__ = ["StatesRelease"]
+
+
+@dataclass(frozen=True)
+class _Damage:
+    """A kind of damage: what the victim's states are."""
+
+    name: str
+    run: Callable[[Tensor], Tensor]
+    noise: float = 0.0
+
+
+@RELEASES.register("states")
+class StatesRelease(Release):
+    """All states of a site, clean or damaged, inverted by exact search and (clean ones) by gradients.
+
+    Whoever inverts has the model, knows how the states were damaged, and sets the tolerance by trying the damage on
+    random tokens of the same model.
+    """
+
+    name: ClassVar[str] = "states"
+    uses: ClassVar[tuple[str, ...]] = ("sites", "noise", "rounding", "weights", "windows", "length")
+
+    def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
+        """One row a site and damage by exact search, one a site by gradients."""
+        names = lens.match(settings.sites)
+        if not lens.traits.causal:
+            raise BadInput("The privacy report inverts from left to right and needs a causal model.")
+        windows = _windows(texts, settings.windows, settings.length)
+        rows: list[ReleaseRow] = []
+        for number, site in enumerate(names):
+            rows += run.unit(f"site-{site}", list[ReleaseRow], partial(_site, lens, site, windows, settings))
+            run.progress("sites", number + 1, len(names), "sites")
+        return rows, None
+
+
+def _windows(texts: list[list[int]], windows: int, length: int) -> Tensor:
+    """[P, T] token ids, evenly spaced over the text."""
+    ids = [token for text in texts for token in text]
+    if len(ids) < length:
+        raise BadInput(f"The text has {len(ids)} tokens, fewer than one window of {length}.")
+    starts = torch.linspace(0, len(ids) - length, min(windows, len(ids) // length)).long()
+    return torch.stack([torch.tensor(ids[int(start) : int(start) + length]) for start in starts])
+
+
+def _site(lens: Lens, site: str, windows: Tensor, settings: Auditing) -> list[ReleaseRow]:
+    cut = Slice(sites=(site,)).on(lens)
+    if not cut.causal:
+        raise BadInput("The privacy report inverts from left to right and needs a causal model.")
+    rows = [_exact(cut, site, damage, windows, settings.seed) for damage in _damages(lens, cut, settings)]
+    return [*rows, _gradient(cut, site, windows)]
+
+
+def _damages(lens: Lens, cut: SlicedModel, settings: Auditing) -> Iterator[_Damage]:
+    yield _Damage("none", cut.run)
+    for share in settings.noise:
+        yield _Damage(f"noise {share:g}", partial(_noisy, cut, share, settings.seed), share)
+    for bits in settings.rounding:
+        yield _Damage(f"states of {bits} bits", partial(_rounded, cut, bits))
+    for bits in () if lens.traits.quantised else settings.weights:  # those are rounded already
+        yield _Damage(f"weights of {bits} bits", Slice(sites=cut.slice.sites, bits=bits).on(lens).run)
+
+
+def _noisy(cut: SlicedModel, share: float, seed: int, ids: Tensor) -> Tensor:
+    return add_noise(cut.run(ids), share, seed)
+
+
+def _rounded(cut: SlicedModel, bits: int, ids: Tensor) -> Tensor:
+    return round_states(cut.run(ids), bits)
+
+
+@torch.no_grad()
+def _exact(cut: SlicedModel, site: str, damage: _Damage, windows: Tensor, seed: int) -> ReleaseRow:
+    generator = torch.Generator().manual_seed(seed + 1)
+    random = torch.randint(0, cut.vocabulary_size, windows.shape, generator=generator)
+    blur = float(relative(damage.run(random), cut.run(random)).max())
+    tolerance = max(1e-4, 1.2 * blur)
+    targets = damage.run(windows).float()
+    start = time.process_time()
+    found = exact(cut, list(targets), Search(neighbours=32 if blur > 1e-4 else 0), tolerance=tolerance)
+    seconds = time.process_time() - start
+    tokens = torch.tensor([one.tokens for one in found])
+    return ReleaseRow(
+        site=site,
+        damage=damage.name,
+        noise=damage.noise,
+        tokens=windows.numel(),
+        method="exact",
+        token_accuracy=float((tokens == windows).float().mean()),
+        tolerance=tolerance,
+        evaluations_per_token=sum(sum(one.evaluations) for one in found) / windows.numel(),
+        passes_per_token=sum(one.passes for one in found) / windows.numel(),
+        seconds_per_token=seconds / windows.numel(),
+    )
+
+
+def _gradient(cut: SlicedModel, site: str, windows: Tensor) -> ReleaseRow:
+    start = time.process_time()
+    with torch.no_grad():
+        target = cut.run(windows)
+    found = descend(cut, target, windows.shape[1], Descent(steps=200))
+    return ReleaseRow(
+        site=site,
+        damage="none",
+        noise=0.0,
+        tokens=windows.numel(),
+        method="gradient",
+        token_accuracy=float((found.tokens.cpu() == windows).float().mean()),
+        passes_per_token=found.passes / windows.numel(),
+        seconds_per_token=(time.process_time() - start) / windows.numel(),
+    )

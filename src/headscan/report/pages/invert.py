@@ -1,0 +1,165 @@
+"""The page of an inversion."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import plotly.graph_objects as go
+
+from headscan.report.kit import (
+    Column,
+    Facts,
+    Figure,
+    Head,
+    Prose,
+    Section,
+    Table,
+    Word,
+    figures,
+    page,
+    palette,
+    section,
+)
+from headscan.report.kit.words import literal, named
+from headscan.report.pages._recovered import LEAST, RecoveredLine, RecoveredToken, recovered
+
+if TYPE_CHECKING:
+    from headscan.inversion.result import InvertResult, PromptInversion
+    from headscan.report.kit.parts import Part
+
+__all__: list[str] = []
+
+VERDICTS = [
+    Word("recovered and unique", "The tokens give the output, and no other token that was tried does."),
+    Word("recovered, not unique", "The tokens give the output, and others do, too."),
+    Word("information absent", "Some token moves no output that was given: no method can find it."),
+    Word("search exhausted its budget", "The method stopped; this says nothing of the information."),
+]
+
+
+@page("invert")
+def head(result: InvertResult) -> Head:
+    """How much came back, from where."""
+    said = f"{100 * result.token_accuracy:.1f} % of the tokens were found again from {result.slice_text}: {result.verdict}."
+    return Head([named(result.models[0].name)], said, words=VERDICTS)
+
+
+@section("invert", 10)
+def prompts(result: InvertResult) -> Section:
+    """Every prompt, token by token."""
+    shared = _shared(result.prompts)
+    lines = [
+        RecoveredLine(
+            [
+                RecoveredToken(found, a == b, true, verdict)
+                for found, true, a, b, verdict in zip(
+                    one.recovered_strings, one.strings, one.tokens, one.recovered, one.verdicts, strict=True
+                )
+            ],
+            one.verdict.capitalize(),
+            "" if shared else _said(one),
+        )
+        for one in result.prompts
+    ]
+    lead = "Each prompt as its states give it back; a wrong token is struck and followed by the true one."
+    parts: list[Part] = [recovered(lines)]
+    if shared:
+        parts.append(Prose(shared, strong=f"{result.verdict.capitalize()}."))
+    return Section("What came back", lead, [*parts, _facts(result)])
+
+
+def _said(prompt: PromptInversion) -> str:
+    return " ".join([prompt.certified, *prompt.notes])
+
+
+def _shared(prompts: list[PromptInversion]) -> str:
+    """What is certified, if that is the same for every prompt."""
+    sentences = {_said(prompt) for prompt in prompts}
+    return sentences.pop() if len(sentences) == 1 else ""
+
+
+def _facts(result: InvertResult) -> Facts:
+    tokens = sum(len(prompt.tokens) for prompt in result.prompts)
+    certificates = [prompt.certificate for prompt in result.prompts]
+    residuals = [one.residual for one in certificates]
+    margins = [one.margin for one in certificates if one.margin is not None]
+    rows = [
+        ("slice", result.slice_text),
+        ("method", f"{result.method}, given {result.given}"),
+        ("token accuracy", f"{result.token_accuracy:.1%} of {tokens} tokens"),
+        ("verdict", result.verdict),
+        ("certificate", " and ".join(dict.fromkeys(one.type for one in certificates))),
+        ("largest residual", "no number" if None in residuals else f"{max(one or 0.0 for one in residuals):.1e}"),
+        ("smallest margin", f"{min(margins):.1e}" if margins else "-"),
+        ("candidates a token", f"{sum(prompt.evaluations for prompt in result.prompts) / tokens:.1f}"),
+    ]
+    return Facts("In short", rows)
+
+
+@section("invert", 20)
+def certificate(result: InvertResult) -> Section:
+    """Residuals and margins."""
+    figure = Figure(
+        "residuals", lambda: _residuals(result.prompts[0]),
+        "Residual and margin of every token of the first prompt, on a logarithmic scale",
+        "First prompt. Relative distance between the output given and that of the token found (residual), and of the "
+        "second-best token tried. A wide gap means that the token is certain. An output equal to the last bit is drawn at "
+        "10⁻⁹.", 360,
+    )  # fmt: skip
+    lead = "The tokens found are run again; what comes out is compared with what was given."
+    return Section("The certificate", lead, [figure, _tokens(result)])
+
+
+def _residuals(found: PromptInversion) -> go.Figure:
+    """Residual of the tokens found and margin to the second best, by position; logarithmic."""
+    figure = figures.empty("position", "relative distance")
+    certificate, places = found.certificate, list(range(len(found.tokens)))
+    series = (("token found", certificate.residuals), ("second best", certificate.margins))
+    for index, (name, values) in enumerate(series):
+        if values:
+            figure.add_scatter(
+                x=places, y=[None if value is None else max(value, LEAST) for value in values], name=name, mode="markers",
+                text=[literal(text) for text in found.recovered_strings],
+                marker={"color": palette.model_colour(index), "symbol": ("circle", "diamond")[index], "size": 8},
+                hovertemplate="%{x}: %{text}<br>%{y:.1e}",
+            )  # fmt: skip
+    figures.mark_level(figure, certificate.tolerance, "tolerance")
+    figure.update_xaxes(tickvals=places, ticktext=[str(place) for place in places])
+    figure.update_yaxes(type="log", exponentformat="power", dtick=1)
+    return figure
+
+
+def _tokens(result: InvertResult) -> Table:
+    """Every token with its certificate."""
+    jacobian = result.prompts[0].certificate.jacobian is not None
+    columns = [
+        Column("prompt, position"),
+        Column("token", text=True),
+        Column("found", text=True),
+        Column(
+            "residual",
+            "Relative distance of the output of the token found; 0 is equal to the last bit.",
+            scientific=True,
+        ),
+        Column("second best", "The nearest other token that was tried.", scientific=True),
+        Column("equivalent", "Tokens that cannot be told from the one found."),
+        Column("verdict", text=True),
+    ]
+    if jacobian:
+        columns[6:6] = [
+            Column("rank", "Of the Jacobian of all outputs by the token's vector."),
+            Column("smallest σ", "Its smallest singular value.", scientific=True),
+        ]
+    rows = []
+    for number, prompt in enumerate(result.prompts[:20]):
+        found = prompt.certificate
+        for place in range(len(prompt.tokens)):
+            local = found.jacobian[place] if found.jacobian is not None else None
+            rows.append(
+                (
+                    f"{number + 1}, {place}", prompt.strings[place], prompt.recovered_strings[place], found.residuals[place],
+                    found.margins[place] if found.margins else None, len(found.equivalent[place]),
+                    *((local.rank, local.smallest_singular_value) if local else ()), prompt.verdicts[place],
+                )
+            )  # fmt: skip
+    return Table(columns, rows, where="page")
