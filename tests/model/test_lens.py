@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import ViTConfig, ViTModel, XLMConfig, XLMWithLMHeadModel
 
-from headscan.errors import BadInput
 from headscan.model import ByteTokenizer, Lens
+from headscan.run import BadInput
 from tests.model.tiny import family, gpt2, hooks, ids, llama
 
 

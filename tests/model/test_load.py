@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 from transformers import AutoModel, PreTrainedTokenizerFast
 
-from headscan.errors import BadInput
 from headscan.model import ByteTokenizer, Lens, source, specimens
 from headscan.model.embedded import specimen_path
+from headscan.run import BadInput
 from tests.model.tiny import coverage_script, family, gpt2, ids, llama
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headscan.errors import BadInput
 from headscan.model.sites import match_sites
+from headscan.run import BadInput
 
 GPT = ("embedding", *(f"block.{i}{end}" for i in range(12) for end in (".attention", ".mlp", "")), "final_norm", "head")
 T5 = ("encoder.embedding", "encoder.block.0.mlp", "encoder.block.0", "decoder.embedding", "decoder.block.0.mlp",

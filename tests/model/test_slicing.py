@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from headscan.errors import BadInput
 from headscan.model import Lens
 from headscan.model.slicing import Slice, leak_check
+from headscan.run import BadInput
 from tests.model.tiny import family
 
 IDS = [[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]]

@@ -59,3 +59,14 @@ def test_answers_are_kept_with_the_lens():
     assert lens.traits is lens.traits
     assert lens.once("key", lambda: [1]) is lens.once("key", lambda: [2])
     assert not lens.traits.quantised
+
+
+def test_everything_has_a_short_name():
+    lens = Lens(gpt2(), name="tiny")
+    stack = lens.stacks[0]
+    assert repr(lens) == "Lens('tiny': GPT2LMHeadModel, 4 blocks, width 16, 15 sites)"
+    for one in (lens, lens.traits, lens.inputs, lens.limits, stack, lens.tap("block.0"), lens.traits.linear_head,
+                lens.watch("block.0", print), lens.provenance()):  # fmt: skip
+        assert len(repr(one)) < 400
+    assert repr(lens.tap("block.3.mlp")) == "Tap(block.3.mlp: output of transformer.h.3.mlp, width 16)"
+    assert repr(stack) == "Stack('': 4 blocks of GPT2Block, 14 sites)"

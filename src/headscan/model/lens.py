@@ -170,7 +170,7 @@ class Lens(Memo):
         sites: str | Iterable[str],
         each: Callable[[str, Tensor], Any] | None = None,
         grad: bool = False,
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, Float[Tensor, "B T width"]]:
         """Run the model as far as the deepest of `sites` and give back what passed them.
 
         Later layers are not computed. The model runs in evaluation mode (and is put back into its own mode), without

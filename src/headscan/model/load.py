@@ -28,7 +28,7 @@ HARMLESS = ("pooler", "seq_relationship")
 BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "8bit": 1.0, "4bit": 0.5}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoadedModel:
     """A network of transformers in evaluation mode with what goes into its Lens."""
 
@@ -38,8 +38,11 @@ class LoadedModel:
     origin: Origin
     notes: list[str]
 
+    def __repr__(self) -> str:
+        return f"LoadedModel({self.name!r}: {type(self.network).__name__})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Preparation:
     """A model that may be loaded: found, its configuration sound, its size within memory, its weight files whole.
 
@@ -60,6 +63,9 @@ class Preparation:
     tokenizer: Any
     files: tuple[Path, ...]
     size: ModelSize
+
+    def __repr__(self) -> str:
+        return f"Preparation({self.source.name!r}: {self.size.entries:,} weights in {self.size.blocks} blocks)"
 
     def load(self) -> LoadedModel:
         """Read the weights, or draw them."""

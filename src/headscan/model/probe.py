@@ -22,7 +22,7 @@ from headscan.model.tap import first_tensor
 __all__ = ["Call", "Trace", "trace_calls"]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Call:
     """One call of one module: when it began and ended (in steps of the trace), copies of what it saw and returned.
 
@@ -46,8 +46,11 @@ class Call:
         """Whether this call happened inside the other one."""
         return other.begin < self.begin and self.end < other.end
 
+    def __repr__(self) -> str:
+        return f"Call({self.path or 'the model'}: steps {self.begin} to {self.end})"
 
-@dataclass(eq=False)
+
+@dataclass(eq=False, repr=False)
 class Trace:
     """All calls of one forward pass in the order in which they began, and the model's own output."""
 
@@ -58,6 +61,9 @@ class Trace:
     def of(self, module: nn.Module) -> list[Call]:
         """The calls of one module, in order."""
         return [call for call in self.calls if call.module is module]
+
+    def __repr__(self) -> str:
+        return f"Trace({len(self.calls)} calls on a batch of {self.shape[0]} x {self.shape[1]} tokens)"
 
 
 def trace_calls(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int]) -> Trace:

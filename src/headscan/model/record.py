@@ -35,6 +35,9 @@ class Recorder:
         self._shape: dict[nn.Module, tuple[int, int]] = {}
         self._left: set[str] = set()
 
+    def __repr__(self) -> str:
+        return f"Recorder({', '.join(tap.site for tap in self.taps)})"
+
     def __enter__(self) -> Recorder:
         self._left = {tap.site for tap in self.taps}
         by_module: dict[nn.Module, list[Tap]] = defaultdict(list)

@@ -21,7 +21,7 @@ DEPTHS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
 DEPTHS_OF = {"encoder.": ("encoder_layers",), "decoder.": ("decoder_layers", "num_decoder_layers"), "": ()}
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Stack:
     """One tower of blocks: the whole of a GPT or a BERT, half of a T5.
 
@@ -45,6 +45,9 @@ class Stack:
     def depth(self) -> int:
         """The number of blocks."""
         return len(self.blocks)
+
+    def __repr__(self) -> str:
+        return f"Stack({self.prefix!r}: {self.depth} blocks of {type(self.blocks[0]).__name__}, {len(self.taps)} sites)"
 
 
 def stack_modules(model: Any) -> dict[str, nn.Module]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 __all__ = ["Tap", "first_tensor", "input_tensor"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Tap:
     """One site of a model and the place where its values pass.
 
@@ -47,6 +47,9 @@ class Tap:
         """The place in words, for tables: `output of transformer.h.3.mlp`."""
         again = f", call {self.call + 1} of {self.calls}" if self.calls > 1 else ""
         return f"{self.where} of {self.path or 'the model'}{again}"
+
+    def __repr__(self) -> str:
+        return f"Tap({self.site}: {self.place}, width {self.width})"
 
 
 def first_tensor(value: Any) -> Tensor | None:

@@ -39,7 +39,7 @@ class Readable(Protocol):
         """{site: [B, T, width]}."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LinearHead:
     """A head that is a linear map: logits = states @ weight.T + bias, of the states at `site`.
 
@@ -56,6 +56,10 @@ class LinearHead:
     def logits(self, states: Float[Tensor, "... d"]) -> Float[Tensor, "... V"]:
         """The logits of states at `site`, in the precision of the weight."""
         return torch.nn.functional.linear(states.to(self.weight), self.weight, self.bias)
+
+    def __repr__(self) -> str:
+        bias = "no bias" if self.bias is None else "a bias"
+        return f"LinearHead({tuple(self.weight.shape)} on {self.site}, {bias})"
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-from headscan.errors import BadInput
 from headscan.model.mixer import MixerAutoencoder, MixerConfig, MixerForBidirectionalLM, MixerForCausalLM, MixerModel
+from headscan.run import BadInput
 
 SLOTS, SIZE = 12, 31
 VARIANTS = {

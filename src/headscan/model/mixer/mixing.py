@@ -15,6 +15,7 @@ import math
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headscan.model.mixer.configuration import MixerConfig
@@ -59,7 +60,7 @@ class MaskedMixing(nn.Module):
             return column * self.kernel + tap <= row
         return (column <= row).expand(size, size, self.kernel)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
         """[B, n, d] to [B, n, d], n at most the number of slots. Cost: O(B n^2 d kernel)."""
         size = x.shape[1]
         weight = self.weight[:size, :size] * self.triangle(size)
@@ -76,7 +77,7 @@ class ParallelMixing(nn.Module):
         super().__init__()
         self.branches = nn.ModuleList(MaskedMixing(slots, kernel, direction, flattened) for _ in range(branches))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
         """[B, n, d] to [B, n, d]."""
         return torch.stack([branch(x) for branch in self.branches]).sum(0)
 
@@ -95,7 +96,7 @@ class ExpandedMixing(nn.Module):
         self.inward = nn.ModuleList(MaskedMixing(slots, 1, direction) for _ in range(expansion))
         self.outward = nn.ModuleList(MaskedMixing(slots, 1, direction) for _ in range(expansion))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
         """[B, n, d] to [B, n, d]. Cost: 2 x expansion mixings."""
         pairs = list(zip(self.inward, self.outward, strict=True))
         if self.flattened:
@@ -113,7 +114,7 @@ class HeadMixing(nn.Module):
         self.mixings = nn.ModuleList(MaskedMixing(slots, 1, direction) for _ in range(heads))
         self.project_out = nn.Linear(heads * head_width, width)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
         """[B, n, d] to [B, n, d]."""
         parts = self.project_in(x).chunk(self.heads, dim=-1)
         mixed = torch.cat([mixing(part) for mixing, part in zip(self.mixings, parts, strict=True)], dim=-1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
@@ -32,7 +33,7 @@ class MixerMLP(nn.Module):
         self.up = nn.Linear(config.hidden_size, inner)
         self.down = nn.Linear(inner, config.hidden_size)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
         """[B, n, d] to [B, n, d]."""
         found: Tensor = self.down(F.gelu(self.up(x)))
         return found
@@ -48,7 +49,7 @@ class MixerBlock(nn.Module):
         self.mlp_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.mlp = MixerMLP(config)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
         """[B, n, d] to [B, n, d]."""
         x = x + self.mixing(self.mixing_norm(x))
         x = x + self.mlp(self.mlp_norm(x))

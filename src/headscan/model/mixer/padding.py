@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 __all__ = ["to_left", "to_right"]
 
 
-def to_left(hidden: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+def to_left(hidden: Float[Tensor, "B n d"], mask: Shaped[Tensor, "B n"]) -> tuple[Tensor, Int[Tensor, " B"]]:
     """Roll each row of hidden [B, n, d] so that its first token with mask != 0 comes first; and the shifts [B].
 
     >>> to_left(torch.tensor([[[0.0], [5.0], [6.0]]]), torch.tensor([[0, 1, 1]]))[0].flatten().tolist()
@@ -18,7 +19,7 @@ def to_left(hidden: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return _roll(hidden, shift), shift
 
 
-def to_right(hidden: Tensor, shift: Tensor) -> Tensor:
+def to_right(hidden: Float[Tensor, "B n d"], shift: Int[Tensor, " B"]) -> Float[Tensor, "B n d"]:
     """Undo `to_left`."""
     return _roll(hidden, -shift)
 

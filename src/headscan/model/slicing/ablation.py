@@ -47,6 +47,9 @@ class Ablation:
         ]
         self._following = self._order() if not slice_.residual else []
 
+    def __repr__(self) -> str:
+        return f"Ablation({str(self.slice)!r} of {self.lens.name!r})"
+
     def _branches(self, index: int) -> list[tuple[str, Tap]]:
         start = f"{self.stack.prefix}block.{index}."
         return [(site[len(start) :], tap) for site, tap in self.stack.taps.items() if site.startswith(start)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import DynamicCache
 
@@ -56,7 +58,7 @@ class Prefix:
         notes: what happened on the way, as sentences (smaller batches after running out of memory).
     """
 
-    def __init__(self, cut: SlicedModel, ids: Tensor, *, cached: bool | None = None) -> None:
+    def __init__(self, cut: SlicedModel, ids: Int[Tensor, "P t"], *, cached: bool | None = None) -> None:
         self.cut = cut
         self.ids = ids[:, :0].to(cut.lens.device)
         self.cached = can_cache(cut) if cached is None else cached
@@ -67,12 +69,16 @@ class Prefix:
         if ids.shape[1]:
             self.extend(ids.to(cut.lens.device))
 
+    def __repr__(self) -> str:
+        how = "with a cache" if self.cached else "without a cache"
+        return f"Prefix({self.ids.shape[0]} prompts of {self.length} tokens, {how})"
+
     @property
     def length(self) -> int:
         """t, the number of tokens known."""
         return self.ids.shape[1]
 
-    def extend(self, ids: Tensor) -> None:
+    def extend(self, ids: Int[Tensor, "P s"]) -> None:
         """Append the tokens [P, s] to the prompts."""
         embeds = self.cut.embed(ids)
         if self.cached:
@@ -81,16 +87,18 @@ class Prefix:
             self.passes += ids.numel()
         self.ids = torch.cat([self.ids, ids], dim=1)
 
-    def keep(self, rows: Tensor) -> None:
+    def keep(self, rows: Int[Tensor, " P2"]) -> None:
         """Go on with these prompts only (an index; repeats are allowed)."""
         self.ids = self.ids[rows]
         self._cache.keep(rows)
 
-    def evaluate(self, rows: Tensor, tokens: Tensor) -> Tensor:
+    def evaluate(self, rows: Int[Tensor, " N"], tokens: Int[Tensor, " N"]) -> Float[Tensor, "N width"]:
         """The output at the next position, float32 [N, w'], if prompt `rows[n]` goes on with `tokens[n]`."""
         return self.outputs(rows, self.cut.embed(tokens))
 
-    def outputs(self, rows: Tensor, vectors: Tensor, *, grad: bool = False) -> Tensor:
+    def outputs(
+        self, rows: Int[Tensor, " N"], vectors: Float[Tensor, "N e"], *, grad: bool = False
+    ) -> Float[Tensor, "N width"]:
         """The same for any vectors [N, e] in the place of a token's."""
 
         def run(part: slice) -> Tensor:
@@ -132,7 +140,7 @@ def _compare(cut: SlicedModel) -> bool:
     return bool((step - whole).norm() <= AGREE.get(cut.lens.input_embeddings.dtype, 1e-2) * whole.norm())
 
 
-def split_on_exhaustion(run: Any, count: int, batch: int) -> tuple[Tensor, int, str | None]:
+def split_on_exhaustion(run: Callable[[slice], Tensor], count: int, batch: int) -> tuple[Tensor, int, str | None]:
     """Run `run(slice)` over `count` rows in batches; when memory runs out, in batches of half the size.
 
     Returns the results concatenated, the size that went well, and a sentence if it had to shrink.
