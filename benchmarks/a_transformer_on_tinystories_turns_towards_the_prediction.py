@@ -18,6 +18,7 @@ from headscan.claims.ntp_transformer import train_transformer
 from headscan.model.tokenizers import load_tokenizer
 from headscan.ntp import SoftLabels
 from headscan.text.counts import count_text
+from headscan.text.settings import Counting, Reading
 
 COLUMNS = ("direction", "SC2_words", "SC2_contexts", "SC3", "SC4_mass", "growth", "word_norm", "context_norm")
 
@@ -37,8 +38,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     tokenizer = load_tokenizer(options.tokenizer)
-    reading = {"documents": options.documents, "max_tokens": options.max_tokens}
-    counts = count_text(options.text, tokenizer, options.order, **reading)
+    reading = Reading(documents=options.documents, max_tokens=options.max_tokens)
+    counts = count_text(options.text, tokenizer, Counting(order=options.order), reading)
     labels = SoftLabels.of(counts.matrix())
     checkpoints = sorted({0, *(options.steps * k // 1000 for k in (3, 10, 30, 100, 300))})
     started = time.process_time()
@@ -49,25 +50,24 @@ def main() -> None:
     seconds = time.process_time() - started
     # The transformer saw contexts of its own, without a start token: it is read as it was trained.
     tokenizer.bos_token = None
-    result = headscan.ntp(
+    result = headscan.ntp.run(
         options.text, order=options.order, tokenizer=tokenizer, model=[lens for _, lens in trained], reading="alone",
-        max_contexts=50_000, out=options.out, **reading,
+        max_contexts=50_000, out=options.out, **reading.part(Reading),
     )  # fmt: skip
-    d = result.document
-    solution = d["solution"]
+    solution = result.solution
+    assert solution is not None
     print(
-        f"{d['tokens']:,} positions, {d['contexts']:,} contexts, {d['supports']:,} supports, H = {d['entropy_bound']:.4f}"
-    )
-    print(
-        f"nats; L^mm of rank {solution['rank']}, certified to {solution['gap']:.1e}; trained in {seconds:.0f} CPU seconds.\n"
+        f"{result.tokens:,} positions, {result.contexts:,} contexts, {result.supports:,} supports, "
+        f"H = {result.entropy_bound:.4f} nats; L^mm of rank {solution.rank}, certified to {solution.gap:.1e}; "
+        f"trained in {seconds:.0f} CPU seconds.\n"
     )
     print("| step | CE − H | equal supports, after | " + " | ".join(COLUMNS) + " |")
     print("|---" * (len(COLUMNS) + 3) + "|")
-    for (step, _), model in zip(trained, d["models"], strict=True):
-        m = model["metrics"]
-        same = (m["SC1"]["after"] or {}).get("same_cosine", float("nan"))
-        values = " | ".join(f"{m[name]:.3f}" for name in COLUMNS)
-        print(f"| {step} | {m['SC6']['excess']:.4f} | {same:.3f} | {values} |")
+    for (step, _), model in zip(trained, result.comparisons, strict=True):
+        m = model.metrics
+        same = m.SC1.after.same_cosine if m.SC1.after is not None else float("nan")
+        values = " | ".join(f"{getattr(m, name):.3f}" for name in COLUMNS)
+        print(f"| {step} | {m.SC6.excess:.4f} | {same:.3f} | {values} |")
 
 
 if __name__ == "__main__":

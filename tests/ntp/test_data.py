@@ -61,15 +61,15 @@ def test_equal_rows_are_grouped(rows):
 def test_describe():
     counts = np.array([[3, 1, 0, 0], [1, 5, 0, 0], [0, 0, 4, 0]])
     found = ntp.describe(ntp.SoftLabels.of(counts))
-    assert found["tokens"] == 14
-    assert found["contexts"] == 3
-    assert found["supports"] == 2
-    assert found["single_successor_share"] == pytest.approx(1 / 3)
-    assert found["single_successor_mass"] == pytest.approx(4 / 14)
-    assert found["tokens_that_follow"] == 3
-    assert found["unseen_mass"] == pytest.approx(2 / 14)
-    assert found["zipf_exponent"] is None
-    assert found["entropy_bound"] == pytest.approx(reference.entropy(counts))
+    assert found.tokens == 14
+    assert found.contexts == 3
+    assert found.supports == 2
+    assert found.single_successor_share == pytest.approx(1 / 3)
+    assert found.single_successor_mass == pytest.approx(4 / 14)
+    assert found.tokens_that_follow == 3
+    assert found.unseen_mass == pytest.approx(2 / 14)
+    assert found.zipf_exponent is None
+    assert found.entropy_bound == pytest.approx(reference.entropy(counts))
 
 
 def test_labels_do_not_touch_what_they_are_made_from():
@@ -164,13 +164,13 @@ def test_thresholds_and_bootstrap():
     total = sum(counts)
     sweep = ntp.threshold_sweep(ntp.SoftLabels.of(total[total.sum(1) > 0]), (1, 2, 10_000))
     assert len(sweep) == 2
-    assert sweep[0]["word_gram_cosine"] == pytest.approx(1)
-    assert sweep[1]["kept_mass"] <= 1
+    assert sweep[0].word_gram_cosine == pytest.approx(1)
+    assert sweep[1].kept_mass <= 1
     found = ntp.bootstrap([sp.csr_matrix(c) for c in counts], draws=20)
-    assert found["entropy_bound_error"] > 0
-    assert 0 < found["word_gram_cosine_least"] <= found["word_gram_cosine_mean"] <= 1
+    assert found.entropy_bound_error > 0
+    assert 0 < found.word_gram_cosine_least <= found.word_gram_cosine_mean <= 1
     same = ntp.bootstrap([sp.csr_matrix(counts[0])] * 5, draws=5)
-    assert same["entropy_bound_error"] == pytest.approx(0, abs=1e-12)  # nothing differs, so nothing spreads
+    assert same.entropy_bound_error == pytest.approx(0, abs=1e-12)  # nothing differs, so nothing spreads
     with pytest.raises(BadInput, match="two groups"):
         ntp.bootstrap([sp.csr_matrix(total)])
 

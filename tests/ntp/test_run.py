@@ -38,7 +38,7 @@ def tiny(vocabulary: int, seed: int = 0, name: str = "tiny"):
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ntp")
-    return headscan.ntp(TEXT, order=2, tokenizer="bytes", train=200, out=folder), folder
+    return headscan.ntp.run(TEXT, order=2, tokenizer="bytes", train=200, out=folder), folder
 
 
 def test_the_contract(result):
@@ -76,7 +76,7 @@ def test_saved_and_shown(result):
     assert "data" not in ids  # the payload's own
     assert len(found.frame()) == 1
     assert "entropy bound" in found.page()
-    for what in ("words", "spectrum", "heat", "collapse", "gap", "norms", "alignment"):
+    for what in ("words", "spectrum", "sizes", "heat", "collapse", "gap", "norms", "alignment"):
         assert found.plot(what).data
     with pytest.raises(BadInput, match="no figure"):
         found.plot("horoscope")
@@ -85,16 +85,20 @@ def test_saved_and_shown(result):
 def test_models_are_held_against_it(tmp_path):
     lenses = [tiny(300, seed, f"seed {seed}") for seed in (0, 1)]
     for reading in ("text", "alone"):
-        found = headscan.ntp(TEXT, order=2, tokenizer="bytes", model=lenses, reading=reading, groups=0, out=tmp_path)
-        assert [m["name"] for m in found.models] == ["seed 0", "seed 1"]
-        for model in found.models:
-            assert model["metrics"]["SC6"]["excess"] > 1  # nothing was learned
-            assert abs(model["metrics"]["direction"]) < 0.5
-            assert model["reading"] == reading
+        found = headscan.ntp.run(
+            TEXT, order=2, tokenizer="bytes", model=lenses, reading=reading, groups=0, out=tmp_path
+        )
+        assert [m.name for m in found.models] == [m.name for m in found.comparisons] == ["seed 0", "seed 1"]
+        for model in found.comparisons:
+            assert model.metrics.SC6.excess > 1  # nothing was learned
+            assert abs(model.metrics.direction) < 0.5
+            assert model.reading == reading
         assert len(found.frame()) == 3
         assert "seed 1" in found.page()
-    limited = headscan.ntp(TEXT, order=2, tokenizer="bytes", model=lenses[0], reading="text", max_contexts=20, groups=0)
-    assert 20 == limited.models[0]["compared_contexts"] < limited.document["contexts"]
+    limited = headscan.ntp.run(
+        TEXT, order=2, tokenizer="bytes", model=lenses[0], reading="text", max_contexts=20, groups=0
+    )
+    assert 20 == limited.comparisons[0].compared_contexts < limited.contexts
 
 
 def test_observing_equals_running_the_model():
@@ -144,26 +148,27 @@ def test_a_start_token_is_put_where_the_tokenizer_puts_one():
 
 
 def test_a_solution_over_the_budget_is_told_and_replaced():
-    found = headscan.ntp(TEXT, order=2, tokenizer="bytes", budget=1e-9, groups=0)
-    assert found.document["solution"] is None
-    assert "was not computed: about" in found.document["notes"][0]
+    found = headscan.ntp.run(TEXT, order=2, tokenizer="bytes", budget=1e-9, groups=0)
+    assert found.solution is None
+    assert "was not computed: about" in found.notes[0]
     assert "proxy" in found.page()
-    assert found.document["cost"]["seconds"] > 0
+    assert found.cost.seconds > 0
 
 
 def test_prefixes():
-    found = headscan.ntp(["ab", "ac", "ab"], order=5, prefixes=True, tokenizer="bytes", groups=0)
-    assert found.document["contexts"] == 2
-    assert found.document["entropy_bound"] == pytest.approx(entropy(np.array([[3, 0, 0], [0, 2, 1]])))
+    found = headscan.ntp.run(["ab", "ac", "ab"], order=5, prefixes=True, tokenizer="bytes", groups=0)
+    assert found.contexts == 2
+    assert found.entropy_bound == pytest.approx(entropy(np.array([[3, 0, 0], [0, 2, 1]])))
     with pytest.raises(BadInput, match="fixed order"):
-        headscan.ntp(["ab", "ac"], order=5, prefixes=True, tokenizer="bytes", model=tiny(300), groups=0)
+        headscan.ntp.run(["ab", "ac"], order=5, prefixes=True, tokenizer="bytes", model=tiny(300), groups=0)
 
 
-def test_the_package_is_the_verb():
+def test_the_package_is_never_called():
     assert headscan.ntp is ntp
-    assert ntp.ntp is ntp
-    assert callable(ntp)
-    assert callable(ntp.svm)
+    assert not callable(ntp)
+    assert callable(ntp.run)
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        ntp.run(TEXT, order=1, tokenizer="bytes", nosuchoption=3)
 
 
 @pytest.mark.parametrize(
@@ -175,17 +180,24 @@ def test_the_package_is_the_verb():
         (["abc"], {"order": 1}, "Name a tokenizer"),
         (["abc"], {"order": 1, "tokenizer": "bytes", "reading": "upside down"}, "upside down"),
         (["abc"], {"order": 1, "tokenizer": "bytes", "engine": "x"}, "--engine must be sort or spark"),
+        (["abc"], {"order": 1, "tokenizer": "bytes", "gap": 1.0}, "--gap must be less than 1"),
+        (["abc"], {"order": 1, "tokenizer": "bytes", "gap": float("nan")}, "--gap must be a finite number"),
+        (["abc"], {"order": 1, "tokenizer": "bytes", "width": 3}, "--width is not used without --train"),
+        (["abc"], {"order": 1, "tokenizer": "bytes", "reading": "alone"}, "--reading is not used without --model"),
+        (["abc"], {"order": 1, "tokenizer": "bytes", "engine": "spark"}, "URL of a master"),
+        (["abc"], {"order": 1, "tokenizer": "bytes", "master": "local[2]"}, "--master is not used"),
+        (["abc"], {"order": 1, "tokenizer": "bytes", "resume": True}, "--out"),
         ("/nowhere/at/all.txt", {"order": 1, "tokenizer": "bytes"}, "no file or folder"),
     ],
 )
 def test_bad_input(text, options, message):
     with pytest.raises(BadInput, match=message):
-        headscan.ntp(text, groups=0, **options)
+        headscan.ntp.run(text, groups=0, **options)
 
 
 def test_a_model_without_enough_words_is_refused():
     with pytest.raises(BadInput, match="count with the model's own tokenizer"):
-        headscan.ntp(TEXT, order=1, tokenizer="bytes", model=tiny(40), groups=0)
+        headscan.ntp.run(TEXT, order=1, tokenizer="bytes", model=tiny(40), groups=0)
 
 
 def test_supports_that_cover_everything_are_trivial():
@@ -202,7 +214,7 @@ def test_supports_that_cover_everything_are_trivial():
             return "".join("ab"[i] for i in ids)
 
     with pytest.raises(BadInput, match="nothing is sparse"):
-        headscan.ntp(["aabbab"], order=1, tokenizer=Two(), groups=0)
+        headscan.ntp.run(["aabbab"], order=1, tokenizer=Two(), groups=0)
 
 
 def test_the_command(tmp_path):
@@ -223,7 +235,7 @@ def test_the_command(tmp_path):
 
 
 def test_real_model_and_text(assets, tmp_path):
-    found = headscan.ntp(
+    found = headscan.ntp.run(
         str(assets / "text/tinystories/tinystories_2MiB.txt"),
         order=1,
         model=str(assets / "models/stories260K"),
@@ -233,7 +245,7 @@ def test_real_model_and_text(assets, tmp_path):
         groups=5,
         gap=1e-3,
     )
-    model = found.models[0]["metrics"]
-    assert 0 < model["SC6"]["excess"] < 2  # a trained model is near the bound of order 1
-    assert model["direction"] > 0.1
-    assert model["SC1"]["before"] is None or model["SC1"]["before"]["classes"] >= 2
+    model = found.comparisons[0].metrics
+    assert 0 < model.SC6.excess < 2  # a trained model is near the bound of order 1
+    assert model.direction > 0.1
+    assert model.SC1.before is None or model.SC1.before.classes >= 2

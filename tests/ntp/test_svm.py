@@ -161,4 +161,4 @@ def test_a_context_that_everything_follows_is_allowed():
 
 def test_the_estimate_counts_what_is_solved():
     cost = ntp.estimate_cost(np.concatenate([np.eye(4)] * 5))
-    assert (cost["rows"], cost["columns"]) == (4, 4)
+    assert (cost.rows, cost.columns) == (4, 4)

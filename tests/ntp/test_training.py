@@ -22,25 +22,25 @@ def shared():
 
 def test_gradient_descent_follows_but_lags(shared):
     data, prediction, run = shared
-    last = run.records[-1]["metrics"]
-    assert run.records[-1]["excess"] < 1e-4
-    assert last["direction"] >= 0.95
-    assert last["SC4"] == 1
-    assert last["SC1"]["after"]["same_cosine"] > 0.98
-    assert last["SC1"]["after"]["cdnv"] < last["SC1"]["before"]["cdnv"]
+    last = run.records[-1].metrics
+    assert run.records[-1].excess < 1e-4
+    assert last.direction >= 0.95
+    assert last.SC4 == 1
+    assert last.SC1.after.same_cosine > 0.98
+    assert last.SC1.after.cdnv < last.SC1.before.cdnv
     # At the same gap the regularisation path is nearer to the direction.
     path = ntp.regularisation_path(data, [10.0**-k for k in range(2, 8)])
-    at_same_gap = next(p for p in path if p.excess < run.records[-1]["excess"])
+    at_same_gap = next(p for p in path if p.excess < run.records[-1].excess)
     theirs = ntp.cosine(ntp.out_of_support(at_same_gap.logits, data.supports), prediction.solution.logits)
-    assert theirs > last["direction"]
-    assert ntp.cosine(ntp.out_of_support(run.increment, data.supports), prediction.solution.logits) > last["direction"]
+    assert theirs > last.direction
+    assert ntp.cosine(ntp.out_of_support(run.increment, data.supports), prediction.solution.logits) > last.direction
 
 
 def test_records_agree_with_what_is_returned(shared):
     data, _, run = shared
-    assert run.records[-1]["excess"] == pytest.approx(ntp.cross_entropy(run.logits, data) - data.entropy())
-    assert [r["step"] for r in run.records] == sorted({0, 30_000, *log_steps(30_000)})
-    norms = [r["words"] for r in run.records[-6:]]
+    assert run.records[-1].excess == pytest.approx(ntp.cross_entropy(run.logits, data) - data.entropy())
+    assert [r.step for r in run.records] == sorted({0, 30_000, *log_steps(30_000)})
+    norms = [r.words for r in run.records[-6:]]
     assert norms == sorted(norms)  # the growing part grows
 
 
@@ -81,19 +81,19 @@ def test_collapse_metrics_against_loops(seed):
     H, W = rng.normal(size=(9, 6)), rng.normal(size=(5, 6))
     found = ntp.collapse_metrics(ntp.Embeddings(W, H), ntp.SoftLabels.of(counts))
     for name, value in reference.collapse(H, W, counts).items():
-        assert found[name] == pytest.approx(value, rel=1e-9, abs=1e-12), name
+        assert getattr(found, name) == pytest.approx(value, rel=1e-9, abs=1e-12), name
     outside = rng.normal(size=(20, 6)) + 1
-    assert 0 <= ntp.collapse_metrics(ntp.Embeddings(W, H), ntp.SoftLabels.of(counts), outside=outside)["NC5"] <= 1
+    assert 0 <= ntp.collapse_metrics(ntp.Embeddings(W, H), ntp.SoftLabels.of(counts), outside=outside).outside <= 1
 
 
 def test_a_perfect_simplex_is_one():
     V = 5
     simplex = np.eye(V) - 1 / V
     found = ntp.collapse_metrics(ntp.Embeddings(simplex, simplex), ntp.SoftLabels.of(np.eye(V)))
-    for name in ("NC1_cdnv", "NC1_quotient", "NC2_equinorm", "NC2_etf", "NC3_etf", "UNC3_variance", "GNC2_variance"):
-        assert found[name] == pytest.approx(0, abs=1e-7), name
-    assert found["NC3_cosine"] == pytest.approx(1)
-    assert found["NC4_agreement"] == 1
+    for name in ("cdnv", "scatter_ratio", "equinorm", "simplex", "dual_simplex", "duality_variance", "kernel_variance"):
+        assert getattr(found, name) == pytest.approx(0, abs=1e-7), name
+    assert found.duality == pytest.approx(1)
+    assert found.agreement == 1
 
 
 def test_support_metrics_of_the_limit_and_of_noise():
@@ -104,23 +104,23 @@ def test_support_metrics_of_the_limit_and_of_noise():
     # Embeddings whose logits are L^in + R L^mm exactly: W = I, H = the logits.
     limit = dense + 30 * prediction.solution.logits
     found = ntp.support_metrics(ntp.Embeddings(np.eye(9), limit), prediction)
-    assert found["SC3"] == pytest.approx(0, abs=1e-9)
-    assert found["direction"] == pytest.approx(1)
-    assert found["growth"] == pytest.approx(30)
-    assert found["SC4"] == 1 == found["SC5"]["positive"]
-    assert found["SC6"]["excess"] == pytest.approx(ntp.cross_entropy(limit, data) - data.entropy(), abs=1e-9)
-    assert 0 <= found["SC6"]["outside_mass"] < 1e-9
-    assert found["SC1"]["after"]["cdnv"] == pytest.approx(0, abs=1e-9)
-    assert found["SC1"]["after"]["same_cosine"] == pytest.approx(1)
-    assert found["SC1"]["before"]["cdnv"] > 0
+    assert pytest.approx(0, abs=1e-9) == found.SC3
+    assert found.direction == pytest.approx(1)
+    assert found.growth == pytest.approx(30)
+    assert found.SC4 == 1 == found.SC5.positive
+    assert found.SC6.excess == pytest.approx(ntp.cross_entropy(limit, data) - data.entropy(), abs=1e-9)
+    assert 0 <= found.SC6.outside_mass < 1e-9
+    assert found.SC1.after.cdnv == pytest.approx(0, abs=1e-9)
+    assert found.SC1.after.same_cosine == pytest.approx(1)
+    assert found.SC1.before.cdnv > 0
     exact = ntp.support_metrics(ntp.Embeddings(prediction.words, prediction.contexts), prediction)
-    assert exact["SC2_words"] == pytest.approx(1)
-    assert exact["SC2_contexts"] == pytest.approx(1)
-    assert exact["pattern_contexts"] == pytest.approx(1, abs=1e-6)
+    assert exact.SC2_words == pytest.approx(1)
+    assert exact.SC2_contexts == pytest.approx(1)
+    assert exact.pattern_contexts == pytest.approx(1, abs=1e-6)
     rng = np.random.default_rng(0)
     noise = ntp.support_metrics(ntp.Embeddings(rng.normal(size=(9, 5)), rng.normal(size=(40, 5))), prediction)
-    assert abs(noise["direction"]) < 0.3
-    assert noise["SC4"] < 0.3
+    assert abs(noise.direction) < 0.3
+    assert noise.SC4 < 0.3
     with pytest.raises(BadInput, match="contexts"):
         ntp.support_metrics(ntp.Embeddings(np.eye(9), limit[:5]), prediction)
 
@@ -134,15 +134,13 @@ def test_metrics_in_blocks_equal_metrics_at_once(monkeypatch):
     # The package's name of the module is the function.
     monkeypatch.setattr(sys.modules["headscan.ntp.support_metrics"], "_BLOCK_ENTRIES", 63)
     blocks = ntp.support_metrics(model, prediction)
-    assert blocks["SC3"] == pytest.approx(once["SC3"])
-    assert blocks["SC5"]["mean"] == pytest.approx(once["SC5"]["mean"])
-    assert blocks["direction"] == pytest.approx(once["direction"])
+    assert pytest.approx(once.SC3) == blocks.SC3
+    assert blocks.SC5.mean == pytest.approx(once.SC5.mean)
+    assert blocks.direction == pytest.approx(once.direction)
     part = prediction.restricted(np.arange(5, 25))
     some = ntp.support_metrics(ntp.Embeddings(model.words, model.contexts[5:25], model.bias), part)
     logits = model.logits()[5:25]
-    assert some["SC6"]["excess"] == pytest.approx(
-        ntp.cross_entropy(logits, part.labels) - part.labels.entropy(), abs=1e-12
-    )
+    assert some.SC6.excess == pytest.approx(ntp.cross_entropy(logits, part.labels) - part.labels.entropy(), abs=1e-12)
 
 
 def test_gram_measures_without_grams():

@@ -108,15 +108,17 @@ def collapse(H, W, counts) -> dict:
         nearest = classes[np.argmin([np.linalg.norm(H[j] - mu[c]) for c in classes])]
         agree += counts[j].sum() * (chosen == nearest)
     return {
-        "NC1_cdnv": np.mean([(var[a] + var[b]) / 2 / ((mu[a] - mu[b]) ** 2).sum() for a, b in pairs]),
-        "NC1_cdnv_squared": np.mean([(var[a] + var[b]) / 2 / ((mu[a] - mu[b]) ** 2).sum() ** 2 for a, b in pairs]),
-        "NC2_equinorm": np.std([np.linalg.norm(bar[c]) for c in classes])
+        "cdnv": np.mean([(var[a] + var[b]) / 2 / ((mu[a] - mu[b]) ** 2).sum() for a, b in pairs]),
+        "cdnv_squared": np.mean([(var[a] + var[b]) / 2 / ((mu[a] - mu[b]) ** 2).sum() ** 2 for a, b in pairs]),
+        "equinorm": np.std([np.linalg.norm(bar[c]) for c in classes])
         / np.mean([np.linalg.norm(bar[c]) for c in classes]),
-        "NC2_etf": np.linalg.norm(M @ M.T / np.linalg.norm(M @ M.T) - target),
-        "GNC2_mean": np.mean(kernel),
-        "GNC2_variance": np.var(kernel),
-        "NC3_etf": np.linalg.norm(Wc @ M.T / np.linalg.norm(Wc @ M.T) - target),
-        "NC3_cosine": np.mean(cosines),
-        "UNC3_variance": np.var(cosines),
-        "NC4_agreement": agree / counts.sum(),
+        "simplex": np.linalg.norm(M @ M.T / np.linalg.norm(M @ M.T) - target),
+        "kernel_mean": np.mean(kernel),
+        "kernel_variance": np.var(kernel),
+        "spread": np.std(kernel) / abs(np.mean(kernel)),
+        "dual_simplex": np.linalg.norm(Wc @ M.T / np.linalg.norm(Wc @ M.T) - target),
+        "duality": np.mean(cosines),
+        "duality_variance": np.var(cosines),
+        "duality_spread": np.std(cosines) / abs(np.mean(cosines)),
+        "agreement": agree / counts.sum(),
     }

@@ -16,7 +16,9 @@ from tests.regression.cases import CASES
 from tests.regression.flat import environment, read
 
 # Glob of names -> why these may differ by rounding: which sum is now taken in another order.
-TOLERANCES: dict[str, str] = {}
+TOLERANCES: dict[str, str] = {
+    "ntp/training/*/metrics/SC1/*/cdnv": "one measure of collapse for all: pairs are summed in blocks of rows",
+}
 ROUNDING = 1e-12  # of the largest number of the same name
 
 # Glob of names -> why the number kept was wrong, and where the right one is tested. These are not compared.

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from headscan.report import ntp_page
+from headscan.ntp.support_metrics import SubspaceCollapse
 
 
 @pytest.fixture(scope="module")
@@ -10,14 +12,13 @@ def saved():
     import headscan
 
     text = ["the cat sat. the cat ran. the dog ran. the dog sat. " * 3, "</script><b>a</b> & a dog sat. " * 3]
-    result = headscan.ntp(text, order=2, tokenizer="bytes", train=100, groups=0)
-    return result.document, result.arrays
+    return headscan.ntp.run(text, order=2, tokenizer="bytes", train=100, groups=0)
 
 
 @pytest.mark.browser
 def test_all_figures_are_drawn(chromium, saved, tmp_path):
     path = tmp_path / "page.html"
-    path.write_text(ntp_page(*saved))
+    path.write_text(saved.page())
     page = chromium.new_page()
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
@@ -33,11 +34,10 @@ def test_all_figures_are_drawn(chromium, saved, tmp_path):
     page.close()
 
 
-def test_contexts_that_share_no_support_leave_figure_5_out_in_words(saved):
-    document, arrays = saved
-    assert 'data-figure="collapse"' in ntp_page(document, arrays)
-    last = document["training"][-1]
-    bare = last | {"metrics": last["metrics"] | {"SC1": {"before": None, "after": None}}}
-    page = ntp_page(document | {"training": [*document["training"][:-1], bare]}, arrays)
+def test_contexts_that_share_no_support_leave_the_collapse_out_in_words(saved):
+    assert 'data-figure="collapse"' in saved.page()
+    last = saved.training[-1]
+    bare = replace(last, metrics=replace(last.metrics, SC1=SubspaceCollapse(None, None)))
+    page = replace(saved, training=[*saved.training[:-1], bare]).page()
     assert 'data-figure="collapse"' not in page
     assert "no two of the contexts compared are followed by the same set of tokens" in page

@@ -1,7 +1,7 @@
 """What caused the geometry: next-token prediction on sparse data, from counts to a certified prediction.
 
-Call the package for the whole way, from a text to a result with its page (`headscan.ntp(text, tokenizer=..., order=3)`),
-or use its parts on matrices [contexts, vocabulary]:
+`headscan.ntp.run(text, tokenizer=..., order=3)` goes the whole way, from a text to a result with its page.
+Its parts work on matrices [contexts, vocabulary]:
 
 - `SoftLabels`, `Supports`: what followed what; `describe`, `cross_entropy`, `unseen_mass`: the data's own numbers
 - `sparse_component`, `in_support`, `out_of_support`: the finite part of the logits, and the subspaces
@@ -16,27 +16,23 @@ or use its parts on matrices [contexts, vocabulary]:
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import Any
-
 from headscan.ntp.certificate import CentredCertificate, certificate
 from headscan.ntp.closed_forms import KSubsets, all_subsets
-from headscan.ntp.collapse_metrics import collapse_metrics
+from headscan.ntp.collapse_metrics import CollapseMetrics, collapse_metrics
 from headscan.ntp.conditions import compatible, fixed_margin, needed_width, separable
 from headscan.ntp.entropy import cross_entropy, describe, unseen_mass, zipf_exponent
 from headscan.ntp.features import FeatureRun, train_features
 from headscan.ntp.labels import SoftLabels
 from headscan.ntp.low_width import LowWidth, narrow
 from headscan.ntp.path import PathPoint, increment, largest_penalty, regularisation_path, regularised
+from headscan.ntp.predicting import run
 from headscan.ntp.prediction import Prediction, predict
 from headscan.ntp.proxy import SupportSpectrum, support_spectrum
 from headscan.ntp.result import NtpResult
-from headscan.ntp.run import run
 from headscan.ntp.semantics import analogy, axes, early_spectrum, half_time, neighbours, sign_codes
 from headscan.ntp.similarity import cosine, gram_cosine, pattern_similarity
 from headscan.ntp.subspace import in_support, in_support_dimension, out_of_support, sparse_component
-from headscan.ntp.support_metrics import Embeddings, collapse, support_metrics
+from headscan.ntp.support_metrics import Embeddings, SupportMetrics, collapse, support_metrics
 from headscan.ntp.supports import Supports
 from headscan.ntp.svm import SvmSolution, estimate_cost, svm
 from headscan.ntp.synthetic import StoryGrammar, random_labels
@@ -44,6 +40,7 @@ from headscan.ntp.uncertainty import bootstrap, threshold_sweep
 
 __all__ = [
     "CentredCertificate",
+    "CollapseMetrics",
     "Embeddings",
     "FeatureRun",
     "KSubsets",
@@ -53,6 +50,7 @@ __all__ = [
     "Prediction",
     "SoftLabels",
     "StoryGrammar",
+    "SupportMetrics",
     "SupportSpectrum",
     "Supports",
     "SvmSolution",
@@ -79,7 +77,6 @@ __all__ = [
     "narrow",
     "needed_width",
     "neighbours",
-    "ntp",
     "out_of_support",
     "pattern_similarity",
     "predict",
@@ -98,14 +95,3 @@ __all__ = [
     "unseen_mass",
     "zipf_exponent",
 ]
-
-
-class _Callable(ModuleType):
-    """A module that is also the verb it is named after: `headscan.ntp(...)` is `headscan.ntp.run(...)`."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> NtpResult:
-        return run(*arguments, **options)
-
-
-sys.modules[__name__].__class__ = _Callable
-ntp = sys.modules[__name__]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from headscan.ntp.arrays import SupportsLike
 from headscan.ntp.supports import Supports
 
 __all__ = ["CentredCertificate", "certificate"]
@@ -28,7 +28,7 @@ class CentredCertificate:
     nuclear_norm: float
 
 
-def certificate(supports: Any, *, tolerance: float = 1e-9) -> CentredCertificate:
+def certificate(supports: SupportsLike, *, tolerance: float = 1e-9) -> CentredCertificate:
     """Test S~ = S(I - 11ᵀ/V): with S~ = UΣVᵀ, S~ is optimal if UVᵀ is nowhere positive off the supports
     (Prop. 3 asks for strictly negative, which also makes the solution unique).
 

@@ -9,7 +9,7 @@ from math import comb, sqrt
 import numpy as np
 
 from headscan.ntp.supports import Supports
-from headscan.run.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["KSubsets", "all_subsets"]
 

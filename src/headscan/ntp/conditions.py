@@ -6,21 +6,20 @@ they are conditions on the words alone: a linear system, and a linear program.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.optimize import linprog
 
+from headscan.ntp.arrays import CountsLike, Floats, SupportsLike
 from headscan.ntp.labels import SoftLabels
 from headscan.ntp.subspace import sparse_component
 from headscan.ntp.supports import Supports
 from headscan.ntp.svm import SvmSolution
-from headscan.run.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["compatible", "fixed_margin", "needed_width", "separable"]
 
 
-def needed_width(labels: Any, solution: SvmSolution, *, tolerance: float = 1e-6) -> dict[str, int]:
+def needed_width(labels: CountsLike, solution: SvmSolution, *, tolerance: float = 1e-6) -> dict[str, int]:
     """Ranks that bound the width d embeddings need: of L^in, of L^mm, and of L^in + ρ L^mm for large ρ.
 
     With d at least the last one, cross-entropy reaches the entropy bound along L^in + ρ L^mm (Prop. 4 of arXiv:2408.15417).
@@ -34,7 +33,7 @@ def needed_width(labels: Any, solution: SvmSolution, *, tolerance: float = 1e-6)
     dense = np.zeros((labels.contexts, labels.vocabulary))
     dense[labels.supports.rows, labels.supports.indices] = sparse_component(labels)
 
-    def rank(matrix: np.ndarray) -> int:
+    def rank(matrix: Floats) -> int:
         sigma = np.linalg.svd(matrix, compute_uv=False)
         return int((sigma > tolerance * max(float(sigma[0]), 1e-12)).sum()) if float(sigma[0]) > 1e-12 else 0
 
@@ -42,7 +41,7 @@ def needed_width(labels: Any, solution: SvmSolution, *, tolerance: float = 1e-6)
     return {"sparse": rank(dense), "low_rank": rank(solution.logits), "both": rank(dense + 3.7 * solution.logits)}
 
 
-def compatible(embeddings: np.ndarray, labels: Any, *, tolerance: float = 1e-8) -> bool:
+def compatible(embeddings: Floats, labels: CountsLike, *, tolerance: float = 1e-8) -> bool:
     """Whether words W exist with (w_z - w_z')ᵀ h_j = log(p_jz/p_jz') for all z, z' in S_j, given h [m, d].
 
     A least-squares problem in V d unknowns with Σ(k_j - 1) equations. Always true if the h_j are linearly independent.
@@ -59,7 +58,7 @@ def compatible(embeddings: np.ndarray, labels: Any, *, tolerance: float = 1e-8) 
     return bool(np.abs(system @ found - target).max() <= tolerance * max(1.0, float(np.abs(target).max())))
 
 
-def separable(embeddings: np.ndarray, supports: Any) -> bool:
+def separable(embeddings: Floats, supports: SupportsLike) -> bool:
     """Whether words W exist that are equal inside every support and lower by at least one outside it, given h [m, d].
 
     >>> separable(np.eye(2), np.eye(2)), separable(np.ones((2, 1)), np.eye(2))
@@ -68,7 +67,7 @@ def separable(embeddings: np.ndarray, supports: Any) -> bool:
     return fixed_margin(embeddings, supports) is not None
 
 
-def fixed_margin(embeddings: np.ndarray, supports: Any) -> np.ndarray | None:
+def fixed_margin(embeddings: Floats, supports: SupportsLike) -> Floats | None:
     """Words W [V, d] that separate the supports with margin one for fixed embeddings, or None if none do.
 
     A linear program over V d unknowns (minimising the sum of absolute values): for tens of contexts, not thousands.
@@ -99,21 +98,21 @@ def fixed_margin(embeddings: np.ndarray, supports: Any) -> np.ndarray | None:
     return (found.x[: V * d] - found.x[V * d :]).reshape(V, d) if found.status == 0 else None
 
 
-def _checked(embeddings: np.ndarray, supports: Supports) -> np.ndarray:
+def _checked(embeddings: Floats, supports: Supports) -> Floats:
     H = np.asarray(embeddings, dtype=np.float64)
     if H.ndim != 2 or len(H) != supports.contexts:
         raise BadInput(f"There must be one embedding for each of the {supports.contexts} contexts.")
     return H
 
 
-def _difference(z: int, v: int, h: np.ndarray, V: int) -> np.ndarray:
+def _difference(z: int, v: int, h: Floats, V: int) -> Floats:
     row = np.zeros((V, len(h)))
     row[z] += h
     row[v] -= h
     return row.ravel()
 
 
-def _equalities(H: np.ndarray, labels: SoftLabels) -> tuple[np.ndarray, np.ndarray]:
+def _equalities(H: Floats, labels: SoftLabels) -> tuple[Floats, Floats]:
     S, logp = labels.supports, np.log(labels.probability)
     rows, target = [], []
     for j in range(S.contexts):

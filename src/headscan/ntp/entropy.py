@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import logsumexp
 
+from headscan.ntp.arrays import Floats
 from headscan.ntp.labels import SoftLabels
 
-__all__ = ["cross_entropy", "describe", "unseen_mass", "zipf_exponent"]
+__all__ = ["DataNumbers", "cross_entropy", "describe", "unseen_mass", "zipf_exponent"]
 
 
-def cross_entropy(logits: np.ndarray, labels: SoftLabels) -> float:
+def cross_entropy(logits: npt.NDArray[np.floating[Any]], labels: SoftLabels) -> float:
     """CE(L) = -Σ_j π_j Σ_z p_jz log softmax_z(ℓ_j) in nats, for logits [m, V]. CE >= H always.
 
     >>> labels = SoftLabels.of([[1, 1, 0]])
@@ -25,7 +28,7 @@ def cross_entropy(logits: np.ndarray, labels: SoftLabels) -> float:
     return float(labels.prior @ logsumexp(logits, axis=1) - weight @ logits[supports.rows, supports.indices])
 
 
-def zipf_exponent(occurrences: np.ndarray, *, smallest: float = 2.0) -> float | None:
+def zipf_exponent(occurrences: npt.NDArray[Any], *, smallest: float = 2.0) -> float | None:
     """Slope a of log count = c - a log rank, least squares over ranks spaced evenly in log; None under ten contexts.
 
     Contexts seen fewer than `smallest` times are left out: ties at one would flatten the tail.
@@ -42,7 +45,7 @@ def zipf_exponent(occurrences: np.ndarray, *, smallest: float = 2.0) -> float | 
     return float(-slope)
 
 
-def unseen_mass(labels: SoftLabels) -> tuple[float, np.ndarray]:
+def unseen_mass(labels: SoftLabels) -> tuple[float, Floats]:
     """Good and Turing's estimate of the mass of successors not yet seen: over all pairs, and for each context [m].
 
     The probability that the next occurrence of context j brings a token outside S_j is about (successors seen
@@ -55,14 +58,43 @@ def unseen_mass(labels: SoftLabels) -> tuple[float, np.ndarray]:
     return float(once.sum() / labels.total), once / labels.occurrences
 
 
-def describe(labels: SoftLabels) -> dict[str, Any]:
-    """All of the data's own numbers as one JSON-able dictionary.
+@dataclass(frozen=True)
+class DataNumbers:
+    """What the data say of themselves, before any model is looked at.
 
-    `tokens` (pairs n), `contexts` m, `supports` (distinct), `entropy_bound` (nats a token), `single_successor_share`
-    (of distinct contexts) and `single_successor_mass` (of positions), quantiles of the support size, Zipf's exponent,
-    the unseen mass, the dimension of F and the share of free entries.
+    Attributes:
+        tokens: (context, next token) pairs n; vocabulary: V; tokens_that_follow: those of V that ever do.
+        contexts: distinct ones m; supports: distinct ones; contexts_per_support, largest_support_class: how many share one.
+        entropy_bound: H in nats a token.
+        single_successor_share, single_successor_mass: contexts, and positions, that one token only follows, in [0, 1].
+        support_size_mean, support_size_quantiles: tokens a support; full_supports: contexts followed by all of V.
+        zipf_exponent: of the contexts' frequencies; unseen_mass: Good and Turing's, in [0, 1].
+        in_support_dimension: dim F; fill: share of entries inside supports.
+    """
 
-    >>> describe(SoftLabels.of([[2, 2, 0], [0, 0, 4]]))["single_successor_share"]
+    tokens: int
+    vocabulary: int
+    tokens_that_follow: int
+    contexts: int
+    supports: int
+    contexts_per_support: float
+    largest_support_class: int
+    entropy_bound: float
+    single_successor_share: float
+    single_successor_mass: float
+    support_size_mean: float
+    support_size_quantiles: dict[str, float]
+    full_supports: int
+    zipf_exponent: float | None
+    unseen_mass: float
+    in_support_dimension: int
+    fill: float
+
+
+def describe(labels: SoftLabels) -> DataNumbers:
+    """All of the data's own numbers.
+
+    >>> describe(SoftLabels.of([[2, 2, 0], [0, 0, 4]])).single_successor_share
     0.5
     """
     supports = labels.supports
@@ -70,24 +102,22 @@ def describe(labels: SoftLabels) -> dict[str, Any]:
     distinct, _, multiplicity = supports.unique()
     single = sizes == 1
     used = np.bincount(supports.indices, minlength=labels.vocabulary) > 0
-    return {
-        "tokens": round(labels.total),
-        "vocabulary": labels.vocabulary,
-        "tokens_that_follow": int(used.sum()),
-        "contexts": labels.contexts,
-        "supports": distinct.contexts,
-        "contexts_per_support": labels.contexts / distinct.contexts,
-        "largest_support_class": int(multiplicity.max()),
-        "entropy_bound": labels.entropy(),
-        "single_successor_share": float(single.mean()),
-        "single_successor_mass": float(labels.prior[single].sum()),
-        "support_size_mean": float(sizes.mean()),
-        "support_size_quantiles": {
-            str(q): float(np.quantile(sizes, q)) for q in (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
-        },
-        "full_supports": int((sizes == labels.vocabulary).sum()),
-        "zipf_exponent": zipf_exponent(labels.occurrences),
-        "unseen_mass": unseen_mass(labels)[0],
-        "in_support_dimension": int((sizes - 1).sum()),
-        "fill": len(supports.indices) / (labels.contexts * labels.vocabulary),
-    }
+    return DataNumbers(
+        tokens=round(labels.total),
+        vocabulary=labels.vocabulary,
+        tokens_that_follow=int(used.sum()),
+        contexts=labels.contexts,
+        supports=distinct.contexts,
+        contexts_per_support=labels.contexts / distinct.contexts,
+        largest_support_class=int(multiplicity.max()),
+        entropy_bound=labels.entropy(),
+        single_successor_share=float(single.mean()),
+        single_successor_mass=float(labels.prior[single].sum()),
+        support_size_mean=float(sizes.mean()),
+        support_size_quantiles={str(q): float(np.quantile(sizes, q)) for q in (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)},
+        full_supports=int((sizes == labels.vocabulary).sum()),
+        zipf_exponent=zipf_exponent(labels.occurrences),
+        unseen_mass=unseen_mass(labels)[0],
+        in_support_dimension=int((sizes - 1).sum()),
+        fill=len(supports.indices) / (labels.contexts * labels.vocabulary),
+    )

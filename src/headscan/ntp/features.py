@@ -7,39 +7,51 @@ It is the model of the theory: what a network would do if it could give every co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import torch
 
+from headscan.ntp.arrays import CountsLike, Floats
 from headscan.ntp.entropy import cross_entropy
 from headscan.ntp.labels import SoftLabels
 from headscan.ntp.prediction import Prediction
 from headscan.ntp.spectral import thread_limit, tune_threads
-from headscan.ntp.support_metrics import Embeddings, support_metrics
-from headscan.run.errors import BadInput
+from headscan.ntp.support_metrics import Embeddings, SupportMetrics, support_metrics
+from headscan.run import BadInput
 
-__all__ = ["FeatureRun", "log_steps", "train_features"]
+__all__ = ["FeatureCheckpoint", "FeatureRun", "log_steps", "train_features"]
+
+
+@dataclass(frozen=True)
+class FeatureCheckpoint:
+    """Where training stood after `step` steps: CE - H in nats, Frobenius norms of words and contexts, and all metrics
+    where there is a prediction to hold them against."""
+
+    step: int
+    excess: float
+    words: float
+    contexts: float
+    metrics: SupportMetrics | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureRun:
     """What one training run left: final `words` [V, d], `contexts` [m, d], and one record a checkpoint.
 
-    A record has `step`, `excess` (CE - H, nats), `words` and `contexts` (Frobenius norms), and, if a prediction was
-    given, all `support_metrics` under `metrics`. `increment` is L at the last checkpoint minus L at the one before,
-    over the difference of their growth: the finite part cancels in it.
+    `increment` is L at the last checkpoint minus L at the one before, over the difference of their growth: the finite
+    part cancels in it.
     """
 
-    words: np.ndarray
-    contexts: np.ndarray
-    records: tuple[dict[str, Any], ...]
-    increment: np.ndarray
+    words: Floats
+    contexts: Floats
+    records: tuple[FeatureCheckpoint, ...]
+    increment: Floats
 
     @property
-    def logits(self) -> np.ndarray:
+    def logits(self) -> Floats:
         """H Wᵀ, float64 [m, V]."""
         return self.contexts @ self.words.T
 
@@ -55,11 +67,11 @@ def log_steps(last: int, per_decade: int = 3) -> list[int]:
 
 
 def train_features(
-    counts: Any,
+    counts: CountsLike,
     width: int,
     steps: int = 30_000,
     *,
-    optimiser: str = "gd",
+    optimiser: Literal["gd", "adam"] = "gd",
     learning_rate: float | None = None,
     penalty: float = 1e-5,
     init: float = 0.1,
@@ -75,7 +87,7 @@ def train_features(
     for an unknown optimiser, a width below one, or a run that diverges. Cost: O(m V d) a step.
 
     >>> run = train_features([[1, 1, 0], [0, 0, 2]], width=3, steps=300)
-    >>> run.records[-1]["excess"] < run.records[0]["excess"]
+    >>> run.records[-1].excess < run.records[0].excess
     True
     """
     labels = SoftLabels.of(counts)
@@ -94,7 +106,7 @@ def train_features(
         scale = torch.from_numpy(labels.prior * labels.contexts).to(place)[:, None]
         PS = P * scale
         update = _adam(W, H, rate) if optimiser == "adam" else None
-        records: list[dict[str, Any]] = []
+        records: list[FeatureCheckpoint] = []
         before, after, gained = None, None, 0.0
         for step in range(steps + 1):
             L = H @ W.T
@@ -119,7 +131,7 @@ def train_features(
         return FeatureRun(W.cpu().numpy(), H.cpu().numpy(), tuple(records), difference.cpu().numpy())
 
 
-def _adam(W: torch.Tensor, H: torch.Tensor, rate: float) -> Any:
+def _adam(W: torch.Tensor, H: torch.Tensor, rate: float) -> Callable[[torch.Tensor, torch.Tensor], None]:
     """Adam with its usual constants; λ is part of the gradient, as in the objective (not decoupled)."""
     moments = [[torch.zeros_like(X), torch.zeros_like(X)] for X in (W, H)]
     count = 0
@@ -138,14 +150,12 @@ def _adam(W: torch.Tensor, H: torch.Tensor, rate: float) -> Any:
 
 def _record(
     step: int, W: torch.Tensor, H: torch.Tensor, labels: SoftLabels, prediction: Prediction | None
-) -> dict[str, Any]:
+) -> FeatureCheckpoint:
     words, contexts = W.cpu().numpy(), H.cpu().numpy()
-    record: dict[str, Any] = {
-        "step": step,
-        "excess": cross_entropy(contexts @ words.T, labels) - labels.entropy(),
-        "words": float(np.linalg.norm(words)),
-        "contexts": float(np.linalg.norm(contexts)),
-    }
-    if prediction is not None:
-        record["metrics"] = support_metrics(Embeddings(words, contexts), prediction)
-    return record
+    return FeatureCheckpoint(
+        step=step,
+        excess=cross_entropy(contexts @ words.T, labels) - labels.entropy(),
+        words=float(np.linalg.norm(words)),
+        contexts=float(np.linalg.norm(contexts)),
+        metrics=None if prediction is None else support_metrics(Embeddings(words, contexts), prediction),
+    )

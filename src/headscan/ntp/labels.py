@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from headscan.ntp.arrays import CountsLike, Floats, Ints
 from headscan.ntp.supports import Supports
-from headscan.run.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["SoftLabels"]
 
@@ -29,10 +29,10 @@ class SoftLabels:
     """
 
     supports: Supports
-    counts: np.ndarray
+    counts: Floats
 
     @classmethod
-    def of(cls, counts: Any) -> SoftLabels:
+    def of(cls, counts: CountsLike) -> SoftLabels:
         """From a `SoftLabels`, or a sparse or dense matrix of counts [contexts, vocabulary]. Rows may not be empty."""
         if isinstance(counts, cls):
             return counts
@@ -44,7 +44,7 @@ class SoftLabels:
         return cls(Supports.of(matrix), matrix.data)
 
     @classmethod
-    def from_probability(cls, probability: np.ndarray, prior: np.ndarray | None = None) -> SoftLabels:
+    def from_probability(cls, probability: Floats, prior: Floats | None = None) -> SoftLabels:
         """From soft labels P [m, V] whose rows sum to one, and a prior π [m] (uniform if none).
 
         >>> SoftLabels.from_probability(np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])).prior.tolist()
@@ -72,17 +72,17 @@ class SoftLabels:
         return float(self.counts.sum())
 
     @property
-    def occurrences(self) -> np.ndarray:
+    def occurrences(self) -> Floats:
         """n_j, how often each context was seen, float64 [m]."""
         return np.add.reduceat(self.counts, self.supports.indptr[:-1])
 
     @property
-    def prior(self) -> np.ndarray:
+    def prior(self) -> Floats:
         """π_j = n_j / n, float64 [m]; sums to one."""
         return self.occurrences / self.total
 
     @property
-    def probability(self) -> np.ndarray:
+    def probability(self) -> Floats:
         """p_jz for the stored entries, float64 [nnz]; each row sums to one."""
         return self.counts / np.repeat(self.occurrences, self.supports.sizes)
 
@@ -91,7 +91,7 @@ class SoftLabels:
         shape = (self.contexts, self.vocabulary)
         return sp.csr_matrix((self.counts, self.supports.indices, self.supports.indptr), shape=shape)
 
-    def dense(self) -> np.ndarray:
+    def dense(self) -> Floats:
         """The soft labels P as a dense float64 array [m, V]."""
         dense = np.zeros((self.contexts, self.vocabulary))
         dense[self.supports.rows, self.supports.indices] = self.probability
@@ -105,7 +105,7 @@ class SoftLabels:
         weight = self.counts / self.total
         return float(-(weight * np.log(self.probability)).sum()) + 0.0
 
-    def take(self, rows: np.ndarray) -> SoftLabels:
+    def take(self, rows: Ints) -> SoftLabels:
         """The labels of the chosen contexts, in that order (the prior is renormalised over them)."""
         return SoftLabels.of(self.matrix()[rows])
 

@@ -9,14 +9,14 @@ dual of the convex problem (see `path`) proves how much is lost at most.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
+from headscan.ntp.arrays import CountsLike, Floats
 from headscan.ntp.labels import SoftLabels
-from headscan.run.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["LowWidth", "narrow"]
 
@@ -33,8 +33,8 @@ class LowWidth:
 
     width: int
     penalty: float
-    words: np.ndarray
-    contexts: np.ndarray
+    words: Floats
+    contexts: Floats
     primal: float
     dual: float
     gap: float
@@ -44,13 +44,13 @@ class LowWidth:
     globally_optimal: bool
 
     @property
-    def logits(self) -> np.ndarray:
+    def logits(self) -> Floats:
         """H Wᵀ, float64 [m, V], rank at most d."""
         return self.contexts @ self.words.T
 
 
 def narrow(
-    counts: Any,
+    counts: CountsLike,
     width: int,
     penalty: float,
     *,
@@ -78,7 +78,7 @@ def narrow(
     V, m = labels.vocabulary, labels.contexts
     rng = np.random.default_rng(seed)
 
-    def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
+    def objective(x: Floats) -> tuple[float, Floats]:
         W, H = x[: V * width].reshape(V, width), x[V * width :].reshape(m, width)
         L = H @ W.T
         top = logsumexp(L, axis=1)
@@ -103,9 +103,9 @@ def narrow(
 
 def _certified(
     labels: SoftLabels,
-    P: np.ndarray,
-    W: np.ndarray,
-    H: np.ndarray,
+    P: Floats,
+    W: Floats,
+    H: Floats,
     penalty: float,
     primal: float,
     residual: float,

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
+from headscan.ntp.arrays import Ints
 from headscan.ntp.support_metrics import Embeddings
-from headscan.run.errors import BadInput
+from headscan.run import BadInput, Progress
 
 if TYPE_CHECKING:
     from headscan.model import Lens
 
 __all__ = ["observe", "observe_in_text", "start_tokens"]
 
-Progress = Callable[[str, int, int | None], None]
 _TOKENS_A_PASS = 16_384
 
 
@@ -28,7 +28,7 @@ def start_tokens(tokenizer: Any) -> list[int]:
     return [int(bos)] if len(ids) and ids[0] == bos else []
 
 
-class _Head:
+class _OutputLayer:
     """A model's output layer, opened so that what it is given can be read in any pass."""
 
     def __init__(self, lens: Lens, vocabulary: int) -> None:
@@ -46,7 +46,7 @@ class _Head:
         self.bias = getattr(module, "bias", None)
         self.differs: float | None = None
 
-    def read(self, ids: np.ndarray) -> np.ndarray:
+    def read(self, ids: Ints) -> npt.NDArray[np.float32]:
         """What the output layer is given for ids [B, T]: float32 [B, T, d]."""
         import torch
 
@@ -65,7 +65,7 @@ class _Head:
             self.differs = float((rest - rest.mean(1, keepdim=True)).abs().max())
         return taken[0].float().cpu().numpy()
 
-    def embeddings(self, contexts: np.ndarray) -> tuple[Embeddings, list[str]]:
+    def embeddings(self, contexts: npt.NDArray[np.float32]) -> tuple[Embeddings, list[str]]:
         """Contexts and words together, with notes on what keeps the logits from being H Wᵀ + bias."""
         notes = []
         name = self.lens.name
@@ -81,7 +81,7 @@ class _Head:
 
 def observe(
     lens: Lens,
-    contexts: np.ndarray,
+    contexts: npt.NDArray[np.integer[Any]],
     vocabulary: int,
     *,
     before: list[int] | None = None,
@@ -93,7 +93,7 @@ def observe(
     first `vocabulary` words, and notes. Raises `BadInput` for a model without an output layer, with too few words, or too
     short a context. Cost: one forward pass of m (K + 1) tokens.
     """
-    head = _Head(lens, vocabulary)
+    head = _OutputLayer(lens, vocabulary)
     prefix = np.array(before or [], dtype=np.int64)
     length = len(prefix) + contexts.shape[1]
     if lens.context_length is not None and length > lens.context_length:
@@ -105,22 +105,22 @@ def observe(
         ids = np.concatenate([np.tile(prefix, (len(rows), 1)), rows], axis=1)
         found.append(head.read(ids)[:, -1])
         if progress is not None:
-            progress(lens.name, min(start + rows_a_pass, len(contexts)), len(contexts))
+            progress(lens.name, min(start + rows_a_pass, len(contexts)), len(contexts), "contexts")
     return head.embeddings(np.concatenate(found))
 
 
 def observe_in_text(
     lens: Lens,
-    tokens: np.ndarray,
-    starts: np.ndarray,
-    contexts: np.ndarray,
+    tokens: npt.NDArray[np.integer[Any]],
+    starts: Ints,
+    contexts: npt.NDArray[np.integer[Any]],
     vocabulary: int,
     *,
     before: list[int] | None = None,
     window: int = 256,
     most: int = 200_000,
     progress: Progress | None = None,
-) -> tuple[Embeddings, np.ndarray, list[str]]:
+) -> tuple[Embeddings, Ints, list[str]]:
     """Read contexts where they stand in the text: mean over their occurrences of what the output layer is given.
 
     Documents (`tokens` [n] with `starts`) are cut into windows of `window` tokens, `before` in front of each; every
@@ -128,7 +128,7 @@ def observe_in_text(
     are linear in embeddings, the mean embedding gives the mean logits. Returns embeddings of the contexts met, their
     rows among `contexts` (which must be in lexicographic order), and notes. Cost: one forward pass of `most` tokens.
     """
-    head = _Head(lens, vocabulary)
+    head = _OutputLayer(lens, vocabulary)
     prefix = np.array(before or [], dtype=np.int64)
     order = contexts.shape[1]
     longest = (lens.context_length or window + len(prefix)) - len(prefix)
@@ -139,7 +139,7 @@ def observe_in_text(
     sums = np.zeros((len(contexts), head.weight.shape[1]))
     times = np.zeros(len(contexts))
     done = 0
-    by_length: dict[int, list[np.ndarray]] = {}
+    by_length: dict[int, list[Ints]] = {}
 
     def flush(length: int) -> None:
         rows = np.stack(by_length.pop(length))
@@ -165,7 +165,7 @@ def observe_in_text(
             if len(waiting) * (len(piece) + len(prefix)) >= _TOKENS_A_PASS // 4:
                 flush(len(piece))
                 if progress is not None:
-                    progress(lens.name, min(done, most), most)
+                    progress(lens.name, min(done, most), most, "tokens")
         if done >= most:
             break
     for length in sorted(by_length):
@@ -177,7 +177,7 @@ def observe_in_text(
     return found, met, notes
 
 
-def _as_bytes(rows: np.ndarray) -> np.ndarray:
+def _as_bytes(rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.void]:
     """Each row of tokens as one byte string; big-endian, so that their order is lexicographic."""
     big_endian = np.ascontiguousarray(np.asarray(rows).astype(">i4"))
     return big_endian.view(np.dtype((np.void, 4 * big_endian.shape[1]))).ravel()

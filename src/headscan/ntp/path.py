@@ -18,16 +18,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from headscan.ntp.arrays import Floats, Ints
 from headscan.ntp.labels import SoftLabels
 from headscan.ntp.omega import CrossEntropyProx
 from headscan.ntp.spectral import shrink, singular_values, thread_limit, tune_threads
 from headscan.ntp.supports import Supports, group_equal_rows
-from headscan.run.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["PathPoint", "increment", "largest_penalty", "regularisation_path", "regularised"]
 
@@ -40,8 +43,8 @@ class PathPoint:
     """
 
     penalty: float
-    distinct_logits: np.ndarray
-    inverse: np.ndarray
+    distinct_logits: Floats
+    inverse: Ints
     primal: float
     dual: float
     gap: float
@@ -53,7 +56,7 @@ class PathPoint:
     seconds: float
 
     @property
-    def logits(self) -> np.ndarray:
+    def logits(self) -> Floats:
         """L_λ for every context, float64 [m, V]."""
         return self.distinct_logits[self.inverse]
 
@@ -107,7 +110,7 @@ def regularisation_path(
     return points
 
 
-def increment(points: Sequence[PathPoint]) -> np.ndarray:
+def increment(points: Sequence[PathPoint]) -> Floats:
     """The log-λ increment (L_λ' - L_λ) / ln(λ/λ') of the last two points, float64 [m, V]: an estimate of L^mm itself.
 
     L_λ = L^in + R(λ) L^mm + const with R' = 1 a unit of ln(1/λ), so the difference cancels all that stays finite. It
@@ -116,7 +119,7 @@ def increment(points: Sequence[PathPoint]) -> np.ndarray:
     if len(points) < 2:
         raise BadInput("The increment needs two points of the path.")
     before, after = points[-2], points[-1]
-    return (after.logits - before.logits) / np.log(before.penalty / after.penalty)
+    return (after.logits - before.logits) / float(np.log(before.penalty / after.penalty))
 
 
 class _Problem:
@@ -143,7 +146,7 @@ class _Problem:
         if never:
             token_multiplicity[-1] = never
 
-        def on(array: np.ndarray) -> Tensor:
+        def on(array: npt.NDArray[Any]) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
         self.p, self.r, self.q = on(probability), on(token_multiplicity), on(np.sqrt(token_multiplicity))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from headscan.ntp.arrays import CountsLike, Floats, Ints
 from headscan.ntp.labels import SoftLabels
 from headscan.ntp.proxy import SupportSpectrum, support_spectrum
 from headscan.ntp.subspace import sparse_component
@@ -26,18 +27,18 @@ class Prediction:
     """
 
     labels: SoftLabels
-    sparse: np.ndarray
+    sparse: Floats
     solution: SvmSolution | None
     spectrum: SupportSpectrum
-    given: tuple[np.ndarray, np.ndarray] | None = None
+    given: tuple[Floats, Floats] | None = None
 
     @cached_property
-    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
+    def _factors(self) -> tuple[Floats, Floats]:
         if self.given is not None:
             return self.given
         return self.spectrum.factors() if self.solution is None else self.solution.factors()
 
-    def restricted(self, rows: np.ndarray) -> Prediction:
+    def restricted(self, rows: Ints) -> Prediction:
         """The same prediction looked at through some of the contexts: nothing is solved again."""
         supports = self.labels.supports
         sizes = supports.sizes[rows]
@@ -47,12 +48,12 @@ class Prediction:
         return Prediction(self.labels.take(rows), self.sparse[entries], self.solution, spectrum, factors)
 
     @property
-    def words(self) -> np.ndarray:
+    def words(self) -> Floats:
         """W^mm [V, r]: predicted word embeddings."""
         return self._factors[0]
 
     @property
-    def contexts(self) -> np.ndarray:
+    def contexts(self) -> Floats:
         """H^mm [m, r]: predicted context embeddings; contexts with equal supports have equal rows."""
         return self._factors[1]
 
@@ -61,13 +62,13 @@ class Prediction:
         """True if the low-rank component is the certified solution, False if it is the spectral proxy."""
         return self.solution is not None
 
-    def low_rank(self, rows: Any = slice(None)) -> np.ndarray:
+    def low_rank(self, rows: slice | Ints = slice(None)) -> Floats:
         """The predicted direction of P_⊥(L) for some contexts, float64 [rows, V], each row summing to zero."""
         return self.contexts[rows] @ self.words.T
 
 
 def predict(
-    counts: Any, *, gap: float = 1e-6, exact: bool = True, rank: int | None = None, **options: Any
+    counts: CountsLike, *, gap: float = 1e-6, exact: bool = True, rank: int | None = None, **options: Any
 ) -> Prediction:
     """Predict the geometry from soft labels (anything `SoftLabels.of` reads, [contexts, vocabulary]).
 

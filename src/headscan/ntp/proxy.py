@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, svds
 
+from headscan.ntp.arrays import Floats, Ints, SupportsLike
 from headscan.ntp.supports import Supports
-from headscan.run.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["SupportSpectrum", "support_spectrum"]
 
@@ -26,14 +26,14 @@ class SupportSpectrum:
     [u, r] with `inverse` [m]; `energy` = ‖S~‖_F².
     """
 
-    sigma: np.ndarray
-    tokens: np.ndarray
-    distinct: np.ndarray
-    inverse: np.ndarray
+    sigma: Floats
+    tokens: Floats
+    distinct: Floats
+    inverse: Ints
     energy: float
 
     @property
-    def contexts(self) -> np.ndarray:
+    def contexts(self) -> Floats:
         """u [m, r]: orthonormal columns ("context analysers")."""
         return self.distinct[self.inverse]
 
@@ -42,7 +42,7 @@ class SupportSpectrum:
         """Share of ‖S~‖_F² in the leading part, in [0, 1]."""
         return float((self.sigma**2).sum() / self.energy)
 
-    def factors(self) -> tuple[np.ndarray, np.ndarray]:
+    def factors(self) -> tuple[Floats, Floats]:
         """W = VΣ^½ [V, r] and H = UΣ^½ [m, r], so that WWᵀ = (S~ᵀS~)^½ and HHᵀ = (S~S~ᵀ)^½.
 
         The square root matters: on real text the cosine of WWᵀ with the Gram of L^mm is 0.93 to 1.00, that of S~ᵀS~
@@ -52,7 +52,7 @@ class SupportSpectrum:
         return self.tokens * root, self.contexts * root
 
 
-def support_spectrum(supports: Any, rank: int | None = None, *, seed: int = 0) -> SupportSpectrum:
+def support_spectrum(supports: SupportsLike, rank: int | None = None, *, seed: int = 0) -> SupportSpectrum:
     """The SVD of the centred support matrix, without ever forming it: S~x = Sx - (k/V) 1ᵀx.
 
     Equal supports are merged (weight √multiplicity), which is exact. With V <= 4096 one sparse Gram and one

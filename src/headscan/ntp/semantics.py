@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headscan.ntp.arrays import Floats, Ints
 from headscan.ntp.labels import SoftLabels
 from headscan.ntp.similarity import unit_rows
-from headscan.run.errors import BadInput
+from headscan.run import BadInput
 
-__all__ = ["Axis", "analogy", "axes", "early_spectrum", "half_time", "neighbours", "sign_codes"]
+__all__ = ["SemanticAxis", "analogy", "axes", "early_spectrum", "half_time", "neighbours", "sign_codes"]
 
 
 @dataclass(frozen=True)
-class Axis:
+class SemanticAxis:
     """One latent concept: its strength σ and the tokens at its two ends, strongest first (token id, coordinate)."""
 
     index: int
@@ -24,7 +25,7 @@ class Axis:
     negative: tuple[tuple[int, float], ...]
 
 
-def axes(words: np.ndarray, strengths: np.ndarray | None = None, *, count: int = 8, ends: int = 10) -> list[Axis]:
+def axes(words: Floats, strengths: Floats | None = None, *, count: int = 8, ends: int = 10) -> list[SemanticAxis]:
     """The first `count` axes of words [V, r] (columns = axes, strongest first), each with its `ends` extreme tokens.
 
     The sign of an axis is arbitrary; here the end with the largest coordinate is called positive.
@@ -40,11 +41,11 @@ def axes(words: np.ndarray, strengths: np.ndarray | None = None, *, count: int =
         strength = float(strengths[index]) if strengths is not None else float(np.linalg.norm(column))
         positive = tuple((int(i), float(column[i])) for i in order[:ends] if column[i] > 0)
         negative = tuple((int(i), float(column[i])) for i in order[::-1][:ends] if column[i] < 0)
-        found.append(Axis(index, strength, positive, negative))
+        found.append(SemanticAxis(index, strength, positive, negative))
     return found
 
 
-def sign_codes(words: np.ndarray, concepts: int) -> np.ndarray:
+def sign_codes(words: Floats, concepts: int) -> Ints:
     """The orthant of every word along its first `concepts` axes, int64 [V]: words of one code share all those signs.
 
     >>> sign_codes(np.array([[1.0, -1.0], [-1.0, 1.0]]), 2).tolist()
@@ -56,7 +57,7 @@ def sign_codes(words: np.ndarray, concepts: int) -> np.ndarray:
 
 
 def neighbours(
-    words: np.ndarray, query: np.ndarray, *, count: int = 10, exclude: Sequence[int] = ()
+    words: Floats, query: Floats, *, count: int = 10, exclude: Sequence[int] = ()
 ) -> list[tuple[int, float]]:
     """The tokens whose embeddings make the smallest angle with `query` [r]: (token id, cosine), best first."""
     norm = float(np.linalg.norm(query))
@@ -68,7 +69,7 @@ def neighbours(
     return [(int(i), float(cosines[i])) for i in best if np.isfinite(cosines[i])]
 
 
-def analogy(words: np.ndarray, a: int, b: int, c: int, *, count: int = 5) -> list[tuple[int, float]]:
+def analogy(words: Floats, a: int, b: int, c: int, *, count: int = 5) -> list[tuple[int, float]]:
     """a is to b as c is to ?: neighbours of w_b - w_a + w_c among unit-norm words, the three themselves left out.
 
     >>> words = np.array([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 1.0], [-1.0, 0.0, 0.0]])
@@ -81,7 +82,7 @@ def analogy(words: np.ndarray, a: int, b: int, c: int, *, count: int = 5) -> lis
     return neighbours(words, unit[b] - unit[a] + unit[c], count=count, exclude=(a, b, c))
 
 
-def half_time(strengths: np.ndarray, delta: float) -> np.ndarray:
+def half_time(strengths: Floats, delta: float) -> Floats:
     """When each axis is half learned from the start W = e^{-δ}V, H = e^{-δ}U under gradient flow on ½‖S~ - HWᵀ‖².
 
     Mode σ follows a(t) = σ / (1 + (σ e^{2δ} - 1) e^{-2σt}), half of σ at t = log(σ e^{2δ} - 1) / (2σ): strong axes
@@ -91,10 +92,11 @@ def half_time(strengths: np.ndarray, delta: float) -> np.ndarray:
     [2.67, 5.0]
     """
     strengths = np.asarray(strengths, dtype=np.float64)
-    return np.log(np.maximum(strengths * np.exp(2 * delta) - 1, 1e-300)) / (2 * strengths)
+    late: Floats = np.log(np.maximum(strengths * np.exp(2 * delta) - 1, 1e-300))
+    return late / (2 * strengths)
 
 
-def early_spectrum(labels: SoftLabels, rank: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def early_spectrum(labels: SoftLabels, rank: int | None = None) -> tuple[Floats, Floats]:
     """(σ [r], words [V, r]) of the first cross-entropy gradient from zero: (P - 11ᵀ/V) weighted by the prior.
 
     These directions lead early in training; those of the centred supports take over late.

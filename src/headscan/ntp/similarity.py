@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 __all__ = ["cosine", "gram_cosine", "pattern_similarity", "unit_rows"]
 
 
-def cosine(a: np.ndarray, b: np.ndarray) -> float:
+def cosine(a: npt.NDArray[np.floating[Any]], b: npt.NDArray[np.floating[Any]]) -> float:
     """⟨A, B⟩ / (‖A‖_F ‖B‖_F), in [-1, 1]; nan when either is zero."""
     norm = np.linalg.norm(a) * np.linalg.norm(b)
     return float((a * b).sum() / norm) if norm > 0 else float("nan")
 
 
-def unit_rows(X: np.ndarray) -> np.ndarray:
+def unit_rows(X: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
     """Rows scaled to norm one; zero rows stay zero."""
     norms = np.linalg.norm(X, axis=1, keepdims=True)
     return X / np.where(norms > 0, norms, 1.0)
 
 
-def _inner(A: np.ndarray, B: np.ndarray) -> float:
+def _inner(A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.floating[Any]]) -> float:
     # ⟨AAᵀ, BBᵀ⟩ = ‖AᵀB‖_F²: d x d numbers instead of n x n.
     product = np.asarray(A).T @ np.asarray(B)
     return float((product**2).sum())
 
 
-def gram_cosine(A: np.ndarray, B: np.ndarray) -> float:
+def gram_cosine(A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.floating[Any]]) -> float:
     """cos(AAᵀ, BBᵀ) for embeddings A [n, d] and B [n, d']: in [0, 1], blind to rotations and to scale. O(n d d').
 
     >>> A = np.array([[1.0, 0.0], [0.0, 1.0]])
@@ -36,7 +39,9 @@ def gram_cosine(A: np.ndarray, B: np.ndarray) -> float:
     return _inner(A, B) / norm if norm > 0 else float("nan")
 
 
-def pattern_similarity(A: np.ndarray, B: np.ndarray, *, normalise: bool = True) -> float:
+def pattern_similarity(
+    A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.floating[Any]], *, normalise: bool = True
+) -> float:
     """Correlation over all entries of the two cosine matrices of rows: (cov + ε)/(σσ' + ε), ε = 1e-8, in [-1, 1].
 
     The measure of arXiv:2408.15417, section 5.3 (the structure term of SSIM). With `normalise` False the Gram matrices
@@ -50,10 +55,10 @@ def pattern_similarity(A: np.ndarray, B: np.ndarray, *, normalise: bool = True) 
         A, B = unit_rows(np.asarray(A)), unit_rows(np.asarray(B))
     n = len(A)
 
-    def mean(X: np.ndarray) -> float:
+    def mean(X: npt.NDArray[np.floating[Any]]) -> float:
         return float((X.sum(0) ** 2).sum()) / n**2
 
-    def covariance(X: np.ndarray, Y: np.ndarray) -> float:
+    def covariance(X: npt.NDArray[np.floating[Any]], Y: npt.NDArray[np.floating[Any]]) -> float:
         return _inner(X, Y) / n**2 - mean(X) * mean(Y)
 
     spread = np.sqrt(max(covariance(A, A), 0.0) * max(covariance(B, B), 0.0))

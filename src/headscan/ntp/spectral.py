@@ -44,9 +44,8 @@ def singular_values(matrix: Tensor, *, exact: bool = False) -> Tensor:
     Through the Gram (fast for tall matrices; a value below 1e-8 of the largest drowns in rounding), or by a true SVD
     with `exact`.
     """
-    if exact:
-        return torch.linalg.svdvals(matrix)
-    return torch.linalg.eigvalsh(_gram(matrix)).clamp_min(0).sqrt().flip(0)
+    found: Tensor = torch.linalg.svdvals(matrix) if exact else torch.linalg.eigvalsh(_gram(matrix))
+    return found if exact else found.clamp_min(0).sqrt().flip(0)
 
 
 def nuclear_norm(matrix: Tensor, *, exact: bool = False) -> float:

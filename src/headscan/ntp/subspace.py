@@ -7,8 +7,12 @@ grow.
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from headscan.ntp.arrays import Floats
 from headscan.ntp.labels import SoftLabels
 from headscan.ntp.supports import Supports
 
@@ -24,7 +28,7 @@ def in_support_dimension(supports: Supports) -> int:
     return int((supports.sizes - 1).sum())
 
 
-def in_support(logits: np.ndarray, supports: Supports) -> np.ndarray:
+def in_support(logits: npt.NDArray[np.floating[Any]], supports: Supports) -> Floats:
     """P_F(L) on the stored entries, float64 [nnz]: L[j, z] - mean of L[j, ·] over S_j.
 
     `logits` is dense [m, V] or already the values on the support [nnz]. Outside the support P_F(L) is zero. This equals
@@ -33,13 +37,13 @@ def in_support(logits: np.ndarray, supports: Supports) -> np.ndarray:
     >>> in_support(np.array([[3.0, 1.0, 9.0]]), Supports.of([[0, 1]], vocabulary=3)).tolist()
     [1.0, -1.0]
     """
-    logits = np.asarray(logits, dtype=np.float64)
-    values = logits if logits.ndim == 1 else logits[supports.rows, supports.indices]
-    means = np.add.reduceat(values, supports.indptr[:-1]) / supports.sizes
+    wide: Floats = np.asarray(logits, dtype=np.float64)
+    values = wide if wide.ndim == 1 else wide[supports.rows, supports.indices]
+    means: Floats = np.add.reduceat(values, supports.indptr[:-1]) / supports.sizes
     return values - np.repeat(means, supports.sizes)
 
 
-def out_of_support(logits: np.ndarray, supports: Supports, *, centre: bool = True) -> np.ndarray:
+def out_of_support(logits: npt.NDArray[np.floating[Any]], supports: Supports, *, centre: bool = True) -> Floats:
     """P_⊥(L) = L - P_F(L), dense float64 [m, V]; with `centre` each row's mean is removed too (logits have a free
     shift).
 
@@ -51,7 +55,7 @@ def out_of_support(logits: np.ndarray, supports: Supports, *, centre: bool = Tru
     return rest - rest.mean(1, keepdims=True) if centre else rest
 
 
-def sparse_component(labels: SoftLabels) -> np.ndarray:
+def sparse_component(labels: SoftLabels) -> Floats:
     """L^in on the stored entries, float64 [nnz]: log p_jz - mean of log p_j over S_j.
 
     The one matrix of F with L[j, z] - L[j, z'] = log(p_jz / p_jz'); the logits of a trained model converge to it inside

@@ -11,14 +11,28 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 from scipy.special import logsumexp
 
+from headscan.ntp.arrays import Floats, Ints
 from headscan.ntp.prediction import Prediction
 from headscan.ntp.similarity import gram_cosine, pattern_similarity, unit_rows
 from headscan.ntp.subspace import in_support, out_of_support
-from headscan.run.errors import BadInput
+from headscan.run import BadInput
+from headscan.statistics.collapse import pair_sums
 
-__all__ = ["Embeddings", "Spread", "class_spread", "collapse", "support_metrics"]
+__all__ = [
+    "Embeddings",
+    "Spread",
+    "SubspaceCollapse",
+    "SupportMargins",
+    "SupportMetrics",
+    "SupportMisfit",
+    "class_spread",
+    "collapse",
+    "support_metrics",
+]
 
 _BLOCK_ENTRIES = 1 << 22
 
@@ -27,13 +41,13 @@ _BLOCK_ENTRIES = 1 << 22
 class Embeddings:
     """A model's words W [V, d] and contexts H [m, d]; its logits are H Wᵀ + bias, with bias [V] or none."""
 
-    words: np.ndarray
-    contexts: np.ndarray
-    bias: np.ndarray | None = None
+    words: npt.NDArray[np.floating[Any]]
+    contexts: npt.NDArray[np.floating[Any]]
+    bias: npt.NDArray[np.floating[Any]] | None = None
 
-    def logits(self, rows: slice = slice(None)) -> np.ndarray:
+    def logits(self, rows: slice = slice(None)) -> Floats:
         """Logits of some contexts, float64 [rows, V]."""
-        logits = np.asarray(self.contexts[rows], dtype=np.float64) @ np.asarray(self.words, dtype=np.float64).T
+        logits: Floats = np.asarray(self.contexts[rows], dtype=np.float64) @ np.asarray(self.words, dtype=np.float64).T
         return logits if self.bias is None else logits + self.bias
 
 
@@ -41,18 +55,17 @@ class Embeddings:
 class Spread:
     """How tight classes of contexts are: `cdnv` (0 = collapsed), cosines within a class (mean and least) and between."""
 
-    cdnv: float
+    cdnv: float | None
     same_cosine: float
     least_cosine: float
     other_cosine: float
     classes: int
 
 
-def class_spread(X: np.ndarray, classes: np.ndarray, *, largest: int = 1024, seed: int = 0) -> Spread | None:
-    """Class-distance-normalised variance and cosines of rows X [n, d] for classes int [n]; None without a pair.
+def class_spread(X: Floats, classes: Ints, *, largest: int = 1024, seed: int = 0) -> Spread | None:
+    """`cdnv` (see `headscan.statistics.collapse`) and cosines of rows X [n, d] for classes int [n]; None without a pair.
 
-    cdnv = mean over pairs of classes of (σ_c² + σ_c'²) / (2 ‖μ_c - μ_c'‖²). Only classes of two rows or more count,
-    at most `largest` of them, drawn with `seed`.
+    Only classes of two rows or more count, at most `largest` of them, drawn with `seed`.
     """
     counts = np.bincount(classes)
     chosen = np.flatnonzero(counts >= 2)
@@ -70,10 +83,6 @@ def class_spread(X: np.ndarray, classes: np.ndarray, *, largest: int = 1024, see
     size = np.diff(np.append(starts, len(group)))
     mean = np.add.reduceat(X, starts) / size[:, None]
     variance = np.add.reduceat(((X - mean[group]) ** 2).sum(1), starts) / size
-    square = (mean**2).sum(1)
-    distance = np.maximum(square[:, None] + square[None, :] - 2 * mean @ mean.T, 1e-300)
-    upper = np.triu_indices(len(chosen), 1)
-    cdnv = ((variance[:, None] + variance[None, :]) / (2 * distance))[upper].mean()
     unit = unit_rows(X)
     total = np.add.reduceat(unit, starts)
     # Σ over ordered pairs of distinct rows of a class of their cosine = ‖Σ û‖² - Σ ‖û‖².
@@ -85,7 +94,7 @@ def class_spread(X: np.ndarray, classes: np.ndarray, *, largest: int = 1024, see
     everything = float((total.sum(0) ** 2).sum())
     pairs = len(group) ** 2 - float((size**2).sum())
     return Spread(
-        cdnv=float(cdnv),
+        cdnv=pair_sums(torch.from_numpy(mean), torch.from_numpy(variance)).of().cdnv,
         same_cosine=float(np.average(within, weights=size)),
         least_cosine=least,
         other_cosine=(everything - float((total**2).sum())) / pairs,
@@ -93,7 +102,70 @@ def class_spread(X: np.ndarray, classes: np.ndarray, *, largest: int = 1024, see
     )
 
 
-def collapse(embeddings: Embeddings, prediction: Prediction, *, rows: np.ndarray | None = None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class SubspaceCollapse:
+    """SC1: how tight contexts of equal support lie, before and after projection on F⊥; None without two such classes."""
+
+    before: Spread | None
+    after: Spread | None
+
+
+@dataclass(frozen=True)
+class SupportMargins:
+    """SC5: the margin min over S_j - max off S_j: its mean, the share of contexts where it is positive, its quantiles."""
+
+    mean: float | None
+    positive: float | None
+    quantiles: dict[str, float]
+
+
+@dataclass(frozen=True)
+class SupportMisfit:
+    """SC6: CE - H in nats a token, and the probability put outside the supports."""
+
+    excess: float
+    outside_mass: float
+
+
+@dataclass(frozen=True)
+class SupportMetrics:
+    """How far a model is from the geometry that its data predict.
+
+    Attributes:
+        contexts: contexts compared; prediction: "ntp-svm" or "proxy", whichever they were compared with.
+        SC1: subspace collapse (on a sample of contexts, for m V memory's sake).
+        SC2_words, SC2_contexts: cosine of the Gram matrices with the predicted ones; ..._proxy: with (S~ᵀS~)^½.
+        SC3: ‖P_F(L) - L^in‖ / ‖L^in‖, 0 at the limit (None where every support is a single token).
+        SC4, SC4_mass: share of contexts, and of positions, whose k_j largest logits are exactly S_j.
+        SC5, SC6: margins; misfit.
+        direction: cosine of P_⊥(L), centred, with L^mm; growth: its length along L^mm over ‖L^mm‖ (R).
+        word_norm, context_norm: Frobenius norms.
+        pattern_words, pattern_contexts: correlation of cosine matrices, as in the paper.
+        support_size_mean: tokens a support.
+    """
+
+    contexts: int
+    prediction: str
+    SC1: SubspaceCollapse
+    SC2_words: float | None
+    SC2_contexts: float | None
+    SC2_words_proxy: float | None
+    SC2_contexts_proxy: float | None
+    SC3: float | None
+    SC4: float
+    SC4_mass: float
+    SC5: SupportMargins
+    SC6: SupportMisfit
+    direction: float | None
+    growth: float | None
+    word_norm: float
+    context_norm: float
+    pattern_words: float
+    pattern_contexts: float
+    support_size_mean: float
+
+
+def collapse(embeddings: Embeddings, prediction: Prediction, *, rows: Ints | None = None) -> SubspaceCollapse:
     """SC1, subspace collapse: how tight contexts with equal supports lie, before and after projection on F⊥.
 
     Before: the context embeddings themselves. After: P_⊥ of their logits, where the part that soft labels keep apart
@@ -103,95 +175,95 @@ def collapse(embeddings: Embeddings, prediction: Prediction, *, rows: np.ndarray
     supports = prediction.labels.supports
     rows = np.arange(supports.contexts) if rows is None else rows
     classes = supports.unique()[1][rows]
-    part = supports.take(rows)
     chosen = Embeddings(embeddings.words, embeddings.contexts[rows], embeddings.bias)
     hidden = np.asarray(chosen.contexts, dtype=np.float64)
-    after = out_of_support(chosen.logits(), part)
-    before, projected = class_spread(hidden - hidden.mean(0), classes), class_spread(after - after.mean(0), classes)
-    return {
-        "before": None if before is None else before.__dict__,
-        "after": None if projected is None else projected.__dict__,
-    }
+    after = out_of_support(chosen.logits(), supports.take(rows))
+    return SubspaceCollapse(
+        class_spread(hidden - hidden.mean(0), classes), class_spread(after - after.mean(0), classes)
+    )
+
+
+class _Logits:
+    """Sums over blocks of logits: what SC3 to SC6, the direction and its growth are made of."""
+
+    def __init__(self, prediction: Prediction) -> None:
+        self.prediction, self.labels = prediction, prediction.labels
+        self.logp, self.prior = np.log(self.labels.probability), self.labels.prior
+        m = self.labels.contexts
+        self.margins, self.exact_top = np.full(m, np.nan), np.zeros(m, dtype=bool)
+        self.inner = self.norm = self.predicted_norm = self.excess = self.outside = self.distance = 0.0
+
+    def add(self, rows: slice, L: Floats) -> None:
+        supports = self.labels.supports
+        part = supports.take(np.arange(rows.start, rows.stop))
+        entries = slice(supports.indptr[rows.start], supports.indptr[rows.stop])
+        values = L[part.rows, part.indices]
+        self.distance += float(((in_support(values, part) - self.prediction.sparse[entries]) ** 2).sum())
+        logq = values - np.repeat(logsumexp(L, axis=1), part.sizes)
+        self.excess += float((self.labels.counts[entries] / self.labels.total) @ (self.logp[entries] - logq))
+        inside_mass = np.add.reduceat(np.exp(logq), part.indptr[:-1])
+        self.outside += float(self.prior[rows] @ (1 - inside_mass))
+        lowest = np.minimum.reduceat(values, part.indptr[:-1])
+        masked = L.copy()
+        masked[part.rows, part.indices] = -np.inf
+        highest = masked.max(1)
+        self.margins[rows] = np.where(np.isfinite(highest), lowest - highest, np.nan)
+        self.exact_top[rows] = ~(self.margins[rows] <= 0)
+        rest, target = out_of_support(L, part), self.prediction.low_rank(rows)
+        self.inner += float((rest * target).sum())
+        self.norm += float((rest**2).sum())
+        self.predicted_norm += float((target**2).sum())
+
+    def margin(self) -> SupportMargins:
+        finite = self.margins[np.isfinite(self.margins)]  # a full support has none
+        if not len(finite):
+            return SupportMargins(None, None, {})
+        quantiles = {str(q): float(np.quantile(finite, q)) for q in (0.0, 0.1, 0.5, 0.9, 1.0)}
+        return SupportMargins(float(finite.mean()), float((finite > 0).mean()), quantiles)
 
 
 def support_metrics(
     embeddings: Embeddings, prediction: Prediction, *, sample: int = 4096, seed: int = 0
-) -> dict[str, Any]:
-    """All of SC1 to SC6 and the alignments with the prediction, JSON-able. Cost O(m V d), memory one block of logits.
+) -> SupportMetrics:
+    """All of SC1 to SC6 and the alignments with the prediction; SC1 on at most `sample` contexts drawn with `seed`.
 
-    - `SC1`: see `collapse` (on at most `sample` contexts drawn with `seed`, for m V memory's sake)
-    - `SC2_words`, `SC2_contexts`: cosine of the Gram matrices with the predicted ones; `..._proxy`: with (S~ᵀS~)^½
-    - `SC3`: ‖P_F(L) - L^in‖ / ‖L^in‖, 0 at the limit (None where every support is a single token)
-    - `SC4`: share of contexts whose k_j largest logits are exactly S_j
-    - `SC5`: margin min over S_j - max off S_j: mean, quantiles, share positive (contexts with a full support left out)
-    - `SC6`: CE - H in nats a token, and the probability put outside the supports
-    - `direction`: cosine of P_⊥(L), centred, with L^mm; `growth`: its length along L^mm over ‖L^mm‖ (R)
-    - `pattern_words`, `pattern_contexts`: correlation of cosine matrices, as in the paper
+    Cost O(m V d), memory one block of logits. Raises `BadInput` where embeddings and data do not fit.
     """
-    labels, supports = prediction.labels, prediction.labels.supports
+    labels = prediction.labels
     V, m = labels.vocabulary, labels.contexts
     if np.shape(embeddings.words)[0] != V or len(embeddings.contexts) != m:
         raise BadInput(
             f"The model has {len(embeddings.words)} words and {len(embeddings.contexts)} contexts; the data {V}, {m}."
         )
-    sizes, prior = supports.sizes, labels.prior
-    margins, exact_top = np.full(m, np.nan), np.zeros(m, dtype=bool)
-    inner = norm = predicted_norm = excess = outside = distance = 0.0
+    found = _Logits(prediction)
     block = max(1, _BLOCK_ENTRIES // V)
-    logp = np.log(labels.probability)
     for start in range(0, m, block):
         rows = slice(start, min(start + block, m))
-        part = supports.take(np.arange(rows.start, rows.stop))
-        entries = slice(supports.indptr[rows.start], supports.indptr[rows.stop])
-        L = embeddings.logits(rows)
-        values = L[part.rows, part.indices]
-        distance += float(((in_support(values, part) - prediction.sparse[entries]) ** 2).sum())
-        logq = values - np.repeat(logsumexp(L, axis=1), part.sizes)
-        weight = labels.counts[entries] / labels.total
-        excess += float(weight @ (logp[entries] - logq))
-        inside_mass = np.add.reduceat(np.exp(logq), part.indptr[:-1])
-        outside += float(prior[rows] @ (1 - inside_mass))
-        lowest = np.minimum.reduceat(values, part.indptr[:-1])
-        masked = L.copy()
-        masked[part.rows, part.indices] = -np.inf
-        highest = masked.max(1)
-        margins[rows] = np.where(np.isfinite(highest), lowest - highest, np.nan)
-        exact_top[rows] = ~(margins[rows] <= 0)
-        rest, target = out_of_support(L, part), prediction.low_rank(rows)
-        inner += float((rest * target).sum())
-        norm += float((rest**2).sum())
-        predicted_norm += float((target**2).sum())
-    finite = margins[np.isfinite(margins)]
-    rng = np.random.default_rng(seed)
-    rows_sampled = np.arange(m) if m <= sample else np.sort(rng.choice(m, sample, replace=False))
+        found.add(rows, embeddings.logits(rows))
+    drawn = np.arange(m) if m <= sample else np.sort(np.random.default_rng(seed).choice(m, sample, replace=False))
     words, contexts = np.asarray(embeddings.words, dtype=np.float64), np.asarray(embeddings.contexts, dtype=np.float64)
     words = words - words.mean(0)  # a common shift of all words changes no probability; minimisers have none
     proxy_words, proxy_contexts = prediction.spectrum.factors()
     sparse_norm = float(np.linalg.norm(prediction.sparse))
-    return {
-        "contexts": m,
-        "prediction": "ntp-svm" if prediction.exact else "proxy",
-        "SC1": collapse(embeddings, prediction, rows=rows_sampled),
-        "SC2_words": gram_cosine(words, prediction.words),
-        "SC2_contexts": gram_cosine(contexts, prediction.contexts),
-        "SC2_words_proxy": gram_cosine(words, proxy_words),
-        "SC2_contexts_proxy": gram_cosine(contexts, proxy_contexts),
-        "SC3": distance**0.5 / sparse_norm if sparse_norm > 1e-12 else None,
-        "SC4": float(exact_top.mean()),
-        "SC4_mass": float(prior @ exact_top),
-        "SC5": {
-            "mean": float(finite.mean()) if len(finite) else None,
-            "positive": float((finite > 0).mean()) if len(finite) else None,
-            "quantiles": {str(q): float(np.quantile(finite, q)) for q in (0.0, 0.1, 0.5, 0.9, 1.0)}
-            if len(finite)
-            else {},
-        },
-        "SC6": {"excess": excess, "outside_mass": outside},
-        "direction": inner / (norm * predicted_norm) ** 0.5 if norm > 0 and predicted_norm > 0 else None,
-        "growth": inner / predicted_norm if predicted_norm > 0 else None,
-        "word_norm": float(np.linalg.norm(words)),
-        "context_norm": float(np.linalg.norm(contexts)),
-        "pattern_words": pattern_similarity(words, prediction.words),
-        "pattern_contexts": pattern_similarity(contexts, prediction.contexts),
-        "support_size_mean": float(sizes.mean()),
-    }
+    both = found.norm > 0 and found.predicted_norm > 0
+    return SupportMetrics(
+        contexts=m,
+        prediction="ntp-svm" if prediction.exact else "proxy",
+        SC1=collapse(embeddings, prediction, rows=drawn),
+        SC2_words=gram_cosine(words, prediction.words),
+        SC2_contexts=gram_cosine(contexts, prediction.contexts),
+        SC2_words_proxy=gram_cosine(words, proxy_words),
+        SC2_contexts_proxy=gram_cosine(contexts, proxy_contexts),
+        SC3=found.distance**0.5 / sparse_norm if sparse_norm > 1e-12 else None,
+        SC4=float(found.exact_top.mean()),
+        SC4_mass=float(found.prior @ found.exact_top),
+        SC5=found.margin(),
+        SC6=SupportMisfit(found.excess, found.outside),
+        direction=found.inner / (found.norm * found.predicted_norm) ** 0.5 if both else None,
+        growth=found.inner / found.predicted_norm if found.predicted_norm > 0 else None,
+        word_norm=float(np.linalg.norm(words)),
+        context_norm=float(np.linalg.norm(contexts)),
+        pattern_words=pattern_similarity(words, prediction.words),
+        pattern_contexts=pattern_similarity(contexts, prediction.contexts),
+        support_size_mean=float(labels.supports.sizes.mean()),
+    )

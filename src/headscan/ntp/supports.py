@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
-from headscan.run.errors import BadInput
+from headscan.ntp.arrays import Floats, Ints, SupportsLike
+from headscan.run import BadInput
 
 __all__ = ["Supports", "group_equal_rows"]
 
@@ -28,12 +30,12 @@ class Supports:
     [[1, 1, 0, 0], [0, 0, 1, 0], [1, 1, 0, 0]]
     """
 
-    indptr: np.ndarray
-    indices: np.ndarray
+    indptr: Ints
+    indices: npt.NDArray[np.int32]
     vocabulary: int
 
     @classmethod
-    def of(cls, supports: Any, vocabulary: int | None = None) -> Supports:
+    def of(cls, supports: SupportsLike, vocabulary: int | None = None) -> Supports:
         """Read supports from what the caller has.
 
         `supports` is a `Supports`, anything with an attribute `.supports`, a scipy sparse matrix or dense array
@@ -42,8 +44,9 @@ class Supports:
         """
         if isinstance(supports, cls):
             return supports
-        if isinstance(getattr(supports, "supports", None), cls):
-            return supports.supports
+        held = getattr(supports, "supports", None)
+        if isinstance(held, cls):
+            return held
         if sp.issparse(supports):
             matrix = sp.csr_matrix(supports).copy()
             matrix.sum_duplicates()
@@ -64,7 +67,7 @@ class Supports:
         raise BadInput("Supports must be a matrix [contexts, vocabulary] or a list of lists of token ids.")
 
     @classmethod
-    def _checked(cls, indptr: np.ndarray, indices: np.ndarray, vocabulary: int) -> Supports:
+    def _checked(cls, indptr: npt.NDArray[Any], indices: npt.NDArray[Any], vocabulary: int) -> Supports:
         if vocabulary < 1:
             raise BadInput("The vocabulary is empty.")
         if len(indptr) < 2:
@@ -82,12 +85,12 @@ class Supports:
         return len(self.indptr) - 1
 
     @property
-    def sizes(self) -> np.ndarray:
+    def sizes(self) -> Ints:
         """k_j = |S_j|, int64 [m]."""
         return np.diff(self.indptr)
 
     @property
-    def rows(self) -> np.ndarray:
+    def rows(self) -> Ints:
         """The context of every stored entry, int64 [nnz] (the COO row index)."""
         return np.repeat(np.arange(self.contexts), self.sizes)
 
@@ -96,22 +99,22 @@ class Supports:
         shape = (self.contexts, self.vocabulary)
         return sp.csr_matrix((np.ones(len(self.indices), dtype=dtype), self.indices, self.indptr), shape=shape)
 
-    def dense(self) -> np.ndarray:
+    def dense(self) -> Floats:
         """S as a dense bool array [m, V]."""
         dense = np.zeros((self.contexts, self.vocabulary), dtype=bool)
         dense[self.rows, self.indices] = True
         return dense
 
-    def centred(self) -> np.ndarray:
+    def centred(self) -> Floats:
         """The centred support matrix S~ = S (I - 11ᵀ/V), dense float64 [m, V]: row j is s_j - k_j/V."""
         return self.dense() - (self.sizes / self.vocabulary)[:, None]
 
-    def take(self, rows: np.ndarray) -> Supports:
+    def take(self, rows: Ints) -> Supports:
         """The supports of the chosen contexts, in that order."""
         matrix = self.matrix(np.int8)[rows]
         return Supports(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), self.vocabulary)
 
-    def unique(self) -> tuple[Supports, np.ndarray, np.ndarray]:
+    def unique(self) -> tuple[Supports, Ints, Ints]:
         """Distinct supports, `inverse` int64 [m] (row of each context among them) and multiplicities int64 [u].
 
         Exact (bytes are compared, not hashes); O(nnz log m).
@@ -123,7 +126,7 @@ class Supports:
         first, inverse = group_equal_rows(self.indptr, self.indices)
         return self.take(first), inverse, np.bincount(inverse, minlength=len(first))
 
-    def equal_tokens(self) -> tuple[np.ndarray, np.ndarray]:
+    def equal_tokens(self) -> tuple[Ints, Ints]:
         """Tokens that stand in exactly the same supports: one representative a class int64 [c], class of each [V].
 
         All tokens that never follow any context form one such class.
@@ -133,14 +136,14 @@ class Supports:
         return group_equal_rows(columns.indptr, columns.indices)
 
 
-def group_equal_rows(indptr: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def group_equal_rows(indptr: Ints, indices: npt.NDArray[np.int32]) -> tuple[Ints, Ints]:
     """Group equal rows of a CSR pattern: (first row of each class [c], class of each row [rows]), both int64.
 
     Rows of equal length are compared as byte strings, one length after another, so no hash can collide.
     """
     sizes = np.diff(indptr)
     values = np.ascontiguousarray(indices, dtype=np.int32)
-    first: list[np.ndarray] = []
+    first: list[Ints] = []
     inverse = np.zeros(len(sizes), dtype=np.int64)
     found = 0
     for size in np.unique(sizes):

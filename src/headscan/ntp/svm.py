@@ -15,23 +15,46 @@ So the gap reported is a proof, not a stopping rule. Cost of an iteration: O(u c
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from headscan.ntp.arrays import Floats, Ints, SupportsLike
 from headscan.ntp.margins import MarginSet
 from headscan.ntp.spectral import nuclear_norm, shrink, singular_values, spectral_norm, thread_limit, tune_threads
 from headscan.ntp.supports import Supports
-from headscan.run.errors import BadInput
+from headscan.run import BadInput
 
-__all__ = ["SvmSolution", "estimate_cost", "svm"]
+__all__ = ["SvmCost", "SvmSolution", "SvmStep", "estimate_cost", "svm"]
 
 _RELAX = 1.7
 # Singular values of the solution below this share of the largest count as zero when its rank is told.
 _RANK_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class SvmStep:
+    """Where the solver stood at a check: bounds of the optimum and their relative gap."""
+
+    iteration: int
+    seconds: float
+    primal: float
+    dual: float
+    gap: float
+
+
+@dataclass(frozen=True)
+class SvmCost:
+    """What a solve costs: rows and columns that are left after merging, bytes, multiplications an iteration."""
+
+    rows: float
+    columns: float
+    bytes: float
+    multiplications: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +68,10 @@ class SvmSolution:
     """
 
     distinct: Supports
-    inverse: np.ndarray
-    weights: np.ndarray
-    distinct_logits: np.ndarray
-    distinct_dual: np.ndarray
+    inverse: Ints
+    weights: Floats
+    distinct_logits: Floats
+    distinct_dual: Floats
     primal: float
     dual: float
     gap: float
@@ -58,14 +81,14 @@ class SvmSolution:
     seconds: float
     penalty: float
     violation: float = 0.0
-    history: tuple[dict[str, float], ...] = field(default=(), repr=False)
+    history: tuple[SvmStep, ...] = field(default=(), repr=False)
 
     @property
-    def logits(self) -> np.ndarray:
+    def logits(self) -> Floats:
         """L^mm for every context, float64 [m, V]; rows sum to zero. Made anew at each call: 8 m V bytes."""
         return self.distinct_logits[self.inverse]
 
-    def factors(self, width: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def factors(self, width: int | None = None) -> tuple[Floats, Floats]:
         """W [V, r] and H [m, r] with L^mm = H Wᵀ, W = VΣ^½ and H = UΣ^½: the words and contexts training ends with.
 
         They are unique up to a rotation of the r axes. `width` d >= r pads with zero columns; a smaller one raises
@@ -83,22 +106,15 @@ class SvmSolution:
             contexts = np.pad(contexts, ((0, 0), (0, width - rank)))
         return words, contexts
 
-    def summary(self) -> dict[str, Any]:
-        """The scalars, JSON-able."""
-        names = ("primal", "dual", "gap", "rank", "iterations", "converged", "seconds", "penalty", "violation")
-        return {"contexts": len(self.inverse), "supports": self.distinct.contexts} | {
-            n: getattr(self, n) for n in names
-        }
 
-
-def estimate_cost(supports: Any) -> dict[str, float]:
+def estimate_cost(supports: SupportsLike) -> SvmCost:
     """What `svm` would cost, without starting it: rows, columns, bytes, multiplications an iteration.
 
     Seconds are left to the caller, who knows the machine: divide by its float64 multiplications a second (about
     1.5e10 on one core) and multiply by 30 to 300 iterations.
 
     >>> cost = estimate_cost(np.array([[1, 1, 0, 0], [0, 0, 1, 0], [1, 1, 0, 0]]))
-    >>> cost["rows"], cost["columns"]
+    >>> cost.rows, cost.columns
     (2.0, 3.0)
     """
     S = Supports.of(supports)
@@ -106,12 +122,12 @@ def estimate_cost(supports: Any) -> dict[str, float]:
     classes = len(distinct.equal_tokens()[0])
     rows, columns, small = distinct.contexts, classes, min(distinct.contexts, classes)
     work = 2.0 * rows * columns * small + 10.0 * small**3 + 40.0 * rows * columns
-    return {"rows": float(rows), "columns": float(columns), "bytes": 34.0 * rows * columns, "multiplications": work}
+    return SvmCost(float(rows), float(columns), 34.0 * rows * columns, work)
 
 
 def svm(
-    supports: Any,
-    weights: Any = None,
+    supports: SupportsLike,
+    weights: npt.ArrayLike | None = None,
     gap: float = 1e-6,
     *,
     vocabulary: int | None = None,
@@ -120,7 +136,7 @@ def svm(
     max_iterations: int = 5000,
     max_seconds: float = float("inf"),
     device: str = "cpu",
-    progress: Any = None,
+    progress: Callable[[SvmStep], None] | None = None,
 ) -> SvmSolution:
     """Solve the NTP-SVM to a certified relative gap.
 
@@ -129,7 +145,7 @@ def svm(
     context; repeated supports count each time they occur). `gap` is relative to the primal value. `rank` caps the
     rank of the logits, as an embedding width would: the problem is then not convex, the dual bound still holds, and
     the result tells how far it is from it. `warm` is a solution of a similar problem to start from. `progress` is
-    called with the last record {iteration, seconds, primal, dual, gap} at every check.
+    called with the last `SvmStep` at every check.
 
     Raises `BadInput` when every support covers the whole vocabulary (nothing to separate: the solution would be zero),
     and when the rank cap cannot be met. Stops at `max_iterations` or `max_seconds` with `converged` False and the gap
@@ -151,7 +167,7 @@ def svm(
     weights = np.ones(S.contexts) if weights is None else np.asarray(weights, dtype=np.float64)
     if weights.shape != (S.contexts,) or not (np.isfinite(weights).all() and (weights > 0).all()):
         raise BadInput("Weights must be one positive finite number for each context.")
-    weight = np.bincount(inverse, weights=weights, minlength=distinct.contexts)
+    weight = np.asarray(np.bincount(inverse, weights=weights, minlength=distinct.contexts), dtype=np.float64)
     place = torch.device(device)
     token_first, token_class = distinct.equal_tokens()
     with thread_limit(tune_threads(distinct.contexts, len(token_first), place)), torch.inference_mode():
@@ -165,7 +181,7 @@ class _Solver:
     """The state of one solve: rows are distinct supports [u], columns classes of equal tokens [c]."""
 
     def __init__(
-        self, distinct: Supports, weight: np.ndarray, first: np.ndarray, token_class: np.ndarray, device: torch.device
+        self, distinct: Supports, weight: Floats, first: Ints, token_class: Ints, device: torch.device
     ) -> None:
         self.distinct, self.weight, self.token_class = distinct, weight, token_class
         inside = torch.from_numpy(np.asarray(distinct.matrix(bool)[:, first].todense(), dtype=bool)).to(device)
@@ -176,14 +192,14 @@ class _Solver:
 
     def run(
         self,
-        inverse: np.ndarray,
+        inverse: Ints,
         *,
         gap: float,
         cap: int | None,
         warm: SvmSolution | None,
         iterations: int,
         seconds: float,
-        progress: Any,
+        progress: Callable[[SvmStep], None] | None,
     ) -> SvmSolution:
         started = time.perf_counter()
         Z = self.set.centred_supports()
@@ -198,7 +214,7 @@ class _Solver:
         # about that much a null direction: small problems and small gaps deserve the true SVD.
         exact = gap < 1e-7 or Z.numel() <= 20_000
         best, dual, kept = np.inf, -np.inf, Z
-        history: list[dict[str, float]] = []
+        history: list[SvmStep] = []
         step, reached = 0, np.inf
         X = Z
         for step in range(1, iterations + 1):
@@ -211,18 +227,10 @@ class _Solver:
                 best, kept = value, centred
             dual = max(dual, self.set.dual_value(U, penalty) / max(1.0, penalty * spectral_norm(U)))
             reached = (best - dual) / best
-            history.append(
-                {
-                    "iteration": step,
-                    "seconds": time.perf_counter() - started,
-                    "primal": best,
-                    "dual": dual,
-                    "gap": reached,
-                }
-            )
+            history.append(SvmStep(step, time.perf_counter() - started, best, dual, reached))
             if progress is not None:
                 progress(history[-1])
-            if (reached <= gap and cap is None) or history[-1]["seconds"] > seconds:
+            if (reached <= gap and cap is None) or history[-1].seconds > seconds:
                 break
             if cap is not None and float((X - Z).abs().max()) < 1e-9:
                 break
@@ -258,7 +266,7 @@ class _Solver:
         sigma = singular_values(matrix, exact=matrix.numel() < 4e6)
         return int((sigma > _RANK_TOLERANCE * sigma[0]).sum())
 
-    def _expand(self, columns: Tensor) -> np.ndarray:
+    def _expand(self, columns: Tensor) -> Floats:
         return columns.cpu().numpy()[:, self.token_class]
 
     def _capped(self, X: Tensor, cap: int) -> tuple[Tensor, float]:
@@ -293,5 +301,5 @@ class _Solver:
         self.set.level[rows] = Z[rows][:, :].div(self.set.q).masked_fill(~self.set.inside[rows], -torch.inf).amax(1)
 
 
-def _rows(supports: Supports) -> list[np.ndarray]:
+def _rows(supports: Supports) -> list[npt.NDArray[np.int32]]:
     return np.split(supports.indices, supports.indptr[1:-1])

@@ -7,8 +7,9 @@ from itertools import islice
 
 import numpy as np
 
+from headscan.ntp.arrays import Ints
 from headscan.ntp.labels import SoftLabels
-from headscan.run.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["StoryGrammar", "random_labels"]
 
@@ -96,11 +97,11 @@ class StoryGrammar:
         self.vocabulary = sorted(seen)
         self._ids = {word: i for i, word in enumerate(self.vocabulary)}
 
-    def stories(self, count: int | None = None, *, seed: int = 0) -> Iterator[np.ndarray]:
+    def stories(self, count: int | None = None, *, seed: int = 0) -> Iterator[Ints]:
         """`count` stories (endless if None) as int64 arrays of word ids; the same seed gives the same stories."""
         rng = np.random.default_rng([seed, 1])
 
-        def endless() -> Iterator[np.ndarray]:
+        def endless() -> Iterator[Ints]:
             while True:
                 words = self._story(rng)
                 if all(word in self._ids for word in words):
@@ -108,7 +109,7 @@ class StoryGrammar:
 
         return islice(endless(), count)
 
-    def text(self, story: np.ndarray) -> str:
+    def text(self, story: Ints) -> str:
         """The words of a story, joined by spaces."""
         return " ".join(self.vocabulary[i] for i in story)
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 
+from headscan.ntp.arrays import Floats
 from headscan.ntp.labels import SoftLabels
 from headscan.ntp.proxy import support_spectrum
 from headscan.ntp.similarity import gram_cosine
-from headscan.run.errors import BadInput
+from headscan.run import BadInput
 
-__all__ = ["bootstrap", "threshold_sweep"]
+__all__ = ["BootstrapSpread", "ThresholdNumbers", "bootstrap", "threshold_sweep"]
 
 # The Gram of the words is compared at up to this many tokens: beyond, its eigenvectors would cost more than the count.
 _GRAM_TOKENS = 2048
 
 
-def _words(labels: SoftLabels) -> np.ndarray | None:
+def _words(labels: SoftLabels) -> Floats | None:
     """Predicted words by the proxy, or None where there are too many tokens or nothing to separate."""
     if labels.vocabulary > _GRAM_TOKENS:
         return None
@@ -29,21 +30,36 @@ def _words(labels: SoftLabels) -> np.ndarray | None:
         return None
 
 
-def _agreement(a: np.ndarray | None, b: np.ndarray | None) -> float | None:
+def _agreement(a: Floats | None, b: Floats | None) -> float | None:
     return None if a is None or b is None else gram_cosine(a, b)
 
 
-def threshold_sweep(labels: SoftLabels, thresholds: Sequence[float] = (1, 2, 3, 5, 10)) -> list[dict[str, Any]]:
-    """The data's numbers when successors seen fewer than τ times do not count: one record a threshold.
+@dataclass(frozen=True)
+class ThresholdNumbers:
+    """The data's numbers when successors seen fewer than `threshold` times do not count.
 
-    `word_gram_cosine` compares the predicted Gram of the words with the one at the first threshold, in [0, 1]. Where it
-    falls fast, the geometry hangs on tokens seen once, and a larger text would predict another one.
+    `word_gram_cosine` compares the predicted Gram of the words with the one at the first threshold, in [0, 1].
+    """
 
-    >>> [record["contexts"] for record in threshold_sweep(SoftLabels.of([[3, 1, 0], [0, 1, 1]]), (1, 2))]
+    threshold: float
+    contexts: int
+    supports: int
+    kept_mass: float
+    entropy_bound: float
+    support_size_mean: float
+    word_gram_cosine: float | None
+
+
+def threshold_sweep(labels: SoftLabels, thresholds: Sequence[float] = (1, 2, 3, 5, 10)) -> list[ThresholdNumbers]:
+    """The data's numbers at each threshold τ, as far as any successor is left.
+
+    Where `word_gram_cosine` falls fast, the geometry hangs on tokens seen once, and a larger text would predict another.
+
+    >>> [found.contexts for found in threshold_sweep(SoftLabels.of([[3, 1, 0], [0, 1, 1]]), (1, 2))]
     [2, 1]
     """
-    found: list[dict[str, Any]] = []
-    first: np.ndarray | None = None
+    found: list[ThresholdNumbers] = []
+    first: Floats | None = None
     for threshold in thresholds:
         try:
             kept = labels.at_least(threshold)
@@ -52,25 +68,38 @@ def threshold_sweep(labels: SoftLabels, thresholds: Sequence[float] = (1, 2, 3, 
         words = _words(kept)
         first = words if first is None else first
         found.append(
-            {
-                "threshold": threshold,
-                "contexts": kept.contexts,
-                "supports": kept.supports.unique()[0].contexts,
-                "kept_mass": kept.total / labels.total,
-                "entropy_bound": kept.entropy(),
-                "support_size_mean": float(kept.supports.sizes.mean()),
-                "word_gram_cosine": _agreement(first, words),
-            }
+            ThresholdNumbers(
+                threshold=threshold,
+                contexts=kept.contexts,
+                supports=kept.supports.unique()[0].contexts,
+                kept_mass=kept.total / labels.total,
+                entropy_bound=kept.entropy(),
+                support_size_mean=float(kept.supports.sizes.mean()),
+                word_gram_cosine=_agreement(first, words),
+            )
         )
     return found
 
 
-def bootstrap(groups: Sequence[sp.csr_matrix], *, draws: int = 50, seed: int = 0) -> dict[str, Any]:
+@dataclass(frozen=True)
+class BootstrapSpread:
+    """Standard errors over `draws` resamples of `groups` of documents, and the cosine of the predicted Gram of words with
+    that of all the data, its mean and least (None where there are too many tokens for it)."""
+
+    groups: int
+    draws: int
+    entropy_bound_error: float
+    contexts_error: float
+    supports_error: float
+    word_gram_cosine_mean: float | None
+    word_gram_cosine_least: float | None
+
+
+def bootstrap(groups: Sequence[sp.csr_matrix], *, draws: int = 50, seed: int = 0) -> BootstrapSpread:
     """Spread over documents: groups of documents are drawn with replacement, and everything is counted again.
 
-    `groups` are count matrices [m, V] over the same contexts, one a group. Returns standard errors of the entropy bound,
-    the number of contexts and of supports, and the mean cosine of the predicted Gram of words with that of all the data.
-    The entropy of a resample is biased low (it repeats documents), so only its spread is told, no interval.
+    `groups` are count matrices [m, V] over the same contexts, one a group. The entropy of a resample is biased low (it
+    repeats documents), so only its spread is told, no interval.
     """
     if len(groups) < 2:
         raise BadInput("A bootstrap needs at least two groups of documents.")
@@ -91,15 +120,15 @@ def bootstrap(groups: Sequence[sp.csr_matrix], *, draws: int = 50, seed: int = 0
             (labels.entropy(), labels.contexts, labels.supports.unique()[0].contexts, _agreement(whole, _words(labels)))
         )
     cosines = [record[3] for record in records if record[3] is not None]
-    return {
-        "groups": len(groups),
-        "draws": draws,
-        "entropy_bound_error": float(np.std([r[0] for r in records], ddof=1)),
-        "contexts_error": float(np.std([r[1] for r in records], ddof=1)),
-        "supports_error": float(np.std([r[2] for r in records], ddof=1)),
-        "word_gram_cosine_mean": float(np.mean(cosines)) if cosines else None,
-        "word_gram_cosine_least": float(np.min(cosines)) if cosines else None,
-    }
+    return BootstrapSpread(
+        groups=len(groups),
+        draws=draws,
+        entropy_bound_error=float(np.std([r[0] for r in records], ddof=1)),
+        contexts_error=float(np.std([r[1] for r in records], ddof=1)),
+        supports_error=float(np.std([r[2] for r in records], ddof=1)),
+        word_gram_cosine_mean=float(np.mean(cosines)) if cosines else None,
+        word_gram_cosine_least=float(np.min(cosines)) if cosines else None,
+    )
 
 
 def _nonempty(matrix: sp.csr_matrix) -> sp.csr_matrix:

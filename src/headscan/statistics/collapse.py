@@ -76,6 +76,7 @@ def pair_sums(
     means: Float[Tensor, "classes width"],
     variances: Float[Tensor, " classes"],
     *,
+    centre: Float[Tensor, " width"] | None = None,
     groups: Int[Tensor, " classes"] | None = None,
     count: int = 1,
     block: int = 1024,
@@ -85,6 +86,7 @@ def pair_sums(
     Args:
         means: μ_c, float64.
         variances: s_c, float64.
+        centre: μ̄, where these are not all classes; by default the mean of these means.
         groups: the group of each class, 0 to count − 1; by default one group for all.
         count: groups.
         block: classes of a block.
@@ -98,7 +100,7 @@ def pair_sums(
     (0.25, -1.0, -0.6931)
     """
     c = len(means)
-    offsets = means - means.mean(0)
+    offsets = means - (means.mean(0) if centre is None else centre)
     lengths = torch.linalg.vector_norm(offsets, dim=-1)
     unit = offsets / lengths.clamp(min=1e-300)[:, None]
     squares = offsets.square().sum(-1)

@@ -40,7 +40,10 @@ class ZipfProbe(Probe):
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         c = data.counts
-        row: Cells = (
-            {"site": "text", "tokens": int(c.sum()), "types": int((c > 0).sum()), **zipf_mandelbrot(c)} | heaps(c)
-        )
+        row: Cells = {
+            "site": "text",
+            "tokens": int(c.sum()),
+            "types": int((c > 0).sum()),
+            **zipf_mandelbrot(c),
+        } | heaps(c)
         return [row | zipf_intervals(data.count_parts)]

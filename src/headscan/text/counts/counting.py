@@ -51,7 +51,7 @@ def count(
     ([[0, 1], [1, 2], [2, 0]], [0, 2, 0, 1], [1, 1, 1, 1])
     """
     place = None if folder is None else Path(folder)
-    held = store_tokens(documents, vocabulary, place, resume=resume, progress=progress)
+    held = store_tokens(documents, vocabulary, _work(place), resume=resume, progress=progress)
     return _counted(held, settings, place, resume, progress)
 
 
@@ -72,7 +72,7 @@ def count_text(
     """
     place = None if folder is None else Path(folder)
     held, _ = store_text(
-        source, tokenizer, reading or Reading(), place, vocabulary=vocabulary, resume=resume, progress=progress
+        source, tokenizer, reading or Reading(), _work(place), vocabulary=vocabulary, resume=resume, progress=progress
     )
     return _counted(held, settings, place, resume, progress)
 
@@ -81,9 +81,13 @@ def _counted(
     held: TokenStore, settings: Counting, folder: Path | None, resume: bool, progress: Progress | None
 ) -> ContextCounts:
     found = count_tokens(held, settings, folder=folder, resume=resume, progress=progress)
-    if folder is not None:
-        shutil.rmtree(folder / "work", ignore_errors=True)
+    if (work := _work(folder)) is not None:
+        shutil.rmtree(work, ignore_errors=True)
     return found
+
+
+def _work(folder: Path | None) -> Path | None:
+    return None if folder is None else folder / "work"
 
 
 def count_tokens(
@@ -91,10 +95,11 @@ def count_tokens(
     settings: Counting,
     *,
     folder: Path | None = None,
+    work: Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
 ) -> ContextCounts:
-    """What `count` does once the tokens are stored; see there."""
+    """What `count` does once the tokens are stored; see there. What is unfinished is kept in `work` (folder/work)."""
     if not len(held.tokens):
         raise BadInput("The text has no tokens.")
     if held.longest <= settings.order:
@@ -106,7 +111,7 @@ def count_tokens(
         order=settings.order, vocabulary=held.vocabulary, min_count=settings.min_count, tokens=len(held.tokens),
         documents=len(held.starts), sha256=held.sha256, engine=settings.engine,
     )  # fmt: skip
-    store = CountStore(folder, task, resume=resume)
+    store = CountStore(folder, task, work=work, resume=resume)
     if store.finished:
         return store.result()
     keys = Keys(settings.order, held.vocabulary)

@@ -28,12 +28,12 @@ def count_sorted(
     """Count into `store`, holding at most about `memory` bytes beside the memory-mapped tokens."""
     total = max(len(held.tokens) - keys.order, 0)
     fits = max(1 << 14, memory // (_COPIES * 8 * keys.words + 8 * keys.order))
-    if total <= fits or store.folder is None:
+    if total <= fits or store.work is None:
         if store.needs(0):
             store.add(0, _part(keys, *keys.group(_chunk(held, keys, 0, total)), min_count))
         return
     splitters = _splitters(held, keys, total, -(-total // fits) + 1)
-    ranges = _Ranges(store.folder / "work" / "ranges", keys, splitters)
+    ranges = _Ranges(store.work / "ranges", keys, splitters)
     if not ranges.spread:
         ranges.fill(held, total, fits // 2, progress)
     for number in range(len(splitters) + 1):

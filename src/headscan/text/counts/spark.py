@@ -34,12 +34,12 @@ def count_spark(
     worker groups its share, shuffles, and writes sorted Parquet back. Raises `BadInput` if the extra is not
     installed, no folder is given, or no master answers within ten seconds.
     """
-    if store.folder is None:
+    if store.work is None:
         raise BadInput('The engine "spark" needs a folder that every worker sees.')
     _check_master(master)
     if not store.needs(0):
         return
-    work = (store.folder / "work" / "spark").resolve()
+    work = (store.work / "spark").resolve()
     shutil.rmtree(work, ignore_errors=True)
     (work / "grams").mkdir(parents=True)
     for number, batch in enumerate(gram_batches(held, keys)):

@@ -120,8 +120,9 @@ class CountStore:
     On disk the manifest has the checksums of each part's two files, which are on the disk before it says so.
     """
 
-    def __init__(self, folder: Path | None, task: CountTask, *, resume: bool) -> None:
+    def __init__(self, folder: Path | None, task: CountTask, *, resume: bool, work: Path | None = None) -> None:
         self.folder, self.task = folder, task
+        self.work = folder / "work" if work is None and folder is not None else work
         self.parts: dict[int, CountPart | dict[str, str]] = {}
         self.finished = False
         if folder is None:

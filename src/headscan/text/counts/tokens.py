@@ -64,10 +64,13 @@ class TokenStore:
 
 
 def store_tokens(
-    documents: Iterable[Ids], vocabulary: int, folder: Path | None, *, resume: bool, progress: Progress | None
+    documents: Iterable[Ids], vocabulary: int, work: Path | None, *, resume: bool, progress: Progress | None
 ) -> TokenStore:
-    """Store documents of token ids; with `resume`, those already on disk are compared with what comes, and kept."""
-    writer = _Writer(vocabulary, folder, "documents of token ids", resume=resume)
+    """Store documents of token ids in the folder `work` (None: in memory).
+
+    With `resume`, those already on disk are compared with what comes, and kept.
+    """
+    writer = _Writer(vocabulary, work, "documents of token ids", resume=resume)
     kept, again, starts, length = writer.kept, hashlib.sha256(), hashlib.sha256(), 0
     number = -1
     for number, document in enumerate(documents):
@@ -92,20 +95,20 @@ def store_text(
     source: TextLike,
     tokenizer: Any,
     reading: Reading,
-    folder: Path | None,
+    work: Path | None,
     *,
     vocabulary: int | None = None,
     resume: bool = False,
     progress: Progress | None = None,
 ) -> tuple[TokenStore, TextRecord]:
-    """Store the tokens of a text, tokenised in a stream, and say which text it was.
+    """Store the tokens of a text in the folder `work` (None: in memory), tokenised in a stream; say which text it was.
 
     With `resume`, what was read before is read again, hashed and compared (not tokenised): a text that changed, another
     tokenizer and other settings of reading are refused.
     """
     size = len(tokenizer) if vocabulary is None else vocabulary
     spelt = tokenizer_identity(tokenizer)
-    writer = _Writer(size, folder, f"{spelt} {json.dumps(asdict(reading))}", resume=resume)
+    writer = _Writer(size, work, f"{spelt} {json.dumps(asdict(reading))}", resume=resume)
     identity = TextIdentity(source_name(source), writer.kept.mark)
     unread = iter(read_documents(source, documents=reading.documents, field=reading.field))
     _read_again(unread, identity, writer, reading.max_tokens)
@@ -181,7 +184,7 @@ class _Writer:
         self.tokens = self.committed = self.written = 0
         self.kept = _Kept(vocabulary, made_of)
         self.sha, self.starts_sha = hashlib.sha256(), hashlib.sha256()
-        self.folder = None if folder is None else folder / "work"
+        self.folder = folder
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)

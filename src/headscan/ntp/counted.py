@@ -1,0 +1,69 @@
+"""A count with what is needed to look back at the text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import scipy.sparse as sp
+
+from headscan.ntp.settings import Predicting
+from headscan.ntp.uncertainty import BootstrapSpread, bootstrap
+from headscan.run import Run, TextRecord
+from headscan.text.counts import (
+    ContextCounts,
+    TokenStore,
+    count_prefixes_of,
+    count_tokens,
+    grouped_counts,
+    prefix_tokens,
+    store_text,
+)
+from headscan.text.settings import Counting, Reading
+from headscan.text.source import TextLike
+
+__all__ = ["Counted", "count"]
+
+_BOOTSTRAP_TOKENS = 20_000_000  # more are not counted again in memory
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """The counts, the tokens they were taken from, and the account of the text."""
+
+    counts: ContextCounts
+    held: TokenStore
+    text: TextRecord
+    prefixes: bool
+
+    @cached_property
+    def matrix(self) -> sp.csr_matrix:
+        """The counts [contexts, vocabulary]."""
+        return self.counts.matrix()
+
+    def context(self, row: int) -> list[int]:
+        """The tokens of a context."""
+        if self.prefixes:
+            return prefix_tokens(self.counts, row)
+        return [int(token) for token in self.counts.contexts[row]]
+
+    def bootstrap(self, groups: int, seed: int) -> BootstrapSpread | None:
+        """Spread over groups of documents; None where there is too little text, or too much to count again in memory."""
+        if groups < 2 or self.prefixes or not 2 * groups <= len(self.held.tokens) <= _BOOTSTRAP_TOKENS:
+            return None
+        return bootstrap(grouped_counts(self.held, self.counts, groups), seed=seed)
+
+
+def count(text: TextLike, tokenizer: Any, settings: Predicting, run: Run) -> Counted:
+    """Count a text as the settings say; the counts stay in the run's folder, under `counts`."""
+    place: Path | None = None if run.folder is None else run.folder / "counts"
+    work: Path | None = None if run.parts.folder is None else run.parts.folder / "counts"
+    counting, reading = Counting(**settings.part(Counting)), Reading(**settings.part(Reading))
+    held, record = store_text(text, tokenizer, reading, work, resume=run.resume, progress=run.progress)
+    if settings.prefixes:
+        counts = count_prefixes_of(held, longest=settings.order, min_count=settings.min_count)
+    else:
+        counts = count_tokens(held, counting, folder=place, work=work, resume=run.resume, progress=run.progress)
+    return Counted(counts, held, record, settings.prefixes)

@@ -1,0 +1,192 @@
+"""From a text to the geometry it predicts, and to models held against it: counting, solving and comparing strung together."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headscan.ntp.certificate import certificate
+from headscan.ntp.comparing import compare, open_compared
+from headscan.ntp.counted import count
+from headscan.ntp.entropy import describe
+from headscan.ntp.features import FeatureCheckpoint, train_features
+from headscan.ntp.findings import findings
+from headscan.ntp.labels import SoftLabels
+from headscan.ntp.pictures import HeatMap, axis_words, choose_heat, cosines, word_picture
+from headscan.ntp.prediction import Prediction, predict
+from headscan.ntp.result import NtpResult, SolutionNumbers, SolveCost, Uncertainty
+from headscan.ntp.settings import Predicting
+from headscan.ntp.similarity import gram_cosine
+from headscan.ntp.svm import SvmStep, estimate_cost
+from headscan.ntp.uncertainty import threshold_sweep
+from headscan.run import BadInput, Run, verb
+from headscan.text.display import display
+from headscan.text.source import TextLike, check_text
+from headscan.text.tokens import tokenizer_identity
+
+__all__ = ["run"]
+
+# Float64 multiplications a second of one ordinary core, and iterations of a hard solve: for the estimate told beforehand.
+_SPEED, _ITERATIONS = 1.5e10, 100
+_TELL = 20.0  # seconds: a solve that takes longer by estimate is told of
+_AXES = 64
+_FREE_LOGITS = 5_000_000
+
+
+@verb("ntp", Predicting)
+def run(text: TextLike, settings: Predicting, run: Run) -> NtpResult:
+    """Count a text, predict the geometry that next-token prediction on it reaches, and hold models against it.
+
+    Args:
+        text: a file, folder, `-`, `datasets` id, name of an embedded text, the text itself, or a list of texts.
+        order: K, tokens of a context (with `prefixes`: the longest prefix).
+        tokenizer: id, folder, `bytes` or object; by default that of the first model.
+        model: a model, a Lens, or several (checkpoints in order) to compare: causal models with an output layer.
+        prefixes: take for context all that stands before a token in its document, not its last K tokens.
+        documents, field, max_tokens: how the text is read; see `headscan.text.documents`.
+        min_count: leave out contexts seen fewer times.
+        memory, engine, master: see `headscan.text.counts.count`; the count is kept in `out`/counts.
+        gap: certified relative gap of the NTP-SVM.
+        budget: seconds that the certified solution may take by estimate; if it would take more, the spectral proxy stands
+            in, and the result says what the certified one would cost.
+        train: steps of gradient descent on unconstrained features of `width` (default: the vocabulary's size), 0 for none.
+        reading: "text" reads contexts where they stand in the text (mean embedding over occurrences, the way a model that
+            sees more than K tokens is used), "alone" gives the model each context by itself (the way the theory sees it).
+        max_contexts: models are compared on at most so many contexts, drawn by frequency with `seed`.
+        groups: groups of documents for the bootstrap, 0 for none.
+        resume: continue the count of an interrupted run in `out`, if text, tokenizer and settings are the same ones.
+        out, progress, command, dtype, device, ...: as for `headscan.scan`.
+
+    Raises:
+        BadInput: an empty text, one shorter than the order, an empty vocabulary, supports that all cover the vocabulary, a
+            resume on something that changed.
+
+    Entropy bound and supports are over all positions that have a full context inside their document.
+
+    >>> import headscan
+    >>> result = headscan.ntp.run(["abab", "abac"], tokenizer="bytes", order=1, documents="whole")
+    >>> result.contexts, result.supports
+    (2, 2)
+    """
+    check_text(text)
+    tokenizer, lenses = open_compared(settings)
+    run.identify("the tokenizer", tokenizer_identity(tokenizer))
+    counted = count(text, tokenizer, settings, run)
+    labels = SoftLabels.of(counted.matrix)
+    if settings.train and labels.contexts * labels.vocabulary > _FREE_LOGITS:
+        raise BadInput(
+            f"Training {labels.contexts} free contexts over {labels.vocabulary} words is too large "
+            f"({labels.contexts * labels.vocabulary:,} logits); raise the minimum count or lower the order."
+        )
+    prediction, notes, cost = _predict(labels, settings, run)
+    heat = choose_heat(prediction, seed=settings.seed)
+    data = describe(labels)
+
+    def spell(ids: Any) -> list[str]:
+        return display(tokenizer, [int(i) for i in ids])
+
+    words = word_picture(prediction, spell)
+    arrays = _arrays(prediction, words.id, heat)
+    training = _train(labels, prediction, settings) if settings.train else []
+    comparisons, records = [], []
+    for lens in lenses:
+        one = compare(lens, counted, prediction, heat, tokenizer, settings, run.progress)
+        comparisons.append(one.comparison)
+        records.append(one.record)
+        arrays |= {f"heat/{lens.name}": one.heat, f"scatter/{lens.name}": one.scatter}
+    solution = _solution(prediction)
+    return NtpResult(
+        protocol=run.protocol(
+            text=counted.text, device=settings.device, dtype=settings.dtype,
+            notes=["Intervals are standard errors of a bootstrap over groups of documents."],
+        ),
+        models=records,
+        findings=findings(settings.order, data, solution, comparisons),
+        arrays=arrays,
+        tokens=data.tokens,
+        order=settings.order,
+        contexts=data.contexts,
+        supports=data.supports,
+        entropy_bound=data.entropy_bound,
+        single_successor_share=data.single_successor_share,
+        data=data,
+        cost=cost,
+        certificate=None if solution is None else certificate(labels.supports),  # else an SVM beyond the budget
+        solution=solution,
+        uncertainty=Uncertainty(threshold_sweep(labels), counted.bootstrap(settings.groups, settings.seed)),
+        axes=axis_words(prediction.words, spell),
+        words=words,
+        heat=heat.in_words(counted.context, spell),
+        comparisons=comparisons,
+        training=training,
+        notes=notes,
+    )  # fmt: skip
+
+
+def _predict(labels: SoftLabels, settings: Predicting, run: Run) -> tuple[Prediction, list[str], SolveCost]:
+    if int(labels.supports.sizes.min()) == labels.vocabulary:
+        raise BadInput(
+            "Every context is followed by every token of the vocabulary: nothing is sparse, so nothing is predicted to grow."
+        )
+    gap, budget = settings.gap, settings.budget
+    estimate = estimate_cost(labels.supports)
+    seconds = estimate.multiplications * _ITERATIONS / _SPEED
+    cost = SolveCost(**asdict(estimate), seconds=seconds, iterations=float(_ITERATIONS))
+    rank = None if labels.vocabulary <= 4096 else min(256, labels.vocabulary - 2, labels.contexts - 2)
+    run.progress("predicting", 0, None, "contexts")
+    if seconds > budget:
+        note = (
+            f"The certified solution was not computed: about {seconds / 60:.0f} minutes and "
+            f"{cost.bytes / 2**30:.1f} GiB by estimate, over the budget of {budget:g} seconds; the spectral proxy stands in."
+        )
+        return predict(labels, exact=False, rank=rank), [note], cost
+    if seconds > _TELL:
+        run.announce(f"The certified solution takes about {seconds:.0f} seconds by estimate; --budget may forbid it.")
+
+    def report(step: SvmStep) -> None:
+        # Progress of a solver is in digits of its gap: from 1 to the gap asked for.
+        done = np.log(max(step.gap, gap)) / np.log(gap)
+        run.progress("solving", round(1000 * max(float(done), 0.0)), 1000, "thousandths")
+
+    prediction = predict(labels, gap=gap, rank=rank, max_seconds=max(2 * budget, 60.0), progress=report)
+    assert prediction.solution is not None
+    notes = []
+    if not prediction.solution.converged:
+        notes.append(f"The solver was stopped at a certified relative gap of {prediction.solution.gap:.1e}.")
+    return prediction, notes, cost
+
+
+def _solution(prediction: Prediction) -> SolutionNumbers | None:
+    """The certified solution in numbers, and how far the cheap proxies are from it."""
+    s, spectrum = prediction.solution, prediction.spectrum
+    if s is None:
+        return None
+    words, contexts = spectrum.factors()
+    whole = prediction.labels.vocabulary <= 4096
+    return SolutionNumbers(
+        contexts=len(s.inverse), supports=s.distinct.contexts, primal=s.primal, dual=s.dual, gap=s.gap, rank=s.rank,
+        iterations=s.iterations, converged=s.converged, seconds=s.seconds, penalty=s.penalty, violation=s.violation,
+        proxy_word_gram_cosine=gram_cosine(words, prediction.words),
+        proxy_context_gram_cosine=gram_cosine(contexts, prediction.contexts),
+        unrooted_word_gram_cosine=gram_cosine(words * np.sqrt(spectrum.sigma), prediction.words),
+        centred_nuclear_norm_ratio=float(spectrum.sigma.sum() / s.primal) if whole else None,
+    )  # fmt: skip
+
+
+def _arrays(prediction: Prediction, words: list[int], heat: HeatMap) -> dict[str, npt.NDArray[Any]]:
+    return {
+        "words": np.ascontiguousarray(prediction.words[:, :_AXES], dtype=np.float32),
+        "word_axes": np.ascontiguousarray(prediction.words[words][:, :6], dtype=np.float32),
+        "sigma": np.linalg.norm(prediction.words, axis=0) ** 2,
+        "sigma_centred": prediction.spectrum.sigma.copy(),
+        "heat/predicted": cosines(prediction.contexts[heat.rows]),
+    }
+
+
+def _train(labels: SoftLabels, prediction: Prediction, settings: Predicting) -> list[FeatureCheckpoint]:
+    width = settings.width or labels.vocabulary
+    done = train_features(labels, width, settings.train, prediction=prediction, seed=settings.seed)
+    return list(done.records)
