@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 import headscan
-from headscan.geometry import Cloud, read_sts, remedies, sentence_states, sts_spearman
+from headscan.geometry import Cloud, read_sts, sentence_states, sts_spearman
+from headscan.remedies import remedies
 from headscan.statistics import DirectionTally, SiteBatch
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "real-models.md"

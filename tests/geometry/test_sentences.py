@@ -10,10 +10,10 @@ from headscan.geometry import (
     dropout_alignment,
     pair_alignment,
     read_sts,
-    remedies,
     sentence_states,
     sts_spearman,
 )
+from headscan.remedies import remedies
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,6 @@ from headscan.geometry.negative import NearestPoint, nearest_point
 from headscan.geometry.neighbours import distinct_rows, neighbour_distances
 from headscan.geometry.partition import log_partition, partition_isotropy
 from headscan.geometry.probe import PROBES, Probe
-from headscan.geometry.remedies import Remedy, all_but_the_top, centre, drop_dimensions, remedies, standardise, whiten
 from headscan.geometry.result import ScanResult
 from headscan.geometry.rogue import agreement_without, contributions, rogue, rogue_dimensions
 from headscan.geometry.scan import scan
@@ -48,16 +47,15 @@ from headscan.statistics import Cloud
 
 __all__ = [
     "MEASURES", "PROBES", "Cloud", "Field", "Jackknife", "Measure", "MeasureWords", "NearestPoint", "Probe",
-    "ProbeWords", "Remedy", "ScanResult", "agreement_without", "aligned", "alignment", "all_but_the_top",
-    "attention_drift", "average_cosine", "axis", "axis_cosine", "biased_input", "centre", "choose", "collapse",
-    "cone_angle", "contexts", "contributions", "cosine_regulariser", "direction_correlations", "distinct_rows",
-    "drift", "drop_dimensions", "dropout_alignment", "effective_rank", "frequency_bins", "gride", "head_spectrum",
-    "heaps", "intrinsic_dimension", "isoscore", "isoscore_loss", "isoscore_of_rows", "isoscore_star", "log_partition",
-    "maximum_explainable_variance", "mean_norm", "mean_vector_norm", "measure", "mle", "nearest_mean_agreement",
-    "nearest_point", "neighbour_distances", "ngram_matrix", "ordered_measures", "ordered_probes", "pair_alignment",
-    "participation_ratio", "partition_isotropy", "predict_table", "push_pull_bins", "rankme", "read_sts", "remedies",
-    "rogue", "rogue_dimensions", "scan", "self_similarity", "sentence_states", "singular_entropy", "singular_values",
-    "spectrum_of_sparse", "stable_rank", "standardise", "sts_spearman", "top_direction_share", "train_low_rank_head",
-    "twonn", "uniformity", "uniformity_floor", "vocabulary_growth", "w_error", "watch_heads", "whiten", "words",
-    "zipf_mandelbrot",
+    "ProbeWords", "ScanResult", "agreement_without", "aligned", "alignment", "attention_drift", "average_cosine",
+    "axis", "axis_cosine", "biased_input", "choose", "collapse", "cone_angle", "contexts", "contributions",
+    "cosine_regulariser", "direction_correlations", "distinct_rows", "drift", "dropout_alignment", "effective_rank",
+    "frequency_bins", "gride", "head_spectrum", "heaps", "intrinsic_dimension", "isoscore", "isoscore_loss",
+    "isoscore_of_rows", "isoscore_star", "log_partition", "maximum_explainable_variance", "mean_norm",
+    "mean_vector_norm", "measure", "mle", "nearest_mean_agreement", "nearest_point", "neighbour_distances",
+    "ngram_matrix", "ordered_measures", "ordered_probes", "pair_alignment", "participation_ratio",
+    "partition_isotropy", "predict_table", "push_pull_bins", "rankme", "read_sts", "rogue", "rogue_dimensions",
+    "scan", "self_similarity", "sentence_states", "singular_entropy", "singular_values", "spectrum_of_sparse",
+    "stable_rank", "sts_spearman", "top_direction_share", "train_low_rank_head", "twonn", "uniformity",
+    "uniformity_floor", "vocabulary_growth", "w_error", "watch_heads", "words", "zipf_mandelbrot",
 ]  # fmt: skip

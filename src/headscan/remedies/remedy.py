@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,19 +17,21 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
-from headscan.errors import BadInput
+from headscan.run import BadInput, Registry
 from headscan.statistics import Cloud, Tally
 
-__all__ = ["Remedy", "all_but_the_top", "centre", "drop_dimensions", "remedies", "standardise", "whiten"]
+__all__ = ["REMEDIES", "Remedy", "RemedyMethod", "remedies"]
 
 DENSE = "sentence_transformers.models.Dense"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Remedy:
     """The map x ↦ (x − shift)·matrix, with shift [d] and matrix [d, k], and its `name`.
 
-    >>> remedy = centre(Cloud.of_rows([[1.0, 1.0], [3.0, 1.0]]))
+    >>> remedy = remedies(Cloud.of_rows([[1.0, 1.0], [3.0, 1.0]]))["centre"]
+    >>> remedy
+    Remedy(centre: 2 to 2 dimensions)
     >>> remedy(np.array([[1.0, 1.0]])).tolist()
     [[-1.0, 0.0]]
     """
@@ -38,12 +40,15 @@ class Remedy:
     shift: npt.NDArray[np.float64]
     matrix: npt.NDArray[np.float64]
 
-    def __call__(self, rows) -> npt.NDArray[np.float64]:
+    def __call__(self, rows: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """The mapped rows [n, k], float64. Raises BadInput where the width is another."""
         rows = np.asarray(rows, dtype=np.float64)
         if rows.shape[-1] != len(self.shift):
             raise BadInput(f"The remedy '{self.name}' was fitted at width {len(self.shift)}, not {rows.shape[-1]}.")
         return (rows - self.shift) @ self.matrix
+
+    def __repr__(self) -> str:
+        return f"Remedy({self.name}: {self.matrix.shape[0]} to {self.matrix.shape[1]} dimensions)"
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the map as a sentence-transformers `Dense` module: config.json and model.safetensors (float32).
@@ -109,64 +114,29 @@ class Remedy:
         return target
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Biased(Remedy):
     """A map read from a file, where shift and matrix are already one bias."""
 
     bias: npt.NDArray[np.float64]
 
-    def __call__(self, rows) -> npt.NDArray[np.float64]:
+    def __call__(self, rows: npt.ArrayLike) -> npt.NDArray[np.float64]:
         return super().__call__(rows) + self.bias
 
 
-def centre(cloud: Cloud) -> Remedy:
-    """x − μ: takes the drift away (Biś et al. 2021). The average cosine of the centred cloud is near 0."""
-    return Remedy("centre", cloud.mean, np.eye(cloud.width))
+class RemedyMethod(ABC):
+    """A way to make a cloud rounder: a frozen dataclass, in a file of headscan/remedies/methods or of a plug-in."""
+
+    @abstractmethod
+    def fit(self, cloud: Cloud, directions: Tally | None = None) -> Remedy | None:
+        """The remedy for this cloud; None where it needs the sums of `DirectionTally`, `directions`, and has none."""
 
 
-def _components(cloud: Cloud) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    values, vectors = np.linalg.eigh(cloud.covariance)
-    return np.clip(values[::-1], 0, None), vectors[:, ::-1]
+REMEDIES: Registry[type[RemedyMethod]] = Registry("remedy", "headscan.remedies.methods")
+"""Every remedy by its name."""
 
 
-def all_but_the_top(cloud: Cloud, *, remove: int | None = None) -> Remedy:
-    """Centre, then take the top principal components out (Mu and Viswanath 2018); by default max(1, d/100) of them."""
-    remove = max(1, cloud.width // 100) if remove is None else remove
-    top = _components(cloud)[1][:, :remove]
-    return Remedy("all-but-the-top", cloud.mean, np.eye(cloud.width) - top @ top.T)
-
-
-def whiten(cloud: Cloud, *, keep: int | None = None) -> Remedy:
-    """(x − μ)·V·diag(λ)^−½ of the `keep` largest principal components (Su et al. 2021, arXiv:2103.15316).
-
-    Components below 1e-10 of the largest variance are rounding, and are dropped rather than blown up; the map's output
-    has as many dimensions as remain. The covariance of the fitted cloud becomes the identity.
-    """
-    values, vectors = _components(cloud)
-    kept = min(keep or cloud.width, int((values > 1e-10 * values[0]).sum()))
-    return Remedy("whiten", cloud.mean, vectors[:, :kept] / np.sqrt(values[:kept]))
-
-
-def standardise(cloud: Cloud) -> Remedy:
-    """(x − μ)/σ of each dimension by itself (Timkey and van Schijndel 2021); constant dimensions become zero."""
-    deviation = np.sqrt(np.clip(np.diag(cloud.covariance), 0, None))
-    small = deviation <= 1e-10 * deviation.max(initial=0.0)
-    return Remedy("standardise", cloud.mean, np.diag(np.where(small, 0.0, 1 / np.where(small, 1.0, deviation))))
-
-
-def drop_dimensions(cloud: Cloud, dimensions) -> Remedy:
-    """Set the given (rogue) coordinates to zero; nothing is centred."""
-    kept = np.ones(cloud.width)
-    kept[list(dimensions)] = 0.0
-    return Remedy("without-rogue", np.zeros(cloud.width), np.diag(kept))
-
-
-def remedies(cloud: Cloud, directions: Tally | None = None, *, rogue: int = 3) -> dict[str, Remedy]:
+def remedies(cloud: Cloud, directions: Tally | None = None) -> dict[str, Remedy]:
     """All of them, fitted on one cloud, by name; the removal of rogue dimensions where their sums are given."""
-    from headscan.geometry.rogue import rogue_dimensions
-
-    makers: list[Callable[[Cloud], Remedy]] = [centre, all_but_the_top, whiten, standardise]
-    found = [maker(cloud) for maker in makers]
-    if directions is not None:
-        found.append(drop_dimensions(cloud, [row["dimension"] for row in rogue_dimensions(directions, rogue)]))
-    return {remedy.name: remedy for remedy in found}
+    found = {name: method().fit(cloud, directions) for name, method in REMEDIES.items()}
+    return {name: remedy for name, remedy in found.items() if remedy is not None}

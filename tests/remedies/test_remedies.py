@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from headscan.errors import BadInput
-from headscan.geometry import Cloud, Remedy, average_cosine, isoscore, remedies, whiten
-from headscan.geometry.remedies import all_but_the_top
+from headscan.geometry import Cloud, average_cosine, isoscore
+from headscan.remedies import REMEDIES, Remedy, remedies
+from headscan.remedies.methods.affine import AllButTheTop, Whiten
 from headscan.statistics import DirectionTally, SiteBatch
 
 
@@ -71,7 +72,7 @@ def test_a_remedied_sentence_transformer_gives_remedied_embeddings(tmp_path):
     ]
     plain = library.SentenceTransformer(str(package.MODEL_DIR), device="cpu")
     before = plain.encode(sentences).astype(np.float64)
-    remedy = all_but_the_top(Cloud.of_rows(before), remove=2)
+    remedy = AllButTheTop(remove=2).fit(Cloud.of_rows(before))
     folder = remedy.append_to(package.MODEL_DIR, tmp_path / "model")
     after = library.SentenceTransformer(str(folder), device="cpu").encode(sentences)
     by_hand = remedy(before)
@@ -87,5 +88,13 @@ def test_no_modules_no_export(found, tmp_path):
 def test_whitening_drops_what_is_only_rounding():
     rng = np.random.default_rng(0)
     flat = rng.standard_normal((50, 3)) @ rng.standard_normal((3, 8))
-    assert whiten(Cloud.of_rows(flat)).matrix.shape == (8, 3)
+    assert Whiten().fit(Cloud.of_rows(flat)).matrix.shape == (8, 3)
     assert np.isfinite(remedies(Cloud.of_rows(np.ones((5, 4))))["standardise"](np.ones((5, 4)))).all()
+
+
+def test_parameters_are_the_method_s_own():
+    assert REMEDIES.build("all-but-the-top", {"remove": 2}) == AllButTheTop(remove=2)
+    with pytest.raises(BadInput, match="--remove is not used by the remedy whiten; it belongs to all-but-the-top"):
+        REMEDIES.build("whiten", {"remove": 2})
+    with pytest.raises(BadInput, match="--keep must be at least 1"):
+        Whiten(keep=0)

@@ -1,0 +1,1 @@
+"""The remedies; `headscan.remedies.REMEDIES` finds them by itself."""
