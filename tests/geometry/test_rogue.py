@@ -34,7 +34,7 @@ def test_one_huge_dimension_is_found_and_explains_the_cosine():
     found = rogue(tally_of(x))
     assert found["rogue_share_1"] == pytest.approx(1, abs=0.01)
     assert found["rogue_half"] == 1
-    assert rogue_dimensions(tally_of(x))[0]["dimension"] == 5
+    assert rogue_dimensions(tally_of(x))[0].dimension == 5
     x[:, 5] *= np.random.default_rng(1).choice([-1, 1], 500)
     assert agreement_without(x, np.array([5])) < 0.05 < 0.99 < agreement_without(x, np.array([3]))
 

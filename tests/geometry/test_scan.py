@@ -227,7 +227,7 @@ def test_bad_input_is_one_clear_sentence(tiny, tmp_path):
         ({"max_tokens": 5}, "at least one window"),
         ({"out": "/dev/null/x"}, "cannot be written"),
         ({"models": [tiny, tiny]}, "twice"),
-        ({"models": []}, "No model"),
+        ({"models": []}, "at least one model"),
         ({"resume": True}, "output folder"),
     ]:
         with pytest.raises(BadInput, match=words):

@@ -8,8 +8,9 @@ attention goes through transformers' attention interface (most of them).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
 from headscan.errors import BadInput
-from headscan.geometry.explained import Cells
+from headscan.geometry.explained import Cells, number
 from headscan.geometry.interval import Jackknife, left_out
 from headscan.geometry.measures.average_cosine import average_cosine
 from headscan.model import Lens
@@ -50,10 +51,18 @@ def watch_heads(lens: Lens) -> Iterator[dict[int, Tally]]:
     tallies: dict[int, Tally] = {}
     modules: dict[int, int] = {}
 
-    def attend(module, query, key, value, attention_mask, **options):
+    def attend(
+        module: torch.nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, None]:
         layer = modules.setdefault(id(module), len(modules))
         _add(tallies, layer, query, key, attention_mask, options.get("scaling"), getattr(module, "is_causal", False))
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        result: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        return result
 
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, eager_mask)
@@ -119,7 +128,7 @@ def head_rows(tallies: dict[int, Tally]) -> list[Cells]:
 
     Queries and keys are those that are multiplied: after rotary or other position maps.
     """
-    rows = []
+    rows: list[Cells] = []
     for layer, tally in sorted(tallies.items()):
         n, choices = tally["positions"], tally["choices"].clamp(min=1)
         query, key = tally["query"] / n[:, None], tally["key"] / n[:, None]
@@ -142,7 +151,7 @@ def head_rows(tallies: dict[int, Tally]) -> list[Cells]:
     return rows
 
 
-def attention_drift(lens: Lens, batches) -> list[Cells]:
+def attention_drift(lens: Lens, batches: Iterable[Tensor]) -> list[Cells]:
     """`head_rows` of one pass of the model over batches of ids [B, T]. Cost: the forward pass and one more T x T product.
 
     From three batches on, each number has a 95 % interval, NAME_interval: each batch is left out by turns.
@@ -172,13 +181,18 @@ def attention_drift(lens: Lens, batches) -> list[Cells]:
         for name in HEADS:
             low = -1.0 if name == "drift_cosine" else 0.0
             high = None if name in ("attention_entropy", "query_norm", "key_norm") else 1.0
-            values = [other[k][name] for other in others]
-            row[f"{name}_interval"] = left_out(row[name], values, sizes, bounds=(low, high)) if others else None
+            values = [number(other[k][name]) for other in others]
+            row[f"{name}_interval"] = left_out(number(row[name]), values, sizes, bounds=(low, high)) if others else None
     return rows
 
 
 def biased_input(
-    lens: Lens, biases=(0.0, 0.5, 1.0, 2.0, 4.0, 8.0), *, length: int = 64, batch: int = 8, seed: int = 0
+    lens: Lens,
+    biases: Sequence[float] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0),
+    *,
+    length: int = 64,
+    batch: int = 8,
+    seed: int = 0,
 ) -> list[Cells]:
     """Does anisotropy come from the block itself? An untrained twin of the model is given noise with a common bias.
 

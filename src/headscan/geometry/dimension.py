@@ -96,7 +96,13 @@ def gride(distances: Tensor, *, first: int = 2) -> float | None:
     return float(brentq(slope, high * 1e-9, high)) if slope(high) <= 0 else None
 
 
-def intrinsic_dimension(rows: npt.ArrayLike, *, neighbours: int = 32, blocks=None, first=None) -> Cells:
+def intrinsic_dimension(
+    rows: npt.ArrayLike,
+    *,
+    neighbours: int = 32,
+    blocks: npt.ArrayLike | None = None,
+    first: npt.ArrayLike | None = None,
+) -> Cells:
     """All three on the distinct rows of a sample [n, d], from one table of distances; plus how many points that is.
 
     `gride` is at k = 8 against 16. Values None where fewer than ten distinct points or zero distances leave nothing.
@@ -110,9 +116,9 @@ def intrinsic_dimension(rows: npt.ArrayLike, *, neighbours: int = 32, blocks=Non
     >>> intrinsic_dimension(np.ones((50, 3)))
     {'twonn': None, 'mle_dimension': None, 'gride': None, 'distinct_points': 1}
     """
-    rows = np.asarray(rows, dtype=np.float64)
-    at, which = distinct(rows)
-    points = rows[at]
+    matrix = np.asarray(rows, dtype=np.float64)
+    at, which = distinct(matrix)
+    points = matrix[at]
     owner = None if blocks is None else np.asarray(blocks)[at]
     table = near = None
     if len(points) > FEWEST:
@@ -136,7 +142,7 @@ def intrinsic_dimension(rows: npt.ArrayLike, *, neighbours: int = 32, blocks=Non
     return found
 
 
-def _estimates(table: Tensor | None, blocks: npt.NDArray[np.float64] | None) -> Cells:
+def _estimates(table: Tensor | None, blocks: npt.NDArray[np.int64] | None) -> Cells:
     """The three estimates of a table of distances, with intervals where blocks are given."""
     names = ("twonn", "mle_dimension", "gride")
 
@@ -144,20 +150,21 @@ def _estimates(table: Tensor | None, blocks: npt.NDArray[np.float64] | None) -> 
         values = (twonn(part), mle(part, k=min(USED, part.shape[1])), gride(part, first=8))
         return dict(zip(names, values, strict=True))
 
-    found: Cells = dict.fromkeys(names) if table is None else all_three(table)
+    estimates: dict[str, float | None] = dict.fromkeys(names) if table is None else all_three(table)
+    found: Cells = {**estimates}
     if blocks is None:
         return found
     owners, sizes = np.unique(blocks, return_counts=True)
     others = [] if table is None or len(owners) < 3 else [all_three(table[blocks != owner]) for owner in owners]
     for name in names:
         values = [other[name] for other in others]
-        found[f"{name}_interval"] = left_out(found[name], values, sizes, bounds=(0.0, None)) if others else None
+        found[f"{name}_interval"] = (
+            left_out(estimates[name], values, sizes.astype(float), bounds=(0.0, None)) if others else None
+        )
     return found
 
 
-def _among(
-    points: npt.NDArray[np.float64], table: Tensor, near: Tensor, rest: npt.NDArray[np.float64], k: int
-) -> Tensor:
+def _among(points: npt.NDArray[np.float64], table: Tensor, near: Tensor, rest: npt.NDArray[np.bool_], k: int) -> Tensor:
     """Distances of the points of `rest` to their k nearest among themselves, out of the table of all where it suffices."""
     keep = torch.from_numpy(rest)
     kept = table[keep].masked_fill(~keep[near[keep]], torch.inf).sort(dim=1).values[:, :k]

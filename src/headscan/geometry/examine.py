@@ -19,7 +19,7 @@ from headscan.geometry.subjects import Subject
 from headscan.geometry.summary import gaussian_cells, site_cells
 from headscan.geometry.sweep import MEASURED_BYTES, SAMPLE_BYTES, Sweep, sweep
 from headscan.model import Lens
-from headscan.run import ModelRecord, Row, Run, TextRecord
+from headscan.run import Json, ModelRecord, Row, Run, TextRecord
 from headscan.run.result import Arrays
 from headscan.statistics import Cloud, merged, process_count, process_rank
 from headscan.text import Batch, Windows, batches, display
@@ -117,7 +117,7 @@ class Examiner:
         windows = Windows(
             self.text, lens.require_tokenizer(), settings.context, documents=settings.documents, field=settings.field,
             max_tokens=settings.max_tokens, start=swept.next,
-            expected=TextMark(**stored.note) if stored and isinstance(stored.note, dict) else None,
+            expected=_mark(stored.note) if stored else None,
         )  # fmt: skip
 
         def store() -> None:
@@ -150,6 +150,11 @@ class Examiner:
             return None
         read = windows.mark().characters
         return None if not size or not read else max(done, int(done * size / read)) * self.settings.context
+
+
+def _mark(note: Json) -> TextMark:
+    assert isinstance(note, dict)
+    return TextMark(int(str(note["documents"])), int(str(note["characters"])), str(note["sha256"]))
 
 
 def _coordinates(model: str, site: str, cloud: Cloud, swept: Sweep, size: int) -> Arrays:

@@ -7,13 +7,19 @@ from typing import Literal
 
 from headscan.run.rows import Cell
 
-__all__ = ["GROUPS", "WITHOUT", "Bounds", "Cells", "Field", "Group", "MeasureWords", "ProbeWords"]
+__all__ = ["GROUPS", "WITHOUT", "Bounds", "Cells", "Field", "Group", "MeasureWords", "ProbeWords", "number"]
 
 WITHOUT = "_without_first"
 """What the name of a number ends in that leaves position 0 of each window out."""
 
 Cells = dict[str, Cell]
 """What is said of one site or thing: numbers by name, NAME_interval beside NAME, `notes` where there are any."""
+
+
+def number(cell: Cell) -> float | None:
+    """The number in a cell, None where it holds none."""
+    return cell if isinstance(cell, int | float) else None
+
 
 Bounds = tuple[float | None, float | None]
 """Least and greatest value a number can have; None where there is no such end."""

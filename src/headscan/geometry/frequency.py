@@ -15,7 +15,9 @@ from headscan.geometry.partition import partition_isotropy
 __all__ = ["direction_correlations", "frequency_bins"]
 
 
-def frequency_bins(table, counts, *, mean_state=None, per_decade: int = 1) -> list[Cells]:
+def frequency_bins(
+    table: npt.ArrayLike, counts: npt.ArrayLike, *, mean_state: npt.ArrayLike | None = None, per_decade: int = 1
+) -> list[Cells]:
     """Rows of a table [V, d] in bins of equal width in log₁₀ count (and a bin for tokens that do not occur).
 
     For each bin, from rare to frequent: `from` and `to` (counts, both inclusive), `tokens` (types), `share` of the text,
@@ -42,7 +44,7 @@ def frequency_bins(table, counts, *, mean_state=None, per_decade: int = 1) -> li
         length = float(np.linalg.norm(axis))
         axis = axis / length if length > 0 else None
     lengths = np.linalg.norm(w, axis=1)
-    found = []
+    found: list[Cells] = []
     for low, high in pairwise(edges):
         chosen = (c >= low) & (c < high)
         if not chosen.any():
@@ -93,11 +95,11 @@ def _over_groups(
     units = np.stack([(rows[g::groups] * weights[g::groups]).sum(0) for g in starts])
     lengths, counts = (np.array([x[g::groups].sum() for g in starts]) for x in (norms, (norms > 0).astype(float)))
 
-    def drift(chosen: npt.NDArray[np.float64]) -> float | None:
+    def drift(chosen: npt.NDArray[np.bool_]) -> float | None:
         total = float(lengths[chosen].sum())
         return float(np.linalg.norm(sums[chosen].sum(0))) / total if total > 0 else None
 
-    def cosine(chosen: npt.NDArray[np.float64]) -> float | None:
+    def cosine(chosen: npt.NDArray[np.bool_]) -> float | None:
         n, total = float(counts[chosen].sum()), units[chosen].sum(0)
         return float(total @ total - n) / (n * (n - 1)) if n > 1 else None
 
@@ -108,7 +110,7 @@ def _over_groups(
     return found
 
 
-def direction_correlations(table, counts, *, top: int = 50) -> list[Cells]:
+def direction_correlations(table: npt.ArrayLike, counts: npt.ArrayLike, *, top: int = 50) -> list[Cells]:
     """Pearson's r between the coordinates of a table's rows along each right singular direction and log count.
 
     Over the tokens that occur (count > 0); directions of the whole uncentred table [V, d], strongest first. Rows of the

@@ -30,7 +30,8 @@ def push_pull_bins(sums: PushPull) -> list[Cells]:
     axis = sums.state_sum.cpu().numpy()
     axis_length = float(np.linalg.norm(axis))
     net_length = np.linalg.norm(net, axis=1)
-    found, low = [], 0
+    found: list[Cells] = []
+    low = 0
     while low <= counts.max(initial=0):
         high = 1 if low == 0 else 10 * low
         chosen = (counts >= low) & (counts < high)

@@ -18,7 +18,7 @@ from headscan.geometry.spectrum import entropy_of
 __all__ = ["LowRankHead", "head_spectrum", "ngram_matrix", "spectrum_of_sparse", "train_low_rank_head", "w_error"]
 
 
-def head_spectrum(weight) -> Cells:
+def head_spectrum(weight: Tensor) -> Cells:
     """Singular values of a head [V, d] and what they say of its rank.
 
     Keys: `singular_values` (largest first), `singular_entropy` log d − H(σ/Σσ) in nats (0: all directions alike; rises
@@ -28,9 +28,7 @@ def head_spectrum(weight) -> Cells:
     >>> round(head_spectrum(torch.eye(3))["singular_entropy"], 6)
     0.0
     """
-    w = torch.as_tensor(weight).detach().double()
-    values = torch.linalg.eigvalsh(w.T @ w).flip(0).clamp(min=0)
-    values = torch.where(values > 4 * w.shape[1] * 2.2e-16 * values[0], values, 0.0).sqrt().cpu().numpy()
+    values = head_values(weight)
     if not values[0] > 0:
         names = (
             "singular_entropy",
@@ -55,7 +53,17 @@ def head_spectrum(weight) -> Cells:
     }
 
 
-def w_error(singular_values) -> npt.NDArray[np.float64]:
+def head_values(weight: Tensor) -> npt.NDArray[np.float64]:
+    """The singular values of a head [V, d], largest first; what is below rounding is zero."""
+    w = torch.as_tensor(weight).detach().double()
+    values = torch.linalg.eigvalsh(w.T @ w).flip(0).clamp(min=0)
+    kept: npt.NDArray[np.float64] = (
+        torch.where(values > 4 * w.shape[1] * 2.2e-16 * values[0], values, 0.0).sqrt().cpu().numpy()
+    )
+    return kept
+
+
+def w_error(singular_values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """W-error(k) = ‖σ_{k+1:}‖₂/‖W‖_F for k = 0 ... d [d + 1]: what the best matrix of rank k leaves out. From 1 to 0.
 
     >>> w_error([4.0, 3.0]).tolist()
@@ -66,7 +74,7 @@ def w_error(singular_values) -> npt.NDArray[np.float64]:
     return np.sqrt(rest / rest[0]) if rest[0] > 0 else np.zeros(len(rest))
 
 
-def ngram_matrix(windows, vocabulary: int, order: int) -> scipy.sparse.csr_matrix:
+def ngram_matrix(windows: npt.NDArray[np.int64], vocabulary: int, order: int) -> scipy.sparse.csr_matrix:
     """The empirical n-gram matrix [contexts, V]: row = p(next | the `order` − 1 tokens before), sparse.
 
     `windows` [B, T] of ids; contexts do not cross windows. Its spectrum says how much a head of rank d must lose on the
@@ -99,7 +107,8 @@ def spectrum_of_sparse(matrix: scipy.sparse.csr_matrix, *, most: int = 6000) -> 
         raise ValueError(f"{len(occupied)} tokens occur, more than {most}")
     part = matrix[:, occupied]
     gram = (part.T @ part).toarray() if len(occupied) <= part.shape[0] else (part @ part.T).toarray()
-    return np.sqrt(np.clip(np.linalg.eigvalsh(gram)[::-1], 0, None))
+    values: npt.NDArray[np.float64] = np.sqrt(np.clip(np.linalg.eigvalsh(gram)[::-1], 0, None))
+    return values
 
 
 @dataclass(frozen=True)

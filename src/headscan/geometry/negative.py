@@ -115,4 +115,5 @@ def _affine_weights(vertices: npt.NDArray[np.float64]) -> npt.NDArray[np.float64
         found = np.linalg.solve(gram, np.ones(len(gram)))
     except np.linalg.LinAlgError:
         found = np.linalg.lstsq(gram, np.ones(len(gram)), rcond=None)[0]
-    return found / found.sum()
+    weights: npt.NDArray[np.float64] = found / found.sum()
+    return weights

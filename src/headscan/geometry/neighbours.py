@@ -19,11 +19,11 @@ def distinct_rows(rows: npt.ArrayLike) -> npt.NDArray[np.float64]:
     >>> distinct_rows([[1, 2], [0, 0], [1, 2]]).tolist()
     [[1.0, 2.0], [0.0, 0.0]]
     """
-    rows = np.asarray(rows, dtype=np.float64)
-    return rows[distinct(rows)[0]] + 0.0
+    points: npt.NDArray[np.float64] = np.asarray(rows, dtype=np.float64)[distinct(rows)[0]] + 0.0
+    return points
 
 
-def distinct(rows: npt.ArrayLike) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def distinct(rows: npt.ArrayLike) -> tuple[npt.NDArray[np.signedinteger], npt.NDArray[np.signedinteger]]:
     """Where each distinct row occurs first [m], ascending, and which of them each row is [n].
 
     >>> [found.tolist() for found in distinct([[1, 2], [0, 0], [1, 2]])]

@@ -17,7 +17,7 @@ from torch import Tensor
 __all__ = ["log_partition", "partition_isotropy"]
 
 
-def log_partition(table: npt.ArrayLike, directions) -> Tensor:
+def log_partition(table: npt.ArrayLike, directions: npt.ArrayLike) -> Tensor:
     """log Z(c) = log Σ_w exp(c·w) of each direction, a column of [d, m]; in blocks, float64 [m]. Cost O(Vdm).
 
     >>> log_partition([[1000.0, 0.0], [0.0, 0.0]], torch.eye(2)).tolist()

@@ -63,7 +63,8 @@ class ScanResult(Result):
     @cached_property
     def document(self) -> dict[str, Any]:
         """What result.json holds; the probes' tables stand under their names."""
-        return Result.document.func(self) | {name: plain(rows) for name, rows in self.tables.items()}
+        own = super().document
+        return own | {name: plain(rows) for name, rows in self.tables.items()}
 
     @classmethod
     def of_document(cls, document: dict[str, Any], arrays: Arrays | None = None) -> Self:

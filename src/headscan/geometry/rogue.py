@@ -8,17 +8,18 @@ exact in O(nd), where the published code samples pairs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from headscan.geometry.explained import Cells
+from headscan.geometry.explained import Cells, number
 from headscan.geometry.interval import left_out
 from headscan.statistics import Tally
 
-__all__ = ["agreement_without", "agreements", "contributions", "rogue", "rogue_dimensions"]
+__all__ = ["RogueDimension", "agreement_without", "agreements", "contributions", "rogue", "rogue_dimensions"]
 
 
 def contributions(
@@ -48,23 +49,26 @@ def rogue(tally: Tally) -> dict[str, float | None]:
     return empty | shares | {"rogue_half": float(np.argmax(running >= 0.5) + 1)}
 
 
-def rogue_dimensions(tally: Tally, top: int = 5) -> list[Cells]:
-    """The dimensions that contribute most to the average cosine, with their contribution and share, largest first."""
+@dataclass(frozen=True)
+class RogueDimension:
+    """A coordinate, its signed contribution CC_d to the average cosine, and its share of it (None: shares of nothing)."""
+
+    dimension: int
+    contribution: float
+    share: float | None
+
+
+def rogue_dimensions(tally: Tally, top: int = 5) -> list[RogueDimension]:
+    """The dimensions that contribute most to the average cosine, largest first."""
     found = contributions(float(tally["tokens"]), tally["unit"].cpu().numpy(), tally["square"].cpu().numpy())
     if found is None:
         return []
     total = float(found.sum())
-    return [
-        {
-            "dimension": int(d),
-            "contribution": float(found[d]),
-            "share": float(found[d]) / total if total > 1e-3 else None,
-        }
-        for d in np.argsort(-found, kind="stable")[:top]
-    ]
+    order = np.argsort(-found, kind="stable")[:top]
+    return [RogueDimension(int(d), float(found[d]), None if total <= 1e-3 else float(found[d]) / total) for d in order]
 
 
-def agreement_without(rows: npt.NDArray[np.float64], removed: npt.NDArray[np.float64]) -> float | None:
+def agreement_without(rows: npt.NDArray[np.float64], removed: npt.NDArray[np.int64]) -> float | None:
     """r² between the cosines of all pairs of rows with all dimensions and with the `removed` ones set to zero; [0, 1].
 
     Low: the similarity of two tokens is decided by the removed dimensions. All n(n − 1)/2 pairs; cost O(n²d), memory
@@ -76,14 +80,14 @@ def agreement_without(rows: npt.NDArray[np.float64], removed: npt.NDArray[np.flo
     True
     """
     none = np.zeros(len(rows), dtype=int)
-    return agreements(rows, {"": removed}, none, none.astype(bool))["agreement_"]
+    return number(agreements(rows, {"": removed}, none, none.astype(bool))["agreement_"])
 
 
 def agreements(
     rows: npt.NDArray[np.float64],
-    removed: Mapping[Any, npt.NDArray[np.float64]],
-    blocks: npt.NDArray[np.float64],
-    first: npt.NDArray[np.float64],
+    removed: Mapping[Any, npt.NDArray[np.int64]],
+    blocks: npt.NDArray[np.int64],
+    first: npt.NDArray[np.bool_],
 ) -> Cells:
     """`agreement_without` several sets of dimensions, each as `agreement_KEY`, with its 95 % interval over blocks of
     text, with and without rows at position 0 (`blocks`, `first` [n]). The sums over pairs of groups are taken once."""
@@ -119,7 +123,7 @@ def agreements(
     return found
 
 
-def _squared(sums: npt.NDArray[np.float64], chosen: npt.NDArray[np.float64]) -> float | None:
+def _squared(sums: npt.NDArray[np.float64], chosen: npt.NDArray[np.bool_]) -> float | None:
     """r² from the sums over the pairs of the chosen groups."""
     pairs, sa, sb, saa, sbb, sab = sums[np.ix_(chosen, chosen)].sum((0, 1))
     if pairs < 3:

@@ -15,8 +15,9 @@ from headscan.geometry.findings import findings
 from headscan.geometry.measure import Measure
 from headscan.geometry.probe import Probe
 from headscan.geometry.result import ProbeRecord, ScanResult
-from headscan.geometry.settings import Models, Scanning
+from headscan.geometry.settings import Scanning
 from headscan.geometry.subjects import subjects
+from headscan.model.opening import ModelsLike
 from headscan.run import Run, verb
 from headscan.text.settings import TextLike
 from headscan.text.source import check_text
@@ -25,11 +26,12 @@ __all__ = ["scan"]
 
 
 @verb("scan", Scanning)
-def scan(models: Models, settings: Scanning, run: Run) -> ScanResult:
+def scan(models: ModelsLike, settings: Scanning, run: Run) -> ScanResult:
     """Scan the representations of one or more models on a text: cones, spectra, norms, site by site.
 
     Args:
-        models: Hugging Face ids, local folders, names of embedded specimens, or Lenses; one or several.
+        models: Hugging Face ids, local folders, names of embedded specimens, Lenses, live models of
+            transformers or sentence-transformers; one or several.
         text: a file, folder, `-`, `datasets` id, name of an embedded text, a text, or a list of texts.
         Further options: see `headscan scan --help`.
 

@@ -69,7 +69,7 @@ def mean_states(
             part = members[start : start + batch]
             rows = torch.tensor([list(ids[k]) for k in part], device=lens.device)
 
-            def take(site: str, states: torch.Tensor, part=part) -> None:
+            def take(site: str, states: torch.Tensor, part: list[int] = part) -> None:
                 found[site][part] = states.detach().double().mean(1).cpu().numpy()
 
             _run(lens, rows, sites, dropout, take)
@@ -103,7 +103,7 @@ def has_dropout(lens: Lens) -> bool:
     )
 
 
-def pair_alignment(lens: Lens, one: Sequence[str], other: Sequence[str], **options) -> Cells:
+def pair_alignment(lens: Lens, one: Sequence[str], other: Sequence[str], **options: Any) -> Cells:
     """Alignment of translations, paraphrases or synonyms: pairs of texts that mean the same.
 
     Keys and intervals as of `aligned`; options as for `sentence_states`.
@@ -114,7 +114,7 @@ def pair_alignment(lens: Lens, one: Sequence[str], other: Sequence[str], **optio
     return aligned(x, y)
 
 
-def dropout_alignment(lens: Lens, sentences: Sequence[str], **options) -> Cells:
+def dropout_alignment(lens: Lens, sentences: Sequence[str], **options: Any) -> Cells:
     """Alignment of two passes of the same sentences under two dropout masks (SimCSE's positives; Gao et al. 2021).
 
     0 for a model without dropout. Keys as for `pair_alignment`.
@@ -159,11 +159,12 @@ def from_pair_sums(total: PairSums, parts: Sequence[PairSums]) -> Cells:
         far = max(0.0, 2 - 2 * (float(x @ y) - own) / (n * (n - 1)))
         return {"alignment": near, "unrelated": far, "relative": near / far if far > 1e-12 else None}
 
-    found: Cells = values(*total)
-    others = [values(*(whole - mine for whole, mine in zip(total, part, strict=True))) for part in parts]
+    whole = values(*total)
+    found: Cells = {**whole}
+    others = [values(*(every - mine for every, mine in zip(total, part, strict=True))) for part in parts]
     for name, high in (("alignment", 4.0), ("unrelated", 4.0), ("relative", None)):
         rest = [other[name] for other in others]
-        found[f"{name}_interval"] = left_out(found[name], rest, [part[0] for part in parts], bounds=(0.0, high))
+        found[f"{name}_interval"] = left_out(whole[name], rest, [part[0] for part in parts], bounds=(0.0, high))
     return found
 
 

@@ -8,16 +8,12 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
 from headscan.geometry.choose import choose
-from headscan.model import Lens
 from headscan.model.settings import Loading
 from headscan.run import BadInput, Option, Running
 from headscan.text import PairSet, read_pairs, synonyms
 from headscan.text.settings import TEXT, Reading, TextLike
 
-__all__ = ["Models", "Scanning"]
-
-Models = str | Lens | Sequence[str | Lens]
-"""Hugging Face ids, local folders, names of embedded specimens, or Lenses; one or several."""
+__all__ = ["Scanning"]
 
 
 @dataclass(frozen=True)

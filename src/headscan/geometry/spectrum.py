@@ -33,7 +33,8 @@ def amplitudes(cloud: Cloud) -> npt.NDArray[np.float64] | None:
         return None
     energies = np.where(cloud.energies > 4 * cloud.width * np.finfo(float).eps * cloud.energies[0], cloud.energies, 0.0)
     values = np.sqrt(energies)
-    return values / values.sum()
+    shares: npt.NDArray[np.float64] = values / values.sum()
+    return shares
 
 
 def entropy_of(shares: npt.NDArray[np.float64]) -> float:

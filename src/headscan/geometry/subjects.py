@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from headscan.geometry.settings import Models, Scanning
+from headscan.geometry.settings import Scanning
 from headscan.model import Lens
+from headscan.model.opening import ModelLike, ModelsLike, open_model, open_models
 from headscan.model.settings import Loading
-from headscan.run import BadInput, Run, fingerprint
+from headscan.run import BadInput, Json, Run, fingerprint
 
 __all__ = ["Subject", "subjects"]
 
@@ -25,7 +27,7 @@ class Subject:
     """One model of a scan: `name` in tables (`short` is its own), where it comes from, the Lens while in memory."""
 
     name: str
-    source: str | Lens
+    source: ModelLike
     settings: Scanning
     revision: str | None = None
     lens: Lens | None = None
@@ -34,13 +36,12 @@ class Subject:
     def load(self) -> Lens:
         """The Lens, loaded where it is not in memory."""
         if self.lens is None:
-            if isinstance(self.source, Lens):
-                self.lens = self.source
-            else:
-                options = self.settings.part(Loading) | ({"revision": self.revision} if self.revision else {})
-                self.lens = Lens.load(self.source, **options)
-                self.short = self.short or (self.name if self.revision else self.lens.name)
-        self.lens.name = self.name
+            options = self.settings.part(Loading) | ({"revision": self.revision} if self.revision else {})
+            self.lens = open_model(self.source, Loading(**options))
+            self.short = self.short or (self.name if self.revision else self.lens.name)
+            self.name = self.name or self.short
+        if not isinstance(self.source, Lens):
+            self.lens.name = self.name
         return self.lens
 
     def sites(self, lens: Lens) -> tuple[str, ...]:
@@ -64,20 +65,19 @@ class Subject:
         return sum(p.numel() * p.element_size() for p in lens.model.parameters())
 
 
-def subjects(models: Models, settings: Scanning, run: Run) -> list[Subject]:
+def subjects(models: ModelsLike, settings: Scanning, run: Run) -> list[Subject]:
     """The models by name, all checked. One alone stays in memory, several as long as they are small.
 
     Raises BadInput where none is named, one twice, or one cannot be scanned as asked.
     """
-    sources: Sequence[str | Lens] = [models] if isinstance(models, str | Lens) else list(models)
-    if not sources:
-        raise BadInput("No model was named.")
+    sources = [models] if isinstance(models, str | os.PathLike | Lens | torch.nn.Module) else list(models)
+    open_models(sources, settings)  # names and configurations of all, before the weights of any are read
     found = (
-        [Subject(one if isinstance(one, str) else one.name, one, settings) for one in sources]
+        [Subject(_name(one), one, settings) for one in sources]
         if settings.revisions is None
         else _checkpoints(sources, settings)
     )
-    names = [one.name for one in found]
+    names = [one.name for one in found if one.name]
     if len(set(names)) < len(names):
         raise BadInput(f"A model is named twice: {', '.join(names)}.")
     held = 0
@@ -91,7 +91,12 @@ def subjects(models: Models, settings: Scanning, run: Run) -> list[Subject]:
     return found
 
 
-def _checkpoints(sources: Sequence[str | Lens], settings: Scanning) -> list[Subject]:
+def _name(model: ModelLike) -> str:
+    """What a model goes by before it is opened; nothing for a live one."""
+    return model.name if isinstance(model, Lens) else "" if isinstance(model, torch.nn.Module) else os.fspath(model)
+
+
+def _checkpoints(sources: Sequence[ModelLike], settings: Scanning) -> list[Subject]:
     """The revisions of the one model that was named."""
     revisions = settings.revisions
     wanted = revisions.split(",") if isinstance(revisions, str) else list(revisions or ())
@@ -101,7 +106,7 @@ def _checkpoints(sources: Sequence[str | Lens], settings: Scanning) -> list[Subj
     return [Subject(f"{sources[0]}@{revision}", sources[0], settings, revision) for revision in wanted]
 
 
-def _weights(lens: Lens) -> object:
+def _weights(lens: Lens) -> Json:
     """What identifies the weights: the hashes of their files, or of a model that was built two sums a tensor."""
     record = lens.provenance()
     if record.sha256:
@@ -117,7 +122,7 @@ def _weights(lens: Lens) -> object:
 def _vocabulary(tokenizer: object) -> str:
     """The hash of a tokenizer's rules where it shows them, else of its class and vocabulary."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if hasattr(backend, "to_str"):
+    if backend is not None and hasattr(backend, "to_str"):
         rules: object = backend.to_str()
     else:
         known = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}

@@ -24,6 +24,7 @@ from headscan.statistics import (
     TokenSums,
 )
 from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
+from headscan.statistics.reservoir import Chosen
 from headscan.text import Batch
 
 __all__ = ["Sweep", "sweep"]
@@ -92,7 +93,7 @@ class Sweep(Accumulator):
         return state
 
     @classmethod
-    def restore(cls, state: dict[str, Tensor]) -> Self:
+    def restore(cls, state: Mapping[str, Tensor]) -> Self:
         """The inverse of `state`; sites come back in the order of their names."""
         new = cls.__new__(cls)
         names = sorted({name.split("/")[0] for name in state})
@@ -146,7 +147,10 @@ def sweep(
         chosen = result.sample.offer(windows, ids.shape[1])
         columns = {"id": chosen.of(ids), "context": _contexts(ids, chosen.rows, chosen.positions)}
 
-        def take(site: str, states: Tensor, windows=windows, ids=ids, chosen=chosen, columns=columns) -> None:
+        def take(
+            site: str, states: Tensor, windows: list[int] = windows, ids: Tensor = ids, chosen: Chosen = chosen,
+            columns: dict[str, Tensor] = columns,
+        ) -> None:  # fmt: skip
             try:
                 if site in result.sites:
                     result.sites[site].update(states, windows)

@@ -39,7 +39,7 @@ def uniformity(rows: npt.ArrayLike, *, t: float = 2.0, block_bytes: int = 2**26)
     return min(0.0, total - math.log(n * (n - 1)) - 2 * t)
 
 
-def uniformity_by_block(rows: npt.ArrayLike, blocks, first, *, t: float = 2.0) -> Cells:
+def uniformity_by_block(rows: npt.ArrayLike, blocks: npt.ArrayLike, first: npt.ArrayLike, *, t: float = 2.0) -> Cells:
     """`uniformity` of a sample [n, d] with its 95 % interval over blocks of text, with and without position 0.
 
     `blocks` [n] says which block a row is from, `first` [n] whether it stood at position 0. exp(−t‖x − y‖²) is added up
@@ -99,7 +99,7 @@ def uniformity_floor(width: int, *, t: float = 2.0) -> float:
     return math.log(value) - 2 * t
 
 
-def alignment(one, other, *, alpha: float = 2.0) -> float | None:
+def alignment(one: npt.ArrayLike, other: npt.ArrayLike, *, alpha: float = 2.0) -> float | None:
     """Mean of ‖x̂ − ŷ‖^α over pairs of rows [n, d], both scaled to length 1 here (the published snippet leaves it to you).
 
     In [0, 2^α], 0 when every pair agrees in direction; unrelated directions give 2 for α = 2 (1 − cos, doubled). Pairs

@@ -58,7 +58,7 @@ def self_similarity(
     return sums.labels[kept].cpu().numpy(), values.cpu().numpy()
 
 
-def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) -> dict[str, float | None]:
+def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) -> Cells:
     """Mean self-similarity over words (each word counts once), the same less the baseline, and how many words that is.
 
     The interval is mean ± 1.96·sd/√words, words taken as the sample; it does not cover the choice of the text.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +59,7 @@ def zipf_mandelbrot(counts: npt.ArrayLike) -> dict[str, float | None]:
     }
 
 
-def zipf_intervals(parts: Sequence[npt.NDArray[np.float64]]) -> dict[str, list[float] | None]:
+def zipf_intervals(parts: Sequence[npt.NDArray[np.int64]]) -> dict[str, list[float] | None]:
     """95 % intervals of the fits of `zipf_mandelbrot` and `heaps`, NAME_interval, from the counts of blocks of text.
 
     Each block is left out by turns. Refits start at the whole text's answer and take damped Newton steps, which cost
@@ -91,12 +92,12 @@ def zipf_intervals(parts: Sequence[npt.NDArray[np.float64]]) -> dict[str, list[f
     }
 
 
-def _refit(counts: npt.NDArray[np.float64], pure: float, start: tuple[float, float]) -> dict[str, float | None]:
+def _refit(counts: npt.NDArray[Any], pure: float, start: tuple[float, float]) -> dict[str, float | None]:
     """The fit of `zipf_mandelbrot` by Newton's method from a start near it."""
     c = np.sort(counts[counts > 0].astype(np.float64))[::-1]
     if len(c) < 3:
         return dict.fromkeys(("zipf_exponent", "mandelbrot_exponent", "mandelbrot_shift", "zipf_distance"))
-    ranks, share = np.arange(1, len(c) + 1), c / c.sum()
+    ranks, share = np.arange(1.0, len(c) + 1), c / c.sum()
     pure, _, _ = _newton(share, ranks, pure, 0.0, shifted=False)
     a, b, loss = _newton(share, ranks, *start, shifted=True)
     entropy = float(-(share * np.log(share)).sum())
@@ -152,7 +153,7 @@ def _newton(
     return float(a), float(b), float(value)
 
 
-def vocabulary_growth(counts: npt.ArrayLike, sizes) -> npt.NDArray[np.float64]:
+def vocabulary_growth(counts: npt.ArrayLike, sizes: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Expected number of types among m tokens drawn from the text without replacement, for each m of `sizes`; exact.
 
     E V(m) = Σ_w 1 − C(N − c_w, m)/C(N, m): rarefaction (Hurlbert 1971). It needs the counts only, so it merges and does
@@ -169,7 +170,8 @@ def vocabulary_growth(counts: npt.ArrayLike, sizes) -> npt.NDArray[np.float64]:
     with np.errstate(invalid="ignore"):
         logs = gammaln(rest + 1) - gammaln(np.maximum(rest - m, 0) + 1) - gammaln(total + 1) + gammaln(total - m + 1)
     missed = np.where(m <= rest, np.exp(logs), 0.0)
-    return ((1 - missed) * repeats).sum(1)
+    types: npt.NDArray[np.float64] = ((1 - missed) * repeats).sum(1)
+    return types
 
 
 def heaps(counts: npt.ArrayLike, *, points: int = 32) -> dict[str, float | None]:

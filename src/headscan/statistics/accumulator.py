@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar, Self
 
 from torch import Tensor
@@ -47,7 +48,7 @@ def prefixed(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {f"{prefix}/{name}": tensor for name, tensor in state.items()}
 
 
-def unprefixed(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
+def unprefixed(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The part of `state` under a prefix, with the prefix taken off."""
     start = prefix + "/"
     return {name.removeprefix(start): tensor for name, tensor in state.items() if name.startswith(start)}

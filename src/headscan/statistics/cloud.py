@@ -120,7 +120,8 @@ class Cloud:
         """
         if "_eigen" in self.__dict__:
             return self._eigen[0]
-        return np.clip(torch.linalg.eigvalsh(torch.from_numpy(self.second_moment)).numpy()[::-1], 0.0, None)
+        values: Floats = torch.linalg.eigvalsh(torch.from_numpy(self.second_moment)).numpy()[::-1]
+        return np.clip(values, 0.0, None)
 
     @property
     def directions(self) -> Floats:

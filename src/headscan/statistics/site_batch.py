@@ -29,7 +29,8 @@ class SiteBatch:
     def rows(self) -> Tensor:
         """The states in float64 [B, T, width]."""
         device = "cpu" if self._states.device.type == "mps" else self._states.device
-        return self._states.detach()[:, self.skip_first :].to(device=device, dtype=torch.float64)
+        rows: Tensor = self._states.detach()[:, self.skip_first :].to(device=device, dtype=torch.float64)
+        return rows
 
     @cached_property
     def norms(self) -> Tensor:

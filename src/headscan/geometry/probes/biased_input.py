@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from headscan.geometry.attention import biased_input
-from headscan.geometry.explained import Cells, Field, ProbeWords
+from headscan.geometry.explained import Cells, Field, ProbeWords, number
 from headscan.geometry.probe import Probe
 from headscan.geometry.probe_setup import Cost, ProbeData, ProbeSetup
 
@@ -39,4 +39,4 @@ class BiasedInputProbe(Probe):
         return Cost(parameters * 1500.0, 4.0 * parameters)
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        return [{"site": f"b = {row['bias']:g}"} | row for row in biased_input(setup.lens, seed=setup.seed)]
+        return [{"site": f"b = {number(row['bias']):g}", **row} for row in biased_input(setup.lens, seed=setup.seed)]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headscan.geometry.explained import Cells, Field, ProbeWords
-from headscan.geometry.head import head_spectrum, ngram_matrix, spectrum_of_sparse, train_low_rank_head, w_error
+from headscan.geometry.head import head_values, ngram_matrix, spectrum_of_sparse, train_low_rank_head, w_error
 from headscan.geometry.probe import Probe
 from headscan.geometry.probe_setup import Cost, ProbeData, ProbeSetup
 
@@ -78,7 +78,7 @@ class BottleneckProbe(Probe):
             except ValueError:
                 errors[name] = ranks[name.replace("error", "rank")] = None
         output = setup.lens.output_embeddings
-        errors["head_error"] = None if output is None else w_error(head_spectrum(output)["singular_values"])
+        errors["head_error"] = None if output is None else w_error(head_values(output))
         states, targets = self._states(setup, ids[: max(1, self.TOKENS // ids.shape[1])])
         rows: list[Cells] = []
         for k in self._ranks(setup):

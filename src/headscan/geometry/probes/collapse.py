@@ -59,6 +59,7 @@ class CollapseProbe(Probe):
         return {setup.last: ClassSums(setup.lens.width(setup.last), limit=4096, device=setup.device)}
 
     def update(self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch) -> None:
+        assert isinstance(accumulator, ClassSums)
         flat = (-1, accumulator.width)
         accumulator.add(
             batch.next_ids.reshape(-1), batch.norms.reshape(-1), batch.rows.reshape(flat), batch.unit.reshape(flat)
@@ -77,9 +78,9 @@ class CollapseProbe(Probe):
             asked = ~np.isnan(hits)
             owners = np.unique(data.blocks[asked])
             if len(owners):
-                row["agreement"] = float(hits[asked].mean())
+                agreement = row["agreement"] = float(hits[asked].mean())
                 parts = [hits[asked & (data.blocks == owner)] for owner in owners]
                 rest = [(hits[asked].sum() - part.sum()) / max(1, asked.sum() - len(part)) for part in parts]
                 sizes = [len(part) for part in parts]
-                row["agreement_interval"] = left_out(row["agreement"], rest, sizes, bounds=(0.0, 1.0))
+                row["agreement_interval"] = left_out(agreement, rest, sizes, bounds=(0.0, 1.0))
         return [row]

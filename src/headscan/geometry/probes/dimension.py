@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headscan.geometry.dimension import intrinsic_dimension
-from headscan.geometry.explained import Cells, Field, ProbeWords
+from headscan.geometry.explained import Cells, Field, ProbeWords, number
 from headscan.geometry.probe import Probe
 from headscan.geometry.probe_setup import ProbeData, ProbeSetup
 
@@ -54,8 +54,9 @@ class DimensionProbe(Probe):
                 states.numpy(), blocks=data.blocks, first=data.first
             )  # fmt: skip
             rows.append({"site": site, **dict.fromkeys(self.fields)} | found)
-        sizes = {(row["distinct_points"], data.clouds[row["site"]].width) for row in rows if row["distinct_points"]}
-        for count, width in sorted(sizes)[-1:]:
+        widths = zip(rows, (cloud.width for cloud in data.clouds.values()), strict=True)
+        sizes = {(int(number(row["distinct_points"]) or 0), width) for row, width in widths}
+        for count, width in sorted(size for size in sizes if size[0])[-1:]:
             rows.append({"site": f"{count} x {width}", "null": "gaussian"} | _gaussian(count, width))
         return rows
 

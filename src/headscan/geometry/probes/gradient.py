@@ -63,6 +63,7 @@ class GradientProbe(Probe):
     def update(self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch) -> None:
         head = setup.lens.traits.linear_head
         assert head is not None
+        assert isinstance(accumulator, PushPull)
         known = batch.next_ids >= 0
         accumulator.update(batch.rows[known], batch.next_ids[known], head.weight, head.bias)
 

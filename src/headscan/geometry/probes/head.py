@@ -42,7 +42,8 @@ class HeadProbe(Probe):
         return None if setup.lens.output_embeddings is not None else NO_HEAD
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        return [{"site": "output embeddings", **head_spectrum(setup.lens.output_embeddings)}]
+        output = setup.lens.output_embeddings
+        return [] if output is None else [{"site": "output embeddings", **head_spectrum(output)}]
 
 
 NO_HEAD = "the model has no output layer"

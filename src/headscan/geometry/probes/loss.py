@@ -51,7 +51,7 @@ class LossProbe(Probe):
         for part in ids.split(step):
             targets = part[:, setup.skip_first + 1 :].to(setup.lens.device)
 
-            def take(site: str, logits: Tensor, targets=targets) -> None:
+            def take(site: str, logits: Tensor, targets: Tensor = targets) -> None:
                 scores = logits[:, setup.skip_first : -1].float()
                 each = torch.nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction="none")
                 lost.append(each.double().reshape(targets.shape).sum(1).cpu())

@@ -35,13 +35,14 @@ class PredictionProbe(Probe):
     )  # fmt: skip
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        found: list[Cells] = predict_table(data.counts)
+        found = predict_table(data.counts)
         tokens = display(setup.lens.tokenizer, [int(row["id"]) for row in found]) if found else []
         sizes = np.array([part.sum() for part in data.count_parts], dtype=float)
+        rows: list[Cells] = []
         for row in found:
-            own = np.array([part[int(row["id"])] for part in data.count_parts], dtype=float)
+            own = np.array([float(part[int(row["id"])]) for part in data.count_parts], dtype=float)
             rest = (own.sum() - own) / np.maximum(sizes.sum() - sizes, 1.0)
             interval = left_out(row["predict"], rest.tolist(), sizes, bounds=(0.0, 1.0))
-            row["predict_interval"] = interval
-            row["not_predict_interval"] = None if interval is None else [1 - interval[1], 1 - interval[0]]
-        return [{"site": token, **row} for token, row in zip(tokens, found, strict=True)]
+            other = None if interval is None else [1 - interval[1], 1 - interval[0]]
+            rows.append({"site": tokens[len(rows)], **row, "predict_interval": interval, "not_predict_interval": other})
+        return rows

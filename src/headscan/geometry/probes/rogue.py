@@ -61,11 +61,11 @@ class RogueProbe(Probe):
             row: Cells = {"site": site, **tally_row(tally, rogue, self.fields)}
             top = rogue_dimensions(tally.total())
             states = data.sample.get(site)
-            dims = {k: np.array([entry["dimension"] for entry in top[:k]], dtype=int) for k in (1, 3, 5)}
+            dims = {k: np.array([one.dimension for one in top[:k]], dtype=int) for k in (1, 3, 5)}
             enough = {k: d for k, d in dims.items() if states is not None and len(d) == k < states.shape[1]}
             row |= {f"agreement_{k}{suffix}": None for k in dims for suffix in ("", WITHOUT)}
             if states is not None:
                 place = data.blocks[:1000], data.first[:1000]
                 row |= agreements(states[:1000].numpy(), enough, *place)
-            rows.append(row | {"dimensions": [int(entry["dimension"]) for entry in top]})
+            rows.append(row | {"dimensions": [one.dimension for one in top]})
         return rows

@@ -3,9 +3,10 @@
 # ruff: noqa: D102  (what the methods do is said once, in Probe)
 from __future__ import annotations
 
+from torch import Tensor
 from torch.nn.functional import normalize
 
-from headscan.geometry.explained import Cells, Field, ProbeWords
+from headscan.geometry.explained import Cells, Field, ProbeWords, number
 from headscan.geometry.probe import Probe, tally_row
 from headscan.geometry.probe_setup import ProbeData, ProbeSetup
 from headscan.geometry.sentences import from_pair_sums
@@ -48,7 +49,7 @@ class SphereProbe(Probe):
         },
     )  # fmt: skip
 
-    def _table(self, setup: ProbeSetup, site: str):
+    def _table(self, setup: ProbeSetup, site: str) -> Tensor | None:
         table = setup.lens.input_embeddings
         return table if table.shape[1] == setup.lens.width(site) else None
 
@@ -60,8 +61,10 @@ class SphereProbe(Probe):
         }
 
     def update(self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch) -> None:
-        if accumulator.table is None:
-            accumulator.table = normalize(self._table(setup, batch.site).detach().float(), dim=-1)
+        assert isinstance(accumulator, FollowTally)
+        table = self._table(setup, batch.site)
+        if accumulator.table is None and table is not None:
+            accumulator.table = normalize(table.detach().float(), dim=-1)
         accumulator.update(batch)
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
@@ -83,4 +86,4 @@ def _next_alignment(tally: Tally) -> dict[str, float | None]:
     """Of states and the embeddings of their next tokens, against all mismatched pairs."""
     sums = tuple(tally[name].cpu().numpy() for name in ("pairs", "unit", "next", "cosine"))
     found = from_pair_sums(sums, ())  # type: ignore[arg-type]
-    return {f"next_{name}": found[name] for name in ("alignment", "unrelated", "relative")}
+    return {f"next_{name}": number(found[name]) for name in ("alignment", "unrelated", "relative")}

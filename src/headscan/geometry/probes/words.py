@@ -3,7 +3,7 @@
 # ruff: noqa: D102  (what the methods do is said once, in Probe)
 from __future__ import annotations
 
-from headscan.geometry.explained import WITHOUT, Cells, Field, ProbeWords
+from headscan.geometry.explained import WITHOUT, Cells, Field, ProbeWords, number
 from headscan.geometry.probe import Probe, suffixed, tally_row
 from headscan.geometry.probe_setup import Cost, ProbeData, ProbeSetup
 from headscan.geometry.words import contexts, maximum_explainable_variance, words
@@ -71,6 +71,7 @@ class WordsProbe(Probe):
         if isinstance(accumulator, ContextTally):
             accumulator.update(batch)
             return
+        assert isinstance(accumulator, ClassSums)
         # Position 0 on its own: few rows, to be taken away from all.
         part = slice(None) if key.endswith("|types") else slice(0, batch.lead)
         flat = (-1, accumulator.width)
@@ -88,8 +89,8 @@ class WordsProbe(Probe):
             row: Cells = {"site": site, **tally_row(tally, contexts, self.fields)}
             first = data.own[f"{site}|first"]
             assert isinstance(first, ClassSums)
-            row |= words(types, row["between_cosine"])
-            row |= suffixed(words(types.without(first), row[f"between_cosine{WITHOUT}"]))
+            row |= words(types, number(row["between_cosine"]))
+            row |= suffixed(words(types.without(first), number(row[f"between_cosine{WITHOUT}"])))
             states = data.sample.get(site)
             for suffix, kept in (("", None), (WITHOUT, ~data.first)):
                 if states is None:

@@ -45,5 +45,6 @@ class ZipfProbe(Probe):
             "tokens": int(c.sum()),
             "types": int((c > 0).sum()),
             **zipf_mandelbrot(c),
-        } | heaps(c)
+            **heaps(c),
+        }
         return [row | zipf_intervals(data.count_parts)]

@@ -27,5 +27,5 @@ class WithoutRogue(RemedyMethod, Settings):
         if directions is None:
             return None
         kept = np.ones(cloud.width)
-        kept[[row["dimension"] for row in rogue_dimensions(directions, self.dimensions)]] = 0.0
+        kept[[one.dimension for one in rogue_dimensions(directions, self.dimensions)]] = 0.0
         return Remedy("without-rogue", np.zeros(cloud.width), np.diag(kept))
