@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from headscan.attribution import AttributeResult, attribute
     from headscan.claims.ledger import ReproduceResult, all_claims, ledger_page, reproduce
     from headscan.flow.result import FlowResult
+    from headscan.geometry import (
+        average_cosine,
+        effective_rank,
+        isoscore,
+        mean_norm,
+        mean_vector_norm,
+        participation_ratio,
+        singular_values,
+        top_direction_share,
+    )
     from headscan.geometry.result import ScanResult
     from headscan.geometry.scan import scan
     from headscan.inversion import InvertResult, PrivacyResult, invert, privacy
@@ -50,15 +60,23 @@ __all__ = [
     "all_claims",
     "attribute",
     "available_models",
+    "average_cosine",
+    "effective_rank",
     "flow",
     "invert",
+    "isoscore",
     "ledger_page",
     "load",
+    "mean_norm",
+    "mean_vector_norm",
     "ntp",
+    "participation_ratio",
     "privacy",
     "reproduce",
     "scan",
+    "singular_values",
     "specimens",
+    "top_direction_share",
     "train",
     "training",
 ]
@@ -86,6 +104,13 @@ _HOMES = {
     "Result": "headscan.results",
     "load": "headscan.results",
 }
+_HOMES |= dict.fromkeys(
+    (
+        "average_cosine", "effective_rank", "isoscore", "mean_norm", "mean_vector_norm", "participation_ratio",
+        "singular_values", "top_direction_share",
+    ),
+    "headscan.geometry",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -29,13 +29,13 @@ class SiteBatch:
     def rows(self) -> Tensor:
         """The states in float64 [B, T, width]."""
         device = "cpu" if self._states.device.type == "mps" else self._states.device
-        rows: Tensor = self._states.detach()[:, self.skip_first :].to(device=device, dtype=torch.float64)
-        return rows
+        return self._states.detach()[:, self.skip_first :].to(device=device, dtype=torch.float64)
 
     @cached_property
     def norms(self) -> Tensor:
         """Their lengths [B, T]."""
-        return torch.linalg.vector_norm(self.rows, dim=-1)
+        lengths: Tensor = torch.linalg.vector_norm(self.rows, dim=-1)
+        return lengths
 
     @cached_property
     def unit(self) -> Tensor:
