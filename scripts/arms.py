@@ -17,13 +17,14 @@ from transformers import PrinterCallback, TrainerCallback, TrainingArguments, se
 
 from headscan.model import Lens
 from headscan.training.data import PackedText, collate
-from headscan.training.evaluate.likelihood import perplexity
+from headscan.training.fitting import fit_head
 from headscan.training.geometry import measure_sites
-from headscan.training.learner import Learner, Objective
+from headscan.training.learner import Learner
+from headscan.training.likelihood import perplexity
 from headscan.training.losses import log_unigram
-from headscan.training.readout import recover
+from headscan.training.objective import objective_of
 from headscan.training.recipes import Recipe
-from headscan.training.recovery import fit_head
+from headscan.training.recovery import recover_head
 from headscan.training.run import build
 from headscan.training.trainer import HeadlessTrainer
 
@@ -71,12 +72,12 @@ def run_arm(
     """
     set_seed(seed)
     counts = data.counts(len(words))
-    aim = Objective(arm.objective, regulariser=arm.regulariser)
+    aim = objective_of(arm.objective)
     model = build(plan, aim, len(words), tied=arm.tied)
     if arm.bias:
         head = model.get_output_embeddings()
         head.bias = torch.nn.Parameter(log_unigram(counts, 0.5).to(head.weight.dtype))
-    learner = Learner(model, aim, masked=False, counts=counts)
+    learner = Learner(model, aim, regulariser=arm.regulariser, masked=False, counts=counts)
     watcher = _Watch(model, held_out, words, counts, every, plan.steps, seconds)
     arguments = TrainingArguments(
         output_dir=folder,
@@ -102,9 +103,9 @@ def run_arm(
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     if finetune and model.get_output_embeddings() is None:
-        whole = recover(model, "finetune", counts=counts)
+        whole = recover_head(model, "finetune", counts=counts)
         fit_head(whole, data.rows, steps=finetune, batch=plan.batch, rate=1e-3, seed=seed)
-        watcher.points[-1]["nats"]["finetuned"] = perplexity(whole, held_out)["nats_per_token"]
+        watcher.points[-1]["nats"]["finetuned"] = perplexity(whole, held_out).nats_per_token
     if keep is not None:
         keep.append(model)
     return watcher.points
@@ -139,14 +140,14 @@ class _Watch(TrainerCallback):
                 readings = {"head": perplexity(self.model, self.held_out, self.words)}
             else:
                 readings = {
-                    mode: perplexity(recover(self.model, mode, counts=self.counts), self.held_out, self.words)
+                    mode: perplexity(recover_head(self.model, mode, counts=self.counts), self.held_out, self.words)
                     for mode in ("tied", "bias")
                 }
             sites = measure_sites(Lens(self.model, name="twin"), self.held_out[:24])
         return {
-            "nats": {name: found["nats_per_token"] for name, found in readings.items()},
-            "bits_per_byte": {name: found["bits_per_byte"] for name, found in readings.items()},
-            "sites": sites,
+            "nats": {name: found.nats_per_token for name, found in readings.items()},
+            "bits_per_byte": {name: found.bits_per_byte for name, found in readings.items()},
+            "sites": [dict(site) for site in sites],
         }
 
 

@@ -18,8 +18,7 @@ from arms import HEADLESS_ARM, VANILLA, run_arm
 from transformers import GPTNeoXConfig
 
 from headscan.text import Windows, documents
-from headscan.training import PackedText, Recipe, fit_head, fit_tokenizer, recipe_of, recover
-from headscan.training.evaluate import perplexity
+from headscan.training import PackedText, Recipe, fit_head, fit_tokenizer, perplexity, recipe_of, recover_head
 
 CELLS = ["4096/128", "1024/128", "16384/128", "4096/64", "4096/256"]
 RATE = {"probe": 1e-3, "finetune": 3e-4}
@@ -65,9 +64,9 @@ def main() -> None:
             bodies: list = []
             nats = run_arm(HEADLESS_ARM, plan, data, rows, words, keep=bodies, **common)[-1]["nats"]
             for mode, rate in RATE.items():
-                whole = recover(bodies[0], mode, counts=counts)
+                whole = recover_head(bodies[0], mode, counts=counts)
                 fit_head(whole, data.rows, steps=options.steps // 10, batch=plan.batch, rate=rate, seed=options.seed)
-                nats[mode] = perplexity(whole, rows)["nats_per_token"]
+                nats[mode] = perplexity(whole, rows).nats_per_token
             found[name] = {"vanilla": vanilla} | nats
             path.write_text(json.dumps(found, indent=1))
         cells = " | ".join(f"{found[name][key]:.3f}" for key in ("vanilla", "tied", "bias", "probe", "finetune"))

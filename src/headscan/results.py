@@ -28,7 +28,8 @@ HOMES = {
     "attribute": "headscan.attribution",
     "flow": "headscan.flow",
     "train": "headscan.training.result",
-    "evaluation": "headscan.training.evaluation",
+    "recover": "headscan.training.result",
+    "evaluation": "headscan.training.result",
     "reproduce": "headscan.claims.ledger",
 }
 

@@ -8,21 +8,12 @@ import subprocess
 import sys
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-import headscan.training
-from headscan import BadInput
-from headscan.cli.train import train
+import headscan
+from headscan.cli import app
 
 TINY = ["--steps", "4", "--batch", "4", "--context", "16", "--vocabulary", "300", "--geometry-every", "0"]
-
-
-@pytest.fixture
-def run():
-    app = typer.Typer()
-    app.command()(train)
-    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
 
 
 def _story(tmp_path):
@@ -31,30 +22,58 @@ def _story(tmp_path):
     return path
 
 
-def test_trains_and_prints_json_alone(run, tmp_path):
+def _run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_trains_recovers_and_prints_json_alone(tmp_path):
     out = tmp_path / "out"
-    found = run("gpt", "--text", _story(tmp_path), "--out", out, "--json", *TINY)
+    found = _run("train", "gpt", "--text", _story(tmp_path), "--out", out, "--json", "--temperature", "2", *TINY)
     assert found.exit_code == 0, found.output
     document = json.loads(found.stdout)
     assert document == json.loads((out / "result.json").read_text())
     assert document["kind"] == "train"
     assert document["steps"] == 4
+    assert document["objective"]["parameters"]["temperature"] == 2
     assert (out / "report.html").exists()
-    again = run("gpt", "--text", _story(tmp_path), "--out", out, "--resume", *TINY[2:], "--steps", "6")
+    more = [*TINY[2:], "--temperature", "2", "--steps", "6", "--resume"]
+    again = _run("train", "gpt", "--text", _story(tmp_path), "--out", out, *more)
     assert again.exit_code == 0, again.output
     assert json.loads((out / "result.json").read_text())["steps"] == 6
-    recovered = run("recover", "--model", out / "model", "--text", _story(tmp_path), "--out", tmp_path / "whole")
+    recovered = _run(
+        "recover", out / "model", "--text", _story(tmp_path), "--out", tmp_path / "whole", "--temperature", "2"
+    )
     assert recovered.exit_code == 0, recovered.output
     assert (tmp_path / "whole" / "model" / "model.safetensors").exists()
     assert "held out (bias)" in recovered.stdout
+    (tmp_path / "sets").mkdir()
+    tried = _run("evaluate", tmp_path / "whole" / "model", "--text", tmp_path / "sets", "--out", tmp_path / "tried")
+    assert tried.exit_code == 0, tried.output
+    assert "synonyms" in tried.stdout
 
 
-def test_bad_input(run, tmp_path):
-    found = run("gpt", "--text", _story(tmp_path), "--out", tmp_path / "o", "--objective", "magic")
-    assert isinstance(found.exception, BadInput)
-    found = run("recover", "--text", _story(tmp_path), "--out", tmp_path / "o")
-    assert isinstance(found.exception, BadInput)
-    assert "--model" in str(found.exception)
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "gpt", "--objective", "magic"], "There is no objective 'magic'"),
+        (["train", "gru"], "There is no recipe 'gru'"),
+        (["train", "gpt", "--objective", "ce", "--temperature", "2"], "--temperature is not used by the objective ce"),
+        (["recover", "gpt-headless", "--steps", "9"], "--steps is not used by the head recovery bias"),
+        (["recover", "gpt-headless", "--mode", "probe", "--rate", "nan"], "--rate must be a finite number"),
+        (["evaluate", "gpt-vanilla", "--tasks", "magic"], "There is no task 'magic'"),
+    ],
+)
+def test_bad_input(words, said, tmp_path, capfd):
+    found = _run(*words, "--text", _story(tmp_path), "--out", tmp_path / "o")
+    assert found.exit_code == 2
+    assert said in found.stderr
+
+
+def test_what_belongs_to_another_verb_is_no_option(tmp_path):
+    for verb, option in (("train", "--model"), ("evaluate", "--objective"), ("recover", "--tasks")):
+        found = _run(verb, "x", "--text", _story(tmp_path), option, "y")
+        assert found.exit_code == 2
+        assert "No such option" in found.stderr
 
 
 def test_two_processes_train_the_model_of_one(tmp_path):
@@ -72,12 +91,12 @@ def test_two_processes_train_the_model_of_one(tmp_path):
         "log_every": 1,
         "pool": "all",
     }
-    headscan.training.train("gpt", str(text), tmp_path / "one", batch=8, **options)
+    headscan.train("gpt", str(text), out=tmp_path / "one", batch=8, **options)
     script = tmp_path / "job.py"
     script.write_text(
         "import torch; torch.set_num_threads(1)\n"
         "from headscan.training import train\n"
-        f"train('gpt', {str(text)!r}, {str(tmp_path / 'two')!r}, batch=4, **{options!r})\n"
+        f"train('gpt', {str(text)!r}, out={str(tmp_path / 'two')!r}, batch=4, **{options!r})\n"
     )
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone", str(script)]
     done = subprocess.run(launch, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})

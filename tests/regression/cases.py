@@ -342,7 +342,7 @@ def training() -> Numbers:
             text = Path(folder) / "story.txt"
             text.write_text(_story())
             result = train(
-                recipe_of("gpt").but(rate=1e-3, warmup=2), str(text), Path(folder) / "out", objective=objective, steps=12,
+                recipe_of("gpt").but(rate=1e-3, warmup=2), str(text), out=Path(folder) / "out", objective=objective, steps=12,
                 batch=4, context=16, vocabulary=300, log_every=1, save_every=0, geometry_every=0, seed=0,
             )  # fmt: skip
         curve = result.document["curve"]

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModel, GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput, load
-from headscan.training import EvaluationResult, evaluate_model, fit_tokenizer
+from headscan.training import EvaluationResult, evaluate, fit_tokenizer
 
 
 @pytest.mark.parametrize("headless", [True, False])
@@ -20,13 +20,12 @@ def test_a_folder_is_evaluated_and_the_result_loads_again(headless, story, tmp_p
     sets = tmp_path / "sets"
     (sets / "lambada").mkdir(parents=True)
     (sets / "lambada" / "l.jsonl").write_text('{"text": "ba de fi go"}\n{"text": "ku la <b>ba</b>"}\n')
-    result = evaluate_model(str(tmp_path / "model"), sets, tmp_path / "out")
-    assert set(result.document["scores"]) == ({"synonyms"} if headless else {"lambada", "synonyms"})
+    result = evaluate(str(tmp_path / "model"), sets, out=tmp_path / "out")
+    assert {score.task for score in result.scores} == ({"synonyms"} if headless else {"lambada", "synonyms"})
     assert isinstance(load(tmp_path / "out"), EvaluationResult)
-    assert len(result.frame()) == len(result.document["rows"]) >= 6
+    assert len(result.frame()) == len(result.scores) >= 6
     assert "synonyms" in (tmp_path / "out" / "report.html").read_text()
-    assert result.table().row_count == len(result.frame())
     with pytest.raises(BadInput, match="holds no cola"):
-        evaluate_model(str(tmp_path / "model"), sets, tmp_path / "out", tasks=["cola"])
+        evaluate(str(tmp_path / "model"), sets, out=tmp_path / "out", tasks=["cola"])
     with pytest.raises(BadInput, match="There is no folder"):
-        evaluate_model(str(tmp_path / "nowhere"), sets, tmp_path / "out")
+        evaluate(str(tmp_path / "nowhere"), sets, out=tmp_path / "out")

@@ -11,16 +11,20 @@ import torch.multiprocessing as mp
 from transformers import AutoModel, AutoModelForCausalLM, GPT2Config
 
 from headscan import BadInput
-from headscan.training import HEADLESS, Learner, gather_ids, recipe_of, train
+from headscan.training import OBJECTIVES, Learner, gather_ids, recipe_of, train
 
 CONFIG = GPT2Config(vocab_size=40, n_embd=8, n_layer=2, n_head=2, n_positions=16, bos_token_id=0, eos_token_id=0)
-NAMES = ("cwt", "cwt-chunked", "ce")
+AIMS = {
+    "cwt": OBJECTIVES.build("cwt"),
+    "chunked": OBJECTIVES.build("cwt", {"form": "chunked"}),
+    "ce": OBJECTIVES.build("ce"),
+}
 
 
 def _learner(name):
     torch.manual_seed(0)
-    model = (AutoModel if name in HEADLESS else AutoModelForCausalLM).from_config(CONFIG, dtype=torch.float64)
-    return Learner(model.eval(), name)
+    model = (AutoModel if AIMS[name].headless else AutoModelForCausalLM).from_config(CONFIG, dtype=torch.float64)
+    return Learner(model.eval(), AIMS[name])
 
 
 def _ids():
@@ -33,13 +37,13 @@ def _work(rank, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
-    for name in NAMES:
+    for name in AIMS:
         learner = _learner(name)
         for block in getattr(learner.model, "transformer", learner.model).h:
             fully_shard(block, mesh=mesh)
         fully_shard(learner, mesh=mesh)
         own = _ids()[2 * rank : 2 * rank + 2]
-        pool = gather_ids(own[:, 1:].flatten()) if name in HEADLESS else None
+        pool = gather_ids(own[:, 1:].flatten()) if AIMS[name].contrastive else None
         loss = learner(own, own, pool=pool, share=torch.tensor(2 / 36, dtype=torch.float64))["loss"]
         loss.backward()
         total = loss.detach().clone()
@@ -51,7 +55,7 @@ def _work(rank, folder):
 
 def test_a_sharded_learner_has_the_loss_and_gradients_of_a_whole_one(tmp_path):
     mp.spawn(_work, args=(str(tmp_path),), nprocs=2)
-    for name in NAMES:
+    for name in AIMS:
         learner = _learner(name)
         loss = learner(_ids(), _ids())["loss"]
         loss.backward()
@@ -67,4 +71,4 @@ def test_a_sharded_learner_has_the_loss_and_gradients_of_a_whole_one(tmp_path):
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="there is an accelerator")
 def test_the_trainers_own_sharding_is_refused_on_a_cpu(story_file, tmp_path):
     with pytest.raises(BadInput, match="needs an accelerator"):
-        train(recipe_of("gpt"), str(story_file), tmp_path, steps=1, vocabulary=300, fsdp="full_shard")
+        train(recipe_of("gpt"), str(story_file), out=tmp_path, steps=1, vocabulary=300, trainer={"fsdp": "full_shard"})

@@ -10,6 +10,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 from headscan import BadInput, Lens
+from headscan.run import plain
 from headscan.training import GeometryCallback, PackedText, measure_sites
 from headscan.training.data import collate
 from tests.reference.geometry import average_cosine
@@ -39,11 +40,11 @@ def test_a_plain_trainer_is_watched_and_not_disturbed(tmp_path):
     watcher = GeometryCallback(ROWS[:10], every=2)
     watched, log = _run(tmp_path / "a", watcher)
     alone, other = _run(tmp_path / "b")
-    assert [entry["step"] for entry in watcher.history] == [0, 2, 4, 5]
+    assert [moment.step for moment in watcher.history] == [0, 2, 4, 5]
     assert all(torch.equal(a, b) for a, b in zip(watched.parameters(), alone.parameters(), strict=True))
     assert [entry.get("loss") for entry in log] == [entry.get("loss") for entry in other]
     lines = (tmp_path / "a" / "geometry.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == watcher.history
+    assert [json.loads(line) for line in lines] == plain(watcher.history)
     assert list((tmp_path / "a" / "runs" / "geometry").iterdir())
 
 
@@ -57,7 +58,7 @@ class _Break(TrainerCallback):
 def test_a_model_that_broke_is_not_measured_and_the_run_is_left_alone(tmp_path, caplog):
     watcher = GeometryCallback(ROWS[:10], every=2)
     _, log = _run(tmp_path, _Break(), watcher)
-    assert [entry["step"] for entry in watcher.history] == [0, 2]
+    assert [moment.step for moment in watcher.history] == [0, 2]
     assert "after step 4 is left out" in caplog.text
     assert log[-1]["step"] == 5
 

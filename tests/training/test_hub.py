@@ -47,7 +47,7 @@ def hub(monkeypatch):
 
 def test_a_model_goes_to_the_hub_as_one_that_loads_anywhere(hub, story_file, tmp_path):
     api = hub()
-    train(recipe_of("gpt"), str(story_file), tmp_path, push_to_hub="me/tiny", **OPTIONS)
+    train(recipe_of("gpt"), str(story_file), out=tmp_path, push_to_hub="me/tiny", **OPTIONS)
     assert api.repositories == ["me/tiny"]
     name, files = api.sent[-1]
     assert name == "me/tiny"
@@ -59,12 +59,12 @@ def test_a_model_goes_to_the_hub_as_one_that_loads_anywhere(hub, story_file, tmp
 def test_a_hub_that_refuses_at_the_start_is_said_so(hub, story_file, tmp_path):
     hub(refuse=("create",))
     with pytest.raises(BadInput, match=r"does not take me/tiny: Cannot reach the Hub"):
-        train(recipe_of("gpt"), str(story_file), tmp_path, push_to_hub="me/tiny", **OPTIONS)
+        train(recipe_of("gpt"), str(story_file), out=tmp_path, push_to_hub="me/tiny", **OPTIONS)
 
 
 def test_a_hub_that_refuses_at_the_end_costs_nothing(hub, story_file, tmp_path):
     hub(refuse=("upload",))
     with pytest.raises(BadInput, match=r"is whole in .* but the Hub did not take it: The Hub hung up"):
-        train(recipe_of("gpt"), str(story_file), tmp_path, push_to_hub="me/tiny", **OPTIONS)
+        train(recipe_of("gpt"), str(story_file), out=tmp_path, push_to_hub="me/tiny", **OPTIONS)
     assert load(tmp_path).document["steps"] == 4
     assert AutoModel.from_pretrained(tmp_path / "model") is not None

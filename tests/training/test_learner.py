@@ -15,13 +15,11 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from headscan.errors import BadInput
+from headscan import BadInput
 from headscan.training import (
-    HEADLESS,
     OBJECTIVES,
     Learner,
     Masker,
-    Objective,
     PackedText,
     ce_loss,
     cwt_loss,
@@ -34,9 +32,18 @@ CONFIG = GPT2Config(vocab_size=SIZE, n_embd=8, n_layer=1, n_head=2, n_positions=
 COUNTS = torch.arange(1, SIZE + 1)
 
 
+AIMS = {
+    "cwt": OBJECTIVES.build("cwt"),
+    **{f"cwt {form}": OBJECTIVES.build("cwt", {"form": form}) for form in ("dense", "chunked", "fused")},
+    "ce": OBJECTIVES.build("ce"),
+    **{f"ce {form}": OBJECTIVES.build("ce", {"projection": form}) for form in ("chunked", "fused", "ungathered")},
+    **{name: OBJECTIVES.build(name) for name in OBJECTIVES if name not in ("ce", "cwt")},
+}
+
+
 def _model(name="cwt"):
     torch.manual_seed(0)
-    kind = AutoModel if name in HEADLESS else AutoModelForCausalLM
+    kind = AutoModel if AIMS[name].headless else AutoModelForCausalLM
     return kind.from_config(CONFIG).eval()
 
 
@@ -45,9 +52,9 @@ def _batch(rows=4, length=10):
     return {"input_ids": ids, "labels": ids}
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("name", AIMS)
 def test_every_objective_gives_a_gradient_to_the_body(name):
-    learner = Learner(_model(name), name, counts=COUNTS)
+    learner = Learner(_model(name), AIMS[name], counts=COUNTS)
     answer = learner(**_batch())
     answer["loss"].backward()
     assert torch.isfinite(answer["loss"])
@@ -57,9 +64,9 @@ def test_every_objective_gives_a_gradient_to_the_body(name):
     assert not weight.grad.is_sparse
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("name", AIMS)
 def test_a_batch_without_targets_gives_zero_and_no_nan(name):
-    learner = Learner(_model(name), name, counts=COUNTS)
+    learner = Learner(_model(name), AIMS[name], counts=COUNTS)
     batch = _batch() | {"labels": torch.full((4, 10), -100)}
     loss = learner(**batch)["loss"]
     loss.backward()
@@ -69,14 +76,14 @@ def test_a_batch_without_targets_gives_zero_and_no_nan(name):
 
 def test_the_losses_are_those_of_the_functions():
     batch = _batch()
-    for name in ("cwt", "cwt-dense", "cwt-chunked", "ce", "ce-full", "ce-chunked"):
+    for name in ("cwt", "cwt dense", "cwt chunked", "ce", "ce ungathered", "ce chunked"):
         model = _model(name)
-        body = model if name in HEADLESS else model.transformer
+        body = model if AIMS[name].headless else model.transformer
         rows = body(batch["input_ids"]).last_hidden_state[:, :-1].flatten(0, 1)
         targets = batch["labels"][:, 1:].flatten()
         table = model.get_input_embeddings().weight
         want = cwt_loss(rows, table, targets) if name.startswith("cwt") else ce_loss(rows, table, targets)
-        assert Learner(model, name)(**batch)["loss"].item() == pytest.approx(want.item(), rel=1e-5)
+        assert Learner(model, AIMS[name])(**batch)["loss"].item() == pytest.approx(want.item(), rel=1e-5)
 
 
 def test_pool_and_share_replace_the_batch_and_the_mean():
@@ -89,8 +96,8 @@ def test_pool_and_share_replace_the_batch_and_the_mean():
 
 
 def test_extra_negatives_raise_the_loss():
-    plain = Learner(_model(), Objective("cwt"))(**_batch())["loss"]
-    more = Learner(_model(), Objective("cwt", extra_negatives=500), counts=COUNTS)(**_batch())["loss"]
+    plain = Learner(_model(), "cwt")(**_batch())["loss"]
+    more = Learner(_model(), OBJECTIVES.build("cwt", {"extra_negatives": 500}), counts=COUNTS)(**_batch())["loss"]
     assert more > plain
 
 
@@ -104,8 +111,8 @@ def test_a_masked_model_projects_through_its_own_transform():
     ids = _batch()["input_ids"]
     labels = ids.masked_fill(torch.rand(ids.shape, generator=torch.Generator().manual_seed(3)) < 0.8, -100)
     want = model(ids, labels=labels).loss.item()
-    for name in ("ce", "ce-full", "ce-chunked"):
-        assert Learner(model, name, masked=True)(input_ids=ids, labels=labels)["loss"].item() == pytest.approx(
+    for name in ("ce", "ce ungathered", "ce chunked"):
+        assert Learner(model, AIMS[name], masked=True)(input_ids=ids, labels=labels)["loss"].item() == pytest.approx(
             want, rel=1e-5
         )
 
@@ -115,8 +122,8 @@ def test_faults_are_named():
         Learner(_model("cwt"), "ce")
     with pytest.raises(BadInput, match="token counts"):
         Learner(_model("ce"), "sampled")
-    with pytest.raises(BadInput, match="fewer than 0"):
-        Objective("cwt", extra_negatives=-1)
+    with pytest.raises(BadInput, match="--extra-negatives must be at least 0"):
+        OBJECTIVES.build("cwt", {"extra_negatives": -1})
     with pytest.raises(BadInput, match="outside the vocabulary"):
         Learner(_model(), "cwt")(input_ids=torch.ones(1, 3, dtype=torch.long), labels=torch.tensor([[1, 2, SIZE]]))
     with pytest.raises(BadInput, match="mask token"):
@@ -129,7 +136,7 @@ def test_a_tokenizer_that_does_not_know_the_text_is_refused(tmp_path):
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]")
     text = ["the cat sat on the mat"] * 100
     with pytest.raises(BadInput, match="does not know 67 %"):
-        train("gpt", text, tmp_path, tokenizer=tokenizer, steps=1, context=8)
+        train("gpt", text, out=tmp_path, tokenizer=tokenizer, steps=1, context=8)
 
 
 def test_fitting_is_deterministic_and_special_tokens_are_kept_from_the_masks():

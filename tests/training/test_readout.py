@@ -12,9 +12,9 @@ from transformers import (
     LlamaConfig,
 )
 
-from headscan.errors import BadInput
+from headscan import BadInput
 from headscan.model.mixer import MixerConfig
-from headscan.training import fold_bias, log_unigram, recover
+from headscan.training import fold_bias, log_unigram, recover_head
 
 SIZE = 23
 CONFIGS = {
@@ -59,12 +59,12 @@ def _states(body):
 
 def test_tied_is_the_input_rows(body):
     hidden, table = _states(body)
-    torch.testing.assert_close(recover(body, "tied")(IDS).logits, hidden @ table.T)
+    torch.testing.assert_close(recover_head(body, "tied")(IDS).logits, hidden @ table.T)
 
 
 def test_bias_is_added_exactly_and_saved_where_there_is_a_layer_norm(body, tmp_path):
     hidden, table = _states(body)
-    whole = recover(body, "bias", counts=COUNTS)
+    whole = recover_head(body, "bias", counts=COUNTS)
     want = hidden @ table.T + log_unigram(COUNTS, 0.5)
     torch.testing.assert_close(whole(IDS).logits, want, rtol=0, atol=1e-9)
     if whole.get_output_embeddings().bias is None:
@@ -78,13 +78,13 @@ def test_bias_is_added_exactly_and_saved_where_there_is_a_layer_norm(body, tmp_p
 def test_the_fold_survives_float32(body):
     hidden, table = _states(body)
     want = hidden @ table.T + log_unigram(COUNTS, 0.5)
-    whole = recover(body.float(), "bias", counts=COUNTS)
+    whole = recover_head(body.float(), "bias", counts=COUNTS)
     torch.testing.assert_close(whole(IDS).logits.double(), want, rtol=0, atol=1e-4)
 
 
 def test_a_probe_freezes_the_body_and_finetuning_does_not(body):
     before = {name: value.clone() for name, value in body.state_dict().items()}
-    probe, whole = recover(body, "probe", counts=COUNTS), recover(body, "finetune")
+    probe, whole = recover_head(body, "probe", counts=COUNTS), recover_head(body, "finetune")
     free = {name for name, p in probe.named_parameters() if p.requires_grad}
     assert {name.rpartition(".")[0] for name in free} == {"lm_head"}
     assert all(p.requires_grad for p in whole.parameters())
@@ -98,11 +98,13 @@ def test_the_temperature_of_training_and_a_table_of_its_own_are_read_out(body, o
     hidden, table = _states(body)
     rows = torch.randn(SIZE, 16, dtype=torch.float64) if own_rows else None
     scores = hidden @ (table if rows is None else rows).T / 4
-    torch.testing.assert_close(recover(body, "tied", temperature=4, rows=rows)(IDS).logits, scores, rtol=0, atol=1e-9)
-    whole = recover(body, "bias", counts=COUNTS, temperature=4, rows=rows)
+    torch.testing.assert_close(
+        recover_head(body, "tied", temperature=4, rows=rows)(IDS).logits, scores, rtol=0, atol=1e-9
+    )
+    whole = recover_head(body, "bias", counts=COUNTS, temperature=4, rows=rows)
     torch.testing.assert_close(whole(IDS).logits, scores + log_unigram(COUNTS, 0.5), rtol=0, atol=1e-9)
     with pytest.raises(BadInput, match="temperature"):
-        recover(body, "tied", temperature=0)
+        recover_head(body, "tied", temperature=0)
 
 
 def test_a_head_that_has_a_bias_gets_the_sum():
@@ -115,9 +117,9 @@ def test_a_head_that_has_a_bias_gets_the_sum():
 
 
 def test_bad_input(body):
-    with pytest.raises(BadInput, match="recovery must be"):
-        recover(body, "magic")
+    with pytest.raises(BadInput, match="no head recovery"):
+        recover_head(body, "magic")
     with pytest.raises(BadInput, match="counts"):
-        recover(body, "bias")
+        recover_head(body, "bias")
     with pytest.raises(BadInput, match="5 tokens"):
-        recover(body, "bias", counts=torch.ones(5))
+        recover_head(body, "bias", counts=torch.ones(5))

@@ -7,10 +7,9 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForCausalLM, GPT2Config
 
-from headscan.errors import BadInput
-from headscan.report.train import train_page
-from headscan.training import Learner, Objective, recipe_of, train
-from headscan.training.regulariser import parse_regulariser, penalty_of
+from headscan import BadInput
+from headscan.training import Learner, recipe_of, train
+from headscan.training.regulariser import parse_regularisers, penalty_of
 
 CONFIG = GPT2Config(vocab_size=40, n_embd=8, n_layer=1, n_head=2, n_positions=16, bos_token_id=0, eos_token_id=0)
 
@@ -54,7 +53,7 @@ def test_each_term_is_what_its_name_says():
 
 @pytest.mark.parametrize("terms", ["cosine:1", "cosine-states:1", "isoscore:1"])
 def test_gradient_reaches_the_body_and_few_states_do_no_harm(terms):
-    learner = Learner(_model(), Objective("cwt", regulariser=terms))
+    learner = Learner(_model(), "cwt", regulariser=terms)
     ids = torch.randint(1, 40, (2, 8), generator=torch.Generator().manual_seed(0))
     plain = Learner(_model(), "cwt")(ids, ids)
     answer = learner(ids, ids)
@@ -66,7 +65,7 @@ def test_gradient_reaches_the_body_and_few_states_do_no_harm(terms):
 
 
 def test_micro_batches_add_up_to_the_mean_over_targets():
-    learner = Learner(_model(), Objective("cwt", regulariser="cosine:3"))
+    learner = Learner(_model(), "cwt", regulariser="cosine:3")
     ids = torch.randint(1, 40, (2, 8), generator=torch.Generator().manual_seed(0))
     parts = [(ids[:1], ids[:1]), (ids[1:, :4], ids[1:, :4])]
     share = torch.tensor(1 / (7 + 3))
@@ -81,18 +80,16 @@ def test_training_takes_it_and_the_states_spread(story_file, tmp_path):
     plan = recipe_of("gpt").but(rate=2e-3, warmup=2)
     cosine = {}
     for terms in (None, "cosine-states:2"):
-        aim = Objective("ce", regulariser=terms)
-        result = train(plan, str(story_file), tmp_path / str(terms), objective=aim, **options)
-        sites = {entry["site"]: entry for entry in result.document["scan"][-1]["sites"]}
-        cosine[terms] = sites["final_norm"]["average_cosine"]
-        assert ("penalty" in result.curve[-1]) == (terms is not None)
-        assert ("cosine-states:2" in train_page(result.document)) == (terms is not None)
-    assert result.curve[-1]["penalty"] < result.curve[0]["penalty"]
+        result = train(plan, str(story_file), out=tmp_path / str(terms), objective="ce", regulariser=terms, **options)
+        cosine[terms] = result.scan[-1].site("final_norm").number("average_cosine")
+        assert (result.curve[-1].penalty is not None) == (terms is not None)
+        assert ("penalty at the end" in result.page()) == (terms is not None)
+    assert result.curve[-1].penalty < result.curve[0].penalty
     assert abs(cosine["cosine-states:2"]) < cosine[None] / 2
 
 
 @pytest.mark.parametrize("text", ["cosine", "cosine:x", "cosine:nan", "sine:1", "cosine:1,cosine:2"])
 def test_bad_terms_in_one_sentence(text):
     with pytest.raises(BadInput):
-        Objective("cwt", regulariser=text)
-    assert parse_regulariser(None) == {}
+        Learner(_model(), "cwt", regulariser=text)
+    assert parse_regularisers(None) == {}

@@ -17,7 +17,17 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, BertMod
 
 import headscan.training.trainer as trainer_module
 from headscan import BadInput, load
-from headscan.training import LossIsNotFinite, fit_tokenizer, last_checkpoint, recipe_of, recover_model, train
+from headscan.training import (
+    OBJECTIVES,
+    RECOVERIES,
+    LossIsNotFinite,
+    build,
+    fit_tokenizer,
+    last_checkpoint,
+    recipe_of,
+    recover,
+    train,
+)
 
 TINY = {"steps": 12, "batch": 4, "context": 16, "vocabulary": 300, "log_every": 1, "save_every": 4}
 
@@ -27,13 +37,13 @@ def _small(name="gpt"):
 
 
 def _losses(result):
-    return [entry["loss"] for entry in result.curve]
+    return [point.loss for point in result.curve]
 
 
 @pytest.fixture(scope="module")
 def headless(story_file, tmp_path_factory):
     folder = tmp_path_factory.mktemp("headless")
-    return folder, train(_small(), str(story_file), folder, geometry_every=6, **TINY)
+    return folder, train(_small(), str(story_file), out=folder, geometry_every=6, **TINY)
 
 
 def test_result_has_its_fields_and_loads_again(headless):
@@ -64,12 +74,12 @@ def test_the_model_loads_anywhere_and_has_no_head(headless):
 
 def test_the_same_seed_gives_the_same_curve_and_a_resumed_run_too(story_file, headless, tmp_path):
     _, whole = headless
-    half = train(_small(), str(story_file), tmp_path, geometry_every=0, callbacks=[_StopAt(7)], **TINY)
+    half = train(_small(), str(story_file), out=tmp_path, geometry_every=0, callbacks=[_StopAt(7)], **TINY)
     assert half.document["steps"] == 7
     for path in tmp_path.glob("checkpoint-7"):  # what a kill between two checkpoints leaves
         (path / "trainer_state.json").unlink()
     assert last_checkpoint(tmp_path).name == "checkpoint-4"
-    resumed = train(_small(), str(story_file), tmp_path, geometry_every=0, resume=True, **TINY)
+    resumed = train(_small(), str(story_file), out=tmp_path, geometry_every=0, resume=True, **TINY)
     assert resumed.document["steps"] == 12
     assert _losses(resumed) == _losses(whole)
     a, b = (AutoModel.from_pretrained(folder / "model").state_dict() for folder in (headless[0], tmp_path))
@@ -78,19 +88,19 @@ def test_the_same_seed_gives_the_same_curve_and_a_resumed_run_too(story_file, he
 
 def test_a_finished_run_takes_no_step_more_and_a_stopped_one_is_not_thrown_away(story_file, tmp_path):
     options = TINY | {"geometry_every": 6}
-    whole = train(_small(), str(story_file), tmp_path, **options)
-    again = train(_small(), str(story_file), tmp_path, resume=True, **options)
-    assert (again.document["steps"], again.curve) == (12, whole.curve)
+    whole = train(_small(), str(story_file), out=tmp_path, **options)
+    again = train(_small(), str(story_file), out=tmp_path, resume=True, **options)
+    assert (again.steps, again.curve) == (12, whole.curve)
     assert again.document["heldout"] == whole.document["heldout"]
     assert again.document["scan"] == whole.document["scan"]
     afresh = train(
-        _small(), str(story_file), tmp_path, **options | {"steps": 8, "seed": 1}
+        _small(), str(story_file), out=tmp_path, **options | {"steps": 8, "seed": 1}
     )  # a finished run is replaced
     assert afresh.document["steps"] == 8
     assert last_checkpoint(tmp_path).name == "checkpoint-8"
     (tmp_path / "result.json").unlink()  # what a kill leaves
     with pytest.raises(BadInput, match="stopped after 8 steps: --resume goes on"):
-        train(_small(), str(story_file), tmp_path, **options)
+        train(_small(), str(story_file), out=tmp_path, **options)
     assert last_checkpoint(tmp_path).name == "checkpoint-8"
 
 
@@ -110,7 +120,7 @@ def test_a_killed_process_resumes(story_file, tmp_path):
         "import torch, sys; torch.set_num_threads(1)\n"
         "from headscan.training import train, recipe_of\n"
         f"options = {TINY | {'steps': 400, 'save_every': 2}!r}\n"
-        f"train(recipe_of('gpt').but(warmup=2), {str(story_file)!r}, {str(tmp_path)!r}, geometry_every=0, **options)\n"
+        f"train(recipe_of('gpt').but(warmup=2), {str(story_file)!r}, out={str(tmp_path)!r}, geometry_every=0, **options)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], env=os.environ, stderr=subprocess.DEVNULL)
     try:
@@ -125,16 +135,16 @@ def test_a_killed_process_resumes(story_file, tmp_path):
     options = TINY | {"steps": 400, "save_every": 2}
     plan = recipe_of("gpt").but(warmup=2)
     result = train(
-        plan, str(story_file), tmp_path, geometry_every=0, resume=True, callbacks=[_StopAt(reached + 3)], **options
+        plan, str(story_file), out=tmp_path, geometry_every=0, resume=True, callbacks=[_StopAt(reached + 3)], **options
     )
     assert result.document["steps"] == reached + 3
-    assert [entry["step"] for entry in result.curve] == list(range(1, reached + 4))
+    assert [point.step for point in result.curve] == list(range(1, reached + 4))
 
 
 @pytest.mark.parametrize("objective", ["ce", "ce+cwt", "nce", "sampled", "adaptive"])
 def test_every_objective_learns(story_file, tmp_path, objective):
     options = TINY | {"steps": 15, "save_every": 0}
-    result = train(_small(), str(story_file), tmp_path, objective=objective, geometry_every=0, **options)
+    result = train(_small(), str(story_file), out=tmp_path, objective=objective, geometry_every=0, **options)
     losses = _losses(result)
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
     assert np.isfinite(losses).all()
@@ -142,18 +152,18 @@ def test_every_objective_learns(story_file, tmp_path, objective):
 
 def test_what_is_read_out_is_what_was_trained(story_file, tmp_path):
     """A table of its own and a temperature are part of the model; without them the reading is that of noise."""
-    from headscan.training import Objective
-
     options = TINY | {"steps": 40, "save_every": 0, "geometry_every": 0, "rate": 3e-3}
-    for aim, temperature in ((Objective("nce"), 1.0), (Objective("cwt", temperature=5.0), 5.0)):
+    for aim, temperature in ((OBJECTIVES.build("nce"), 1.0), (OBJECTIVES.build("cwt", {"temperature": 5.0}), 5.0)):
         out = tmp_path / aim.name
-        result = train(_small(), str(story_file), out, objective=aim, **options)
+        result = train(_small(), str(story_file), out=out, objective=aim, **options)
         found = result.document["heldout"]
         assert found["bias"]["nats_per_token"] < found["tied"]["nats_per_token"] - 0.2
-        again = recover_model(str(out / "model"), str(story_file), tmp_path / "again", temperature=temperature)
-        again = again.document["heldout"]["bias"]["nats_per_token"]
+        again = recover(str(out / "model"), str(story_file), out=tmp_path / "again", temperature=temperature)
+        again = again.after.nats_per_token
         assert again == pytest.approx(found["bias"]["nats_per_token"], abs=0.02)
-    adaptive = train(_small(), str(story_file), tmp_path / "adaptive", objective="adaptive", **(options | {"steps": 2}))
+    adaptive = train(
+        _small(), str(story_file), out=tmp_path / "adaptive", objective="adaptive", **(options | {"steps": 2})
+    )
     assert adaptive.document["heldout"] == {}
     assert "adaptive" in adaptive.document["notes"][0]
 
@@ -164,7 +174,7 @@ def test_what_is_read_out_is_what_was_trained(story_file, tmp_path):
 )
 def test_every_recipe_trains(story_file, tmp_path, name, objective):
     options = TINY | {"steps": 15, "save_every": 0, "rate": 1e-3}
-    result = train(name, str(story_file), tmp_path, objective=objective, geometry_every=15, **options)
+    result = train(name, str(story_file), out=tmp_path, objective=objective, geometry_every=15, **options)
     losses = _losses(result)
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
     model = AutoModel.from_pretrained(tmp_path / "model")
@@ -179,8 +189,9 @@ def test_recovery_by_bias_probe_and_finetuning(story_file, headless, tmp_path):
     losses = {}
     for mode in ("tied", "bias", "probe", "finetune"):
         out = tmp_path / mode
-        recovered = recover_model(str(folder / "model"), str(story_file), out, mode=mode, steps=30, rate=1e-3)
-        losses[mode] = recovered.document["heldout"][mode]["nats_per_token"]
+        how = RECOVERIES.build(mode, {"steps": 30, "rate": 1e-3} if mode in ("probe", "finetune") else {})
+        recovered = recover(str(folder / "model"), str(story_file), out=out, mode=how)
+        losses[mode] = recovered.after.nats_per_token
         model = AutoModelForCausalLM.from_pretrained(out / "model")
         tokenizer = AutoTokenizer.from_pretrained(out / "model")
         ids = tokenizer("ba", return_tensors="pt")["input_ids"]
@@ -194,8 +205,7 @@ def test_pooled_negatives_make_the_loss_independent_of_the_cut(story_file, tmp_p
     curves = []
     for batch, accumulation in ((8, 1), (2, 4)):
         options = TINY | {"steps": 3, "batch": batch, "save_every": 0}
-        result = train(
-            _small(), str(story_file), tmp_path / str(batch), accumulation=accumulation, pool="accumulation",
+        result = train(_small(), str(story_file), out=tmp_path / str(batch), accumulation=accumulation, pool="accumulation",
             geometry_every=0, **options,
         )  # fmt: skip
         curves.append(_losses(result))
@@ -206,21 +216,23 @@ def test_pooled_negatives_make_the_loss_independent_of_the_cut(story_file, tmp_p
 def test_the_end_of_an_epoch_is_no_dip_in_the_loss(story_file, tmp_path, options):
     """The text has 975 windows: a last step of 15 among 30 of 32 would have fewer negatives, and a loss .7 lower."""
     options = TINY | {"steps": 36, "save_every": 0, "geometry_every": 0} | options
-    losses = np.array(_losses(train(_small(), str(story_file), tmp_path, **options)))
+    losses = np.array(_losses(train(_small(), str(story_file), out=tmp_path, **options)))
     assert np.abs(np.diff(losses[20:])).max() < 0.3
 
 
 def test_a_streamed_text_begins_anew_without_a_short_batch(story_file, tmp_path):
-    options = TINY | {"steps": 40, "batch": 32, "save_every": 0, "geometry_every": 0}
+    options = TINY | {"steps": 40, "batch": 32, "save_every": 0, "vocabulary": None}
     words = fit_tokenizer([story_file.read_text()], 300)
-    losses = np.array(_losses(train(_small(), str(story_file), tmp_path, tokenizer=words, streaming=True, **options)))
+    losses = np.array(
+        _losses(train(_small(), str(story_file), out=tmp_path, tokenizer=words, streaming=True, **options))
+    )
     assert len(losses) == 40
     assert np.abs(np.diff(losses[20:])).max() < 0.3
 
 
 def test_nan_stops_with_clear_words_and_loses_nothing(story_file, tmp_path):
     with pytest.raises(LossIsNotFinite, match="Lower the learning rate"):
-        train(_small(), str(story_file), tmp_path, geometry_every=0, callbacks=[_Poison(6)], **TINY)
+        train(_small(), str(story_file), out=tmp_path, geometry_every=0, callbacks=[_Poison(6)], **TINY)
     kept = last_checkpoint(tmp_path)
     assert kept.name == "checkpoint-4"
     weights = AutoModel.from_pretrained(kept).state_dict()
@@ -253,12 +265,12 @@ def test_a_full_disk_costs_checkpoints_and_not_the_run(story_file, tmp_path, mon
 
     def full(self, model, trial):
         if faults and self.state.global_step > 4:
-            (Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}").mkdir()
+            (Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}").mkdir(exist_ok=True)
             raise faults.pop()
         save(self, model, trial)
 
     monkeypatch.setattr(trainer_module.Trainer, "_save_checkpoint", full)
-    result = train(_small(), str(story_file), tmp_path, geometry_every=0, **(TINY | {"save_every": 2}))
+    result = train(_small(), str(story_file), out=tmp_path, geometry_every=0, **(TINY | {"save_every": 2}))
     assert result.document["steps"] == 12
     assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == ["checkpoint-12", "checkpoint-4"]
     for step in (6, 8, 10):
@@ -272,24 +284,24 @@ def test_a_model_that_cannot_be_written_is_said_so(story_file, tmp_path, monkeyp
 
     monkeypatch.setattr(trainer_module.HeadlessTrainer, "save_model", full)
     with pytest.raises(BadInput, match="make room and --resume from the beginning"):
-        train(_small(), str(story_file), tmp_path, geometry_every=0, **(TINY | {"steps": 1, "save_every": 0}))
+        train(_small(), str(story_file), out=tmp_path, geometry_every=0, **(TINY | {"steps": 1, "save_every": 0}))
 
 
 def test_a_headless_bert_resumes(story_file, tmp_path):
     options = TINY | {"rate": 1e-3, "geometry_every": 0}
-    whole = train("bert", str(story_file), tmp_path / "a", **options)
-    train("bert", str(story_file), tmp_path / "b", callbacks=[_StopAt(4)], **options)
-    resumed = train("bert", str(story_file), tmp_path / "b", resume=True, **options)
+    whole = train("bert", str(story_file), out=tmp_path / "a", **options)
+    train("bert", str(story_file), out=tmp_path / "b", callbacks=[_StopAt(4)], **options)
+    resumed = train("bert", str(story_file), out=tmp_path / "b", resume=True, **options)
     assert _losses(resumed) == _losses(whole)
 
 
 def test_streaming_trains_without_packing(story_file, tmp_path):
     options = TINY | {"save_every": 0}
-    tokenizer = train(_small(), str(story_file), tmp_path / "a", geometry_every=0, **(options | {"steps": 1}))
+    tokenizer = train(_small(), str(story_file), out=tmp_path / "a", geometry_every=0, **(options | {"steps": 1}))
     assert tokenizer.document["heldout"]
     result = train(
-        _small(), str(story_file), tmp_path / "b", tokenizer=str(tmp_path / "a" / "model"), streaming=True,
-        geometry_every=0, **options,
+        _small(), str(story_file), out=tmp_path / "b", tokenizer=str(tmp_path / "a" / "model"), streaming=True,
+        **(options | {"vocabulary": None}),
     )  # fmt: skip
     assert result.document["steps"] == 12
     assert result.document["heldout"] == {}
@@ -299,20 +311,20 @@ def test_streaming_trains_without_packing(story_file, tmp_path):
     ("options", "words"),
     [
         ({"objective": "magic"}, "no objective"),
-        ({"pool": "galaxy"}, "pool must be"),
+        ({"pool": "galaxy"}, "--pool must be"),
         ({"precision": "int4"}, "precision"),
-        ({"tokenizer": "/nowhere/at/all"}, "No tokenizer"),
+        ({"tokenizer": "/nowhere/at/all", "vocabulary": None}, "No tokenizer"),
         ({"vocabulary": 100}, "at least 259"),
         ({"held_out": 1.0}, "too few"),
         ({"context": 10**6}, "less than one window"),
         ({"streaming": True, "objective": "sampled"}, "not streamed"),
-        ({"masking": "wild", "recipe": "bert"}, "masking scheme"),
+        ({"masking": "wild", "recipe": "bert"}, "--masking must be"),
     ],
 )
 def test_bad_input_in_one_sentence(story_file, tmp_path, options, words):
     recipe = options.pop("recipe", "gpt")
     with pytest.raises(BadInput, match=words):
-        train(recipe, str(story_file), tmp_path, **(TINY | {"geometry_every": 0} | options))
+        train(recipe, str(story_file), out=tmp_path, **(TINY | {"geometry_every": 0} | options))
 
 
 def test_recipes_and_sizes():
@@ -326,12 +338,9 @@ def test_recipes_and_sizes():
 @pytest.mark.parametrize(("name", "millions"), [("bert", 110), ("gpt", 70), ("multilingual", 135)])
 def test_published_sizes_have_the_published_parameters(name, millions):
     """bert-base 110 M (its own vocabulary is 15 M smaller), pythia-70m, distilbert multilingual 135 M."""
-    from headscan.training import Objective
-    from headscan.training.run import build
-
     plan = recipe_of(name, "paper")
     with torch.device("meta"):
-        model = build(plan, Objective("ce"), plan.vocabulary)
+        model = build(plan, OBJECTIVES.build("ce"), plan.vocabulary)
     found = sum(p.numel() for p in {id(p): p for p in model.parameters()}.values()) / 1e6
     own = (50_277 - 30_522) * 768 / 1e6 if name == "bert" else 0
     assert found - own == pytest.approx(millions, rel=0.02)

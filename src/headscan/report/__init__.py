@@ -12,7 +12,7 @@ from importlib import import_module
 from types import SimpleNamespace
 
 _MODULES = {
-    "attribute": "attribute", "evaluation": "evaluation", "flow": "flow", "train": "train", "twins": "twins",
+    "attribute": "attribute", "flow": "flow",
 }  # fmt: skip
 
 

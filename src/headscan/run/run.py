@@ -8,7 +8,7 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -112,10 +112,19 @@ class Run:
             stored = json.loads(self._record.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise BadInput(f"There is nothing to resume in {self.folder}: no interrupted run.") from None
+        self.compare(stored)
+        self._identity = stored | self._identity
+
+    @property
+    def identity(self) -> dict[str, Json]:
+        """All that the run rests on, by name: for what a verb stores by itself, such as checkpoints."""
+        return dict(self._identity)
+
+    def compare(self, stored: Mapping[str, Json]) -> None:
+        """BadInput, which names what changed, where something was stored by a run that rested on anything else."""
         for name, value in self._identity.items():
             if name in stored and stored[name] != value:
                 self._refuse(name, stored[name], value)
-        self._identity = stored | self._identity
 
     def _refuse(self, what: str, was: Json, now: Json) -> None:
         raise BadInput(
@@ -191,7 +200,8 @@ class Run:
         done = replace(result, protocol=replace(result.protocol, seconds=seconds))
         if self.folder is not None and self.rank == 0:
             done.save(self.folder)
-            self.parts.clear()
+            if not self.settings.continues:
+                self.parts.clear()
         return done
 
 

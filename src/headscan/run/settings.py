@@ -11,7 +11,7 @@ import types
 import typing
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Annotated, Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from headscan.run.errors import BadInput
 from headscan.run.progress import Progress
@@ -195,8 +195,12 @@ def _boolean(kind: Any) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Running(Settings):
-    """What every verb takes: where its result goes, whether it goes on, its seed, and whom it tells how far it is."""
+    """What every verb takes: where its result goes, whether it goes on, its seed, and whom it tells how far it is.
 
+    continues: a run that is over may be resumed too (a training goes on for more steps).
+    """
+
+    continues: ClassVar[bool] = False
     out: Annotated[
         str | os.PathLike[str] | None,
         Option("Folder of the result. Default: under headscan-results/.", metavar="FOLDER", identity=False),

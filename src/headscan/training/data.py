@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Iterator, Sized
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from jaxtyping import Int
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from transformers import PreTrainedTokenizerBase
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 from headscan.text import Windows
+from headscan.text.identity import TextMark
 from headscan.training.losses import mask_tokens
 
 __all__ = ["Masker", "PackedText", "StreamedText", "check_fit", "check_known", "collate"]
 
 
-class PackedText(Dataset):
+class PackedText(Dataset[dict[str, Tensor]]):
     """The windows of a text, packed once: token ids int32 [n, context] in memory, or in a file that is mapped.
 
     Packing is deterministic: documents in order, joined by end-of-text, cut without overlap. The Trainer's sampler
@@ -28,14 +33,16 @@ class PackedText(Dataset):
     (3, [4, 5, 6, 7], 12)
     """
 
-    def __init__(self, rows: np.ndarray, account: dict[str, Any] | None = None):
-        self.rows, self.account = rows, account or {}
+    def __init__(self, rows: npt.NDArray[np.integer]) -> None:
+        self.rows = rows
 
     @classmethod
     def of(cls, windows: Windows) -> PackedText:
         """Read the windows of a text into memory: 4 bytes a token."""
-        rows = np.stack([window.ids.astype(np.int32) for window in windows])
-        return cls(rows, windows.account())
+        return cls(np.stack([window.ids.astype(np.int32) for window in windows]))
+
+    def __repr__(self) -> str:
+        return f"PackedText({len(self.rows):,} windows of {self.rows.shape[1]} tokens)"
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -48,29 +55,41 @@ class PackedText(Dataset):
         cut = max(1, round(len(self.rows) * held_out))
         if cut >= len(self.rows):
             raise BadInput(f"The text has {len(self.rows)} windows, too few to hold {cut} of them out.")
-        return PackedText(self.rows[:-cut], self.account), PackedText(self.rows[-cut:], self.account)
+        return PackedText(self.rows[:-cut]), PackedText(self.rows[-cut:])
 
-    def counts(self, vocabulary: int) -> Tensor:
+    def counts(self, vocabulary: int) -> Int[Tensor, " vocabulary"]:
         """How often each token occurs, int64 [vocabulary]."""
         return torch.from_numpy(np.bincount(self.rows.ravel(), minlength=vocabulary))
 
 
-class StreamedText(IterableDataset):
+class StreamedText(IterableDataset[dict[str, Tensor]]):
     """The windows of a text, read as they are needed: nothing is kept. Workers share the windows among them.
 
     For texts that do not fit in memory. The order is the text's own; at its end it begins anew, without a short batch.
     """
 
-    def __init__(self, windows: Windows):
+    def __init__(self, windows: Windows) -> None:
         self.windows = windows
+        self._whole: TextMark | None = None
 
-    def __iter__(self):
+    def mark(self) -> TextMark:
+        """How far the text was read (to its end, once that was reached), and what it said."""
+        return self._whole or self.windows.mark()
+
+    def expect(self, mark: TextMark) -> None:
+        """Compare the text with what a checkpoint had read of it, as it is read again; BadInput where that is not known."""
+        if not mark.documents:
+            raise BadInput("Worker processes read the streamed text, so it cannot be compared: start afresh.")
+        self.windows.expected = mark
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
         worker = get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
         while True:
             for window in self.windows:
                 if window.index % workers == number:
                     yield {"input_ids": torch.from_numpy(window.ids)}
+            self._whole = self.windows.mark()
 
 
 def collate(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -90,7 +109,10 @@ class Masker:
     one skips, so a state would not be where it was. Batches are shuffled anew each pass, so masks change with them.
     """
 
-    def __init__(self, tokenizer: Any, *, share: float = 0.15, scheme: str = "bert", seed: int = 0):
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, *, share: float = 0.15, scheme: Literal["bert", "published"] = "bert",
+        seed: int = 0,
+    ) -> None:  # fmt: skip
         if tokenizer.mask_token_id is None:
             raise BadInput("This tokenizer has no mask token, so it does not suit a masked recipe.")
         self.mask_id, self.vocabulary = tokenizer.mask_token_id, len(tokenizer)
@@ -113,7 +135,7 @@ class Masker:
         return {"input_ids": seen, "labels": labels}
 
 
-def check_fit(tokenizer: Any, vocabulary: int) -> None:
+def check_fit(tokenizer: Sized, vocabulary: int) -> None:
     """BadInput where the tokenizer has more tokens than the model has rows.
 
     >>> check_fit([0] * 5, 4)
@@ -126,14 +148,14 @@ def check_fit(tokenizer: Any, vocabulary: int) -> None:
         )
 
 
-def check_known(tokenizer: Any, account: dict[str, Any], limit: float = 0.05) -> None:
-    """BadInput where more than `limit` of the text's tokens are the tokenizer's unknown token: it was made for another.
+def check_known(unknown: int, tokens: int, limit: float = 0.05) -> None:
+    """BadInput where more than `limit` of a text's tokens are the tokenizer's unknown token: it was made for another.
 
-    >>> check_known(None, {"tokens": 100, "unknown_tokens": 40})
+    >>> check_known(40, 100)
     Traceback (most recent call last):
     headscan.BadInput: The tokenizer does not know 40 % of the text's tokens: fit one on this text.
     """
-    share = account.get("unknown_tokens", 0) / max(1, account.get("tokens", 0))
+    share = unknown / max(1, tokens)
     if share > limit:
         raise BadInput(
             f"The tokenizer does not know {share:.0%} of the text's tokens: fit one on this text.".replace("%", " %")

@@ -1,83 +1,75 @@
-"""From a model's folder to what it can do: `headscan train evaluate`."""
+"""From a model's folder to what it can do: `headscan evaluate`."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from headscan.results import Result, check_writable
-from headscan.training.evaluate import evaluate, harness
+from headscan.run import Run, verb
+from headscan.training.harness import check_harness, harness
 from headscan.training.loading import load_trained
+from headscan.training.records import Score
+from headscan.training.result import EvaluationResult
+from headscan.training.settings import Evaluating
+from headscan.training.task import TASKS, Evaluated, Scores, evaluate_task, tasks_for
 
-__all__ = ["EvaluationResult", "evaluate_model"]
+__all__ = ["evaluate"]
 
 HARNESS = "lm-eval:"
 
 
-@dataclass(frozen=True, repr=False)
-class EvaluationResult(Result):
-    """`document`: protocol, model, scores {task: {number: value}}."""
+@verb("evaluate", Evaluating)
+def evaluate(model: str | os.PathLike[str], settings: Evaluating, run: Run) -> EvaluationResult:
+    """Try the model in a folder (or of an id) on a folder of evaluation sets.
 
-    kind = "evaluation"
-
-    def frame(self):
-        """A pandas table, one row a number."""
-        import pandas as pd
-
-        return pd.DataFrame(self.document["rows"], columns=["task", "number", "value"])
-
-
-def evaluate_model(
-    model: str,
-    sets: str | os.PathLike,
-    out: str | os.PathLike,
-    *,
-    tasks: list[str] | None = None,
-    limit: int | None = None,
-    command: str | None = None,
-) -> EvaluationResult:
-    """Evaluate the model in a folder (or of an id) on a folder of evaluation sets, and write the result to `out`.
-
-    tasks: see `headscan.training.evaluate.evaluate`; "lm-eval:NAME" is a task of lm-evaluation-harness, with its data
-    from the Hub. Default: all that the folder holds and the model can do. A headless model is taken as the body it is.
-    Raises BadInput where model, sets or tasks cannot be used.
+    tasks: names of `headscan.training.TASKS`; "lm-eval:NAME" is a task of lm-evaluation-harness, with its data from the
+    Hub. Default: all that the folder holds and the model can do. A headless model is taken as the body it is. A task that
+    is done is kept, so that a resumed run does not do it again. Raises BadInput where model, sets or tasks cannot be used.
     """
-    started, clock = datetime.now(UTC), time.monotonic()
-    folder = check_writable(out)
-    found, words, _ = load_trained(model)
-    own = None if tasks is None else [task for task in tasks if not task.startswith(HARNESS)]
-    theirs = [task.removeprefix(HARNESS) for task in tasks or [] if task.startswith(HARNESS)]
-    scores: dict[str, Any] = {}
-    if own or own is None:
-        scores |= evaluate(found, words, Path(sets), tasks=own, limit=limit)
+    names = settings.names
+    own = None if names is None else [name for name in names if not name.startswith(HARNESS)]
+    theirs = [name.removeprefix(HARNESS) for name in names or [] if name.startswith(HARNESS)]
+    for name in own or ():
+        _ = TASKS[name]
     if theirs:
-        scores |= {HARNESS + name: numbers for name, numbers in harness(found, words, theirs, limit=limit).items()}
-    result = EvaluationResult(
-        {
-            "headscan": version("headscan"),
-            "protocol": {
-                "command": command,
-                "sets": str(sets),
-                "limit": limit,
-                "started": started.isoformat(timespec="seconds"),
-                "seconds": round(time.monotonic() - clock, 1),
-                "versions": {name: version(name) for name in ("headscan", "torch", "transformers")},
-            },
-            "model": {"name": model, "class": type(found).__name__},
-            "scores": scores,
-            "rows": [row for task, numbers in scores.items() for row in _rows(task, "", numbers)],
-        }
+        check_harness()
+    trained = load_trained(model, settings, run)
+    given = Evaluated(trained.model, trained.tokenizer, Path(settings.text), settings.limit)
+    chosen = [] if own == [] else tasks_for(given, own)
+    for place in dict.fromkeys(TASKS[name].place for name in chosen if TASKS[name].place):
+        run.identify(f"the set {place}", _content(given.sets / place))
+    scores: list[Score] = []
+    for done, label in enumerate([*chosen, *(HARNESS + name for name in theirs)]):
+        run.progress(f"evaluating · {label}", done, len(chosen) + len(theirs), "tasks")
+        numbers = run.unit(label, Numbers, partial(_numbers, given, label)).values
+        scores += [Score(task=label, number=number, value=value) for number, value in numbers.items()]
+    return EvaluationResult(
+        protocol=run.protocol(device=str(trained.model.device), dtype=str(trained.model.dtype).removeprefix("torch.")),
+        models=[trained.record],
+        scores=scores,
     )
-    result.save(folder)
-    return result
 
 
-def _rows(task: str, prefix: str, value: Any) -> list[tuple[str, str, float]]:
-    if isinstance(value, dict):
-        return [row for key, each in value.items() for row in _rows(task, f"{prefix} {key}".strip(), each)]
-    return [(task, prefix, value)]
+@dataclass(frozen=True)
+class Numbers:
+    """What one task found, as it is kept for a resume."""
+
+    values: Scores
+
+
+def _numbers(given: Evaluated, label: str) -> Numbers:
+    if not label.startswith(HARNESS):
+        return Numbers(evaluate_task(given, label))
+    (found,) = harness(given.model, given.tokenizer, [label.removeprefix(HARNESS)], limit=given.limit).values()
+    return Numbers(dict(found))
+
+
+def _content(folder: Path) -> str:
+    """The SHA-256 of a folder's files."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(str(path.relative_to(folder)).encode() + b"\xff" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()

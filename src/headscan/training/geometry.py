@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from transformers import TrainerCallback
+from torch import nn
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from headscan.errors import BadInput
 from headscan.geometry import MEASURES
 from headscan.model import Lens
+from headscan.model.tables import embedding_table
+from headscan.run import BadInput, Row, plain, write_atomic
 from headscan.statistics import Cloud, NonFinite, SiteStatistics
+from headscan.training.records import GeometryMoment
 
 __all__ = ["GeometryCallback", "measure_sites"]
 
@@ -24,21 +28,16 @@ DEFAULT = ("average_cosine", "top_direction_share", "effective_rank", "mean_norm
 
 
 def measure_sites(
-    lens: Lens,
-    windows: np.ndarray,
-    *,
-    sites: str | Iterable[str] | None = None,
-    measures: Iterable[str] = DEFAULT,
-    batch: int = 8,
-) -> list[dict[str, Any]]:
-    """Measures of each site over windows int [n, context]: one entry a site, in the order of depth.
+    lens: Lens, windows: npt.NDArray[np.integer], *, sites: str | Iterable[str] | None = None,
+    measures: Iterable[str] = DEFAULT, batch: int = 8,
+) -> list[Row]:  # fmt: skip
+    """Measures of each site over windows int [n, context]: one row a site, in the order of depth.
 
     The head is left out unless asked for. Every measure comes with a companion NAME_without_first, that leaves
     position 0 of each window out. The embedding *table* itself, one row a token, is the last entry, "embedding_table".
+    Raises BadInput for a measure or site that is not there.
     """
-    unknown = [name for name in measures if name not in MEASURES]
-    if unknown:
-        raise BadInput(f"There is no measure {unknown[0]!r}; there are {', '.join(MEASURES)}.")
+    chosen = {name: MEASURES[name] for name in measures}
     names = lens.match(sites) if sites else tuple(s for s in lens.sites if s != "head" and _is_stream(s))
     kept = {name: SiteStatistics(lens.width(name), device=lens.device) for name in names}
     for start in range(0, len(windows), batch):
@@ -49,16 +48,15 @@ def measure_sites(
             kept[site].update(states, at)
 
         lens.run(rows, sites=names, each=take)
-    entries = []
+    found = []
     for name, statistics in kept.items():
-        entry: dict[str, Any] = {"site": name}
+        cells: dict[str, object] = {"site": name}
         for suffix, sums in (("", statistics.all), ("_without_first", statistics.without_first)):
             cloud = Cloud.of_sums(sums)
-            entry |= {measure + suffix: MEASURES[measure](cloud) for measure in measures}
-        entries.append(entry)
-    table = Cloud.of_rows(lens.input_embeddings.detach().double().cpu().numpy())
-    entries.append({"site": "embedding_table"} | {measure: MEASURES[measure](table) for measure in measures})
-    return entries
+            cells |= {measure + suffix: of(cloud) for measure, of in chosen.items()}
+        found.append(Row(cells))
+    table = Cloud.of_rows(embedding_table(lens.model).detach().double().cpu().numpy())
+    return [*found, Row({"site": "embedding_table"} | {measure: of(table) for measure, of in chosen.items()})]
 
 
 def _is_stream(site: str) -> bool:
@@ -72,71 +70,91 @@ class GeometryCallback(TrainerCallback):
         Trainer(..., callbacks=[GeometryCallback(windows, every=100)])
 
     windows: int [n, context], the text to measure on (held out, if it is to mean anything). every: steps between two
-    measurements; it also measures before the first step and after the last. `history` is a list of
-    {"step", "sites": [...]}; the same goes, line by line, to geometry.jsonl in the run's folder, and to TensorBoard
-    where the Trainer reports to it. Training is not touched: modes and random states are as before.
+    measurements; it also measures before the first step and after the last. `history` is a list of `GeometryMoment`; the
+    same goes, line by line, to geometry.jsonl in the run's folder, and to TensorBoard where the Trainer reports to it.
+    Training is not touched: modes and random states are as before. A run that was interrupted and resumed measures at
+    the steps of one that was not.
 
     Cost: one forward pass over the windows each time, and a Gram matrix a site.
     """
 
-    def __init__(self, windows: np.ndarray, *, every: int = 100, sites: str | None = None, measures=DEFAULT):
+    def __init__(
+        self, windows: npt.NDArray[np.integer], *, every: int = 100, sites: str | None = None,
+        measures: Iterable[str] = DEFAULT,
+    ) -> None:  # fmt: skip
         if every < 1:
             raise BadInput(f"The geometry is measured every 1 step or more, not every {every}.")
         self.windows, self.every, self.sites, self.measures = windows, every, sites, tuple(measures)
-        self.history: list[dict[str, Any]] = []
+        self.history: list[GeometryMoment] = []
         self._lens: Lens | None = None
 
-    def on_train_begin(self, args, state, control, model=None, **_):
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
+    ) -> None:
         """Measure the model as it comes; after a resumption, take up the history up to that step."""
-        path = Path(args.output_dir) / "geometry.jsonl"
+        path = self._file(args)
         if state.global_step and path.exists():
-            lines = [json.loads(line) for line in path.read_text().splitlines()]
-            self.history = [line for line in lines if line["step"] <= state.global_step]
+            lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+            moments = [GeometryMoment(step=line["step"], sites=[Row(row) for row in line["sites"]]) for line in lines]
+            # What was measured where a run was stopped early belongs to that end, and this run goes past it.
+            self.history = [
+                moment
+                for moment in moments
+                if moment.step <= state.global_step and (self._due(moment.step) or moment.step == state.max_steps)
+            ]
         self._write(args, state)
-        if not any(entry["step"] == state.global_step for entry in self.history):
+        if self._due(state.global_step):
             self._measure(args, state, model)
 
-    def on_step_end(self, args, state, control, model=None, **_):
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
+    ) -> None:
         """Measure where the step is due."""
-        if state.global_step % self.every == 0:
+        if self._due(state.global_step):
             self._measure(args, state, model)
 
-    def on_train_end(self, args, state, control, model=None, **_):
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
+    ) -> None:
         """Measure the finished model."""
-        if not self.history or self.history[-1]["step"] != state.global_step:
-            self._measure(args, state, model)
+        self._measure(args, state, model)
 
-    def _measure(self, args, state, model) -> None:
-        if not state.is_world_process_zero:
+    def _file(self, args: TrainingArguments) -> Path:
+        return Path(args.output_dir or ".") / "geometry.jsonl"
+
+    def _due(self, step: int) -> bool:
+        return step % self.every == 0
+
+    def _measure(self, args: TrainingArguments, state: TrainerState, model: nn.Module) -> None:
+        if not state.is_world_process_zero or any(moment.step == state.global_step for moment in self.history):
             return
-        inner = getattr(model, "module", model)  # DDP
+        inner: Any = getattr(model, "module", model)  # DDP
         inner = getattr(inner, "model", inner) if type(inner).__name__ == "Learner" else inner
-        if self._lens is None or self._lens.model is not inner:
-            with torch.random.fork_rng():
+        with torch.random.fork_rng():
+            if self._lens is None or self._lens.model is not inner:
                 self._lens = Lens(inner, name="training")
-        try:
-            with torch.random.fork_rng():
-                entries = measure_sites(self._lens, self.windows, sites=self.sites, measures=self.measures)
-        except NonFinite:
-            # The loss will tell, where somebody looks at it; a measurement alone does not end anyone's run.
-            log.warning("The geometry after step %d is left out: the states are not finite.", state.global_step)
-            return
-        self.history.append({"step": state.global_step, "sites": entries})
+            try:
+                rows = measure_sites(self._lens, self.windows, sites=self.sites, measures=self.measures)
+            except NonFinite:
+                # The loss will tell, where somebody looks at it; a measurement alone does not end anyone's run.
+                log.warning("The geometry after step %d is left out: the states are not finite.", state.global_step)
+                return
+        self.history.append(GeometryMoment(step=state.global_step, sites=rows))
         self._write(args, state)
         if "tensorboard" in (args.report_to or []):
-            self._to_tensorboard(args, state, entries)
+            self._to_tensorboard(args, state, rows)
 
-    def _write(self, args, state) -> None:
+    def _write(self, args: TrainingArguments, state: TrainerState) -> None:
         if state.is_world_process_zero:
-            path = Path(args.output_dir) / "geometry.jsonl"
+            path = self._file(args)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("".join(json.dumps(entry) + "\n" for entry in self.history))
+            write_atomic(path, "".join(json.dumps(plain(moment)) + "\n" for moment in self.history))
 
-    def _to_tensorboard(self, args, state, entries) -> None:
+    def _to_tensorboard(self, args: TrainingArguments, state: TrainerState, rows: list[Row]) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        with SummaryWriter(str(Path(args.output_dir) / "runs" / "geometry")) as writer:
-            for entry in entries:
+        with SummaryWriter(str(self._file(args).parent / "runs" / "geometry")) as writer:
+            for row in rows:
                 for measure in self.measures:
-                    if entry[measure] is not None:
-                        writer.add_scalar(f"{measure}/{entry['site']}", entry[measure], state.global_step)
+                    if (value := row.number(measure)) is not None:
+                        writer.add_scalar(f"{measure}/{row['site']}", value, state.global_step)

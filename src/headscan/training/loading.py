@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headscan.errors import BadInput
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 from headscan.model import Lens
+from headscan.model.settings import Loading
 from headscan.model.source import find_source
+from headscan.run import BadInput, ModelRecord, Run
+from headscan.run.run import fingerprint
 from headscan.training.data import check_fit
 
-__all__ = ["load_trained"]
+__all__ = ["Trained", "load_trained"]
 
 
-def load_trained(model: str, *, bare: bool = False) -> tuple[Any, Any, Path | None]:
-    """(model, tokenizer, its local folder or None) in float32; `bare` leaves the head out.
+@dataclass(frozen=True)
+class Trained:
+    """A model, its tokenizer, its local folder where it has one, and what it is."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    folder: Path | None
+    record: ModelRecord
+
+
+def load_trained(model: str | os.PathLike[str], settings: Loading, run: Run, *, bare: bool = False) -> Trained:
+    """The model, on whose weights the run then rests; `bare` leaves the head out.
 
     Raises BadInput where there is no such model, no tokenizer with it, or the two do not fit.
 
-    >>> body, tokenizer, folder = load_trained("gpt-headless", bare=True)
-    >>> type(body).__name__, len(tokenizer) <= body.config.vocab_size, folder.name
+    >>> found = load_trained("gpt-headless", Loading(dtype="float32"), Run.quiet(), bare=True)
+    >>> type(found.model).__name__, len(found.tokenizer) <= found.model.config.vocab_size, found.folder.name
     ('GPT2Model', True, 'gpt-headless')
     """
-    lens = Lens.load(model, dtype="float32")
+    lens = Lens.load(model, **settings.part(Loading))
     if lens.tokenizer is None:
         raise BadInput(f"The model '{model}' comes without its tokenizer.")
-    found = lens.model.base_model if bare else lens.model
+    found: Any = lens.model.base_model if bare else lens.model
     check_fit(lens.tokenizer, found.config.vocab_size)
-    return found, lens.tokenizer, find_source(model, None).folder
+    record = lens.provenance()
+    if (folder := Path(model)).is_dir():  # what `train` writes is RUN/model
+        record = replace(record, name=(folder.resolve().parent if folder.name == "model" else folder.resolve()).name)
+    run.identify("the weights of the model", fingerprint(record))
+    return Trained(found, lens.tokenizer, find_source(os.fspath(model), settings.revision).folder, record)

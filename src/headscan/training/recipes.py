@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from transformers import BertConfig, DistilBertConfig, GPTNeoXConfig, PreTrainedConfig
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 
-__all__ = ["RECIPES", "SIZES", "Recipe", "english_bert", "english_gpt", "mixer", "multilingual", "recipe_of"]
+__all__ = [
+    "RECIPES",
+    "SIZES",
+    "Recipe",
+    "RecipeRecord",
+    "Size",
+    "english_bert",
+    "english_gpt",
+    "mixer",
+    "multilingual",
+    "recipe_of",
+]
 
 Size = Literal["tiny", "small", "paper"]
 SIZES: tuple[Size, ...] = ("tiny", "small", "paper")
 PYTHIA = "EleutherAI/pythia-70m-deduped"
+Architecture = Callable[[int, int], PreTrainedConfig]
+"""(vocabulary, context) to a configuration."""
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """One training run, as data. `but` changes fields; `config(vocabulary)` builds the model's configuration.
+@dataclass(frozen=True, kw_only=True)
+class RecipeRecord:
+    """The numbers of a training run.
 
     context: tokens a window. batch: windows a step on one process; accumulation: such steps before the weights move.
     rate: peak learning rate; warmup: steps of linear warm-up; schedule: "linear" (triangular), "cosine" or "constant".
@@ -37,14 +50,20 @@ class Recipe:
     steps: int
     rate: float
     warmup: int
-    schedule: str
+    schedule: Literal["linear", "cosine", "constant"]
     weight_decay: float
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
     clip: float = 1.0
     tokenizer: str | None = None
     source: str = ""
-    architecture: Callable[[int, int], PreTrainedConfig] = field(repr=False, default=None)  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(RecipeRecord):
+    """One training run, as data. `but` changes fields; `config(vocabulary)` builds the model's configuration."""
+
+    architecture: Architecture = field(repr=False)
 
     def config(self, vocabulary: int | None = None) -> PreTrainedConfig:
         """The transformers configuration, for the tokenizer's real number of tokens."""
@@ -59,6 +78,25 @@ class Recipe:
         """Tokens read before each change of the weights, on one process."""
         return self.context * self.batch * self.accumulation
 
+    def record(self) -> RecipeRecord:
+        """Its numbers, for the protocol."""
+        return RecipeRecord(**{each.name: getattr(self, each.name) for each in fields(RecipeRecord)})
+
+
+def _made(
+    name: str, size: Size, architecture: Architecture, *, masked: bool, schedule: Literal["linear", "cosine"],
+    numbers: dict[Size, tuple[int, int, int, int, int, float, int]], decay: float = 0.01,
+    betas: tuple[float, float] = (0.9, 0.999), tokenizer: str | None = None, source: str = "",
+) -> Recipe:  # fmt: skip
+    """A recipe of (vocabulary, context, batch, accumulation, steps, rate, warm-up); tokenizer and source are published."""
+    vocabulary, context, batch, accumulation, steps, rate, warmup = numbers[size]
+    published = size == "paper"
+    return Recipe(
+        name=name, size=size, masked=masked, vocabulary=vocabulary, context=context, batch=batch, steps=steps, rate=rate,
+        accumulation=accumulation, warmup=warmup, schedule=schedule, weight_decay=decay, betas=betas,
+        tokenizer=tokenizer if published else None, source=source if published else "", architecture=architecture,
+    )  # fmt: skip
+
 
 def english_bert(size: Size = "tiny") -> Recipe:
     """A BERT for English. paper: bert-base, 110 M parameters, V = 50,277, 1,000,000 steps of 512 windows of 128 tokens.
@@ -69,38 +107,25 @@ def english_bert(size: Size = "tiny") -> Recipe:
     (12, 65536)
     """
     width, depth, heads = {"tiny": (128, 4, 4), "small": (512, 4, 8), "paper": (768, 12, 12)}[_known(size)]
+    # Dropout is for many epochs over little text with a large model; the small ones never get there.
+    dropout = 0.1 if size == "paper" else 0.0
 
     def architecture(vocabulary: int, context: int) -> PreTrainedConfig:
         return BertConfig(
-            vocab_size=vocabulary,
-            hidden_size=width,
-            num_hidden_layers=depth,
-            num_attention_heads=heads,
-            intermediate_size=4 * width,
-            max_position_embeddings=max(512, context) if size == "paper" else context,
-            # Dropout is for many epochs over little text with a large model; the small ones never get there.
-            hidden_dropout_prob=0.1 if size == "paper" else 0.0,
-            attention_probs_dropout_prob=0.1 if size == "paper" else 0.0,
-        )
+            vocab_size=vocabulary, hidden_size=width, num_hidden_layers=depth, num_attention_heads=heads,
+            intermediate_size=4 * width, max_position_embeddings=max(512, context) if size == "paper" else context,
+            hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
+        )  # fmt: skip
 
-    numbers = {
-        "tiny": _numbers(4_096, 64, 16, 1, 600, 2e-3, 60),
-        "small": _numbers(20_000, 128, 32, 1, 3000, 5e-4, 150),
-        "paper": _numbers(50_277, 128, 64, 8, 1_000_000, 1e-4, 10_000),
-    }[size]
-    return Recipe(
-        name="bert",
-        size=size,
-        masked=True,
-        schedule="linear",
-        weight_decay=0.01,
-        architecture=architecture,
-        tokenizer=PYTHIA if size == "paper" else None,
-        source="Godey et al. 2024, appendix D (8 GPUs of 64 windows: here 8 accumulated micro-batches)"
-        if size == "paper"
-        else "",
-        **numbers,
-    )
+    return _made(
+        "bert", size, architecture, masked=True, schedule="linear", tokenizer=PYTHIA,
+        numbers={
+            "tiny": (4_096, 64, 16, 1, 600, 2e-3, 60),
+            "small": (20_000, 128, 32, 1, 3000, 5e-4, 150),
+            "paper": (50_277, 128, 64, 8, 1_000_000, 1e-4, 10_000),
+        },
+        source="Godey et al. 2024, appendix D (8 GPUs of 64 windows: here 8 accumulated micro-batches)",
+    )  # fmt: skip
 
 
 def english_gpt(size: Size = "tiny") -> Recipe:
@@ -115,35 +140,19 @@ def english_gpt(size: Size = "tiny") -> Recipe:
 
     def architecture(vocabulary: int, context: int) -> PreTrainedConfig:
         return GPTNeoXConfig(
-            vocab_size=vocabulary,
-            hidden_size=width,
-            num_hidden_layers=depth,
-            num_attention_heads=heads,
-            intermediate_size=4 * width,
-            max_position_embeddings=context,
-            bos_token_id=0,
-            eos_token_id=0,
-        )
+            vocab_size=vocabulary, hidden_size=width, num_hidden_layers=depth, num_attention_heads=heads,
+            intermediate_size=4 * width, max_position_embeddings=context, bos_token_id=0, eos_token_id=0,
+        )  # fmt: skip
 
-    numbers = {
-        "tiny": _numbers(4_096, 64, 16, 1, 1000, 2e-3, 100),
-        "small": _numbers(16_000, 256, 16, 1, 3000, 1e-3, 150),
-        "paper": _numbers(50_304, 2048, 8, 128, 143_000, 1e-3, 1_430),
-    }[size]
-    return Recipe(
-        name="gpt",
-        size=size,
-        masked=False,
-        schedule="cosine",
-        weight_decay=0.1,
-        betas=(0.9, 0.95),
-        architecture=architecture,
-        tokenizer=PYTHIA if size == "paper" else None,
-        source="Godey et al. 2024, appendix D (device batch 8, the only one consistent with its figures)"
-        if size == "paper"
-        else "",
-        **numbers,
-    )
+    return _made(
+        "gpt", size, architecture, masked=False, schedule="cosine", decay=0.1, betas=(0.9, 0.95), tokenizer=PYTHIA,
+        numbers={
+            "tiny": (4_096, 64, 16, 1, 1000, 2e-3, 100),
+            "small": (16_000, 256, 16, 1, 3000, 1e-3, 150),
+            "paper": (50_304, 2048, 8, 128, 143_000, 1e-3, 1_430),
+        },
+        source="Godey et al. 2024, appendix D (device batch 8, the only one consistent with its figures)",
+    )  # fmt: skip
 
 
 def multilingual(size: Size = "tiny") -> Recipe:
@@ -156,35 +165,23 @@ def multilingual(size: Size = "tiny") -> Recipe:
     119547
     """
     width, depth, heads = {"tiny": (128, 2, 4), "small": (384, 4, 6), "paper": (768, 6, 12)}[_known(size)]
+    dropout = 0.1 if size == "paper" else 0.0
 
     def architecture(vocabulary: int, context: int) -> PreTrainedConfig:
         return DistilBertConfig(
-            vocab_size=vocabulary,
-            dim=width,
-            n_layers=depth,
-            n_heads=heads,
-            hidden_dim=4 * width,
-            max_position_embeddings=max(512, context) if size == "paper" else context,
-            dropout=0.1 if size == "paper" else 0.0,
-            attention_dropout=0.1 if size == "paper" else 0.0,
-        )
+            vocab_size=vocabulary, dim=width, n_layers=depth, n_heads=heads, hidden_dim=4 * width, dropout=dropout,
+            max_position_embeddings=max(512, context) if size == "paper" else context, attention_dropout=dropout,
+        )  # fmt: skip
 
-    numbers = {
-        "tiny": _numbers(8_192, 64, 16, 1, 600, 2e-3, 60),
-        "small": _numbers(30_000, 128, 32, 1, 4000, 5e-4, 200),
-        "paper": _numbers(119_547, 128, 64, 1, 400_000, 2e-4, 10_000),
-    }[size]
-    return Recipe(
-        name="multilingual",
-        size=size,
-        masked=True,
-        schedule="linear",
-        weight_decay=0.01,
-        architecture=architecture,
-        tokenizer="distilbert-base-multilingual-cased" if size == "paper" else None,
-        source="Godey et al. 2024, appendix D" if size == "paper" else "",
-        **numbers,
-    )
+    return _made(
+        "multilingual", size, architecture, masked=True, schedule="linear", source="Godey et al. 2024, appendix D",
+        tokenizer="distilbert-base-multilingual-cased",
+        numbers={
+            "tiny": (8_192, 64, 16, 1, 600, 2e-3, 60),
+            "small": (30_000, 128, 32, 1, 4000, 5e-4, 200),
+            "paper": (119_547, 128, 64, 1, 400_000, 2e-4, 10_000),
+        },
+    )  # fmt: skip
 
 
 def mixer(size: Size = "tiny") -> Recipe:
@@ -201,43 +198,18 @@ def mixer(size: Size = "tiny") -> Recipe:
 
     def architecture(vocabulary: int, context: int) -> PreTrainedConfig:
         return MixerConfig(
-            vocab_size=vocabulary,
-            hidden_size=width,
-            num_hidden_layers=depth,
-            max_position_embeddings=context,
+            vocab_size=vocabulary, hidden_size=width, num_hidden_layers=depth, max_position_embeddings=context,
             final_norm=size != "paper",
-        )
+        )  # fmt: skip
 
-    numbers = {
-        "tiny": _numbers(4_096, 64, 16, 1, 1000, 2e-3, 100),
-        "small": _numbers(4_096, 256, 16, 1, 4000, 1e-3, 200),
-        "paper": _numbers(4_096, 512, 16, 1, 500_000, 5e-4, 500),
-    }[size]
-    return Recipe(
-        name="mixer",
-        size=size,
-        masked=False,
-        schedule="linear",
-        weight_decay=0.01,
-        architecture=architecture,
-        source="Badger 2024" if size == "paper" else "",
-        **numbers,
-    )
-
-
-def _numbers(
-    vocabulary: int, context: int, batch: int, accumulation: int, steps: int, rate: float, warmup: int
-) -> dict[str, Any]:
-    """What differs between the sizes of a recipe, beside its architecture."""
-    return {
-        "vocabulary": vocabulary,
-        "context": context,
-        "batch": batch,
-        "accumulation": accumulation,
-        "steps": steps,
-        "rate": rate,
-        "warmup": warmup,
-    }
+    return _made(
+        "mixer", size, architecture, masked=False, schedule="linear", source="Badger 2024",
+        numbers={
+            "tiny": (4_096, 64, 16, 1, 1000, 2e-3, 100),
+            "small": (4_096, 256, 16, 1, 4000, 1e-3, 200),
+            "paper": (4_096, 512, 16, 1, 500_000, 5e-4, 500),
+        },
+    )  # fmt: skip
 
 
 RECIPES: dict[str, Callable[[Size], Recipe]] = {
@@ -248,7 +220,7 @@ RECIPES: dict[str, Callable[[Size], Recipe]] = {
 }
 
 
-def recipe_of(name: str, size: str = "tiny") -> Recipe:
+def recipe_of(name: str, size: Size = "tiny") -> Recipe:
     """The recipe of that name; BadInput lists what there is.
 
     >>> recipe_of("gpt").context
@@ -259,7 +231,7 @@ def recipe_of(name: str, size: str = "tiny") -> Recipe:
     return RECIPES[name](_known(size))
 
 
-def _known(size: str) -> Size:
+def _known(size: Size) -> Size:
     if size not in SIZES:
         raise BadInput(f"The size must be one of {', '.join(SIZES)}, not {size!r}.")
     return size

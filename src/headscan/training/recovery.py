@@ -1,134 +1,116 @@
-"""From a headless model's folder to a causal language model with a head: `headscan train recover`."""
+"""Getting a head back: from a body trained without one to next-token probabilities.
+
+The contrastive optimum is z_v = log p(v | context) - log p(v) + const(context): negatives come with their own
+frequency, so the model learns what the context *adds* to it. What is missing is the log of the unigram probability:
+
+    softmax(o . e_v + log p(v))
+
+is a language model, without any training. A way of recovering is one class in one file of `headscan.training.recoveries`.
+"""
 
 from __future__ import annotations
 
-import os
-import time
-from datetime import UTC, datetime
-from importlib.metadata import version
-from typing import Any
+import copy
+from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
-from safetensors.torch import load_file
+import numpy as np
+import numpy.typing as npt
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from headscan.errors import BadInput
-from headscan.results import check_writable
-from headscan.text import Windows
-from headscan.training.data import PackedText
-from headscan.training.evaluate.likelihood import perplexity
-from headscan.training.loading import load_trained
-from headscan.training.losses import ce_loss
-from headscan.training.readout import recover
-from headscan.training.result import TrainResult
-from headscan.training.trainer import EXTRA
+from headscan.model.tables import embedding_table
+from headscan.run import BadInput, Progress, Registry, Settings
+from headscan.training.folding import divide_last_norm, fold_bias
+from headscan.training.heads import body_of
+from headscan.training.losses import log_unigram
+from headscan.training.records import CurvePoint
 
-__all__ = ["fit_head", "recover_model"]
-
-STEPS = {"tied": 0, "bias": 0, "probe": 300, "finetune": 300}
-RATES = {"probe": 1e-3, "finetune": 1e-4}  # the paper fine-tunes at 1e-4
+__all__ = ["RECOVERIES", "Recovery", "recover_head", "recovery_of"]
 
 
-def recover_model(
-    model: str,
-    text: Any,
-    out: str | os.PathLike,
-    *,
-    mode: str = "bias",
-    steps: int | None = None,
-    batch: int | None = None,
-    rate: float | None = None,
-    held_out: float = 0.05,
-    context: int | None = None,
-    documents: str = "whole",
-    field: str = "text",
-    max_tokens: int | None = None,
-    seed: int = 0,
-    temperature: float = 1.0,
-    command: str | None = None,
-) -> TrainResult:
-    """Give the headless model in a folder a head, by `mode` (see `recover`), and write the whole to `out`/model.
+@dataclass(frozen=True, kw_only=True)
+class Recovery(Settings):
+    """A way to give a headless body a head; its `Option` fields are its parameters.
 
-    text: what counts tokens, trains the head ("probe", "finetune") and, its last `held_out` share, measures it. Give
-    the text that the body was trained on: the unigram bias is a property of the training data.
-    temperature: the one that the body was trained with. A body trained by "nce" brings its own table along.
-    steps, batch, rate: of the two modes that train (300 steps of 16 windows, 1e-3 and 1e-4 by default).
-    Raises BadInput where model, tokenizer or text cannot be used.
+    tied: the head's rows are the input's own. biased: the log of the unigram probability is added, where counts are
+    given. needs_counts: it makes no sense without them.
     """
-    started, clock = datetime.now(UTC), time.monotonic()
-    folder = check_writable(out)
-    body, words, home = load_trained(model, bare=True)
-    size = context or min(128, getattr(body.config, "max_position_embeddings", None) or 128)
-    windows = Windows(text, words, size, documents=documents, field=field, max_tokens=max_tokens)
-    data, kept = PackedText.of(windows).split(held_out)
-    counts = data.counts(body.config.vocab_size)
-    rows = None
-    if home and (own := home / EXTRA).exists() and "weight" in (saved := load_file(own)):
-        rows = saved["weight"].to(body.device)
-    whole = recover(body, mode, counts=counts, temperature=temperature, rows=rows)
-    before = perplexity(whole, kept.rows, words)
-    count = STEPS[mode] if steps is None else steps
-    curve = []
-    if mode in RATES:
-        curve = fit_head(whole, data.rows, steps=count, batch=batch or 16, rate=rate or RATES[mode], seed=seed)
-    after = perplexity(whole, kept.rows, words)
-    whole.save_pretrained(folder / "model")
-    words.save_pretrained(folder / "model")
-    result = TrainResult(
-        {
-            "headscan": version("headscan"),
-            "protocol": {
-                "command": command,
-                "text": windows.account(),
-                "context": size,
-                "seed": seed,
-                "started": started.isoformat(timespec="seconds"),
-                "seconds": round(time.monotonic() - clock, 1),
-            },
-            "recipe": {"name": "recover", "size": mode, "objective": {"name": "ce" if curve else "none"}},
-            "parameters": sum(p.numel() for p in whole.parameters()),
-            "steps": len(curve) and count,
-            "tokens": (len(curve) and count) * (batch or 16) * size,
-            "loss": curve[-1]["loss"] if curve else None,
-            "floor_corrected_loss": curve[-1]["loss"] if curve else None,
-            "heldout_bits_per_byte": after["bits_per_byte"],
-            "heldout": {"before": before, mode: after},
-            "notes": [],
-            "curve": curve,
-            "scan": [],
-        }
-    )
-    result.save(folder)
-    return result
+
+    tied: ClassVar[bool] = False
+    biased: ClassVar[bool] = True
+    needs_counts: ClassVar[bool] = False
+
+    @property
+    def budget(self) -> tuple[int, int]:
+        """(steps, windows a step) that it trains for."""
+        return 0, 0
+
+    def prepare(self, whole: PreTrainedModel) -> None:
+        """Say what of the model with its new head is to be trained."""
+
+    def train(
+        self, whole: PreTrainedModel, rows: npt.NDArray[np.integer], *, seed: int = 0, progress: Progress | None = None
+    ) -> list[CurvePoint]:
+        """Train it on windows [n, T]; the curve. Most need no training."""
+        return []
 
 
-def fit_head(
-    model: Any, rows, *, steps: int = 300, batch: int = 16, rate: float = 1e-4, seed: int = 0, warmup: float = 0.1
-) -> list[dict[str, float]]:
-    """Train what is trainable of a causal model by cross-entropy on windows int [n, T]; returns the curve.
+RECOVERIES: Registry[type[Recovery]] = Registry("head recovery", "headscan.training.recoveries")
+"""All ways by name; `registry.build(name, parameters)` makes one."""
 
-    AdamW, linear warm-up, then constant, as published. Deterministic in the seed.
+
+def recovery_of(given: str | Recovery) -> Recovery:
+    """The recovery of a name, with its default parameters; one that is made already is returned."""
+    made = given if isinstance(given, Recovery) else RECOVERIES.build(given)
+    assert isinstance(made, Recovery)
+    return made
+
+
+def recover_head(
+    model: PreTrainedModel, recovery: str | Recovery = "bias", *, counts: Int[Tensor, " vocabulary"] | None = None,
+    temperature: float = 1.0, rows: Float[Tensor, "vocabulary width"] | None = None,
+) -> PreTrainedModel:  # fmt: skip
+    """A causal language model with a head, from a headless body (both of transformers). The body is copied.
+
+    recovery: "tied": the input rows as they are. "bias": these and the log of the unigram probability, no training.
+    "probe": a head of its own, started at "bias" (where counts are given; else at the rows), the body frozen.
+    "finetune": the same start, everything trainable (the published one starts at the rows). Both are to be trained.
+    counts: token counts of the training text, for "bias". temperature: the one of the contrastive loss: the scores are
+    h . e / T. rows: the table that the loss compared with, where that was not the input embeddings (the objective
+    "nce"); "tied" is then untied all the same.
+
+    The bias is folded into the head's rows where the body ends in a LayerNorm (see `fold_bias`): the model then has
+    no parameter that transformers do not know, and `AutoModelForCausalLM.from_pretrained` loads it anywhere. Elsewhere
+    (RMSNorm) `lm_head.bias` is a parameter that only a model built here has.
+    Raises BadInput where counts are missing or do not fit.
     """
-    generator = torch.Generator().manual_seed(seed)
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trainable, lr=rate, weight_decay=0.01)
-    table, total, curve = torch.from_numpy(rows), 0.0, []
-    model.train()
-    for step in range(1, steps + 1):
-        for group in optimizer.param_groups:
-            group["lr"] = rate * min(1.0, step / max(1.0, warmup * steps))
-        ids = table[torch.randint(len(table), (batch,), generator=generator)].long().to(model.device)
-        head = model.get_output_embeddings()
-        states = model.base_model(ids).last_hidden_state[:, :-1].flatten(0, 1)
-        loss = ce_loss(states, head.weight, ids[:, 1:].flatten(), bias=head.bias)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(trainable, 1.0)
-        optimizer.step()
-        total += float(loss.detach())
-        if not total < float("inf"):
-            raise BadInput(f"The loss is not finite at step {step}: lower the learning rate (now {rate}).")
-        if step % max(1, steps // 20) == 0:
-            curve.append({"step": step, "loss": total / max(1, steps // 20)})
-            total = 0.0
-    model.eval()
-    return curve
+    how = recovery_of(recovery)
+    if how.needs_counts and counts is None:
+        raise BadInput("The unigram bias needs the token counts of the training text.")
+    if not temperature > 0:
+        raise BadInput(f"temperature must be above 0, not {temperature}.")
+    body = body_of(model)
+    config = copy.deepcopy(model.config)
+    config.tie_word_embeddings = how.tied and rows is None
+    whole: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=body.dtype).to(body.device)
+    body_of(whole).load_state_dict(body.state_dict())
+    if config.tie_word_embeddings:
+        whole.tie_weights()
+        if temperature != 1:  # tied rows are the input's too: what can be divided is the state that meets them
+            divide_last_norm(body_of(whole), temperature)
+        whole.eval()
+        return whole
+    table = embedding_table(body).detach()
+    head = whole.get_output_embeddings()
+    assert head is not None
+    assert isinstance(head.weight, Tensor)
+    head.weight.data.copy_((table if rows is None else rows.detach()) / temperature)
+    if counts is not None and how.biased:
+        if len(counts) != len(table):
+            raise BadInput(f"There are counts of {len(counts)} tokens but the model has {len(table)}.")
+        fold_bias(whole, log_unigram(counts, 0.5))
+    how.prepare(whole)
+    whole.eval()
+    return whole

@@ -1,32 +1,114 @@
-"""What a training run leaves behind."""
+"""What `train`, `recover` and `evaluate` leave behind."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
-from headscan.results import Result
+from headscan.run import Result
+from headscan.training.recipes import RecipeRecord
+from headscan.training.records import CurvePoint, GeometryMoment, Likelihood, ObjectiveRecord, Score
 
-__all__ = ["TrainResult"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["EvaluationResult", "RecoverResult", "TrainResult"]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TrainResult(Result):
-    """One training run: its protocol, its curves, its held-out likelihood and the geometry along the way.
+    """One training run: what was trained, its curve, its held-out likelihood and the geometry along the way.
 
-    `document`: protocol, recipe, steps, tokens, loss, floor_corrected_loss, heldout_bits_per_byte, heldout (all ways of
-    reading a headless model out), curve (one entry a log line), scan (one entry a measurement of all sites).
+    Attributes:
+        recipe, objective: what was trained, and towards what.
+        parameters: their number. steps, tokens: how far it went, over all processes.
+        loss, floor_corrected_loss: the last point of the curve, nats.
+        heldout_bits_per_byte: by the head or, without one, by the log-unigram bias; None where nothing was held out.
+        heldout: the likelihood by each way of reading the model out ("head", or "tied" and "bias").
+        curve: one entry a log line. scan: one entry a measurement of all sites.
     """
 
-    kind = "train"
+    kind: ClassVar[str] = "train"
+    recipe: RecipeRecord
+    objective: ObjectiveRecord
+    parameters: int
+    steps: int
+    tokens: int
+    loss: float | None
+    floor_corrected_loss: float | None
+    heldout_bits_per_byte: float | None
+    heldout: dict[str, Likelihood]
+    notes: list[str] = field(default_factory=list)
+    curve: list[CurvePoint] = field(default_factory=list)
+    scan: list[GeometryMoment] = field(default_factory=list)
 
-    @property
-    def curve(self) -> list[dict[str, Any]]:
-        """The log, one entry a line."""
-        return self.document["curve"]
-
-    def frame(self):
+    def frame(self) -> pd.DataFrame:
         """The learning curve as a pandas table, one row a log line."""
         import pandas as pd
 
-        return pd.DataFrame(self.curve)
+        return pd.DataFrame([asdict(point) for point in self.curve]).dropna(axis=1, how="all")
+
+    def __repr__(self) -> str:
+        loss = "" if self.loss is None else f", loss {self.loss:.3f} nats"
+        return (
+            f"TrainResult({self.recipe.name} {self.recipe.size}, {self.objective.name}: {self.steps:,} steps, "
+            f"{self.tokens:,} tokens{loss})\n  .frame() .plot() .page() .save(folder)"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RecoverResult(Result):
+    """A headless model that was given a head.
+
+    Attributes:
+        recovery: how. parameters: of the whole model.
+        steps, tokens, loss, curve: of the training of the head, where it was trained.
+        before, after: the held-out likelihood without that training and with it.
+    """
+
+    kind: ClassVar[str] = "recover"
+    recovery: str
+    parameters: int
+    steps: int
+    tokens: int
+    loss: float | None
+    before: Likelihood
+    after: Likelihood
+    curve: list[CurvePoint] = field(default_factory=list)
+
+    def frame(self) -> pd.DataFrame:
+        """The held-out likelihood before and after, one row each."""
+        import pandas as pd
+
+        return pd.DataFrame([{"head": name} | asdict(found) for name, found in self._readings()])
+
+    def _readings(self) -> list[tuple[str, Likelihood]]:
+        return [("before", self.before), (self.recovery, self.after)]
+
+    def __repr__(self) -> str:
+        return (
+            f"RecoverResult({self.recovery}: {self.after.nats_per_token:.3f} held-out nats a token)\n"
+            "  .frame() .plot() .page() .save(folder)"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class EvaluationResult(Result):
+    """What a model can do: `scores`, one entry a number of a task."""
+
+    kind: ClassVar[str] = "evaluation"
+    scores: list[Score]
+
+    def of(self, task: str) -> dict[str, float | int | None]:
+        """The numbers of one task."""
+        return {score.number: score.value for score in self.scores if score.task == task}
+
+    def frame(self) -> pd.DataFrame:
+        """A pandas table, one row a number."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(score) for score in self.scores], columns=["task", "number", "value"])
+
+    def __repr__(self) -> str:
+        tasks = ", ".join(dict.fromkeys(score.task for score in self.scores))
+        return f"EvaluationResult({self.models[0].name}: {tasks})\n  .frame() .plot() .page() .save(folder)"

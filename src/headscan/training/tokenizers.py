@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 from headscan.text import Document
 
 __all__ = ["END", "fit_tokenizer"]

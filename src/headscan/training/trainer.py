@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import RandomSampler
-from transformers import Trainer, TrainerState
+from transformers import Trainer, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 
-from headscan.errors import BadInput
+from headscan.run import BadInput, Run
+from headscan.training.checkpoints import EXTRA, STATE, WEIGHTS, Notes, is_write_failure, last_checkpoint
+from headscan.training.data import StreamedText
 from headscan.training.learner import Learner
 from headscan.training.losses import IGNORE, gather_ids
 
-__all__ = [
-    "POOLS",
-    "HeadlessTrainer",
-    "LossIsNotFinite",
-    "check_afresh",
-    "clear",
-    "is_write_failure",
-    "last_checkpoint",
-]
+__all__ = ["HeadlessTrainer", "LossIsNotFinite"]
 
-POOLS = ("batch", "accumulation", "devices", "all")
-STATE, WEIGHTS, EXTRA = "trainer_state.json", "model.safetensors", "objective.safetensors"
-RESULT = "result.json"  # written when a run is over
 log = logging.getLogger(__name__)
 
 
@@ -48,20 +39,27 @@ class HeadlessTrainer(Trainer):
     micro-batches of the step. "devices": all processes. "all": both, so that the loss of a step depends on its windows
     and not on how they were cut up. Targets are known before the forward pass, so no second pass is needed.
     Checkpoints hold the model alone (`AutoModel.from_pretrained` loads them), the objective's own parameters in
-    objective.safetensors. A NaN loss stops training before it reaches the weights; a full disk loses nothing older.
+    objective.safetensors, and what the `run` rests on: text, tokenizer, weights at the start, settings; they are taken
+    up where all of that is the same. A NaN loss stops training before it reaches the weights; a full disk loses nothing
+    older.
     """
 
     loss_is_scaled_for_ga = True
 
-    def __init__(self, model: Learner, *arguments: Any, pool: str = "batch", **options: Any):
-        if pool not in POOLS:
-            raise BadInput(f"The pool must be one of {', '.join(POOLS)}, not {pool!r}.")
-        super().__init__(model, *arguments, **options)
-        self.pool = pool
+    def __init__(
+        self,
+        model: Learner,
+        arguments: TrainingArguments,
+        *,
+        pool: str = "batch",
+        run: Run | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, arguments, **options)
+        self.pool, self._run = pool, run or Run.quiet()
         self._sums: dict[str, float] = {}
-        self._seen = 0
 
-    def _get_train_sampler(self, train_dataset=None):
+    def _get_train_sampler(self, train_dataset: Any = None) -> RandomSampler | None:
         """Every window at most once an epoch, and whole steps only: which few are left out is drawn anew each epoch.
 
         A short step at the end of an epoch would compare with fewer negatives: its contrastive loss falls (by log of the
@@ -75,7 +73,9 @@ class HeadlessTrainer(Trainer):
 
     # --- negatives -----------------------------------------------------------------------------------------------
 
-    def get_batch_samples(self, epoch_iterator, num_batches, device):
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
+    ) -> tuple[list[Any], None]:
         """The micro-batches of one step, each with the pool of target ids it is to be compared with, and its share."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         learner: Learner = self.accelerator.unwrap_model(self.model)
@@ -100,7 +100,9 @@ class HeadlessTrainer(Trainer):
                 batch["pool"] = pool
         return batches, None
 
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+    def compute_loss(
+        self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
         """The Learner's loss; its monitors are summed for the next log line."""
         answer = model(**inputs)
         loss = answer["loss"]
@@ -143,7 +145,7 @@ class HeadlessTrainer(Trainer):
         """The sums of all processes: the curve is then that of the one large batch."""
         if self.args.world_size == 1:
             return sums
-        names = ["loss", "targets", "floor", "accuracy", "penalty"]
+        names = ("loss", "targets", "floor", "accuracy", "penalty")
         found = torch.tensor([sums.get(name, 0.0) for name in names], dtype=torch.float64)
         found = found.to(self.args.device, torch.float32 if self.args.device.type == "mps" else torch.float64)
         torch.distributed.all_reduce(found)
@@ -152,7 +154,7 @@ class HeadlessTrainer(Trainer):
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
-    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
         learner: Learner = self.accelerator.unwrap_model(self.model)
         inner = None
@@ -167,7 +169,12 @@ class HeadlessTrainer(Trainer):
             if self.processing_class is not None:
                 self.processing_class.save_pretrained(folder)
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        notes = Notes.read(Path(resume_from_checkpoint))
+        self._run.compare(notes.identity)
+        if isinstance(self.train_dataset, StreamedText) and notes.text is not None:
+            self.train_dataset.expect(notes.text)
+        self._sums = notes.sums if self.is_world_process_zero() else {}  # they are of all processes
         if self.is_fsdp_enabled:
             super()._load_from_checkpoint(resume_from_checkpoint, model)
             return
@@ -176,7 +183,7 @@ class HeadlessTrainer(Trainer):
         if not (folder / WEIGHTS).exists():
             raise BadInput(f"{folder} holds no {WEIGHTS}, so training cannot go on from it.")
         # A BERT without its pooler would be given a new one, and then not fit.
-        bare = {"add_pooling_layer": False} if getattr(learner.model, "pooler", self) is None else {}
+        bare: dict[str, Any] = {"add_pooling_layer": False} if getattr(learner.model, "pooler", self) is None else {}
         loaded = type(learner.model).from_pretrained(folder, dtype=torch.float32, **bare)
         learner.model.load_state_dict(loaded.state_dict())
         learner.model.tie_weights()
@@ -199,10 +206,14 @@ class HeadlessTrainer(Trainer):
         self.control = self.callback_handler.on_train_begin(self.args, self.state, self.control)
         return True
 
-    def _save_checkpoint(self, model, trial) -> None:
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """Save; a disk that is full costs this checkpoint, no older one, and not the run."""
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        sums = self._over_processes(self._sums)
         try:
+            if self.args.should_save:
+                streamed = self.train_dataset if isinstance(self.train_dataset, StreamedText) else None
+                Notes(self._run.identity, sums, None if streamed is None else streamed.mark()).write(folder)
             super()._save_checkpoint(model, trial)
         except Exception as error:
             if not is_write_failure(error):
@@ -215,47 +226,6 @@ class HeadlessTrainer(Trainer):
                 error,
                 f"the last whole one is {kept}" if kept else "there is no earlier one: make room",
             )
-
-
-def last_checkpoint(folder: str | os.PathLike) -> Path | None:
-    """The newest whole checkpoint in a run's folder, or None. One that a kill or a full disk cut short is passed over.
-
-    The Trainer writes its state last, so a checkpoint is whole when its state and its weights are both there.
-    """
-    found = []
-    for path in Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-        number = path.name.rpartition("-")[2]
-        sharded = any(path.glob("pytorch_model_fsdp*"))
-        if number.isdigit() and (path / STATE).exists() and ((path / WEIGHTS).exists() or sharded):
-            found.append((int(number), path))
-    return max(found)[1] if found else None
-
-
-def check_afresh(folder: str | os.PathLike) -> None:
-    """BadInput where a run's folder holds the checkpoints of a training that was stopped: they are not thrown away."""
-    checkpoint = last_checkpoint(folder)
-    if checkpoint and not (Path(folder) / RESULT).exists():
-        raise BadInput(
-            f"{folder} holds a training that stopped after {checkpoint.name.rpartition('-')[2]} steps: --resume goes on "
-            "with it, another --out begins afresh."
-        )
-
-
-def clear(folder: str | os.PathLike) -> None:
-    """Remove the checkpoints of a finished run: a later resumption would take up the weights of the wrong one."""
-    for path in Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-        shutil.rmtree(path, ignore_errors=True)
-    (Path(folder) / RESULT).unlink(missing_ok=True)
-
-
-def is_write_failure(error: Exception) -> bool:
-    """Whether an error means that the disk did not take a file: the system's own, or as safetensors and torch wrap it.
-
-    >>> is_write_failure(OSError(28, "No space left on device")), is_write_failure(ValueError("shape"))
-    (True, False)
-    """
-    wrapped = ("No space left", "PytorchStreamWriter failed", "inline_container", "file write failed", "I/O error")
-    return isinstance(error, OSError) or any(words in str(error) for words in wrapped)
 
 
 def _targets(labels: Tensor, masked: bool) -> Tensor:

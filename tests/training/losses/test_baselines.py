@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from headscan.errors import BadInput
+from headscan import BadInput
 from headscan.training import (
     AdaptiveSoftmax,
     ce_loss,

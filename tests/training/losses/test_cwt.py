@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.errors import BadInput
+from headscan import BadInput
 from headscan.training import CWT_FORMS, cwt_loss, floor_of, has_fused, in_batch_accuracy
 from tests.reference.contrastive import cwt as slow_cwt
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.errors import BadInput
+from headscan import BadInput
 from headscan.training import infonce_loss
 
 

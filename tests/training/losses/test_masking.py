@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headscan.errors import BadInput
+from headscan import BadInput
 from headscan.training import mask_tokens
 
 SIZE, MASK = 1000, 1000

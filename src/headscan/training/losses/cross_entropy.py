@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 from headscan.training.losses import linear
 from headscan.training.losses.cwt import cwt_loss
 from headscan.training.losses.shapes import check, reduce
@@ -65,7 +65,9 @@ def ce_loss(
     return reduce(linear.full(hidden, embeddings, targets, bias), reduction)
 
 
-def full_ce_loss(hidden: Tensor, embeddings: Tensor, labels: Tensor, *, bias: Tensor | None = None) -> Tensor:
+def full_ce_loss(
+    hidden: Tensor, embeddings: Tensor, labels: Tensor, *, bias: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
     """Cross-entropy the unthrifty way: every position [..., d] is projected, and those labelled -100 are then ignored.
 
     The value is that of `ce_loss` on the gathered rows; the cost is not. It is what most masked models run.
@@ -76,7 +78,7 @@ def full_ce_loss(hidden: Tensor, embeddings: Tensor, labels: Tensor, *, bias: Te
     logits = hidden @ embeddings.T if bias is None else hidden @ embeddings.T + bias
     flat = labels.flatten()
     losses = torch.nn.functional.cross_entropy(logits.flatten(0, -2), flat, ignore_index=IGNORE, reduction="sum")
-    return losses / (flat != IGNORE).sum().clamp_min(1)
+    return losses if reduction == "sum" else losses / (flat != IGNORE).sum().clamp_min(1)
 
 
 def mixed_loss(

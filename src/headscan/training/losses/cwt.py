@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 from headscan.training.losses import linear
 from headscan.training.losses.shapes import check, reduce
 from headscan.training.losses.unique import Pool, pool_of

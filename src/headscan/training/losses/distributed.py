@@ -7,6 +7,8 @@ sentence encoder, a sharded table), `gather_rows_with_gradient` gathers vectors 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -44,7 +46,8 @@ def gather_rows_with_gradient(rows: Tensor, group: dist.ProcessGroup | None = No
     >>> gather_rows_with_gradient(torch.ones(2, 3)).shape
     torch.Size([2, 3])
     """
-    return rows if _alone(group) else _GatherRows.apply(rows, group)
+    gathered: Tensor = rows if _alone(group) else _GatherRows.apply(rows, group)  # type: ignore[no-untyped-call]
+    return gathered
 
 
 def global_mean(losses: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
@@ -72,7 +75,7 @@ def _sizes(size: int, device: torch.device, group: dist.ProcessGroup | None) -> 
 
 class _GatherRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, rows, group):
+    def forward(ctx: Any, rows: Tensor, group: dist.ProcessGroup | None) -> Tensor:
         sizes = _sizes(rows.shape[0], rows.device, group)
         padded = rows.new_zeros(max(sizes), *rows.shape[1:])
         padded[: rows.shape[0]] = rows
@@ -84,7 +87,7 @@ class _GatherRows(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, upstream):
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
         total = upstream.contiguous().clone()
         dist.all_reduce(total, group=ctx.group)
         return total[ctx.start : ctx.start + ctx.size], None

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["infonce_loss"]
 

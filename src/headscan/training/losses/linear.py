@@ -11,13 +11,14 @@ computes the logits again, one chunk of rows at a time, so that memory is O(chun
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["LINEAR_FORMS", "chunked", "full", "fused", "has_fused"]
 
@@ -46,7 +47,8 @@ def chunked(hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None =
     if torch.is_autocast_enabled(device):  # autocast does not look inside a custom Function, so its cast is made here
         dtype = torch.get_autocast_dtype(device)
         hidden, rows = hidden.to(dtype), rows.to(dtype)
-    return _Chunked.apply(hidden, rows, targets, bias, chunk)
+    losses: Tensor = _Chunked.apply(hidden, rows, targets, bias, chunk)  # type: ignore[no-untyped-call]
+    return losses
 
 
 def has_fused() -> bool:
@@ -90,7 +92,7 @@ class _Chunked(torch.autograd.Function):
     """Forward keeps the log-sums; backward computes each chunk's softmax again from them."""
 
     @staticmethod
-    def forward(ctx, hidden, rows, targets, bias, chunk):
+    def forward(ctx: Any, hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None, chunk: int) -> Tensor:
         """Losses [K]; what is saved is O(K)."""
         losses, log_sums = [], []
         for start in range(0, hidden.shape[0], chunk):
@@ -106,7 +108,7 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, upstream):
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         """d loss_k / d logits = softmax - one-hot, formed one chunk at a time."""
         hidden, rows, targets, bias, log_sums = ctx.saved_tensors
         want_hidden, want_rows = ctx.needs_input_grad[:2]

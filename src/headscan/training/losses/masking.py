@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 from headscan.training.losses.cross_entropy import IGNORE
 
 __all__ = ["MASKINGS", "mask_tokens"]

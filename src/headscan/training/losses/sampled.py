@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 from headscan.training.losses.shapes import check, reduce
 
 __all__ = ["AdaptiveSoftmax", "log_unigram", "nce_loss", "sample_noise", "sampled_softmax_loss"]
@@ -113,7 +113,8 @@ class AdaptiveSoftmax(nn.Module):
         """Mean loss in nats over hidden [K, d] and targets [K]."""
         if len(targets) == 0:
             return hidden.sum() * 0
-        return self.softmax(hidden, self.rank[targets]).loss
+        loss: Tensor = self.softmax(hidden, self.rank[targets]).loss
+        return loss
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:
         """log p over the vocabulary, [K, V], in the original numbering."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["REDUCTIONS", "check", "reduce"]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["Pool", "pool_of"]
 

@@ -1,0 +1,91 @@
+"""The checkpoints in a run's folder: which are whole, what they rest on, and when they may go."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from headscan.run import BadInput, Json, disk_is_full, plain, write_atomic
+from headscan.text.identity import TextMark
+
+__all__ = ["EXTRA", "STATE", "WEIGHTS", "Notes", "check_afresh", "clear", "is_write_failure", "last_checkpoint"]
+
+STATE, WEIGHTS, EXTRA = "trainer_state.json", "model.safetensors", "objective.safetensors"
+NOTES = "headscan.json"
+RESULT = "result.json"  # written when a run is over
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What a checkpoint says beside the Trainer's own files.
+
+    identity: what the run rests on; a checkpoint is taken up by the run that wrote it and no other. sums: of the log
+    line under way. text: what had been read of a streamed text.
+    """
+
+    identity: Mapping[str, Json]
+    sums: dict[str, float]
+    text: TextMark | None = None
+
+    def write(self, checkpoint: Path) -> None:
+        """Before the Trainer's state, which it writes last: what is whole has its notes."""
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        write_atomic(checkpoint / NOTES, json.dumps(plain(self)))
+
+    @classmethod
+    def read(cls, checkpoint: Path) -> Notes:
+        """BadInput where a checkpoint has none, or they are torn."""
+        try:
+            found = json.loads((checkpoint / NOTES).read_text(encoding="utf-8"))
+            text = None if found["text"] is None else TextMark(**found["text"])
+            return cls(dict(found["identity"]), {name: float(x) for name, x in found["sums"].items()}, text)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise BadInput(f"{checkpoint} does not say what it rests on, so training cannot go on from it.") from None
+
+
+def last_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
+    """The newest whole checkpoint in a run's folder, or None. One that a kill or a full disk cut short is passed over.
+
+    The Trainer writes its state last, so a checkpoint is whole when its state and its weights are both there.
+    """
+    found = []
+    for path in Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        number = path.name.rpartition("-")[2]
+        sharded = any(path.glob("pytorch_model_fsdp*"))
+        if number.isdigit() and (path / STATE).exists() and ((path / WEIGHTS).exists() or sharded):
+            found.append((int(number), path))
+    return max(found)[1] if found else None
+
+
+def check_afresh(folder: str | os.PathLike[str]) -> None:
+    """BadInput where a run's folder holds the checkpoints of a training that was stopped: they are not thrown away."""
+    checkpoint = last_checkpoint(folder)
+    if checkpoint and not (Path(folder) / RESULT).exists():
+        raise BadInput(
+            f"{folder} holds a training that stopped after {checkpoint.name.rpartition('-')[2]} steps: --resume goes on "
+            "with it, another --out begins afresh."
+        )
+
+
+def clear(folder: str | os.PathLike[str]) -> None:
+    """Remove what a finished run left: its checkpoints and its result."""
+    for path in Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        shutil.rmtree(path, ignore_errors=True)
+    for name in (RESULT, "geometry.jsonl"):
+        (Path(folder) / name).unlink(missing_ok=True)
+
+
+def is_write_failure(error: Exception) -> bool:
+    """Whether an error means that the disk did not take a file: the system's own, or as safetensors and torch wrap it.
+
+    >>> is_write_failure(OSError(28, "No space left on device")), is_write_failure(ValueError("shape"))
+    (True, False)
+    """
+    wrapped = ("PytorchStreamWriter failed", "inline_container", "file write failed", "I/O error")
+    return isinstance(error, OSError) or disk_is_full(error) or any(words in str(error) for words in wrapped)

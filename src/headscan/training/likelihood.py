@@ -1,0 +1,131 @@
+"""How probable a model finds a text: nats a token, perplexity, bits a byte."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from headscan.run import BadInput
+from headscan.training.records import Likelihood
+
+__all__ = ["bytes_of_tokens", "log_likelihood", "perplexity", "token_losses"]
+
+
+@torch.no_grad()
+def token_losses(
+    model: PreTrainedModel, ids: Int[Tensor, "batch time"], *, attention_mask: Int[Tensor, "batch time"] | None = None
+) -> Float[Tensor, "batch time-1"]:
+    """-log p(token t + 1 | tokens 0 ... t), nats, float32, of a causal model."""
+    extra = {} if attention_mask is None else {"attention_mask": attention_mask}
+    logits = model(input_ids=ids, **extra).logits[:, :-1].float()
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(
+        ids.shape[0], -1
+    )
+
+
+def perplexity(
+    model: PreTrainedModel, rows: npt.NDArray[np.integer], tokenizer: PreTrainedTokenizerBase | None = None, *,
+    batch: int = 16,
+) -> Likelihood:  # fmt: skip
+    """Held-out likelihood over windows int [n, T]: every token but each window's first is predicted.
+
+    Returns nats_per_token, its standard error over windows (which are taken as independent), perplexity, tokens and,
+    with a tokenizer, bits_per_byte (the same nats over the UTF-8 bytes of the predicted tokens: comparable across
+    tokenizers). Raises BadInput for no windows.
+    """
+    if len(rows) == 0:
+        raise BadInput("There are no windows to measure the perplexity on.")
+    device, sums = next(model.parameters()).device, []
+    training = model.training
+    model.eval()
+    for start in range(0, len(rows), batch):
+        ids = torch.from_numpy(np.ascontiguousarray(rows[start : start + batch])).long().to(device)
+        sums.append(token_losses(model, ids).double().sum(1).cpu())
+    model.train(training)
+    nats = torch.cat(sums)
+    tokens = len(rows) * (rows.shape[1] - 1)
+    mean = float(nats.sum()) / tokens
+    spread = float(nats.std()) / (rows.shape[1] - 1) / math.sqrt(len(rows)) if len(rows) > 1 else None
+    length = None if tokenizer is None else float(bytes_of_tokens(tokenizer)[rows[:, 1:]].sum())
+    return Likelihood(
+        nats_per_token=mean,
+        standard_error=spread,
+        perplexity=math.exp(min(mean, 700.0)),
+        bits_per_byte=float(nats.sum()) / math.log(2) / length if length else None,
+        tokens=tokens,
+    )
+
+
+def bytes_of_tokens(tokenizer: PreTrainedTokenizerBase) -> npt.NDArray[np.int64]:
+    """UTF-8 bytes each token stands for, int64 [V]; special tokens stand for none.
+
+    Exact for byte-level BPE (one character of the token's name is one byte) and for SentencePiece names.
+
+    >>> from headscan.training.tokenizers import fit_tokenizer
+    >>> tokenizer = fit_tokenizer(["aé aé aé"], 300)
+    >>> int(bytes_of_tokens(tokenizer)[tokenizer.encode(" aé")].sum())
+    4
+    """
+    names = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    special = set(tokenizer.all_special_ids)
+    level = "ByteLevel" in tokenizer.backend_tokenizer.to_str() if getattr(tokenizer, "is_fast", False) else False
+    lengths = np.zeros(len(names), dtype=np.int64)
+    for index, name in enumerate(names):
+        if index in special or name is None:
+            continue
+        if level:
+            lengths[index] = len(name)
+        elif name.startswith("<0x") and name.endswith(">"):
+            lengths[index] = 1
+        else:
+            lengths[index] = len(name.replace("▁", " ").removeprefix("##").encode())
+    return lengths
+
+
+@torch.no_grad()
+def log_likelihood(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: list[tuple[str, str]], *,
+    context: int | None = None, batch: int = 32,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:  # fmt: skip
+    """For (given, continuation) pairs: the continuation's log-probability [n] (nats), and whether greedy finds it [n].
+
+    The two are tokenised together and divided where the given text's own tokens end; where the first token has nothing
+    before it, the end-of-text token is put there. What is longer than `context` loses its beginning.
+    """
+    start = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+    rows, first = [], []
+    for given, continuation in pairs:
+        ids = tokenizer(given + continuation, add_special_tokens=False)["input_ids"]
+        known = len(tokenizer(given, add_special_tokens=False)["input_ids"]) if given else 0
+        if start is not None:
+            ids, known = [start, *ids], known + 1
+        elif known == 0:
+            known = 1
+        excess = max(0, len(ids) - context) if context else 0
+        rows.append(ids[excess:])
+        first.append(max(1, min(known, len(ids) - 1) - excess))
+    scores, greedy = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
+    device = next(model.parameters()).device
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # like lengths together: little padding
+    for begin in range(0, len(order), batch):
+        chosen = order[begin : begin + batch]
+        width = max(len(rows[i]) for i in chosen)
+        ids = torch.zeros(len(chosen), width, dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for line, i in enumerate(chosen):
+            ids[line, : len(rows[i])] = torch.tensor(rows[i])
+            mask[line, : len(rows[i])] = 1
+        # Padding is on the right, where a causal model does not look.
+        logits = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits.float().log_softmax(-1).cpu()
+        for line, i in enumerate(chosen):
+            span = torch.arange(first[i], len(rows[i]))
+            predicted, wanted = logits[line, span - 1], ids[line, span]
+            scores[i] = float(predicted.gather(1, wanted[:, None]).double().sum())
+            greedy[i] = bool((predicted.argmax(-1) == wanted).all())
+    return scores, greedy

@@ -1,0 +1,117 @@
+"""What is minimised: an objective is one class in one file of `headscan.training.objectives`, or of a plug-in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from headscan.model.tables import embedding_table
+from headscan.run import Registry, Settings, options_of
+from headscan.training.records import ObjectiveRecord
+
+__all__ = ["OBJECTIVES", "LossInputs", "Objective", "Reading", "objective_of"]
+
+
+@dataclass(frozen=True)
+class LossInputs:
+    """What the forward pass of a body leaves for a loss.
+
+    Attributes:
+        model, own: the model, and the parameters that belong to the objective (see `Objective.parameters`).
+        states, labels: the last hidden states of all positions, and the tokens they are to predict (-100: none).
+        rows, targets: of these, the positions that carry loss.
+        pool: all tokens to compare with, the targets among them; None: the targets.
+        log_law: the log of the smoothed unigram probabilities, where the objective `needs_counts`.
+        reduction: whether the loss is the mean over targets or their sum (micro-batches then add up).
+    """
+
+    model: PreTrainedModel
+    own: nn.Module | None
+    states: Float[Tensor, "batch time width"]
+    labels: Int[Tensor, "batch time"]
+    rows: Float[Tensor, "targets width"]
+    targets: Int[Tensor, " targets"]
+    pool: Int[Tensor, " pool"] | None
+    log_law: Float[Tensor, " vocabulary"]
+    reduction: Literal["mean", "sum"]
+
+    @property
+    def embeddings(self) -> Float[Tensor, "vocabulary width"]:
+        """The model's input embeddings, one row a token."""
+        return embedding_table(self.model)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a trained body is read out as a language model: scores are state . row / temperature.
+
+    rows: the table that the loss compared with, where it was not the input embeddings. note: what to know of it.
+    """
+
+    temperature: float = 1.0
+    rows: Tensor | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective(Settings, ABC):
+    """What a model is trained to minimise; its `Option` fields are its parameters, on the command line too.
+
+    headless: the model is trained without a prediction head. contrastive: the loss compares with a pool of tokens, so
+    that negatives of other micro-batches and processes can be pooled, and its floor and in-batch accuracy are watched.
+
+    >>> objective_of("cwt"), OBJECTIVES["ce"].headless
+    (WeightTying(temperature=1.0, normalize=False, extra_negatives=0, form='unique'), False)
+    """
+
+    headless: ClassVar[bool] = False
+    contrastive: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """As it is registered."""
+        return next((name for name, item in OBJECTIVES.items() if item is type(self)), type(self).__name__)
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether it must know how often each token occurs in the text."""
+        return False
+
+    def parameters(self, width: int, vocabulary: int, counts: Int[Tensor, " vocabulary"] | None) -> nn.Module | None:
+        """Parameters that belong to the objective and not to the model, freshly initialised; usually none."""
+        return None
+
+    @abstractmethod
+    def loss(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The loss in nats, the mean over the targets or their sum; 0, with a gradient of zeros, for no targets."""
+
+    def table(self, model: PreTrainedModel, own: nn.Module | None) -> Float[Tensor, "vocabulary width"]:
+        """The rows that a contrastive loss compares with: by default the input embeddings."""
+        return embedding_table(model)
+
+    def reading(self, own: nn.Module | None) -> Reading | str:
+        """How a headless body is read out as a language model, or a sentence on why it is not."""
+        return Reading()
+
+    def recorded(self, regulariser: str | None = None) -> ObjectiveRecord:
+        """Its name and parameters, for the protocol."""
+        parameters = {one.name: getattr(self, one.name) for one in options_of(type(self))}
+        return ObjectiveRecord(name=self.name, parameters=parameters, regulariser=regulariser)
+
+
+OBJECTIVES: Registry[type[Objective]] = Registry("objective", "headscan.training.objectives")
+"""All objectives by name; `registry.build(name, parameters)` makes one."""
+
+
+def objective_of(given: str | Objective) -> Objective:
+    """The objective of a name, with its default parameters; one that is made already is returned."""
+    if isinstance(given, Objective):
+        return given
+    made = OBJECTIVES.build(given)
+    assert isinstance(made, Objective)
+    return made

@@ -1,0 +1,1 @@
+"""One objective a file; `headscan.training.objective` says what an objective is."""

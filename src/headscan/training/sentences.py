@@ -1,0 +1,149 @@
+"""Sentence vectors from any body, and what they are good for: similarity, retrieval across languages, probes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import stats
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from headscan.run import BadInput
+from headscan.training.balanced import balanced_cross_entropy
+from headscan.training.heads import body_of
+
+__all__ = ["matthews", "pair_features", "probe", "probe_pairs", "retrieval", "sentence_vectors", "similarity"]
+
+
+@torch.no_grad()
+def sentence_vectors(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentences: list[str], *, context: int | None = None,
+    batch: int = 64, pooling: Literal["mean", "last"] = "mean",
+) -> npt.NDArray[np.float32]:  # fmt: skip
+    """Vectors float32 [n, d]: the mean of the last hidden states over a sentence's tokens, or the "last" one."""
+    if pooling not in ("mean", "last"):
+        raise BadInput(f"The pooling must be mean or last, not {pooling!r}.")
+    body = body_of(model)
+    training = body.training
+    body.eval()
+    device = next(body.parameters()).device
+    limit = context or getattr(body.config, "max_position_embeddings", None)
+    rows = [tokenizer(text, add_special_tokens=False)["input_ids"][:limit] or [0] for text in sentences]
+    found = np.zeros((len(rows), body.config.hidden_size), dtype=np.float32)
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    for start in range(0, len(order), batch):
+        chosen = order[start : start + batch]
+        width = max(len(rows[i]) for i in chosen)
+        ids = torch.tensor([rows[i] + [0] * (width - len(rows[i])) for i in chosen])
+        mask = torch.tensor([[1] * len(rows[i]) + [0] * (width - len(rows[i])) for i in chosen])
+        states = body(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state.float().cpu()
+        if pooling == "mean":
+            vectors = (states * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
+        else:
+            vectors = states[torch.arange(len(chosen)), mask.sum(1) - 1]
+        found[chosen] = vectors.numpy()
+    body.train(training)
+    return found
+
+
+def similarity(one: npt.NDArray[Any], other: npt.NDArray[Any], scores: npt.NDArray[Any]) -> float:
+    """Spearman's correlation of cosines with human scores, as for STS-B: vectors [n, d] twice, scores [n].
+
+    >>> similarity(np.eye(3), np.array([[1.0, 0, 0], [1, 1, 0], [1, 1, 0.5]]), np.array([5, 3, 1]))
+    1.0
+    """
+    cosines = (_unit(one) * _unit(other)).sum(1)
+    return round(float(stats.spearmanr(cosines, scores).statistic), 12)
+
+
+def retrieval(one: npt.NDArray[Any], other: npt.NDArray[Any], *, centre: bool = True) -> dict[str, float]:
+    """Share of sentences whose nearest neighbour in the other language is their translation, both ways.
+
+    Vectors [n, d] of aligned sentences. centre: subtract each language's mean, which takes the language itself out.
+
+    >>> retrieval(np.eye(4), np.eye(4))["mean"]
+    1.0
+    """
+    if centre:
+        one, other = one - one.mean(0), other - other.mean(0)
+    cosines = _unit(one) @ _unit(other).T
+    own = np.arange(len(one))
+    there, back = float((cosines.argmax(1) == own).mean()), float((cosines.argmax(0) == own).mean())
+    return {"there": there, "back": back, "mean": (there + back) / 2}
+
+
+def probe(
+    train: npt.NDArray[np.floating], train_labels: npt.NDArray[np.integer], test: npt.NDArray[np.floating],
+    test_labels: npt.NDArray[np.integer], *, balanced: bool = True, decay: float = 1e-3,
+) -> dict[str, float | int | None]:  # fmt: skip
+    """A linear probe, trained on vectors [n, d] with labels [n] and tested: accuracy and Matthews' correlation.
+
+    Multinomial logistic regression by L-BFGS on standardised features; `balanced` weighs each class alike (as the
+    published balanced cross-entropy). Deterministic.
+    """
+    mean, spread = train.mean(0), train.std(0) + 1e-6
+    x, y = torch.from_numpy((train - mean) / spread).double(), torch.from_numpy(np.asarray(train_labels)).long()
+    z = torch.from_numpy((test - mean) / spread).double()
+    classes = int(y.max()) + 1
+    weight = torch.zeros(classes, x.shape[1] + 1, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weight], max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        logits = x @ weight[:, :-1].T + weight[:, -1]
+        value = balanced_cross_entropy(logits, y) if balanced else torch.nn.functional.cross_entropy(logits, y)
+        value = value + decay * weight[:, :-1].square().sum()
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    with torch.no_grad():
+        predicted = (z @ weight[:, :-1].T + weight[:, -1]).argmax(1).numpy()
+    labels = np.asarray(test_labels)
+    return {"accuracy": float((predicted == labels).mean()), "matthews": matthews(predicted, labels)}
+
+
+def pair_features(one: npt.NDArray[np.floating], other: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """Vectors [n, d] twice to features [n, 4d]: both, the size of their difference, and their product.
+
+    >>> pair_features(np.array([[1.0, 2.0]]), np.array([[3.0, -1.0]])).tolist()
+    [[1.0, 2.0, 3.0, -1.0, 2.0, 3.0, 3.0, -2.0]]
+    """
+    return np.concatenate([one, other, np.abs(one - other), one * other], axis=1)
+
+
+Pairs = tuple[list[str], list[str], npt.NDArray[np.int64]]
+"""Sentences, sentences, labels."""
+
+
+def probe_pairs(
+    vectors: Callable[[list[str]], npt.NDArray[np.float32]], train: Pairs, test: Pairs, *, limit: int | None = None
+) -> dict[str, float | int | None]:
+    """A probe on pairs of sentences, trained and tested on at most `limit` of them: `probe`, and `largest_class`, the
+    share of the larger class of the test."""
+    (x, labels), (y, wanted) = (
+        (pair_features(vectors(one), vectors(other)), known[:limit]) for one, other, known in (train, test)
+    )
+    chance = max(float(np.mean(wanted)), 1 - float(np.mean(wanted)))
+    return {**probe(x, labels, y, wanted), "largest_class": chance}
+
+
+def matthews(predicted: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
+    """Matthews' correlation of two labelings (any number of classes): 1 for equal, 0 for chance or for one class only.
+
+    >>> matthews(np.array([0, 1, 1]), np.array([0, 1, 1]))
+    1.0
+    """
+    classes = np.unique(np.concatenate([predicted, labels]))
+    p, t = (np.stack([each == c for c in classes], 1).astype(float) for each in (predicted, labels))
+    p, t = p - p.mean(0), t - t.mean(0)
+    scale = np.sqrt((p * p).sum() * (t * t).sum())
+    return round(float((p * t).sum() / scale), 12) if scale else 0.0
+
+
+def _unit(vectors: npt.NDArray[Any]) -> npt.NDArray[np.floating]:
+    unit: npt.NDArray[np.floating] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return unit

@@ -1,0 +1,187 @@
+"""What `train`, `recover` and `evaluate` can be asked."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated, ClassVar, Literal
+
+from transformers import PreTrainedTokenizerBase, TrainerCallback
+
+from headscan.model.settings import Loading
+from headscan.run import BadInput, Option, Running
+from headscan.text.settings import TEXT, Reading, TextLike
+from headscan.training.checkpoints import check_afresh
+from headscan.training.objective import OBJECTIVES, Objective, objective_of
+from headscan.training.recovery import RECOVERIES, Recovery, recovery_of
+from headscan.training.regulariser import parse_regularisers
+
+__all__ = ["Evaluating", "Recovering", "Training", "require"]
+
+
+def require(package: str, extra: str) -> None:
+    """BadInput where an optional package is not installed.
+
+    >>> require("no_such_package", "train")
+    Traceback (most recent call last):
+    headscan.BadInput: This needs the package no_such_package: pip install "headscan[train]".
+    """
+    if importlib.util.find_spec(package) is None:
+        raise BadInput(f'This needs the package {package}: pip install "headscan[{extra}]".')
+
+
+@dataclass(frozen=True)
+class Training(Reading, Running):
+    """A training run. Where a number is None, the recipe says it."""
+
+    continues: ClassVar[bool] = True
+    text: Annotated[TextLike, TEXT]
+    _: KW_ONLY
+    objective: Annotated[str | Objective, Option("What is minimised.", choices=OBJECTIVES, identity=False)] = "cwt"
+    size: Annotated[
+        Literal["tiny", "small", "paper"], Option("tiny (minutes), small (hours on a CPU) or paper (as published).")
+    ] = "tiny"
+    regulariser: Annotated[
+        str | None,
+        Option("Terms added to the loss: cosine, cosine-states or isoscore.", metavar="NAME:STRENGTH,..."),
+    ] = None
+    tokenizer: Annotated[
+        str | PreTrainedTokenizerBase | None,
+        Option("Id or folder of a tokenizer. Default: one is fitted on the text.", identity=False),
+    ] = None
+    tied: Annotated[bool | None, Option("Tie the head of a model that has one. Default: as the recipe does.")] = None
+    steps: Annotated[int | None, Option("Steps of the optimizer, in place of the recipe's.", low=1, identity=False)] = (
+        None
+    )
+    batch: Annotated[int | None, Option("Windows a step and process.", low=1)] = None
+    accumulation: Annotated[int | None, Option("Micro-batches before the weights move.", low=1)] = None
+    context: Annotated[int | None, Option("Tokens of a window.", low=1)] = None
+    rate: Annotated[float | None, Option("Peak learning rate.", above=0)] = None
+    vocabulary: Annotated[int | None, Option("Tokens of the tokenizer that is fitted.", low=1)] = None
+    pool: Annotated[
+        Literal["batch", "accumulation", "devices", "all"],
+        Option(
+            "Where a contrastive objective's negatives come from: one micro-batch, those of a step, all processes, both."
+        ),
+    ] = "batch"
+    masking: Annotated[
+        Literal["bert", "published"] | None,
+        Option("How a masked recipe hides tokens: bert (80/10/10) or published. Default: bert."),
+    ] = None
+    held_out: Annotated[
+        float | None, Option("Share of the windows that is held out. Default: 0.05.", low=0, high=1)
+    ] = None
+    streaming: Annotated[bool, Option("Read the text as training goes on, instead of packing it into memory.")] = False
+    geometry_every: Annotated[
+        int | None, Option("Steps between measurements of the geometry; 0: none. Default: a tenth.", low=0)
+    ] = None
+    log_every: Annotated[int | None, Option("Steps between points of the curve. Default: a fiftieth.", low=1)] = None
+    save_every: Annotated[
+        int | None, Option("Steps between checkpoints; 0: none. Default: a fifth.", low=0, identity=False)
+    ] = None
+    precision: Annotated[Literal["float32", "bfloat16", "float16"], Option("Of the products (mixed).")] = "float32"
+    seconds: Annotated[float | None, Option("Stop after so many seconds of training.", above=0, identity=False)] = None
+    tensorboard: Annotated[bool, Option("Log to TensorBoard under --out.", identity=False)] = False
+    push_to_hub: Annotated[
+        str | None, Option("Id under which the model goes to the Hub at the end.", metavar="ID", identity=False)
+    ] = None
+    callbacks: Annotated[Sequence[TrainerCallback], Option("More callbacks of the Trainer.", python=True)] = ()
+    trainer: Annotated[
+        Mapping[str, object], Option("Anything else that TrainingArguments takes (fsdp, deepspeed ...).", python=True)
+    ] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """What of it can be known before anything is read."""
+        super().check()
+        require("accelerate", "train")
+        if self.tensorboard:
+            require("tensorboard", "train")
+        if self.out is None:
+            raise BadInput("Training keeps its checkpoints in a folder: give --out.")
+        if not self.resume:
+            check_afresh(self.out)
+        parse_regularisers(self.regulariser)
+        aim = self.aim
+        if self.streaming and aim.needs_counts:
+            raise BadInput(f"The objective {aim.name!r} draws by frequency and so needs the text packed, not streamed.")
+        for given, flag, reason in (
+            (
+                self.pool != "batch" and not aim.contrastive,
+                "--pool",
+                f"the objective {aim.name}, which has no negatives",
+            ),
+            (
+                self.tied is not None and aim.headless,
+                "--tied",
+                f"the objective {aim.name}, which trains without a head",
+            ),
+            (self.vocabulary and self.tokenizer is not None, "--vocabulary", "a run whose tokenizer is given"),
+            (self.held_out and self.streaming, "--held-out", "a streamed text, of which nothing is held out"),
+            (
+                self.geometry_every and (self.streaming or self.held_out == 0),
+                "--geometry-every",
+                "a run that holds nothing out to measure on",
+            ),
+        ):
+            if given:
+                raise BadInput(f"{flag} is not used by {reason}.")
+
+    @property
+    def aim(self) -> Objective:
+        """The objective, made."""
+        return objective_of(self.objective)
+
+
+@dataclass(frozen=True)
+class Recovering(Loading, Reading, Running):
+    """How a headless model gets a head."""
+
+    text: Annotated[TextLike, TEXT]
+    _: KW_ONLY
+    mode: Annotated[str | Recovery, Option("How the head is made.", choices=RECOVERIES)] = "bias"
+    temperature: Annotated[float, Option("The one that the model was trained with.", above=0)] = 1.0
+    context: Annotated[int | None, Option("Tokens of a window. Default: the model's, at most 128.", low=1)] = None
+    held_out: Annotated[float, Option("Share of the windows that is held out.", above=0, high=1)] = 0.05
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        Option("Weights and activations; auto is as the weights were saved."),
+    ] = "float32"
+
+    def check(self) -> None:
+        """What is written must be whole."""
+        super().check()
+        if self.out is None:
+            raise BadInput("The recovered model is written to a folder: give --out.")
+        if self.quantize is not None:
+            raise BadInput("--quantize is not used by recover: a head is made for whole weights.")
+        recovery_of(self.mode)
+
+
+@dataclass(frozen=True)
+class Evaluating(Loading, Running):
+    """What a model is tried on."""
+
+    text: Annotated[
+        str | os.PathLike[str], Option("Folder of the evaluation sets, as their authors ship them.", metavar="FOLDER")
+    ]
+    _: KW_ONLY
+    tasks: Annotated[
+        str | Sequence[str] | None,
+        Option(
+            "Comma-separated: lambada, blimp, cola, sst2, stsb, paraphrase, rte, pud, synonyms, or lm-eval:NAME. Default: "
+            "all that the folder holds and the model can do."
+        ),
+    ] = None
+    limit: Annotated[int | None, Option("At most so many items of a set.", low=1)] = None
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        Option("Weights and activations; auto is as the weights were saved."),
+    ] = "float32"
+
+    @property
+    def names(self) -> list[str] | None:
+        """The tasks that were asked for."""
+        parts = self.tasks.split(",") if isinstance(self.tasks, str) else self.tasks
+        return None if parts is None else [part.strip() for part in parts if part.strip()]

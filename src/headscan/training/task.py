@@ -1,0 +1,86 @@
+"""What a trained model can do: an evaluation task is one class in one file of `headscan.training.tasks`, or of a plug-in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from headscan.run import BadInput, Registry
+from headscan.training.sentences import sentence_vectors
+
+__all__ = ["TASKS", "Evaluated", "Scores", "Task", "evaluate_task", "tasks_for"]
+
+Scores = dict[str, float | int | None]
+"""Numbers by name."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What a task is tried on: a model with its tokenizer, the folder of the evaluation sets, items a set at most."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    sets: Path
+    limit: int | None = None
+
+    @property
+    def context(self) -> int | None:
+        """Tokens that the model takes at once."""
+        return getattr(self.model.config, "max_position_embeddings", None)
+
+    @property
+    def has_head(self) -> bool:
+        """Whether it gives probabilities of tokens."""
+        return self.model.get_output_embeddings() is not None
+
+    def vectors(self, sentences: list[str]) -> npt.NDArray[np.float32]:
+        """Sentence vectors of the first `limit` sentences."""
+        return sentence_vectors(self.model, self.tokenizer, sentences[: self.limit], context=self.context)
+
+
+class Task(ABC):
+    """One thing to try. place: the folder below that of the sets which it reads, "" for none. needs_head: whether a
+    headless body cannot do it."""
+
+    place: ClassVar[str] = ""
+    needs_head: ClassVar[bool] = False
+
+    @abstractmethod
+    def scores(self, given: Evaluated) -> Scores:
+        """The numbers of one model."""
+
+
+TASKS: Registry[type[Task]] = Registry("task", "headscan.training.tasks")
+"""All tasks by name."""
+
+
+def tasks_for(given: Evaluated, names: list[str] | None = None) -> list[str]:
+    """The tasks to do: those named, or all that the folder holds and the model can do.
+
+    Raises BadInput for a task that is unknown, whose set is not there, or that the model cannot do.
+    """
+    if names is None:
+        return [
+            name
+            for name, task in TASKS.items()
+            if (not task.place or (given.sets / task.place).is_dir()) and (given.has_head or not task.needs_head)
+        ]
+    for name in names:
+        task = TASKS[name]
+        if task.place and not (given.sets / task.place).is_dir():
+            raise BadInput(f"{given.sets} holds no {task.place}/.")
+        if task.needs_head and not given.has_head:
+            raise BadInput(f"{name} needs a model with a head: recover one first.")
+    return names
+
+
+def evaluate_task(given: Evaluated, name: str) -> Scores:
+    """The numbers of one task."""
+    (only,) = tasks_for(given, [name])
+    return TASKS[only]().scores(given)

@@ -1,0 +1,71 @@
+"""BLiMP: minimal pairs of sentences, of which the grammatical one should be the more probable."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from headscan.run import BadInput
+from headscan.training.likelihood import log_likelihood
+from headscan.training.task import TASKS, Evaluated, Scores, Task
+
+__all__ = ["Blimp", "blimp", "read_blimp"]
+
+
+def read_blimp(path: str | Path, *, each: int | None = None) -> dict[str, list[tuple[str, str]]]:
+    """(good, bad) pairs by paradigm, from the archive or a folder of its .jsonl files; at most `each` of a paradigm."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            texts = {file.stem: file.read_text() for file in sorted(path.glob("**/*.jsonl"))}
+        else:
+            with zipfile.ZipFile(path) as archive:
+                names = sorted(n for n in archive.namelist() if n.endswith(".jsonl") and "__MACOSX" not in n)
+                texts = {Path(name).stem: archive.read(name).decode() for name in names}
+    except (OSError, zipfile.BadZipFile):
+        raise BadInput(f"{path} is neither the BLiMP archive nor a folder of its files.") from None
+    found = {}
+    for name, text in texts.items():
+        rows = [json.loads(line) for line in text.splitlines() if line.strip()][:each]
+        found[name] = [(row["sentence_good"], row["sentence_bad"]) for row in rows]
+    if not found:
+        raise BadInput(f"{path} holds no .jsonl file of minimal pairs.")
+    return found
+
+
+def blimp(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, paradigms: dict[str, list[tuple[str, str]]], *,
+    context: int | None = None,
+) -> dict[str, float]:  # fmt: skip
+    """Share of pairs in which the grammatical sentence is the more probable, by paradigm. Chance is 0.5.
+
+    A sentence's probability is the sum over all its tokens, given a beginning of text.
+    """
+    scores: dict[str, float] = {}
+    for name, pairs in paradigms.items():
+        sentences = [("", sentence) for pair in pairs for sentence in pair]
+        found, _ = log_likelihood(model, tokenizer, sentences, context=context)
+        good, bad = found[0::2], found[1::2]
+        scores[name] = float(np.mean(good > bad))
+    return scores
+
+
+@TASKS.register("blimp")
+class Blimp(Task):
+    """Minimal pairs: is the grammatical sentence the more probable one? From blimp/*.zip or a folder of its files."""
+
+    place: ClassVar[str] = "blimp"
+    needs_head: ClassVar[bool] = True
+
+    def scores(self, given: Evaluated) -> Scores:
+        """The mean over paradigms, and each of them; the limit is of a paradigm."""
+        folder = given.sets / "blimp"
+        pairs = read_blimp(next(iter(sorted(folder.glob("*.zip"))), folder), each=given.limit)
+        found = blimp(given.model, given.tokenizer, pairs, context=given.context)
+        mean: Scores = {"accuracy": float(np.mean(list(found.values())))}
+        return mean | {f"paradigms {name}": value for name, value in found.items()}

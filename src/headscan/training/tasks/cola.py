@@ -1,0 +1,34 @@
+"""CoLA: is a sentence grammatical?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from headscan.training.sentences import probe
+from headscan.training.task import TASKS, Evaluated, Scores, Task
+from headscan.training.tasks._lines import lines
+
+__all__ = ["Cola", "read_cola"]
+
+
+def read_cola(path: str | Path) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """(sentences, 1 for acceptable) of a CoLA .tsv: source, label, author's mark, sentence."""
+    rows = [line.split("\t") for line in lines(path)]
+    return [row[3] for row in rows], np.array([int(row[1]) for row in rows])
+
+
+@TASKS.register("cola")
+class Cola(Task):
+    """A linear probe on sentence vectors, trained on cola/in_domain_train.tsv, tested on in_domain_dev.tsv."""
+
+    place: ClassVar[str] = "cola"
+
+    def scores(self, given: Evaluated) -> Scores:
+        """Accuracy and Matthews' correlation."""
+        parts = [read_cola(given.sets / "cola" / f"in_domain_{part}.tsv") for part in ("train", "dev")]
+        (x, y), (z, w) = ((given.vectors(texts), labels[: given.limit]) for texts, labels in parts)
+        return probe(x, y, z, w)

@@ -1,0 +1,192 @@
+"""Evaluation against numbers worked out by hand, and on the real sets where they are at hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
+
+from headscan import BadInput
+from headscan.training import fit_tokenizer
+from headscan.training.balanced import balanced_cross_entropy, finetune_classifier
+from headscan.training.likelihood import bytes_of_tokens, log_likelihood, perplexity
+from headscan.training.sentences import matthews, probe, retrieval, sentence_vectors
+from headscan.training.task import Evaluated, evaluate_task, tasks_for
+from headscan.training.tasks.blimp import blimp, read_blimp
+from headscan.training.tasks.cola import read_cola
+from headscan.training.tasks.lambada import lambada, read_lambada
+from headscan.training.tasks.pud import read_pud
+from headscan.training.tasks.sst2 import read_sst2
+from headscan.training.tasks.stsb import read_stsb
+
+
+@pytest.fixture(scope="module")
+def tokenizer(story):
+    return fit_tokenizer([story], 320)
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=320, n_embd=16, n_layer=2, n_head=2, n_positions=64, bos_token_id=0, eos_token_id=0)
+    return GPT2LMHeadModel(config).eval()
+
+
+def test_perplexity_is_the_exponential_of_the_mean_loss(model, tokenizer):
+    rows = np.random.default_rng(0).integers(1, 320, (5, 12))
+    with torch.no_grad():
+        want = np.mean([model(ids, labels=ids).loss.item() for ids in torch.from_numpy(rows)[:, None]])
+    found = perplexity(model, rows, tokenizer, batch=2)
+    assert found.nats_per_token == pytest.approx(want, rel=1e-5)
+    assert found.perplexity == pytest.approx(math.exp(want), rel=1e-4)
+    length = sum(len(bytes(tokenizer.decode([i]), "utf8")) for i in rows[:, 1:].ravel() if i < 128)  # ascii tokens
+    assert found.bits_per_byte > 0
+    assert length <= bytes_of_tokens(tokenizer)[rows[:, 1:]].sum()
+    with pytest.raises(BadInput, match="no windows"):
+        perplexity(model, rows[:0])
+
+
+def test_bytes_of_tokens_add_up_to_the_text(tokenizer, story):
+    text = story[:500] + " naïve café ☃ 東京"
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert bytes_of_tokens(tokenizer)[ids].sum() == len(text.encode())
+
+
+def test_log_likelihood_equals_the_token_by_token_sum(model, tokenizer, story):
+    given, continuation = story[:40], story[40:70]
+    ids = [0, *tokenizer.encode(given + continuation, add_special_tokens=False)]
+    known = 1 + len(tokenizer.encode(given, add_special_tokens=False))
+    want = 0.0
+    with torch.no_grad():
+        for place in range(known, len(ids)):
+            want += float(model(torch.tensor([ids[:place]])).logits[0, -1].log_softmax(-1)[ids[place]])
+    # Another pair in the same batch must change nothing: it only adds padding.
+    scores, _ = log_likelihood(model, tokenizer, [(given, continuation), ("", story[:120])], context=64)
+    assert scores[0] == pytest.approx(want, rel=1e-4)
+
+
+def test_greedy_is_true_where_the_model_says_the_same(model, tokenizer):
+    prompt = "ba"
+    ids = tokenizer(prompt, return_tensors="pt")["input_ids"]
+    start = torch.tensor([[0]])
+    with torch.no_grad():
+        best = int(model(torch.cat([start, ids], 1)).logits[0, -1].argmax())
+    word = tokenizer.convert_ids_to_tokens(best)
+    if tokenizer.encode(prompt + tokenizer.decode([best])) == [*ids[0].tolist(), best]:
+        _, greedy = log_likelihood(model, tokenizer, [(prompt, tokenizer.decode([best]))])
+        assert greedy[0], word
+    _, greedy = log_likelihood(model, tokenizer, [(prompt, " zzzz")])
+    assert not greedy[0]
+
+
+def test_blimp_counts_the_pairs_it_gets_right(model, tokenizer):
+    found = blimp(
+        model,
+        tokenizer,
+        {"short first": [("ba", "ba de fi go ku la ma ne")] * 3, "long first": [("ba de fi go", "ba")]},
+    )
+    assert found == {"short first": 1.0, "long first": 0.0}
+
+
+def test_balanced_cross_entropy_weighs_classes_alike():
+    logits = torch.randn(10, 3, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0] * 7 + [1] * 2 + [2])
+    losses = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    want = (losses[:7].mean() + losses[7:9].mean() + losses[9]) / 3
+    assert balanced_cross_entropy(logits, labels).item() == pytest.approx(want.item())
+    even = torch.tensor([0, 1, 2])
+    assert balanced_cross_entropy(logits[:3], even).item() == pytest.approx(
+        torch.nn.functional.cross_entropy(logits[:3], even).item()
+    )
+
+
+def test_probe_finds_a_direction_and_matthews_its_sign():
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 2, 300)
+    vectors = draw.normal(size=(300, 8)) + 3 * labels[:, None] * np.eye(8)[2]
+    found = probe(vectors[:200], labels[:200], vectors[200:], labels[200:])
+    assert found["accuracy"] > 0.85
+    noise = probe(draw.normal(size=(200, 8)), labels[:200], draw.normal(size=(100, 8)), labels[200:])
+    assert abs(noise["matthews"]) < 0.3
+    assert matthews(np.array([1, 0, 1, 0]), np.array([0, 1, 0, 1])) == -1
+    assert matthews(np.array([1, 1]), np.array([0, 1])) == 0
+    tp, tn, fp, fn = 5, 3, 2, 1
+    predicted = np.array([1] * tp + [0] * tn + [1] * fp + [0] * fn)
+    truth = np.array([1] * tp + [0] * tn + [0] * fp + [1] * fn)
+    want = (tp * tn - fp * fn) / math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    assert matthews(predicted, truth) == pytest.approx(want)
+
+
+def test_retrieval_survives_a_shift_between_languages():
+    vectors = np.random.default_rng(0).normal(size=(50, 16))
+    assert retrieval(vectors, vectors + 100)["mean"] == 1
+    assert retrieval(vectors, vectors[::-1])["mean"] < 0.1
+
+
+def test_sentence_vectors_do_not_depend_on_their_company(model, tokenizer, story):
+    sentences = story.split("\n")[:6]
+    together = sentence_vectors(model, tokenizer, sentences)
+    for index, sentence in enumerate(sentences):
+        alone = sentence_vectors(model, tokenizer, [sentence])
+        np.testing.assert_allclose(together[index], alone[0], atol=1e-5)
+    last = sentence_vectors(model, tokenizer, sentences[:1], pooling="last")
+    assert not np.allclose(last[0], together[0])
+    with pytest.raises(BadInput, match="pooling"):
+        sentence_vectors(model, tokenizer, sentences, pooling="max")
+
+
+def test_finetuning_a_classifier_learns(model, tokenizer):
+    texts = ["ba de fi", "go ku la"] * 8
+    rows = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+    classifier = finetune_classifier(model, rows, [0, 1] * 8, classes=2, steps=40, batch=8, rate=3e-3)
+    ids = torch.tensor(rows[:1])
+    assert classifier(ids, torch.ones_like(ids)).argmax(1).item() == 0
+    with pytest.raises(BadInput):
+        finetune_classifier(model, rows, [0], classes=2)
+
+
+def test_the_sets_are_read_as_they_are_shipped(assets):
+    text = assets / "text"
+    paradigms = read_blimp(text / "blimp" / "BLiMP.zip")
+    assert len(paradigms) == 67
+    assert all(len(pairs) == 1000 for pairs in paradigms.values())
+    assert len(read_lambada(text / "lambada" / "lambada_test.jsonl")) == 5153
+    sentences, labels = read_cola(text / "cola" / "in_domain_dev.tsv")
+    assert len(sentences) == len(labels) == 527
+    assert set(labels.tolist()) == {0, 1}
+    assert set(read_sst2(text / "sst2" / "stsa.binary.dev")[1].tolist()) == {0, 1}
+    one, _, scores = read_stsb(text / "stsb" / "stsb-de-test.csv")
+    assert len(one) == 1379
+    assert 0 <= scores.min() <= scores.max() <= 5
+    pud = read_pud(text / "pud" / "pud_parallel_7lang.json")
+    assert sorted(pud) == ["ar", "de", "en", "es", "fr", "ru", "zh"]
+    assert all(len(each) == 1000 for each in pud.values())
+
+
+def test_a_real_model_on_all_sets(assets):
+    folder = assets / "models" / "stories260K"
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    given = Evaluated(model, AutoTokenizer.from_pretrained(folder), assets / "text", limit=10)
+    found = {name: evaluate_task(given, name) for name in tasks_for(given)}
+    assert set(found) == {"lambada", "blimp", "cola", "sst2", "stsb", "paraphrase", "pud", "synonyms"}
+    assert found["blimp"]["accuracy"] > 0.45
+    assert len(found["blimp"]) == 1 + 67
+    assert found["lambada"]["passages"] == 10
+    assert set(found["stsb"]) == {"spearman de", "spearman en", "spearman fr"}
+    assert 0 <= found["paraphrase"]["accuracy"] <= 1
+    assert set(found["pud"]) == {"ar", "de", "es", "fr", "ru", "zh"}
+    with pytest.raises(BadInput, match="holds no rte"):
+        tasks_for(given, ["rte"])
+    with pytest.raises(BadInput, match="no task 'magic'"):
+        tasks_for(given, ["magic"])
+
+
+@pytest.mark.parametrize("read", [read_lambada, read_blimp, read_cola])
+def test_absent_files_are_bad_input(read, tmp_path):
+    with pytest.raises(BadInput):
+        read(tmp_path / "absent")
+    with pytest.raises(BadInput, match="one word"):
+        lambada(None, None, ["word"])

@@ -1,0 +1,58 @@
+"""lm-evaluation-harness on a task of two items, whose data are a local file."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import torch
+from transformers import AutoModel, GPT2Config, GPT2LMHeadModel
+
+from headscan import BadInput
+from headscan.training import fit_tokenizer
+from headscan.training.harness import harness
+from headscan.training.likelihood import log_likelihood
+
+CONFIG = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=64, bos_token_id=0, eos_token_id=0)
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(CONFIG).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(story):
+    return fit_tokenizer([story], 300)
+
+
+def test_without_the_harness_and_without_a_head_it_is_said_so(model, tokenizer, monkeypatch):
+    with pytest.raises(BadInput, match="recover one first"):
+        harness(AutoModel.from_config(CONFIG), tokenizer, ["lambada_openai"])
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    with pytest.raises(BadInput, match=r"pip install 'headscan\[eval\]'"):
+        harness(model, tokenizer, ["lambada_openai"])
+
+
+def test_the_harness_judges_by_the_same_likelihoods(model, tokenizer, tmp_path):
+    tasks = pytest.importorskip("lm_eval.tasks", reason="lm-evaluation-harness is not installed (extra 'eval')")
+    items = [{"given": "ba de fi", "choices": [" go ku", " la"]}, {"given": "ku la", "choices": [" ba", " fi fi fi"]}]
+    scores = [
+        log_likelihood(model, tokenizer, [(item["given"], choice) for choice in item["choices"]])[0] for item in items
+    ]
+    for item, score in zip(items, scores, strict=True):  # right by the model's own account, in the first only
+        item["answer"] = int(score.argmax()) if item is items[0] else int(score.argmin())
+    data = tmp_path / "items.jsonl"
+    data.write_text("".join(json.dumps(item) + "\n" for item in items))
+    (tmp_path / "tiny.yaml").write_text(
+        f"task: headscan_tiny\ndataset_path: json\ndataset_kwargs:\n  data_files:\n    test: {data}\n"
+        "test_split: test\noutput_type: multiple_choice\ndoc_to_text: '{{given}}'\ndoc_to_choice: '{{choices}}'\n"
+        "doc_to_target: answer\ntarget_delimiter: ''\nmetric_list:\n  - metric: acc\n"
+    )
+    manager = tasks.TaskManager(include_path=str(tmp_path))
+    found = harness(model, tokenizer, ["headscan_tiny"], task_manager=manager, bootstrap_iters=0)
+    assert found["headscan_tiny"]["acc"] == 0.5
+    with pytest.raises(BadInput, match="has no task no_such_task"):
+        harness(model, tokenizer, ["no_such_task"], task_manager=manager)

@@ -1,0 +1,93 @@
+"""Synonyms, and judging pairs of sentences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from headscan import BadInput, text
+from headscan.training import fit_tokenizer
+from headscan.training.sentences import pair_features, probe
+from headscan.training.task import Evaluated, evaluate_task
+from headscan.training.tasks.paraphrase import paraphrases
+from headscan.training.tasks.rte import read_rte
+from headscan.training.tasks.stsb import read_stsb
+from headscan.training.tasks.synonyms import synonyms
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    pairs = text.synonyms()
+    return fit_tokenizer([" ".join(f" {word}" for word in pairs.one + pairs.other)], 400)
+
+
+@pytest.fixture
+def model(tokenizer):
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=400, n_embd=64, n_layer=1, n_head=2, n_positions=64, bos_token_id=0, eos_token_id=0)
+    return GPT2LMHeadModel(config).eval()
+
+
+def test_synonyms_are_closer_only_where_the_table_says_so(tokenizer):
+    """Byte-level letters alone: each word of one token, its row set by hand."""
+    letters = "abcdefghijklmnop"
+    words = fit_tokenizer([" ".join(f" {letter}" for letter in letters) * 50], 300)
+    pairs = text.PairSet("letters", list(letters[::2]), list(letters[1::2]))
+    config = GPT2Config(vocab_size=300, n_embd=64, n_layer=1, n_head=2, n_positions=8, bos_token_id=0, eos_token_id=0)
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(config)
+    chance = synonyms(model, words, pairs=pairs)
+    assert chance["pairs"] == 8
+    assert chance["p_value"] > 0.02
+    table = model.get_input_embeddings().weight.data
+    for one, other in zip(pairs.one, pairs.other, strict=True):
+        ids = [words(f" {each}", add_special_tokens=False)["input_ids"] for each in (one, other)]
+        assert len(ids[0]) == len(ids[1]) == 1
+        table[ids[1]] = table[ids[0]]
+    found = synonyms(model, words, pairs=pairs)
+    assert found["synonyms"] == pytest.approx(1, abs=1e-5)
+    assert found["p_value"] < 0.01
+    table += 5  # a cone lifts both
+    lifted = synonyms(model, words, pairs=pairs)
+    assert lifted["random"] > 0.9
+    assert lifted["gain"] < found["gain"] / 5
+    with pytest.raises(BadInput, match="two pairs"):
+        synonyms(model, words, pairs=pairs.first(1))
+
+
+def test_pair_features_tell_equal_from_unequal():
+    draw = np.random.default_rng(0)
+    one = draw.normal(size=(300, 6))
+    labels = draw.integers(0, 2, 300)
+    other = np.where(labels[:, None] == 1, one + 0.1 * draw.normal(size=one.shape), draw.normal(size=one.shape))
+    x = pair_features(one, other)
+    assert probe(x[:200], labels[:200], x[200:], labels[200:])["accuracy"] > 0.9
+
+
+def test_rte_is_read_and_judged(model, tokenizer, tmp_path):
+    rows = ["index\tsentence1\tsentence2\tlabel"]
+    for index in range(12):
+        word, other = text.synonyms().one[index], text.synonyms().other[index]
+        label = "entailment" if index % 2 else "not_entailment"
+        rows.append(f'{index}\t{word} "quoted\t{word if index % 2 else other}\t{label}')
+    (tmp_path / "rte").mkdir()
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / "rte" / name).write_text("\n".join(rows) + "\n")
+    premises, _, labels = read_rte(tmp_path / "rte" / "dev.tsv")
+    assert len(premises) == 12
+    assert labels.tolist() == [0, 1] * 6
+    given = Evaluated(model, tokenizer, tmp_path)
+    found = {name: evaluate_task(given, name) for name in ("rte", "synonyms")}
+    assert found["rte"]["accuracy"] > 0.9  # the same rows are trained on
+    assert found["rte"]["largest_class"] == 0.5
+    assert found["synonyms"]["pairs"] > 80
+    with pytest.raises(BadInput, match="columns"):
+        read_rte(tmp_path / "absent.tsv")
+
+
+def test_paraphrases_leave_the_doubtful_out(assets):
+    one, other, labels = paraphrases(*read_stsb(assets / "text" / "stsb" / "stsb-en-dev.csv"))
+    assert len(one) == len(other) == len(labels) > 500
+    assert 0.2 < labels.mean() < 0.8

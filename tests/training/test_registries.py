@@ -1,0 +1,144 @@
+"""A new objective, regulariser, recovery or task is one class or function; options that it does not use are refused."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+
+from headscan import BadInput
+from headscan.run import Option
+from headscan.training import (
+    OBJECTIVES,
+    RECOVERIES,
+    REGULARISERS,
+    TASKS,
+    LossInputs,
+    Objective,
+    Training,
+    ce_loss,
+    recover,
+    train,
+)
+from headscan.training.heads import head_of
+
+OPTIONS = {"steps": 4, "batch": 4, "context": 16, "vocabulary": 300, "save_every": 0}
+
+
+@pytest.fixture
+def registries(monkeypatch):
+    """Whatever is registered in a test is forgotten after it."""
+    for registry in (OBJECTIVES, REGULARISERS, RECOVERIES, TASKS):
+        _ = registry.names()
+        monkeypatch.setattr(registry, "_items", dict(registry._items))
+
+
+def test_a_new_objective_with_a_parameter_is_one_class(registries, story_file, tmp_path):
+    @OBJECTIVES.register("focal")
+    @dataclass(frozen=True, kw_only=True)
+    class Focal(Objective):
+        """Cross-entropy in which hard tokens weigh more."""
+
+        focus: Annotated[float, Option("Power of the weight of a token.", low=0)] = 2.0
+
+        def loss(self, inputs: LossInputs):
+            head = head_of(inputs.model)
+            losses = ce_loss(inputs.rows, head.rows, inputs.targets, bias=head.bias, reduction="none")
+            weighed = losses * (1 - (-losses.detach()).exp()) ** self.focus
+            return weighed.mean() if inputs.reduction == "mean" else weighed.sum()
+
+    plain = train("gpt", str(story_file), out=tmp_path / "a", objective="ce", **OPTIONS)
+    mine = train(
+        "gpt", str(story_file), out=tmp_path / "b", objective=OBJECTIVES.build("focal", {"focus": 0}), **OPTIONS
+    )
+    assert mine.loss == plain.loss
+    assert mine.objective.name == "focal"
+    assert mine.objective.parameters == {"focus": 0}
+    assert "focal, focus 0" in mine.page()
+    assert train("gpt", str(story_file), out=tmp_path / "c", objective="focal", **OPTIONS).loss < plain.loss
+    assert "focus" in OBJECTIVES.options()
+    with pytest.raises(BadInput, match="--focus is not used by the objective cwt; it belongs to focal"):
+        OBJECTIVES.build("cwt", {"focus": 1.0})
+    with pytest.raises(BadInput, match="--focus must be at least 0"):
+        Focal(focus=-1)
+
+
+def test_a_new_regulariser_is_one_function(registries, story_file, tmp_path):
+    @REGULARISERS.register("norm")
+    def norm(model, states):
+        return states.square().mean()
+
+    result = train("gpt", str(story_file), out=tmp_path, regulariser="norm:0.5", **OPTIONS)
+    assert result.curve[-1].penalty > 0
+
+
+@pytest.mark.parametrize(
+    ("objective", "given", "words"),
+    [
+        ("ce", {"temperature": 2.0}, "--temperature is not used by the objective ce; it belongs to"),
+        ("cwt", {"projection": "full"}, "--projection is not used by the objective cwt; it belongs to ce"),
+        ("sampled", {"extra_negatives": 3}, "--extra-negatives is not used by the objective sampled"),
+        ("cwt", {"noise_tokens": 3}, "--noise-tokens is not used by the objective cwt; it belongs to sampled"),
+        ("cwt", {"temperature": 0.0}, "--temperature must be greater than 0"),
+        ("cwt", {"temperature": float("nan")}, "--temperature must be a finite number"),
+    ],
+)
+def test_options_of_another_objective_are_refused(objective, given, words):
+    with pytest.raises(BadInput, match=words):
+        OBJECTIVES.build(objective, given)
+
+
+def test_options_of_another_recovery_are_refused():
+    with pytest.raises(BadInput, match="--steps is not used by the head recovery bias; it belongs to finetune, probe"):
+        RECOVERIES.build("bias", {"steps": 3})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"pool": "all", "objective": "ce"}, "--pool is not used by the objective ce"),
+        ({"tied": True}, "--tied is not used by the objective cwt"),
+        ({"tokenizer": "x", "vocabulary": 300}, "--vocabulary is not used"),
+        ({"held_out": 0.1, "streaming": True}, "--held-out is not used by a streamed text"),
+        ({"geometry_every": 2, "held_out": 0.0}, "--geometry-every is not used"),
+        ({"masking": "published"}, "--masking is not used by the recipe gpt"),
+        ({"seconds": float("inf")}, "--seconds must be a finite number"),
+        ({"rate": -1.0}, "--rate must be greater than 0"),
+        ({"steps": 0}, "--steps must be at least 1"),
+        ({"regulariser": "sine:1"}, "no regulariser 'sine'"),
+        ({"out": None}, "give --out"),
+        ({"trainer": {"no_such": 1}}, "does not take these arguments"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_before_the_text_is_read(options, words, tmp_path):
+    with pytest.raises(BadInput, match=words):
+        train("gpt", "/no/such/text.txt", **({"out": tmp_path} | options))
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch, tmp_path):
+    real = importlib.util.find_spec
+    for package, options in (("accelerate", {}), ("tensorboard", {"tensorboard": True})):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                importlib.util, "find_spec", lambda name, *a, p=package: None if name == p else real(name, *a)
+            )
+            with pytest.raises(BadInput, match=rf'{package}: pip install "headscan\[train\]"'):
+                Training("/no/such/text.txt", out=tmp_path, **options)
+
+
+def test_recover_takes_what_it_can_check_before_the_model(tmp_path):
+    with pytest.raises(BadInput, match="no head recovery 'magic'"):
+        recover("/no/such/model", "/no/such/text.txt", out=tmp_path, mode="magic")
+    with pytest.raises(BadInput, match="give --out"):
+        recover("/no/such/model", "/no/such/text.txt")
+
+
+def test_words_and_kinds():
+    for name, item in {**OBJECTIVES, **RECOVERIES, **TASKS, **REGULARISERS}.items():
+        assert item.__doc__.strip().splitlines()[0], name
+    headless = {name for name, item in OBJECTIVES.items() if item.headless}
+    assert headless == {"cwt", "nce", "adaptive"}
+    kinds = {name for name, item in OBJECTIVES.items() if item.contrastive}
+    assert kinds == {"cwt", "nce", "ce+cwt"}

@@ -1,0 +1,135 @@
+"""What a resumed run rests on, and that its files are those of a run that was never stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from transformers import AutoModel, TrainerCallback
+
+from headscan import BadInput
+from headscan.training import fit_tokenizer, last_checkpoint, recipe_of, train
+
+TINY = {"steps": 12, "batch": 4, "context": 16, "vocabulary": 300, "log_every": 3, "save_every": 4, "geometry_every": 5}
+PLAN = recipe_of("gpt").but(rate=1e-3, warmup=2)
+
+
+class Killed(BaseException):
+    """As if the process had gone."""
+
+
+class _KillAt(TrainerCallback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_begin(self, args, state, control, **_):
+        if state.global_step == self.step:
+            raise Killed
+
+
+def _killed(text, folder, at=6, **options):
+    with pytest.raises(Killed):
+        train(PLAN, str(text), out=folder, callbacks=[_KillAt(at)], **(TINY | options))
+    assert last_checkpoint(folder) is not None
+    assert not (folder / "result.json").exists()
+
+
+@pytest.fixture
+def text(story_file, tmp_path):
+    """A copy of the story that may be changed."""
+    return shutil.copy(story_file, tmp_path / "story.txt")
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_changed_text_is_refused(text, tmp_path, streaming):
+    words = fit_tokenizer([Path(text).read_text()], 300)
+    options = {"tokenizer": words, "vocabulary": None}
+    options |= {"streaming": True, "geometry_every": None} if streaming else {}
+    _killed(text, tmp_path / "run", **options)
+    whole = Path(text).read_text()
+    Path(text).write_text(re.sub("ba", "fi", whole))
+    with pytest.raises(BadInput, match=r"[Tt]he (content of the )?text"):
+        train(PLAN, str(text), out=tmp_path / "run", resume=True, **(TINY | options))
+    Path(text).write_text(whole)
+    assert train(PLAN, str(text), out=tmp_path / "run", resume=True, **(TINY | options)).steps == 12
+
+
+def test_a_fitted_tokenizer_does_not_hide_a_changed_text(text, tmp_path):
+    _killed(text, tmp_path / "run")
+    with open(text, "a") as file:
+        file.write(" ba de fi go ku" * 10)
+    with pytest.raises(BadInput, match="the content of the text was"):
+        train(PLAN, str(text), out=tmp_path / "run", resume=True, **TINY)
+
+
+def test_another_tokenizer_setting_recipe_or_start_is_refused(text, tmp_path, monkeypatch):
+    _killed(text, tmp_path / "run")
+
+    def again(plan=PLAN, **changes):
+        return train(plan, str(text), out=tmp_path / "run", resume=True, **(TINY | changes))
+
+    for changes, words in (
+        ({"context": 8}, "--context was 16 and is 8"),
+        ({"seed": 1}, "--seed was 0"),
+        ({"objective": "ce"}, "the objective was"),
+        ({"regulariser": "cosine:1"}, "--regulariser was null"),
+        ({"tokenizer": fit_tokenizer(["ku la ma"] * 9, 290), "vocabulary": None}, "--vocabulary was 300"),
+        ({"plan": PLAN.but(warmup=3)}, "the recipe was"),
+        ({"trainer": {"adam_epsilon": 0.1}}, "the Trainer's arguments"),
+    ):
+        with pytest.raises(BadInput, match=re.escape(words)):
+            again(**changes)
+    monkeypatch.setattr("headscan.training.run.set_seed", lambda seed: None)
+    with pytest.raises(BadInput, match="the weights at the start"):
+        again()
+
+
+def test_a_checkpoint_of_another_run_is_not_taken_up(text, tmp_path):
+    """A folder whose own record was lost, or was overwritten before the old checkpoints were gone."""
+    train(PLAN, str(text), out=tmp_path / "run", **TINY)
+    kept = tmp_path / "kept"
+    shutil.copytree(tmp_path / "run", kept)
+    whole = Path(text).read_text()
+    Path(text).write_text(re.sub("ba", "fi", whole))
+    train(PLAN, str(text), out=tmp_path / "run", **TINY)
+    for checkpoint in (tmp_path / "run").glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+        shutil.copytree(kept / checkpoint.name, checkpoint)
+    with pytest.raises(BadInput, match="the content of the text"):
+        train(PLAN, str(text), out=tmp_path / "run", resume=True, **TINY)
+    Path(text).write_text(whole)
+    (last_checkpoint(kept) / "headscan.json").write_text("{")
+    with pytest.raises(BadInput, match="does not say what it rests on"):
+        train(PLAN, str(text), out=kept, resume=True, **TINY)
+
+
+@pytest.mark.parametrize("at", [4, 6, 11])
+def test_a_resumed_run_leaves_the_files_of_an_undisturbed_one(story_file, tmp_path, at):
+    """Log lines that end between checkpoints, and measurements that fall on none."""
+    whole = train(PLAN, str(story_file), out=tmp_path / "a", **TINY)
+    _killed(story_file, tmp_path / "b", at=at)
+    resumed = train(PLAN, str(story_file), out=tmp_path / "b", resume=True, **TINY)
+    assert [moment.step for moment in resumed.scan] == [0, 5, 10, 12]
+    one, other = (json.loads((tmp_path / name / "result.json").read_text()) for name in "ab")
+    for document in (one, other):
+        for name in ("started", "seconds"):
+            document["protocol"].pop(name)
+    assert one == other
+    assert (tmp_path / "a" / "geometry.jsonl").read_text() == (tmp_path / "b" / "geometry.jsonl").read_text()
+    a, b = (AutoModel.from_pretrained(tmp_path / name / "model").state_dict() for name in "ab")
+    assert all(a[name].equal(b[name]) for name in a)
+    assert resumed.curve == whole.curve
+
+
+def test_a_run_stopped_by_the_clock_and_continued_forgets_that_end(story_file, tmp_path):
+    class Stop(TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            control.should_training_stop = control.should_save = state.global_step == 7
+
+    half = train(PLAN, str(story_file), out=tmp_path, callbacks=[Stop()], **TINY)
+    assert [moment.step for moment in half.scan] == [0, 5, 7]
+    resumed = train(PLAN, str(story_file), out=tmp_path, resume=True, **TINY)
+    assert [moment.step for moment in resumed.scan] == [0, 5, 10, 12]
