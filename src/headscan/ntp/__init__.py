@@ -9,7 +9,7 @@ Its parts work on matrices [contexts, vocabulary]:
 - `regularisation_path`, `increment`, `largest_penalty`: the path as λ → 0; `narrow`: embeddings below full width
 - `train_features`: gradient descent and Adam on unconstrained features
 - `support_metrics` (SC1-SC6), `collapse_metrics` (NC1-NC5), `gram_cosine`, `pattern_similarity`: models against it
-- `support_spectrum`: the proxy at corpus scale; `axes`, `analogy`, `sign_codes`: word geometry
+- `support_spectrum`: the proxy at corpus scale; `axes`, `analogy`: word geometry
 - `KSubsets`, `all_subsets`, `random_labels`, `StoryGrammar`: data with known answers
 - `threshold_sweep`, `bootstrap`: error bars
 """
@@ -19,7 +19,6 @@ from __future__ import annotations
 from headscan.ntp.certificate import CentredCertificate, certificate
 from headscan.ntp.closed_forms import KSubsets, all_subsets
 from headscan.ntp.collapse_metrics import CollapseMetrics, collapse_metrics
-from headscan.ntp.conditions import compatible, fixed_margin, needed_width, separable
 from headscan.ntp.entropy import cross_entropy, describe, unseen_mass, zipf_exponent
 from headscan.ntp.features import FeatureRun, train_features
 from headscan.ntp.labels import SoftLabels
@@ -29,7 +28,7 @@ from headscan.ntp.predicting import run
 from headscan.ntp.prediction import Prediction, predict
 from headscan.ntp.proxy import SupportSpectrum, support_spectrum
 from headscan.ntp.result import NtpResult
-from headscan.ntp.semantics import analogy, axes, early_spectrum, half_time, neighbours, sign_codes
+from headscan.ntp.semantics import analogy, axes, early_spectrum, neighbours
 from headscan.ntp.similarity import cosine, gram_cosine, pattern_similarity
 from headscan.ntp.subspace import in_support, in_support_dimension, out_of_support, sparse_component
 from headscan.ntp.support_metrics import Embeddings, SupportMetrics, collapse, support_metrics
@@ -61,21 +60,17 @@ __all__ = [
     "certificate",
     "collapse",
     "collapse_metrics",
-    "compatible",
     "cosine",
     "cross_entropy",
     "describe",
     "early_spectrum",
     "estimate_cost",
-    "fixed_margin",
     "gram_cosine",
-    "half_time",
     "in_support",
     "in_support_dimension",
     "increment",
     "largest_penalty",
     "narrow",
-    "needed_width",
     "neighbours",
     "out_of_support",
     "pattern_similarity",
@@ -84,8 +79,6 @@ __all__ = [
     "regularisation_path",
     "regularised",
     "run",
-    "separable",
-    "sign_codes",
     "sparse_component",
     "support_metrics",
     "support_spectrum",

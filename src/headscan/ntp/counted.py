@@ -15,7 +15,7 @@ from headscan.run import Run, TextRecord
 from headscan.text.counts import (
     ContextCounts,
     TokenStore,
-    count_prefixes_of,
+    count_prefixes,
     count_tokens,
     grouped_counts,
     prefix_tokens,
@@ -63,7 +63,7 @@ def count(text: TextLike, tokenizer: Any, settings: Predicting, run: Run) -> Cou
     counting, reading = Counting(**settings.part(Counting)), Reading(**settings.part(Reading))
     held, record = store_text(text, tokenizer, reading, work, resume=run.resume, progress=run.progress)
     if settings.prefixes:
-        counts = count_prefixes_of(held, longest=settings.order, min_count=settings.min_count)
+        counts = count_prefixes(held, longest=settings.order, min_count=settings.min_count)
     else:
         counts = count_tokens(held, counting, folder=place, work=work, resume=run.resume, progress=run.progress)
     return Counted(counts, held, record, settings.prefixes)

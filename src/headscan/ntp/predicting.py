@@ -42,23 +42,7 @@ def run(text: TextLike, settings: Predicting, run: Run) -> NtpResult:
 
     Args:
         text: a file, folder, `-`, `datasets` id, name of an embedded text, the text itself, or a list of texts.
-        order: K, tokens of a context (with `prefixes`: the longest prefix).
-        tokenizer: id, folder, `bytes` or object; by default that of the first model.
-        model: a model, a Lens, or several (checkpoints in order) to compare: causal models with an output layer.
-        prefixes: take for context all that stands before a token in its document, not its last K tokens.
-        documents, field, max_tokens: how the text is read; see `headscan.text.documents`.
-        min_count: leave out contexts seen fewer times.
-        memory, engine, master: see `headscan.text.counts.count`; the count is kept in `out`/counts.
-        gap: certified relative gap of the NTP-SVM.
-        budget: seconds that the certified solution may take by estimate; if it would take more, the spectral proxy stands
-            in, and the result says what the certified one would cost.
-        train: steps of gradient descent on unconstrained features of `width` (default: the vocabulary's size), 0 for none.
-        reading: "text" reads contexts where they stand in the text (mean embedding over occurrences, the way a model that
-            sees more than K tokens is used), "alone" gives the model each context by itself (the way the theory sees it).
-        max_contexts: models are compared on at most so many contexts, drawn by frequency with `seed`.
-        groups: groups of documents for the bootstrap, 0 for none.
-        resume: continue the count of an interrupted run in `out`, if text, tokenizer and settings are the same ones.
-        out, progress, command, dtype, device, ...: as for `headscan.scan`.
+        Further options: see `headscan ntp --help`. `out`/counts keeps the count.
 
     Raises:
         BadInput: an empty text, one shorter than the order, an empty vocabulary, supports that all cover the vocabulary, a

@@ -1,4 +1,4 @@
-"""Word geometry read from the supports: semantic axes, sign codes, analogies, and the order in which they are learned."""
+"""Word geometry read from the supports: semantic axes, analogies, and what is learned first."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headscan.ntp.arrays import Floats, Ints
+from headscan.ntp.arrays import Floats
 from headscan.ntp.labels import SoftLabels
 from headscan.ntp.similarity import unit_rows
 from headscan.run import BadInput
 
-__all__ = ["SemanticAxis", "analogy", "axes", "early_spectrum", "half_time", "neighbours", "sign_codes"]
+__all__ = ["SemanticAxis", "analogy", "axes", "early_spectrum", "neighbours"]
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,6 @@ def axes(words: Floats, strengths: Floats | None = None, *, count: int = 8, ends
     return found
 
 
-def sign_codes(words: Floats, concepts: int) -> Ints:
-    """The orthant of every word along its first `concepts` axes, int64 [V]: words of one code share all those signs.
-
-    >>> sign_codes(np.array([[1.0, -1.0], [-1.0, 1.0]]), 2).tolist()
-    [1, 2]
-    """
-    if not 1 <= concepts <= min(62, words.shape[1]):
-        raise BadInput(f"The number of concepts must lie between 1 and {min(62, words.shape[1])}.")
-    return (words[:, :concepts] > 0) @ (1 << np.arange(concepts, dtype=np.int64))
-
-
 def neighbours(
     words: Floats, query: Floats, *, count: int = 10, exclude: Sequence[int] = ()
 ) -> list[tuple[int, float]]:
@@ -80,20 +69,6 @@ def analogy(words: Floats, a: int, b: int, c: int, *, count: int = 5) -> list[tu
         raise BadInput(f"A token id of the analogy lies outside the vocabulary of {len(words)}.")
     unit = unit_rows(np.asarray(words, dtype=np.float64))
     return neighbours(words, unit[b] - unit[a] + unit[c], count=count, exclude=(a, b, c))
-
-
-def half_time(strengths: Floats, delta: float) -> Floats:
-    """When each axis is half learned from the start W = e^{-δ}V, H = e^{-δ}U under gradient flow on ½‖S~ - HWᵀ‖².
-
-    Mode σ follows a(t) = σ / (1 + (σ e^{2δ} - 1) e^{-2σt}), half of σ at t = log(σ e^{2δ} - 1) / (2σ): strong axes
-    first.
-
-    >>> half_time(np.array([2.0, 1.0]), 5.0).round(2).tolist()
-    [2.67, 5.0]
-    """
-    strengths = np.asarray(strengths, dtype=np.float64)
-    late: Floats = np.log(np.maximum(strengths * np.exp(2 * delta) - 1, 1e-300))
-    return late / (2 * strengths)
 
 
 def early_spectrum(labels: SoftLabels, rank: int | None = None) -> tuple[Floats, Floats]:

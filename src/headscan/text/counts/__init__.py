@@ -9,7 +9,7 @@ DuckDB and Polars (benchmarks/counting_is_no_slower_than_duckdb_and_polars.py). 
 
 from headscan.text.counts.counting import count, count_text, count_tokens
 from headscan.text.counts.groups import grouped_counts
-from headscan.text.counts.prefixes import count_prefixes, count_prefixes_of, prefix_tokens
+from headscan.text.counts.prefixes import count_prefixes, prefix_tokens
 from headscan.text.counts.store import ContextCounts
 from headscan.text.counts.tokens import TokenStore, store_text, store_tokens
 
@@ -18,7 +18,6 @@ __all__ = [
     "TokenStore",
     "count",
     "count_prefixes",
-    "count_prefixes_of",
     "count_text",
     "count_tokens",
     "grouped_counts",

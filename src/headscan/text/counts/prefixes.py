@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from headscan.run.errors import BadInput
 from headscan.text.counts.store import ContextCounts, CountTask
-from headscan.text.counts.tokens import TokenStore, store_tokens
+from headscan.text.counts.tokens import TokenStore
 
-__all__ = ["count_prefixes", "count_prefixes_of", "prefix_tokens"]
+__all__ = ["count_prefixes", "prefix_tokens"]
 
 
-def count_prefixes(
-    documents: Iterable[npt.NDArray[np.integer[Any]]],
-    vocabulary: int,
-    *,
-    longest: int | None = None,
-    min_count: int = 1,
-) -> ContextCounts:
+def count_prefixes(held: TokenStore, *, longest: int | None = None, min_count: int = 1) -> ContextCounts:
     """Count the next tokens of every prefix of every document (the nodes of their trie), up to `longest` tokens of
     prefix.
 
@@ -31,22 +21,16 @@ def count_prefixes(
     prefixes seen fewer times. Contexts come out by length, then in lexicographic order of (parent, token). Raises
     `BadInput` for no tokens.
 
-    >>> counts = count_prefixes([np.array([0, 1]), np.array([0, 2])], vocabulary=3)
+    >>> from headscan.text.counts import store_tokens
+    >>> held = store_tokens([np.array([0, 1]), np.array([0, 2])], 3, None)
+    >>> counts = count_prefixes(held)
     >>> counts.contexts.tolist(), counts.indptr.tolist(), counts.indices.tolist(), counts.counts.tolist()
     ([[-1, -1], [0, 0]], [0, 1, 3], [0, 1, 2], [2, 1, 1])
+    >>> prefix_tokens(counts, 1)
+    [0]
     """
-    held = store_tokens(documents, vocabulary, None, resume=False, progress=None)
-    return count_prefixes_of(held, longest=longest, min_count=min_count)
-
-
-def count_prefixes_of(held: TokenStore, *, longest: int | None = None, min_count: int = 1) -> ContextCounts:
-    """What `count_prefixes` does once the tokens are stored; see there."""
     if not len(held.tokens):
         raise BadInput("The text has no tokens.")
-    return _levels(held, longest, min_count)
-
-
-def _levels(held: TokenStore, longest: int | None, min_count: int) -> ContextCounts:
     lengths = np.diff(held.starts, append=len(held.tokens))
     alive, node = np.arange(len(held.starts)), np.zeros(len(held.starts), dtype=np.int64)
     contexts = [np.array([[-1, -1]], dtype=np.int32)]
@@ -83,11 +67,7 @@ def _levels(held: TokenStore, longest: int | None, min_count: int) -> ContextCou
 
 
 def prefix_tokens(counts: ContextCounts, row: int) -> list[int]:
-    """The tokens of the prefix at a row, first to last, by climbing to the root.
-
-    >>> prefix_tokens(count_prefixes([np.array([5, 6, 7])], vocabulary=8), 2)
-    [5, 6]
-    """
+    """The tokens of the prefix at a row, first to last, by climbing to the root."""
     tokens = []
     while row > 0:
         row, token = (int(value) for value in counts.contexts[row])

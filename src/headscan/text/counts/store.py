@@ -144,6 +144,8 @@ class CountStore:
                     f"start afresh in another folder."
                 )
         else:
+            for old in (*folder.glob("counts-*.safetensors"), *folder.glob("contexts-*.parquet")):
+                old.unlink()  # of an earlier count, which may have had more parts
             self._write_manifest()
 
     def needs(self, number: int) -> bool:

@@ -64,7 +64,12 @@ class TokenStore:
 
 
 def store_tokens(
-    documents: Iterable[Ids], vocabulary: int, work: Path | None, *, resume: bool, progress: Progress | None
+    documents: Iterable[Ids],
+    vocabulary: int,
+    work: Path | None,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
 ) -> TokenStore:
     """Store documents of token ids in the folder `work` (None: in memory).
 
