@@ -311,3 +311,22 @@ def test_privacy_refuses_what_its_release_does_not_use(bytes_model):
         privacy(bytes_model, ["abc"], tolerance=0.1)
     with pytest.raises(BadInput, match="no release 'cache'"):
         privacy(bytes_model, ["abc"], release="cache")
+
+
+def test_the_privacy_command_takes_numbers_with_commas(assets, tmp_path):
+    (tmp_path / "text.txt").write_text("Once upon a time there was a little girl who had a cat. She liked it.")
+    arguments = [
+        "privacy",
+        str(assets / "models/stories260K"),
+        "--text",
+        str(tmp_path / "text.txt"),
+        "--sites",
+        "block.0",
+    ]
+    arguments += ["--noise", "0,0.8", "--rounding", "8", "--weights", "", "--windows", "1", "--length", "4"]
+    done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out"), "--json"])
+    assert done.exit_code == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["damage"] for row in rows] == ["none", "noise 0", "noise 0.8", "states of 8 bits", "none"]
+    for given in ("0,nan", "-1", "loud"):
+        assert CliRunner().invoke(app, [*arguments, "--noise", given]).exit_code == 2

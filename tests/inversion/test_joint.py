@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+from transformers import T5Config, T5ForConditionalGeneration
 
+from headscan.inversion import Joint, invert
 from headscan.inversion.exchange import JointSearch, joint
 from headscan.inversion.given import EmbeddingSlice, NextTokenSlice
 from headscan.inversion.span import first_gradient, tokens_in_gradient
+from headscan.model import Lens
 from headscan.model.slicing import Slice
+from headscan.run import BadInput
 from tests.inversion.conftest import build
 
 QUICK = JointSearch(restarts=2, steps=60)
@@ -82,3 +87,18 @@ def test_a_gradient_shows_which_tokens_were_in_the_batch():
             assert set(found.tokens[-1]) == set(used.flatten().tolist())
         assert found.rank <= 10 < found.width
         assert found.nearest_other > 0.05
+
+
+@pytest.mark.parametrize("at", ["encoder.block.1", "decoder.block.1"])
+def test_an_encoder_decoder_gives_its_prompt_back(at):
+    """The decoder reads the prompt, too, one token later."""
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=100, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2, decoder_start_token_id=0
+    )  # fmt: skip
+    lens = Lens(T5ForConditionalGeneration(config), name="t5")
+    [entry] = invert(lens, [7, 13, 29, 40], at=at, method=Joint(restarts=2, steps=60)).prompts
+    assert entry.recovered == [7, 13, 29, 40]
+    assert entry.verdict == "recovered and unique"
+    with pytest.raises(BadInput, match="use the method 'joint'"):
+        invert(lens, [7, 13], at=at, method="exact")

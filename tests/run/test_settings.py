@@ -1,5 +1,6 @@
 import inspect
 import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal
 
@@ -77,3 +78,17 @@ def test_a_verb_refuses_an_option_that_is_not_there():
         work("m", "t", nosuchoption=3)
     with pytest.raises(BadInput, match="cannot be written"):
         work("m", "t", out="/dev/null/x")
+
+
+def test_several_numbers_may_be_written_as_one_text():
+    @dataclass(frozen=True, kw_only=True)
+    class Several(Settings):
+        noise: Annotated[Sequence[float], Option("Noise.", low=0)] = (0.5,)
+        bits: Annotated[Sequence[int], Option("Bits.", low=2)] = ()
+
+    made = Several(noise="0, 0.8", bits="8,4")  # type: ignore[arg-type]
+    assert (made.noise, made.bits) == ((0.0, 0.8), (8, 4))
+    refused = (({"noise": "0,-1"}, "at least 0"), ({"bits": "8,4.5"}, "whole numbers"), ({"noise": "nan"}, "finite"))
+    for options, words in refused:
+        with pytest.raises(BadInput, match=words):
+            Several(**options)

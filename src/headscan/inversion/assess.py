@@ -7,20 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from headscan.inversion.certificate import (
-    ABSENT,
-    BUDGET,
-    NOT_UNIQUE,
-    UNIQUE,
-    Certificate,
-    Residual,
-    Verdict,
-    accepts,
-    exchanges,
-    jacobian,
-    unseen,
-    verdict_of,
-)
+from headscan.inversion import certificate as proof
+from headscan.inversion.certificate import Certificate, Verdict, accepts
 from headscan.inversion.losses import relative
 from headscan.inversion.reconstruction import Reconstruction
 from headscan.inversion.result import PromptInversion
@@ -32,15 +20,9 @@ __all__ = ["assess"]
 
 
 def assess(
-    cut: SlicedModel,
-    prompt: Prompt,
-    target: Tensor,
-    found: Reconstruction,
-    *,
-    tolerance: float,
-    known: dict[int, int],
+    cut: SlicedModel, prompt: Prompt, target: Tensor, found: Reconstruction, *, tolerance: float, known: dict[int, int],
     with_jacobian: bool = False,
-) -> PromptInversion:
+) -> PromptInversion:  # fmt: skip
     """The entry of one prompt in the result's `prompts`.
 
     The verdict uses nothing of the true tokens; only `token_accuracy` does.
@@ -50,51 +32,39 @@ def assess(
     with torch.no_grad():
         seen = relative(cut.run(tokens[None]), target[None])[0]
     residual = float(seen.max())
-    hidden = unseen(cut, tokens)
+    hidden = proof.unseen(cut, tokens)
     rivals, margins, checked = found.rivals, found.margins, found.checked
     if accepts(residual, tolerance) and rivals is None:
         lists = [(cut.vectors - cut.vectors[token]).norm(dim=1).argsort() for token in tokens]
         places = [place for place in range(length) if place not in known and not hidden[place]]
-        counter = Residual(cut, target, 10**9)
-        rivals, margin, checked, _ = exchanges(counter, tokens, places, lists, residual)
+        counter = proof.Residual(cut, target, 10**9)
+        rivals, margin, checked, _ = proof.exchanges(counter, tokens, places, lists, residual)
         margins = [margin] * length
     rivals = rivals or [[] for _ in range(length)]
     own = _own_residuals(cut, seen, length)
-    verdict = verdict_of(residual, tolerance, rivals, hidden)
+    verdict = proof.verdict_of(residual, tolerance, rivals, hidden)
     shared = sum(bool(rest) and token in cut.equal_rows for token, rest in zip(found.tokens, rivals, strict=True))
     notes = list(found.notes)
     if shared:
         notes.append(f"{shared} tokens share their embedding row with another token: no method can tell them apart.")
     certificate = Certificate(
         type="exhaustive" if found.exhaustive and not any(hidden) else "sampled",
-        residual=_finite(residual),
-        residuals=[None if value is None else _finite(value) for value in own],
-        tolerance=tolerance,
+        residual=_finite(residual), residuals=[None if value is None else _finite(value) for value in own],
+        tolerance=tolerance, equivalent=rivals, unseen=hidden, checked=checked,
         margin=min([m for m in margins or [] if math.isfinite(m)], default=None),
         margins=None if margins is None else [_finite(m) for m in margins],
-        equivalent=rivals,
-        unseen=hidden,
-        checked=checked,
-        jacobian=jacobian(cut, tokens) if with_jacobian else None,
-    )
+        jacobian=proof.jacobian(cut, tokens) if with_jacobian else None,
+    )  # fmt: skip
     tokenizer = cut.lens.tokenizer
     return PromptInversion(
-        tokens=list(prompt.ids),
-        recovered=found.tokens,
-        strings=list(prompt.tokens),
+        tokens=list(prompt.ids), recovered=found.tokens, strings=list(prompt.tokens),
         recovered_strings=display(tokenizer, found.tokens) if tokenizer else [f"<id {i}>" for i in found.tokens],
-        top=found.top,
+        top=found.top, passes=found.passes, notes=notes, known=sorted(known),
         token_accuracy=sum(a == b for a, b in zip(prompt.ids, found.tokens, strict=True)) / length,
-        known=sorted(known),
-        verdict=verdict,
-        verdicts=_verdicts(residual, own, tolerance, rivals, hidden),
-        certified=_sentence(verdict, checked),
-        certificate=certificate,
-        evaluations=found.evaluations,
-        evaluations_per_token=found.per_token,
-        passes=found.passes,
-        notes=notes,
-    )
+        verdict=verdict, verdicts=_verdicts(residual, own, tolerance, rivals, hidden),
+        certified=_sentence(verdict, checked), certificate=certificate,
+        evaluations=found.evaluations, evaluations_per_token=found.per_token,
+    )  # fmt: skip
 
 
 def _verdicts(
@@ -104,7 +74,7 @@ def _verdicts(
     whole = accepts(residual, tolerance)
     fits = [whole or (value is not None and accepts(value, tolerance)) for value in own]
     return [
-        ABSENT if unseen_here else BUDGET if not fit else NOT_UNIQUE if others else UNIQUE
+        proof.ABSENT if unseen_here else proof.BUDGET if not fit else proof.NOT_UNIQUE if others else proof.UNIQUE
         for unseen_here, fit, others in zip(hidden, fits, rivals, strict=True)
     ]
 
@@ -123,12 +93,12 @@ def _finite(value: float) -> float | None:
 
 
 def _sentence(verdict: Verdict, checked: str) -> str:
-    if verdict == BUDGET:
+    if verdict == proof.BUDGET:
         return "Nothing is certified: the tokens shown do not give the output; they are a guess."
     what = "The tokens shown, when run, give the output up to rounding"
-    if verdict == ABSENT:
+    if verdict == proof.ABSENT:
         return f"{what}; some tokens move no output given, and what is shown there is arbitrary."
     tail = f" Tried against them: {checked}." if checked else ""
-    if verdict == NOT_UNIQUE:
+    if verdict == proof.NOT_UNIQUE:
         return f"{what}, but so do others.{tail}"
     return f"{what}, and no other that was tried does.{tail}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -79,18 +79,11 @@ class SearchTrace:
 
     def upto(self, length: int) -> SearchTrace:
         """The first positions of it, as a start for another attempt; the work done stays counted."""
-        return SearchTrace(
-            self.tokens[:length],
-            self.residuals[:length],
-            self.margins[:length],
-            self.rivals[:length],
-            self.evaluations[:length],
-            self.certifying[:length],
-            [place for place in self.failed if place < length],
-            backtracks=self.backtracks,
-            passes=self.passes,
-            notes=self.notes,
-        )
+        return replace(
+            self, tokens=self.tokens[:length], residuals=self.residuals[:length], margins=self.margins[:length],
+            rivals=self.rivals[:length], evaluations=self.evaluations[:length], certifying=self.certifying[:length],
+            failed=[place for place in self.failed if place < length], exhausted=True,
+        )  # fmt: skip
 
     def add(self, tried: Candidates, tolerance: float, floor: float, twins: list[int]) -> None:
         """Go one position further, with the best candidate there.

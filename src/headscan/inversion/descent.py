@@ -32,15 +32,9 @@ __all__ = ["Descended", "descend", "refuse_sequential"]
 
 
 def descend(
-    cut: SlicedModel,
-    target: Tensor,
-    length: int,
-    settings: Descent | None = None,
-    *,
-    allowed: Tensor | None = None,
-    decode_with: Tensor | None = None,
-    progress: Progress | None = None,
-) -> Descended:
+    cut: SlicedModel, target: Tensor, length: int, settings: Descent | None = None, *, allowed: Tensor | None = None,
+    decode_with: Tensor | None = None, progress: Progress | None = None,
+) -> Descended:  # fmt: skip
     """Find tokens whose output is near the target, by gradients.
 
     Args:

@@ -48,17 +48,10 @@ class JointSearch(Settings):
 
 
 def joint(
-    cut: SlicedModel,
-    target: Tensor,
-    length: int,
-    search: JointSearch | None = None,
-    *,
-    known: dict[int, int] | None = None,
-    tolerance: float = 1e-4,
-    allowed: Tensor | None = None,
-    seed: int = 0,
+    cut: SlicedModel, target: Tensor, length: int, search: JointSearch | None = None, *,
+    known: dict[int, int] | None = None, tolerance: float = 1e-4, allowed: Tensor | None = None, seed: int = 0,
     progress: Progress | None = None,
-) -> Reconstruction:
+) -> Reconstruction:  # fmt: skip
     """Search the tokens of one prompt together.
 
     Args:

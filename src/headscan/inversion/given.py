@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,40 +12,24 @@ from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from headscan.run import Registry
 
-__all__ = ["GIVEN", "Embedding", "EmbeddingSlice", "Given", "NextToken", "NextTokenSlice", "States"]
+__all__ = ["GIVEN", "EmbeddingSlice", "Given", "NextTokenSlice"]
 
 
 @dataclass(frozen=True)
-class Given(ABC):
+class Given:
     """Something that is known of a prompt.
 
     Attributes:
+        about: what it is, in words.
+        on: what runs prompts to it, from a model and the slice that the user wants.
         sliced: whether the user says which slice of the model it comes from.
         ordered: whether it tells positions apart, so that it can be inverted from left to right.
     """
 
-    sliced: ClassVar[bool] = False
-    ordered: ClassVar[bool] = False
-
-    @abstractmethod
-    def on(self, lens: Lens, wanted: Slice) -> SlicedModel:
-        """What runs prompts to that which is given."""
-
-
-GIVEN: Registry[type[Given]] = Registry("given", None)
-"""All things that may be given, by name."""
-
-
-@GIVEN.register("states")
-class States(Given):
-    """The output of a slice."""
-
-    sliced: ClassVar[bool] = True
-    ordered: ClassVar[bool] = True
-
-    def on(self, lens: Lens, wanted: Slice) -> SlicedModel:
-        """The slice on the model."""
-        return wanted.on(lens)
+    about: str
+    on: Callable[[Lens, Slice], SlicedModel]
+    sliced: bool = False
+    ordered: bool = False
 
 
 class NextTokenSlice(SlicedModel):
@@ -60,15 +43,6 @@ class NextTokenSlice(SlicedModel):
         return F.log_softmax(super().part(states).float(), dim=-1)
 
 
-@GIVEN.register("next-token")
-class NextToken(Given):
-    """The log-probabilities of the token after the prompt."""
-
-    def on(self, lens: Lens, wanted: Slice) -> SlicedModel:
-        """The whole model, up to its head."""
-        return NextTokenSlice(lens)
-
-
 class EmbeddingSlice(SlicedModel):
     """The mean over positions of the last block's output, of unit length, [B, 1, w]."""
 
@@ -80,10 +54,10 @@ class EmbeddingSlice(SlicedModel):
         return F.normalize(super().part(states).float(), dim=-1)
 
 
-@GIVEN.register("embedding")
-class Embedding(Given):
-    """The mean of the last block's states over the prompt, of unit length."""
-
-    def on(self, lens: Lens, wanted: Slice) -> SlicedModel:
-        """The whole model, pooled."""
-        return EmbeddingSlice(lens)
+GIVEN: Registry[Given] = Registry("given", None)
+"""All things that may be given, by name."""
+GIVEN.add("states", Given("The output of a slice.", lambda lens, wanted: wanted.on(lens), sliced=True, ordered=True))
+GIVEN.add("next-token", Given("The log-probabilities of the token after it.", lambda lens, _: NextTokenSlice(lens)))
+GIVEN.add(
+    "embedding", Given("The mean of the last block's states, of unit length.", lambda lens, _: EmbeddingSlice(lens))
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import asdict
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from headscan.model.settings import Loading
 from headscan.model.slicing import SlicedModel
 from headscan.run import BadInput, Row, Run, fingerprint, plain, verb
 from headscan.text import display
-from headscan.text.prompts import Limits, Prompt, read_prompts
+from headscan.text.prompts import Prompt, read_prompts
 
 __all__ = ["invert"]
 
@@ -56,7 +56,7 @@ def invert(model: str | Lens, settings: Inverting, run: Run) -> InvertResult:
     """
     lens = model if isinstance(model, Lens) else Lens.load(model, **settings.part(Loading))
     given = GIVEN[settings.given]
-    cut = given().on(lens, settings.slice())
+    cut = given.on(lens, settings.slice())
     prompts, known = _prompts(lens, cut, settings)
     lengths = [len(prompt) for prompt in prompts]
     for length in lengths:
@@ -64,7 +64,7 @@ def invert(model: str | Lens, settings: Inverting, run: Run) -> InvertResult:
     method = settings.chosen().chosen(cut, lengths, ordered=given.ordered and cut.slice.pool is None)
     allowed = _allowed(lens, settings.vocabulary, prompts)
     record = lens.provenance()
-    parameters = Row({"method": method.name}, **_fields(method))
+    parameters = Row(plain({"method": method.name} | asdict(method)))  # type: ignore[arg-type]
     run.identify(f"the weights of {lens.name}", fingerprint(record))
     run.identify("the prompts", [list(prompt.ids) for prompt in prompts])
     run.identify("the method", plain(parameters))
@@ -91,32 +91,18 @@ def invert(model: str | Lens, settings: Inverting, run: Run) -> InvertResult:
         run.progress("prompts", len(entries), len(prompts), "prompts")
     right = sum(a == b for one in entries for a, b in zip(one.tokens, one.recovered, strict=True))
     return InvertResult(
-        protocol=run.protocol(device=record.device, dtype=record.dtype),
-        models=[record],
-        prompts=entries,
-        token_accuracy=right / sum(lengths),
-        verdict=max((one.verdict for one in entries), key=VERDICTS.index),
-        slice=cut.slice,
-        slice_text=str(cut.slice),
-        method=method.name,
-        parameters=parameters,
-        given=settings.given,
+        protocol=run.protocol(device=record.device, dtype=record.dtype), models=[record], prompts=entries,
+        token_accuracy=right / sum(lengths), verdict=max((one.verdict for one in entries), key=VERDICTS.index),
+        slice=cut.slice, slice_text=str(cut.slice), method=method.name, parameters=parameters, given=settings.given,
         causal=cut.causal,
-    )
-
-
-def _fields(method: object) -> dict[str, Any]:
-    found = plain(method)
-    assert isinstance(found, dict)
-    return found
+    )  # fmt: skip
 
 
 def _prompts(lens: Lens, cut: SlicedModel, settings: Inverting) -> tuple[list[Prompt], list[dict[int, int]]]:
     """The prompts and, of each, the special tokens that were added, which are known."""
     given = settings.prompt
     special = not cut.causal if settings.special is None else settings.special
-    limits = Limits(lens.name, lens.vocabulary_size, lens.context_length)
-    prompts = read_prompts(given, lens.tokenizer, limits, special=special)
+    prompts = read_prompts(given, lens.tokenizer, lens.limits, special=special)
     texts = isinstance(given, str) or (isinstance(given, Sequence) and all(isinstance(one, str) for one in given))
     if not (special and texts):
         return prompts, [{} for _ in prompts]

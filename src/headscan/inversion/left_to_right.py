@@ -67,16 +67,9 @@ def refuse_unordered(cut: SlicedModel) -> None:
 
 @torch.no_grad()
 def exact(
-    cut: SlicedModel,
-    targets: Sequence[Tensor],
-    search: Search | None = None,
-    *,
-    known: Tensor | None = None,
-    allowed: Tensor | None = None,
-    tolerance: float | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> list[SearchTrace]:
+    cut: SlicedModel, targets: Sequence[Tensor], search: Search | None = None, *, known: Tensor | None = None,
+    allowed: Tensor | None = None, tolerance: float | None = None, seed: int = 0, progress: Progress | None = None,
+) -> list[SearchTrace]:  # fmt: skip
     """Find the tokens of many prompts from their outputs at every position.
 
     Args:

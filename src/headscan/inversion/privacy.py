@@ -58,10 +58,5 @@ def privacy(model: str | Lens, settings: Auditing, run: Run) -> PrivacyResult:
     run.identify("the text", plain(texts))
     rows, gradient = RELEASES[settings.release]().attack(lens, texts, settings, run)
     text = TextRecord(source=source_name(settings.text), documents=len(texts), tokens=sum(map(len, texts)))
-    return PrivacyResult(
-        protocol=run.protocol(text=text, device=record.device, dtype=record.dtype),
-        models=[record],
-        release=settings.release,
-        rows=rows,
-        gradient=gradient,
-    )
+    protocol = run.protocol(text=text, device=record.device, dtype=record.dtype)
+    return PrivacyResult(protocol=protocol, models=[record], release=settings.release, rows=rows, gradient=gradient)

@@ -31,9 +31,7 @@ class Release(ABC):
     """The options in `SHARED` that mean something for it; the others are refused."""
 
     @abstractmethod
-    def attack(
-        self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run
-    ) -> tuple[list[ReleaseRow], LeakedGradient | None]:
+    def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
         """Let it leak from the token ids of each document, and read off what can be read.
 
         Raises:

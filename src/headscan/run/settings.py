@@ -9,7 +9,7 @@ import math
 import os
 import types
 import typing
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
@@ -109,6 +109,8 @@ def _options_of(settings: Any) -> tuple[OptionField, ...]:
 class Settings:
     """What options a verb, a method or an objective takes. Every field is checked when an object is made.
 
+    A field of several numbers (`Sequence[float]`) may be written as one text with commas, as on the command line.
+
     Subclasses are frozen dataclasses whose fields are `Annotated[type, Option("...")] = default`; they inherit from the
     settings that they share with others. `check` is for what concerns several fields.
 
@@ -122,7 +124,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         for field in options_of(type(self)):
-            check_value(field, getattr(self, field.name))
+            value = getattr(self, field.name)
+            if isinstance(value, str) and (kind := _numbers_of(field.type)) is not None:
+                value = _parsed(field, value, kind)
+                object.__setattr__(self, field.name, value)
+            check_value(field, value)
         self.check()
 
     def check(self) -> None:
@@ -175,6 +181,21 @@ def _members(kind: Any) -> Iterable[Any]:
             yield from _members(one)
     else:
         yield kind
+
+
+def _numbers_of(kind: Any) -> type[int] | type[float] | None:
+    """int or float for a type that is a sequence of them, unless it takes texts as well."""
+    members = list(_members(kind))
+    found = [typing.get_args(one)[0] for one in members if typing.get_origin(one) in (Sequence, list, tuple)]
+    return found[0] if str not in members and found and found[0] in (int, float) else None
+
+
+def _parsed(field: OptionField, text: str, kind: type[int] | type[float]) -> tuple[float, ...]:
+    try:
+        return tuple(kind(one) for one in text.split(",") if one.strip())
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        raise BadInput(f"{field.flag} takes {what}, separated by commas, not {text!r}.") from None
 
 
 def _literals(kind: Any) -> list[str]:

@@ -67,17 +67,12 @@ class Exact(Search, Method):
         choice = problem.cut.vocabulary_size if problem.allowed is None else int(problem.allowed.sum())
         counts = zip(found.evaluations, found.certifying, strict=True)
         return Reconstruction(
-            found.tokens,
-            sum(found.evaluations),
-            found.rivals,
-            found.margins,
-            found.evaluations,
+            found.tokens, sum(found.evaluations), found.rivals, found.margins, found.evaluations,
             f"at each position {tried}, and all tried on the way",
             stopped=bool(found.failed) and not found.exhausted,
             exhaustive=all(searched + after >= choice for searched, after in counts),
-            notes=tuple(found.notes),
-            passes=found.passes,
-        )
+            notes=tuple(found.notes), passes=found.passes,
+        )  # fmt: skip
 
     def _hidden(self, problem: Problem, target: Tensor, length: int) -> Reconstruction:
         """A prompt whose outputs are given only at some positions: the hidden tokens jointly, the rest in order."""

@@ -69,14 +69,10 @@ def _compared(lens: Lens, rows: Tensor, shown: GradientTokens, tolerance: float)
         for token, distance in zip(found, shown.residuals[place], strict=True):
             tokens.append(
                 GradientToken(
-                    position=None if place < 0 else place,
-                    token=token,
-                    string=display(lens.tokenizer, [token])[0],
-                    distance=distance,
-                    in_batch=token in there and place != length - 1,
-                    elsewhere=token in anywhere,
+                    position=None if place < 0 else place, token=token, string=display(lens.tokenizer, token),
+                    distance=distance, in_batch=token in there and place != length - 1, elsewhere=token in anywhere,
                 )
-            )
+            )  # fmt: skip
     with_positions = -1 not in shown.tokens
     seen = {(one.position, one.token) for one in tokens if one.in_batch}
     wanted = {
@@ -89,13 +85,10 @@ def _compared(lens: Lens, rows: Tensor, shown: GradientTokens, tolerance: float)
         recall=len(seen & wanted) / len(wanted),
         precision=sum(one.in_batch for one in tokens) / len(tokens) if tokens else None,
         precision_anywhere=sum(one.elsewhere for one in tokens) / len(tokens) if tokens else None,
-        rank=shown.rank,
-        width=shown.width,
-        with_positions=with_positions,
+        rank=shown.rank, width=shown.width, with_positions=with_positions, tolerance=tolerance,
         nearest_other=shown.nearest_other if shown.nearest_other < float("inf") else None,
-        tolerance=tolerance,
         certified=_sentence(shown.rank >= shown.width, with_positions),
-    )
+    )  # fmt: skip
 
 
 def _sentence(full: bool, with_positions: bool) -> str:

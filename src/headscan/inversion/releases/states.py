@@ -69,8 +69,6 @@ def _windows(texts: list[list[int]], windows: int, length: int) -> Tensor:
 
 def _site(lens: Lens, site: str, windows: Tensor, settings: Auditing) -> list[ReleaseRow]:
     cut = Slice(sites=(site,)).on(lens)
-    if not cut.causal:
-        raise BadInput("The privacy report inverts from left to right and needs a causal model.")
     rows = [_exact(cut, site, damage, windows, settings.seed) for damage in _damages(lens, cut, settings)]
     return [*rows, _gradient(cut, site, windows)]
 
@@ -105,17 +103,12 @@ def _exact(cut: SlicedModel, site: str, damage: _Damage, windows: Tensor, seed: 
     seconds = time.process_time() - start
     tokens = torch.tensor([one.tokens for one in found])
     return ReleaseRow(
-        site=site,
-        damage=damage.name,
-        noise=damage.noise,
-        tokens=windows.numel(),
-        method="exact",
+        site=site, damage=damage.name, noise=damage.noise, tokens=windows.numel(), method="exact", tolerance=tolerance,
         token_accuracy=float((tokens == windows).float().mean()),
-        tolerance=tolerance,
         evaluations_per_token=sum(sum(one.evaluations) for one in found) / windows.numel(),
         passes_per_token=sum(one.passes for one in found) / windows.numel(),
         seconds_per_token=seconds / windows.numel(),
-    )
+    )  # fmt: skip
 
 
 def _gradient(cut: SlicedModel, site: str, windows: Tensor) -> ReleaseRow:
@@ -124,12 +117,8 @@ def _gradient(cut: SlicedModel, site: str, windows: Tensor) -> ReleaseRow:
         target = cut.run(windows)
     found = descend(cut, target, windows.shape[1], Descent(steps=200))
     return ReleaseRow(
-        site=site,
-        damage="none",
-        noise=0.0,
-        tokens=windows.numel(),
-        method="gradient",
+        site=site, damage="none", noise=0.0, tokens=windows.numel(), method="gradient",
         token_accuracy=float((found.tokens.cpu() == windows).float().mean()),
         passes_per_token=found.passes / windows.numel(),
         seconds_per_token=(time.process_time() - start) / windows.numel(),
-    )
+    )  # fmt: skip
