@@ -1,94 +1,105 @@
-"""Attribution and flow pages of real models on prompts that pages go wrong on, with pictures to look at.
+"""A small page of every kind, made by real runs, and pictures of it to look at.
 
-    python scripts/pages.py FOLDER [--assets ../shared/assets] [--only "NAME;NAME"]
+    python scripts/pages.py FOLDER [--only scan,invert]
 
-Writes FOLDER/NAME/report.html for each prompt of tests/attribution/hard_prompts.py on stories260K (one on the masked
-specimen), flow pages, and, where Chromium and playwright are installed, pictures 1200 and 400 pixels wide, light and dark.
-Says of each page whether a script ran that should not, or an error was logged.
+Writes FOLDER/KIND/report.html and, with Chromium and playwright, pictures 1200 and 390 pixels wide, light and dark, and in
+print. Says of each page what it weighs, whether an error was logged, whether it is wider than the screen, and what axe-core
+finds against it. The tests open the same pages (tests/report/test_accessible.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
+import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import torch
-
-import headscan
-from tests.attribution.hard_prompts import CHAT_TEMPLATE, PROMPTS
-
-VIEWS = [(1200, "light"), (1200, "dark"), (400, "light"), (400, "dark")]
+CHROMIUM = Path("/usr/bin/chromium")
+VIEWS = [(1200, "light"), (1200, "dark"), (390, "light"), (390, "dark")]
 FLAGS = ["--no-sandbox", "--disable-gpu", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
          "--disable-background-networking"]  # fmt: skip
+PROMPT = "'Once upon a time there was a little girl named Lily.'"
+EXAMPLES = {
+    "scan": "scan gpt-vanilla gpt-headless --text stories --context 32 --max-tokens 960 --null --measures all --sample 200",
+    "ntp": "ntp stories --tokenizer gpt-vanilla --order 1 --max-tokens 1500 --model gpt-vanilla",
+    "invert": f"invert gpt-vanilla --prompt {PROMPT} --at block.1",
+    "privacy": "privacy gpt-vanilla --text stories --sites block.0,block.1 --noise 0,0.8 --prompts 2 --length 6",
+    "attribute": f"attribute gpt-vanilla --prompt {PROMPT} --method gradient-x-input",
+    "flow": "flow gpt-vanilla --prompt 'Once upon a time there was' --at block.1 --no-recover",
+    "channel": "channel gpt-vanilla --at block.1",
+    "train": "train gpt --text stories --steps 20 --size tiny --context 32 --batch 4",
+    "reproduce": "reproduce 1 2",
+}
+"""A command a kind, short enough for a test."""
 
 
-def build(folder: Path, assets: Path, wanted: set[str]) -> list[Path]:
-    """Make the pages; their folders."""
-    lens = headscan.Lens.load(str(assets / "models" / "stories260K"))
-    lens.tokenizer.chat_template = CHAT_TEMPLATE
-    made = []
-    for name, (prompt, options) in PROMPTS.items():
-        if wanted and name not in wanted:
-            continue
-        lens.context_length = 8192 if "5,000" in name else 512  # rotary angles are defined at any position
-        headscan.attribute(lens, prompt, out=folder / name, **options)
-        made.append(folder / name)
-    flows = {
-        "flow": ([lens], {"null": True, "channel": True, "cuts": "whole,attention", "searches": "exact,adam"}),
-        "flow-specimens": (["gpt-vanilla", "gpt-headless"], {"recover": False}),
-    }
-    for name, (models, options) in flows.items():
-        if wanted and name not in wanted:
-            continue
-        headscan.flow.run(models, "The wipers on the bus go swish swish <b>", out=folder / name, **options)
-        made.append(folder / name)
-    return made
+def make(kind: str, folder: Path) -> Path:
+    """Run the command of a kind; the page it wrote."""
+    done = subprocess.run(
+        [sys.executable, "-m", "headscan", *shlex.split(EXAMPLES[kind]), "--out", str(folder)], capture_output=True, text=True
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"headscan {EXAMPLES[kind]}: {done.stderr[-2000:]}")
+    return folder / "report.html"
 
 
-def picture(folders: list[Path], views: list[tuple[int, str]]) -> None:
-    """Open each page and take its picture; a line for each that did what it should not."""
-    from playwright.sync_api import sync_playwright
+def axe() -> str | None:
+    """The source of axe-core; None where the package that carries it is not installed."""
+    try:
+        return (resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+    except ModuleNotFoundError:
+        return None
 
-    with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
-        for folder in folders:
-            for width, scheme in views:
-                page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
-                faults: list[str] = []
-                page.on("console", lambda m, faults=faults: faults.append(m.text) if m.type == "error" else None)
-                page.on("pageerror", lambda e, faults=faults: faults.append(str(e)))
-                page.on("dialog", lambda d, faults=faults: (faults.append(d.message), d.dismiss()))
-                page.goto((folder / "report.html").resolve().as_uri())
-                page.wait_for_selector("html[data-ready=true]", timeout=60_000)
-                wide = page.evaluate("document.documentElement.scrollWidth")
-                page.screenshot(path=folder / f"{width}-{scheme}.png", full_page=True)
-                ran = page.evaluate("window.pwned")
-                if faults or ran or wide > width:
-                    print(f"{folder.name}, {width} {scheme}: {faults}, ran {ran}, {wide} pixels wide")
-                page.close()
-        browser.close()
+
+def violations(page: object) -> list[str]:
+    """What axe-core finds against an open page, with everything unfolded."""
+    page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")  # type: ignore[attr-defined]
+    page.evaluate(axe())  # type: ignore[attr-defined]
+    found = page.evaluate("axe.run()")["violations"]  # type: ignore[attr-defined]
+    return [f"{one['id']}: {node['html'][:160]}" for one in found for node in one["nodes"][:2]]
+
+
+def look(browser: object, path: Path) -> None:
+    """Take pictures of a page and print what is wrong with it."""
+    print(f"{path.parent.name}: {path.stat().st_size / 1e6:.2f} MB")
+    for width, scheme in VIEWS:
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[attr-defined]
+        faults: list[str] = []
+        page.on("console", lambda m, faults=faults: faults.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda e, faults=faults: faults.append(str(e)))
+        page.goto(path.resolve().as_uri())
+        page.wait_for_selector("html[data-ready=true]", timeout=60_000)
+        page.wait_for_timeout(500)
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        page.screenshot(path=path.with_name(f"{width}-{scheme}.png"), full_page=True)
+        if (width, scheme) == VIEWS[0]:
+            page.pdf(path=path.with_name("print.pdf"))
+        faults += violations(page) if axe() else []
+        faults += [f"{wide} pixels wide"] if wide > width else []
+        print(f"  {width} {scheme}: {'; '.join(faults) or 'nothing against it'}")
+        page.close()
 
 
 def main() -> None:
-    """Build, and take pictures."""
+    """Make the pages, and look at them."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("folder", type=Path)
-    asked.add_argument("--assets", type=Path, default=Path("../shared/assets"))
-    asked.add_argument("--only", default="")
+    asked.add_argument("--only", default=",".join(EXAMPLES))
     asked.add_argument("--pictures-only", action="store_true")
     options = asked.parse_args()
-    torch.set_num_threads(1)
-    wanted = {name for name in options.only.split(";") if name}
-    if options.pictures_only:
-        folders = sorted(path.parent for path in options.folder.glob("*/report.html"))
-    else:
-        folders = build(options.folder, options.assets, wanted)
-    few = ("wipers", "script", "right-to-left", "continuation", "flow", "chat")
-    for folder in folders:
-        picture([folder], VIEWS if folder.name in few or wanted else VIEWS[:1])
+    kinds = options.only.split(",")
+    if not options.pictures_only:
+        for kind in kinds:
+            make(kind, options.folder / kind)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        for kind in kinds:
+            look(browser, options.folder / kind / "report.html")
+        browser.close()
 
 
 if __name__ == "__main__":
