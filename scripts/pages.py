@@ -18,14 +18,15 @@ from pathlib import Path
 
 CHROMIUM = Path("/usr/bin/chromium")
 VIEWS = [(1200, "light"), (1200, "dark"), (390, "light"), (390, "dark")]
-FLAGS = ["--no-sandbox", "--disable-gpu", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-3d-apis",
          "--disable-background-networking"]  # fmt: skip
 PROMPT = "'Once upon a time there was a little girl named Lily.'"
 EXAMPLES = {
-    "scan": "scan gpt-vanilla gpt-headless --text stories --context 32 --max-tokens 960 --null --measures all --sample 200",
+    "scan": "scan gpt-vanilla gpt-headless --text stories --context 32 --max-tokens 960 --null --sample 100 "
+    "--measures rogue,words,head",
     "ntp": "ntp stories --tokenizer gpt-vanilla --order 1 --max-tokens 1500 --model gpt-vanilla",
     "invert": f"invert gpt-vanilla --prompt {PROMPT} --at block.1",
-    "privacy": "privacy gpt-vanilla --text stories --sites block.0,block.1 --noise 0,0.8 --prompts 2 --length 6",
+    "privacy": "privacy gpt-vanilla --text stories --sites block.0,block.1 --noise 0,0.8 --windows 2 --length 6",
     "attribute": f"attribute gpt-vanilla --prompt {PROMPT} --method gradient-x-input",
     "flow": "flow gpt-vanilla --prompt 'Once upon a time there was' --at block.1 --no-recover",
     "channel": "channel gpt-vanilla --at block.1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -107,12 +108,13 @@ def bars(names: Sequence[str], values: Sequence[float], x: str = "value") -> go.
     return figure
 
 
-def mark_level(figure: go.Figure, value: float, words: str) -> go.Figure:
-    """Draws a dotted level with words over it; the value is as on the axis."""
+def mark_level(figure: go.Figure, value: float, words: str, *, log: bool = True) -> go.Figure:
+    """Draws a dotted level with words over it, on a logarithmic axis or (`log=False`) a linear one."""
     muted = palette.ROLES["muted"][0]
-    figure.add_hline(
-        y=value, line={"dash": "dot", "color": muted, "width": 1}, annotation_text=words, annotation_position="top right",
-        annotation_font_color=muted,
+    figure.add_hline(y=value, line={"dash": "dot", "color": muted, "width": 1})
+    figure.add_annotation(
+        x=1, xref="paper", xanchor="right", y=math.log10(value) if log else value, yanchor="bottom", showarrow=False, text=words,
+        font={"color": muted},
     )  # fmt: skip
     return figure
 

@@ -57,7 +57,7 @@ class Cell:
 class Column:
     """A table's column: its title, how its numbers are written, and what it means (which goes into the glossary).
 
-    `places` fixes the decimals, `percent` multiplies by 100, `scientific` writes 1.2e-05; else three significant digits.
+    `places` fixes the decimals, `percent` multiplies by 100, `scientific` writes 1.2 × 10⁻⁵; else three significant digits.
     `group` is a title above several columns; `short` the title in the terminal, with a line break where one helps.
     `spread` shows the intervals in the terminal, too, where room is dear.
     """

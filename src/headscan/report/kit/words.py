@@ -55,12 +55,16 @@ def number(value: object, digits: int = 3, places: int | None = None) -> str:
     if size == 0:
         return "0"
     if size >= 10 ** (digits + 3) or size < 10.0**-digits:
-        mantissa, exponent = f"{found:.1e}".split("e")
-        return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPT)}".replace("-", "−", 1 if found < 0 else 0)
+        return _powers(found)
     if size >= 10**digits:
         return grouped(round(found))
     decimals = digits - 1 - math.floor(math.log10(size)) if size >= 1 else digits + (size < 0.01)
     return f"{found:.{max(decimals, 0)}f}".replace("-", "−")
+
+
+def _powers(found: float) -> str:
+    mantissa, exponent = f"{found:.1e}".split("e")
+    return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPT)}".replace("-", "−", 1 if found < 0 else 0)
 
 
 def interval(bounds: object, digits: int = 3, places: int | None = None) -> str:
@@ -119,7 +123,7 @@ def written(value: object, column: Column) -> str:
 
     >>> from headscan.report.kit.parts import Column
     >>> written(0.5, Column("share", percent=True)), written(1e-5, Column("residual", scientific=True)), written("a", Column("t"))
-    ('50.0 %', '1.0e−05', 'a')
+    ('50.0 %', '1.0 × 10⁻⁵', 'a')
     """
     if isinstance(value, str):
         return value
@@ -129,7 +133,7 @@ def written(value: object, column: Column) -> str:
     if column.percent:
         return f"{100 * found:.{1 if column.places is None else column.places}f} %".replace("-", "−")
     if column.scientific:
-        return f"{found:.1e}".replace("-", "−")
+        return _powers(found) if found else "0"
     return number(value, places=None if isinstance(value, int) else column.places)
 
 

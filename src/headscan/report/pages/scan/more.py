@@ -44,7 +44,7 @@ def group_section(document: Entry, group: str) -> Section:
     measures = {name: words for name, words in _beyond(document).items() if text(words, "group") == group}
     if measures:
         entries_ = entries(document, "sites") + entries(document, "nulls")
-        parts += _drawn(document, list(measures.items()), "measures")
+        parts += _drawn(document, [one for one in measures.items() if one[1].get("multiple") is not False], "measures")
         parts.append(_table("By site", measures, entries_, bool(measures)))
     for probe in entries(document, "probes"):
         if text(probe, "group") == group:

@@ -109,7 +109,9 @@ def spectrum(result: ScanResult) -> Section:
         for k, name in enumerate(names)
     ]  # fmt: skip
     measures = mapping(document, "measures")
-    marked = [name for name in measures if mapping(measures, name).get("multiple")]
+    marked = [
+        name for name in measures if mapping(measures, name).get("multiple") and mapping(measures, name).get("core")
+    ]
     multiples = [
         Figure(f"small-{key}", partial(small, document, key), f"{text(mapping(measures, key), 'title', key)} by layer",
                height=190, title=text(mapping(measures, key), "title", key.replace("_", " ").capitalize()),
