@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from headscan.model import ByteTokenizer, Lens
+from headscan.model.identity import tokenizer_identity
 from headscan.model.load import Preparation
 from headscan.model.opening import open_model, open_models
 from headscan.model.settings import Loading
@@ -43,3 +44,13 @@ def test_a_wrong_second_model_costs_nothing(monkeypatch):
         open_models([], CPU)
     with pytest.raises(BadInput, match="not a dict"):
         open_models([{}], CPU)  # type: ignore[list-item]
+
+
+def test_weights_and_tokenizers_are_known_by_their_content(tmp_path):
+    one, two = Lens(gpt2(0)), Lens(gpt2(1))
+    assert one.identity() == Lens(gpt2(0)).identity() != two.identity()
+    gpt2(0).save_pretrained(tmp_path / "a")
+    gpt2(1).save_pretrained(tmp_path / "b")
+    saved = [Lens.load(tmp_path / name, device="cpu").identity() for name in ("a", "b", "a")]
+    assert saved[0] == saved[2] != saved[1]
+    assert tokenizer_identity(Lens.load("gpt-vanilla").tokenizer) != tokenizer_identity(ByteTokenizer())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,9 +10,10 @@ import torch
 
 from headscan.geometry.settings import Scanning
 from headscan.model import Lens
+from headscan.model.identity import tokenizer_identity
 from headscan.model.opening import ModelLike, ModelsLike, open_model, open_models
 from headscan.model.settings import Loading
-from headscan.run import BadInput, Json, Run, fingerprint
+from headscan.run import BadInput, Run
 
 __all__ = ["Subject", "subjects"]
 
@@ -60,8 +59,8 @@ class Subject:
         if lens.context_length is not None and context > lens.context_length:
             raise BadInput(f"{self.name} reads at most {lens.context_length} tokens at once, less than {context}.")
         if run.folder is not None:
-            run.identify(f"the weights of {self.name}", _weights(lens))
-            run.identify(f"the tokenizer of {self.name}", _vocabulary(tokenizer))
+            run.identify(f"the weights of {self.name}", lens.identity())
+            run.identify(f"the tokenizer of {self.name}", tokenizer_identity(tokenizer))
         return sum(p.numel() * p.element_size() for p in lens.model.parameters())
 
 
@@ -104,27 +103,3 @@ def _checkpoints(sources: Sequence[ModelLike], settings: Scanning) -> list[Subje
     if len(sources) != 1 or not isinstance(sources[0], str) or not wanted:
         raise BadInput("--revisions takes names of revisions, separated by commas, of exactly one Hugging Face id.")
     return [Subject(f"{sources[0]}@{revision}", sources[0], settings, revision) for revision in wanted]
-
-
-def _weights(lens: Lens) -> Json:
-    """What identifies the weights: the hashes of their files, or of a model that was built two sums a tensor."""
-    record = lens.provenance()
-    if record.sha256:
-        return fingerprint(record)
-    sums = [
-        (name, list(one.shape), float(one.double().sum()), float(one.double().square().sum()))
-        for name, one in lens.model.state_dict().items()
-        if isinstance(one, torch.Tensor)
-    ]
-    return hashlib.sha256(json.dumps(sums).encode()).hexdigest()
-
-
-def _vocabulary(tokenizer: object) -> str:
-    """The hash of a tokenizer's rules where it shows them, else of its class and vocabulary."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None and hasattr(backend, "to_str"):
-        rules: object = backend.to_str()
-    else:
-        known = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
-        rules = [type(tokenizer).__name__, sorted(known.items())]
-    return hashlib.sha256(json.dumps(rules).encode()).hexdigest()

@@ -17,9 +17,9 @@ from headscan.inversion.result import InvertResult, PromptInversion
 from headscan.inversion.settings import Inverting
 from headscan.inversion.tolerance import accepted
 from headscan.model.lens import Lens
-from headscan.model.settings import Loading
+from headscan.model.opening import ModelLike, open_model
 from headscan.model.slicing import SlicedModel
-from headscan.run import BadInput, Row, Run, fingerprint, plain, verb
+from headscan.run import BadInput, Row, Run, plain, verb
 from headscan.text import display
 from headscan.text.prompts import Prompt, read_prompts
 
@@ -30,13 +30,13 @@ TOGETHER = 16
 
 
 @verb("invert", Inverting)
-def invert(model: str | Lens, settings: Inverting, run: Run) -> InvertResult:
+def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
     """Run a slice on prompts, forget the prompts, and find them again from the output.
 
     `Inverting` documents the options.
 
     Args:
-        model: a Lens, or what `Lens.load` takes.
+        model: a Lens, what `Lens.load` takes, or a live model of transformers.
         prompt: one or several texts, or token ids as lists, tensors or arrays.
         at: the slice, as a `Slice` or as text: "block.3", "block.3[:, 1:, :]".
         method: a name, or an object with its own parameters: `Exact(budget=100)`, `Direct(preset="seed")`.
@@ -54,7 +54,7 @@ def invert(model: str | Lens, settings: Inverting, run: Run) -> InvertResult:
     >>> result.prompts[0].recovered, result.verdict
     ([7, 3, 9], 'recovered and unique')
     """
-    lens = model if isinstance(model, Lens) else Lens.load(model, **settings.part(Loading))
+    lens = open_model(model, settings)
     given = GIVEN[settings.given]
     cut = given.on(lens, settings.slice())
     prompts, known = _prompts(lens, cut, settings)
@@ -65,7 +65,7 @@ def invert(model: str | Lens, settings: Inverting, run: Run) -> InvertResult:
     allowed = _allowed(lens, settings.vocabulary, prompts)
     record = lens.provenance()
     parameters = Row(plain({"method": method.name} | asdict(method)))  # type: ignore[arg-type]
-    run.identify(f"the weights of {lens.name}", fingerprint(record))
+    run.identify(f"the weights of {lens.name}", lens.identity())
     run.identify("the prompts", [list(prompt.ids) for prompt in prompts])
     run.identify("the method", plain(parameters))
     run.identify("the vocabulary", None if allowed is None else allowed.nonzero()[:, 0].tolist())

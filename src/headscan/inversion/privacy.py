@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from headscan.inversion.privacy_result import PrivacyResult
 from headscan.inversion.release import RELEASES, Auditing
-from headscan.model.lens import Lens
-from headscan.model.settings import Loading
-from headscan.run import BadInput, Run, TextRecord, fingerprint, plain, verb
+from headscan.model.opening import ModelLike, open_model
+from headscan.run import BadInput, Run, TextRecord, plain, verb
 from headscan.text import documents
 from headscan.text.source import source_name
 
@@ -17,13 +16,13 @@ CHARACTERS = 200_000
 
 
 @verb("privacy", Auditing)
-def privacy(model: str | Lens, settings: Auditing, run: Run) -> PrivacyResult:
+def privacy(model: ModelLike, settings: Auditing, run: Run) -> PrivacyResult:
     """How many tokens of a text can be read off what leaked of it, clean or damaged.
 
     `Auditing` documents the options, `headscan.inversion.RELEASES` what may leak.
 
     Args:
-        model: a Lens, or what `Lens.load` takes.
+        model: a Lens, what `Lens.load` takes, or a live model of transformers.
         text: the sample; a batch of texts, one a document, for the release "gradient".
 
     Returns:
@@ -41,7 +40,7 @@ def privacy(model: str | Lens, settings: Auditing, run: Run) -> PrivacyResult:
     >>> privacy(lens, ["Once upon a time"], windows=1, noise=(), rounding=(), weights=()).rows[0].token_accuracy
     1.0
     """
-    lens = model if isinstance(model, Lens) else Lens.load(model, **settings.part(Loading))
+    lens = open_model(model, settings)
     tokenizer = lens.require_tokenizer()
     texts: list[list[int]] = []
     left = settings.max_tokens
@@ -54,7 +53,7 @@ def privacy(model: str | Lens, settings: Auditing, run: Run) -> PrivacyResult:
     if not texts:
         raise BadInput("The text is empty.")
     record = lens.provenance()
-    run.identify(f"the weights of {lens.name}", fingerprint(record))
+    run.identify(f"the weights of {lens.name}", lens.identity())
     run.identify("the text", plain(texts))
     rows, gradient = RELEASES[settings.release]().attack(lens, texts, settings, run)
     text = TextRecord(source=source_name(settings.text), documents=len(texts), tokens=sum(map(len, texts)))

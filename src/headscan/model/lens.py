@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from headscan.model.building import fresh_copy
 from headscan.model.discovery import find_sites
+from headscan.model.identity import weights_identity
 from headscan.model.inputs import IdsLike, ModelInputs, context_length
-from headscan.model.load import LoadedModel, prepare
+from headscan.model.load import Preparation, prepare
 from headscan.model.memo import Memo
 from headscan.model.provenance import Origin
 from headscan.model.record import Recorder, Stop
@@ -118,11 +119,12 @@ class Lens(Memo):
         Weights are read from safetensors only. Weights that the configuration has but the file lacks are refused,
         except a pooler's, which feeds no site; weights in the file that the model has no use for become a note.
         """
-        return cls.of(prepare(model, settings).load())
+        return cls.of(prepare(model, settings))
 
     @classmethod
-    def of(cls, loaded: LoadedModel) -> Lens:
-        """The Lens over a model that was loaded."""
+    def of(cls, prepared: Preparation) -> Lens:
+        """The Lens over a model that was prepared: its weights are read, or drawn."""
+        loaded = prepared.load()
         lens = cls(loaded.network, loaded.tokenizer, name=loaded.name)
         lens.notes += loaded.notes
         lens.origin = loaded.origin
@@ -304,6 +306,10 @@ class Lens(Memo):
             notes=list(self.notes),
             sha256=dict(self.once("sha256", self.origin.sha256)),
         )
+
+    def identity(self) -> str:
+        """A hash of the weights: of their files, or of a model that was built two sums a tensor. Asked once."""
+        return self.once("identity", lambda: weights_identity(self.model, self.provenance().sha256))
 
     def __repr__(self) -> str:
         return (

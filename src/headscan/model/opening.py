@@ -33,10 +33,10 @@ def open_models(given: ModelsLike, settings: Loading) -> Iterator[Lens]:
     """
     models = [given] if isinstance(given, str | os.PathLike | Lens | nn.Module) else list(given)
     if not models:
-        raise BadInput("Name at least one model.")
+        raise BadInput("No model was named: name at least one model.")
     building = Building(**settings.part(Loading))
     ready = [prepare(one, building) if isinstance(one, str | os.PathLike) else _live(one, settings) for one in models]
-    return (Lens.of(one.load()) if isinstance(one, Preparation) else one for one in ready)
+    return (Lens.of(one) if isinstance(one, Preparation) else one for one in ready)
 
 
 def open_model(given: ModelLike, settings: Loading) -> Lens:

@@ -13,7 +13,6 @@ from headscan.model import Lens
 from headscan.model.settings import Loading
 from headscan.model.source import find_source
 from headscan.run import BadInput, ModelRecord, Run
-from headscan.run.run import fingerprint
 from headscan.training.data import check_fit
 
 __all__ = ["Trained", "load_trained"]
@@ -46,5 +45,5 @@ def load_trained(model: str | os.PathLike[str], settings: Loading, run: Run, *, 
     record = lens.provenance()
     if (folder := Path(model)).is_dir():  # what `train` writes is RUN/model
         record = replace(record, name=(folder.resolve().parent if folder.name == "model" else folder.resolve()).name)
-    run.identify("the weights of the model", fingerprint(record))
+    run.identify("the weights of the model", lens.identity())
     return Trained(found, lens.tokenizer, find_source(os.fspath(model), settings.revision).folder, record)
