@@ -14,7 +14,7 @@ from headscan.model.tables import embedding_table
 from headscan.run import Registry, Settings, options_of
 from headscan.training.records import ObjectiveRecord
 
-__all__ = ["OBJECTIVES", "LossInputs", "Objective", "Reading", "objective_of"]
+__all__ = ["OBJECTIVES", "LossInputs", "Objective", "Readout", "objective_of"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class LossInputs:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Readout:
     """How a trained body is read out as a language model: scores are state . row / temperature.
 
     rows: the table that the loss compared with, where it was not the input embeddings. note: what to know of it.
@@ -94,9 +94,9 @@ class Objective(Settings, ABC):
         """The rows that a contrastive loss compares with: by default the input embeddings."""
         return embedding_table(model)
 
-    def reading(self, own: nn.Module | None) -> Reading | str:
+    def reading(self, own: nn.Module | None) -> Readout | str:
         """How a headless body is read out as a language model, or a sentence on why it is not."""
-        return Reading()
+        return Readout()
 
     def recorded(self, regulariser: str | None = None) -> ObjectiveRecord:
         """Its name and parameters, for the protocol."""

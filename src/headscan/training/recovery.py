@@ -27,11 +27,11 @@ from headscan.training.heads import body_of
 from headscan.training.losses import log_unigram
 from headscan.training.records import CurvePoint
 
-__all__ = ["RECOVERIES", "Recovery", "recover_head", "recovery_of"]
+__all__ = ["RECOVERIES", "HeadRecovery", "recover_head", "recovery_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recovery(Settings):
+class HeadRecovery(Settings):
     """A way to give a headless body a head; its `Option` fields are its parameters.
 
     tied: the head's rows are the input's own. biased: the log of the unigram probability is added, where counts are
@@ -57,19 +57,19 @@ class Recovery(Settings):
         return []
 
 
-RECOVERIES: Registry[type[Recovery]] = Registry("head recovery", "headscan.training.recoveries")
+RECOVERIES: Registry[type[HeadRecovery]] = Registry("head recovery", "headscan.training.recoveries")
 """All ways by name; `registry.build(name, parameters)` makes one."""
 
 
-def recovery_of(given: str | Recovery) -> Recovery:
+def recovery_of(given: str | HeadRecovery) -> HeadRecovery:
     """The recovery of a name, with its default parameters; one that is made already is returned."""
-    made = given if isinstance(given, Recovery) else RECOVERIES.build(given)
-    assert isinstance(made, Recovery)
+    made = given if isinstance(given, HeadRecovery) else RECOVERIES.build(given)
+    assert isinstance(made, HeadRecovery)
     return made
 
 
 def recover_head(
-    model: PreTrainedModel, recovery: str | Recovery = "bias", *, counts: Int[Tensor, " vocabulary"] | None = None,
+    model: PreTrainedModel, recovery: str | HeadRecovery = "bias", *, counts: Int[Tensor, " vocabulary"] | None = None,
     temperature: float = 1.0, rows: Float[Tensor, "vocabulary width"] | None = None,
 ) -> PreTrainedModel:  # fmt: skip
     """A causal language model with a head, from a headless body (both of transformers). The body is copied.

@@ -12,10 +12,12 @@ from scipy import stats
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.run import BadInput
-from headscan.training.balanced import balanced_cross_entropy
 from headscan.training.heads import body_of
 
-__all__ = ["matthews", "pair_features", "probe", "probe_pairs", "retrieval", "sentence_vectors", "similarity"]
+__all__ = [
+    "balanced_cross_entropy", "matthews", "pair_features", "probe", "probe_pairs", "retrieval", "sentence_vectors",
+    "similarity",
+]  # fmt: skip
 
 
 @torch.no_grad()
@@ -73,6 +75,21 @@ def retrieval(one: npt.NDArray[Any], other: npt.NDArray[Any], *, centre: bool = 
     own = np.arange(len(one))
     there, back = float((cosines.argmax(1) == own).mean()), float((cosines.argmax(0) == own).mean())
     return {"there": there, "back": back, "mean": (there + back) / 2}
+
+
+def balanced_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy in which every class of the batch weighs alike: the mean over classes of its mean loss (nats).
+
+    logits [n, C], labels int [n]. The weights come from the batch's own labels (Godey et al. 2024, appendix E); with
+    as many of each class it is the ordinary cross-entropy.
+
+    >>> logits = torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
+    >>> round(balanced_cross_entropy(logits, torch.tensor([0, 0, 1])).item(), 4)
+    0.41
+    """
+    losses = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    counts = torch.bincount(labels, minlength=logits.shape[1])
+    return (losses / counts[labels]).sum() / (counts > 0).sum()
 
 
 def probe(

@@ -15,7 +15,7 @@ from headscan.run import BadInput, Option, Running
 from headscan.text.settings import TEXT, Reading, TextLike
 from headscan.training.checkpoints import check_afresh
 from headscan.training.objective import OBJECTIVES, Objective, objective_of
-from headscan.training.recovery import RECOVERIES, Recovery, recovery_of
+from headscan.training.recovery import RECOVERIES, HeadRecovery, recovery_of
 from headscan.training.regulariser import parse_regularisers
 
 __all__ = ["Evaluating", "Recovering", "Training", "require"]
@@ -140,7 +140,7 @@ class Recovering(Loading, Reading, Running):
 
     text: Annotated[TextLike, TEXT]
     _: KW_ONLY
-    mode: Annotated[str | Recovery, Option("How the head is made.", choices=RECOVERIES)] = "bias"
+    mode: Annotated[str | HeadRecovery, Option("How the head is made.", choices=RECOVERIES)] = "bias"
     temperature: Annotated[float, Option("The one that the model was trained with.", above=0)] = 1.0
     context: Annotated[int | None, Option("Tokens of a window. Default: the model's, at most 128.", low=1)] = None
     held_out: Annotated[float, Option("Share of the windows that is held out.", above=0, high=1)] = 0.05

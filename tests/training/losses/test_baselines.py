@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from headscan import BadInput
 from headscan.training import (
     AdaptiveSoftmax,
     ce_loss,
-    cwt_loss,
     full_ce_loss,
     gather_rows,
     has_fused,
     log_unigram,
-    mixed_loss,
     nce_loss,
     sample_noise,
     sampled_softmax_loss,
@@ -60,13 +57,6 @@ def test_no_masked_positions_give_zero(problem):
     rows, targets = gather_rows(hidden, nothing)
     for form in FORMS:
         assert ce_loss(rows, table, targets, form) == 0
-
-
-def test_mixed_is_the_sum(problem):
-    hidden, table, labels = problem
-    rows, targets = gather_rows(hidden, labels)
-    want = F.cross_entropy(rows @ table.T, targets) + cwt_loss(rows, table, targets, form="dense")
-    assert mixed_loss(rows, table, targets).item() == pytest.approx(want.item())
 
 
 def test_sampled_softmax_tends_to_the_full_loss():

@@ -11,9 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 
 from headscan import BadInput
 from headscan.training import fit_tokenizer
-from headscan.training.balanced import balanced_cross_entropy, finetune_classifier
 from headscan.training.likelihood import bytes_of_tokens, log_likelihood, perplexity
-from headscan.training.sentences import matthews, probe, retrieval, sentence_vectors
+from headscan.training.sentences import balanced_cross_entropy, matthews, probe, retrieval, sentence_vectors
 from headscan.training.task import Evaluated, evaluate_task, tasks_for
 from headscan.training.tasks.blimp import blimp, read_blimp
 from headscan.training.tasks.cola import read_cola
@@ -136,16 +135,6 @@ def test_sentence_vectors_do_not_depend_on_their_company(model, tokenizer, story
     assert not np.allclose(last[0], together[0])
     with pytest.raises(BadInput, match="pooling"):
         sentence_vectors(model, tokenizer, sentences, pooling="max")
-
-
-def test_finetuning_a_classifier_learns(model, tokenizer):
-    texts = ["ba de fi", "go ku la"] * 8
-    rows = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
-    classifier = finetune_classifier(model, rows, [0, 1] * 8, classes=2, steps=40, batch=8, rate=3e-3)
-    ids = torch.tensor(rows[:1])
-    assert classifier(ids, torch.ones_like(ids)).argmax(1).item() == 0
-    with pytest.raises(BadInput):
-        finetune_classifier(model, rows, [0], classes=2)
 
 
 def test_the_sets_are_read_as_they_are_shipped(assets):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headscan.training.losses.cross_entropy import IGNORE, ce_loss, full_ce_loss, gather_rows, mixed_loss
+from headscan.training.losses.cross_entropy import IGNORE, ce_loss, full_ce_loss, gather_rows
 from headscan.training.losses.cwt import CWT_FORMS, cwt_loss
-from headscan.training.losses.distributed import gather_ids, gather_rows_with_gradient, global_mean
+from headscan.training.losses.distributed import gather_ids
 from headscan.training.losses.infonce import infonce_loss
 from headscan.training.losses.linear import has_fused
 from headscan.training.losses.masking import MASKINGS, mask_tokens
@@ -19,27 +19,7 @@ from headscan.training.losses.sampled import (
 from headscan.training.losses.unique import Pool, pool_of
 
 __all__ = [
-    "CWT_FORMS",
-    "IGNORE",
-    "MASKINGS",
-    "AdaptiveSoftmax",
-    "Pool",
-    "ce_loss",
-    "cwt_loss",
-    "floor_of",
-    "full_ce_loss",
-    "gather_ids",
-    "gather_rows",
-    "gather_rows_with_gradient",
-    "global_mean",
-    "has_fused",
-    "in_batch_accuracy",
-    "infonce_loss",
-    "log_unigram",
-    "mask_tokens",
-    "mixed_loss",
-    "nce_loss",
-    "pool_of",
-    "sample_noise",
-    "sampled_softmax_loss",
-]
+    "CWT_FORMS", "IGNORE", "MASKINGS", "AdaptiveSoftmax", "Pool", "ce_loss", "cwt_loss", "floor_of", "full_ce_loss",
+    "gather_ids", "gather_rows", "has_fused", "in_batch_accuracy", "infonce_loss", "log_unigram", "mask_tokens",
+    "nce_loss", "pool_of", "sample_noise", "sampled_softmax_loss",
+]  # fmt: skip

@@ -10,7 +10,7 @@ from headscan.training.losses import linear
 from headscan.training.losses.cwt import cwt_loss
 from headscan.training.losses.shapes import check, reduce
 
-__all__ = ["IGNORE", "ce_loss", "full_ce_loss", "gather_rows", "mixed_loss"]
+__all__ = ["IGNORE", "ce_loss", "full_ce_loss", "gather_rows"]
 
 IGNORE = -100
 
@@ -79,15 +79,3 @@ def full_ce_loss(
     flat = labels.flatten()
     losses = torch.nn.functional.cross_entropy(logits.flatten(0, -2), flat, ignore_index=IGNORE, reduction="sum")
     return losses if reduction == "sum" else losses / (flat != IGNORE).sum().clamp_min(1)
-
-
-def mixed_loss(
-    hidden: Tensor, embeddings: Tensor, targets: Tensor, *, ce_form: str = "full", weight: float = 1.0
-) -> Tensor:
-    """Cross-entropy plus `weight` times contrastive weight tying, on the same rows (the published ablation has 1).
-
-    >>> hidden, table, ids = torch.zeros(2, 3), torch.zeros(4, 3), torch.tensor([0, 1])
-    >>> mixed_loss(hidden, table, ids).exp().round()
-    tensor(8.)
-    """
-    return ce_loss(hidden, embeddings, targets, ce_form) + weight * cwt_loss(hidden, embeddings, targets)

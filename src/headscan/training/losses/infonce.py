@@ -16,8 +16,7 @@ def infonce_loss(
 ) -> Tensor:
     """Mean of -log softmax_j(cos(q_i, c_j) / T) at j = first + i (nats): queries [N, d], candidates [M, d], M >= first + N.
 
-    Row i of the queries belongs to candidate first + i; all others are negatives (hard negatives may follow, or come from
-    other processes: `gather_rows_with_gradient`, with `first` the number of rows of the processes before). both_ways:
+    Row i of the queries belongs to candidate first + i; all others are negatives (hard negatives may follow). both_ways:
     the mean with the loss of candidates looking for queries (N = M, first = 0). T = 0.02 as in the masked-mixer papers.
 
     >>> round(infonce_loss(torch.eye(2), torch.eye(2), temperature=1.0).item(), 4)

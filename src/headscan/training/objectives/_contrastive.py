@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headscan.run import Option
 from headscan.training.losses import cwt_loss, sample_noise
-from headscan.training.objective import LossInputs, Objective, Reading
+from headscan.training.objective import LossInputs, Objective, Readout
 
 __all__ = ["Contrastive"]
 
@@ -43,7 +43,7 @@ class Contrastive(Objective):
             reduction=inputs.reduction,
         )  # fmt: skip
 
-    def reading(self, own: nn.Module | None) -> Reading | str:
+    def reading(self, own: nn.Module | None) -> Readout | str:
         """At the temperature of the loss."""
         note = "the loss compared directions; the held-out likelihood is read out by products" if self.normalize else ""
-        return Reading(temperature=self.temperature, note=note)
+        return Readout(temperature=self.temperature, note=note)

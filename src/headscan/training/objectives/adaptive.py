@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from headscan.training.losses import AdaptiveSoftmax
-from headscan.training.objective import OBJECTIVES, LossInputs, Objective, Reading
+from headscan.training.objective import OBJECTIVES, LossInputs, Objective, Readout
 
 __all__ = ["Adaptive"]
 
@@ -36,6 +36,6 @@ class Adaptive(Objective):
         loss: Tensor = inputs.own(inputs.rows, inputs.targets)
         return loss * (1 if inputs.reduction == "mean" else len(inputs.targets))
 
-    def reading(self, own: nn.Module | None) -> Reading | str:
+    def reading(self, own: nn.Module | None) -> Readout | str:
         """It is not."""
         return "the adaptive softmax is no linear head, so its held-out likelihood is not read out"

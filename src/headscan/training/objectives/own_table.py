@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headscan.training.objective import OBJECTIVES, LossInputs, Reading
+from headscan.training.objective import OBJECTIVES, LossInputs, Readout
 from headscan.training.objectives._contrastive import Contrastive
 
 __all__ = ["OwnTable"]
@@ -33,9 +33,9 @@ class OwnTable(Contrastive):
         """The contrastive loss over unique tokens."""
         return self.contrast(inputs, "unique", sparse=False)
 
-    def reading(self, own: nn.Module | None) -> Reading | str:
+    def reading(self, own: nn.Module | None) -> Readout | str:
         """By its own table."""
         found = super().reading(own)
-        assert isinstance(found, Reading)
+        assert isinstance(found, Readout)
         assert isinstance(own, nn.Embedding)
         return replace(found, rows=own.weight)

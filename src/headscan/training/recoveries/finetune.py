@@ -12,14 +12,14 @@ from transformers import PreTrainedModel
 from headscan.run import Option, Progress
 from headscan.training.fitting import fit_head
 from headscan.training.records import CurvePoint
-from headscan.training.recovery import RECOVERIES, Recovery
+from headscan.training.recovery import RECOVERIES, HeadRecovery
 
 __all__ = ["Finetuning"]
 
 
 @RECOVERIES.register("finetune")
 @dataclass(frozen=True, kw_only=True)
-class Finetuning(Recovery):
+class Finetuning(HeadRecovery):
     """The biased rows as a start, then everything trained by cross-entropy (published: from the rows, at 1e-4)."""
 
     steps: Annotated[int, Option("Steps of the training of a recovered head.", low=0)] = 300
