@@ -32,7 +32,7 @@ def privacy(model: ModelLike, settings: Auditing, run: Run) -> PrivacyResult:
         BadInput: a text too short, a model that is not fit for the release, an option that the release does not use.
 
     >>> import torch
-    >>> from headscan.model import ByteTokenizer
+    >>> from headscan.model import ByteTokenizer, Lens
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> _ = torch.manual_seed(0)
     >>> config = GPT2Config(vocab_size=256, n_positions=16, n_embd=32, n_layer=1, n_head=2)
