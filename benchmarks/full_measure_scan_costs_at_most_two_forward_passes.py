@@ -62,10 +62,10 @@ def main() -> None:
         f"| {options.tokens:,} | {times['bare']:.1f} s | {times['scan']:.1f} s | {times['after']:.1f} s "
         f"| **{total / times['bare']:.2f}** | 2 |"
     )
-    slow = sorted(document["probes"], key=lambda probe: -probe.get("seconds", 0))[:4]
+    slow = sorted(runner.seconds, key=lambda name: -runner.seconds[name])[:4]
     print(
         f"\nAfter the pass: {times['measures']:.1f} s for the measures of the clouds with their intervals; of the probes, "
-        + ", ".join(f"{probe['name']} {probe.get('seconds', 0):.1f} s" for probe in slow)
+        + ", ".join(f"{name} {runner.seconds[name]:.1f} s" for name in slow)
         + "."
     )
 
