@@ -33,7 +33,8 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=128)
     options = parser.parse_args()
     lens = headscan.Lens.load(options.model)
-    result = headscan.scan(lens, options.text, context=options.context, max_tokens=options.tokens)
+    wanted = ",".join(reference.SCALARS)
+    result = headscan.scan(lens, options.text, context=options.context, max_tokens=options.tokens, measures=wanted)
     windows = Windows(options.text, lens.require_tokenizer(), options.context, max_tokens=options.tokens)
     rows = torch.from_numpy(np.stack([window.ids for window in windows]))
     body = lens.model.base_model
