@@ -21,6 +21,11 @@ from headscan.model.slicing import Slice
 LENGTH = 8
 
 
+def told(stage: str, done: int, total: int | None, unit: str) -> None:
+    """Progress, on a line of standard error that is written again and again."""
+    print(f"\r{stage} {done}/{total} {unit}", end="", file=sys.stderr)
+
+
 def main() -> None:
     torch.set_num_threads(int(sys.argv[2]) if len(sys.argv) > 2 else 2)
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 2
@@ -37,9 +42,7 @@ def main() -> None:
         cut = Slice(sites=(f"block.{depth - 1}",)).on(lens)
         target = cut.run(ids)
         start = time.perf_counter()
-        table_of(
-            cut, keep=False, progress=lambda name, done, of: print(f"\r{name} {done}/{of}", end="", file=sys.stderr)
-        )
+        table_of(cut, keep=False, progress=told)
         built = time.perf_counter() - start
         start, busy = time.perf_counter(), time.process_time()
         found = exact(cut, list(target), Search())

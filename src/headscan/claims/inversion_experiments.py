@@ -327,8 +327,10 @@ def channel(seed: int) -> Numbers:
     for size in (1, 8, 64, 128, 256):
         ready = Slice(features=f":{size}").on(lens)
         target = ready.run(ids)
-        for name, start in (("noise", "noise"), ("zero", "zeros")):
-            setting = Descent(init=start, steps=STEPS)
+        for name, setting in (
+            ("noise", Descent(init="noise", steps=STEPS)),
+            ("zero", Descent(init="zeros", steps=STEPS)),
+        ):
             found[f"{name}_{size}"] = right(descend(ready, target, TOKENS, setting), ids)
         found[f"exact_{size}"] = right(torch.tensor([one.tokens for one in exact(ready, list(target))]), ids)
     for name, features in (("first", ":128"), ("last", "128:256"), ("random", "random(128, 1)")):

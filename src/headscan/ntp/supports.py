@@ -99,7 +99,7 @@ class Supports:
         shape = (self.contexts, self.vocabulary)
         return sp.csr_matrix((np.ones(len(self.indices), dtype=dtype), self.indices, self.indptr), shape=shape)
 
-    def dense(self) -> Floats:
+    def dense(self) -> npt.NDArray[np.bool_]:
         """S as a dense bool array [m, V]."""
         dense = np.zeros((self.contexts, self.vocabulary), dtype=bool)
         dense[self.rows, self.indices] = True
