@@ -32,7 +32,7 @@ from _table import show
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from headscan.attribution import Coalitions, Engine, Step, Target
+from headscan.attribution import AttributionTarget, Coalitions, Engine, TargetStep
 from headscan.attribution.memory import plan
 from headscan.attribution.units import Unit
 from headscan.model import Lens
@@ -58,7 +58,7 @@ def models(names: list[str]) -> list[Lens]:
 def headscan_occlusion(lens, ids):
     embeds, substitute = lens.input_embeddings[ids].detach(), lens.input_embeddings[SUBSTITUTE].detach()
     length = len(ids)
-    target = Target("logit", (Step(length - 1, TOKEN),))
+    target = AttributionTarget("logit", (TargetStep(length - 1, TOKEN),))
     units = [Unit((i,), "") for i in range(length)]
     game = Coalitions(Engine(lens), embeds, units, target, substitute, plan(lens, length, 1))
     whole = target.value(game.original[None])[0, 0]
@@ -190,7 +190,7 @@ def memory(lens: Lens) -> list[dict[str, object]]:
         if lens.context_length is not None and length > lens.context_length:
             continue
         embeds = lens.input_embeddings[torch.arange(length) % (lens.vocabulary_size - 3) + 3].detach()
-        target = Target("logit", (Step(length - 1, TOKEN),))
+        target = AttributionTarget("logit", (TargetStep(length - 1, TOKEN),))
         units = [Unit(tuple(range(i, i + length // 32)), "") for i in range(0, length, length // 32)]
         planned = plan(lens, length, 1, budget=64 * 2**20)
         game = Coalitions(Engine(lens), embeds, units, target, lens.input_embeddings[SUBSTITUTE].detach(), planned)

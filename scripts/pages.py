@@ -29,7 +29,7 @@ EXAMPLES = {
     "privacy": "privacy gpt-vanilla --text stories --sites block.0,block.1 --noise 0,0.8 --windows 2 --length 6",
     "attribute": f"attribute gpt-vanilla --prompt {PROMPT} --method gradient-x-input",
     "flow": "flow gpt-vanilla --prompt 'Once upon a time there was' --at block.1 --no-recover",
-    "channel": "channel gpt-vanilla --at block.1",
+    "channel": "channel gpt-vanilla --prompt 'Once upon a time there was' --at block.1 --search exact",
     "train": "train gpt --text stories --steps 20 --size tiny --context 32 --batch 4",
     "reproduce": "reproduce 1 2",
 }

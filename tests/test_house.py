@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "model": {"errors", "run", "text"},
     "statistics": {"errors", "run"},
     "geometry": {"errors", "run", "results", "text", "model", "statistics"},
-    "report": {"errors", "run", "claims", "geometry", "inversion", "ntp", "training"},  # their results, as types
+    "report": {"errors", "run", "attribution", "claims", "flow", "geometry", "inversion", "ntp", "training"},  # their results, as types
     "results": {"errors", "run"},
 }
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headscan import flow, ntp, training
     from headscan.attribution import AttributeResult, attribute
     from headscan.claims.ledger import ReproduceResult, all_claims, ledger_page, reproduce
-    from headscan.flow.result import FlowResult
+    from headscan.flow.result import ChannelResult, FlowResult
     from headscan.geometry import (
         average_cosine,
         effective_rank,
@@ -48,6 +48,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AttributeResult",
     "BadInput",
+    "ChannelResult",
     "FlowResult",
     "InvertResult",
     "Lens",
@@ -88,6 +89,7 @@ _HOMES = {
     "available_models": "headscan.model.catalogue",
     "AttributeResult": "headscan.attribution",
     "attribute": "headscan.attribution",
+    "ChannelResult": "headscan.flow",
     "FlowResult": "headscan.flow",
     "ScanResult": "headscan.geometry",
     "scan": "headscan.geometry",
@@ -116,7 +118,7 @@ _HOMES |= dict.fromkeys(
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in ("flow", "ntp", "training"):  # packages; the first two are also the verbs they are named after
+    if name in ("flow", "ntp", "training"):  # packages, which are never called; the first two have a verb, `run`
         return import_module(f"headscan.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'headscan' has no attribute {name!r}")

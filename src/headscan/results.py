@@ -27,6 +27,7 @@ HOMES = {
     "privacy": "headscan.inversion",
     "attribute": "headscan.attribution",
     "flow": "headscan.flow",
+    "channel": "headscan.flow",
     "train": "headscan.training.result",
     "recover": "headscan.training.result",
     "evaluation": "headscan.training.result",

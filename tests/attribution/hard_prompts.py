@@ -12,7 +12,7 @@ CHAT_TEMPLATE = (
 )
 
 PROMPTS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "wipers": ("The wipers on the bus go swish swish", {"method": "all", "samples": 8}),
+    "wipers": ("The wipers on the bus go swish swish", {"method": "all"}),
     "story": ("Once upon a time, there was a little girl named", {"method": "combined", "units": "word"}),
     "contrast": ("Lily saw a big dog. She wanted to pet the", {"method": "occlusion", "token": "d", "against": "c"}),
     "entropy": ("One day, Tim found a red ball in the", {"method": "occlusion", "target": "entropy"}),
@@ -21,7 +21,7 @@ PROMPTS: dict[str, tuple[Any, dict[str, Any]]] = {
         {"method": "leave-one-out,shapley", "units": "sentence"},
     ),
     "spans": ("Mom said no. Dad said yes. So Lily was very", {"method": "occlusion", "spans": ["Mom said no.", "Dad"]}),
-    "continuation": ("Lily and Ben like to", {"method": "occlusion", "continuation": 8}),
+    "continuation": ("Lily and Ben like to", {"method": "occlusion", "generate": 8}),
     "absolute": ("The sun was hot and the ice", {"method": "integrated-gradients", "signed": False}),
     "chat": (
         [{"role": "system", "content": "Tell a story."}, {"role": "user", "content": "Who is <b>Lily</b>?"}],
@@ -42,6 +42,6 @@ PROMPTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "chinese": ("天空是蓝色的。我喜欢猫。日本語のテキスト、한국어", {"method": "occlusion", "units": "sentence"}),
     "mathematics": ("$\\alpha^2$ ∑ᵢ xᵢ ≤ ∞ <sub>x</sub> $x$ 3 < 5 > 2 & 1", {"method": "occlusion"}),
     "one long word": ("a" * 300, {"method": "gradient-x-input"}),
-    "5,000 tokens": ("Once upon a time there was a cat. " * 500, {"method": "gradient-x-input", "check": False}),
+    "5,000 tokens": ("Once upon a time there was a cat. " * 500, {"method": "gradient-x-input", "faithfulness": False}),
 }
 """Name -> (prompt, options of `attribute`): the seed's prompt, and 21 others."""

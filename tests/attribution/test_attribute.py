@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import headscan
-from headscan.attribution import attribute, find_units
-from headscan.results import load
+from headscan import load
+from headscan.attribution import METHODS, attribute, find_units
 from headscan.text.prompts import read_prompt
 from tests.attribution.attribution_cases import IDS, WIPERS, build
 
@@ -43,11 +43,11 @@ def with_words(family):
 
 
 def test_the_seeds_prompt_on_a_real_model_has_all_methods_and_loads_again(stories, tmp_path):
-    found = attribute(stories, WIPERS, method="all", samples=8, out=tmp_path)
+    found = attribute(stories, WIPERS, method=METHODS.build_all(METHODS.names(), {"samples": 8}), out=tmp_path)
     document = load(tmp_path).document
     assert len(document["tokens"]) == len(document["scores"]) == len(document["ids"]) == 22
     assert document["tokens"][1] == "␣The"
-    assert [one["method"] for one in document["maps"]] == list(headscan.attribution.METHODS)
+    assert [one["method"] for one in document["maps"]] == METHODS.names()
     assert len(document["agreement"]) == 15
     trust = document["faithfulness"]
     assert trust["deletion"]["probability"][0] == pytest.approx(document["steps"][0]["probability"], abs=1e-5)
@@ -74,7 +74,7 @@ def test_a_masked_model_is_asked_at_its_masks():
 def test_a_chat_goes_through_the_template_and_roles_are_kept():
     lens = with_words("gpt2")
     found = attribute(
-        lens, [{"role": "system", "content": "be brief"}, {"role": "user", "content": "why so"}], check=False
+        lens, [{"role": "system", "content": "be brief"}, {"role": "user", "content": "why so"}], faithfulness=False
     )
     assert found.document["prompt"] == "<system> be brief <user> why so <assistant>"
     assert found.document["roles"] == [None, "system", "system", None, "user", "user", None]
@@ -112,8 +112,8 @@ def test_units_fall_on_words_and_sentences(stories):
 def test_bfloat16_gives_the_same_order_as_float32(stories, assets):
     half = headscan.Lens.load(str(assets / "models" / "stories260K"), dtype="bfloat16")
     for method in ("gradient-x-input", "occlusion"):
-        whole = np.array(attribute(stories, WIPERS, method=method, token=426, check=False).scores)
-        short = np.array(attribute(half, WIPERS, method=method, token=426, check=False).scores)
+        whole = np.array(attribute(stories, WIPERS, method=method, token=426, faithfulness=False).scores)
+        short = np.array(attribute(half, WIPERS, method=method, token=426, faithfulness=False).scores)
         assert np.corrcoef(whole, short)[0, 1] > 0.98
 
 
@@ -150,16 +150,16 @@ def test_rounded_weights_that_carry_no_gradient_are_refused_for_gradients_only()
         ([7, 60], {}, "Token id 60 is not in the vocabulary"),
         ("a b", {"token": "two words"}, "must be one token, but it is 2"),
         ("a b", {"token": 99}, "Token id 99"),
-        ("a b", {"method": "magic"}, "There is no method 'magic'"),
-        ("a b", {"target": "vibes"}, "There is no target 'vibes'"),
+        ("a b", {"method": "magic"}, "There is no attribution method 'magic'"),
+        ("a b", {"target": "vibes"}, "--target must be next, .* or all, not 'vibes'"),
         ("a b", {"target": "contrast"}, "needs the other token"),
         ("a b", {"token": 3, "against": 3}, "against itself"),
         ("a b", {"substitute": "pad"}, "no pad token"),
-        ("a b", {"units": "chapter"}, "Units are"),
+        ("a b", {"units": "chapter"}, "--units must be token, word or sentence"),
         ("a b", {"spans": ["zebra"]}, "'zebra' is not in the prompt"),
-        ("a b", {"continuation": 70}, "exceed|takes at most"),
-        ("a b", {"continuation": 0}, "at least one token"),
-        ("a b c", {"continuation": 2, "method": "leave-one-out"}, "removed only before one prediction"),
+        ("a b", {"generate": 70}, "exceed|takes at most"),
+        ("a b", {"generate": 0}, "at least 1"),
+        ("a b c", {"generate": 2, "method": "leave-one-out"}, "removed only before one prediction"),
     ],
 )
 def test_a_fault_of_the_input_is_one_sentence(prompt, options, sentence):

@@ -8,8 +8,8 @@ import torch
 from transformers import BartConfig, BartForConditionalGeneration, T5Config, T5ForConditionalGeneration
 
 import headscan
-from headscan.attribution import attribute
-from headscan.results import load
+from headscan import load
+from headscan.attribution import Shapley, attribute
 from tests.attribution.attribution_cases import IDS
 
 
@@ -55,31 +55,31 @@ def test_occlusion_is_its_definition(lens):
         expected = whole[0, -1, 9] - predictions(lens, changed[None], [start])[0, -1, 9]
         assert score == pytest.approx(float(expected), abs=1e-4)
     assert np.abs(found.scores).max() > 1e-3
-    assert found.document["decoder"]["ids"] == [start]
+    assert [one.id for one in found.decoder] == [start]
 
 
 def test_gradients_are_complete_and_a_continuation_is_said_step_by_step(lens, tmp_path):
     found = attribute(
-        lens, IDS, method="integrated-gradients,gradient-x-input,leave-one-out,shapley", substitute="mean",
-        continuation=3, samples=4, out=tmp_path,
+        lens, IDS, method=["integrated-gradients", "gradient-x-input", "leave-one-out", Shapley(samples=4)],
+        substitute="mean", generate=3, out=tmp_path,
     )  # fmt: skip
-    said, ids = found.document["decoder"]["ids"], found.document["target"]["ids"]
+    said, ids = [one.id for one in found.decoder], found.target.ids
     assert said[1:] == ids[:-1]
     embeds = lens.model.get_input_embeddings()(torch.tensor([IDS])).detach()
     assert predictions(lens, embeds, said)[0].argmax(-1).tolist() == ids
     assert max(found.document["maps"][0]["completeness"]["relative_gap"]) < 0.01
-    removed = attribute(lens, IDS[1:], token=ids[0], method="occlusion", substitute="mean", check=False)
+    removed = attribute(lens, IDS[1:], token=ids[0], method="occlusion", substitute="mean", faithfulness=False)
     scores = found.arrays["scores/leave-one-out"]
     assert scores[0, 0] == pytest.approx(
         found.document["steps"][0]["value"] - removed.document["steps"][0]["value"], abs=1e-4
     )
-    assert load(tmp_path).document["decoder"]["ids"] == said
+    assert [one.id for one in load(tmp_path).decoder] == said
     assert "decoder position" in (tmp_path / "report.html").read_text()
 
 
 def test_bad_input_is_one_sentence(lens):
     for options, sentence in (
-        ({"continuation": 0}, "at least one token"),
+        ({"generate": 0}, "at least 1"),
         ({"token": 3, "against": 3}, "against itself"),
     ):
         with pytest.raises(headscan.BadInput, match=sentence):

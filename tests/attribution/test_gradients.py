@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.attribution import Engine, Step, Target, attribute, gradient_x_input, integrated_gradients
+from headscan.attribution import (
+    AttributionTarget,
+    Engine,
+    TargetStep,
+    attribute,
+    gradient_x_input,
+    integrated_gradients,
+)
 from tests.attribution.attribution_cases import IDS, WIPERS
 
 
@@ -24,7 +31,7 @@ def captum_or_skip():
 def case(lens, kind):
     engine = Engine(lens)
     embeds = engine.embed(torch.tensor(IDS))
-    target = Target(kind, (Step(len(IDS) - 1, 9, 4),))
+    target = AttributionTarget(kind, (TargetStep(len(IDS) - 1, 9, 4),))
 
     def forward(rows):
         return target.value(lens.model(inputs_embeds=rows).logits[:, [len(IDS) - 1]])[:, 0]
@@ -61,7 +68,7 @@ def test_on_a_real_model_both_are_captums(stories):
     engine = Engine(stories)
     ids = stories.tokenizer(WIPERS)["input_ids"]
     embeds, baseline = engine.embed(torch.tensor(ids)), engine.embed(torch.tensor(2))
-    target = Target("logit", (Step(len(ids) - 1, 426),))
+    target = AttributionTarget("logit", (TargetStep(len(ids) - 1, 426),))
 
     def forward(rows):
         return stories.model(inputs_embeds=rows).logits[:, -1, 426]
@@ -77,7 +84,7 @@ def test_on_a_real_model_both_are_captums(stories):
 
 @pytest.mark.parametrize("substitute", ["auto", "mean", "zero"])
 def test_completeness_is_below_a_hundredth_at_default_steps(stories, substitute):
-    found = attribute(stories, WIPERS, method="integrated-gradients", substitute=substitute, check=False)
+    found = attribute(stories, WIPERS, method="integrated-gradients", substitute=substitute, faithfulness=False)
     certificate = found.document["maps"][0]["completeness"]
     assert certificate["relative_gap"][0] < 0.01
     assert sum(found.scores) == pytest.approx(certificate["whole"][0], rel=0.01)
@@ -89,11 +96,11 @@ def test_the_gap_is_the_truth_and_cutting_the_path_closes_it(llama):
     with torch.no_grad():
         whole = float(forward(embeds[None]) - forward(torch.zeros_like(embeds)[None]))
     coarse = integrated_gradients(engine, embeds, baseline, target, steps=3)
-    assert coarse.whole[0] == pytest.approx(whole, abs=1e-5)
-    assert coarse.gap[0] == pytest.approx(abs(coarse.scores.sum() - whole), abs=1e-5)
+    assert coarse.completeness.whole[0] == pytest.approx(whole, abs=1e-5)
+    assert coarse.completeness.gap[0] == pytest.approx(abs(coarse.scores.sum() - whole), abs=1e-5)
     fine = integrated_gradients(engine, embeds, baseline, target)
-    assert coarse.relative_gap[0] > 0.01 > fine.relative_gap[0]
-    assert fine.segments > 1
+    assert coarse.completeness.relative_gap[0] > 0.01 > fine.completeness.relative_gap[0]
+    assert fine.completeness.segments > 1
 
 
 def test_no_weight_keeps_a_gradient_and_none_is_frozen_after(gpt2):

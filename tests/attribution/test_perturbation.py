@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.attribution import Coalitions, Engine, Step, Target, attribute, find_units, shapley
+from headscan.attribution import AttributionTarget, Coalitions, Engine, TargetStep, attribute, find_units, shapley
 from headscan.attribution.memory import plan
 from headscan.text.prompts import read_prompt
 from tests.attribution.attribution_cases import IDS, WIPERS, build, family
@@ -19,17 +19,17 @@ from tests.reference import attribution as reference
 def test_occlusion_is_its_definition(family, kind, substitute, request):
     lens = request.getfixturevalue(family)
     options = {"against": 4, "token": 9} if kind == "contrast" else {"token": 9}
-    found = attribute(lens, IDS, method="occlusion", target=kind, substitute=substitute, check=False, **options)
+    found = attribute(lens, IDS, method="occlusion", target=kind, substitute=substitute, faithfulness=False, **options)
     embeds = lens.model.get_input_embeddings()(torch.tensor(IDS)).detach()
     vector = {"zero": torch.zeros_like(embeds[0]), "remove": None, 13: lens.input_embeddings[13].detach()}[substitute]
     expected = reference.occlusion(lens.model, embeds, vector, len(IDS) - 1, kind, 9, 4)
     np.testing.assert_allclose(found.scores, expected, rtol=1e-4, atol=1e-5)
-    assert found.document["protocol"]["shared_prefix"]
+    assert found.cost.shared_prefix
 
 
 def test_occlusion_on_a_real_model_is_its_definition(stories):
     ids = stories.tokenizer(WIPERS)["input_ids"]
-    found = attribute(stories, ids, method="occlusion", substitute="eos", token=426, check=False)
+    found = attribute(stories, ids, method="occlusion", substitute="eos", token=426, faithfulness=False)
     embeds = stories.input_embeddings[torch.tensor(ids)].detach()
     expected = reference.occlusion(
         stories.model, embeds, stories.input_embeddings[2].detach(), len(ids) - 1, "logit", 426
@@ -41,7 +41,7 @@ def game(lens, ids, units="token", cached=True, rows=None):
     engine = Engine(lens)
     prompt = read_prompt(ids, lens.tokenizer, lens.limits)
     embeds = engine.embed(torch.tensor(ids))
-    target = Target("logprob", (Step(len(ids) - 1, 9),))
+    target = AttributionTarget("logprob", (TargetStep(len(ids) - 1, 9),))
     return Coalitions(
         engine, embeds, find_units(prompt, units), target, embeds.mean(0), plan(lens, len(ids), 1, rows=rows), cached
     )
@@ -89,7 +89,7 @@ def test_sampled_shapley_agrees_with_exact_within_its_error_and_sums_to_the_whol
 
 
 def test_units_are_taken_away_together(gpt2):
-    found = attribute(gpt2, IDS, method="occlusion", substitute="zero", spans=[(2, 5)], token=9, check=False)
+    found = attribute(gpt2, IDS, method="occlusion", substitute="zero", spans=[(2, 5)], token=9, faithfulness=False)
     spans = {tuple(span["tokens"]): span["score"] for span in found.document["spans"]}
     embeds = gpt2.input_embeddings[torch.tensor(IDS)].detach()
     changed = embeds.clone()
@@ -103,12 +103,12 @@ def test_units_are_taken_away_together(gpt2):
 def test_a_continuation_is_occluded_in_one_pass_as_step_by_step(llama):
     lens = build("llama", seed=3)
     lens.tokenizer = type("Bare", (), {"decode": lambda self, ids: f"<{ids[0]}>", "eos_token_id": 1})()
-    whole = attribute(lens, IDS[:6], method="occlusion", continuation=3, check=False)
+    whole = attribute(lens, IDS[:6], method="occlusion", generate=3, faithfulness=False)
     generated = whole.document["target"]["ids"]
     steps = whole.arrays["scores/occlusion"]
     assert steps.shape == (3, 8)
     for k, token in enumerate(generated):
-        alone = attribute(lens, (IDS[:6] + generated)[: 6 + k], method="occlusion", check=False)
+        alone = attribute(lens, (IDS[:6] + generated)[: 6 + k], method="occlusion", faithfulness=False)
         assert alone.document["target"]["ids"] == [token]
         np.testing.assert_allclose(steps[k, : 6 + k], alone.scores, atol=1e-4)
         np.testing.assert_allclose(steps[k, 6 + k :], 0, atol=1e-6)
@@ -127,7 +127,7 @@ def test_the_short_cut_is_taken_where_it_holds_and_only_there(name, way):
         assert engine.packs
     if name in ("mistral", "bloom", "gemma2"):  # a window shorter than the prompt, biases by distance, capped scores
         assert not engine.packs
-    found = attribute(lens, IDS, method="occlusion", substitute=13, token=9, check=False)
+    found = attribute(lens, IDS, method="occlusion", substitute=13, token=9, faithfulness=False)
     substitute = engine.embed(torch.tensor(13))  # some families scale what the table holds
     expected = reference.occlusion(lens.model, embeds, substitute, len(IDS) - 1, "logit", 9, 4)
     scale = np.abs(expected).max()

@@ -32,7 +32,8 @@ def test_every_method_runs_or_says_why_not(folder, way):
     lens = headscan.Lens.load(folder, **({"dtype": way} if way == "bfloat16" else {"quantize": way}))
     refused = []
     for method in METHODS:
-        asked = {"method": method, "substitute": "mean", "token": 9, "check": method == "occlusion"}
+        asked = {"method": method, "token": 9, "faithfulness": method == "occlusion"}
+        asked |= {"substitute": "mean"} if METHODS[method].substitutes else {}
         exact = np.array(attribute(whole, IDS, **asked).scores)
         try:
             found = np.array(attribute(lens, IDS, **asked).scores)
@@ -49,5 +50,5 @@ def test_every_method_runs_or_says_why_not(folder, way):
 def test_a_staircase_is_not_cut_for_ever(folder):
     pytest.importorskip("bitsandbytes")
     lens = headscan.Lens.load(folder, quantize="8bit")
-    found = attribute(lens, IDS, method="integrated-gradients", substitute="mean", token=9, check=False)
+    found = attribute(lens, IDS, method="integrated-gradients", substitute="mean", token=9, faithfulness=False)
     assert found.document["maps"][0]["completeness"]["evaluations"] < 1500

@@ -8,6 +8,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import headscan
+from headscan import load
 from headscan.flow import (
     VARIANTS,
     codebook,
@@ -22,7 +23,7 @@ from headscan.flow import (
     width_sweep,
 )
 from headscan.model import Lens
-from headscan.results import load
+from tests.attribution.test_encoder_decoder import build as encoder_decoder
 from tests.reference import flow as reference
 
 IDS = [5, 17, 3, 42, 8]
@@ -84,12 +85,12 @@ def test_the_noiseless_channel_is_exact_and_shannons_bound_is_kept():
     torch.manual_seed(0)
     book = torch.randn(256, 64)
     for row in noise_accuracy(book, noises=(1e-6,), widths=(2, 64)):
-        assert row["accuracy"] == 1.0
-    rows = {(r["noise"], r["width"]): r for r in noise_accuracy(book, noises=(0.5, 2.0), widths=(2, 64), trials=500)}
-    assert rows[0.5, 64]["accuracy"] == 1.0
-    assert rows[0.5, 2]["accuracy"] < 0.5
-    assert rows[2.0, 64]["shannon"] == pytest.approx(8 / (0.5 * np.log2(1.25)))
-    assert rows[2.0, 2]["accuracy"] < rows[2.0, 64]["accuracy"] < 1
+        assert row.accuracy == 1.0
+    rows = {(r.noise, r.width): r for r in noise_accuracy(book, noises=(0.5, 2.0), widths=(2, 64), trials=500)}
+    assert rows[0.5, 64].accuracy == 1.0
+    assert rows[0.5, 2].accuracy < 0.5
+    assert rows[2.0, 64].shannon == pytest.approx(8 / (0.5 * np.log2(1.25)))
+    assert rows[2.0, 2].accuracy < rows[2.0, 64].accuracy < 1
     assert shannon_width(256, 1.0) == pytest.approx(16)
 
 
@@ -97,20 +98,20 @@ def test_rounding_below_log2_v_bits_cannot_be_exact():
     torch.manual_seed(0)
     book = torch.randn(256, 16)
     for row in quantised_accuracy(book, bits=(1, 8), widths=(4, 16)):
-        if row["sent"] < row["needed"]:
-            assert row["accuracy"] <= 2.0 ** (row["sent"] - row["needed"])
-        if row["bits"] == 8:
-            assert row["accuracy"] > 0.95
+        if row.sent < row.needed:
+            assert row.accuracy <= 2.0 ** (row.sent - row.needed)
+        if row.bits == 8:
+            assert row.accuracy > 0.95
 
 
 def test_distances_see_duplicates_and_the_round_cloud():
     torch.manual_seed(0)
     book = torch.randn(300, 64)
     found = distances(book)
-    assert 0.5 < found["median"] / found["expected"] < 1.1
-    assert found["duplicates"] == 0
+    assert 0.5 < found.median / found.expected < 1.1
+    assert found.duplicates == 0
     book[1] = book[0]
-    assert distances(book)["duplicates"] == 2
+    assert distances(book).duplicates == 2
 
 
 def test_a_codebook_row_is_the_models_own_output(llama):
@@ -125,23 +126,71 @@ def test_the_threshold_of_features_depends_on_the_search_not_only_on_the_model(l
     assert exact.width == 1
     assert adam.width is None or adam.width > exact.width
     rows = width_sweep(llama, "block.0", [IDS], [1, 16], searches=("exact",))
-    assert [row["accuracy"] for row in rows] == [1.0] * 4
-    assert {row["subset"] for row in rows} == {"contiguous", "random"}
+    assert [row.accuracy for row in rows] == [1.0] * 4
+    assert {row.subset for row in rows} == {"contiguous", "random"}
 
 
-def test_the_package_is_the_verb_and_the_result_loads_again(llama, tmp_path):
-    found = headscan.flow(
-        [llama, llama.random_init(0)], [IDS, IDS[::-1]], cuts="whole,attention", channel=True, out=tmp_path
-    )
+def test_the_result_is_typed_and_loads_again(llama, tmp_path):
+    models = [llama, llama.random_init(0)]
+    found = headscan.flow.run(models, [IDS, IDS[::-1]], cuts="whole,attention", out=tmp_path)
     again = load(tmp_path)
-    assert [part["cut"] for part in again.parts] == ["whole", "attention"] * 2
+    assert [part.cut for part in again.parts] == ["whole", "attention"] * 2
     assert again.arrays["leak"].shape == (2, 5, 5)
     assert (again.arrays["recoverable"] == again.arrays["recoverable/0"]).all()
-    assert again.document["site"] == "block.1"
-    assert again.parts[0]["sites"][0]["leak_of_later"] == 0
+    assert again.document == found.document
+    assert again.site == "block.1"
+    assert again.parts[0].sites[0].leak_of_later == again.leak.of_later == 0
+    assert again.leak.of_earlier == again.parts[0].sites[-1].leak_of_earlier
     assert len(found.frame()) == 8
     assert found.plot() is not None
     assert (tmp_path / "report.html").read_text().count("<script") >= 3
+
+
+def test_the_package_is_never_called(llama):
+    with pytest.raises(TypeError, match="not callable"):
+        headscan.flow(llama, IDS)
+
+
+def test_prompts_are_taken_alike_as_lists_tensors_and_arrays(llama):
+    leaks = [
+        headscan.flow.run(llama, given, recover=False).arrays["leak"]
+        for given in (IDS, tuple(IDS), torch.tensor(IDS), np.array(IDS), [IDS], torch.tensor([IDS]))
+    ]
+    assert all((one == leaks[0]).all() for one in leaks)
+
+
+@pytest.mark.parametrize("family", ["t5", "bart"])
+def test_of_an_encoder_decoder_the_encoder_is_looked_at(family):
+    lens = encoder_decoder(family)
+    found = headscan.flow.run(lens, IDS)
+    assert found.sites == ["encoder.block.0", "encoder.block.1"]
+    assert found.leak.of_later > 0
+    assert headscan.flow.run(lens, IDS, cuts="causal").leak.of_later == 0
+    assert found.tokens == [f"<id {i}>" for i in IDS]
+    with pytest.raises(headscan.BadInput, match="the encoder is looked at"):
+        headscan.flow.run(lens, IDS, at="decoder.block.*")
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(llama, tmp_path, monkeypatch):
+    from headscan.flow import verbs
+
+    done = []
+    measure = verbs.leak
+
+    def counted(lens, cut, *arguments, **options):
+        done.append(str(cut))
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        return measure(lens, cut, *arguments, **options)
+
+    monkeypatch.setattr(verbs, "leak", counted)
+    with pytest.raises(KeyboardInterrupt):
+        headscan.flow.run(llama, IDS, cuts="whole,mlp", out=tmp_path)
+    with pytest.raises(headscan.BadInput, match="prompts of model 0"):
+        headscan.flow.run(llama, IDS[::-1], cuts="whole,mlp", out=tmp_path, resume=True)
+    found = headscan.flow.run(llama, IDS, cuts="whole,mlp", out=tmp_path, resume=True)
+    assert len(done) == 3
+    assert (found.arrays["leak/0"] == headscan.flow.run(llama, IDS).arrays["leak"]).all()
 
 
 @pytest.mark.parametrize(
@@ -153,11 +202,18 @@ def test_the_package_is_the_verb_and_the_result_loads_again(llama, tmp_path):
         ([4] * 33, {}, "takes at most 32"),
         (IDS, {"cuts": "magic"}, "no cut 'magic'"),
         (IDS, {"at": "block.9"}, "block.9"),
+        (IDS, {"trials": -1}, "--trials must be at least 1, not -1"),
+        (IDS, {"candidates": 1}, "--candidates must be at least 2"),
+        (IDS, {"candidates": 9, "recover": False}, "--candidates is not used"),
+        (IDS, {"length": 1}, "--length must be at least 2"),
+        (IDS, {"windows": 3}, "--windows is not used without --text"),
+        (IDS, {"wider": 0}, "--wider must be at least 1"),
+        ([1.5, 2.5], {}, "whole numbers"),
     ],
 )
 def test_a_fault_of_the_input_is_one_sentence(llama, prompt, options, sentence):
     with pytest.raises(headscan.BadInput, match=sentence):
-        headscan.flow(llama, prompt, **options)
+        headscan.flow.run(llama, prompt, **options)
 
 
 def mixer(seed=0):
@@ -169,15 +225,15 @@ def mixer(seed=0):
 
 
 def test_models_of_all_kinds_are_compared_on_the_same_prompts(llama):
-    found = headscan.flow([llama, mixer()], [IDS, IDS[::-1]], null=True, wider=2)
-    names = [(part["model"], part["cut"]) for part in found.parts]
+    found = headscan.flow.run([llama, mixer()], [IDS, IDS[::-1]], null=True, wider=2)
+    names = [(part.model, part.cut) for part in found.parts]
     assert [name for name, cut in names if cut == "whole"] == [
         "tiny llama", "tiny mixer", "tiny llama (random weights, 2 x as wide)", "tiny mixer (random weights, 2 x as wide)",
     ]  # fmt: skip
-    assert found.document["models"][2]["width"] == 32
+    assert found.models[2].width == 32
     for part in found.parts:
-        assert part["sites"][-1]["leak_of_later"] == 0
-        assert part["sites"][-1]["leak_of_earlier"] > 0
+        assert part.sites[-1].leak_of_later == 0
+        assert part.sites[-1].leak_of_earlier > 0
 
 
 class Letters:
@@ -186,38 +242,65 @@ class Letters:
     def encode(self, text, add_special_tokens=False):
         return [ord(letter) % 50 for letter in text]
 
+    def decode(self, ids):
+        return f"<{ids[0]}>"
+
 
 def test_prompts_are_windows_of_a_text(llama, tmp_path):
     lens = llama.random_init(0)
     lens.tokenizer = Letters()
     path = tmp_path / "text.txt"
     path.write_text("the sky is blue and the sea is green")
-    found = headscan.flow(lens, text=str(path), prompts=3, length=6, recover=False)
+    found = headscan.flow.run(lens, text=str(path), windows=3, length=6, recover=False)
     ids = [[ord(letter) % 50 for letter in path.read_text()[k : k + 6]] for k in (0, 6, 12)]
-    assert (found.arrays["leak"] == headscan.flow(lens, ids, recover=False).arrays["leak"]).all()
-    assert found.document["protocol"]["text"]["tokens"] == 18
-    assert found.document["protocol"]["prompts"] == 3
+    assert (found.arrays["leak"] == headscan.flow.run(lens, ids, recover=False).arrays["leak"]).all()
+    assert found.protocol.text.tokens == 18
+    assert found.prompts == 3
     with pytest.raises(headscan.BadInput, match="Give a prompt, or a text"):
-        headscan.flow(lens)
+        headscan.flow.run(lens)
     with pytest.raises(headscan.BadInput, match="exactly one Hugging Face id"):
-        headscan.flow([lens, lens], IDS, revisions="a,b")
+        headscan.flow.run([lens, lens], IDS, revisions="a,b")
 
 
 def test_the_channel_has_widths_thresholds_and_shannons_bound(llama, tmp_path):
-    found = headscan.flow(llama, [IDS], at="block.1", recover=False, channel=True, searches="exact,zeros", out=tmp_path)
-    measured = found.parts[0]["channel"]
-    assert {row["width"] for row in measured["widths"]} == {1, 4, 16}
-    assert {(row["search"], row["subset"]) for row in measured["widths"]} == {
+    found = headscan.flow.channel(llama, [IDS], at="block.1", searches="exact,zeros", out=tmp_path)
+    measured = found.parts[0]
+    assert {row.width for row in measured.widths} == {1, 4, 16}
+    assert {(row.search, row.subset) for row in measured.widths} == {
         (search, subset) for search in ("exact", "zeros") for subset in ("contiguous", "random")
     }
-    exact = [row for row in measured["thresholds"] if row["search"] == "exact"]
-    assert [(row["subset"], row["first"], row["width"]) for row in exact] == [
+    exact = [row for row in measured.thresholds if row.search == "exact"]
+    assert [(row.subset, row.first, row.width) for row in exact] == [
         ("contiguous", 0, 1), ("contiguous", 8, 1), ("random", 0, 1),
     ]  # fmt: skip
-    assert measured["shannon"][1] == {"noise": 0.5, "width": pytest.approx(np.log2(50) / (0.5 * np.log2(5)))}
-    assert len(found.channel_frame("thresholds")) == 6
+    assert measured.shannon[1].noise == 0.5
+    assert measured.shannon[1].width == pytest.approx(np.log2(50) / (0.5 * np.log2(5)))
+    assert load(tmp_path).document == found.document
+    assert len(found.frame("thresholds")) == 6
     assert "exact" in (tmp_path / "report.html").read_text()
     with pytest.raises(headscan.BadInput, match="no 'magic'"):
-        found.channel_frame("magic")
-    with pytest.raises(headscan.BadInput, match="no search 'magic'"):
-        headscan.flow(llama, IDS, channel=True, searches="magic")
+        found.frame("magic")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"searches": "magic"}, "no search 'magic'"),
+        ({"noise": float("nan")}, "--noise must be a finite number"),
+        ({"noise": [0.5, 0.0]}, "--noise must be greater than 0"),
+        ({"noise": "loud"}, "--noise takes numbers"),
+        ({"bits": 0}, "--bits must be at least 1"),
+        ({"trials": 0}, "--trials must be at least 1"),
+        ({"bits": []}, "at least one number"),
+    ],
+)
+def test_a_fault_of_the_channels_options_is_one_sentence(llama, options, sentence):
+    with pytest.raises(headscan.BadInput, match=sentence):
+        headscan.flow.channel(llama, IDS, **options)
+
+
+def test_noise_and_bits_are_taken_as_text_or_numbers(llama):
+    one = headscan.flow.channel(llama, IDS, searches=[], noise="0.5,1", bits=2, trials=5)
+    other = headscan.flow.channel(llama, IDS, searches=[], noise=[0.5, 1.0], bits=[2], trials=5)
+    assert one.parts == other.parts
+    assert {row.noise for row in one.parts[0].noise} == {0.5, 1.0}

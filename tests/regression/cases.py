@@ -301,8 +301,10 @@ def attribution() -> Numbers:
     ]  # fmt: skip
     result = headscan.attribute(lens_of("gpt-vanilla"), PROMPTS[1], method=methods, target="next")
     numbers = flat("scores", result.arrays)
+    words = ("method", "parameters", "words")
     for found in result.document["maps"]:
-        numbers |= flat(found["method"], {name: value for name, value in found.items() if name != "method"})
+        own = {name: value for name, value in found.items() if name not in words and value is not None}
+        numbers |= flat(found["method"], own)
     numbers |= flat("target", result.document["target"]["ids"]) | flat("ids", result.document["ids"])
     step = result.document["steps"][0]
     return numbers | flat("step", {name: step[name] for name in ("position", "value", "probability")})

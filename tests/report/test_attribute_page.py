@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headscan.report import attribute_page, attribute_snippet, attribute_table
+from headscan.attribution import AttributeResult
 from headscan.text.display import visible
 
 HOSTILE = [
@@ -26,35 +26,44 @@ def document(tokens, steps=1, methods=("occlusion", "gradient-x-input")):
              "substitute": "eos", "steps": 1}  # fmt: skip
     mean = arrays[f"scores/{methods[0]}"].mean(0)
     made = {
-        "kind": "attribute", "headscan": "0.1.0", "prompt": "".join(tokens), "tokens": list(tokens),
+        "prompt": "".join(tokens), "tokens": list(tokens),
         "ids": list(range(len(tokens))),
         "special": [t == "<s>" for t in tokens], "roles": [None] * len(tokens),
         "spans": [{"text": t, "tokens": [k], "score": float(mean[k])} for k, t in enumerate(tokens)],
         "scores": mean.tolist(), "method": methods[0], "signed": True,
+        "decoder": None, "units": "token", "substitute": "eos",
+        "cost": {"shared_prefix": True, "tokens_computed": 9, "row_bytes": 9, "rows": 9, "budget_bytes": 9},
         "target": {"kind": "logit", "sentence": "the logit of the token", "tokens": [], "ids": []},
         "steps": [
             {"position": len(tokens) - 1 - k, "id": 1, "token": tokens[2], "against": None, "value": 1.5,
              "probability": 0.9, "predictions": [{"id": 1, "token": tokens[2], "probability": 0.9}], "scores": []}
             for k in range(steps)
         ],
-        "maps": [{"method": m, "seconds": 0.1, "faithfulness": trust} for m in methods], "faithfulness": trust,
+        "maps": [
+            {"method": m, "parameters": {}, "words": dict.fromkeys(("title", "sentence", "formula", "cost", "source"), m),
+             "seconds": 0.1, "faithfulness": trust, "completeness": None, "evaluations": None, "exact": None,
+             "standard_error": None}
+            for m in methods
+        ],
+        "faithfulness": trust,
         "agreement": [{"methods": list(methods), "spearman": 0.4, "top": 5, "shared_top": 0.6}],
-        "protocol": {"command": "headscan attribute <b>m</b>", "versions": {"headscan": "0.1.0"}},
-        "model": {"name": "<script>window.pwned=1</script>"},
+        "protocol": {"verb": "attribute", "command": "headscan attribute <b>m</b>", "versions": {"headscan": "0.1.0"}},
+        "models": [{"name": "<script>window.pwned=1</script>"}],
     }  # fmt: skip
-    return made, arrays
+    return AttributeResult.of_document(made, arrays)
 
 
 @pytest.mark.browser
 def test_hostile_tokens_are_shown_as_they_are(tmp_path, chromium_without_webgl, visit):
-    made, arrays = document(HOSTILE)
+    made = document(HOSTILE)
+    arrays = made.arrays
     path = tmp_path / "report.html"
-    path.write_text(attribute_page(made, arrays), encoding="utf-8")
+    path.write_text(made.page(), encoding="utf-8")
     with visit(chromium_without_webgl, path) as opened:
         page = opened.page
         assert page.locator("#tokens .t").all_text_contents() == HOSTILE
         assert page.locator("#tokens script, #tokens b, #tokens img").count() == 0
-        assert page.locator("h1 bdi").text_content() == HOSTILE[2]
+        assert page.locator("h1 bdi").text_content() == f"Why {HOSTILE[2]}?"
         scores = arrays["scores/occlusion"][0]
         for index in (2, 5, 16):
             page.locator("#tokens .t").nth(index).hover()
@@ -84,9 +93,10 @@ def test_hostile_tokens_are_shown_as_they_are(tmp_path, chromium_without_webgl, 
 
 @pytest.mark.browser
 def test_thousands_of_tokens_and_many_predictions(tmp_path, chromium_without_webgl, visit):
-    made, arrays = document([visible(f" w{k}") for k in range(5000)], steps=4, methods=("occlusion", "shapley"))
+    made = document([visible(f" w{k}") for k in range(5000)], steps=4, methods=("occlusion", "shapley"))
+    arrays = made.arrays
     path = tmp_path / "report.html"
-    path.write_text(attribute_page(made, arrays), encoding="utf-8")
+    path.write_text(made.page(), encoding="utf-8")
     with visit(chromium_without_webgl, path) as opened:
         page = opened.page
         assert page.locator("#tokens .t").count() == 5000
@@ -98,15 +108,15 @@ def test_thousands_of_tokens_and_many_predictions(tmp_path, chromium_without_web
 
 
 def test_the_snippet_and_the_terminal_hold_every_token_and_no_markup():
-    made, arrays = document(HOSTILE)
-    snippet = attribute_snippet(made, arrays)
+    made = document(HOSTILE)
+    snippet = made._repr_html_()
     assert "<script" not in snippet
     assert "<img" not in snippet
     assert snippet.count("title=") == len(HOSTILE)
     from rich.console import Console
 
     console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(attribute_table(made))
+    console.print(made.table())
     text = console.export_text()
     assert "<script>window.pwned=1;alert(1)</script>" in text
     assert "\u202e" not in text

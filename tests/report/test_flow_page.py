@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headscan.report import flow_page, flow_table
+from headscan.flow import FlowResult
 
 TOKENS = ["<s>", "␣a", "</script><script>window.pwned=1</script>", "⏎", "שלום"]
 
@@ -20,19 +20,22 @@ def document():
     arrays |= {f"recoverable/{k}": (arrays[f"margin/{k}"] > 0).astype(np.float32) for k in (0, 1)}
     entry = {"leak_own": 1.0, "leak_of_earlier": 0.3, "leak_of_later": 0.0, "recoverable_of_earlier": 1.0}
     parts = [
-        {"model": "<b>m</b>", "cut": cut, "tokens": TOKENS, "sites": [{"site": f"block.{k}", **entry} for k in range(3)],
-         "channel": None} for cut in ("whole", "fresh")
+        {"model": "<b>m</b>", "cut": cut, "slice": "block.2", "tokens": TOKENS, "noise": None, "candidates": 5,
+         "exhaustive": True, "sites": [{"site": f"block.{k}", **entry} for k in range(3)]} for cut in ("whole", "fresh")
     ]  # fmt: skip
-    made = {"kind": "flow", "headscan": "0.1.0", "tokens": TOKENS, "site": "block.2", "parts": parts,
-            "models": [{"name": "<b>m</b>"}], "protocol": {"prompts": 1, "length": 5, "command": "headscan flow"}}  # fmt: skip
-    return made, arrays
+    means = {"own": 1.0, "of_earlier": 0.3, "of_later": 0.0}
+    made = {"tokens": TOKENS, "site": "block.2", "sites": ["block.0", "block.1", "block.2"], "parts": parts, "leak": means,
+            "recoverable": means, "prompts": 1, "length": 5, "models": [{"name": "<b>m</b>"}],
+            "protocol": {"verb": "flow", "command": "headscan flow"}}  # fmt: skip
+    return FlowResult.of_document(made, arrays)
 
 
 @pytest.mark.browser
 def test_the_slider_turns_all_matrices_and_cells_are_told(tmp_path, chromium_without_webgl, visit):
-    made, arrays = document()
+    made = document()
+    arrays = made.arrays
     path = tmp_path / "report.html"
-    path.write_text(flow_page(made, arrays), encoding="utf-8")
+    path.write_text(made.page(), encoding="utf-8")
     with visit(chromium_without_webgl, path) as opened:
         page = opened.page
         assert page.locator("#matrices canvas").count() == 2
@@ -60,5 +63,5 @@ def test_the_table_takes_names_literally():
     from rich.console import Console
 
     console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(flow_table(document()[0]))
+    console.print(document().table())
     assert "<b>m</b>" in console.export_text()

@@ -30,14 +30,12 @@ def test_a_page_shows_every_token_and_runs_none(name, stories, tmp_path, chromiu
         page.locator("#tokens").focus()
         page.keyboard.press("Home")
         page.keyboard.press("ArrowRight")
-        assert f"token 1, id {made.document['ids'][1]}: " in page.locator("#readout").text_content()
+        assert f"token 1, id {made.ids[1]}: " in page.locator("#readout").text_content()
         opened.clean()
 
 
 def test_the_flow_page_turns_through_the_layers(stories, tmp_path, chromium_without_webgl, visit):
-    headscan.flow.run(
-        stories, PROMPTS["script"][0], length=6, candidates=40, channel=True, searches="exact", null=True, out=tmp_path
-    )
+    headscan.flow.run(stories, PROMPTS["script"][0], length=6, candidates=40, null=True, out=tmp_path)
     with visit(chromium_without_webgl, tmp_path / "report.html", viewport={"width": 400, "height": 800}) as opened:
         page = opened.page
         assert page.locator("#matrices canvas").count() == 2
@@ -49,5 +47,14 @@ def test_the_flow_page_turns_through_the_layers(stories, tmp_path, chromium_with
             page.keyboard.press("ArrowRight")
         assert names == [f"block.{k}" for k in range(5)]
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
-        assert page.locator("[data-figure=widths-1], [data-figure=rounding-1], [data-figure=compared]").count() == 3
+        assert page.locator("[data-figure=compared]").count() == 1
+        opened.clean()
+
+
+def test_the_channel_page_has_its_figures(stories, tmp_path, chromium_without_webgl, visit):
+    headscan.flow.channel(stories, PROMPTS["script"][0], length=6, searches="exact", null=True, out=tmp_path)
+    with visit(chromium_without_webgl, tmp_path / "report.html", viewport={"width": 400, "height": 800}) as opened:
+        page = opened.page
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        assert page.locator("[data-figure=widths-1], [data-figure=rounding-1], [data-figure=noise-0]").count() == 3
         opened.clean()

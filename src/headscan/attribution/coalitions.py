@@ -6,17 +6,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from headscan.attribution.engine import Engine
-from headscan.attribution.memory import Plan
+from headscan.attribution.memory import MemoryPlan
 from headscan.attribution.packed import Segment
-from headscan.attribution.target import Target
+from headscan.attribution.target import AttributionTarget
 from headscan.attribution.units import Unit
-from headscan.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["Coalitions"]
+
+Subsets = npt.NDArray[np.bool_]
+Values = npt.NDArray[np.float32 | np.float64]
+Group = tuple[list[int], int, int]
+"""Rows that are computed from the same token on, the prefix they share with the prompt, and their length."""
 
 
 @dataclass
@@ -35,11 +42,11 @@ class Coalitions:
     """
 
     engine: Engine
-    embeds: Tensor
+    embeds: Float[Tensor, "T e"]
     units: Sequence[Unit]
-    target: Target
-    substitute: Tensor | None
-    plan: Plan
+    target: AttributionTarget
+    substitute: Float[Tensor, "*T e"] | None
+    plan: MemoryPlan
     cached: bool = True
 
     def __post_init__(self) -> None:
@@ -54,11 +61,11 @@ class Coalitions:
         for k, unit in enumerate(self.units):
             self._owner[list(unit.tokens)] = k
 
-    def values(self, keep: np.ndarray) -> np.ndarray:
+    def values(self, keep: Subsets) -> Values:
         """The target [R, S] for each row of `keep` [R, n], True where a unit is there."""
         return self.read(keep, lambda logits: self.target.value(logits, self.original))
 
-    def read(self, keep: np.ndarray, measure: Callable[[Tensor], Tensor]) -> np.ndarray:
+    def read(self, keep: Subsets, measure: Callable[[Tensor], Tensor]) -> Values:
         """What `measure` makes of the logits [B, S, V] of each row: [R, S, ...]."""
         keep = np.asarray(keep, dtype=bool)
         found: list[np.ndarray | None] = [None] * len(keep)
@@ -70,8 +77,8 @@ class Coalitions:
                         found[row] = value
         return np.stack([value for value in found if value is not None])
 
-    def _segments(self, keep: np.ndarray) -> list[tuple[list[int], int, int]]:
-        """Rows that are computed from the same token on, the prefix they share with the prompt, and their length.
+    def _segments(self, keep: Subsets) -> list[Group]:
+        """The rows in groups.
 
         Rows are sorted by their first change, so that neighbours share most. Too many segments cost their starts, too
         few recompute what is known; a segment ends where the recomputed tokens cost more than another start.
@@ -85,7 +92,7 @@ class Coalitions:
         order = np.lexsort((prefixes, lengths)) if lengths is not None else np.argsort(prefixes, kind="stable")
         slack = self.plan.segment_slack if self.engine.packs else self.plan.slack
         most = self.plan.tokens if self.engine.packs else self.plan.rows * len(self.embeds)
-        segments: list[tuple[list[int], int, int]] = []
+        segments: list[Group] = []
         wasted = 0
         for row in order.tolist():
             length = int(lengths[row]) if lengths is not None else len(self.embeds)
@@ -100,11 +107,11 @@ class Coalitions:
                 rows.append(row)
         return segments
 
-    def _passes(self, segments: list[tuple[list[int], int, int]]) -> list[list[tuple[list[int], int, int]]]:
+    def _passes(self, segments: list[Group]) -> list[list[Group]]:
         """Segments that go through the model together."""
         if not self.engine.packs:
             return [[segment] for segment in segments]
-        passes: list[list[tuple[list[int], int, int]]] = []
+        passes: list[list[Group]] = []
         room = 0
         for rows, prefix, length in segments:
             tokens = len(rows) * (length - prefix)
@@ -115,7 +122,7 @@ class Coalitions:
             room -= tokens
         return passes
 
-    def _segment(self, keep: np.ndarray, prefix: int, length: int) -> Segment:
+    def _segment(self, keep: Subsets, prefix: int, length: int) -> Segment:
         there = torch.from_numpy(np.ascontiguousarray(keep))[:, self._owner]
         positions = tuple(self.target.positions)
         if self.substitute is not None:
@@ -133,10 +140,10 @@ class Coalitions:
         )
 
     @property
-    def everything(self) -> np.ndarray:
+    def everything(self) -> Subsets:
         """The row with every unit there, [n]."""
         return np.ones(len(self.units), dtype=bool)
 
-    def without_each(self) -> np.ndarray:
+    def without_each(self) -> Subsets:
         """One row a unit, that unit missing: [n, n]."""
         return ~np.eye(len(self.units), dtype=bool)

@@ -8,12 +8,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headscan.attribution.packed import Packed, Segment
-from headscan.errors import BadInput
 from headscan.model import Lens
 from headscan.model.verify import evaluating
+from headscan.run import BadInput
 
 __all__ = ["Engine", "frozen"]
 
@@ -29,7 +30,7 @@ class Engine:
     In an encoder-decoder the rows are the encoder's, and positions are those of the decoder, which is given `decoder_ids`.
 
     Attributes:
-        causal: whether an output depends on no later token (tried, not read from a configuration).
+        causal: whether an output depends on no later token.
         translates: whether the model is an encoder-decoder.
         decoder_ids: what the decoder is given: its start token, and the continuation so far.
     """
@@ -42,7 +43,7 @@ class Engine:
             )
         self.lens = lens
         self.model = lens.model
-        self.translates = lens.traits.encoder_decoder
+        self.causal, self.translates = lens.traits.causal, lens.traits.encoder_decoder
         self.decoder_ids: list[int] = [self._decoder_start()] if self.translates else []
         names = inspect.signature(lens.model.forward).parameters
         self._keeps = "logits_to_keep" in names
@@ -51,15 +52,17 @@ class Engine:
         self._positioned = "position_ids" in names
         self._prefix: list[tuple[Tensor, Tensor]] | None = None
         self._packed: Packed | None = None
-        self.causal = lens.traits.causal
         self.tokens_computed = 0
 
-    def embed(self, ids: Tensor) -> Tensor:
-        """What the embedding module gives for ids [..., T]: [..., T, e], scaled as the model wants it."""
+    def embed(self, ids: Int[Tensor, ...]) -> Float[Tensor, "... e"]:
+        """What the embedding module gives for token ids, scaled as the model wants it."""
         with torch.no_grad():
-            return self.model.get_input_embeddings()(ids.to(self.lens.device))
+            found: Tensor = self.model.get_input_embeddings()(ids.to(self.lens.device))
+        return found
 
-    def logits(self, embeds: Tensor, positions: list[int], prefix: int = 0, *, grad: bool = False) -> Tensor:
+    def logits(
+        self, embeds: Float[Tensor, "B T e"], positions: Sequence[int], prefix: int = 0, *, grad: bool = False
+    ) -> Float[Tensor, "B P V"]:
         """Logits [B, P, V] at `positions` of the whole row.
 
         Args:
@@ -79,7 +82,7 @@ class Engine:
             start = torch.tensor(self.decoder_ids, device=embeds.device)
             options["decoder_input_ids"] = start.expand(embeds.shape[0], -1)
         with torch.set_grad_enabled(grad), evaluating(self.model):
-            found = self.model(inputs_embeds=embeds, **options).logits
+            found: Tensor = self.model(inputs_embeds=embeds, **options).logits
         return found if self._keeps else found[:, index]
 
     def _decoder_start(self) -> int:
@@ -92,7 +95,7 @@ class Engine:
 
     # ---- the shared prefix
 
-    def share(self, embeds: Tensor, positions: Sequence[int] = (-1,)) -> Tensor:
+    def share(self, embeds: Float[Tensor, "T e"], positions: Sequence[int] = (-1,)) -> Float[Tensor, "P V"]:
         """Keep the keys and values of a prompt [T, e], where that gives the model's own numbers.
 
         Returns the prompt's logits [P, V] at `positions` (counted from the end where negative).

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from headscan.attribution.engine import Engine, frozen
-from headscan.attribution.target import Target
-from headscan.errors import BadInput
+from headscan.attribution.target import AttributionTarget
+from headscan.run import BadInput
 
-__all__ = ["Integrated", "gradient_x_input", "gradients", "integrated_gradients"]
+__all__ = ["Completeness", "IntegratedScores", "gradient_x_input", "gradients", "integrated_gradients"]
+
+Scores = npt.NDArray[np.float64]
 
 VAIN = 8
 
 
-def gradients(engine: Engine, embeds: Tensor, target: Target) -> tuple[Tensor, Tensor]:
+def gradients(
+    engine: Engine, embeds: Float[Tensor, "R T e"], target: AttributionTarget
+) -> tuple[Float[Tensor, "R S"], Float[Tensor, "R S T e"]]:
     """Target values [R, S] and their gradients [R, S, T, e] by the embeddings [R, T, e].
 
     Raises:
@@ -49,7 +55,7 @@ def gradients(engine: Engine, embeds: Tensor, target: Target) -> tuple[Tensor, T
     return values.detach(), gradient
 
 
-def _silent(engine: Engine, gradient: Tensor, target: Target) -> bool:
+def _silent(engine: Engine, gradient: Tensor, target: AttributionTarget) -> bool:
     """Whether a rounded model let nothing through but the residual: exact zeros at every token that is not read.
 
     Kernels without a backward pass (bitsandbytes' 4 bits on a CPU) only warn, and a map of zeros would look like a result.
@@ -63,7 +69,9 @@ def _silent(engine: Engine, gradient: Tensor, target: Target) -> bool:
     return bool(others.any()) and bool((gradient[:, :, others] == 0).all())
 
 
-def gradient_x_input(engine: Engine, embeds: Tensor, target: Target, *, signed: bool = True) -> np.ndarray:
+def gradient_x_input(
+    engine: Engine, embeds: Float[Tensor, "T e"], target: AttributionTarget, *, signed: bool = True
+) -> Scores:
     """Gradient x input, [S, T].
 
     Signed: score_t = sum over k of (∂f/∂x_tk) x_tk, captum's InputXGradient summed over features. Unsigned:
@@ -81,43 +89,91 @@ def gradient_x_input(engine: Engine, embeds: Tensor, target: Target, *, signed: 
     return _summed(gradient[0].double() * embeds.double(), signed)
 
 
-def _summed(product: Tensor, signed: bool) -> np.ndarray:
-    return (product if signed else product.abs()).sum(-1).cpu().numpy()
+def _summed(product: Tensor, signed: bool) -> Scores:
+    found: Scores = (product if signed else product.abs()).sum(-1).cpu().numpy()
+    return found
 
 
 @dataclass(frozen=True)
-class Integrated:
-    """Integrated gradients with their certificate.
+class Completeness:
+    """What the scores of each prediction must sum to, and by how much they miss it.
 
     Attributes:
-        scores: [S, T].
-        whole: [S], f(prompt) - f(baseline), which signed scores must sum to.
-        gap: [S], |sum of signed scores - whole|.
-        relative_gap: [S], gap / |whole|.
+        whole: f(prompt) - f(baseline), one a prediction.
+        gap: |sum of the scores - whole|; relative_gap: the same, divided by |whole|.
         evaluations: forward and backward passes of one row each.
         segments: pieces of the path.
     """
 
-    scores: np.ndarray
-    whole: np.ndarray
-    gap: np.ndarray
-    relative_gap: np.ndarray
+    whole: list[float]
+    gap: list[float]
+    relative_gap: list[float]
     evaluations: int
     segments: int
 
 
-@dataclass
-class _Segment:
+@dataclass(frozen=True)
+class IntegratedScores:
+    """Integrated gradients [S, T] with their certificate."""
+
+    scores: Scores
+    completeness: Completeness
+
+
+@dataclass(frozen=True, eq=False)
+class PathSegment:
+    """A piece of the path."""
+
     start: float
     end: float
-    average: Tensor  # [S, T, e], the gradient integrated over the segment
-    error: np.ndarray  # [S], how far it is from f(end) - f(start)
+    average: Float[Tensor, "S T e"]  # the gradient integrated over the segment
+    error: Scores  # [S], how far it is from f(end) - f(start)
+
+
+@dataclass(frozen=True)
+class StraightPath:
+    """The way from a baseline to the prompt, in pieces of so many Gauss-Legendre nodes, `rows` of them at a time."""
+
+    engine: Engine
+    baseline: Tensor
+    difference: Float[Tensor, "T e"]
+    target: AttributionTarget
+    dtype: torch.dtype
+    nodes: int
+    rows: int
+    ends: dict[float, Scores] = field(default_factory=dict)
+
+    def value(self, alpha: float) -> Scores:
+        """[S], the target at a share of the way."""
+        if alpha not in self.ends:
+            with torch.no_grad():
+                place = (self.baseline + alpha * self.difference)[None].to(self.dtype)
+                found = self.target.value(self.engine.logits(place, self.target.positions))[0]
+            self.ends[alpha] = found.double().cpu().numpy()
+        return self.ends[alpha]
+
+    def segment(self, start: float, end: float) -> PathSegment:
+        """The gradient integrated from one share of the way to another."""
+        points, weights = np.polynomial.legendre.leggauss(self.nodes)
+        alphas = (start + (end - start) * (points + 1) / 2).tolist()
+        shares = (weights / 2 * (end - start)).tolist()
+        device = self.difference.device
+        average = torch.zeros(len(self.target.steps), *self.difference.shape, dtype=torch.float64, device=device)
+        for first in range(0, self.nodes, self.rows):
+            part = alphas[first : first + self.rows]
+            place = torch.stack([self.baseline + alpha * self.difference for alpha in part]).to(self.dtype)
+            _, gradient = gradients(self.engine, place, self.target)
+            share = torch.tensor(shares[first : first + self.rows], dtype=torch.float64, device=device)
+            average += torch.einsum("r,rste->ste", share, gradient.double())
+        total = torch.einsum("ste,te->s", average, self.difference.double()).cpu().numpy()
+        return PathSegment(start, end, average, np.abs(total - (self.value(end) - self.value(start))))
 
 
 def integrated_gradients(
-    engine: Engine, embeds: Tensor, baseline: Tensor, target: Target, *, steps: int | None = None,
-    tolerance: float = 0.002, most: int = 4096, nodes: int = 16, rows: int = 8, signed: bool = True,
-) -> Integrated:  # fmt: skip
+    engine: Engine, embeds: Float[Tensor, "T e"], baseline: Float[Tensor, "*T e"], target: AttributionTarget, *,
+    steps: int | None = None, tolerance: float = 0.002, most: int = 4096, nodes: int = 16, rows: int = 8,
+    signed: bool = True,
+) -> IntegratedScores:  # fmt: skip
     """Integrated gradients along the straight line from a baseline to the prompt.
 
     score_t = sum over k of (x - x')_tk ∫₀¹ ∂f/∂x_tk (x' + α (x - x')) dα. The scores of a row sum to f(x) - f(x')
@@ -142,50 +198,27 @@ def integrated_gradients(
     Source: Sundararajan, Taly and Yan 2017, "Axiomatic attribution for deep networks". The cutting is headscan's:
     layer norms make the gradient steep near a small baseline, where equal steps need thousands of nodes.
     """
-    difference = (embeds - baseline).detach()
-    count = steps or nodes
-    points, weights = np.polynomial.legendre.leggauss(count)
-    ends: dict[float, np.ndarray] = {}
-
-    def at(alpha: float) -> np.ndarray:
-        if alpha not in ends:
-            with torch.no_grad():
-                place = (baseline + alpha * difference)[None].to(embeds.dtype)
-                ends[alpha] = target.value(engine.logits(place, target.positions))[0].double().cpu().numpy()
-        return ends[alpha]
-
-    def measure(start: float, end: float) -> _Segment:
-        alphas = (start + (end - start) * (points + 1) / 2).tolist()
-        shares = (weights / 2 * (end - start)).tolist()
-        average = torch.zeros(len(target.steps), *embeds.shape, dtype=torch.float64, device=embeds.device)
-        for first in range(0, count, rows):
-            part = alphas[first : first + rows]
-            place = torch.stack([baseline + alpha * difference for alpha in part]).to(embeds.dtype)
-            _, gradient = gradients(engine, place, target)
-            share = torch.tensor(shares[first : first + rows], dtype=torch.float64, device=embeds.device)
-            average += torch.einsum("r,rste->ste", share, gradient.double())
-        total = torch.einsum("ste,te->s", average, difference.double()).cpu().numpy()
-        return _Segment(start, end, average, np.abs(total - (at(end) - at(start))))
-
-    def segment_error(parts: list[_Segment], unit: np.ndarray) -> float:
-        return float((sum(part.error for part in parts) / unit).max())
-
-    segments = [measure(0.0, 1.0)]
-    evaluations = count
-    whole = at(1.0) - at(0.0)
+    path = StraightPath(engine, baseline, (embeds - baseline).detach(), target, embeds.dtype, steps or nodes, rows)
+    segments = [path.segment(0.0, 1.0)]
+    evaluations = path.nodes
+    whole = path.value(1.0) - path.value(0.0)
     scale = np.maximum(np.abs(whole), 1e-6)
+
+    def missed() -> float:
+        return float((sum((part.error for part in segments), np.zeros(1)) / scale).max())
+
     vain = 0  # halvings in a row that brought the sum no nearer
-    while steps is None and evaluations + 2 * count <= most and vain < VAIN:
-        if (sum(segment.error for segment in segments) <= tolerance * scale).all():
+    while steps is None and evaluations + 2 * path.nodes <= most and vain < VAIN:
+        before = missed()
+        if before <= tolerance:
             break
-        before = max(segment_error(segments, scale), 1e-30)
         worst = max(segments, key=lambda segment: float((segment.error / scale).max()))
         segments.remove(worst)
         middle = (worst.start + worst.end) / 2
-        segments += [measure(worst.start, middle), measure(middle, worst.end)]
-        evaluations += 2 * count
-        vain = vain + 1 if segment_error(segments, scale) > 0.98 * before else 0
-    average = torch.stack([segment.average for segment in segments]).sum(0)
-    product = average * difference.double()
+        segments += [path.segment(worst.start, middle), path.segment(middle, worst.end)]
+        evaluations += 2 * path.nodes
+        vain = vain + 1 if missed() > 0.98 * max(before, 1e-30) else 0
+    product = torch.stack([segment.average for segment in segments]).sum(0) * path.difference.double()
     gap = np.abs(product.sum((-1, -2)).cpu().numpy() - whole)
-    return Integrated(_summed(product, signed), whole, gap, gap / scale, evaluations, len(segments))
+    completeness = Completeness(whole.tolist(), gap.tolist(), (gap / scale).tolist(), evaluations, len(segments))
+    return IntegratedScores(_summed(product, signed), completeness)

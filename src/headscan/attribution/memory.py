@@ -8,15 +8,17 @@ from typing import Any
 import torch
 
 from headscan.model import Lens
+from headscan.run import BadInput
+from headscan.text.settings import parse_bytes
 
-__all__ = ["Plan", "plan"]
+__all__ = ["MemoryPlan", "parse_memory", "plan"]
 
 GIB = 2**30
 PACKED = 1024
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """Bytes of one row, and how many rows go through the model together.
 
     Attributes:
@@ -36,14 +38,26 @@ class Plan:
     tokens: int
     segment_slack: int
 
-    def document(self) -> dict[str, int]:
-        """As plain JSON."""
-        return {"row_bytes": self.row_bytes, "rows": self.rows, "budget_bytes": self.budget}
+
+def parse_memory(size: str | int) -> int:
+    """An amount of memory in bytes: a number is in MiB, a text may name its unit.
+
+    Raises:
+        BadInput: it is no amount, or none above 0.
+
+    >>> parse_memory("512MiB") == parse_memory(512) == parse_memory("512") == 2**29
+    True
+    """
+    bare = isinstance(size, int) or size.strip().replace(".", "", 1).isdigit()
+    found = parse_bytes(f"{size}MiB" if bare else size)
+    if found <= 0:
+        raise BadInput(f"An amount of memory is more than 0, not {size}; write for example 512MiB or 4GiB.")
+    return found
 
 
 def plan(
     lens: Lens, length: int, outputs: int, *, grad: bool = False, budget: int | None = None, rows: int | None = None
-) -> Plan:
+) -> MemoryPlan:
     """Estimate a row of `length` tokens read at `outputs` positions, and choose the micro-batch.
 
     Args:
@@ -80,4 +94,4 @@ def plan(
     # cache; a segment costs two attention calls a block, about the time of 3e6 operations.
     fitting = count * length if rows or on_gpu else min(count * length, max(PACKED, length))
     segment_slack = int(min(max(3e6 * lens.depth / (2 * max(body, 1)), 8), 64)) if not on_gpu else slack
-    return Plan(row, count, budget, slack, fitting, segment_slack)
+    return MemoryPlan(row, count, budget, slack, fitting, segment_slack)

@@ -176,7 +176,10 @@ def _softmax_product(
 ) -> tuple[Tensor, Tensor]:
     """softmax(q kᵀ · scaling) v [B, H, n, h] and the logarithm of its normaliser [B, H, n]."""
     if query.device.type == "cpu" and query.shape[-1] == value.shape[-1]:
-        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, scale=scaling)
+        found: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, 0.0, causal, scale=scaling
+        )
+        return found
     scores = (query @ key.transpose(-1, -2)).float() * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     if causal:
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from headscan.attribution.engine import Engine
 from headscan.attribution.target import one_token
-from headscan.errors import BadInput
+from headscan.run import BadInput
 
 __all__ = ["substitute_vector"]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from headscan.errors import BadInput
 from headscan.model import Lens
+from headscan.run import BadInput
 from headscan.text.display import display
 
-__all__ = ["KINDS", "Step", "Target", "one_token"]
+__all__ = ["KINDS", "AttributionTarget", "TargetStep", "kind_of", "one_token"]
 
 KINDS = {
     "logit": "the logit of the token",
@@ -23,11 +23,10 @@ KINDS = {
     "entropy": "the entropy of the prediction, in nats: what makes the model sure or unsure",
     "all": "all logits at once: their sum for gradients, their L1 distance from the original for occlusion",
 }
-ALIASES = {"next": "logit", "token": "logit", "log-probability": "logprob"}
 
 
 @dataclass(frozen=True)
-class Step:
+class TargetStep:
     """One prediction: read at output `position`, of token `token`, perhaps against another token."""
 
     position: int
@@ -36,25 +35,27 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Target:
+class AttributionTarget:
     """What is explained: a kind of number, at one or more predictions.
 
     `value` maps logits [B, P, V] (P = the number of steps, in their order) to [B, P], in float32 or wider.
 
-    >>> target = Target("contrast", (Step(3, token=0, against=2),))
+    >>> target = AttributionTarget("contrast", (TargetStep(3, token=0, against=2),))
     >>> target.value(torch.tensor([[[5.0, 0.0, 1.0]]]))
     tensor([[4.]])
     """
 
     kind: str
-    steps: tuple[Step, ...]
+    steps: tuple[TargetStep, ...]
 
     @property
     def positions(self) -> list[int]:
         """Where the output is read, one position a step."""
         return [step.position for step in self.steps]
 
-    def value(self, logits: Tensor, original: Tensor | None = None) -> Tensor:
+    def value(
+        self, logits: Float[Tensor, "B P V"], original: Float[Tensor, "P V"] | None = None
+    ) -> Float[Tensor, "B P"]:
         """The number that is explained.
 
         Args:
@@ -77,8 +78,8 @@ class Target:
             return chosen - self._gather(logits, [step.against or 0 for step in self.steps])
         return chosen
 
-    def probability(self, logits: Tensor) -> Tensor:
-        """The probability of each step's token [B, P]: the scale on which faithfulness is judged."""
+    def probability(self, logits: Float[Tensor, "B P V"]) -> Float[Tensor, "B P"]:
+        """The probability of each step's token: the scale on which faithfulness is judged."""
         return self._gather(logits.float().softmax(-1), [step.token for step in self.steps])
 
     def _gather(self, values: Tensor, tokens: Sequence[int]) -> Tensor:
@@ -86,11 +87,9 @@ class Target:
         return values.gather(-1, index).squeeze(-1)
 
 
-def kind_of(name: str, against: Any) -> str:
+def kind_of(name: str, against: str | int | None) -> str:
     """The kind that a user's word means; a token to contrast with makes a logit a contrast."""
-    kind = ALIASES.get(name, name)
-    if kind not in KINDS:
-        raise BadInput(f"There is no target '{name}'; there are: next, {', '.join(KINDS)}.")
+    kind = "logit" if name == "next" else name
     if kind == "contrast" and against is None:
         raise BadInput("A contrast needs the other token, too: --against TOKEN.")
     if against is not None and kind not in ("logit", "contrast"):
@@ -123,4 +122,4 @@ def one_token(lens: Lens, word: str | int) -> int:
             f"The target '{word}' must be one token, but it is {len(ids)}{': ' + pieces if ids else ''}; "
             "choose one of them by #ID, or give a whole continuation."
         )
-    return ids[0]
+    return int(ids[0])

@@ -1,18 +1,21 @@
-"""Units: which tokens are looked at together — single tokens, words, sentences, or spans that the caller names."""
+"""Units: which tokens are looked at together: single tokens, words, sentences, or spans that the caller names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 from headscan.text.prompts import Prompt
 
-__all__ = ["Unit", "find_units", "spread"]
+__all__ = ["Unit", "UnitKind", "find_units", "gathered", "spread"]
 
+UnitKind = Literal["token", "word", "sentence"]
 WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]+")
 SENTENCE = re.compile(r"\S.*?(?:[.!?…。！？]+[\"'”’)\]]*(?=\s|$)|\n|$)|\S.*?[。！？]", re.DOTALL)
 
@@ -31,31 +34,24 @@ class Unit:
 
 
 def find_units(
-    prompt: Prompt, units: str = "token", spans: Sequence[str | tuple[int, int]] | None = None
+    prompt: Prompt, units: UnitKind = "token", spans: Sequence[str | tuple[int, int]] | None = None
 ) -> list[Unit]:
     """Cut a prompt into units; every token is in exactly one.
 
     Args:
         prompt: the tokens with their places in the text.
-        units: "token", "word" (letters and digits together, signs together), "sentence", or "span".
-        spans: for "span", pairs of token indices (first, behind the last) or texts that occur in the prompt; what they
-            leave over becomes units of single tokens.
+        units: "token", "word" (letters and digits together, signs together), or "sentence".
+        spans: in their place, pairs of token indices (first, behind the last) or texts that occur in the prompt; what
+            they leave over becomes units of single tokens.
 
     Raises:
-        BadInput: an unknown kind, a span that is not there, or spans that overlap.
+        BadInput: a span that is not there, or spans that overlap.
     """
     if spans is not None:
         return _named(prompt, spans)
     if units == "token":
         return [Unit((i,), token) for i, token in enumerate(prompt.tokens)]
-    if units == "word":
-        pieces = [match.span() for match in WORD.finditer(prompt.text)]
-    elif units == "sentence":
-        pieces = [match.span() for match in SENTENCE.finditer(prompt.text)]
-    elif units == "span":
-        raise BadInput("Name the spans: token indices (first, behind the last) or texts of the prompt.")
-    else:
-        raise BadInput(f"Units are token, word, sentence or span, not '{units}'.")
+    pieces = [match.span() for match in (WORD if units == "word" else SENTENCE).finditer(prompt.text)]
     return _grouped(prompt, [_piece(prompt, place, pieces) for place in range(len(prompt))])
 
 
@@ -110,7 +106,7 @@ def _tokens_of(prompt: Prompt, span: str | tuple[int, int]) -> list[int]:
     return found
 
 
-def spread(values: np.ndarray, units: Sequence[Unit], length: int) -> np.ndarray:
+def spread(values: npt.NDArray[np.float64], units: Sequence[Unit], length: int) -> npt.NDArray[np.float64]:
     """Scores of units [S, n] spread evenly over their tokens [S, length], so that sums stay what they were.
 
     >>> spread(np.array([[2.0, 6.0]]), [Unit((0,), "a"), Unit((1, 2), "bc")], 3)
@@ -122,6 +118,6 @@ def spread(values: np.ndarray, units: Sequence[Unit], length: int) -> np.ndarray
     return found
 
 
-def gathered(scores: np.ndarray, units: Sequence[Unit]) -> np.ndarray:
+def gathered(scores: npt.NDArray[np.float64], units: Sequence[Unit]) -> npt.NDArray[np.float64]:
     """Scores of tokens [S, T] summed over units [S, n]."""
     return np.stack([scores[..., list(unit.tokens)].sum(-1) for unit in units], axis=-1)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
-from headscan.attribution import Engine, Step, Target, attribute, gradient_x_input
+from headscan.attribution import AttributionTarget, Engine, TargetStep, attribute, gradient_x_input
+from headscan.attribution.faithfulness import Faithfulness
 from headscan.claims.claim import Verdict, claim
 from headscan.claims.small_models import prompts, small
 from headscan.model import Lens
@@ -20,13 +23,22 @@ def _setting(seed: int) -> tuple[Lens, list[int]]:
     return lens, ids
 
 
+def _judged(lens: Lens, seed: int, method: str) -> list[Faithfulness]:
+    """How faithful a method's maps of eight prompts are."""
+    found = [
+        attribute(lens, ids.tolist(), method=method, signed=False, substitute="mean").faithfulness
+        for ids in prompts(seed, 8)
+    ]
+    return [one for one in found if one is not None]
+
+
 @claim(22, "The gradient of the output times the input gives a saliency for each token.", SOURCE)
 def gradient(seed: int) -> Verdict:
     """v = |grad O| * a by its definition, with the sum of all last logits for O, against finite differences."""
     lens, ids = _setting(seed)
     engine = Engine(lens)
     embeds = engine.embed(torch.tensor(ids))
-    target = Target("all", (Step(len(ids) - 1, 0),))
+    target = AttributionTarget("all", (TargetStep(len(ids) - 1, 0),))
     signed = gradient_x_input(engine, embeds, target)[0]
     small_step = 1e-2
     slopes = []
@@ -47,7 +59,7 @@ def gradient(seed: int) -> Verdict:
 def occlusion(seed: int) -> Verdict:
     """The distances by one pass a token and by shared prefixes."""
     lens, ids = _setting(seed)
-    found = np.array(attribute(lens, ids, method="occlusion", target="all", substitute=0, check=False).scores)
+    found = np.array(attribute(lens, ids, method="occlusion", target="all", substitute=0, faithfulness=False).scores)
     with torch.no_grad():
         last = lens.model(input_ids=torch.tensor([ids])).logits[0, -1]
         loop = [
@@ -67,15 +79,7 @@ def combined(seed: int) -> Verdict:
     """Whether the mean is more faithful than either part, by the area under the deletion curve, over eight prompts."""
     lens = small(steps=TRAINED, seed=seed)
     methods = ("gradient-x-input", "occlusion", "combined")
-    areas = {
-        method: [
-            attribute(lens, ids.tolist(), method=method, signed=False, substitute="mean").faithfulness["deletion"][
-                "area"
-            ]
-            for ids in prompts(seed, 8)
-        ]
-        for method in methods
-    }
+    areas = {method: [one.deletion.area for one in _judged(lens, seed, method)] for method in methods}
     means = {method: float(np.mean(values)) for method, values in areas.items()}
     better = means["combined"] < min(means["gradient-x-input"], means["occlusion"])
     why = "The published code adds occlusion to itself; here the two are averaged as the text says. "
@@ -88,12 +92,9 @@ def combined(seed: int) -> Verdict:
 @claim(25, "A highlighter of the text shows which tokens matter.", SOURCE)
 def highlighter(seed: int) -> Verdict:
     """The published page puts tokens into HTML unescaped; the same tokens through this package's page."""
-    from headscan.report import attribute_snippet
-
     lens, ids = _setting(seed)
-    result = attribute(lens, ids, method="occlusion", substitute=0, check=False)
-    hostile = dict(result.document, tokens=["<s>", "<script>", "'", '"', "␣a", "⏎"])
-    page = attribute_snippet(hostile, result.arrays)
+    result = attribute(lens, ids, method="occlusion", substitute=0, faithfulness=False)
+    page = replace(result, tokens=["<s>", "<script>", "'", '"', "␣a", "⏎"])._repr_html_()
     lost = sum(word in page for word in ("<s>", "<script>"))
     return Verdict(
         "reproduced" if lost == 0 else "not reproduced",
@@ -123,9 +124,9 @@ def same_logits(seed: int) -> Verdict:
 def useful(seed: int) -> Verdict:
     """Deletion by gradient x input against random orders, over eight prompts of a small trained model."""
     lens = small(steps=TRAINED, seed=seed)
-    found = [attribute(lens, ids.tolist(), signed=False, substitute="mean").faithfulness for ids in prompts(seed, 8)]
-    own = float(np.mean([one["deletion"]["area"] for one in found]))
-    null = float(np.mean([one["random"]["deletion"] for one in found]))
+    found = _judged(lens, seed, "gradient-x-input")
+    own = float(np.mean([one.deletion.area for one in found]))
+    null = float(np.mean([one.random.deletion for one in found]))
     return Verdict(
         "reproduced" if own < null else "not reproduced",
         "Useful is taken as: tokens deleted in its order lower the prediction faster than in random order. For a larger "

@@ -3,13 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["noise_accuracy", "quantised_accuracy", "shannon_width"]
+__all__ = [
+    "NoisyDecoding", "RoundedDecoding", "ShannonWidth", "noise_accuracy", "quantised_accuracy", "shannon_width",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NoisyDecoding:
+    """The share of tokens decoded rightly from `width` features through Gaussian noise.
+
+    `noise` is its standard deviation in those of a feature, `snr` 1/noise², `shannon` the width that `shannon_width` asks
+    for.
+    """
+
+    noise: float
+    snr: float
+    width: int
+    accuracy: float
+    standard_error: float
+    shannon: float
+
+
+@dataclass(frozen=True)
+class RoundedDecoding:
+    """The share of tokens decoded rightly from `width` features of `bits` bits each: `sent` bits, where log2 V are `needed`."""
+
+    bits: int
+    width: int
+    accuracy: float
+    sent: int
+    needed: float
+
+
+@dataclass(frozen=True)
+class ShannonWidth:
+    """The features that `shannon_width` asks for at a level of noise."""
+
+    noise: float
+    width: float
 
 
 def shannon_width(vocabulary: int, noise: float) -> float:
@@ -25,23 +63,20 @@ def shannon_width(vocabulary: int, noise: float) -> float:
 
 
 def noise_accuracy(
-    book: Tensor, *, noises: Sequence[float] = (0.25, 0.5, 1.0, 2.0), widths: Sequence[int] | None = None,
-    trials: int = 400, seed: int = 0,
-) -> list[dict[str, Any]]:  # fmt: skip
+    book: Float[Tensor, "V w"], *, noises: Sequence[float] = (0.25, 0.5, 1.0, 2.0),
+    widths: Sequence[int] | None = None, trials: int = 400, seed: int = 0,
+) -> list[NoisyDecoding]:  # fmt: skip
     """The share of tokens decoded rightly from w random features with Gaussian noise.
 
     The decoder knows the codebook; under equal Gaussian noise the likeliest token is the nearest. Noise has the same
     power in every feature: `noise` times the mean standard deviation of the features, whatever their own spread.
 
     Args:
-        book: [V, w], from `codebook`.
+        book: from `codebook`.
         noises: standard deviations, in units of the mean standard deviation of the features.
         widths: numbers of features; by default powers of two.
         trials: tokens drawn for each cell, each with its own noise; the standard error is about ½/√trials.
         seed: of features, tokens and noise.
-
-    Returns:
-        a list of {noise, snr, width, accuracy, standard_error, shannon}.
     """
     generator = torch.Generator().manual_seed(seed)
     vocabulary, size = book.shape
@@ -55,17 +90,17 @@ def noise_accuracy(
             heard = code[sent] + noise * std * torch.randn(trials, width, generator=generator)
             right = float((_nearest(heard, code) == sent).float().mean())
             error = float(np.sqrt(max(right * (1 - right), 1 / trials) / trials))
-            shannon = shannon_width(vocabulary, noise)
-            found.append(
-                {"noise": noise, "snr": noise**-2, "width": width, "accuracy": right, "standard_error": error,
-                 "shannon": shannon}
-            )  # fmt: skip
+            found.append(NoisyDecoding(noise, noise**-2, width, right, error, shannon_width(vocabulary, noise)))
     return found
 
 
 def quantised_accuracy(
-    book: Tensor, *, bits: Sequence[int] = (1, 2, 3, 4, 8), widths: Sequence[int] | None = None, seed: int = 0
-) -> list[dict[str, Any]]:
+    book: Float[Tensor, "V w"],
+    *,
+    bits: Sequence[int] = (1, 2, 3, 4, 8),
+    widths: Sequence[int] | None = None,
+    seed: int = 0,
+) -> list[RoundedDecoding]:
     """The share of tokens decoded rightly from w random features rounded to so many bits each.
 
     Each feature is rounded to 2^bits equal steps between its smallest and largest value over the vocabulary; a rounded
@@ -81,9 +116,7 @@ def quantised_accuracy(
             step = ((high - low) / (2**bit - 1)).clamp_min(1e-30)
             heard = ((code - low) / step).round() * step + low
             right = float((_nearest(heard, code) == torch.arange(vocabulary)).float().mean())
-            found.append(
-                {"bits": bit, "width": width, "accuracy": right, "sent": bit * width, "needed": np.log2(vocabulary)}
-            )
+            found.append(RoundedDecoding(bit, width, right, bit * width, float(np.log2(vocabulary))))
     return found
 
 

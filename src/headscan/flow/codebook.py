@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Float, Float32
 from torch import Tensor
 
-from headscan.errors import BadInput
 from headscan.model import Lens
 from headscan.model.slicing import Slice
+from headscan.run import BadInput
 
-__all__ = ["codebook", "distances"]
+__all__ = ["CodebookDistances", "codebook", "distances"]
 
 
-def codebook(lens: Lens, slice_: Slice | str, prefix: Sequence[int] = (), *, rows: int = 512) -> Tensor:
-    """The output of each token of the vocabulary behind a prefix: float32 [V, w].
+@dataclass(frozen=True)
+class CodebookDistances:
+    """How well separated a code book is, in units of the mean standard deviation of its features.
+
+    Attributes:
+        minimum, tenth, median: quantiles (0, 0.1, 0.5) of each token's distance to its nearest other token.
+        expected: √(2 w), about the distance of two tokens in a round cloud of the same spread.
+        duplicates: tokens whose output another token shares to 1e-6.
+        participation_ratio: of the centred covariance, the number of directions in use.
+        feature_std: the unit.
+    """
+
+    minimum: float
+    tenth: float
+    median: float
+    expected: float
+    duplicates: int
+    participation_ratio: float
+    feature_std: float
+
+
+def codebook(lens: Lens, slice_: Slice | str, prefix: Sequence[int] = (), *, rows: int = 512) -> Float32[Tensor, "V w"]:
+    """The output of each token of the vocabulary behind a prefix.
 
     Args:
         lens: the model.
@@ -37,17 +59,8 @@ def codebook(lens: Lens, slice_: Slice | str, prefix: Sequence[int] = (), *, row
     return torch.cat(found)
 
 
-def distances(book: Tensor) -> dict[str, Any]:
-    """How well separated a codebook is, in units of the mean standard deviation of its features.
-
-    Args:
-        book: [V, w].
-
-    Returns:
-        minimum, tenth, median: quantiles (0, 0.1, 0.5) of each token's distance to its nearest other token;
-        expected: √(2 w), about the distance of two tokens in a round cloud of the same spread; duplicates: tokens whose
-        output another token shares to 1e-6; participation_ratio: of the centred covariance, the number of directions
-        in use; feature_std: the unit.
+def distances(book: Float[Tensor, "V w"]) -> CodebookDistances:
+    """How well separated a code book is.
 
     Raises:
         BadInput: fewer than two tokens.
@@ -65,12 +78,12 @@ def distances(book: Tensor) -> dict[str, Any]:
     near = torch.cat(nearest).numpy() / unit
     covariance = torch.cov(book.T, correction=0).reshape(book.shape[1], -1)
     ratio = float(torch.trace(covariance) ** 2 / covariance.square().sum().clamp_min(1e-300))
-    return {
-        "minimum": float(near.min()),
-        "tenth": float(np.quantile(near, 0.1)),
-        "median": float(np.median(near)),
-        "expected": float(np.sqrt(2 * book.shape[1])),
-        "duplicates": int((near < 1e-6).sum()),
-        "participation_ratio": ratio,
-        "feature_std": std,
-    }
+    return CodebookDistances(
+        minimum=float(near.min()),
+        tenth=float(np.quantile(near, 0.1)),
+        median=float(np.median(near)),
+        expected=float(np.sqrt(2 * book.shape[1])),
+        duplicates=int((near < 1e-6).sum()),
+        participation_ratio=ratio,
+        feature_std=std,
+    )

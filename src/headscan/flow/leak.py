@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from headscan.model import Lens
 from headscan.model.slicing import Slice
+from headscan.run import Progress, no_progress
 
 __all__ = ["leak", "outputs"]
 
 
-def outputs(lens: Lens, slice_: Slice, ids: Tensor) -> list[Tensor]:
-    """The outputs [B, T, w] of a slice at each of its sites, apart."""
+def outputs(lens: Lens, slice_: Slice, ids: Int[Tensor, "B T"]) -> list[Float[Tensor, "B T w"]]:
+    """The outputs of a slice at each of its sites, apart."""
     cut = slice_.on(lens)
     with torch.no_grad():
         joined = cut.run(ids).float()
@@ -24,8 +26,8 @@ def outputs(lens: Lens, slice_: Slice, ids: Tensor) -> list[Tensor]:
 
 def leak(
     lens: Lens, slice_: Slice, prompts: Tensor | Sequence[Sequence[int]], *, trials: int = 4, seed: int = 0,
-    rows: int = 64,
-) -> np.ndarray:  # fmt: skip
+    rows: int = 64, progress: Progress = no_progress,
+) -> Float64[np.ndarray, "sites T T"]:  # fmt: skip
     """How far output j of a site moves when input token i is replaced by another.
 
     Args:
@@ -35,9 +37,10 @@ def leak(
         trials: random other tokens put in each place.
         seed: of these.
         rows: rows of a forward pass.
+        progress: told of the rows that are done.
 
     Returns:
-        float64 [sites, T, T]: entry (s, i, j) is the mean of ||O_j(i changed) - O_j|| / ||O_j||, a relative distance, 0
+        entry (s, i, j) is the mean of ||O_j(i changed) - O_j|| / ||O_j||, a relative distance, 0
         where output j does not see token i (below 1e-6, the rounding of other batch shapes).
 
     Cost: N T trials rows of T tokens through the slice.
@@ -46,7 +49,8 @@ def leak(
     count, length = prompts.shape
     generator = torch.Generator().manual_seed(seed)
     total: Tensor | None = None
-    for prompt in prompts:
+    for number, prompt in enumerate(prompts):
+        progress("leak", number * length * trials, count * length * trials, "rows")
         changed = prompt.repeat(length * trials, 1)
         place = torch.arange(length).repeat_interleave(trials)
         shift = torch.randint(1, lens.vocabulary_size, (length * trials,), generator=generator)
@@ -62,5 +66,7 @@ def leak(
         found = torch.where(found > 1e-6, found, torch.zeros_like(found))
         found = found.reshape(len(found), length, trials, length).mean(2)
         total = found if total is None else total + found
+    progress("leak", count * length * trials, count * length * trials, "rows")
     assert total is not None
-    return (total / count).numpy()
+    matrices: Float64[np.ndarray, "sites T T"] = (total / count).numpy()
+    return matrices

@@ -7,39 +7,41 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from headscan.flow.leak import outputs
 from headscan.model import Lens
 from headscan.model.slicing import Slice
+from headscan.run import Progress, no_progress
 
 __all__ = ["Recovery", "recovery"]
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """What exact search found, all arrays [sites, T, T] with entry (s, i, j) about token i in output j.
+    """What exact search found, matrices with entry (s, i, j) about token i in output j.
 
     Attributes:
         recoverable: the share of prompts in which the true token fits output j and no other does.
         margin: the least relative distance of another token's output, median over prompts: how much relative error
             of output j the search would bear, twice over.
-        noise: [sites], the largest residual of the *true* token when it is run again in another batch: the rounding
+        noise: of each site, the largest residual of the *true* token when it is run again in another batch: the rounding
             that a margin must exceed.
         candidates: tokens tried in each place.
         exhaustive: whether they are the whole vocabulary.
     """
 
-    recoverable: np.ndarray
-    margin: np.ndarray
-    noise: np.ndarray
+    recoverable: Float64[np.ndarray, "sites T T"]
+    margin: Float64[np.ndarray, "sites T T"]
+    noise: Float64[np.ndarray, " sites"]
     candidates: int
     exhaustive: bool
 
 
 def recovery(
     lens: Lens, slice_: Slice, prompts: Tensor | Sequence[Sequence[int]], *, most: int | None = None, seed: int = 0,
-    rows: int = 256,
+    rows: int = 256, progress: Progress = no_progress,
 ) -> Recovery:  # fmt: skip
     """Try every token of the vocabulary in each place, and look which outputs tell it from the true one.
 
@@ -55,6 +57,7 @@ def recovery(
         most: try so many random tokens instead of the whole vocabulary; "recoverable" is then an upper bound.
         seed: of these.
         rows: rows of a forward pass.
+        progress: told of the rows that are done.
 
     Cost: N T V rows of T tokens through the slice.
     """
@@ -63,6 +66,7 @@ def recovery(
     size = lens.vocabulary_size
     tried = torch.arange(size) if most is None or most >= size else torch.randperm(size, generator=generator)[:most]
     margins, noises = [], []
+    done, total = 0, prompts.numel() * len(tried)
     for prompt in prompts:
         original = outputs(lens, slice_, prompt[None])
         again = outputs(lens, slice_, prompt.repeat(min(rows, 8), 1))
@@ -72,19 +76,23 @@ def recovery(
             others = tried[tried != prompt[place]]
             least: Tensor | None = None
             for chunk in others.split(rows):
+                progress("recovery", done, total, "rows")
                 changed = prompt.repeat(len(chunk), 1)
                 changed[:, place] = chunk
                 found = outputs(lens, slice_, changed)
                 here = torch.stack([_residual(f, o).amin(0) for f, o in zip(found, original, strict=True)])
                 least = here if least is None else torch.minimum(least, here)
+                done += len(chunk)
             assert least is not None
             nearest.append(least)
         margins.append(torch.stack(nearest, 1).cpu())  # [sites, T, T]
+    progress("recovery", total, total, "rows")
     margin = torch.stack(margins).double().numpy()
     noise = np.array(noises).max(0)
     floor = np.maximum(10 * noise, 1e-5)[None, :, None, None]
     return Recovery((margin > floor).mean(0), np.median(margin, 0), noise, len(tried), len(tried) == size)
 
 
-def _residual(found: Tensor, original: Tensor) -> Tensor:
-    return (found - original).norm(dim=-1) / original.norm(dim=-1).clamp_min(1e-30)
+def _residual(found: Float[Tensor, "B T w"], original: Float[Tensor, "1 T w"]) -> Float[Tensor, "B T"]:
+    apart: Tensor = (found - original).norm(dim=-1) / original.norm(dim=-1).clamp_min(1e-30)
+    return apart

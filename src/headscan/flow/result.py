@@ -1,61 +1,158 @@
-"""What a flow found."""
+"""What `headscan flow` and `headscan channel` found."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from headscan.errors import BadInput
-from headscan.results import Result
+from headscan.flow.capacity import NoisyDecoding, RoundedDecoding, ShannonWidth
+from headscan.flow.codebook import CodebookDistances
+from headscan.flow.width import Threshold, WidthAccuracy
+from headscan.run import BadInput, Result
 
-__all__ = ["FlowResult"]
+if TYPE_CHECKING:
+    import pandas as pd
 
-CHANNEL = ("distances", "noise", "quantised", "shannon", "widths", "thresholds")
+__all__ = ["ChannelPart", "ChannelResult", "FlowPart", "FlowResult", "FlowSummary", "MatrixMeans"]
+
+
+@dataclass(frozen=True)
+class MatrixMeans:
+    """Means of a matrix over own (i = j), earlier (i < j: of tokens before the output) and later (i > j) tokens i."""
+
+    own: float
+    of_earlier: float
+    of_later: float
+
+
+@dataclass(frozen=True)
+class FlowSummary:
+    """One site: the means of `leak`, `recoverable` and `margin` over own, earlier and later tokens; see `MatrixMeans`.
+
+    Those of recovery are None where it was not asked for.
+    """
+
+    site: str
+    leak_own: float
+    leak_of_earlier: float
+    leak_of_later: float
+    recoverable_own: float | None = None
+    recoverable_of_earlier: float | None = None
+    recoverable_of_later: float | None = None
+    margin_own: float | None = None
+    margin_of_earlier: float | None = None
+    margin_of_later: float | None = None
+
+
+@dataclass(frozen=True)
+class FlowPart:
+    """One model and cut.
+
+    Attributes:
+        model, cut, slice: what was run, the last as `Slice.parse` reads it.
+        tokens: labels of the matrices: of a single prompt its tokens, of several the positions #0, #1, ...
+        sites: a summary a site.
+        noise: of each site, the rounding that a margin must exceed; candidates: tokens tried in each place; exhaustive:
+            whether they are the whole vocabulary. None where recovery was not asked for.
+    """
+
+    model: str
+    cut: str
+    slice: str
+    tokens: list[str]
+    sites: list[FlowSummary]
+    noise: list[float] | None
+    candidates: int | None
+    exhaustive: bool | None
 
 
 @dataclass(frozen=True, repr=False)
 class FlowResult(Result):
     """What tokens know of each other, site by site.
 
-    `document` holds `site` (the deepest), `sites`, `tokens`, `parts` (one a model and cut, each with a summary a site and a
-    `channel` where it was asked for) and `protocol`; `arrays` holds `leak`, `recoverable` and `margin` [sites, T, T] of
-    the first part and `leak/K`, ... of part K, with entry (s, i, j) about input token i in output j.
+    `arrays` holds `leak`, `recoverable` and `margin` [sites, T, T] of the first part and `leak/K`, ... of part K, with
+    entry (s, i, j) about input token i in output j.
+
+    Attributes:
+        site: the deepest of `sites` of the first part; tokens: the labels of its matrices.
+        leak, recoverable: the means of its matrices at that site.
+        prompts, length: how many prompts were averaged over, and their tokens.
+        parts: one a model and cut.
     """
 
-    kind = "flow"
+    kind: ClassVar[str] = "flow"
+    site: str
+    sites: list[str]
+    tokens: list[str]
+    leak: MatrixMeans
+    recoverable: MatrixMeans | None
+    prompts: int
+    length: int
+    parts: list[FlowPart]
 
-    @property
-    def parts(self) -> list[dict[str, Any]]:
-        """One entry a model and cut."""
-        return self.document["parts"]
-
-    def frame(self):
+    def frame(self) -> pd.DataFrame:
         """A pandas table: one row a part and site."""
         import pandas as pd
 
         return pd.DataFrame(
-            [{"model": part["model"], "cut": part["cut"], **entry} for part in self.parts for entry in part["sites"]]
+            [{"model": part.model, "cut": part.cut} | asdict(entry) for part in self.parts for entry in part.sites]
         )
 
-    def channel_frame(self, what: str = "noise"):
-        """A pandas table of the channel, one row a part and measurement.
+
+@dataclass(frozen=True)
+class ChannelPart:
+    """The channel of one model and cut, at its deepest site.
+
+    Attributes:
+        model, cut, site: what was run. vocabulary, width: tokens and features of its code book.
+        distances: how far apart the code book's rows are. noise, quantised: decoding through noise and rounding.
+        shannon: the width that Shannon's formula asks for, by noise.
+        widths: accuracy of each search by the features kept. thresholds: the fewest features that each needs.
+    """
+
+    model: str
+    cut: str
+    site: str
+    vocabulary: int
+    width: int
+    distances: CodebookDistances
+    noise: list[NoisyDecoding]
+    quantised: list[RoundedDecoding]
+    shannon: list[ShannonWidth]
+    widths: list[WidthAccuracy]
+    thresholds: list[Threshold]
+
+
+TableName = Literal["distances", "noise", "quantised", "shannon", "widths", "thresholds"]
+
+
+@dataclass(frozen=True, repr=False)
+class ChannelResult(Result):
+    """How narrow and noisy the channel from a token to its output may be: one part a model and cut."""
+
+    kind: ClassVar[str] = "channel"
+    prompts: int
+    length: int
+    parts: list[ChannelPart]
+
+    def frame(self, what: TableName = "distances") -> pd.DataFrame:
+        """A pandas table, one row a part and measurement.
 
         Args:
             what: "distances", "noise", "quantised", "shannon", "widths" or "thresholds".
 
         Raises:
-            BadInput: another name, or the channel was not measured.
+            BadInput: another name.
         """
         import pandas as pd
 
-        if what not in CHANNEL:
-            raise BadInput(f"The channel has no '{what}'; there are: {', '.join(CHANNEL)}.")
-        found = [
-            {"model": part["model"], "cut": part["cut"], **{k: v for k, v in row.items() if k != "tried"}}
-            for part in self.parts
-            if part["channel"]
-            for row in ([part["channel"][what]] if what == "distances" else part["channel"][what])
-        ]
-        if not found:
-            raise BadInput("The channel was not measured: ask for it with channel=True (--channel).")
+        names = TableName.__args__  # type: ignore[attr-defined]
+        if what not in names:
+            raise BadInput(f"The channel has no '{what}'; there are: {', '.join(names)}.")
+        found = []
+        for part in self.parts:
+            value = getattr(part, what)
+            for row in value if isinstance(value, list) else [value]:
+                entry = {name: cell for name, cell in asdict(row).items() if name != "tried"}
+                found.append({"model": part.model, "cut": part.cut} | entry)
         return pd.DataFrame(found)

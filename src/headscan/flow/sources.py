@@ -1,48 +1,48 @@
-"""Which models are compared, and on which prompts."""
+"""Which models are compared, at which sites and on which prompts."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
-from headscan.errors import BadInput
+from headscan.flow.settings import LENGTH, WINDOWS, Comparing, listed
 from headscan.model import Lens
+from headscan.model.opening import ModelsLike, open_model, open_models
+from headscan.run import BadInput, TextRecord
+from headscan.text.prompts import read_prompts
 from headscan.text.windows import Windows
 
-__all__ = ["find_models", "find_prompts", "wider"]
+__all__ = ["find_models", "find_prompts", "find_sites", "wider"]
+
 
 SCALED = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "word_embed_proj_dim")
 
 
-def find_models(
-    model: str | Lens | Sequence[str | Lens], revisions: str | Sequence[str] | None, widths: Sequence[int], seed: int,
-    loading: dict[str, Any],
-) -> list[Lens]:  # fmt: skip
-    """The models in the order of the result: as given (or each revision), and untrained twins so many times as wide.
+def find_models(models: ModelsLike, settings: Comparing) -> list[Lens]:
+    """The models in the order of the result: as given (or each revision), and wider ones with random weights.
 
     Raises:
         BadInput: revisions of anything but one Hugging Face id.
     """
-    given = [model] if isinstance(model, str | Lens) else list(model)
-    if not given:
-        raise BadInput("Name at least one model.")
-    if revisions is not None:
-        wanted = revisions.split(",") if isinstance(revisions, str) else list(revisions)
-        wanted = [one.strip() for one in wanted if one.strip()]
-        if len(given) != 1 or not isinstance(given[0], str) or not wanted:
-            raise BadInput("--revisions takes names of revisions, separated by commas, of exactly one Hugging Face id.")
-        lenses = []
-        for revision in wanted:
-            lens = Lens.load(given[0], **(loading | {"revision": revision}))
-            lens.name = f"{given[0]}@{revision}"
-            lenses.append(lens)
+    if settings.revisions is None:
+        lenses = list(open_models(models, settings))
     else:
-        lenses = [one if isinstance(one, Lens) else Lens.load(one, **loading) for one in given]
-    return lenses + [wider(lens, factor, seed) for lens in list(lenses) for factor in widths]
+        wanted = listed(settings.revisions)
+        only = (
+            models if isinstance(models, str) else models[0] if isinstance(models, list) and len(models) == 1 else None
+        )
+        if not isinstance(only, str) or not wanted:
+            raise BadInput("--revisions takes names of revisions, separated by commas, of exactly one Hugging Face id.")
+        lenses = [open_model(only, settings.but(revision=revision)) for revision in wanted]
+        for lens, revision in zip(lenses, wanted, strict=True):
+            lens.name = f"{only}@{revision}"
+    return lenses + [wider(lens, factor, settings.seed) for lens in lenses for factor in settings.widths()]
 
 
 def wider(lens: Lens, factor: int, seed: int = 0) -> Lens:
@@ -75,47 +75,43 @@ def wider(lens: Lens, factor: int, seed: int = 0) -> Lens:
     return Lens(made.to(lens.device).eval(), lens.tokenizer, name=f"{lens.name} (random weights, {factor} x as wide)")
 
 
-def find_prompts(lens: Lens, prompt: Any, text: Any, count: int, length: int | None) -> tuple[torch.Tensor, Any]:
-    """Token ids [N, T], each prompt cut to the length of the shortest; and the account of the text they come from.
+def find_sites(lens: Lens, at: str | Sequence[str]) -> tuple[str, ...]:
+    """The sites that the globs match; of an encoder-decoder those of the encoder, which all see the same tokens.
 
-    Args:
-        lens: whose tokenizer is used.
-        prompt: a text, token ids, several of either, or None.
-        text: where windows of `length` tokens (16 by default) are taken from, or None.
-        count: how many windows.
-        length: tokens of a prompt.
+    Raises:
+        BadInput: a glob matches nothing, or only what the decoder has.
+    """
+    sites = lens.match(at)
+    if not lens.traits.encoder_decoder:
+        return sites
+    found = tuple(site for site in sites if site.startswith("encoder."))
+    if not found:
+        raise BadInput(
+            f"In an encoder-decoder such as '{lens.name}' the encoder is looked at: choose --at 'encoder.block.*'."
+        )
+    return found
+
+
+def find_prompts(lens: Lens, settings: Comparing) -> tuple[Int[Tensor, "N T"], TextRecord | None]:
+    """Token ids, each prompt cut to the length of the shortest; and the record of the text they come from.
 
     Raises:
         BadInput: no prompt, one of a single token, one longer than the context.
     """
     rows: list[list[int]] = []
-    account = None
-    if prompt is not None and (isinstance(prompt, str) or (len(prompt) and isinstance(prompt[0], int | np.integer))):
-        prompt = [prompt]
-    for one in prompt if prompt is not None else []:
-        if isinstance(one, str):
-            if not one.strip():
-                raise BadInput("The prompt is empty.")
-            rows.append(lens.require_tokenizer().encode(one, add_special_tokens=False))
-        else:
-            rows.append([int(i) for i in one])
-    if text is not None:
-        if count < 1:
-            raise BadInput(f"At least one prompt is taken of a text, not {count}.")
-        size = 16 if length is None else length
-        if size < 2:
-            raise BadInput("A prompt of one token has no two tokens that could know of each other; give at least two.")
-        windows = Windows(text, lens.require_tokenizer(), size, max_tokens=count * size)
+    record = None
+    if settings.prompt is not None:
+        # Prompts are cut before their length counts.
+        limits = replace(lens.limits, context=None)
+        rows += [list(one.ids) for one in read_prompts(settings.prompt, lens.tokenizer, limits, special=False)]
+    if settings.text is not None:
+        count, size = settings.windows or WINDOWS, settings.length or LENGTH
+        windows = Windows(settings.text, lens.require_tokenizer(), size, max_tokens=count * size)
         rows += [window.ids.tolist() for window in windows]
-        account = windows.account()
-    if not rows or not all(rows):
-        raise BadInput("The prompt is empty." if text is None else "The text has no tokens.")
-    least = min([len(row) for row in rows] + ([length] if length is not None else []))
+        record = windows.record()
+    least = min([len(row) for row in rows] + ([settings.length] if settings.length is not None else []))
     if least < 2:
         raise BadInput("A prompt of one token has no two tokens that could know of each other; give at least two.")
-    ids = torch.tensor([row[:least] for row in rows])
     if lens.context_length is not None and least > lens.context_length:
         raise BadInput(f"The prompt has {least} tokens, but '{lens.name}' takes at most {lens.context_length}.")
-    if int(ids.max()) >= lens.vocabulary_size or int(ids.min()) < 0:
-        raise BadInput(f"Token id {int(ids.max())} is not in the vocabulary of '{lens.name}'.")
-    return ids, account
+    return torch.tensor([row[:least] for row in rows]), record

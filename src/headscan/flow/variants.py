@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from headscan.errors import BadInput
 from headscan.model.slicing import Slice
+from headscan.run import BadInput
 
-__all__ = ["VARIANTS", "options_of", "variant"]
+__all__ = ["VARIANTS", "names_of", "variant"]
 
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS: dict[str, dict[str, str | bool]] = {
     "whole": {},
     "attention": {"only": "attention"},
     "mlp": {"only": "mlp"},
@@ -20,7 +19,20 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no-mask": {"causal": False},
     "fresh": {"weights": "fresh:0"},
 }
-"""Name -> what of the model is left (the attributes of a `Slice`). "fresh" is an untrained twin."""
+"""Name -> what of the model is left (the attributes of a `Slice`). "fresh" has random weights."""
+
+
+def names_of(name: str) -> list[str]:
+    """The cuts that a name joins with +; BadInput where one is none.
+
+    >>> names_of("attention+fresh")
+    ['attention', 'fresh']
+    """
+    names = name.split("+")
+    for one in names:
+        if one not in VARIANTS:
+            raise BadInput(f"There is no cut '{one}'; there are: {', '.join(VARIANTS)} (joined with +).")
+    return names
 
 
 def variant(name: str, sites: Sequence[str]) -> Slice:
@@ -29,14 +41,7 @@ def variant(name: str, sites: Sequence[str]) -> Slice:
     >>> str(variant("attention", ["block.0"]))
     'block.0 only=attention'
     """
-    return Slice(sites=tuple(sites), **options_of(name))
-
-
-def options_of(name: str) -> dict[str, Any]:
-    """The attributes of a `Slice` that a cut sets."""
-    changes: dict[str, Any] = {}
-    for part in name.split("+"):
-        if part not in VARIANTS:
-            raise BadInput(f"There is no cut '{part}'; there are: {', '.join(VARIANTS)} (joined with +).")
-        changes |= VARIANTS[part]
-    return changes
+    cut = Slice(sites=tuple(sites))
+    for one in names_of(name):
+        cut = cut.but(**VARIANTS[one])
+    return cut

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
-from headscan.errors import BadInput
 from headscan.inversion import Descent, descend, exact
 from headscan.model import Lens
 from headscan.model.slicing import Slice
+from headscan.run import BadInput
 
-__all__ = ["Threshold", "threshold", "width_sweep"]
+__all__ = ["SEARCHES", "Threshold", "TriedWidth", "WidthAccuracy", "threshold", "width_sweep"]
 
 SEARCHES: dict[str, Descent | None] = {
     "exact": None,
@@ -27,14 +27,38 @@ or from standard normal noise."""
 
 
 @dataclass(frozen=True)
+class WidthAccuracy:
+    """The share of tokens that a search finds from so many features, the first or random ones."""
+
+    width: int
+    subset: str
+    search: str
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class TriedWidth:
+    """The share of tokens that were found from so many features."""
+
+    width: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
 class Threshold:
-    """The fewest features that reach an accuracy, and every width that was tried on the way: {width: accuracy}."""
+    """The fewest features that suffice a search: contiguous ones from `first` on, or random; None: not even all do.
 
+    `tried` has every width that was tried on the way.
+    """
+
+    search: str
+    subset: str
+    first: int
     width: int | None
-    tried: dict[int, float]
+    tried: list[TriedWidth]
 
 
-def accuracy(lens: Lens, slice_: Slice, prompts: Tensor, search: str | Descent = "exact") -> float:
+def accuracy(lens: Lens, slice_: Slice, prompts: Int[Tensor, "N T"], search: str | Descent = "exact") -> float:
     """The share of tokens that are found again from what the slice keeps of its output.
 
     Args:
@@ -57,41 +81,34 @@ def accuracy(lens: Lens, slice_: Slice, prompts: Tensor, search: str | Descent =
 
 
 def width_sweep(
-    lens: Lens, site: str, prompts: Tensor | Sequence[Sequence[int]], widths: Sequence[int], *,
-    searches: Sequence[str] = ("exact", "adam", "noise"), subsets: Sequence[str] = ("contiguous", "random"),
-    seed: int = 0, **cut: Any,
-) -> list[dict[str, Any]]:  # fmt: skip
+    lens: Lens, slice_: Slice | str, prompts: Tensor | Sequence[Sequence[int]], widths: Sequence[int], *,
+    searches: Sequence[str] = ("exact", "adam", "noise"), subsets: Sequence[str] = ("contiguous", "random"), seed: int = 0,
+) -> list[WidthAccuracy]:  # fmt: skip
     """Token accuracy against the number of features kept.
 
     Args:
         lens: the model.
-        site: whose output is kept in part.
+        slice_: a slice of one site, or the site; what of its output is kept is varied.
         prompts: token ids [N, T].
         widths: numbers of features.
         searches: names of `SEARCHES`; that curves of one model differ between them is the point: a threshold of one
             search from one start is no property of the model.
         subsets: "contiguous" (the first features) or "random".
         seed: of random subsets.
-        cut: further attributes of the slice, such as only="attention".
-
-    Returns:
-        a list of {width, subset, search, accuracy}.
     """
-    ids = torch.as_tensor(prompts)
+    ids, whole = torch.as_tensor(prompts), _slice(slice_)
     found = []
     for width in widths:
         for subset in subsets:
             features = f":{width}" if subset == "contiguous" else f"random({width},{seed})"
-            part = Slice(sites=(site,), features=features, **cut)
-            for search in searches:
-                right = accuracy(lens, part, ids, search)
-                found.append({"width": width, "subset": subset, "search": search, "accuracy": right})
+            part = whole.but(features=features)
+            found += [WidthAccuracy(width, subset, search, accuracy(lens, part, ids, search)) for search in searches]
     return found
 
 
 def threshold(
-    lens: Lens, site: str, prompts: Tensor | Sequence[Sequence[int]], search: str | Descent = "adam", *,
-    wanted: float = 1.0, first: int = 0, subset: str = "contiguous", seed: int = 0, **cut: Any,
+    lens: Lens, slice_: Slice | str, prompts: Tensor | Sequence[Sequence[int]], search: str | Descent = "adam", *,
+    wanted: float = 1.0, first: int = 0, subset: str = "contiguous", seed: int = 0,
 ) -> Threshold:  # fmt: skip
     """Bisect the fewest features with which `wanted` of the tokens are found: contiguous from `first` on, or random.
 
@@ -100,20 +117,26 @@ def threshold(
 
     Cost: log2(width) searches.
     """
-    ids = torch.as_tensor(prompts)
-    size = lens.width(site) - (first if subset == "contiguous" else 0)
+    ids, whole = torch.as_tensor(prompts), _slice(slice_)
+    size = lens.width(whole.sites[0]) - (first if subset == "contiguous" else 0)
     tried: dict[int, float] = {}
 
     def enough(width: int) -> bool:
         features = f"random({width},{seed})" if subset == "random" else f"{first}:{first + width}"
-        part = Slice(sites=(site,), features=features, **cut)
-        tried[width] = accuracy(lens, part, ids, search)
+        tried[width] = accuracy(lens, whole.but(features=features), ids, search)
         return tried[width] >= wanted - 1e-9
 
-    if not enough(size):
-        return Threshold(None, tried)
-    low, high = 0, size  # `high` is enough, `low` is not
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return Threshold(high, dict(sorted(tried.items())))
+    low, high = 0, size + 1  # `high` is enough, or beyond all there is; `low` is not
+    if enough(size):
+        high = size
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if enough(middle) else (middle, high)
+    return Threshold(
+        search if isinstance(search, str) else "descent", subset, first, high if high <= size else None,
+        [TriedWidth(width, right) for width, right in sorted(tried.items())],
+    )  # fmt: skip
+
+
+def _slice(given: Slice | str) -> Slice:
+    return Slice(sites=(given,)) if isinstance(given, str) else given

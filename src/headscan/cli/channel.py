@@ -1,0 +1,14 @@
+"""`headscan channel`: how narrow and noisy an output may be and still tell its token."""
+
+from __future__ import annotations
+
+import headscan
+from headscan.cli.command import Command
+
+__all__ = ["COMMAND"]
+
+COMMAND = Command(
+    verb=lambda: headscan.flow.channel,
+    subject="MODEL...",
+    subject_help="Hugging Face ids, local folders, or embedded specimens.",
+)

@@ -1,0 +1,229 @@
+"""The verbs `flow` and `channel`: from models and prompts to what their tokens know of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import Float64, Int
+from torch import Tensor
+
+from headscan.flow.leak import leak
+from headscan.flow.measured_channel import measure_channel
+from headscan.flow.recovery import recovery
+from headscan.flow.result import ChannelPart, ChannelResult, FlowPart, FlowResult, FlowSummary, MatrixMeans
+from headscan.flow.settings import Channelling, Comparing, Flowing
+from headscan.flow.sources import find_models, find_prompts, find_sites
+from headscan.flow.variants import variant
+from headscan.model import Lens
+from headscan.model.opening import ModelsLike
+from headscan.run import ModelRecord, Run, TextRecord, fingerprint, verb
+from headscan.text.display import display
+
+__all__ = ["channel", "run"]
+
+P = TypeVar("P")
+Matrices = Float64[np.ndarray, "sites T T"]
+
+
+@verb("flow", Flowing)
+def run(models: ModelsLike, settings: Flowing, run: Run) -> FlowResult:
+    """Measure which outputs move with which tokens, and which tokens a single output gives away.
+
+    For every input token i and output position j of each site: how far j moves with i, and whether j gives i away.
+    Of encoder-decoders the encoder is looked at. `Flowing` documents the options.
+
+    Args:
+        models: a name, a folder, a live model or a `Lens`, or several: trained and untrained, narrow and wide,
+            transformer and mixer, or checkpoints in their order, are compared part by part.
+        prompt: a text, token ids (a list, tensor or array), or several of either.
+        text: take prompts from this text instead (or as well): what `headscan.scan` takes.
+
+    Raises:
+        BadInput: no prompt, a prompt of one token, a site or cut that is not there.
+
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
+    >>> found = run(lens, [3, 1, 4, 1, 5])
+    >>> found.arrays["leak"].shape, bool(found.arrays["leak"][1][4, 0] == 0)
+    ((2, 5, 5), True)
+    """
+    compared = compare(models, settings, run)
+    parts = compared.each(run, MeasuredFlow, partial(measure_flow, settings=settings, run=run))
+    arrays = {
+        f"{name}/{number}": np.array(matrices, dtype=np.float32)
+        for number, one in enumerate(parts)
+        for name, matrices in one.matrices.items()
+    }
+    first = parts[0].part
+    return FlowResult(
+        site=first.sites[-1].site,
+        sites=[entry.site for entry in first.sites],
+        tokens=first.tokens,
+        leak=means(np.array(parts[0].matrices["leak"][-1])),
+        recoverable=means(np.array(parts[0].matrices["recoverable"][-1])) if settings.recover else None,
+        prompts=compared.prompts,
+        length=compared.length,
+        parts=[one.part for one in parts],
+        protocol=run.protocol(text=compared.text, device=compared.device),
+        models=compared.records,
+        arrays=arrays | {name: arrays[f"{name}/0"] for name in parts[0].matrices},
+    )
+
+
+@verb("channel", Channelling)
+def channel(models: ModelsLike, settings: Channelling, run: Run) -> ChannelResult:
+    """Measure how narrow and noisy the channel from a token to its output may be: width, noise, rounding, capacity.
+
+    At the deepest site of each model and cut: how far the outputs of all tokens lie apart, how many are decoded through
+    noise and rounding, and how many features a search needs to find them. `Channelling` documents the options.
+
+    Args:
+        models, prompt, text: as for `run`.
+
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
+    >>> found = channel(lens, [3, 1, 4, 1, 5], searches="exact")
+    >>> found.parts[0].thresholds[0].width
+    1
+    """
+    compared = compare(models, settings, run)
+    parts = compared.each(run, ChannelPart, partial(channel_of, settings=settings, run=run))
+    return ChannelResult(
+        prompts=compared.prompts,
+        length=compared.length,
+        parts=parts,
+        protocol=run.protocol(text=compared.text, device=compared.device),
+        models=compared.records,
+    )
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The models that are compared, what is read of each and where, and which cuts are made."""
+
+    lenses: list[Lens]
+    ids: list[Int[Tensor, "N T"]]
+    sites: list[tuple[str, ...]]
+    cuts: list[str]
+    text: TextRecord | None
+    records: list[ModelRecord]
+
+    @property
+    def prompts(self) -> int:
+        """How many prompts are averaged over."""
+        return len(self.ids[0])
+
+    @property
+    def length(self) -> int:
+        """Tokens of each."""
+        return int(self.ids[0].shape[1])
+
+    @property
+    def device(self) -> str:
+        """Where the first model is."""
+        return str(self.lenses[0].device)
+
+    def each(self, run: Run, kind: type[P], measure: Callable[[Lens, str, tuple[str, ...], Tensor], P]) -> list[P]:
+        """What `measure` finds of every model and cut; each is a unit of work."""
+        found = []
+        for number, (lens, sites, ids) in enumerate(zip(self.lenses, self.sites, self.ids, strict=True)):
+            for cut in self.cuts:
+                found.append(run.unit(f"{number} {cut}", kind, partial(measure, lens, cut, sites, ids)))
+        return found
+
+
+def compare(models: ModelsLike, settings: Comparing, run: Run) -> Compared:
+    """Load the models, read the prompts, cut them to the shortest, and name what a resumed run rests on."""
+    lenses = find_models(models, settings)
+    sites = [find_sites(lens, settings.at) for lens in lenses]
+    for lens, at in zip(lenses, sites, strict=True):
+        for name in settings.cut_names():
+            variant(name, at).on(lens)  # a cut that cannot be made is refused before any is measured
+    read = [find_prompts(lens, settings) for lens in lenses]
+    shortest = min(int(ids.shape[1]) for ids, _ in read)
+    found = [ids[:, :shortest] for ids, _ in read]
+    records = [lens.provenance() for lens in lenses]
+    for number, (lens, record, ids) in enumerate(zip(lenses, records, found, strict=True)):
+        run.identify(f"the weights of model {number}, {lens.name}", fingerprint(record))
+        run.identify(f"the prompts of model {number}, {lens.name}", ids.tolist())
+    return Compared(lenses, found, sites, settings.cut_names(), read[0][1], records)
+
+
+@dataclass(frozen=True)
+class MeasuredFlow:
+    """A finished part as a run stores it: its summaries, and its matrices as plain numbers."""
+
+    part: FlowPart
+    matrices: dict[str, list[list[list[float]]]]
+
+
+def measure_flow(
+    lens: Lens, name: str, sites: tuple[str, ...], ids: Int[Tensor, "N T"], *, settings: Flowing, run: Run
+) -> MeasuredFlow:
+    """Leak and recovery of one model and cut."""
+
+    def progress(stage: str, done: int, total: int | None = None, unit: str = "rows") -> None:
+        run.progress(f"{lens.name}, {name}, {stage}", done, total, unit)
+
+    cut = variant(name, sites)
+    matrices = {"leak": leak(lens, cut, ids, trials=settings.trials, seed=settings.seed, progress=progress)}
+    again = None
+    if settings.recover:
+        again = recovery(lens, cut, ids, most=settings.candidates, seed=settings.seed, progress=progress)
+        matrices |= {"recoverable": again.recoverable, "margin": again.margin}
+    measured = list(cut.on(lens).sites)
+    part = FlowPart(
+        model=lens.name,
+        cut=name,
+        slice=str(cut.but(sites=(measured[-1],))),
+        tokens=labels(lens, ids),
+        sites=[summary(site, {key: found[k] for key, found in matrices.items()}) for k, site in enumerate(measured)],
+        noise=None if again is None else again.noise.tolist(),
+        candidates=None if again is None else again.candidates,
+        exhaustive=None if again is None else again.exhaustive,
+    )
+    return MeasuredFlow(part, {key: found.tolist() for key, found in matrices.items()})
+
+
+def channel_of(
+    lens: Lens, name: str, sites: tuple[str, ...], ids: Int[Tensor, "N T"], *, settings: Channelling, run: Run
+) -> ChannelPart:
+    """The channel of one model and cut, at its deepest site."""
+    stages = iter(range(10**6))
+
+    def step(stage: str) -> None:
+        run.progress(f"{lens.name}, {name} · {stage}", next(stages), None, "steps")
+
+    return measure_channel(
+        lens, name, variant(name, sites).on(lens).sites[-1], ids, searches=settings.search_names(),
+        noises=settings.noises(), bits=settings.precisions(), trials=settings.trials, seed=settings.seed, step=step,
+    )  # fmt: skip
+
+
+def labels(lens: Lens, ids: Int[Tensor, "N T"]) -> list[str]:
+    """The tokens of a single prompt; of several, their positions."""
+    if len(ids) > 1:
+        return [f"#{k}" for k in range(ids.shape[1])]
+    tokens = [int(i) for i in ids[0]]
+    return display(lens.tokenizer, tokens) if lens.tokenizer is not None else [f"<id {i}>" for i in tokens]
+
+
+def means(matrix: Float64[np.ndarray, "T T"]) -> MatrixMeans:
+    """The means over own (i = j), earlier (i < j) and later (i > j) tokens."""
+    before, behind = np.triu_indices(len(matrix), 1), np.tril_indices(len(matrix), -1)
+    return MatrixMeans(float(np.diag(matrix).mean()), float(matrix[before].mean()), float(matrix[behind].mean()))
+
+
+def summary(site: str, matrices: dict[str, Float64[np.ndarray, "T T"]]) -> FlowSummary:
+    """The means of every matrix of a site."""
+    found = {key: means(matrix) for key, matrix in matrices.items()}
+    leaks, recovered, margin = found["leak"], found.get("recoverable"), found.get("margin")
+    return FlowSummary(
+        site, leaks.own, leaks.of_earlier, leaks.of_later,
+        *((recovered.own, recovered.of_earlier, recovered.of_later) if recovered is not None else (None,) * 3),
+        *((margin.own, margin.of_earlier, margin.of_later) if margin is not None else (None,) * 3),
+    )  # fmt: skip

@@ -1,0 +1,302 @@
+"""The page of an attribution: the text coloured by its scores, how far to trust it, every number."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import plotly.graph_objects as go
+from rich.text import Text
+
+from headscan.report.kit import (
+    Column,
+    Figure,
+    Head,
+    Line,
+    Prose,
+    Raw,
+    Section,
+    Table,
+    Word,
+    figures,
+    page,
+    palette,
+    section,
+)
+from headscan.report.kit.words import clean, grouped, literal, named, number, value_of
+from headscan.run.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headscan.attribution.result import AttributeResult, ExplainedStep
+
+__all__ = ["attribute", "numbers", "text", "trust"]
+
+FOR = {"light": (232, 131, 58), "terminal": (214, 96, 20)}
+AGAINST = {"light": (91, 155, 213), "terminal": (31, 104, 178)}
+"""Orange speaks for the target, blue against it: told apart in every common form of colour blindness, and underlined
+solid or dashed as well."""
+
+TABLE_ROWS = 5000
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
+"""One a method, since colours come round again and are not seen alike by all."""
+SIGNS = re.compile("([␣⏎⇥␍])")
+
+
+@page("attribute")
+def attribute(result: AttributeResult) -> Head:
+    """What is explained, of which model, by which methods."""
+    methods = ", ".join(one.words.title for one in result.maps)
+    model = named(result.models[0].name) if result.models else "the model"
+    return Head(
+        [f"Why {heading(result)}?"],
+        f"Which of {grouped(len(result.tokens))} tokens {model} rests its prediction on: {result.target.sentence}. {methods}.",
+        plots={"scores": lambda method=None: scores(result, method)},
+        words=[
+            Word(one.words.title, one.words.sentence, one.method, one.words.formula, source=one.words.source)
+            for one in result.maps
+        ],
+    )  # fmt: skip
+
+
+def heading(result: AttributeResult) -> str:
+    """What is explained, in a few words."""
+    first = result.steps[0]
+    if len(result.steps) > 1:
+        return f"{len(result.steps)} predictions"
+    if first.against is not None:
+        return f"{first.token}, not {first.against.token}"
+    return first.token if result.target.kind not in ("entropy", "all") else result.target.kind
+
+
+@section("attribute", 10)
+def text(result: AttributeResult) -> Section:
+    """The coloured text, and what the model predicts."""
+    methods = [one.method for one in result.maps]
+    first = np.asarray(result.arrays[f"scores/{methods[0]}"], dtype=float).mean(0)
+    several = len(result.steps) > 1
+    predicted = {step.position + 1 for step in result.steps} if several and result.decoder is None else set()
+    raw = Raw(
+        "attribute_text.html.j2",
+        {"pieces": pieces(result, first.tolist(), predicted), "methods": methods, "steps": result.steps,
+         "kind": result.target.kind, "titles": [one.words.title for one in result.maps]},
+        {
+            "tokens": result.tokens, "ids": result.ids, "roles": result.roles, "methods": methods,
+            "scores": {name: rounded(result.arrays[f"scores/{name}"]) for name in methods},
+            "positions": [-1 if result.decoder is not None else step.position for step in result.steps],
+            "units": [span.tokens for span in result.spans],
+        },
+        ("attribute.js",), ("attribute.css",), terminal=coloured(result), notebook=snippet(result),
+    )  # fmt: skip
+    lead = (
+        "Orange with a solid line speaks for the target, blue with a dashed line against it. Point at a token for its "
+        "number; the arrow keys walk."
+    )
+    position = "decoder position" if result.decoder is not None else "read at"
+    table = Table(
+        [
+            "explained", Column(position), Column(result.target.kind), Column("probability"),
+            Column("what the model predicts there", text=True),
+        ],
+        [(shown(step), step.position, step.value, step.probability, likely(step)) for step in result.steps],
+        title="Predictions" if several else "", folded=len(result.steps) > 8,
+    )  # fmt: skip
+    return Section("The text", lead, [raw, table, *strongest(result)])
+
+
+def shown(step: ExplainedStep) -> str:
+    """What is predicted, and what it is put against."""
+    return step.token if step.against is None else f"{step.token} against {step.against.token}"
+
+
+def likely(step: ExplainedStep) -> str:
+    """The likeliest tokens of a prediction."""
+    return " · ".join(f"{one.token} {number(one.probability)}" for one in step.predictions)
+
+
+def strongest(result: AttributeResult) -> list[Table]:
+    """For the terminal: the ten units with the largest scores."""
+    spans = sorted(result.spans, key=lambda span: -abs(span.score))[:10]
+    rows = []
+    for span in spans:
+        first, last = span.tokens[0], span.tokens[-1]
+        rows.append((str(first) if first == last else f"{first}–{last}", span.text[:40], signed(span.score)))
+    return [Table(["token", Column("text", text=True), Column(result.method)], rows, where="terminal")]
+
+
+def pieces(result: AttributeResult, values: Sequence[float], predicted: set[int]) -> list[dict[str, object]]:
+    """The tokens with what colours them: strength in [0, 1], sign, and where a line ends."""
+    largest = max((abs(value) for value in map(value_of, values) if value is not None), default=0.0)
+    found: list[dict[str, object]] = []
+    for index, token in enumerate(result.tokens):
+        value = value_of(values[index]) or 0.0
+        found.append(
+            {
+                "index": index,
+                "parts": [(part, bool(SIGNS.fullmatch(part))) for part in SIGNS.split(token) if part],
+                "strength": f"{abs(value) / largest:.3f}" if largest else "0",
+                "sign": "for" if value > 0 else "against" if value < 0 else "none",
+                "breaks": token.endswith("⏎"),
+                "special": result.special[index],
+                "predicted": index in predicted,
+            }
+        )
+    return found
+
+
+def coloured(result: AttributeResult) -> Text:
+    """The coloured text for the terminal."""
+    largest = max(map(abs, result.scores), default=0.0) or 1.0
+    found = Text()
+    for token, value in zip(result.tokens, result.scores, strict=True):
+        share = abs(value) / largest
+        colour = (FOR if value > 0 else AGAINST)["terminal"]
+        shade = [round(255 + (c - 255) * share) for c in colour]
+        style = f"{'#ffffff' if share > 0.75 else '#111111'} on #{shade[0]:02x}{shade[1]:02x}{shade[2]:02x}"
+        found.append(clean(token), style=style if share >= 0.02 else "")
+        if token.endswith("⏎"):
+            found.append("\n")
+    return found
+
+
+def snippet(result: AttributeResult) -> str:
+    """The coloured text as a piece of HTML without scripts, for notebooks; everything in it is escaped."""
+    found = []
+    for piece, score in zip(pieces(result, result.scores, set()), result.scores, strict=True):
+        index, strength = int(str(piece["index"])), float(str(piece["strength"]))
+        colour = ",".join(map(str, (FOR if piece["sign"] == "for" else AGAINST)["light"]))
+        line = ("solid" if piece["sign"] == "for" else "dashed") if strength >= 0.02 else "none"
+        title = html.escape(f"token {index}, id {result.ids[index]}: {signed(score)}", quote=True)
+        style = f"background:rgba({colour},{strength:.3f});border-bottom:2px {line} currentColor"
+        spelt = html.escape(result.tokens[index])
+        found.append(f'<span style="{style}" title="{title}">{spelt}</span>' + ("<br>" if piece["breaks"] else ""))
+    heads = ", ".join(html.escape(step.token) for step in result.steps[:20])
+    note = f"{html.escape(result.method)}, {html.escape(result.target.sentence)}: <b>{heads}</b>"
+    return (
+        f'<div dir="auto" style="line-height:2;font-family:serif;overflow-wrap:anywhere">{"<wbr>".join(found)}'
+        f'<div style="font:12px sans-serif">{note}. Orange, solid line: for; blue, dashed: against.</div></div>'
+    )
+
+
+def signed(value: float) -> str:
+    """A number with its sign always shown.
+
+    >>> signed(0.25), signed(-2.0)
+    ('+0.250', '−2.00')
+    """
+    written = number(float(value))
+    return f"+{written}" if value > 0 else written
+
+
+def rounded(values: object) -> list[list[float]]:
+    """Scores short enough to be carried by a page."""
+    return [[float(f"{value:.5g}") for value in row] for row in np.asarray(values, dtype=float).tolist()]
+
+
+@section("attribute", 20)
+def trust(result: AttributeResult) -> Section:
+    """Faithfulness, completeness and agreement of the maps."""
+    checked = [(one.words.title, one.faithfulness) for one in result.maps if one.faithfulness is not None]
+    parts: list[Figure | Table | Prose] = []
+    if checked:
+        first = checked[0][1]
+        caption = (
+            "Deletion (solid): the most important units go first; a good map falls at once. Insertion (dashed): they come "
+            f"back first; a good map rises at once. Missing units are replaced by {first.substitute}."
+        )
+        alt = "Probability of the predicted token as units are replaced in the order of their scores, and as they are put back"
+        parts.append(Figure("curves", lambda: curves(result), alt, caption))
+        columns: list[Column | str] = [
+            "method",
+            Column("deletion", "Area under the probability as the highest units are replaced first; low is good."),
+            Column("insertion", "The same as the highest units are put back first; high is good."),
+            Column(
+                "comprehensiveness", "Mean fall of the probability without the top units; high is good.",
+                short="comprehen-\nsiveness",
+            ),
+            Column("sufficiency", "Mean fall of the probability with the top units only; low is good."),
+        ]  # fmt: skip
+        rows = [
+            Line(name, (one.deletion.area, one.insertion.area, one.comprehensiveness, one.sufficiency))
+            for name, one in checked
+        ]
+        null = first.random
+        null_cells = (null.deletion, null.insertion, null.comprehensiveness, null.sufficiency)
+        parts.append(Table(columns, [*rows, Line("random order", null_cells, note="three, averaged")]))
+    else:
+        parts.append(Prose("Faithfulness was not measured."))
+    for one in result.maps:
+        if (gap := one.completeness) is not None:
+            parts.append(
+                Prose(
+                    "Its scores must sum to the target's change from the baseline; they miss by at most "
+                    f"{100 * max(gap.relative_gap):.2g} % ({gap.evaluations} gradients on {gap.segments} "
+                    f"piece{'s' if gap.segments > 1 else ''} of the path).",
+                    f"Completeness of {one.words.title.lower()}.",
+                )
+            )
+    if result.agreement:
+        columns = ["methods", Column("rank correlation"), Column(f"shared top {result.agreement[0].top}")]
+        agreed = [(", ".join(one.methods), one.spearman, one.shared_top) for one in result.agreement]
+        parts.append(Table(columns, agreed, title="Agreement"))
+    lead = "A map is an argument. Take away what it calls important, and the prediction should go."
+    return Section("How far to trust it", lead, parts)
+
+
+def curves(result: AttributeResult) -> go.Figure:
+    """Deletion and insertion curves of each method: the token's probability as units are replaced or put back."""
+    figure = figures.empty("share of the units replaced (deletion) or put back (insertion)", "probability")
+    for index, one in enumerate(entry for entry in result.maps if entry.faithfulness is not None):
+        assert one.faithfulness is not None
+        for name, curve, dash in (
+            ("deletion", one.faithfulness.deletion, "solid"),
+            ("insertion", one.faithfulness.insertion, "dash"),
+        ):
+            figure.add_scatter(
+                x=curve.share, y=curve.probability, mode="lines+markers", name=f"{literal(one.method)}, {name}",
+                line={"color": palette.model_colour(index), "dash": dash},
+                marker={"symbol": SYMBOLS[index % len(SYMBOLS)], "size": 6},
+            )  # fmt: skip
+    figure.update_xaxes(range=[0, 1])
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def scores(result: AttributeResult, method: str | None = None) -> go.Figure:
+    """Scores of units as bars, in reading order; of a continuation, as a matrix of predictions by tokens."""
+    method = method or result.method
+    if f"scores/{method}" not in result.arrays:
+        raise BadInput(f"There is no map by {method!r}; there are: {', '.join(one.method for one in result.maps)}.")
+    if len(result.steps) > 1:
+        values = np.asarray(result.arrays[f"scores/{method}"], dtype=float)
+        top = float(np.abs(values).max()) or 1.0
+        return figures.heat(
+            values.tolist(), result.tokens, [step.token for step in result.steps], low=-top, high=top,
+            scale=("#5b9bd5", "#fbfaf6", "#e8833a"),
+        )  # fmt: skip
+    units = np.asarray(result.arrays[f"units/{method}"], dtype=float)[0].tolist()
+    figure = figures.empty("", f"{literal(method)}, {result.target.kind}")
+    names = [f"{k} {literal(span.text)}" for k, span in enumerate(result.spans)]
+    colours = ["#e8833a" if value > 0 else "#5b9bd5" for value in units]
+    figure.add_bar(x=names, y=units, marker={"color": colours}, showlegend=False)
+    figure.update_xaxes(type="category")
+    return figure
+
+
+@section("attribute", 30)
+def numbers(result: AttributeResult) -> Section:
+    """Every token's score by every method."""
+    means = [np.asarray(result.arrays[f"scores/{one.method}"], dtype=float).mean(0).tolist() for one in result.maps]
+    rows = [
+        (f"{index} {token}", result.ids[index], *(mean[index] for mean in means))
+        for index, token in enumerate(result.tokens[:TABLE_ROWS])
+    ]
+    columns: list[Column | str] = ["token", Column("id"), *(Column(one.method) for one in result.maps)]
+    parts: list[Table | Prose] = [Table(columns, rows, title=f"{len(rows)} tokens", folded=True, where="page")]
+    if len(result.tokens) > TABLE_ROWS:
+        parts.append(Prose(f"{len(result.tokens) - TABLE_ROWS} more are in arrays.safetensors."))
+    averaged = ", averaged over the predictions" if len(result.steps) > 1 else ""
+    return Section("Every number", f"Scores as they are in result.json{averaged}.", parts)
