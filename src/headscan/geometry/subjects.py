@@ -70,12 +70,12 @@ def subjects(models: ModelsLike, settings: Scanning, run: Run) -> list[Subject]:
     Raises BadInput where none is named, one twice, or one cannot be scanned as asked.
     """
     sources = [models] if isinstance(models, str | os.PathLike | Lens | torch.nn.Module) else list(models)
-    open_models(sources, settings)  # names and configurations of all, before the weights of any are read
     found = (
         [Subject(_name(one), one, settings) for one in sources]
         if settings.revisions is None
         else _checkpoints(sources, settings)
     )
+    open_models(sources, settings)  # names and configurations of all, before the weights of any are read
     names = [one.name for one in found if one.name]
     if len(set(names)) < len(names):
         raise BadInput(f"A model is named twice: {', '.join(names)}.")
