@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 
@@ -40,7 +41,7 @@ def test_every_measure_and_probe_is_in_the_document_the_frame_and_the_page(every
         assert len(frame), probe.words.name
         assert set(probe.words.fields) <= set(frame.columns), probe.words.name
         assert probe.words.sentence.split("?")[0].replace("'", "&#39;") in page, probe.words.name
-        assert probe.words.docs in page
+        assert html.escape(probe.words.literature, quote=True).replace("&#x27;", "&#39;") in page, probe.words.name
         words = str(result.document[probe.words.name][0])
         assert "nan" not in words
     for name in MEASURES:
@@ -168,10 +169,10 @@ def test_checkpoints_in_order_are_a_heat_map(lens):
     page = result.page()
     assert "From checkpoint to checkpoint" in page
     for name in (
-        "average_cosine", "drift", "words-self_adjusted", "head-singular_entropy", "head-stable_rank", "loss-loss",
-        "collapse-cdnv", "negative-margin", "partition-partition_first", "spectrum_of_head", "w_error_of_head",
+        "sites.average_cosine", "sites.drift", "words.self_adjusted", "head.singular_entropy", "head.stable_rank", "loss.loss",
+        "collapse.cdnv", "negative.margin", "partition.partition_first", "spectrum", "error",
     ):  # fmt: skip
-        assert f"more-course-{name}" in page, name
+        assert f"course.{name}" in page, name
     assert list(result.frame("head")["model"]) == ["step1", "step2", "step3"]
     assert "From checkpoint to checkpoint" not in scan(others[:2], TEXT, context=32, measures="head").page()
 
@@ -193,7 +194,7 @@ def test_pairs_that_mean_the_same_are_nearer_than_shuffled_ones(lens, tmp_path):
     assert low < mine["relative"] < high
     assert rows["two dropout passes", "block.1"]["alignment"] > 0
     assert result.protocol.settings["pairs"] == [f"mine={words}", "synonyms"]
-    assert "more-alignment-relative" in result.page()
+    assert "alignment.relative" in result.page()
     sphere = next(row for row in result.document["sphere"] if row["site"] == "block.1")
     assert sphere["next_relative"] == pytest.approx(sphere["next_alignment"] / sphere["next_unrelated"])
     with pytest.raises(BadInput, match="--measures alignment"):
