@@ -126,3 +126,14 @@ def test_a_missing_tokenizer_is_said_before_the_weights_are_read(tmp_path, monke
     monkeypatch.setattr(load.Preparation, "load", lambda self: pytest.fail("the weights were read"))
     with pytest.raises(BadInput, match="has no tokenizer"):
         Lens.load(tmp_path / "model", tokenizer=tmp_path / "empty", device="cpu")
+
+
+def test_what_was_saved_in_few_bits_is_not_taken_for_whole(tmp_path, monkeypatch):
+    model = llama()
+    model.save_pretrained(tmp_path)
+    ready = prepare(tmp_path, Building(device="cpu"))
+    monkeypatch.setattr(load, "memory_of", lambda device: ready.size.bytes(1.0))
+    with pytest.raises(BadInput, match="GB of memory"):
+        ready.check_memory()
+    ready.config.quantization_config = {"quant_method": "gptq", "bits": 4}
+    ready.check_memory()

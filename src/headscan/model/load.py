@@ -95,6 +95,8 @@ class Preparation:
         """Raise BadInput where the weights alone are larger than the memory of the device they go to."""
         known = self.settings.dtype != "auto" or self.config.dtype is not None
         each = BYTES.get(self.settings.quantize or str(self.dtype).removeprefix("torch."), 4.0) if known else 2.0
+        if getattr(self.config, "quantization_config", None) is not None:
+            each = BYTES["4bit"]  # saved in few bits; how few is its own affair
         needed = self.size.bytes(each)
         place = choose_device(self.settings.device)
         there, where = memory_of(place), f"the device '{place}'"
