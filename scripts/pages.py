@@ -30,7 +30,8 @@ EXAMPLES = {
     "attribute": f"attribute gpt-vanilla --prompt {PROMPT} --method gradient-x-input",
     "flow": "flow gpt-vanilla --prompt 'Once upon a time there was' --at block.1 --no-recover",
     "channel": "channel gpt-vanilla --prompt 'Once upon a time there was' --at block.1 --search exact",
-    "train": "train gpt --text stories --steps 20 --size tiny --context 32 --batch 4",
+    "train": "train gpt --text stories --steps 20 --size tiny --context 32 --batch 4 --geometry-every 10",
+    "recover": "recover gpt-headless --text stories --context 32 --max-tokens 960",
     "reproduce": "reproduce 1 2",
 }
 """A command a kind, short enough for a test."""

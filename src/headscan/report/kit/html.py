@@ -44,22 +44,28 @@ def html(page: Page) -> str:
     data: dict[str, object] = {}
     for raw in raws:
         data |= raw.data
+    drawn = script_json({name: json.loads(figure.to_json()) for name, figure in figures.items()})
     payload = {
         "data": data,
         "config": CONFIG,
-        "swap": palette.swaps(page.head.spectrum),
+        "swap": dark_partners(drawn, max((len(figure.data) for figure in figures.values()), default=0)),
         "roles": {name: list(pair) for name, pair in palette.ROLES.items()},
         "frequency": list(palette.FREQUENCY),
     }
     own = dict.fromkeys(name for raw in raws for name in raw.scripts)
     text = environment().get_template("kit.html.j2").render(
         page=page, policy=Markup(POLICY), payload=script_json(payload), plotly=plotly_packed() if figures or own else "",
-        figures=packed(script_json({name: json.loads(figure.to_json()) for name, figure in figures.items()})),
+        figures=packed(drawn),
         files=packed(page.shown.data), alt=alternatives(page, figures), numbers=numbering(page),
         styles=[asset(name) for name in ("page.css", *dict.fromkeys(name for raw in raws for name in raw.styles))],
         scripts=[asset(name) for name in ("page.js", *own)], root=colour_variables(), long=long_titles(page),
     )  # fmt: skip
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def dark_partners(drawn: str, most: int) -> dict[str, str]:
+    """Light -> dark for the palette's colours that figures use, which hold at most so many lines."""
+    return {light: dark for light, dark in palette.swaps(most).items() if light in drawn}
 
 
 def long_titles(page: Page) -> bool:

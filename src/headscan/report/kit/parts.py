@@ -230,7 +230,7 @@ class Head:
 
     Several `titles` are parted by ampersands. `top` stands under them before the findings. `switch` offers to leave out the
     first token of each window; figures' traces then carry `meta = {"first": "with" | "without"}`. `plots` are figures that
-    `result.plot(name)` knows and the page does not show. `spectrum` is the most lines in one figure coloured by depth.
+    `result.plot(name)` knows and the page does not show.
     """
 
     titles: Sequence[str]
@@ -239,7 +239,6 @@ class Head:
     switch: bool = False
     plots: Mapping[str, Callable[..., go.Figure]] = field(default_factory=dict)
     words: Sequence[Word] = ()
-    spectrum: int = 0
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,6 @@ def scan(result: ScanResult) -> Head:
     return Head(
         [named(name) for name in names], subtitle(document), switch=True, plots=plots, words=words(document),
         top=[Raw("scan_cones.html.j2", {"heads": heads, "several": len(names) > 1})],
-        spectrum=max(len(of_model(entries(document, "sites"), name)) for name in names),
     )  # fmt: skip
 
 
