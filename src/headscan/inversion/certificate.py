@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscan.inversion.losses import relative
@@ -111,7 +112,7 @@ class Residual:
         self.notes: list[str] = []
 
     @torch.no_grad()
-    def __call__(self, rows: Tensor) -> Tensor:
+    def __call__(self, rows: Int[Tensor, "N T"]) -> Float[Tensor, " N"]:
         """[N] residuals of token rows [N, T]."""
 
         def run(part: slice) -> Tensor:
@@ -161,7 +162,7 @@ def exchanges(
 
 
 @torch.no_grad()
-def unseen(cut: SlicedModel, tokens: Tensor, trials: int = 6, seed: int = 0) -> list[bool]:
+def unseen(cut: SlicedModel, tokens: Int[Tensor, " T"], trials: int = 6, seed: int = 0) -> list[bool]:
     """For each position of `tokens` [T], whether none of `trials` random other tokens there moves an output given."""
     length, vocabulary = len(tokens), cut.vocabulary_size
     generator = torch.Generator().manual_seed(seed)
@@ -177,7 +178,7 @@ def unseen(cut: SlicedModel, tokens: Tensor, trials: int = 6, seed: int = 0) -> 
     return (torch.cat(moved).reshape(length, trials).amax(1) <= 1e-6).tolist()
 
 
-def jacobian(cut: SlicedModel, tokens: Tensor, *, rows: int = 1024) -> list[JacobianRank]:
+def jacobian(cut: SlicedModel, tokens: Int[Tensor, " T"], *, rows: int = 1024) -> list[JacobianRank]:
     """How well the outputs determine each input vector locally: rank and smallest singular value of the Jacobian.
 
     For position j the matrix d O / d e_j [T' w', e], all outputs given, at `tokens` [T]. Full rank e with a smallest

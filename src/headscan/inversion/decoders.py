@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Literal
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headscan.run import BadInput
@@ -31,12 +32,17 @@ class Decoder:
     tensor([2])
     """
 
-    def __init__(self, table: Tensor, allowed: Tensor | None = None, mask: Mask = "-inf") -> None:
+    def __init__(
+        self, table: Float[Tensor, "V e"], allowed: Bool[Tensor, " V"] | None = None, mask: Mask = "-inf"
+    ) -> None:
         self.table = table.float()
         self.allowed = allowed
         if allowed is not None and not bool(allowed.any()):
             raise BadInput("The restricted vocabulary is empty.")
         self.mask = mask
+
+    def __repr__(self) -> str:
+        return f"Decoder({len(self.table)} tokens of width {self.table.shape[1]}, mask {self.mask})"
 
     @cached_property
     def _gram(self) -> Tensor:
@@ -48,7 +54,7 @@ class Decoder:
         centred = self.table.double() - self.table.double().mean(0)
         return _factor(centred.T @ centred / len(centred))
 
-    def pinv(self, vectors: Tensor) -> Tensor:
+    def pinv(self, vectors: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch V"]:
         """x W^+ = x (W^T W)^-1 W^T, [..., V]: the coefficients of least norm with which rows of W sum to x.
 
         The factor is d x d: no V x d pseudo-inverse is formed. Cost O(d^2 + d V) a vector.
@@ -57,11 +63,11 @@ class Decoder:
         solved = torch.cholesky_solve(flat.T, self._gram).T.float()
         return (solved @ self.table.T).reshape(*vectors.shape[:-1], -1)
 
-    def nearest(self, vectors: Tensor) -> Tensor:
+    def nearest(self, vectors: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch V"]:
         """Minus half the squared Euclidean distance, up to a constant of the vector, [..., V]."""
         return vectors.float() @ self.table.T - 0.5 * (self.table**2).sum(1)
 
-    def mahalanobis(self, vectors: Tensor) -> Tensor:
+    def mahalanobis(self, vectors: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch V"]:
         """Minus half the squared Mahalanobis distance under the covariance of the table's rows, up to a constant."""
         white = torch.linalg.solve_triangular(self._covariance, self.table.double().T, upper=False).T.float()
         flat = vectors.reshape(-1, vectors.shape[-1]).double()
@@ -69,12 +75,12 @@ class Decoder:
         scores: Tensor = moved @ white.T - 0.5 * (white**2).sum(1)
         return scores.reshape(*vectors.shape[:-1], -1)
 
-    def scores(self, vectors: Tensor, method: Decoding = "nearest") -> Tensor:
+    def scores(self, vectors: Float[Tensor, "*batch e"], method: Decoding = "nearest") -> Float[Tensor, "*batch V"]:
         """[..., V], larger is better; forbidden tokens as `mask` says."""
         by = {"nearest": self.nearest, "pinv": self.pinv, "mahalanobis": self.mahalanobis}
         return self.restrict(by[method](vectors))
 
-    def restrict(self, scores: Tensor) -> Tensor:
+    def restrict(self, scores: Float[Tensor, "*batch V"]) -> Float[Tensor, "*batch V"]:
         """Scores with the forbidden tokens masked."""
         if self.allowed is None:
             return scores
@@ -82,7 +88,7 @@ class Decoder:
             return scores * self.allowed.to(scores)
         return scores.masked_fill(~self.allowed, float("-inf"))
 
-    def decode(self, vectors: Tensor, method: Decoding = "nearest") -> Tensor:
+    def decode(self, vectors: Float[Tensor, "*batch e"], method: Decoding = "nearest") -> Int[Tensor, "*batch"]:
         """The best token of each vector, [...]."""
         return self.scores(vectors, method).argmax(-1)
 
@@ -96,7 +102,7 @@ def _factor(matrix: Tensor) -> Tensor:
     return found
 
 
-def spread(table: Tensor) -> float:
+def spread(table: Float[Tensor, "V e"]) -> float:
     """The standard deviation of the entries of a table [V, e], of its finite ones where some are not."""
     found = float(table.std())
     return found if math.isfinite(found) else float(table[table.isfinite()].std())

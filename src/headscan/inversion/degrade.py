@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 __all__ = ["add_noise", "round_states"]
 
 
-def add_noise(states: Tensor, share: float, seed: int = 0) -> Tensor:
+def add_noise(states: Float[Tensor, "*batch w"], share: float, seed: int = 0) -> Float[Tensor, "*batch w"]:
     """Gaussian noise whose expected norm is `share` of each state's norm.
 
     >>> states = torch.ones(1, 2, 4096)
@@ -22,7 +23,7 @@ def add_noise(states: Tensor, share: float, seed: int = 0) -> Tensor:
     return blurred
 
 
-def round_states(states: Tensor, bits: int) -> Tensor:
+def round_states(states: Float[Tensor, "*batch w"], bits: int) -> Float[Tensor, "*batch w"]:
     """Each state rounded to 2^bits - 1 levels between minus and plus its largest entry.
 
     >>> round_states(torch.tensor([[[1.0, 0.4, -0.6]]]), 2)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headscan.inversion.decoders import Decoder
@@ -32,8 +33,8 @@ __all__ = ["Descended", "descend", "refuse_sequential"]
 
 
 def descend(
-    cut: SlicedModel, target: Tensor, length: int, settings: Descent | None = None, *, allowed: Tensor | None = None,
-    decode_with: Tensor | None = None, progress: Progress | None = None,
+    cut: SlicedModel, target: Float[Tensor, "B kept w"], length: int, settings: Descent | None = None, *,
+    allowed: Bool[Tensor, " V"] | None = None, decode_with: Float[Tensor, "V e"] | None = None, progress: Progress | None = None,
 ) -> Descended:  # fmt: skip
     """Find tokens whose output is near the target, by gradients.
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headscan.inversion.certificate import Residual, exchanges
@@ -48,8 +49,8 @@ class JointSearch(Settings):
 
 
 def joint(
-    cut: SlicedModel, target: Tensor, length: int, search: JointSearch | None = None, *,
-    known: dict[int, int] | None = None, tolerance: float = 1e-4, allowed: Tensor | None = None, seed: int = 0,
+    cut: SlicedModel, target: Float[Tensor, "kept w"], length: int, search: JointSearch | None = None, *,
+    known: dict[int, int] | None = None, tolerance: float = 1e-4, allowed: Bool[Tensor, " V"] | None = None, seed: int = 0,
     progress: Progress | None = None,
 ) -> Reconstruction:  # fmt: skip
     """Search the tokens of one prompt together.

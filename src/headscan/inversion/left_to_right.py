@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headscan.inversion.candidates import Candidates, SearchTrace
@@ -67,8 +68,9 @@ def refuse_unordered(cut: SlicedModel) -> None:
 
 @torch.no_grad()
 def exact(
-    cut: SlicedModel, targets: Sequence[Tensor], search: Search | None = None, *, known: Tensor | None = None,
-    allowed: Tensor | None = None, tolerance: float | None = None, seed: int = 0, progress: Progress | None = None,
+    cut: SlicedModel, targets: Sequence[Float[Tensor, "T w"]], search: Search | None = None, *,
+    known: Int[Tensor, "P s"] | None = None, allowed: Bool[Tensor, " V"] | None = None,
+    tolerance: float | None = None, seed: int = 0, progress: Progress | None = None,
 ) -> list[SearchTrace]:  # fmt: skip
     """Find the tokens of many prompts from their outputs at every position.
 

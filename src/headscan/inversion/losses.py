@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
 __all__ = ["Loss", "loss_of", "or_infinite", "relative"]
@@ -12,7 +13,14 @@ __all__ = ["Loss", "loss_of", "or_infinite", "relative"]
 Loss = Literal["l1", "l2", "cosine", "linear"]
 
 
-def loss_of(name: Loss, outputs: Tensor, targets: Tensor, *, alpha: float = 1.0, beta: float = 1.0) -> Tensor:
+def loss_of(
+    name: Loss,
+    outputs: Float[Tensor, "B kept w"],
+    targets: Float[Tensor, "B kept w"],
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+) -> Float[Tensor, " B"]:
     """One number a row, [B], for outputs and targets [B, T', w'].
 
     "l1": sum of absolute differences. "l2": sum of squares. "cosine": 1 - cos of the *flattened* outputs, as published
@@ -33,7 +41,7 @@ def loss_of(name: Loss, outputs: Tensor, targets: Tensor, *, alpha: float = 1.0,
     return alpha * cosine + beta * difference.abs().sum(1)
 
 
-def relative(outputs: Tensor, targets: Tensor) -> Tensor:
+def relative(outputs: Float[Tensor, "*batch w"], targets: Float[Tensor, "*batch w"]) -> Float[Tensor, "*batch"]:
     """||O - O*|| / ||O*|| of each position, [B, T']; infinite where it is no number, so that NaN is near nothing.
 
     >>> import torch
@@ -44,7 +52,7 @@ def relative(outputs: Tensor, targets: Tensor) -> Tensor:
     return or_infinite(difference / targets.float().norm(dim=-1).clamp_min(1e-30))
 
 
-def or_infinite(residuals: Tensor) -> Tensor:
+def or_infinite(residuals: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     """Residuals with NaN as infinity."""
     infinite = float("inf")
     return residuals.nan_to_num(nan=infinite, posinf=infinite, neginf=-infinite)

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headscan.inversion.reconstruction import Reconstruction
@@ -32,13 +33,16 @@ class Problem:
     """
 
     cut: SlicedModel
-    targets: list[Tensor]
+    targets: list[Float[Tensor, "kept w"]]
     lengths: list[int]
     known: list[dict[int, int]]
-    allowed: Tensor | None = None
+    allowed: Bool[Tensor, " V"] | None = None
     tolerance: float | None = None
     seed: int = 0
     progress: Progress | None = None
+
+    def __repr__(self) -> str:
+        return f"Problem({len(self.targets)} prompts of {self.cut!r})"
 
     @property
     def accepted(self) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscan.inversion.decoders import Decoder, spread
@@ -20,7 +21,7 @@ class Runs(Protocol):
     """What can be descended on: a slice on its model, or the next position after a prefix."""
 
     @property
-    def vectors(self) -> Tensor:
+    def vectors(self) -> Float[Tensor, "V e"]:
         """[V, e], the vector of every token."""
         ...
 
@@ -42,13 +43,16 @@ class Descended:
         steps: how many were made; passes: token positions computed (a backward pass counts as two).
     """
 
-    tokens: Tensor
-    top: Tensor
-    vectors: Tensor
-    loss: Tensor
-    residual: Tensor
+    tokens: Int[Tensor, "B T"]
+    top: Int[Tensor, "B T best"]
+    vectors: Float[Tensor, "B T e"]
+    loss: Float[Tensor, " B"]
+    residual: Float[Tensor, "B kept"]
     steps: int
     passes: int
+
+    def __repr__(self) -> str:
+        return f"Descended({list(self.tokens.shape)} tokens after {self.steps} steps, residual {float(self.residual.max()):.1e})"
 
 
 class Optimisation:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headscan.model.lens import Lens
@@ -60,7 +61,7 @@ def _reading_map(lens: Lens) -> nn.Module:
     return [module for module, given in seen if given is seen[0][1]][-1]
 
 
-def first_gradient(lens: Lens, input_ids: Tensor) -> Tensor:
+def first_gradient(lens: Lens, input_ids: Int[Tensor, "B T"]) -> Float[Tensor, "d m"]:
     """The gradient of one step's next-token loss by block 0's value (or joint) projection, inputs first [d, m]."""
     module: Any = _reading_map(lens)
     weight = module.weight
@@ -78,7 +79,9 @@ def first_gradient(lens: Lens, input_ids: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def tokens_in_gradient(lens: Lens, gradient: Tensor, length: int, *, tolerance: float = 1e-3) -> GradientTokens:
+def tokens_in_gradient(
+    lens: Lens, gradient: Float[Tensor, "d m"], length: int, *, tolerance: float = 1e-3
+) -> GradientTokens:
     """Which tokens were in the batch whose gradient is given: the span check.
 
     The gradient of a linear map x -> x W is X^T D: its columns lie in the span of the inputs X, one row a token of the

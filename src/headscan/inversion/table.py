@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
+from jaxtyping import Float
 from safetensors.torch import load_file, save
 from torch import Tensor
 
@@ -39,9 +40,12 @@ class Table:
         built: forward passes (tokens) that were needed now; 0 if it was read from disk.
     """
 
-    outputs: Tensor
-    change: Tensor
+    outputs: Float[Tensor, "V w"]
+    change: Float[Tensor, "V w"]
     built: int = 0
+
+    def __repr__(self) -> str:
+        return f"Table({len(self.outputs)} tokens, {self.outputs.shape[1]} features)"
 
     @cached_property
     def products(self) -> tuple[Tensor, Tensor, Tensor]:
