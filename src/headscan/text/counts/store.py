@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
@@ -13,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.sparse as sp
-from safetensors.numpy import load, save
+from safetensors.numpy import load, save_file
 
 from headscan.run import BadInput, write_atomic
 from headscan.text.counts.keys import Int32, Int64
@@ -114,6 +116,18 @@ def occurrences(part: CountPart) -> Int64:
     return np.add.reduceat(part.counts, part.indptr[:-1]) if len(part.counts) else np.zeros(0, dtype=np.int64)
 
 
+def _written(path: Path, write: Callable[[Path], object]) -> str:
+    """Have a file written aside and put in its place once it is on the disk; its checksum. It is never held in memory."""
+    aside, sha = path.with_suffix(".new"), hashlib.sha256()
+    write(aside)
+    with aside.open("rb") as file:
+        while block := file.read(1 << 22):
+            sha.update(block)
+        os.fsync(file.fileno())
+    aside.replace(path)
+    return sha.hexdigest()
+
+
 class CountStore:
     """Parts as they are finished. Part n holds the contexts of the n-th key range, so parts in order are sorted.
 
@@ -160,13 +174,11 @@ class CountStore:
         tensors, table = self._paths(number)
         arrays = {name: np.ascontiguousarray(getattr(part, name)) for name in ("indptr", "indices", "counts")}
         columns = {f"token_{place}": part.contexts[:, place] for place in range(part.contexts.shape[1])}
-        parquet = BytesIO()
-        pq.write_table(pa.table(columns | {"occurrences": occurrences(part)}), parquet, compression="zstd")
-        files = {}
-        for path, data in ((tensors, save(arrays)), (table, parquet.getvalue())):
-            write_atomic(path, data)
-            files[path.name] = hashlib.sha256(data).hexdigest()
-        self.parts[number] = files
+        rows = pa.table(columns | {"occurrences": occurrences(part)})
+        self.parts[number] = {
+            tensors.name: _written(tensors, lambda aside: save_file(arrays, aside)),
+            table.name: _written(table, lambda aside: pq.write_table(rows, aside, compression="zstd")),
+        }
         self._write_manifest()
 
     def finish(self) -> ContextCounts:
