@@ -31,7 +31,7 @@ _BOOTSTRAP_TOKENS = 20_000_000  # more are not counted again in memory
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """The counts, the tokens they were taken from, and the account of the text."""
+    """The counts, the tokens they were taken from, and the record of the text."""
 
     counts: ContextCounts
     held: TokenStore

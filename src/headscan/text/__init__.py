@@ -1,30 +1,43 @@
-"""Text: from files, folders, streams and datasets to documents, tokens and windows.
+"""Text: from files, folders, streams, strings and datasets to documents, tokens, windows and prompts.
 
 Everything streams: neither the corpus nor a document is ever held whole. `Windows` is what a scan asks for;
-`batches` groups windows and shares them among processes; `display` makes tokens visible.
+`batches` groups windows and shares them among processes; `counts` counts contexts; `read_prompts` reads prompts of any
+kind; `TextIdentity` says whether a text is the one that was read before; `display` makes tokens visible.
 """
 
 from headscan.text.batches import Batch, batches
 from headscan.text.display import display
 from headscan.text.documents import Document, documents
+from headscan.text.identity import TextIdentity, TextMark
 from headscan.text.pairs import PairSet, read_pairs, synonyms
+from headscan.text.prompts import Limits, Prompt, read_prompt, read_prompts
 from headscan.text.shipped import embedded, embedded_names
-from headscan.text.tokens import Stretch, tokenise
+from headscan.text.source import TextLike, check_text
+from headscan.text.tokens import Stretch, tokenise, tokenizer_identity
 from headscan.text.windows import Window, Windows
 
 __all__ = [
     "Batch",
     "Document",
+    "Limits",
     "PairSet",
+    "Prompt",
     "Stretch",
+    "TextIdentity",
+    "TextLike",
+    "TextMark",
     "Window",
     "Windows",
     "batches",
+    "check_text",
     "display",
     "documents",
     "embedded",
     "embedded_names",
     "read_pairs",
+    "read_prompt",
+    "read_prompts",
     "synonyms",
     "tokenise",
+    "tokenizer_identity",
 ]

@@ -41,7 +41,7 @@ def embedded(name: str) -> Path:
 def python_help() -> Iterator[str]:
     """The help topics that Python ships, in alphabetical order, a blank line between two.
 
-    The text differs from one Python version to the next; the SHA-256 in the account of a run tells which it was.
+    The text differs from one Python version to the next; the SHA-256 in the protocol of a run tells which it was.
 
     >>> sum(map(len, python_help())) > 300_000
     True

@@ -42,7 +42,7 @@ class Windows:
         documents: how a .txt is cut into documents: "whole", "lines", "paragraphs" or a separator.
         field: the field of a row that is its document.
         max_tokens: at most so many tokens, in whole windows: `max_tokens // context` windows.
-        start: continue at this window, with the identical windows and account as if the ones before had been given.
+        start: continue at this window, with the identical windows and record as if the ones before had been given.
             The text before is read and tokenised again (about a million tokens a second), nothing else.
         expected: the `mark()` of the reading that is continued: the text is compared with it as it is read again.
 
@@ -113,12 +113,6 @@ class Windows:
             unknown=self._unknown,
         )
 
-    def account(self) -> dict[str, Any]:
-        """`record` as a dictionary, for verbs that still keep one."""
-        r = self.record()
-        own = {name: getattr(r, name) for name in ("source", "sha256", "documents", "characters", "tokens", "windows")}
-        return own | {"dropped_tokens": r.dropped, "unknown_tokens": r.unknown}
-
     def __iter__(self) -> Iterator[Window]:
         if str(self.source) == "-":
             if self._consumed:
@@ -152,7 +146,7 @@ class Windows:
         self._identity.finish()
 
     def _tokens(self) -> Iterator[NDArray[np.int64]]:
-        """The token stream in parts, documents joined; the account follows each part."""
+        """The token stream in parts, documents joined; the identity follows each part."""
         joint = end_of_text(self.tokenizer)
         begun = False  # a token has been given out
         owed = False  # the joint before the next token
