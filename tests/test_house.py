@@ -21,7 +21,8 @@ MAY_IMPORT = {
     "model": {"errors", "run", "text"},
     "statistics": {"errors", "run"},
     "geometry": {"errors", "run", "results", "text", "model", "statistics"},
-    "report": {"errors", "run", "attribution", "claims", "flow", "geometry", "inversion", "ntp", "training"},  # their results, as types
+    # Their results, as types.
+    "report": {"errors", "run", "attribution", "claims", "flow", "geometry", "inversion", "ntp", "training"},
     "results": {"errors", "run"},
 }
 

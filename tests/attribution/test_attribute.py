@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated
+
 import numpy as np
 import pytest
 import torch
 
 import headscan
 from headscan import load
-from headscan.attribution import METHODS, attribute, find_units
+from headscan.attribution import METHODS, AttributionMethod, MethodWords, attribute, find_units
+from headscan.cli.attribute import COMMAND
+from headscan.run import Option
 from headscan.text.prompts import read_prompt
 from tests.attribution.attribution_cases import IDS, WIPERS, build
 
@@ -184,3 +189,91 @@ def test_memory_is_flat_in_the_length_of_the_prompt(gpt2):
     for length in (8, 64, 512, 4096):
         made = plan(gpt2, length, 1, budget=budget)
         assert made.rows == 1 or made.rows * made.row_bytes <= budget
+
+
+def test_a_method_of_ones_own_is_found_everywhere(gpt2, tmp_path):
+    @METHODS.register("from-the-end")
+    @dataclass(frozen=True, kw_only=True)
+    class FromTheEnd(AttributionMethod):
+        """A token counts by its distance from the end."""
+
+        words = MethodWords(title="From the end", sentence="How late.", formula="k", cost="none", source="nobody")
+        power: Annotated[float, Option("Of the distance.", above=0)] = 1.0
+
+        def explain(self, task):
+            return task.of_tokens(np.arange(1.0, len(task.prompt) + 1)[None] ** self.power)
+
+    try:
+        found = attribute(gpt2, IDS, method=[FromTheEnd(power=2), "occlusion"], substitute="mean", out=tmp_path)
+        assert found.scores[:3] == [1, 4, 9]
+        assert "power" in COMMAND.function("attribute").__signature__.parameters
+        with pytest.raises(headscan.BadInput, match="--power is not used by the attribution method occlusion"):
+            METHODS.build("occlusion", {"power": 3.0})
+        with pytest.raises(headscan.BadInput, match="--power must be greater than 0"):
+            FromTheEnd(power=0)
+    finally:
+        METHODS._items.pop("from-the-end")
+    again = load(tmp_path)  # shown without the method being installed
+    assert again.maps[0].parameters == {"power": 2}
+    assert again.maps[0].words.title == "From the end"
+    assert "From the end" in (tmp_path / "report.html").read_text()
+    assert list(again.frame().columns) == ["token", "id", "from-the-end", "occlusion"]
+    assert {finding.code for finding in again.findings} <= {"FAITHFUL", "UNFAITHFUL", "DISAGREE"}
+
+
+def test_maps_that_an_interrupted_run_had_finished_are_read_back(gpt2, tmp_path, monkeypatch):
+    from headscan.attribution import run
+
+    done, score = [], run.score
+
+    def counted(method, task, settings):
+        done.append(method.name)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        return score(method, task, settings)
+
+    monkeypatch.setattr(run, "score", counted)
+    options = {"method": "occlusion,shapley", "substitute": "mean"}
+    with pytest.raises(KeyboardInterrupt):
+        attribute(gpt2, IDS, out=tmp_path, **options)
+    with pytest.raises(headscan.BadInput, match="the prompt was"):
+        attribute(gpt2, IDS[::-1], out=tmp_path, resume=True, **options)
+    with pytest.raises(headscan.BadInput, match="--substitute was"):
+        attribute(gpt2, IDS, out=tmp_path, resume=True, method="occlusion,shapley", substitute="zero")
+    found = attribute(gpt2, IDS, out=tmp_path, resume=True, **options)
+    assert done == ["occlusion", "shapley", "shapley"]
+    stages = []
+    again = attribute(gpt2, IDS, progress=lambda *told: stages.append(told), **options)
+    assert found.scores == again.scores
+    assert (found.arrays["scores/shapley"] == again.arrays["scores/shapley"]).all()
+    assert stages == [
+        ("attribution · occlusion", 0, 2, "methods"), ("attribution · shapley", 1, 2, "methods"),
+        ("attribution", 2, 2, "methods"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"method": "occlusion", "batch": 0}, "--batch must be at least 1"),
+        ({"batch": 2, "memory": "1GiB"}, "--memory or --batch"),
+        ({"memory": "much"}, "no amount of memory"),
+        ({"memory": 0}, "more than 0"),
+        ({"substitute": "mean", "faithfulness": False}, "--substitute is not used"),
+        ({"spans": [(0, 2)], "units": "word"}, "Spans are scored as they are named"),
+        ({"continuation": "x", "generate": 2}, "not both"),
+        ({"generate": 2, "token": 3}, "names its own tokens"),
+        ({"method": []}, "at least one attribution method"),
+    ],
+)
+def test_options_that_nothing_uses_or_that_exclude_each_other_are_refused(gpt2, options, sentence):
+    with pytest.raises(headscan.BadInput, match=sentence):
+        attribute(gpt2, IDS, **options)
+
+
+@pytest.mark.parametrize("given", [tuple(IDS), torch.tensor(IDS), np.array(IDS), torch.tensor([IDS])])
+def test_ids_are_taken_alike_and_need_no_tokenizer(gpt2, given):
+    options = {"method": "occlusion", "substitute": "mean", "faithfulness": False, "generate": 2}
+    found = attribute(gpt2, given, **options)
+    assert found.scores == attribute(gpt2, IDS, **options).scores
+    assert found.tokens[0] == f"<id {IDS[0]}>"

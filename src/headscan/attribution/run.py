@@ -11,6 +11,7 @@ import torch
 
 from headscan.attribution.engine import Engine
 from headscan.attribution.faithfulness import agreement, faithfulness
+from headscan.attribution.findings import findings
 from headscan.attribution.memory import parse_memory
 from headscan.attribution.method import AttributionMap, AttributionMethod, AttributionTask
 from headscan.attribution.result import (
@@ -73,7 +74,7 @@ def attribute(model: ModelLike, settings: Attributing, run: Run) -> AttributeRes
     run.progress("attribution", len(methods), len(methods), "methods")
     maps = {name: one.map() for name, one in scored.items()}
     first = maps[methods[0].name]
-    steps = explained(task, first)
+    steps, agreed = explained(task, first), agreement(maps)
     prompt, engine, said = task.prompt, task.engine, task.engine.decoder_ids
     planned = task.plan(grad=methods[0].differentiates)
     return AttributeResult(
@@ -97,9 +98,10 @@ def attribute(model: ModelLike, settings: Attributing, run: Run) -> AttributeRes
         ),
         steps=steps,
         maps=[one.record for one in scored.values()],
-        agreement=agreement(maps),
+        agreement=agreed,
         faithfulness=scored[methods[0].name].record.faithfulness,
         cost=AttributionCost(engine.shares, engine.tokens_computed, planned.row_bytes, planned.rows, planned.budget),
+        findings=findings([one.record for one in scored.values()], agreed),
         protocol=run.protocol(device=str(lens.device), dtype=str(task.embeds.dtype).removeprefix("torch.")),
         models=[record],
         arrays={f"scores/{name}": one.tokens.astype(np.float32) for name, one in maps.items()}

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float64, Int
 from torch import Tensor
 
+from headscan.flow.findings import channel_findings, flow_findings
 from headscan.flow.leak import leak
 from headscan.flow.measured_channel import measure_channel
 from headscan.flow.recovery import recovery
@@ -68,6 +69,7 @@ def run(models: ModelsLike, settings: Flowing, run: Run) -> FlowResult:
         prompts=compared.prompts,
         length=compared.length,
         parts=[one.part for one in parts],
+        findings=flow_findings([one.part for one in parts]),
         protocol=run.protocol(text=compared.text, device=compared.device),
         models=compared.records,
         arrays=arrays | {name: arrays[f"{name}/0"] for name in parts[0].matrices},
@@ -96,6 +98,7 @@ def channel(models: ModelsLike, settings: Channelling, run: Run) -> ChannelResul
         prompts=compared.prompts,
         length=compared.length,
         parts=parts,
+        findings=channel_findings(parts),
         protocol=run.protocol(text=compared.text, device=compared.device),
         models=compared.records,
     )

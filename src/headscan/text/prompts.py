@@ -57,7 +57,7 @@ class Prompt:
 
     def extended(self, tokenizer: Any, ids: Sequence[int]) -> Prompt:
         """The prompt with more tokens behind it; they count as text of the model's own."""
-        pieces = display(tokenizer, ids)
+        pieces = display(tokenizer, ids) if tokenizer is not None else [f"<id {i}>" for i in ids]
         text, offsets = self.text, list(self.offsets)
         for piece in pieces:
             spelt = _spelt(piece)
@@ -149,7 +149,7 @@ def _read(given: Any, tokenizer: Any, limits: Limits, chat: bool, special: bool)
     elif isinstance(given[0], Mapping):
         found = _chat(tokenizer, limits, [dict(message) for message in given])
     elif all(isinstance(i, Integral) and not isinstance(i, bool) for i in given):
-        found = _ids(tokenizer, [int(i) for i in given])
+        found = Prompt("", (), (), (), ()).extended(tokenizer, [int(i) for i in given])
     else:
         raise BadInput("Token ids are whole numbers.")
     if not found.ids:
@@ -202,16 +202,6 @@ def _guessed(pieces: Sequence[str], text: str) -> list[tuple[int, int]]:
 def _spelt(piece: str) -> str:
     """The token's text in a running text; from its visible form, which keeps the space that `decode` may drop."""
     return piece.replace("␣", " ").replace("⏎", "\n").replace("⇥", "\t").replace("␍", "\r")
-
-
-def _ids(tokenizer: Any, ids: list[int]) -> Prompt:
-    if tokenizer is not None:
-        return Prompt("", (), (), (), ()).extended(tokenizer, ids)
-    pieces, places, at = [f"<id {i}>" for i in ids], [], 0
-    for piece in pieces:
-        places.append((at, at + len(piece)))
-        at += len(piece)
-    return Prompt("".join(pieces), tuple(ids), tuple(pieces), tuple(places), (False,) * len(ids), (None,) * len(ids))
 
 
 def _chat(tokenizer: Any, limits: Limits, messages: list[dict[str, str]]) -> Prompt:
