@@ -145,6 +145,8 @@ def _option(one: Any, users: list[str] | None = None) -> Any:
     flag, said = one.flag, one.option.help
     if users:
         said += f" ({', '.join(users)})"
+    if hasattr(one.option.choices, "names"):  # a registry, plug-ins included
+        said += f" One of {', '.join(one.option.choices.names())}."
     shown = _default_text(one)
     if shown:
         said += f" Default: {shown}."
