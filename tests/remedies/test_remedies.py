@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.errors import BadInput
 from headscan.geometry import Cloud, average_cosine, isoscore
 from headscan.remedies import REMEDIES, Remedy, remedies
 from headscan.remedies.methods.affine import AllButTheTop, Whiten
+from headscan.run import BadInput
 from headscan.statistics import DirectionTally, SiteBatch
 
 

@@ -18,11 +18,11 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
-from headscan.errors import BadInput
 from headscan.geometry.explained import Cells, number
 from headscan.geometry.interval import Jackknife, left_out
 from headscan.geometry.measures.average_cosine import average_cosine
 from headscan.model import Lens
+from headscan.run import BadInput
 from headscan.statistics import Cloud, Sums, Tally
 
 __all__ = ["attention_drift", "biased_input", "head_rows", "watch_heads"]

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 from scipy.stats import spearmanr
 
-from headscan.errors import BadInput
 from headscan.geometry.explained import Cells
 from headscan.geometry.interval import left_out
 from headscan.model import Lens
+from headscan.run import BadInput
 
 __all__ = [
     "aligned",

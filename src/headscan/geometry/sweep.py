@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headscan.errors import BadInput
 from headscan.model import Lens
+from headscan.run import BadInput
 from headscan.run.interruption import uninterrupted
 from headscan.statistics import (
     BlockedCounts,

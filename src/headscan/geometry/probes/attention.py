@@ -3,11 +3,11 @@
 # ruff: noqa: D102  (what the methods do is said once, in Probe)
 from __future__ import annotations
 
-from headscan.errors import BadInput
 from headscan.geometry.attention import attention_drift
 from headscan.geometry.explained import Cells, Field, ProbeWords
 from headscan.geometry.probe import Probe
 from headscan.geometry.probe_setup import ProbeData, ProbeSetup
+from headscan.run import BadInput
 
 __all__ = ["AttentionProbe"]
 
