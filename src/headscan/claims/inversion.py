@@ -13,9 +13,10 @@ from dataclasses import replace
 from functools import cache
 
 from headscan.claims.claim import Experiment, Verdict, claim
-from headscan.claims.inversion_experiments import EXPERIMENTS, NoTrainedModel, Numbers
+from headscan.claims.inversion_experiments import EXPERIMENTS
 from headscan.claims.inversion_statements import STATEMENTS, Entry
 from headscan.claims.inversion_variants import VARIANTS
+from headscan.claims.stand_ins import NoTrainedModel, Numbers
 
 __all__ = ["SOURCE"]
 

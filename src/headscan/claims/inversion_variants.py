@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headscan.claims.inversion_experiments import PROMPTS, STEPS, TOKENS, Numbers, lens_of, prompts, right, searched
+from headscan.claims.stand_ins import PROMPTS, STEPS, TOKENS, Numbers, lens_of, prompts, right, searched
 from headscan.inversion import Descent, JointSearch, descend, exact, joint, preset
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel

@@ -129,8 +129,8 @@ def reproduce(settings: Reproducing, run: Run) -> ReproduceResult:
 
 def stand_ins(numbers: Sequence[int]) -> list[ModelRecord]:
     """The trained model that stands for larger ones, where one of the claims may ask for it and it is there."""
-    from headscan.claims.inversion_experiments import NoTrainedModel, lens_of  # transformers: not for the help
     from headscan.claims.inversion_statements import STATEMENTS
+    from headscan.claims.stand_ins import NoTrainedModel, lens_of  # transformers: not for the help
 
     if not {entry.number for entry in STATEMENTS}.intersection(numbers):
         return []
