@@ -26,7 +26,7 @@ Group = tuple[list[int], int, int]
 """Rows that are computed from the same token on, the prefix they share with the prompt, and their length."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Coalitions:
     """The value of the target when only some units of a prompt are there.
 
@@ -60,6 +60,9 @@ class Coalitions:
         self._owner = torch.zeros(len(self.embeds), dtype=torch.int64)
         for k, unit in enumerate(self.units):
             self._owner[list(unit.tokens)] = k
+
+    def __repr__(self) -> str:
+        return f"Coalitions({len(self.units)} units of {len(self.embeds)} tokens, {self.engine!r})"
 
     def values(self, keep: Subsets) -> Values:
         """The target [R, S] for each row of `keep` [R, n], True where a unit is there."""

@@ -54,6 +54,9 @@ class Engine:
         self._packed: Packed | None = None
         self.tokens_computed = 0
 
+    def __repr__(self) -> str:
+        return f"Engine({self.lens!r}, {'rows share the prompt' if self.shares else 'whole rows'})"
+
     def embed(self, ids: Int[Tensor, ...]) -> Float[Tensor, "... e"]:
         """What the embedding module gives for token ids, scaled as the model wants it."""
         with torch.no_grad():

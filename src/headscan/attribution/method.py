@@ -22,7 +22,7 @@ from headscan.text.prompts import Prompt
 __all__ = ["METHODS", "AttributionMap", "AttributionMethod", "AttributionTask", "MethodWords"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AttributionMap:
     """Scores of one method, for S predictions of a prompt of T tokens in n units.
 
@@ -42,8 +42,12 @@ class AttributionMap:
     exact: bool | None = None
     standard_error: npt.NDArray[np.float64] | None = None
 
+    def __repr__(self) -> str:
+        steps, tokens = self.tokens.shape
+        return f"AttributionMap({steps} predictions, {tokens} tokens in {self.units.shape[1]} units)"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class AttributionTask:
     """A prediction to be explained: everything that a method may need.
 
@@ -68,6 +72,9 @@ class AttributionTask:
     seed: int = 0
     budget: int | None = None
     rows: int | None = None
+
+    def __repr__(self) -> str:
+        return f"AttributionTask({self.target.kind} of {len(self.target.steps)} predictions, {len(self.units)} units)"
 
     def plan(self, *, grad: bool = False) -> MemoryPlan:
         """Micro-batches for this prompt."""

@@ -18,7 +18,7 @@ from headscan.run import Progress, no_progress
 __all__ = ["Recovery", "recovery"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Recovery:
     """What exact search found, matrices with entry (s, i, j) about token i in output j.
 
@@ -37,6 +37,10 @@ class Recovery:
     noise: Float64[np.ndarray, " sites"]
     candidates: int
     exhaustive: bool
+
+    def __repr__(self) -> str:
+        sites, length, _ = self.recoverable.shape
+        return f"Recovery({sites} sites, {length} tokens, {self.candidates} candidates)"
 
 
 def recovery(

@@ -11,14 +11,16 @@ import numpy as np
 from jaxtyping import Float64, Int
 from torch import Tensor
 
+from headscan.flow.capacity import ShannonWidth, noise_accuracy, quantised_accuracy, shannon_width
+from headscan.flow.codebook import codebook, distances
 from headscan.flow.findings import channel_findings, flow_findings
 from headscan.flow.leak import leak
-from headscan.flow.measured_channel import measure_channel
 from headscan.flow.recovery import recovery
 from headscan.flow.result import ChannelPart, ChannelResult, FlowPart, FlowResult, FlowSummary, MatrixMeans
 from headscan.flow.settings import Channelling, Comparing, Flowing
 from headscan.flow.sources import find_models, find_prompts, find_sites
 from headscan.flow.variants import variant
+from headscan.flow.width import threshold, width_sweep
 from headscan.model import Lens
 from headscan.model.opening import ModelsLike
 from headscan.run import ModelRecord, Run, TextRecord, fingerprint, verb
@@ -27,7 +29,8 @@ from headscan.text.display import display
 __all__ = ["channel", "run"]
 
 P = TypeVar("P")
-Matrices = Float64[np.ndarray, "sites T T"]
+SEARCHED_PROMPTS, SEARCHED_TOKENS = 2, 8
+"""Prompts, and tokens of each, that are searched for at each width: a search costs seconds, not the forward pass."""
 
 
 @verb("flow", Flowing)
@@ -195,16 +198,44 @@ def measure_flow(
 def channel_of(
     lens: Lens, name: str, sites: tuple[str, ...], ids: Int[Tensor, "N T"], *, settings: Channelling, run: Run
 ) -> ChannelPart:
-    """The channel of one model and cut, at its deepest site."""
-    stages = iter(range(10**6))
+    """The channel of one model and cut, at its deepest site.
+
+    The code book is that of the last token of the first prompt; searches look at the first eight tokens of the first two.
+    """
+    searches, seed, done = settings.search_names(), settings.seed, 0
 
     def step(stage: str) -> None:
-        run.progress(f"{lens.name}, {name} · {stage}", next(stages), None, "steps")
+        nonlocal done
+        run.progress(f"{lens.name}, {name} · {stage}", done, len(searches) + 3, "steps")
+        done += 1
 
-    return measure_channel(
-        lens, name, variant(name, sites).on(lens).sites[-1], ids, searches=settings.search_names(),
-        noises=settings.noises(), bits=settings.precisions(), trials=settings.trials, seed=settings.seed, step=step,
-    )  # fmt: skip
+    cut = variant(name, [variant(name, sites).on(lens).sites[-1]])
+    step("code book")
+    book = codebook(lens, cut, ids[0, :-1].tolist())
+    size, few = book.shape[1], ids[:SEARCHED_PROMPTS, :SEARCHED_TOKENS]
+    thresholds = []
+    for search in searches:
+        step(f"threshold, {search} search")
+        for subset, first in (("contiguous", 0), ("contiguous", size // 2), ("random", 0)):
+            thresholds.append(threshold(lens, cut, few, search, first=first, subset=subset, seed=seed))
+    step("noise and rounding")
+    noisy = noise_accuracy(book, noises=settings.noises(), trials=settings.trials, seed=seed)
+    rounded = quantised_accuracy(book, bits=settings.precisions(), seed=seed)
+    step("widths")
+    widths = sorted({min(4**k, size) for k in range(size.bit_length() // 2 + 2)})
+    return ChannelPart(
+        model=lens.name,
+        cut=name,
+        site=cut.sites[0],
+        vocabulary=len(book),
+        width=size,
+        distances=distances(book),
+        noise=noisy,
+        quantised=rounded,
+        shannon=[ShannonWidth(n, shannon_width(len(book), n)) for n in sorted({row.noise for row in noisy})],
+        widths=width_sweep(lens, cut, few, widths, searches=searches, seed=seed),
+        thresholds=thresholds,
+    )
 
 
 def labels(lens: Lens, ids: Int[Tensor, "N T"]) -> list[str]:

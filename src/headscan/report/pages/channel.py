@@ -11,6 +11,8 @@ from headscan.report.kit.words import number
 from headscan.report.pages.flow import titled
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from headscan.flow.result import ChannelPart, ChannelResult
 
 __all__ = ["channel", "codebooks", "decoding", "searching"]
@@ -87,44 +89,40 @@ def enough(part: ChannelPart, level: float) -> int | str:
     return min(widths) if widths else "none"
 
 
-def accuracy(x: str, y: str) -> go.Figure:
-    """Shares of tokens over a logarithmic axis."""
-    figure = figures.empty(x, y)
+def curves(
+    x: str, y: str, lines: Mapping[str, Sequence[tuple[float, float]]], marks: Sequence[tuple[float, int]] = ()
+) -> go.Figure:
+    """Shares of tokens over a logarithmic axis, a line a name; dotted marks at values of x, in the colour of a line."""
+    series = {name: ([a for a, _ in points], [b for _, b in points]) for name, points in lines.items()}
+    figure = figures.lines(series, x, y)
+    for place, index in marks:
+        line = {"color": palette.model_colour(index), "width": 1, "dash": "dot"}
+        figure.add_scatter(x=[place, place], y=[0, 1], mode="lines", showlegend=False, hoverinfo="skip", line=line)
     figure.update_xaxes(type="log", dtick=1)
     figure.update_yaxes(range=[0, 1.03])
     return figure
 
 
-def mark(figure: go.Figure, x: float, index: int, name: str = "") -> None:
-    """A dotted vertical line."""
-    line = {"color": palette.model_colour(index), "width": 1, "dash": "dot"}
-    figure.add_scatter(x=[x, x], y=[0, 1], mode="lines", name=name, showlegend=bool(name), hoverinfo="skip", line=line)
-
-
 def noise(part: ChannelPart) -> go.Figure:
     """Token accuracy by the number of features, one line a noise level, a tick where Shannon's formula lies."""
-    figure = accuracy("features", "tokens decoded rightly")
-    for index, level in enumerate(sorted({row.noise for row in part.noise})):
-        rows = [row for row in part.noise if row.noise == level]
-        figure.add_scatter(
-            x=[row.width for row in rows], y=[row.accuracy for row in rows], mode="lines+markers",
-            line=palette.model_line(index), name=f"noise {level:g} × spread",
-        )  # fmt: skip
-        mark(figure, rows[0].shannon, index)
-    return figure
+    levels = {f"noise {row.noise:g} × spread": row for row in sorted(part.noise, key=lambda row: row.noise)}
+    lines = {
+        name: [(row.width, row.accuracy) for row in part.noise if row.noise == level.noise]
+        for name, level in levels.items()
+    }
+    marks = [(row.shannon, index) for index, row in enumerate(levels.values())]
+    return curves("features", "tokens decoded rightly", lines, marks)
 
 
 def rounding(part: ChannelPart) -> go.Figure:
     """Token accuracy by the bits that are sent (features times bits of each), one line a precision."""
-    figure = accuracy("bits sent", "tokens decoded rightly")
-    for index, bits in enumerate(sorted({row.bits for row in part.quantised})):
-        rows = [row for row in part.quantised if row.bits == bits]
-        figure.add_scatter(
-            x=[row.sent for row in rows], y=[row.accuracy for row in rows], mode="lines+markers",
-            line=palette.model_line(index), name=f"{bits} bit{'s' if bits > 1 else ''} a feature",
-        )  # fmt: skip
-    mark(figure, part.quantised[0].needed, 0, "log₂ V")
-    return figure
+    lines = {
+        f"{bits} bit{'s' if bits > 1 else ''} a feature": [
+            (r.sent, r.accuracy) for r in part.quantised if r.bits == bits
+        ]
+        for bits in sorted({row.bits for row in part.quantised})
+    }
+    return curves("bits sent", "tokens decoded rightly", lines, [(part.quantised[0].needed, 0)])
 
 
 @section("channel", 30)
@@ -161,11 +159,8 @@ def searching(result: ChannelResult) -> Section | None:
 
 def widths(part: ChannelPart) -> go.Figure:
     """Share of tokens found from w features without noise, one line a search and kind of subset."""
-    figure = accuracy("features", "tokens found")
-    for index, (search, subset) in enumerate(dict.fromkeys((row.search, row.subset) for row in part.widths)):
-        rows = [row for row in part.widths if (row.search, row.subset) == (search, subset)]
-        figure.add_scatter(
-            x=[row.width for row in rows], y=[row.accuracy for row in rows], mode="lines+markers",
-            line=palette.model_line(index), name=f"{SEARCHES.get(search, search)}, {subset} features",
-        )  # fmt: skip
-    return figure
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in part.widths:
+        name = f"{SEARCHES.get(row.search, row.search)}, {row.subset} features"
+        lines.setdefault(name, []).append((row.width, row.accuracy))
+    return curves("features", "tokens found", lines)
