@@ -36,6 +36,9 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    if "--check" in sys.argv:
+    if "--print" in sys.argv:
+        print(page())
+    elif "--check" in sys.argv:
         sys.exit(0 if PAGE.read_text() == page() else f"{PAGE.name} is out of date: run python scripts/measures.py")
-    PAGE.write_text(page())
+    else:
+        PAGE.write_text(page())

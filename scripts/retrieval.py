@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headscan.errors import BadInput
+from headscan.run import BadInput
 from headscan.training.heads import body_of
 from headscan.training.losses.infonce import infonce_loss
 

@@ -12,117 +12,91 @@ below are the ones most programs need.
 
 from __future__ import annotations
 
+import os
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headscan.errors import BadInput
 from headscan.report.present import Report
+from headscan.run.errors import BadInput
 from headscan.run.presenter import present_with
 
 if TYPE_CHECKING:
     from headscan import flow, ntp, training
     from headscan.attribution import AttributeResult, attribute
     from headscan.claims.ledger import ReproduceResult, all_claims, ledger_page, reproduce
-    from headscan.flow.result import ChannelResult, FlowResult
+    from headscan.flow import ChannelResult, FlowResult
     from headscan.geometry import (
+        ScanResult,
         average_cosine,
         effective_rank,
         isoscore,
         mean_norm,
         mean_vector_norm,
         participation_ratio,
+        scan,
         singular_values,
         top_direction_share,
     )
-    from headscan.geometry.result import ScanResult
-    from headscan.geometry.scan import scan
     from headscan.inversion import InvertResult, PrivacyResult, invert, privacy
     from headscan.model.catalogue import available_models
     from headscan.model.embedded import specimens
     from headscan.model.lens import Lens
     from headscan.model.slicing import Slice
-    from headscan.results import Result, load
-    from headscan.training import train
+    from headscan.ntp import NtpResult
+    from headscan.run.result import Result
+    from headscan.training import EvaluationResult, TrainResult, train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
+
+# Loaded when first asked for: `import headscan` and `headscan --version` need no library that computes.
+_HOMES = {
+    "headscan.attribution": ("AttributeResult", "attribute"),
+    "headscan.claims.ledger": ("ReproduceResult", "all_claims", "ledger_page", "reproduce"),
+    "headscan.flow": ("ChannelResult", "FlowResult"),
+    "headscan.geometry": (
+        "ScanResult", "average_cosine", "effective_rank", "isoscore", "mean_norm", "mean_vector_norm",
+        "participation_ratio", "scan", "singular_values", "top_direction_share",
+    ),
+    "headscan.inversion": ("InvertResult", "PrivacyResult", "invert", "privacy"),
+    "headscan.model": ("Lens", "specimens"),
+    "headscan.model.catalogue": ("available_models",),
+    "headscan.model.slicing": ("Slice",),
+    "headscan.ntp": ("NtpResult",),
+    "headscan.run": ("Result",),
+    "headscan.training": ("EvaluationResult", "TrainResult", "train"),
+}  # fmt: skip
+_PLACES = {name: home for home, names in _HOMES.items() for name in names}
+_PACKAGES = ("flow", "ntp", "training")
 
 __all__ = [
-    "AttributeResult",
-    "BadInput",
-    "ChannelResult",
-    "FlowResult",
-    "InvertResult",
-    "Lens",
-    "PrivacyResult",
-    "ReproduceResult",
-    "Result",
-    "ScanResult",
-    "Slice",
-    "__version__",
-    "all_claims",
-    "attribute",
-    "available_models",
-    "average_cosine",
-    "effective_rank",
-    "flow",
-    "invert",
-    "isoscore",
-    "ledger_page",
-    "load",
-    "mean_norm",
-    "mean_vector_norm",
-    "ntp",
-    "participation_ratio",
-    "privacy",
-    "reproduce",
-    "scan",
-    "singular_values",
-    "specimens",
-    "top_direction_share",
-    "train",
-    "training",
-]
+    "AttributeResult", "BadInput", "ChannelResult", "EvaluationResult", "FlowResult", "InvertResult", "Lens", "NtpResult",
+    "PrivacyResult", "ReproduceResult", "Result", "ScanResult", "Slice", "TrainResult", "__version__", "all_claims", "attribute",
+    "available_models", "average_cosine", "effective_rank", "flow", "invert", "isoscore", "ledger_page", "load", "mean_norm",
+    "mean_vector_norm", "ntp", "participation_ratio", "privacy", "reproduce", "scan", "singular_values", "specimens",
+    "top_direction_share", "train", "training",
+]  # fmt: skip
 
-# Loaded when first asked for: `import headscan` and `headscan --version` need neither torch nor transformers.
-_HOMES = {
-    "Lens": "headscan.model",
-    "specimens": "headscan.model",
-    "available_models": "headscan.model.catalogue",
-    "AttributeResult": "headscan.attribution",
-    "attribute": "headscan.attribution",
-    "ChannelResult": "headscan.flow",
-    "FlowResult": "headscan.flow",
-    "ScanResult": "headscan.geometry",
-    "scan": "headscan.geometry",
-    "ReproduceResult": "headscan.claims.ledger",
-    "all_claims": "headscan.claims.ledger",
-    "ledger_page": "headscan.claims.ledger",
-    "reproduce": "headscan.claims.ledger",
-    "Slice": "headscan.model.slicing",
-    "InvertResult": "headscan.inversion",
-    "PrivacyResult": "headscan.inversion",
-    "invert": "headscan.inversion",
-    "privacy": "headscan.inversion",
-    "train": "headscan.training",
-    "Result": "headscan.results",
-    "load": "headscan.results",
-}
-_HOMES |= dict.fromkeys(
-    (
-        "average_cosine", "effective_rank", "isoscore", "mean_norm", "mean_vector_norm", "participation_ratio",
-        "singular_values", "top_direction_share",
-    ),
-    "headscan.geometry",
-)  # fmt: skip
+
+def load(folder: str | os.PathLike[str]) -> Result:
+    """Any saved result from its folder; BadInput where there is none, or one of a version that cannot be read."""
+    from headscan.run.result import Result, read_document
+
+    document, arrays = read_document(folder)
+    for home in dict.fromkeys(_HOMES):  # a kind is known once the module that defines it is
+        if document["kind"] in Result.kinds:
+            break
+        import_module(home)
+    if document["kind"] not in Result.kinds:
+        raise BadInput(f"{folder} holds a result of an unknown kind: {document['kind']!r}.")
+    return Result.kinds[document["kind"]].of_document(document, arrays)
 
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name in ("flow", "ntp", "training"):  # packages, which are never called; the first two have a verb, `run`
+    if name in _PACKAGES:
         return import_module(f"headscan.{name}")
-    if name not in _HOMES:
+    if name not in _PLACES:
         raise AttributeError(f"module 'headscan' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_PLACES[name]), name)
 
 
 present_with(Report())

@@ -53,10 +53,14 @@ class Result:
     """
 
     kind: ClassVar[str] = ""
+    kinds: ClassVar[dict[str, type[Result]]] = {}
     protocol: Protocol
     models: list[ModelRecord] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     arrays: Annotated[Arrays, _NotJson] = field(default_factory=dict, metadata={"json": False})
+
+    def __init_subclass__(cls) -> None:
+        Result.kinds[cls.kind] = cls
 
     @cached_property
     def document(self) -> dict[str, Any]:

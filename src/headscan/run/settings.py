@@ -82,7 +82,7 @@ class OptionField:
 
 def options_of(settings: type) -> tuple[OptionField, ...]:
     """The fields of a dataclass whose types are annotated with an `Option`, in order; those of parents come first."""
-    return _options_of(settings)
+    return _options_of(settings) if dataclasses.is_dataclass(settings) else ()
 
 
 @functools.cache

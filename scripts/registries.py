@@ -1,0 +1,77 @@
+"""Write docs/registries.md: everything that is registered, with its parameters, from the code.
+
+python scripts/registries.py [--check | --print]
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+from headscan.attribution.method import METHODS as ATTRIBUTION
+from headscan.geometry import PROBES
+from headscan.inversion.given import GIVEN
+from headscan.inversion.method import METHODS as INVERSION
+from headscan.inversion.release import RELEASES
+from headscan.remedies import REMEDIES
+from headscan.run import Registry, options_of
+from headscan.training.objective import OBJECTIVES
+from headscan.training.recovery import RECOVERIES
+from headscan.training.regulariser import REGULARISERS
+from headscan.training.task import TASKS
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "registries.md"
+SECTIONS: list[tuple[str, str, Registry[object]]] = [
+    ("Probes", "`headscan scan --measures NAME`", PROBES),
+    ("Attribution methods", "`headscan attribute --method NAME`", ATTRIBUTION),
+    ("Inversion methods", "`headscan invert --method NAME`", INVERSION),
+    ("What may be given to an inversion", "`headscan invert --given NAME`", GIVEN),
+    ("Releases", "`headscan privacy --release NAME`", RELEASES),
+    ("Training objectives", "`headscan train --objective NAME`", OBJECTIVES),
+    ("Regularisers", "`headscan train --regulariser NAME:STRENGTH`", REGULARISERS),
+    ("Head recoveries", "`headscan recover --mode NAME`", RECOVERIES),
+    ("Evaluation tasks", "`headscan evaluate --tasks NAME`", TASKS),
+    ("Remedies", "`headscan.remedies.REMEDIES`", REMEDIES),
+]  # type: ignore[list-item]
+
+
+def sentence(item: object) -> str:
+    """The first sentence of what an item says of itself."""
+    kind = item if isinstance(item, type) else type(item)
+    words = getattr(item, "words", None)
+    said = getattr(words, "sentence", "") or inspect.getdoc(item if isinstance(item, type) else kind) or ""
+    return " ".join(said.split("\n\n")[0].split()).replace("|", "\\|")
+
+
+def page() -> str:
+    """The whole page as Markdown."""
+    parts = [
+        "# What is registered\n\nWritten by `scripts/registries.py`; a test fails when it is out of date. Measures have",
+        "",
+    ]
+    parts[0] += (
+        " a page of their own, [measures](measures.md).\n[CONTRIBUTING](../CONTRIBUTING.md) shows how to add one, in one file.\n"
+    )
+    for title, use, registry in SECTIONS:
+        parts.append(f"## {title}\n\n{use}\n\n| name | what it is | parameters |\n|---|---|---|")
+        for name, item in registry.items():
+            options = options_of(item) if isinstance(item, type) else ()
+            shown = "; ".join(f"`{one.flag}` {one.option.help}" for one in options).replace("|", "\\|")
+            parts.append(f"| `{name}` | {sentence(item)} | {shown} |")
+        parts.append("")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    text = page()
+    if "--print" in sys.argv:
+        print(text)
+    elif "--check" in sys.argv:
+        sys.exit(
+            0
+            if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
+            else f"{PAGE} is out of date: run {__file__}"
+        )
+    else:
+        PAGE.write_text(text, encoding="utf-8")

@@ -1,0 +1,38 @@
+"""Write docs/schemas/KIND.json, the JSON schema of every kind of result, from the result classes.
+
+python scripts/schemas.py [--check]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from headscan.run import Result
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "schemas"
+PACKAGES = ("attribution", "claims.ledger", "flow", "geometry", "inversion", "ntp", "training.result")
+
+
+def schemas() -> dict[Path, str]:
+    """The text of each file."""
+    for name in PACKAGES:
+        import_module(f"headscan.{name}")
+    kinds = {kind: made for kind, made in Result.kinds.items() if made.__module__.startswith("headscan.")}
+    return {
+        FOLDER / f"{kind}.json": json.dumps(made.json_schema(), indent=1, ensure_ascii=False) + "\n"
+        for kind, made in sorted(kinds.items())
+    }
+
+
+if __name__ == "__main__":
+    wanted = schemas()
+    if "--check" in sys.argv:
+        stale = [path.name for path, text in wanted.items() if not path.is_file() or path.read_text("utf-8") != text]
+        stale += [path.name for path in FOLDER.glob("*.json") if path not in wanted]
+        sys.exit(f"{', '.join(stale)} out of date: run python scripts/schemas.py" if stale else 0)
+    FOLDER.mkdir(exist_ok=True)
+    for path, text in wanted.items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,271 @@
+"""Command lines drawn from the verbs' own options: none may end in a traceback, hang, or have an option ignored.
+
+    python -m tests.attack.fuzz [COUNT] [SEED]
+
+Every verb's options, their types, bounds and choices are read from its settings and registries, so a new option is drawn
+without anybody naming it here. Values are right, at the edge, wrong, or hostile. A line may end with 0, 2 (one sentence)
+or 130; a line that would take longer than LIMIT seconds is a hang.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import typing
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal
+from unittest import mock
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from headscan.cli import VERBS, main
+from headscan.run import OptionField
+
+LIMIT = 60
+HOSTILE = [
+    "",
+    " ",
+    "-",
+    "--",
+    "*",
+    "../..",
+    "\x00",
+    "é\u202e",
+    "x" * 5000,
+    "0",
+    "-1",
+    "nan",
+    "1e400",
+    "[",
+    "{}",
+    "a,b,,c",
+    "None",
+]
+WORDS = [
+    "block.0",
+    "block.*",
+    "embedding",
+    "final_norm",
+    "head",
+    "nonsense",
+    "all",
+    "auto",
+    "whole",
+    "lines",
+    "bytes",
+    "cpu",
+]
+# Where a right value would begin long work: what is drawn there instead.
+SMALL = {
+    "steps": ["1", "2"], "samples": ["2"], "max_tokens": ["64", "200"], "batch": ["1", "2"], "context": ["8", "16"],
+    "windows": ["1"], "trials": ["1"], "candidates": ["4"], "budget": ["50"], "order": ["1", "2"], "train": ["0", "3"],
+    "width": ["4"], "groups": ["0", "3"], "vocabulary": ["300"], "restarts": ["1", "2"], "limit": ["1"], "neighbours": ["1"],
+    "seconds": ["2"], "accumulation": ["1"], "wider": ["2"], "length": ["4"], "size": ["tiny"], "max_contexts": ["50"],
+}  # fmt: skip
+
+
+class Hang(BaseException):
+    """A line that does not end."""
+
+
+class Ground:
+    """A folder with a tiny model, texts, broken models and broken texts."""
+
+    def __init__(self, folder: Path) -> None:
+        import torch
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        self.folder = folder
+        torch.manual_seed(0)
+        config = GPT2Config(
+            vocab_size=256, n_positions=32, n_embd=8, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0
+        )
+        GPT2LMHeadModel(config).save_pretrained(folder / "tiny")
+        shutil.copytree(folder / "tiny", folder / "broken")
+        (folder / "broken" / "model.safetensors").write_bytes(b"no weights")
+        (folder / "text.txt").write_text("Once upon a time there was a line.\n\nAnd then another one, longer.\n" * 12)
+        (folder / "empty.txt").write_text("")
+        (folder / "bytes.txt").write_bytes(bytes(range(256)))
+        (folder / "rows.jsonl").write_text('{"text": "one"}\n{"other": 3}\nno json\n')
+        self.models = ["tiny", "tiny", "tiny", "broken", "missing", "text.txt", *HOSTILE[:6]]
+        self.texts = [
+            "text.txt",
+            "text.txt",
+            "text.txt",
+            "empty.txt",
+            "bytes.txt",
+            "rows.jsonl",
+            "missing.txt",
+            *HOSTILE[:6],
+        ]
+
+
+def members(kind: Any) -> Iterator[Any]:
+    if typing.get_origin(kind) in (typing.Union, UnionType):
+        for one in typing.get_args(kind):
+            yield from members(one)
+    else:
+        yield kind
+
+
+def value_of(field: OptionField, ground: Ground, draw: random.Random) -> list[str]:
+    """The words of one option: its flag and, unless it is one, a value."""
+    kinds = list(members(field.type))
+    if bool in kinds:
+        return [field.flag]
+    if field.name in ("text", "texts"):
+        return [field.flag, draw.choice(ground.texts)]
+    if draw.random() < 0.12:
+        return [field.flag, draw.choice(HOSTILE)]
+    literal = [word for kind in kinds if typing.get_origin(kind) is Literal for word in typing.get_args(kind)]
+    if literal:
+        return [field.flag, str(draw.choice([*literal, *literal, "nonsense"]))]
+    choices = field.option.choices
+    if choices is not None:
+        return [field.flag, draw.choice([*map(str, typing.cast("Any", choices)), "nonsense", "all", "auto"])]
+    if field.name in SMALL and draw.random() < 0.8:
+        return [field.flag, draw.choice(SMALL[field.name])]
+    if int in kinds and str not in kinds:
+        return [field.flag, draw.choice(["0", "1", "2", "-1", "1.5", "x", *_edges(field)])]
+    if float in kinds and str not in kinds:
+        return [field.flag, draw.choice(["0", "0.5", "1", "-0.5", "nan", "inf", "-inf", "1e-30", *_edges(field)])]
+    return [field.flag, draw.choice([*WORDS, *ground.texts[:5], "1", "2"])]
+
+
+def _edges(field: OptionField) -> list[str]:
+    rules = field.option
+    return [f"{bound:g}" for bound in (rules.low, rules.high, rules.above) if bound is not None]
+
+
+def parameters(verb: str) -> tuple[Any, dict[str, OptionField], dict[str, OptionField], dict[str, Any]]:
+    """A verb's command, the fields of its settings, those of the items of its registries, and the registries."""
+    command = getattr(import_module(f"headscan.cli.{verb}"), "COMMAND", None)
+    if command is None:
+        return None, {}, {}, {}
+    fields = {field.name: field for field in command.verb().verb.options() if not field.option.python}
+    registries = {n: f.option.choices for n, f in fields.items() if hasattr(f.option.choices, "options")}
+    items = {
+        name: field for one in registries.values() for name, (field, _) in one.options().items() if name not in fields
+    }
+    return command, fields, items, registries
+
+
+def line(verb: str, ground: Ground, draw: random.Random) -> list[str]:
+    """One command line."""
+    command, fields, items, _ = parameters(verb)
+    words = [verb]
+    if command is None:
+        return [*words, *draw.sample(["--json", "x", "--nonsense"], draw.randint(0, 2))]
+    if command.subject:
+        several = draw.randint(1, 2) if command.subject.endswith("...") else 1
+        source = ground.texts if command.subject.startswith("TEXT") else ground.models
+        if command.subject.startswith("RECIPE"):
+            source = ["gpt", "bert", "mixer", "nonsense"]
+        words += [draw.choice(source) for _ in range(several)]
+    chosen: list[str] = []
+    for name, field in {**fields, **items}.items():
+        if name in command.arguments:
+            words += [draw.choice(["401", "105", "x", "9999", "7-9999"])] if verb == "reproduce" else []
+        elif name == "out":
+            if draw.random() < 0.05:
+                chosen += ["--out", draw.choice(["/dev/null/x", "text.txt", ""])]
+        elif (
+            name in SMALL
+            and name in ("steps", "max_tokens", "context", "windows", "limit", "seconds")
+            and draw.random() < 0.9
+        ):
+            chosen += value_of(field, ground, draw)
+        elif field.required or name == "prompt" or (name == "tokenizer" and draw.random() < 0.8):
+            chosen += ["--tokenizer", "bytes"] if name == "tokenizer" else value_of(field, ground, draw)
+        elif draw.random() < 2.0 / (len(fields) + len(items)):
+            chosen += value_of(field, ground, draw)
+    if draw.random() < 0.05:
+        chosen += draw.choice([["--nosuch"], ["--seed"], ["--json"], ["-x", "1"]])
+    return words + chosen
+
+
+def run(words: list[str]) -> tuple[int, str, float]:
+    """Exit status, standard error and seconds of a line, in this process."""
+
+    def stop(*_: object) -> None:
+        raise Hang
+
+    out, err = io.StringIO(), io.StringIO()
+    began = time.monotonic()
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(LIMIT)
+    with (
+        mock.patch.object(sys, "argv", ["headscan", *words]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+            status = 0
+        except SystemExit as leaving:
+            status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        except Hang:
+            status = 124
+        except BaseException:
+            status = 1
+            traceback.print_exc(file=err)
+        finally:
+            signal.alarm(0)
+    return status, err.getvalue(), time.monotonic() - began
+
+
+def faults_of(words: list[str], status: int, said: str) -> str | None:
+    """What is wrong with how a line ended, if anything."""
+    if status == 124:
+        return "hangs"
+    if status not in (0, 2, 130):
+        return f"exit {status}"
+    if "Traceback" in said:
+        return "a traceback"
+    if status == 2 and not any(line.strip() for line in said.splitlines()):
+        return "exit 2 without a sentence"
+    return None
+
+
+def attack(count: int, seed: int, verbs: list[str] | None = None) -> list[tuple[list[str], str, str]]:
+    """Run so many lines; what went wrong, as (words, fault, end of standard error)."""
+    draw, found = random.Random(seed), []
+    here = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        ground = Ground(Path(folder))
+        os.chdir(folder)
+        try:
+            names = verbs or list(VERBS)
+            for number in range(count):
+                verb = names[number % len(names)]
+                words = line(verb, ground, draw)
+                status, said, seconds = run(words)
+                fault = faults_of(words, status, said)
+                if fault is not None:
+                    found.append((words, fault, said[-1500:]))
+                    print(
+                        f"{number}: {fault} ({seconds:.0f} s): headscan {' '.join(words)!r}\n{said[-1500:]}", flush=True
+                    )
+                elif number % 100 == 99:
+                    print(f"{number + 1} lines, {len(found)} faults", flush=True)
+        finally:
+            os.chdir(here)
+    return found
+
+
+if __name__ == "__main__":
+    lines = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    faults = attack(lines, int(sys.argv[2]) if len(sys.argv) > 2 else 0, sys.argv[3:] or None)
+    print(f"{lines} command lines, {len(faults)} faults")
+    sys.exit(bool(faults))

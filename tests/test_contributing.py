@@ -1,0 +1,173 @@
+"""CONTRIBUTING's recipes, as written there, are installed as a plug-in package, and each is found wherever it must be."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+RECIPES: dict[str, str] = dict(
+    re.findall(r"```python\n# (\w+)\.py\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.S)
+)
+
+
+def wheel(folder: Path) -> Path:
+    """A package of the recipes, with their entry points, as a build would make it."""
+    path = folder / "headscan_recipes-1.0-py3-none-any.whl"
+    info = "headscan_recipes-1.0.dist-info"
+    points = "".join(f"{name} = headscan_recipes.{name}\n" for name in RECIPES)
+    files = {f"headscan_recipes/{name}.py": body for name, body in RECIPES.items()} | {
+        "headscan_recipes/__init__.py": "",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: headscan-recipes\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": f"[headscan.plugins]\n{points}",
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, body in files.items():
+            archive.writestr(name, body)
+        archive.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with the package, and a function that runs headscan (or Python) with it."""
+    place = tmp_path_factory.mktemp("site")
+    made = wheel(tmp_path_factory.mktemp("wheel"))
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--target", str(place), str(made)], check=True)
+    paths = os.pathsep.join([str(ROOT / "src"), str(place)])
+    environment = os.environ | {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "COLUMNS": "200", "TERM": "dumb"}
+
+    def run(*words: str, status: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, *words], capture_output=True, text=True, env=environment, cwd=place.parent, timeout=300
+        )
+        assert done.returncode == status, done.stderr
+        return " ".join((done.stdout if status == 0 else done.stderr).replace("│", " ").split())
+
+    return place, run
+
+
+def test_there_is_a_recipe_of_each_kind():
+    assert set(RECIPES) == {
+        "top_three_share", "repeats", "smoothed", "last_first", "first_tokens", "shrink", "longest_site",
+    }  # fmt: skip
+
+
+def test_a_measure_a_probe_and_a_section_are_seen_in_scan(installed, tmp_path):
+    _, run = installed
+    out = tmp_path / "scan"
+    words = (
+        "scan",
+        "gpt-vanilla-early",
+        "--text",
+        "stories",
+        "--max-tokens",
+        "1280",
+        "--context",
+        "64",
+        "--out",
+        str(out),
+    )
+    shown = run("-m", "headscan", *words, "--measures", "top_three_share,repeats")
+    assert "Repeats" in shown
+    assert "top" in shown
+    document = json.loads((out / "result.json").read_text("utf-8"))
+    assert 0 < document["sites"][0]["top_three_share"] <= 1
+    assert len(document["sites"][0]["top_three_share_interval"]) == 2
+    assert 0 < document["repeats"][0]["share"] < 1
+    code = f"import headscan; r = headscan.load({str(out)!r}); r.plot('top_three_share'); "
+    framed = run("-c", code + "print(list(r.frame().columns), r.frame('repeats'))")
+    assert "top_three_share" in framed
+    assert "share" in framed
+    assert "top_three_share" in run(
+        "-m", "headscan", "scan", "gpt-vanilla", "--text", "stories", "--measures", "nonsense", status=2
+    )
+
+
+@pytest.mark.browser
+def test_they_are_seen_on_the_page_in_a_browser(installed, chromium, tmp_path):
+    _, run = installed
+    out = tmp_path / "scan"
+    words = (
+        "scan",
+        "gpt-vanilla-early",
+        "--text",
+        "stories",
+        "--max-tokens",
+        "1280",
+        "--context",
+        "64",
+        "--out",
+        str(out),
+    )
+    run("-m", "headscan", *words, "--measures", "top_three_share,repeats")
+    page = chromium.new_page()
+    page.goto((out / "report.html").as_uri())
+    page.wait_for_selector("[data-figure] .main-svg")
+    said = page.inner_text("body")
+    page.close()
+    for words in ("Top-three share", "Repeats", "repeated share", "The longest site", "has the longest vectors."):
+        assert words.lower() in said.lower(), words
+
+
+def test_an_objective_is_an_option_with_its_parameter(installed, tmp_path):
+    _, run = installed
+    out = tmp_path / "train"
+    assert "--smoothing" in run("-m", "headscan", "train", "--help")
+    words = ("train", "gpt", "--text", "stories", "--steps", "2", "--max-tokens", "6000", "--out", str(out))
+    run("-m", "headscan", *words, "--objective", "smoothed", "--smoothing", ".2")
+    document = json.loads((out / "result.json").read_text("utf-8"))
+    assert "smoothed" in json.dumps(document["recipe"])
+    assert "0.2" in json.dumps(document["recipe"])
+    assert "smoothed" in (out / "report.html").read_text("utf-8")
+    refused = run("-m", "headscan", *words, "--objective", "cwt", "--smoothing", ".2", status=2)
+    assert "--smoothing is not used by the objective cwt; it belongs to smoothed" in refused
+
+
+def test_an_attribution_method_is_an_option_with_its_parameter(installed, tmp_path):
+    _, run = installed
+    assert "recency" in run("-m", "headscan", "attribute", "--help")
+    words = ("attribute", "gpt-vanilla", "--prompt", "Once upon a time", "--out", str(tmp_path / "a"))
+    run("-m", "headscan", *words, "--method", "recency,occlusion", "--decay", ".5")
+    document = json.loads((tmp_path / "a" / "result.json").read_text("utf-8"))
+    assert document["method"] == "recency"
+    assert document["scores"][-1] == 0.5
+    assert "Recency" in (tmp_path / "a" / "report.html").read_text("utf-8")
+    code = f"import headscan; print(list(headscan.load({str(tmp_path / 'a')!r}).frame().columns))"
+    assert "recency" in run("-c", code)
+
+
+def test_an_inversion_method_is_an_option_with_its_parameter(installed, tmp_path):
+    _, run = installed
+    assert "--guessed" in run("-m", "headscan", "invert", "--help")
+    words = ("invert", "gpt-vanilla", "--prompt", "Once upon a time", "--at", "block.0", "--out", str(tmp_path / "i"))
+    run("-m", "headscan", *words, "--method", "guess", "--guessed", "7")
+    document = json.loads((tmp_path / "i" / "result.json").read_text("utf-8"))
+    assert set(document["prompts"][0]["recovered"]) == {7}
+    assert "unique" not in document["prompts"][0]["verdict"]
+    assert "not used by the method exact" in run(
+        "-m", "headscan", *words, "--method", "exact", "--guessed", "7", status=2
+    )
+
+
+def test_a_remedy_is_found_with_its_parameter(installed):
+    _, run = installed
+    code = "from headscan.remedies import REMEDIES; print(REMEDIES.build('shrink', {'share': .25}), list(REMEDIES))"
+    assert "Shrink(share=0.25)" in run("-c", code)
+
+
+def test_each_is_in_the_documentation_that_is_written_with_the_plugin(installed):
+    _, run = installed
+    assert "Top-three share" in run(str(ROOT / "scripts" / "measures.py"), "--print")
+    said = run(str(ROOT / "scripts" / "registries.py"), "--print")
+    for name in ("repeats", "smoothed", "--smoothing", "recency", "guess", "shrink"):
+        assert name in said
