@@ -12,49 +12,6 @@ with suppress(ImportError):
 
     threadpool_limits(1)
 
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--no-first-run",
-]
-SOFTWARE_GL = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
-
-
-def refuse(reason: str):
-    message = f"{reason}: the pages are NOT opened in a browser"
-    warnings.warn(message, stacklevel=1)
-    pytest.skip(message)
-
-
-@pytest.fixture(scope="session")
-def playwright():
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        refuse("playwright is not installed")
-    if not CHROMIUM.exists():
-        refuse(f"{CHROMIUM} is absent")
-    with sync_playwright() as started:
-        yield started
-
-
-@pytest.fixture(scope="session")
-def chromium(playwright):
-    browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS + SOFTWARE_GL)
-    yield browser
-    browser.close()
-
-
-@pytest.fixture(scope="session")
-def chromium_without_webgl(playwright):
-    browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=[*FLAGS, "--disable-3d-apis"])
-    yield browser
-    browser.close()
-
-
 class Visit:
     """A page opened from a file, and everything it did that it should not."""
 

@@ -108,7 +108,7 @@ def channel(models: ModelsLike, settings: Channelling, run: Run) -> ChannelResul
 
 
 @dataclass(frozen=True)
-class Compared:
+class FlowComparison:
     """The models that are compared, what is read of each and where, and which cuts are made."""
 
     lenses: list[Lens]
@@ -142,7 +142,7 @@ class Compared:
         return found
 
 
-def compare(models: ModelsLike, settings: Comparing, run: Run) -> Compared:
+def compare(models: ModelsLike, settings: Comparing, run: Run) -> FlowComparison:
     """Load the models, read the prompts, cut them to the shortest, and name what a resumed run rests on."""
     lenses = find_models(models, settings)
     sites = [find_sites(lens, settings.at) for lens in lenses]
@@ -156,7 +156,7 @@ def compare(models: ModelsLike, settings: Comparing, run: Run) -> Compared:
     for number, (lens, record, ids) in enumerate(zip(lenses, records, found, strict=True)):
         run.identify(f"the weights of model {number}, {lens.name}", fingerprint(record))
         run.identify(f"the prompts of model {number}, {lens.name}", ids.tolist())
-    return Compared(lenses, found, sites, settings.cut_names(), read[0][1], records)
+    return FlowComparison(lenses, found, sites, settings.cut_names(), read[0][1], records)
 
 
 @dataclass(frozen=True)

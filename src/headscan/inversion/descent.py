@@ -59,7 +59,7 @@ def descend(
     parts: list[Descended] = []
     for place in range(length):
         one = replace(settings, seed=settings.seed + place)
-        parts.append(Optimisation(_Next(prefix), target[:, place : place + 1], 1, one, decoder).run())
+        parts.append(Optimisation(_NextPosition(prefix), target[:, place : place + 1], 1, one, decoder).run())
         if place + 1 < length:
             prefix.extend(parts[-1].tokens)
         if progress:
@@ -85,7 +85,7 @@ def refuse_sequential(cut: SlicedModel, lengths: list[int]) -> None:
         )
 
 
-class _Next:
+class _NextPosition:
     """The output at the next position as a slice of one token, for the descent that serves whole prompts."""
 
     def __init__(self, prefix: Prefix) -> None:

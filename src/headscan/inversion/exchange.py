@@ -69,11 +69,11 @@ def joint(
     Returns:
         The tokens with the residual of their output, rivals and margin. `stopped` says that the budget ended.
     """
-    work = _Joint(cut, target, length, search or JointSearch(), known or {}, tolerance, allowed, seed, progress)
+    work = _Exchange(cut, target, length, search or JointSearch(), known or {}, tolerance, allowed, seed, progress)
     return work.search()
 
 
-class _Joint:
+class _Exchange:
     """One call of `joint`."""
 
     def __init__(

@@ -20,7 +20,7 @@ from torch import Tensor
 from headscan.inversion.candidates import Candidates, SearchTrace
 from headscan.inversion.order import Fit, FixedOrder, TableOrder
 from headscan.inversion.proposal import propose
-from headscan.inversion.table import Table, table_of
+from headscan.inversion.table import FirstPositions, table_of
 from headscan.inversion.tolerance import accepted, noise_floor
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix
@@ -111,7 +111,7 @@ class _LeftToRight:
     ) -> None:  # fmt: skip
         self.cut, self.search, self.goals, self.progress = cut, search, goals, progress
         self.allowed = None if allowed is None else allowed.to(cut.lens.device)
-        self.table: Table | None = None
+        self.table: FirstPositions | None = None
         if search.order in ("table", "gradient"):
             self.table = table_of(cut, progress=progress)
         self.generator = torch.Generator().manual_seed(seed)

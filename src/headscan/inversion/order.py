@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headscan.inversion.table import Table
+from headscan.inversion.table import FirstPositions
 
 __all__ = ["Fit", "FixedOrder", "TableOrder"]
 
@@ -69,7 +69,7 @@ class TableOrder:
         fit: a first guess (that of the position before), or None: F_0 itself.
     """
 
-    def __init__(self, table: Table, target: Tensor, allowed: Tensor | None = None, fit: Fit | None = None) -> None:
+    def __init__(self, table: FirstPositions, target: Tensor, allowed: Tensor | None = None, fit: Fit | None = None) -> None:
         self.table, self.target = table, target
         self.done = torch.zeros(len(table.outputs), dtype=torch.bool, device=target.device)
         if allowed is not None:

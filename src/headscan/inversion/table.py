@@ -19,7 +19,7 @@ from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix, split_on_exhaustion
 from headscan.run import Progress, write_atomic
 
-__all__ = ["Table", "cache_folder", "table_of"]
+__all__ = ["FirstPositions", "cache_folder", "table_of"]
 
 # Below this many numbers a table is made faster than it is read.
 WORTH_KEEPING = 8_000_000
@@ -30,7 +30,7 @@ STEP = 512
 
 
 @dataclass
-class Table:
+class FirstPositions:
     """Outputs of every token, alone and after a short text of the model's own, and what is computed from them once.
 
     Attributes:
@@ -45,7 +45,7 @@ class Table:
     built: int = 0
 
     def __repr__(self) -> str:
-        return f"Table({len(self.outputs)} tokens, {self.outputs.shape[1]} features)"
+        return f"FirstPositions({len(self.outputs)} tokens, {self.outputs.shape[1]} features)"
 
     @cached_property
     def products(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -69,7 +69,7 @@ class Table:
         return found
 
 
-def table_of(cut: SlicedModel, *, progress: Progress | None = None, keep: bool = True) -> Table:
+def table_of(cut: SlicedModel, *, progress: Progress | None = None, keep: bool = True) -> FirstPositions:
     """The table of a slice: from memory, else from disk, else by one pass over the vocabulary.
 
     Args:
@@ -83,12 +83,12 @@ def table_of(cut: SlicedModel, *, progress: Progress | None = None, keep: bool =
     return cut.once("table of one-token outputs", lambda: _read_or_build(cut, progress, keep))
 
 
-def _read_or_build(cut: SlicedModel, progress: Progress | None, keep: bool) -> Table:
+def _read_or_build(cut: SlicedModel, progress: Progress | None, keep: bool) -> FirstPositions:
     large = cut.vocabulary_size * cut.width >= WORTH_KEEPING
     path = cache_folder() / "tables" / f"{fingerprint(cut)}.safetensors" if large and keep else None
     if path is not None and path.is_file():
         saved = load_file(path)
-        return Table(saved["outputs"].to(cut.lens.device), saved["change"].to(cut.lens.device))
+        return FirstPositions(saved["outputs"].to(cut.lens.device), saved["change"].to(cut.lens.device))
     table = _build(cut, progress)
     if path is not None:
         _write(path, table)
@@ -96,7 +96,7 @@ def _read_or_build(cut: SlicedModel, progress: Progress | None, keep: bool) -> T
 
 
 @torch.no_grad()
-def _build(cut: SlicedModel, progress: Progress | None) -> Table:
+def _build(cut: SlicedModel, progress: Progress | None) -> FirstPositions:
     prefix = Prefix(cut, _context(cut))
     parts: list[list[Tensor]] = [[], []]
     total, done, batch = 2 * cut.vocabulary_size, 0, STEP
@@ -119,7 +119,7 @@ def _build(cut: SlicedModel, progress: Progress | None) -> Table:
             break
     outputs, later = torch.cat(parts[0]), torch.cat(parts[1])
     change = later - outputs if prefix.length else later
-    return Table(outputs, change, built=done)
+    return FirstPositions(outputs, change, built=done)
 
 
 def _context(cut: SlicedModel) -> Tensor:
@@ -136,7 +136,7 @@ def _context(cut: SlicedModel) -> Tensor:
     return ids
 
 
-def _write(path: Path, table: Table) -> None:
+def _write(path: Path, table: FirstPositions) -> None:
     parts = {"outputs": table.outputs.cpu().contiguous(), "change": table.change.cpu().contiguous()}
     with contextlib.suppress(OSError):  # a cache that cannot be written costs time, not correctness
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,6 @@ __all__ = ["CountsLike", "Floats", "Ints", "SupportsLike"]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 SupportsLike: TypeAlias = npt.NDArray[Any] | Any
-"""What `Supports.of` reads: `Supports`, `SoftLabels`, a matrix [contexts, vocabulary] (numpy, scipy, torch), lists of token ids."""
+"""What `Supports.of` reads: `Supports`, `SoftLabels`, a matrix [contexts, vocabulary] (numpy, scipy, torch), lists of ids."""
 CountsLike: TypeAlias = npt.NDArray[Any] | Any
 """What `SoftLabels.of` reads: labels, or a matrix of counts [contexts, vocabulary], sparse or dense."""

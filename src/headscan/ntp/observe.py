@@ -28,7 +28,7 @@ def start_tokens(tokenizer: Any) -> list[int]:
     return [int(bos)] if len(ids) and ids[0] == bos else []
 
 
-class _OutputLayer:
+class _WatchedHead:
     """A model's output layer, opened so that what it is given can be read in any pass."""
 
     def __init__(self, lens: Lens, vocabulary: int) -> None:
@@ -93,7 +93,7 @@ def observe(
     first `vocabulary` words, and notes. Raises `BadInput` for a model without an output layer, with too few words, or too
     short a context. Cost: one forward pass of m (K + 1) tokens.
     """
-    head = _OutputLayer(lens, vocabulary)
+    head = _WatchedHead(lens, vocabulary)
     prefix = np.array(before or [], dtype=np.int64)
     length = len(prefix) + contexts.shape[1]
     if lens.context_length is not None and length > lens.context_length:
@@ -128,7 +128,7 @@ def observe_in_text(
     are linear in embeddings, the mean embedding gives the mean logits. Returns embeddings of the contexts met, their
     rows among `contexts` (which must be in lexicographic order), and notes. Cost: one forward pass of `most` tokens.
     """
-    head = _OutputLayer(lens, vocabulary)
+    head = _WatchedHead(lens, vocabulary)
     prefix = np.array(before or [], dtype=np.int64)
     order = contexts.shape[1]
     longest = (lens.context_length or window + len(prefix)) - len(prefix)

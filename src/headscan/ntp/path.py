@@ -68,7 +68,7 @@ def largest_penalty(labels: SoftLabels) -> float:
     >>> round(largest_penalty(labels), 12)                 # 1/2 · ‖[[1/2, -1/2], [-1/2, 1/2]]‖₂
     0.5
     """
-    problem = _Problem(SoftLabels.of(labels), torch.device("cpu"))
+    problem = _PathProblem(SoftLabels.of(labels), torch.device("cpu"))
     return problem.largest_penalty()
 
 
@@ -103,7 +103,7 @@ def regularisation_path(
         raise BadInput("Every support covers the whole vocabulary: cross-entropy is minimised at finite logits.")
     place = torch.device(device)
     with thread_limit(tune_threads(labels.contexts, labels.vocabulary, place)), torch.inference_mode():
-        problem = _Problem(labels, place)
+        problem = _PathProblem(labels, place)
         points = []
         for penalty in sorted(penalties, reverse=True):
             points.append(problem.solve(float(penalty), gap, max_iterations))
@@ -122,7 +122,7 @@ def increment(points: Sequence[PathPoint]) -> Floats:
     return (after.logits - before.logits) / float(np.log(before.penalty / after.penalty))
 
 
-class _Problem:
+class _PathProblem:
     """Merged data on the device, and the ADMM state carried from one λ to the next."""
 
     def __init__(self, labels: SoftLabels, device: torch.device) -> None:

@@ -19,7 +19,7 @@ __all__ = [
     "Column",
     "Facts",
     "Figure",
-    "Finding",
+    "FindingLine",
     "Head",
     "Line",
     "Page",
@@ -254,7 +254,7 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Finding:
+class FindingLine:
     """A finding as it is shown: the level is alert, notice or good; the value is what stands large beside it."""
 
     code: str
@@ -282,7 +282,7 @@ class Page:
     kind: str
     head: Head
     sections: Sequence[Section]
-    findings: Sequence[Finding]
+    findings: Sequence[FindingLine]
     glossary: Sequence[Word]
     shown: Shown
     version: str

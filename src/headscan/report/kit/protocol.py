@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from headscan.report.kit.parts import Facts, Finding, Shown
+from headscan.report.kit.parts import Facts, FindingLine, Shown
 from headscan.report.kit.reading import entries, mapping, number, text
 from headscan.report.kit.words import grouped, named
 
@@ -21,7 +21,7 @@ LONG = 64
 LARGEST = 600_000
 
 
-def findings(document: Mapping[str, object]) -> list[Finding]:
+def findings(document: Mapping[str, object]) -> list[FindingLine]:
     """The document's findings as they are shown; where a finding stands is said only if its own text does not."""
     several = len(entries(document, "models")) > 1
     found = []
@@ -31,7 +31,7 @@ def findings(document: Mapping[str, object]) -> list[Finding]:
         where = [model] if several and model else []
         where += [site] if site and site not in said else []
         level = {"warning": "alert", "alert": "alert", "good": "good"}.get(text(item, "level"), "notice")
-        found.append(Finding(text(item, "code"), level, said, number(item, "value"), where, text(item, "advice")))
+        found.append(FindingLine(text(item, "code"), level, said, number(item, "value"), where, text(item, "advice")))
     return found
 
 

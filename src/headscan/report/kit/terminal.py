@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from headscan.report.kit.parts import Cell, Column, Facts, Finding, Page, Part, Prose, Raw, Table
+from headscan.report.kit.parts import Cell, Column, Facts, FindingLine, Page, Part, Prose, Raw, Table
 from headscan.report.kit.words import clean, written
 
 __all__ = ["Legible", "terminal"]
@@ -128,7 +128,7 @@ def _cell(cell: Cell, column: Column) -> Text:
     return shown
 
 
-def _finding(found: Finding) -> Text:
+def _finding(found: FindingLine) -> Text:
     """'! CONE: any two tokens of the last block point the same way, mean cosine 0.97 (block.5)'."""
     sign, style = LEVELS.get(found.level, LEVELS["notice"])
     text = Text(f"{sign} ", style=style)

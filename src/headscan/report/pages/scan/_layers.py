@@ -26,7 +26,7 @@ DASH = {"random-init": "dot", "gaussian": "dash"}
 Band = tuple[float, float] | None
 
 
-class Shown(TypedDict):
+class Treatment(TypedDict):
     """Which treatment of position 0 a trace is of, and whether it is seen at first."""
 
     visible: bool
@@ -108,13 +108,13 @@ def add_lines(figure: go.Figure, axis: Axis, found: list[Entry], measure: str, f
     for (stack, part), members in streams.items():
         label = " ".join(word for word in (strand.name, literal(stack), literal(part)) if word)
         for choice in choices(first):
-            shown = Shown(visible=choice == "with" or first != "both", meta={"first": choice})
+            shown = Treatment(visible=choice == "with" or first != "both", meta={"first": choice})
             _add_line(figure, members, field_of(measure, choice), measure, strand, label, bool(part), shown)
 
 
 def _add_line(
     figure: go.Figure, members: list[tuple[Place, Entry]], field: str, measure: str, strand: Strand, label: str, thin: bool,
-    shown: Shown,
+    shown: Treatment,
 ) -> None:  # fmt: skip
     x = [spot.x for spot, _ in members]
     values = [number(entry, field) for _, entry in members]
@@ -137,7 +137,7 @@ def _add_line(
     )  # fmt: skip
 
 
-def _add_band(figure: go.Figure, x: list[float], bands: list[Band], colour: str, group: str, shown: Shown) -> None:
+def _add_band(figure: go.Figure, x: list[float], bands: list[Band], colour: str, group: str, shown: Treatment) -> None:
     """The interval band; it is parted where a value is not defined."""
     run: list[tuple[float, tuple[float, float]]] = []
     for spot, pair in [*zip(x, bands, strict=True), (0.0, None)]:
