@@ -126,8 +126,8 @@ def test_an_objective_is_an_option_with_its_parameter(installed, tmp_path):
     words = ("train", "gpt", "--text", "stories", "--steps", "2", "--max-tokens", "6000", "--out", str(out))
     run("-m", "headscan", *words, "--objective", "smoothed", "--smoothing", ".2")
     document = json.loads((out / "result.json").read_text("utf-8"))
-    assert "smoothed" in json.dumps(document["recipe"])
-    assert "0.2" in json.dumps(document["recipe"])
+    assert "smoothed" in json.dumps(document["objective"])
+    assert "0.2" in json.dumps(document["objective"])
     assert "smoothed" in (out / "report.html").read_text("utf-8")
     refused = run("-m", "headscan", *words, "--objective", "cwt", "--smoothing", ".2", status=2)
     assert "--smoothing is not used by the objective cwt; it belongs to smoothed" in refused

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import warnings
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +10,7 @@ with suppress(ImportError):
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1)
+
 
 class Visit:
     """A page opened from a file, and everything it did that it should not."""
