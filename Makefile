@@ -1,6 +1,7 @@
 # make scan   scan the embedded models on the embedded text        make test   the whole test suite
 # make bench  run benchmarks/ and write BENCHMARKS.md's tables      make lint   ruff and mypy
 # make reproduce   run the claims of the literature and write docs/ledger.md (tens of minutes)
+# make docs   write the pages that follow from the code   make attack   2,000 command lines drawn from the options (half an hour)
 # Every target sets up .venv first where it is missing or out of date.
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ BIN := .venv/bin
 # One test process a core, one thread a process: two threads on two busy cores only wait for each other.
 WORKERS ?= auto
 
-.PHONY: scan test lint bench reproduce setup browser clean
+.PHONY: scan test lint bench reproduce docs attack setup browser clean
 
 scan: setup
 	$(BIN)/headscan scan gpt-vanilla-early gpt-headless-early gpt-vanilla gpt-headless --text stories --documents paragraphs \
@@ -25,6 +26,12 @@ bench: setup
 
 reproduce: setup
 	$(BIN)/headscan reproduce --page docs/ledger.md
+
+docs: setup
+	$(BIN)/python scripts/measures.py && $(BIN)/python scripts/registries.py && $(BIN)/python scripts/schemas.py
+
+attack: setup
+	$(BIN)/python -m tests.attack.fuzz 2000
 
 setup: .venv/.ready
 
