@@ -16,15 +16,17 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 ASSETS = Path(os.environ.get("HEADSCAN_ASSETS", ROOT.parent / "shared" / "assets"))
+REAL = Path(os.environ.get("HEADSCAN_REAL", Path.home() / ".cache" / "headscan" / "real"))
 
 torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(items):
-    """A test that takes the `assets` fixture is marked as such, so that `-m 'not assets'` leaves it out."""
+    """A test that takes the `assets` or the `real` fixture is marked as such, so that `-m 'not assets'` leaves it out."""
     for item in items:
-        if "assets" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.assets)
+        for name in ("assets", "real"):
+            if name in getattr(item, "fixturenames", ()):
+                item.add_marker(getattr(pytest.mark, name))
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +37,16 @@ def assets() -> Path:
         warnings.warn(message, stacklevel=1)
         pytest.skip(message)
     return ASSETS
+
+
+@pytest.fixture(scope="session")
+def real() -> Path:
+    """The folder of models of a user's size (qwen/, qwen.gguf, all-mpnet-base-v2/); skipped, loudly, where it is absent."""
+    if not REAL.is_dir():
+        message = f"{REAL} is absent: the tests on models of a user's size do NOT run"
+        warnings.warn(message, stacklevel=1)
+        pytest.skip(message)
+    return REAL
 
 
 CHROMIUM = Path("/usr/bin/chromium")

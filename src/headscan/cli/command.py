@@ -38,7 +38,7 @@ class Command:
 
     verb: Callable[[], Callable[..., headscan.Result]]
     subject: str = "MODEL"
-    subject_help: str = "Hugging Face id, local folder, or an embedded specimen."
+    subject_help: str = "Hugging Face id, local folder, .gguf file, or an embedded specimen."
     arguments: dict[str, str] = field(default_factory=dict)
     extra: dict[str, tuple[type, str]] = field(default_factory=dict)
     distributed: bool = False

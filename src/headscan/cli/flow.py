@@ -10,5 +10,5 @@ __all__ = ["COMMAND"]
 COMMAND = Command(
     verb=lambda: headscan.flow.run,
     subject="MODEL...",
-    subject_help="Hugging Face ids, local folders, or embedded specimens.",
+    subject_help="Hugging Face ids, local folders, .gguf files, or embedded specimens.",
 )

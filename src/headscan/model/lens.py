@@ -100,7 +100,8 @@ class Lens(Memo):
         """Load a causal LM, masked LM, encoder or encoder-decoder.
 
         Args:
-            model: the name of an embedded specimen, a local folder, or a Hugging Face id (looked up in that order).
+            model: the name of an embedded specimen, a local folder or a .gguf file, or a Hugging Face id (looked up in
+                that order).
             tokenizer: None for the model's own, "bytes" for UTF-8 bytes, a folder or id, or a tokenizer object.
             random_init: build the model from its configuration with fresh weights drawn from this seed; no weight
                 file is read.
@@ -116,8 +117,12 @@ class Lens(Memo):
                 quantisation. One sentence says which. `headscan.model.load.prepare` says all but what the weights
                 themselves tell, without reading them.
 
-        Weights are read from safetensors only. Weights that the configuration has but the file lacks are refused,
-        except a pooler's, which feeds no site; weights in the file that the model has no use for become a note.
+        Weights are read from safetensors, or unpacked from a .gguf file (which needs `headscan[gguf]`). Weights that
+        the configuration has but the file lacks are refused, except a pooler's, which feeds no site. Where those of the
+        head alone are missing, the model without its head is loaded, and a note says so; so it does of weights in the
+        file that the model has no use for.
+
+        Memory: the model's, at `dtype`; of a .gguf file, that of its unpacked weights.
         """
         return cls.of(prepare(model, settings))
 

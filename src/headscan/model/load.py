@@ -12,6 +12,8 @@ from safetensors import SafetensorError
 
 from headscan.model.building import ModelSize, build, estimate_size, without_quantization
 from headscan.model.devices import choose_device, memory_of
+from headscan.model.gguf import Header, described, read_header, unpacking
+from headscan.model.missing import settled
 from headscan.model.provenance import Origin
 from headscan.model.quantization import quantization
 from headscan.model.quiet import quiet
@@ -23,8 +25,6 @@ from headscan.run import BadInput
 
 __all__ = ["LoadedModel", "Preparation", "prepare"]
 
-# Weights that may be missing, as they feed no site: poolers, and the head of BERT's next-sentence task.
-HARMLESS = ("pooler", "seq_relationship")
 BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "8bit": 1.0, "4bit": 0.5}
 
 
@@ -54,6 +54,7 @@ class Preparation:
         tokenizer: its tokenizer, or None.
         files: the weight files of a local model.
         size: how large it will be.
+        header: what a .gguf file says of itself; None for a folder or a hub id.
     """
 
     source: Source
@@ -63,6 +64,7 @@ class Preparation:
     tokenizer: Any
     files: tuple[Path, ...]
     size: ModelSize
+    header: Header | None = None
 
     def __repr__(self) -> str:
         return f"Preparation({self.source.name!r}: {self.size.entries:,} weights in {self.size.blocks} blocks)"
@@ -74,8 +76,8 @@ class Preparation:
         if settings.random_init is not None:
             network = self._fresh(settings.random_init).to(place)
         else:
-            network, report = self._read(place)
-            notes = _unused(network, report, self.source)
+            network, notes = settled(*self._read(place), self.source.name)
+            notes += self.header.notes if self.header is not None else []
             if settings.device_map is None and settings.quantize is None:
                 network = network.to(place)
         snapshot = self.source.snapshot()
@@ -118,6 +120,9 @@ class Preparation:
             # Quantised weights are made on the device they stay on; they cannot be moved afterwards.
             extra = {"device_map": {"": place}} | extra
             extra["quantization_config"] = quantization(settings.quantize, precision)
+        if self.header is not None:
+            precision = self.dtype  # its weights need not be in one that a model can have
+            extra |= unpacking()
         try:
             with quiet():
                 network, report = self.family.from_pretrained(
@@ -125,11 +130,12 @@ class Preparation:
                     config=self.config,
                     revision=source.revision,
                     dtype=precision,
-                    use_safetensors=True,
+                    use_safetensors=None if self.header else True,
                     trust_remote_code=settings.trust_remote_code,
                     local_files_only=source.local_files_only,
                     output_loading_info=True,
                     ignore_mismatched_sizes=True,  # so that they are reported, and refused below in a sentence
+                    **source.where,
                     **extra,
                 )
         except SafetensorError as error:
@@ -155,38 +161,18 @@ def prepare(model: str | os.PathLike[str], settings: Building) -> Preparation:
         BadInput: as `Lens.load`, but for what only reading the weights can tell.
     """
     source = find_source(os.fspath(model), settings.revision)
+    header = None if source.gguf is None else read_header(source.gguf)
+    if header is not None and settings.quantize is not None:
+        raise BadInput("The weights of a .gguf file are not rounded again: leave out --quantize.")
     config = read_config(source, settings.trust_remote_code)
+    if header is not None:
+        config = described(config, header)
     family = auto_class(config)
-    local = source.folder if settings.random_init is None else None
-    files = tuple(weight_files(local)) if local is not None else ()
+    files: tuple[Path, ...] = ()
+    if settings.random_init is None and source.folder is not None:
+        files = tuple(weight_files(source.folder)) if source.gguf is None else (source.gguf,)
     tokenizer = load_tokenizer(settings.tokenizer, source, settings.trust_remote_code)
     size = estimate_size(family, config, source.name, settings.trust_remote_code)
-    ready = Preparation(source, settings, config, family, tokenizer, files, size)
+    ready = Preparation(source, settings, config, family, tokenizer, files, size, header)
     ready.check_memory()
     return ready
-
-
-def _unused(network: Any, report: dict[str, Any], source: Source) -> list[str]:
-    """Refuse weights that leave a part of the model random; note those the model has no use for.
-
-    transformers fills what the file lacks with fresh random numbers and only warns, so a scan would measure noise.
-    """
-    missing = sorted(key for key in report["missing_keys"] if not any(part in key for part in HARMLESS))
-    wrong = sorted(str(entry[0]) for entry in report.get("mismatched_keys", ()))
-    if wrong:
-        raise BadInput(
-            f"The weights of '{source.name}' do not fit its configuration: {len(wrong)} of other shapes ({_few(wrong)})."
-        )
-    if missing:
-        raise BadInput(
-            f"The weights of '{source.name}' do not fit its configuration: {len(missing)} that {type(network).__name__} "
-            f"needs are not in the file ({_few(missing)}) and would be random."
-        )
-    spare = sorted(key for key in report["unexpected_keys"] if not any(part in key for part in HARMLESS))
-    if not spare:
-        return []
-    return [f"{len(spare)} weights in the file are not used by {type(network).__name__} ({_few(spare)})."]
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:2]) + (", ..." if len(names) > 2 else "")

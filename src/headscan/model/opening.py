@@ -16,7 +16,7 @@ from headscan.run import BadInput
 __all__ = ["ModelLike", "ModelsLike", "open_model", "open_models"]
 
 ModelLike = str | os.PathLike[str] | Lens | nn.Module
-"""A specimen's name, a folder, a Hugging Face id, a Lens, a model of transformers or of sentence-transformers."""
+"""A specimen's name, a folder, a .gguf file, a Hugging Face id, a Lens, a model of transformers or of sentence-transformers."""
 ModelsLike = ModelLike | Sequence[ModelLike]
 
 

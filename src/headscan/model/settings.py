@@ -20,7 +20,7 @@ class TokenizerObject(Protocol):
 
 
 TokenizerLike = str | os.PathLike[str] | TokenizerObject
-"""A folder, a Hugging Face id, the name of a specimen, "bytes" for UTF-8 bytes, or a tokenizer itself."""
+"""A folder, a .gguf file, a Hugging Face id, the name of a specimen, "bytes" for UTF-8 bytes, or a tokenizer itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Loading(Settings):
     ] = None
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        Option("Weights and activations; auto is as the weights were saved."),
+        Option("Weights and activations; auto is as the weights were saved (float32 for a .gguf file of few bits)."),
     ] = "auto"
     device: Annotated[str, Option("auto, cpu, cuda, cuda:N or mps.", identity=False)] = "auto"
     device_map: Annotated[

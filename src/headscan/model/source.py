@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headscan.model.embedded import specimen_path, specimens
+from headscan.model.gguf import is_gguf
 from headscan.model.quiet import quiet
 from headscan.run import BadInput
 
@@ -25,17 +26,26 @@ SEQ2SEQ = ("ForConditionalGeneration", "ForSeq2SeqLM")
 
 @dataclass(frozen=True)
 class Source:
-    """A place that a model is loaded from: `given` by the user, `name` for tables, `folder` where it is local."""
+    """A place that a model is loaded from: `given` by the user, `name` for tables, `folder` where it is local.
+
+    `gguf` is the one file in that folder which is the model, where it is a .gguf file.
+    """
 
     given: str
     name: str
     folder: Path | None
     revision: str | None
+    gguf: Path | None = None
 
     @property
     def path(self) -> str:
         """What transformers' `from_pretrained` takes."""
         return str(self.folder) if self.folder is not None else self.given
+
+    @property
+    def where(self) -> dict[str, str]:
+        """What `from_pretrained` takes beside the path."""
+        return {} if self.gguf is None else {"gguf_file": self.gguf.name}
 
     @property
     def local_files_only(self) -> bool:
@@ -118,7 +128,11 @@ def find_source(model: str, revision: str | None) -> Source:
             raise BadInput(f"The folder '{given}' has no config.json, so it holds no Hugging Face model.")
         return Source(given, _name(folder.resolve()), folder, None)
     if folder.exists():
-        raise BadInput(f"'{given}' is a file; a model is a folder with config.json and model.safetensors.")
+        if not is_gguf(folder):
+            raise BadInput(
+                f"'{given}' is a file; a model is a folder with config.json and model.safetensors, or a .gguf file."
+            )
+        return Source(given, folder.stem, folder.parent, None, gguf=folder)
     looks_local = given.startswith((".", "~", os.sep)) or given.count("/") > 1 or "\\" in given
     if looks_local or any(character.isspace() for character in given):
         raise BadInput(f"There is no folder '{given}'.")
@@ -142,7 +156,7 @@ def read_config(source: Source, trust_remote_code: bool) -> Any:
 
     from headscan.model import mixer  # noqa: F401 (makes masked mixers known to the Auto classes)
 
-    if source.folder is not None:
+    if source.folder is not None and source.gguf is None:
         try:
             parsed = json.loads((source.folder / "config.json").read_text("utf-8"))
         except ValueError as error:
@@ -160,6 +174,7 @@ def read_config(source: Source, trust_remote_code: bool) -> Any:
                 revision=source.revision,
                 trust_remote_code=trust_remote_code,
                 local_files_only=source.local_files_only,
+                **source.where,
             )
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         raise source.fault(error) from error

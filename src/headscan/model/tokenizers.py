@@ -7,6 +7,7 @@ from typing import Any
 
 from headscan.model.byte_tokenizer import ByteTokenizer
 from headscan.model.embedded import specimens
+from headscan.model.gguf import read_header
 from headscan.model.quiet import quiet
 from headscan.model.source import Source, find_source
 from headscan.run import BadInput
@@ -47,6 +48,8 @@ def load_tokenizer(wanted: Any, source: Source | None = None, trust_remote_code:
 
 def _beside(source: Source, trust_remote_code: bool) -> Any:
     # Without its files transformers would make up an empty tokenizer from the config alone.
+    if source.gguf is not None:
+        return _read(source, trust_remote_code) if read_header(source.gguf).tokenizer else None
     if source.folder is not None:
         return _read(source, trust_remote_code) if _has_files(source.folder) else None
     try:
@@ -69,6 +72,7 @@ def _read(source: Source, trust_remote_code: bool) -> Any:
                 revision=source.revision,
                 trust_remote_code=trust_remote_code,
                 local_files_only=source.local_files_only,
+                **source.where,
             )
     except Exception as error:  # the tokenizers library raises bare Exception on damaged files
         text = " ".join(str(error).split())[:200]
