@@ -119,6 +119,12 @@ def members(kind: Any) -> Iterator[Any]:
         yield kind
 
 
+def literals(kind: Any) -> list[str]:
+    """The words of a Literal, or of the Literals in a union."""
+    found = [word for one in members(kind) if typing.get_origin(one) is Literal for word in typing.get_args(one)]
+    return [str(word) for word in found]
+
+
 def value_of(field: OptionField, ground: Ground, draw: random.Random) -> list[str]:
     """The words of one option: its flag and, unless it is one, a value."""
     kinds = list(members(field.type))
@@ -128,9 +134,9 @@ def value_of(field: OptionField, ground: Ground, draw: random.Random) -> list[st
         return [field.flag, draw.choice(ground.texts)]
     if draw.random() < 0.12:
         return [field.flag, draw.choice(HOSTILE)]
-    literal = [word for kind in kinds if typing.get_origin(kind) is Literal for word in typing.get_args(kind)]
+    literal = literals(field.type)
     if literal:
-        return [field.flag, str(draw.choice([*literal, *literal, "nonsense"]))]
+        return [field.flag, draw.choice([*literal, *literal, "nonsense"])]
     choices = field.option.choices
     if choices is not None:
         return [field.flag, draw.choice([*map(str, typing.cast("Any", choices)), "nonsense", "all", "auto"])]

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from headscan.cli import VERBS
-from tests.attack.fuzz import attack, parameters, run
+from tests.attack.fuzz import attack, literals, members, parameters, run
 
 
 def test_no_drawn_command_line_ends_in_a_traceback():
@@ -30,7 +30,7 @@ def test_an_option_that_the_chosen_item_does_not_use_is_refused_by_name(verb):
         for item, one in draw.sample(pairs, min(6, len(pairs))):
             field, users = options[one]
             words = [verb, *(["gpt-vanilla-early"] if command.subject else []), fields[name].flag, item, field.flag]
-            words += [] if bool in (field.type,) else ["2"]
+            words += [] if bool in members(field.type) else [next(iter(literals(field.type)), "2")]
             for other in fields.values():
                 if other.required:
                     words += [other.flag, "stories"]

@@ -1,37 +1,32 @@
-"""A disk that fills up in the middle of any verb costs one sentence, not a traceback."""
+"""A disk that fills up in the middle of any verb costs one sentence that says how to go on, not a traceback."""
 
 from __future__ import annotations
 
 import pytest
 from safetensors import SafetensorError
 
-from headscan.cli import _guarded
+from headscan.run import BadInput, Run, Running, verb
+
+FULL = [
+    OSError(28, "No space left on device"),
+    SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+]
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        OSError(28, "No space left on device"),
-        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
-    ],
-)
-@pytest.mark.parametrize("resumable", [True, False])
-def test_one_sentence_says_what_to_do(error, resumable, capsys):
-    def verb(**options):
+@pytest.mark.parametrize("error", FULL)
+def test_one_sentence_says_what_to_do(error, tmp_path):
+    @verb("test-full-disk", Running)
+    def fills(settings: Running, run: Run):
         raise error
 
-    with pytest.raises(SystemExit) as left:
-        _guarded(verb)(**({"resume": False} if resumable else {}))
-    assert left.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith("headscan: The disk is full")
-    assert said.count("\n") == 1
-    assert ("--resume" in said) is resumable
+    with pytest.raises(BadInput, match=r"^The disk is full \(.*\): make room and continue with .* --resume\.$"):
+        fills(out=tmp_path)
 
 
-def test_other_faults_stay_what_they_are():
-    def verb():
+def test_other_faults_stay_what_they_are(tmp_path):
+    @verb("test-other-fault", Running)
+    def breaks(settings: Running, run: Run):
         raise OSError(2, "No such file")
 
     with pytest.raises(OSError, match="No such file"):
-        _guarded(verb)()
+        breaks(out=tmp_path)

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import math
+import os
 import platform
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -78,7 +79,11 @@ def flat(prefix: str, value: Any) -> dict[str, Value]:
 
 def environment() -> dict[str, str]:
     """What the last bits of a number depend on beside the program."""
-    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    # Those of numpy and scipy: other packages bring libraries of their own, which none of the numbers comes from.
+    own = (f"{os.sep}numpy.libs{os.sep}", f"{os.sep}scipy.libs{os.sep}")
+    pools = [
+        pool for pool in threadpool_info() if pool["user_api"] == "blas" and any(at in pool["filepath"] for at in own)
+    ]
     blas = {f"{pool['internal_api']} {pool['version']} {pool.get('architecture')}" for pool in pools}
     return {name: version(name) for name in ("torch", "numpy", "scipy", "transformers", "tokenizers")} | {
         "machine": platform.machine(),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
+import importlib.util
 import warnings
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-import pages
+# By its place: a folder of scripts on the path would hide installed packages that have a script's name.
+_SPEC = importlib.util.spec_from_file_location("pages", Path(__file__).resolve().parents[2] / "scripts" / "pages.py")
+pages = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(pages)
 
 pytestmark = pytest.mark.browser
 

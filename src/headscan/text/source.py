@@ -117,13 +117,11 @@ def _is_path(name: str) -> bool:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    found = [
-        path
-        for path in folder.rglob("*")
-        if path.is_file()
-        and ending(path) in FORMATS
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
+    found = []
+    for place, folders, names in os.walk(folder):  # what may not be looked into is passed over
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = (Path(place, name) for name in names if not name.startswith("."))
+        found += [path for path in paths if ending(path) in FORMATS and os.path.isfile(path)]
     if not found:
         raise BadInput(f"The folder {folder} holds no text: no file ends in {_known()}.")
     for path in found:
