@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import Counter
+
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput, Lens, average_cosine, scan
+from headscan.geometry import subjects
 from headscan.model import ByteTokenizer
+from headscan.model.building import Blank
+from headscan.model.load import Preparation
 from headscan.text import Windows
 
 TEXT = ["Once upon a time there was a hen, and the hen had a cone. " * 20]
@@ -73,3 +79,72 @@ def test_live_models_and_plain_texts_are_taken():
     )
     states = lens.run(torch.arange(32)[None], sites="block.0")["block.0"][0]
     assert average_cosine(states) == pytest.approx(average_cosine(states.double().numpy()), rel=1e-12)
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """How often the weights of each model were read."""
+    counted, load = Counter[str](), Preparation.load
+
+    def counting(self: Preparation):
+        counted[self.source.name] += 1
+        return load(self)
+
+    monkeypatch.setattr(Preparation, "load", counting)
+    return counted
+
+
+@pytest.mark.parametrize("kept", [0, 2**31])
+def test_weights_are_read_once_however_large_the_models(read, kept, monkeypatch, tmp_path):
+    monkeypatch.setattr(subjects, "KEPT_BYTES", kept)
+    for name in ("one", "two"):
+        made(name).model.save_pretrained(tmp_path / name)
+    models = [tmp_path / "one", tmp_path / "two"]
+    found = scan(models, TEXT, context=32, tokenizer="bytes", device="cpu", sites="block.1", out=tmp_path / "out")
+    assert [model.name for model in found.models] == ["one", "two"]
+    assert read == {"one": 1, "two": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sites": "block.7"}, "No site of one matches 'block.7'"),
+        ({"sites": "block.0.mpl"}, "No site of one matches 'block.0.mpl'"),
+        ({"context": 65}, "one reads at most 64 tokens"),
+        ({"tokenizer": None}, "'one' comes without a tokenizer"),
+    ],
+)
+def test_large_models_are_checked_without_their_weights(read, options, said, monkeypatch, tmp_path):
+    monkeypatch.setattr(subjects, "KEPT_BYTES", 0)
+    for name in ("one", "two"):
+        made(name).model.save_pretrained(tmp_path / name)
+    with pytest.raises(BadInput, match=said):
+        scan(
+            [tmp_path / "one", tmp_path / "two"],
+            TEXT,
+            **({"context": 32, "tokenizer": "bytes", "device": "cpu"} | options),
+        )
+    assert not read
+
+
+def test_the_random_twin_is_drawn_when_the_weights_are_gone(monkeypatch, tmp_path):
+    made().model.save_pretrained(tmp_path / "hen")
+    tables, of, drawn = [], Lens.of.__func__, Blank.drawn
+
+    def followed(cls, prepared):
+        lens = of(cls, prepared)
+        tables.append(weakref.ref(lens.input_embeddings))
+        return lens
+
+    def alone(self: Blank, seed: int):
+        assert len(tables) == 1
+        assert tables[0]() is None
+        return drawn(self, seed)
+
+    options = {"context": 32, "tokenizer": "bytes", "device": "cpu", "null": True, "measures": "rogue"}
+    whole = scan(Lens.load(tmp_path / "hen", tokenizer="bytes", device="cpu"), TEXT, **options)
+    monkeypatch.setattr(Lens, "of", classmethod(followed))
+    monkeypatch.setattr(Blank, "drawn", alone)
+    found = scan(tmp_path / "hen", TEXT, **options)
+    assert len(found.nulls) == 2 * len(found.sites) == len(whole.nulls)
+    assert [dict(row) for row in found.nulls] == [dict(row) for row in whole.nulls]

@@ -94,6 +94,12 @@ def test_a_gguf_file_is_a_model_with_its_tokenizer(model, file):
     assert Lens.load("gpt-vanilla", tokenizer=str(file), device="cpu").require_tokenizer().encode("hen")[-1] == hen[0]
 
 
+def test_unpacking_is_silent(file, capfd):
+    Lens.load(file, device="cpu")
+    said = capfd.readouterr()
+    assert said.out == said.err == ""
+
+
 def test_a_file_without_a_tokenizer_has_none(gguf, model, tmp_path):
     lens = Lens.load(write(gguf, model, tmp_path / "bare.gguf", tokenizer=False), device="cpu")
     assert lens.tokenizer is None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -246,6 +249,17 @@ def test_the_twin_is_the_same_model_with_other_weights(lens):
     assert one.provenance().random_init == 1
     assert one.model.dtype == lens.model.dtype
     assert Lens(gpt2().bfloat16()).random_init(0).model.dtype == torch.bfloat16
+
+
+def test_a_twin_is_made_when_the_model_is_gone():
+    model = gpt2()
+    wanted = Lens(model).random_init(4).input_embeddings
+    table, twin = weakref.ref(model.transformer.wte.weight), Lens(model).twin(4)
+    del model
+    gc.collect()
+    assert table() is None
+    assert torch.equal(twin().input_embeddings, wanted)
+    assert "random weights, seed 4" in twin().name
 
 
 def test_the_lens_knows_its_model(lens):

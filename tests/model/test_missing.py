@@ -88,7 +88,6 @@ def test_the_scan_of_it_says_so_in_record_and_page(tmp_path):
     assert "is read as BertModel, which has no logits" in result.page()
 
 
-@pytest.mark.real
 def test_the_real_sentence_encoder(real):
     lens = Lens.load(real / "all-mpnet-base-v2", device="cpu")
     assert type(lens.model).__name__ == "MPNetModel"

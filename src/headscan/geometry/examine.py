@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -56,7 +56,19 @@ class Examiner:
     run: Run
 
     def examine(self, subject: Subject, number: int) -> Examined:
-        """The pass of one model and, where asked, of the same architecture with random weights."""
+        """The pass of one model and, where asked, of the same architecture with random weights.
+
+        The model's weights are given back before the random ones are drawn: the two are not in memory at once, unless
+        whoever called holds the model.
+        """
+        found, twin = self._trained(subject, number)
+        subject.release()
+        if self.settings.null:
+            self._null(found, twin(), number)
+        return found
+
+    def _trained(self, subject: Subject, number: int) -> tuple[Examined, Callable[[], Lens]]:
+        """The pass of the model itself, and what makes its random twin; neither holds its weights."""
         lens = subject.load()
         sites = subject.sites(lens)
         runner = ProbeRunner(self.probes, lens, sites, self.settings, announce=self.run.announce)
@@ -76,23 +88,23 @@ class Examiner:
         found.picture = _picture(lens, swept, self.settings.sample)
         found.tables = runner.rows(swept, clouds, {"model": lens.name})
         found.seconds, found.reasons = runner.seconds, runner.reasons
-        if self.settings.null:
-            self._null(found, lens, sites, entries, number)
-        return found
+        return found, lens.twin(self.settings.seed)
 
-    def _null(self, found: Examined, lens: Lens, sites: tuple[str, ...], entries: list[Cells], number: int) -> None:
+    def _null(self, found: Examined, random: Lens, number: int) -> None:
         """Random weights (without the expensive probes) and the Gaussian, beside every site."""
-        random = lens.random_init(self.settings.seed)
+        model, sites = found.record.name, tuple(row.text("site") for row in found.sites)
         cheap = [probe for probe in self.probes if not probe.words.expensive]
         runner = ProbeRunner(cheap, random, sites, self.settings, announce=lambda _: None)
-        swept, _ = self._pass(f"{number}-random-init", random, sites, runner, label=f"{lens.name}, random weights")
+        swept, _ = self._pass(f"{number}-random-init", random, sites, runner, label=f"{model}, random weights")
         clouds: dict[str, Cloud] = {}
         for depth, site in enumerate(sites):
-            place: Cells = {"model": lens.name, "depth": depth, "site": site}
+            place: Cells = {"model": model, "depth": depth, "site": site}
             cells, clouds[site] = site_cells(site, swept.sites[site], self.measures)
             found.nulls.append(Row({**place, "null": "random-init", **cells}))
-            found.nulls.append(Row(place | gaussian_cells(entries[depth], self.measures, seed=self.settings.seed)))
-        for name, rows in runner.rows(swept, clouds, {"model": lens.name, "null": "random-init"}).items():
+            found.nulls.append(
+                Row(place | gaussian_cells(dict(found.sites[depth]), self.measures, seed=self.settings.seed))
+            )
+        for name, rows in runner.rows(swept, clouds, {"model": model, "null": "random-init"}).items():
             found.tables.setdefault(name, []).extend(rows)
         for name, seconds in runner.seconds.items():
             found.seconds[name] = found.seconds.get(name, 0.0) + seconds

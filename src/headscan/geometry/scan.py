@@ -43,7 +43,8 @@ def scan(models: ModelsLike, settings: Scanning, run: Run) -> ScanResult:
             NaN or infinite activations, by site; on a resumed scan, a text, weights or a tokenizer that changed.
 
     Cost: one forward pass of the text for each model (two with `null`) plus about a tenth of it for the second moments;
-    memory does not grow with the text. Several models of less than 2 GiB together are all loaded at once.
+    memory does not grow with the text, nor with `null`: a model that is loaded here makes room for its random twin.
+    Several models of less than 2 GiB together are all loaded at once, larger ones each when its turn comes.
 
     >>> from headscan import scan
     >>> result = scan("gpt-vanilla", "stories", max_tokens=1280, context=64)
@@ -58,7 +59,6 @@ def scan(models: ModelsLike, settings: Scanning, run: Run) -> ScanResult:
         examiner = Examiner(measures, probes, text, settings, run)
         for number, subject in enumerate(every):
             found.append(examiner.examine(subject, number))
-            subject.lens = None
     return _result(found, measures, probes, settings, run)
 
 

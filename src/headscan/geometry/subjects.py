@@ -1,7 +1,8 @@
-"""The models of a scan: named, loaded and checked, all of them, before the first forward pass over the text."""
+"""The models of a scan: named and checked, all of them, before the first forward pass over the text."""
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,95 +12,125 @@ import torch
 from headscan.geometry.settings import Scanning
 from headscan.model import Lens
 from headscan.model.identity import tokenizer_identity
-from headscan.model.opening import ModelLike, ModelsLike, open_model, open_models
+from headscan.model.load import Preparation
+from headscan.model.opening import ModelLike, ModelsLike, prepare_model
 from headscan.model.settings import Loading
+from headscan.model.sites import match_sites, possible_sites
+from headscan.model.tokenizers import require_tokenizer
 from headscan.run import BadInput, Run
 
 __all__ = ["Subject", "subjects"]
 
 KEPT_BYTES = 2 * 2**30
-"""Weights of several models that may wait in memory together; beyond, a model is loaded again when its turn comes."""
+"""Weights of several models that are read at once; beyond, a model's are read when its turn comes."""
 
 
 @dataclass
 class Subject:
-    """One model of a scan: `name` in tables (`short` is its own), where it comes from, the Lens while in memory."""
+    """One model of a scan: `name` in tables, the model as it was prepared or given, its Lens while it is in memory.
+
+    A live model goes by its own name where it is a Lens (`renamed` is False).
+    """
 
     name: str
-    source: ModelLike
+    ready: Preparation | Lens
     settings: Scanning
-    revision: str | None = None
+    run: Run
+    renamed: bool = True
     lens: Lens | None = None
-    short: str = ""
 
     def load(self) -> Lens:
-        """The Lens, loaded where it is not in memory."""
+        """The Lens; its weights are read where they are not in memory, and must be those of a run that is resumed."""
         if self.lens is None:
-            options = self.settings.part(Loading) | ({"revision": self.revision} if self.revision else {})
-            self.lens = open_model(self.source, Loading(**options))
-            self.short = self.short or (self.name if self.revision else self.lens.name)
-            self.name = self.name or self.short
-        if not isinstance(self.source, Lens):
+            self.lens = Lens.of(self.ready) if isinstance(self.ready, Preparation) else self.ready
+        if self.renamed:
             self.lens.name = self.name
+        self._identify(self.lens.identity() if self.run.folder is not None else None)
         return self.lens
+
+    def release(self) -> None:
+        """Give back the memory of the weights, unless whoever called the scan holds the model."""
+        self.lens = None
+        gc.collect()  # the modules of a model point to one another
 
     def sites(self, lens: Lens) -> tuple[str, ...]:
         """The sites that are asked for, in the order of depth."""
         return lens.default_sites if self.settings.sites is None else lens.match(self.settings.sites)
 
-    def check(self, run: Run) -> int:
-        """Load the model and see that it can be scanned as asked; the bytes of its weights.
+    @property
+    def bytes(self) -> float:
+        """The memory that its weights take."""
+        if isinstance(self.ready, Preparation):
+            return self.ready.bytes
+        return float(sum(p.numel() * p.element_size() for p in self.ready.model.parameters()))
+
+    def check(self, *, weights: bool) -> None:
+        """See that the model can be scanned as asked; with `weights`, they are read for it.
 
         Raises BadInput for a model without a tokenizer, a site that it has not, a context that it cannot read, and on
-        a resumed run for weights or a tokenizer that are not those of before.
+        a resumed run for weights or a tokenizer that are not those of before. Without the weights, sites are held
+        against those that a model of so many blocks can have.
         """
-        lens = self.load()
-        tokenizer, context = lens.require_tokenizer(), self.settings.context
-        self.sites(lens)
-        if lens.context_length is not None and context > lens.context_length:
-            raise BadInput(f"{self.name} reads at most {lens.context_length} tokens at once, less than {context}.")
-        if run.folder is not None:
-            run.identify(f"the weights of {self.name}", lens.identity())
-            run.identify(f"the tokenizer of {self.name}", tokenizer_identity(tokenizer))
-        return sum(p.numel() * p.element_size() for p in lens.model.parameters())
+        ready = self.load() if weights else self.ready
+        name, wanted, context = self.name, self.settings.sites, self.settings.context
+        tokenizer = require_tokenizer(ready.tokenizer, name)
+        if isinstance(ready, Lens):
+            self.sites(ready)
+        elif wanted is not None:
+            match_sites(wanted, possible_sites(ready.size.blocks), name)
+        longest = ready.context_length
+        if longest is not None and context > longest:
+            raise BadInput(f"{name} reads at most {longest} tokens at once, less than {context}.")
+        if self.run.folder is not None:
+            self._identify(ready.identity() if isinstance(ready, Preparation) else None)
+            self.run.identify(f"the tokenizer of {name}", tokenizer_identity(tokenizer))
+
+    def _identify(self, weights: str | None) -> None:
+        if weights is not None:
+            self.run.identify(f"the weights of {self.name}", weights)
 
 
 def subjects(models: ModelsLike, settings: Scanning, run: Run) -> list[Subject]:
-    """The models by name, all checked. One alone stays in memory, several as long as they are small.
+    """The models by name, all checked. The weights of a single model stay in memory, of several as long as they are small;
+    those of the others are read when their turn comes, once.
 
     Raises BadInput where none is named, one twice, or one cannot be scanned as asked.
     """
     sources = [models] if isinstance(models, str | os.PathLike | Lens | torch.nn.Module) else list(models)
-    found = (
-        [Subject(_name(one), one, settings) for one in sources]
-        if settings.revisions is None
-        else _checkpoints(sources, settings)
-    )
-    open_models(sources, settings)  # names and configurations of all, before the weights of any are read
-    names = [one.name for one in found if one.name]
+    if not sources:
+        raise BadInput("No model was named: name at least one model.")
+    if settings.revisions is None:
+        named = [(_name(one), one, settings.revision) for one in sources]
+    else:
+        named = _checkpoints(sources, settings)
+    names = [name for name, *_ in named if name]
     if len(set(names)) < len(names):
         raise BadInput(f"A model is named twice: {', '.join(names)}.")
-    held = 0
-    for one in found:
-        held += one.check(run)
-        if len(found) > 1 and held > KEPT_BYTES:
-            one.lens = None
-    shorts = [one.short for one in found]
-    for one in found:  # folders of one name go by their paths
-        one.name = one.short if one.short and shorts.count(one.short) == 1 else one.name
+    found, shorts = list[Subject](), list[str]()
+    for name, source, revision in named:  # names and configurations of all, before the weights of any are read
+        ready = prepare_model(source, Loading(**settings.part(Loading) | {"revision": revision}))
+        own = ready.source.name if isinstance(ready, Preparation) else ready.name
+        shorts.append(own if settings.revisions is None else name)
+        found.append(Subject(name or own, ready, settings, run, renamed=not isinstance(source, Lens)))
+    for subject, short in zip(found, shorts, strict=True):  # folders of one name go by their paths
+        subject.name = short if shorts.count(short) == 1 else subject.name
+    held = 0.0
+    for subject in found:
+        held += subject.bytes
+        subject.check(weights=len(found) == 1 or held <= KEPT_BYTES)
     return found
 
 
 def _name(model: ModelLike) -> str:
     """What a model goes by before it is opened; nothing for a live one."""
-    return model.name if isinstance(model, Lens) else "" if isinstance(model, torch.nn.Module) else os.fspath(model)
+    return model.name if isinstance(model, Lens) else os.fspath(model) if isinstance(model, str | os.PathLike) else ""
 
 
-def _checkpoints(sources: Sequence[ModelLike], settings: Scanning) -> list[Subject]:
+def _checkpoints(sources: Sequence[ModelLike], settings: Scanning) -> list[tuple[str, ModelLike, str | None]]:
     """The revisions of the one model that was named."""
     revisions = settings.revisions
     wanted = revisions.split(",") if isinstance(revisions, str) else list(revisions or ())
     wanted = [revision.strip() for revision in wanted if revision.strip()]
     if len(sources) != 1 or not isinstance(sources[0], str) or not wanted:
         raise BadInput("--revisions takes names of revisions, separated by commas, of exactly one Hugging Face id.")
-    return [Subject(f"{sources[0]}@{revision}", sources[0], settings, revision) for revision in wanted]
+    return [(f"{sources[0]}@{revision}", sources[0], revision) for revision in wanted]

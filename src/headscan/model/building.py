@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -13,7 +13,7 @@ from headscan.model.quiet import quiet
 from headscan.model.source import reason
 from headscan.run import BadInput
 
-__all__ = ["ModelSize", "build", "estimate_size", "fresh_copy"]
+__all__ = ["Blank", "ModelSize", "build", "estimate_size", "hollow"]
 
 DEPTHS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers", "n_layer")
 SIZES = ("vocab_size", "hidden_size", "num_attention_heads", *DEPTHS)
@@ -43,12 +43,29 @@ def build(family: Any, config: Any, dtype: torch.dtype, trust_remote_code: bool 
         return family._from_config(config, dtype=dtype)
 
 
-def fresh_copy(model: Any, seed: int) -> Any:
-    """A model of the same class, configuration, precision and device with fresh weights drawn from `seed`."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        fresh = build(type(model), without_quantization(model.config), model.dtype)
-    return fresh.to(model.device).eval()
+@dataclass(frozen=True, repr=False)
+class Blank:
+    """A model but for its weights: class, configuration, precision and device, and nothing of its memory."""
+
+    family: type[Any]
+    config: Any
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, model: Any) -> Self:
+        """What is left of a model when its weights are taken away."""
+        return cls(type(model), without_quantization(model.config), model.dtype, model.device)
+
+    def __repr__(self) -> str:
+        return f"Blank({self.family.__name__})"
+
+    def drawn(self, seed: int) -> Any:
+        """Such a model with fresh weights drawn from `seed`, in evaluation mode; the random state is left as it was."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            fresh = build(self.family, self.config, self.dtype)
+        return fresh.to(self.device).eval()
 
 
 def without_quantization(config: Any) -> Any:
@@ -91,9 +108,14 @@ def estimate_size(family: Any, config: Any, name: str, trust_remote_code: bool =
     return ModelSize(one + (two - one) * (depth - 1), depth)
 
 
-def _entries(family: Any, config: Any, trust_remote_code: bool) -> int:
+def hollow(family: Any, config: Any, trust_remote_code: bool = False) -> Any:
+    """The model of a configuration without memory for its weights (on torch's device 'meta')."""
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
-        model = build(family, config, torch.float32, trust_remote_code)
+        return build(family, without_quantization(config), torch.float32, trust_remote_code)
+
+
+def _entries(family: Any, config: Any, trust_remote_code: bool) -> int:
+    model = hollow(family, config, trust_remote_code)
     return sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
 
 

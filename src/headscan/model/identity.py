@@ -13,14 +13,14 @@ from torch import nn
 __all__ = ["tokenizer_identity", "weights_identity"]
 
 
-def weights_identity(model: nn.Module, files: Mapping[str, str]) -> str:
+def weights_identity(model: nn.Module | None, files: Mapping[str, str]) -> str:
     """The hash of the hashes of the weight `files`; where there are none, of the sum and the sum of squares of each tensor."""
     if files:
         return _hash(sorted(files.items()))
     return _hash(
         [
             (name, list(one.shape), float(one.double().sum()), float(one.double().square().sum()))
-            for name, one in model.state_dict().items()
+            for name, one in (model.state_dict().items() if model is not None else ())
             if isinstance(one, torch.Tensor)
         ]
     )

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headscan.model.building import fresh_copy
+from headscan.model.building import Blank
 from headscan.model.discovery import find_sites
 from headscan.model.identity import weights_identity
 from headscan.model.inputs import IdsLike, ModelInputs, context_length
@@ -25,9 +25,10 @@ from headscan.model.sites import match_sites
 from headscan.model.structure import Stack
 from headscan.model.tables import embedding_table, output_layer
 from headscan.model.tap import Tap
+from headscan.model.tokenizers import require_tokenizer
 from headscan.model.traits import Traits
 from headscan.model.verify import evaluating
-from headscan.run import BadInput, ModelRecord, takes
+from headscan.run import ModelRecord, takes
 from headscan.text.prompts import Limits
 
 __all__ = ["Lens"]
@@ -269,12 +270,7 @@ class Lens(Memo):
 
     def require_tokenizer(self) -> Any:
         """The tokenizer, or a BadInput that says there is none."""
-        if self.tokenizer is None:
-            raise BadInput(
-                f"The model '{self.name}' comes without a tokenizer: name one (--tokenizer FOLDER or id, or 'bytes' "
-                "for a model that reads UTF-8 bytes)."
-            )
-        return self.tokenizer
+        return require_tokenizer(self.tokenizer, self.name)
 
     def random_init(self, seed: int) -> Lens:
         """The same architecture with fresh random weights: the null model that a trained one is held against.
@@ -282,9 +278,20 @@ class Lens(Memo):
         It is on the same device in the same precision, its weights follow the family's own initialisation, and the
         same seed gives the same weights. The global random state is not touched.
         """
-        fresh = Lens(fresh_copy(self.model, seed), self.tokenizer, name=f"{self.name} (random weights, seed {seed})")
-        fresh.origin = Origin(self.origin.source, random_init=seed)
-        return fresh
+        return self.twin(seed)()
+
+    def twin(self, seed: int) -> Callable[[], Lens]:
+        """Makes `random_init(seed)` when called. It holds nothing of this model's weights, which may be gone by then:
+        so the two need not be in memory at once."""
+        blank, tokenizer, source = Blank.of(self.model), self.tokenizer, self.origin.source
+        name = f"{self.name} (random weights, seed {seed})"
+
+        def made() -> Lens:
+            fresh = Lens(blank.drawn(seed), tokenizer, name=name)
+            fresh.origin = Origin(source, random_init=seed)
+            return fresh
+
+        return made
 
     def provenance(self) -> ModelRecord:
         """What this model is and where it came from, for the protocol of a result; `sha256` is empty for a model that

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from headscan.model.building import ModelSize, build, estimate_size, without_quantization
+from headscan.model.building import ModelSize, build, estimate_size, hollow, without_quantization
 from headscan.model.devices import choose_device, memory_of
 from headscan.model.gguf import Header, described, read_header, unpacking
+from headscan.model.identity import weights_identity
+from headscan.model.inputs import context_length
 from headscan.model.missing import settled
 from headscan.model.provenance import Origin
 from headscan.model.quantization import quantization
@@ -93,14 +95,27 @@ class Preparation:
         wanted = self.config.dtype if self.settings.dtype == "auto" else getattr(torch, self.settings.dtype)
         return wanted if isinstance(wanted, torch.dtype) else torch.float32
 
-    def check_memory(self) -> None:
-        """Raise BadInput where the weights alone are larger than the memory of the device they go to."""
+    @property
+    def bytes(self) -> float:
+        """The memory that the weights will take."""
         known = self.settings.dtype != "auto" or self.config.dtype is not None
         each = BYTES.get(self.settings.quantize or str(self.dtype).removeprefix("torch."), 4.0) if known else 2.0
         if getattr(self.config, "quantization_config", None) is not None:
             each = BYTES["4bit"]  # saved in few bits; how few is its own affair
-        needed = self.size.bytes(each)
-        place = choose_device(self.settings.device)
+        return self.size.bytes(each)
+
+    @property
+    def context_length(self) -> int | None:
+        """The longest input in tokens, or None where the model sets no limit."""
+        return context_length(hollow(self.family, self.config, self.settings.trust_remote_code))
+
+    def identity(self) -> str | None:
+        """What `Lens.identity` will be, read from the weight files; None where they are not there yet."""
+        return weights_identity(None, Origin(files=self.files).sha256()) if self.files else None
+
+    def check_memory(self) -> None:
+        """Raise BadInput where the weights alone are larger than the memory of the device they go to."""
+        needed, place = self.bytes, choose_device(self.settings.device)
         there, where = memory_of(place), f"the device '{place}'"
         if self.settings.device_map is not None:
             cards = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]

@@ -13,7 +13,7 @@ from headscan.model.settings import Building, Loading
 from headscan.model.tokenizers import load_tokenizer
 from headscan.run import BadInput
 
-__all__ = ["ModelLike", "ModelsLike", "open_model", "open_models"]
+__all__ = ["ModelLike", "ModelsLike", "open_model", "open_models", "prepare_model"]
 
 ModelLike = str | os.PathLike[str] | Lens | nn.Module
 """A specimen's name, a folder, a .gguf file, a Hugging Face id, a Lens, a model of transformers or of sentence-transformers."""
@@ -34,14 +34,20 @@ def open_models(given: ModelsLike, settings: Loading) -> Iterator[Lens]:
     models = [given] if isinstance(given, str | os.PathLike | Lens | nn.Module) else list(given)
     if not models:
         raise BadInput("No model was named: name at least one model.")
-    building = Building(**settings.part(Loading))
-    ready = [prepare(one, building) if isinstance(one, str | os.PathLike) else _live(one, settings) for one in models]
+    ready = [prepare_model(one, settings) for one in models]
     return (Lens.of(one) if isinstance(one, Preparation) else one for one in ready)
 
 
 def open_model(given: ModelLike, settings: Loading) -> Lens:
     """One model as a Lens; see `open_models`."""
     return next(open_models(given, settings))
+
+
+def prepare_model(given: ModelLike, settings: Loading) -> Preparation | Lens:
+    """A model whose weights wait to be read, or a live one as it is."""
+    if isinstance(given, str | os.PathLike):
+        return prepare(given, Building(**settings.part(Loading)))
+    return _live(given, settings)
 
 
 def _live(model: Lens | nn.Module, settings: Loading) -> Lens:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 __all__ = ["Origin", "file_sha256"]
@@ -33,6 +34,12 @@ class Origin:
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file as 64 hexadecimal digits."""
+    """The SHA-256 of a file as 64 hexadecimal digits; a file that has not changed since is not read again."""
+    state = path.stat()
+    return _sha256(path, state.st_size, state.st_mtime_ns)
+
+
+@cache
+def _sha256(path: Path, size: int, changed: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -7,9 +7,10 @@ from fnmatch import fnmatchcase
 
 from headscan.run import BadInput
 
-__all__ = ["match_sites"]
+__all__ = ["match_sites", "possible_sites"]
 
 STACKS = ("encoder", "decoder")
+KINDS = ("attention", "cross_attention", "mlp", "mixer")
 
 
 def match_sites(globs: str | Iterable[str], sites: Sequence[str], owner: str) -> tuple[str, ...]:
@@ -37,6 +38,18 @@ def match_sites(globs: str | Iterable[str], sites: Sequence[str], owner: str) ->
             raise BadInput(f"No site of {owner} matches '{glob}'; it has: {_listed(sites)}.")
         chosen |= found
     return tuple(site for site in sites if site in chosen)
+
+
+def possible_sites(blocks: int) -> tuple[str, ...]:
+    """The names of all sites that a model of so many blocks can have, whatever its family; it will have some of them.
+
+    >>> match_sites("block.12", possible_sites(12), "gpt2")[0]
+    Traceback (most recent call last):
+    headscan.BadInput: No site of gpt2 matches 'block.12'; it has: ...
+    """
+    branches = ("", *(f".{kind}" for kind in KINDS))
+    one = ("embedding", *(f"block.{number}{kind}" for number in range(blocks) for kind in branches), "final_norm")
+    return (*one, *(f"{stack}.{site}" for stack in STACKS for site in one), "head")
 
 
 def _matches(glob: str, site: str) -> bool:

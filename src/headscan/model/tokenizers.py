@@ -12,7 +12,7 @@ from headscan.model.quiet import quiet
 from headscan.model.source import Source, find_source
 from headscan.run import BadInput
 
-__all__ = ["load_tokenizer"]
+__all__ = ["load_tokenizer", "require_tokenizer"]
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model",
          "sentencepiece.bpe.model", "tekken.json")  # fmt: skip
@@ -44,6 +44,16 @@ def load_tokenizer(wanted: Any, source: Source | None = None, trust_remote_code:
             raise BadInput(f"The folder '{wanted}' has no tokenizer.")
         return _read(Source(str(wanted), folder.resolve().name, folder, None), trust_remote_code)
     return _read(find_source(str(wanted), None), trust_remote_code)
+
+
+def require_tokenizer(tokenizer: Any, name: str) -> Any:
+    """The tokenizer, or a BadInput that says there is none."""
+    if tokenizer is None:
+        raise BadInput(
+            f"The model '{name}' comes without a tokenizer: name one (--tokenizer FOLDER or id, or 'bytes' "
+            "for a model that reads UTF-8 bytes)."
+        )
+    return tokenizer
 
 
 def _beside(source: Source, trust_remote_code: bool) -> Any:
