@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 
 from headscan.model import ByteTokenizer, Lens, load
 from headscan.model.gguf import read_header
 from headscan.model.load import prepare
 from headscan.model.settings import Building
+from headscan.model.tokenizers import load_tokenizer
 from headscan.run import BadInput
 from tests.model.tiny import ids, llama
 
@@ -172,5 +175,20 @@ def test_the_extra_is_named_where_it_is_missing(tmp_path, monkeypatch, package):
 
 
 def test_the_real_file(real, gguf):
+    """qwen/ is what another reader unpacked from qwen.gguf: weight by weight the same, its tokenizer too."""
     header = read_header(real / "qwen.gguf")
     assert (header.packing, header.dtype, header.tokenizer) == ("Q4_K", None, True)
+    lens = Lens.load(real / "qwen.gguf", device="cpu")
+    weights = json.loads((real / "qwen" / "model.safetensors.index.json").read_text())["weight_map"]
+    assert (lens.depth, lens.provenance().dtype) == (28, "float32")
+    found = lens.model.state_dict()
+    assert set(weights) == set(found)
+    for name in (
+        "model.embed_tokens.weight",
+        "model.layers.13.self_attn.q_proj.weight",
+        "model.layers.27.mlp.up_proj.weight",
+    ):
+        with safe_open(real / "qwen" / weights[name], "pt") as file:
+            assert torch.equal(file.get_slice(name)[:64], found[name][:64])
+    said = "Grüße, world: def f(x): return x"
+    assert lens.require_tokenizer().encode(said) == load_tokenizer(str(real / "qwen")).encode(said)

@@ -46,4 +46,5 @@ def load_trained(model: str | os.PathLike[str], settings: Loading, run: Run, *, 
     if (folder := Path(model)).is_dir():  # what `train` writes is RUN/model
         record = replace(record, name=(folder.resolve().parent if folder.name == "model" else folder.resolve()).name)
     run.identify("the weights of the model", lens.identity())
-    return Trained(found, lens.tokenizer, find_source(os.fspath(model), settings.revision).folder, record)
+    source = find_source(os.fspath(model), settings.revision)
+    return Trained(found, lens.tokenizer, None if source.gguf else source.folder, record)
