@@ -73,6 +73,10 @@ SMALL = {
     "width": ["4"], "groups": ["0", "3"], "vocabulary": ["300"], "restarts": ["1", "2"], "limit": ["1"], "neighbours": ["1"],
     "seconds": ["2"], "accumulation": ["1"], "wider": ["2"], "length": ["4"], "size": ["tiny"], "max_contexts": ["50"],
 }  # fmt: skip
+# What does not go with the prompt, or the model, that a right line has.
+ALONE = {("flow", "windows"), ("flow", "text"), ("channel", "windows"), ("channel", "text"), ("train", "tokenizer")}
+# Options that bound the work: they are always drawn.
+BOUND = ("steps", "max_tokens", "context", "windows", "limit", "seconds", "batch")
 
 
 class Hang(BaseException):
@@ -167,36 +171,67 @@ def parameters(verb: str) -> tuple[Any, dict[str, OptionField], dict[str, Option
     return command, fields, items, registries
 
 
+# Right values of options that take any text; of the others none is drawn where a line is to be right.
+RIGHT = {
+    "text": "text.txt", "prompt": "Once upon", "tokenizer": "bytes", "sites": "block.*", "at": "block.0", "device": "cpu",
+    "measures": "drift", "cuts": "whole", "bits": "2", "noise": "0.1", "memory": "64MiB", "token": "e", "wider": "2",
+    "against": "x", "continuation": "ab", "tasks": "lambada", "vocabulary": "abc", "parts": "0,1",
+}  # fmt: skip
+
+
+def right_value(field: OptionField, draw: random.Random) -> list[str]:
+    """The words of an option with a value that may be; none where nobody knows one."""
+    kinds, named = list(members(field.type)), RIGHT.get(field.name)
+    if bool in kinds:
+        return [field.flag]
+    if field.name in SMALL:
+        return [field.flag, draw.choice(SMALL[field.name])]
+    if literals(field.type):
+        return [field.flag, draw.choice(literals(field.type))]
+    if field.option.choices is not None:
+        return [field.flag, draw.choice(list(map(str, typing.cast("Any", field.option.choices))))]
+    if named is not None:
+        return [field.flag, named]
+    if str not in kinds and (int in kinds or float in kinds):
+        return [field.flag, draw.choice([one for one in ("1", "2", *_edges(field)) if one != "0"])]
+    return []
+
+
 def line(verb: str, ground: Ground, draw: random.Random) -> list[str]:
-    """One command line."""
-    command, fields, items, _ = parameters(verb)
-    words = [verb]
+    """One command line: every second one made to be right, the others with values of any kind."""
+    command, fields, items, registries = parameters(verb)
+    words, right = [verb], draw.random() < 0.5
     if command is None:
         return [*words, *draw.sample(["--json", "x", "--nonsense"], draw.randint(0, 2))]
     if command.subject:
-        several = draw.randint(1, 2) if command.subject.endswith("...") else 1
+        several = draw.randint(1, 2) if command.subject.endswith("...") and not right else 1
         source = ground.texts if command.subject.startswith("TEXT") else ground.models
         if command.subject.startswith("RECIPE"):
             source = ["gpt", "bert", "mixer", "nonsense"]
-        words += [draw.choice(source) for _ in range(several)]
+        words += [source[0] if right else draw.choice(source) for _ in range(several)]
     chosen: list[str] = []
-    for name, field in {**fields, **items}.items():
+    picked: dict[str, str] = {}
+    for name, field in fields.items():
+        if right and (verb, name) in ALONE:
+            continue
+        needed = field.required or name in ("prompt", "tokenizer") or (name in SMALL and name in BOUND)
         if name in command.arguments:
             words += [draw.choice(["401", "105", "x", "9999", "7-9999"])] if verb == "reproduce" else []
-        elif name == "out":
+        elif name in ("out", "resume"):
             if draw.random() < 0.05:
-                chosen += ["--out", draw.choice(["/dev/null/x", "text.txt", ""])]
-        elif (
-            name in SMALL
-            and name in ("steps", "max_tokens", "context", "windows", "limit", "seconds")
-            and draw.random() < 0.9
-        ):
-            chosen += value_of(field, ground, draw)
-        elif field.required or name == "prompt" or (name == "tokenizer" and draw.random() < 0.8):
-            chosen += ["--tokenizer", "bytes"] if name == "tokenizer" else value_of(field, ground, draw)
-        elif draw.random() < 2.0 / (len(fields) + len(items)):
-            chosen += value_of(field, ground, draw)
-    if draw.random() < 0.05:
+                chosen += ["--out", draw.choice(["/dev/null/x", "text.txt", ""])] if name == "out" else ["--resume"]
+        elif needed or draw.random() < (1.5 if right else 2.0) / (len(fields) + len(items)):
+            found = right_value(field, draw) if right else value_of(field, ground, draw)
+            chosen += found
+            if name in registries and len(found) == 2:
+                picked[name] = found[1]
+    for name, field in items.items():
+        users = next(one.options()[name][1] for one in registries.values() if name in one.options())
+        if right and not any(user in picked.values() for user in users):
+            continue
+        if draw.random() < (0.3 if right else 1.0 / len(items)):
+            chosen += right_value(field, draw) if right else value_of(field, ground, draw)
+    if not right and draw.random() < 0.1:
         chosen += draw.choice([["--nosuch"], ["--seed"], ["--json"], ["-x", "1"]])
     return words + chosen
 

@@ -49,7 +49,8 @@ def recover(model: str | os.PathLike[str], settings: Recovering, run: Run) -> Re
     curve = how.train(whole, data.rows, seed=settings.seed, progress=run.progress)
     after = perplexity(whole, kept.rows, words)
     whole.save_pretrained(run.folder / "model")
-    words.save_pretrained(run.folder / "model")
+    if hasattr(words, "save_pretrained"):  # that of bytes has no files: it is named again where the model is used
+        words.save_pretrained(run.folder / "model")
     steps, batch = how.budget
     parameters = sum(parameter.numel() for parameter in whole.parameters())
     record = replace(windows.record(), tokenizer=getattr(words, "name_or_path", None) or None)

@@ -71,10 +71,14 @@ def bytes_of_tokens(tokenizer: PreTrainedTokenizerBase) -> npt.NDArray[np.int64]
     >>> tokenizer = fit_tokenizer(["aé aé aé"], 300)
     >>> int(bytes_of_tokens(tokenizer)[tokenizer.encode(" aé")].sum())
     4
+    >>> from headscan.model import ByteTokenizer
+    >>> int(bytes_of_tokens(ByteTokenizer()).sum())
+    256
     """
     names = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     special = set(tokenizer.all_special_ids)
-    level = "ByteLevel" in tokenizer.backend_tokenizer.to_str() if getattr(tokenizer, "is_fast", False) else False
+    backend = getattr(tokenizer, "backend_tokenizer", None)  # slow tokenizers and that of bytes have none
+    level = backend is not None and "ByteLevel" in backend.to_str()
     lengths = np.zeros(len(names), dtype=np.int64)
     for index, name in enumerate(names):
         if index in special or name is None:
