@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from headscan.geometry.explained import Cells
+from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.measure import Measure
 from headscan.geometry.probe import Probe
 from headscan.geometry.probe_runner import ProbeRunner
@@ -17,7 +18,7 @@ from headscan.geometry.result import Picture
 from headscan.geometry.settings import Scanning
 from headscan.geometry.subjects import Subject
 from headscan.geometry.summary import gaussian_cells, site_cells
-from headscan.geometry.sweep import MEASURED_BYTES, SAMPLE_BYTES, Sweep, sweep
+from headscan.geometry.sweep import MEASURED_BYTES, SAMPLE_BYTES, Sweep, learn, sweep
 from headscan.model import Lens
 from headscan.run import Json, ModelRecord, Row, Run, TextRecord
 from headscan.run.result import Arrays
@@ -124,13 +125,12 @@ class Examiner:
             sample=max(settings.sample, runner.sample), sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
             extras=runner.accumulators, token_sums=settings.token_sums, seed=settings.seed,
             # Apple's GPUs have no float64; there the states are brought to the CPU first.
-            device="cpu" if lens.device.type == "mps" else lens.device,
+            device="cpu" if lens.device.type == "mps" else lens.device, derive=Linearisation(self.measures),
         )  # fmt: skip
-        windows = Windows(
-            self.text, lens.require_tokenizer(), settings.context, documents=settings.documents, field=settings.field,
-            max_tokens=settings.max_tokens, start=swept.next,
-            expected=_mark(stored.note) if stored else None,
-        )  # fmt: skip
+        swept.follow(Linearisation(self.measures))
+        windows = self._windows(lens, start=swept.next, expected=_mark(stored.note) if stored else None)
+        if process_count() > 1 and str(self.text) != "-":
+            learn(lens, batches(self._windows(lens), self._batch(lens)), swept)
 
         def store() -> None:
             if self.run.folder is not None and swept.whole:
@@ -150,6 +150,13 @@ class Examiner:
         # Later passes may be interrupted too: a finished pass is stored before it is merged with other processes'.
         store()
         return merged(swept), windows.record()
+
+    def _windows(self, lens: Lens, *, start: int = 0, expected: TextMark | None = None) -> Windows:
+        settings = self.settings
+        return Windows(
+            self.text, lens.require_tokenizer(), settings.context, documents=settings.documents, field=settings.field,
+            max_tokens=settings.max_tokens, start=start, expected=expected,
+        )  # fmt: skip
 
     def _expected(self, windows: Windows, done: int) -> int | None:
         """Tokens in all: known from --max-tokens, else extrapolated from the share of the file that has been read."""

@@ -10,12 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.geometry.explained import Bounds, MeasureWords
+from headscan.geometry.moments import Gradient, Moments
 from headscan.run import Registry
 from headscan.statistics import Cloud, Vectors
 
 __all__ = ["MEASURES", "Measure", "measure"]
 
 Reference = Callable[[npt.NDArray[np.float64]], float | None]
+GradientOf = Callable[[Moments], Gradient | None]
+Bias = Callable[[Cloud, float], float | None]
 
 
 @dataclass(frozen=True)
@@ -23,12 +26,16 @@ class Measure:
     """A named number that describes the shape of a cloud of vectors, with its words.
 
     `reference` is a slow, obvious function of the rows [n, d] that gives the same; the tests hold the measure to it.
+    `gradient` is its derivative, from which intervals are made (found by differences where it is not given); `bias` says
+    how far the value of so many independent tokens lies from that of endlessly many, on average.
     """
 
     name: str
     function: Callable[[Cloud], float | None]
     words: MeasureWords
     reference: Reference | None = None
+    gradient: GradientOf | None = None
+    bias: Bias | None = None
 
     def __call__(self, points: Vectors) -> float | None:
         """The measure of a `Cloud`, or of the rows of a matrix [n, d]; None where it is not defined."""
@@ -45,15 +52,16 @@ MEASURES: Registry[Measure] = Registry("measure", "headscan.geometry.measures")
 
 
 def measure(
-    words: MeasureWords, *, reference: Reference | None = None
-) -> Callable[[Callable[[Cloud], float | None]], Callable[[Vectors], float | None]]:
+    words: MeasureWords, *, reference: Reference | None = None, gradient: GradientOf | None = None,
+    bias: Bias | None = None,
+) -> Callable[[Callable[[Cloud], float | None]], Callable[[Vectors], float | None]]:  # fmt: skip
     """Register a function of a `Cloud` as a measure under its own name: scan, table, page, docs and tests have it then.
 
     The function that comes back takes a `Cloud` or the rows of any matrix [n, d] (list, numpy array, tensor).
     """
 
     def register(function: Callable[[Cloud], float | None]) -> Callable[[Vectors], float | None]:
-        made = MEASURES.add(function.__name__, Measure(function.__name__, function, words, reference))
+        made = MEASURES.add(function.__name__, Measure(function.__name__, function, words, reference, gradient, bias))
 
         @wraps(function)
         def measured(points: Vectors) -> float | None:

@@ -76,7 +76,7 @@ def _result(
         dtype=found[-1].record.dtype,
         notes=[
             f"Positions: {skipped}; {found[-1].batch} windows a forward pass.",
-            "Sums in float64; intervals: 95 %, delete-one-block jackknife over blocks of consecutive windows.",
+            "Sums in float64; intervals: 95 %, from the windows' influences with a long-run variance, Student's quantiles.",
         ],
     )
     groups = [measure.words.group for measure in measures] + [probe.words.group for probe in probes]

@@ -9,11 +9,11 @@ import numpy as np
 
 from headscan.geometry.choose import choose
 from headscan.geometry.explained import WITHOUT, Cells
-from headscan.geometry.interval import Jackknife
+from headscan.geometry.errors import Errors
 from headscan.geometry.measure import Measure
 from headscan.geometry.null import gaussian_cloud
 from headscan.geometry.spectrum import singular_values
-from headscan.statistics import Blocks, Cloud, SiteStatistics, Sums
+from headscan.statistics import Cloud, SiteStatistics
 
 __all__ = ["gaussian_cells", "site_cells"]
 
@@ -22,53 +22,52 @@ def site_cells(site: str, statistics: SiteStatistics, measures: Sequence[Measure
     """The fields of one site (see the result's documentation) and the finished cloud of all its positions.
 
     Each measure appears as NAME, NAME_interval, NAME_without_first and NAME_without_first_interval; a value that is not
-    defined is None, and `notes` says why.
+    defined is None, and `notes` says why. Beside them stand NAME_bias, where the value of a finite text is known to lie to
+    one side, and `effective_windows`: how many independent windows the text is worth for the measure it says least of.
     """
-    chosen = choose(None)[0] if measures is None else measures
+    chosen = list(choose(None)[0] if measures is None else measures)
     notes: list[str] = []
-    first = statistics.first
     cloud = Cloud.of_sums(statistics.all)
     cells: Cells = {"site": site, "tokens": cloud.count, "width": cloud.width}
-    variants = [("", cloud, _jackknives(statistics, without_first=False))]
-    if first.count:
-        rest = Cloud.of_sums(statistics.all.without(first))
-        variants.append((WITHOUT, rest, _jackknives(statistics, without_first=True)))
-    else:
-        variants.append((WITHOUT, *variants[0][1:]))
-    for suffix, points, (fine, coarse) in variants:
-        intervals: dict[str, tuple[float, float] | None] = {}
-        for blocks, spectral in ((fine, False), (coarse, True)):
-            asked = [measure for measure in chosen if measure.words.spectral == spectral]
-            found = blocks.intervals(asked, bounds=[measure.words.range for measure in asked])
-            intervals |= {measure.name: interval for measure, interval in zip(asked, found, strict=True)}
+    without = statistics.first.count > 0
+    variants = [("", cloud)] + ([(WITHOUT, Cloud.of_sums(statistics.without_first))] if without else [])
+    for suffix, points in variants:
         for measure in chosen:
-            value, interval = measure(points) if points.count else None, intervals[measure.name]
-            cells[measure.name + suffix] = value
-            cells[f"{measure.name}{suffix}_interval"] = None if interval is None else list(interval)
-            if value is None:
-                notes.append(f"{measure.name}{suffix} is not defined: {measure.words.undefined}")
-            elif interval is None:
-                blocks = coarse if measure.words.spectral else fine
-                notes.append(
-                    f"{measure.name}{suffix} has no interval: three blocks of text are needed, there are {blocks.blocks}"
-                )
+            cells[measure.name + suffix] = measure(points) if points.count else None
         cells[f"singular_values{suffix}"] = singular_values(points).tolist() if points.count else []
+    # The values come first: an interval may need the eigenvectors, with which LAPACK finds eigenvalues of other last bits.
+    errors = Errors.of(statistics, chosen)
+    for group, (suffix, points) in enumerate(variants):
+        cells |= errors.cells(suffix, group, points, cells)
+        for measure in chosen:
+            if cells[measure.name + suffix] is None:
+                notes.append(f"{measure.name}{suffix} is not defined: {measure.words.undefined}")
+            elif cells[f"{measure.name}{suffix}_interval"] is None:
+                notes.append(f"{measure.name}{suffix} has no interval: {errors.reason(measure)}")
+    if not without:  # nothing is left out: the same again
+        cells |= {_without(name): cell for name, cell in cells.items() if name not in ("site", "tokens", "width")}
+    cells = _in_order(cells, [measure.name for measure in chosen])
     if cloud.zeros:
         notes.append(f"{cloud.zeros} vectors are zero and have no direction; average_cosine leaves them out")
     cells["notes"] = notes
     return cells, cloud
 
 
-def _jackknives(statistics: SiteStatistics, *, without_first: bool) -> tuple[Jackknife, Jackknife]:
-    """Over the fine blocks (no second moments) and over the coarse ones."""
+def _in_order(cells: Cells, names: Sequence[str]) -> Cells:
+    """Each measure with its interval and its bias, then the same without position 0."""
+    order = ["site", "tokens", "width"]
+    for suffix in ("", WITHOUT):
+        order += [f"{name}{suffix}{end}" for name in names for end in ("", "_interval", "_bias")]
+        order += [f"{name}{suffix}" for name in ("singular_values", "effective_windows")]
+    return {name: cells[name] for name in order if name in cells}
 
-    def parts(blocks: dict[str, Blocks[Sums]]) -> list[Sums]:
-        if not without_first:
-            return blocks["all"].parts()
-        first = dict(blocks["first"].items())
-        return [part.without(first[index]) if index in first else part for index, part in blocks["all"].items()]
 
-    return Jackknife(parts(statistics.fine), gram=False), Jackknife(parts(statistics.coarse))
+def _without(name: str) -> str:
+    """The name of the same field without position 0."""
+    for end in ("_interval", "_bias"):
+        if name.endswith(end):
+            return name.removesuffix(end) + WITHOUT + end
+    return name + WITHOUT
 
 
 def gaussian_cells(cells: Cells, measures: Sequence[Measure] | None = None, *, seed: int = 0) -> Cells:

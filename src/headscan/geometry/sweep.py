@@ -15,6 +15,7 @@ from headscan.run import BadInput
 from headscan.run.interruption import uninterrupted
 from headscan.statistics import (
     BlockedCounts,
+    Derive,
     FirstWindows,
     NonFinite,
     Reservoir,
@@ -27,7 +28,7 @@ from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 from headscan.statistics.reservoir import Chosen
 from headscan.text import Batch
 
-__all__ = ["Sweep", "sweep"]
+__all__ = ["Sweep", "learn", "sweep"]
 
 NEIGHBOURS = 12  # tokens kept on either side of a sampled token, to show it in its context
 SAMPLE_BYTES = 64 * 2**20  # what the sampled vectors of all sites may take
@@ -53,9 +54,11 @@ class Sweep(Accumulator):
         sample_bytes: int = SAMPLE_BYTES,
         seed: int = 0,
         device: torch.device | str = "cpu",
+        derive: Derive | None = None,
     ):
         self.sites = {
-            site: SiteStatistics(width, skip_first=skip_first, device=device) for site, width in widths.items()
+            site: SiteStatistics(width, skip_first=skip_first, device=device, derive=derive)
+            for site, width in widths.items()
         }
         self.counts = TokenCounts(vocabulary)
         affordable = sample_bytes // (4 * max(1, sum(widths.values())))
@@ -66,6 +69,12 @@ class Sweep(Accumulator):
         self.extras = dict(extras or {})
         self.windows = self.next = 0
         self.whole = True  # no batch is half in
+
+    def follow(self, derive: Derive) -> None:
+        """Say, after a restore, how the derivatives for intervals are taken."""
+        for statistics in self.sites.values():
+            if statistics.influence is not None:
+                statistics.influence.derive = derive
 
     def merge(self, other: Sweep) -> None:
         """Add the pass over other windows of the same text."""
@@ -181,6 +190,29 @@ def sweep(
             result.whole = True
         if after is not None:
             after(batch)
+
+
+def learn(lens: Lens, batches: Iterable[Batch], result: Sweep) -> None:
+    """Take the intervals' derivatives from the first windows of a text, which other processes are going to count.
+
+    `batches` give the text from its beginning. Every process takes the same windows, so all have the same derivatives
+    and what they add up is what one alone would have. Cost: the forward pass of at most `pilot_tokens` tokens.
+    """
+    wanted = {site: kept.influence for site, kept in result.sites.items() if kept.influence and not kept.influence.derivative}
+    if not wanted:
+        return
+    held: dict[str, list[Tensor]] = {site: [] for site in wanted}
+    numbers: list[int] = []
+    for batch in batches:
+        numbers += batch.indices.tolist()
+        ids = torch.from_numpy(np.ascontiguousarray(batch.ids)).to(lens.device)
+        lens.run(ids, sites=list(wanted), each=lambda site, states: held[site].append(states.float()))
+        length = batch.ids.shape[1]
+        if numbers[-1] + 1 >= max(influence.pilot(length) for influence in wanted.values()):
+            break
+    for site, states in held.items():
+        if states:
+            result.sites[site].learn(torch.cat(states), numbers)
 
 
 def _contexts(ids: Tensor, rows: npt.NDArray[np.float64], positions: npt.NDArray[np.float64]) -> Tensor:

@@ -14,8 +14,10 @@ from headscan.statistics.counts import BlockedCounts, TokenCounts, TokenSums
 from headscan.statistics.distributed import merged, process_count, process_rank
 from headscan.statistics.first_windows import FirstWindows
 from headscan.statistics.gram import Gram
+from headscan.statistics.influence import Derivative, Derive, Influence, WindowSums
 from headscan.statistics.push_pull import PushPull
 from headscan.statistics.reservoir import Reservoir
+from headscan.statistics.series import Series
 from headscan.statistics.site import NonFinite, SiteStatistics
 from headscan.statistics.site_batch import SiteBatch
 from headscan.statistics.sums import Sums
@@ -30,13 +32,17 @@ __all__ = [
     "ClassSums",
     "Cloud",
     "ContextTally",
+    "Derivative",
+    "Derive",
     "DirectionTally",
     "FirstWindows",
     "FollowTally",
     "Gram",
+    "Influence",
     "NonFinite",
     "PushPull",
     "Reservoir",
+    "Series",
     "SiteBatch",
     "SiteStatistics",
     "Sums",
@@ -44,6 +50,7 @@ __all__ = [
     "TokenCounts",
     "TokenSums",
     "Vectors",
+    "WindowSums",
     "merged",
     "process_count",
     "process_rank",

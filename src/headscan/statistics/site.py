@@ -1,4 +1,4 @@
-"""All that a scan keeps of one site of a model: sums over all tokens and over first positions, by blocks of windows."""
+"""All that a scan keeps of one site of a model: sums over all tokens and over first positions, and what intervals need."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch import Tensor
 
 from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 from headscan.statistics.blocks import Blocks
+from headscan.statistics.gram import Gram
+from headscan.statistics.influence import Derive, Influence, WindowSums
 from headscan.statistics.sums import Sums
 
 __all__ = ["NonFinite", "SiteStatistics"]
 
 FINE_BLOCKS = 64
 COARSE_BLOCKS = 8
-# Gram matrices of all blocks of one site may take this much memory; wider sites get one block (no spectral interval).
-COARSE_BYTES = 256 * 2**20
 
 
 class NonFinite(ArithmeticError):
@@ -28,14 +28,14 @@ class NonFinite(ArithmeticError):
 
 
 class SiteStatistics(Accumulator):
-    """Sums of a site's vectors in two groups, *all* positions and *first* ones, each by blocks of windows.
+    """Sums of a site's vectors in two groups, *all* positions and *first* ones, and the windows' influences.
 
     Position 0 of a window often carries a vector unlike all others (an attention sink), so everything is reported with
     and without it: without = all − first, exact because `Sums` is a group.
 
-    There are two resolutions. *Fine* blocks (up to 64) hold vectors only and serve the intervals of measures that need
-    no second moment; *coarse* blocks (up to 8) hold Gram matrices, which take 5·width² bytes each. Wider sites than
-    about 2,500 get one coarse block: exact values, no interval for spectral measures.
+    There is one Gram matrix a group. Sums of vectors are kept in 8 blocks (`coarse`: what `all` adds up) and in 64 (`fine`:
+    for probes that look at pieces of the text). With `derive` every window's influence on the measures is kept too
+    (`influence`), from which intervals are made.
 
     >>> s = SiteStatistics(width=3)
     >>> s.update(torch.randn(2, 5, 3), windows=[0, 1])     # two windows of five tokens
@@ -43,39 +43,53 @@ class SiteStatistics(Accumulator):
     (10, 2, 8)
     """
 
-    def __init__(self, width: int, *, skip_first: int = 0, device: torch.device | str = "cpu"):
+    def __init__(
+        self, width: int, *, skip_first: int = 0, device: torch.device | str = "cpu", derive: Derive | None = None
+    ):
         self.width, self.skip_first, self.device = width, skip_first, torch.device(device)
-        coarse = COARSE_BLOCKS if 2 * COARSE_BLOCKS * 5 * width**2 <= COARSE_BYTES else 1
-        self.fine = {group: Blocks(FINE_BLOCKS, self._zero_vectors) for group in ("all", "first")}
-        self.coarse = {group: Blocks(coarse, self._zero_matrix) for group in ("all", "first")}
+        self.fine = {group: Blocks(FINE_BLOCKS, self._zero) for group in ("all", "first")}
+        self.coarse = {group: Blocks(COARSE_BLOCKS, self._zero) for group in ("all", "first")}
+        self.gram = {group: Gram(width, self.device) for group in ("all", "first")}
+        self.influence = Influence(width, derive=derive, lead=self._lead, device=device) if derive else None
 
-    def _zero_vectors(self) -> Sums:
+    @property
+    def _lead(self) -> int:
+        return 1 if self.skip_first == 0 else 0
+
+    def _zero(self) -> Sums:
         return Sums(self.width, gram=False, device=self.device)
 
-    def _zero_matrix(self) -> Sums:
-        return Sums(self.width, gram=True, device=self.device)
+    def _rows(self, states: Tensor) -> Tensor:
+        return states.detach()[:, self.skip_first :].to(device=self.device, dtype=torch.float64)
 
     def update(self, states: Tensor, windows: list[int]) -> None:
         """Add the states [B, T, width] of the windows with the given global numbers (B of them).
 
         Raises `NonFinite` before anything is added, so a bad batch leaves the statistics as they were.
-        Cost: 1.25·B·T·width² multiply-adds for the Gram matrices, and three passes over the batch.
+        Cost: .625·B·T·width² multiply-adds in float64 for the Gram matrix, three passes over the batch, and what
+        `Derivative.of` says.
         """
-        rows = states.detach()[:, self.skip_first :].to(device=self.device, dtype=torch.float64)
+        rows = self._rows(states)
         norms = torch.linalg.vector_norm(rows, dim=-1)  # [B, T]
         finite = torch.isfinite(norms)
         if not bool(finite.all()):
             window, position = (~finite).nonzero()[0].tolist()
             raise NonFinite(windows[window], position + self.skip_first)
-        weights = torch.stack([torch.where(norms > 0, 1 / norms, 0.0), torch.ones_like(norms)], dim=1)  # [B, 2, T]
-        directed = torch.bmm(weights, rows)  # [B, 2, width]: Σ x/‖x‖ and Σ x of each window, in one reading of the rows
-        scalars = torch.stack([torch.ones_like(norms), (norms == 0).double(), norms, norms.square()], dim=-1)
-        self._add("all", windows, rows, directed, scalars.sum(1))
-        if self.skip_first == 0:
-            lead = rows[:, :1]
-            self._add("first", windows, lead, weights[:, :, :1] * lead, scalars[:, 0])
+        found = WindowSums.of(rows, self._lead, norms)
+        self._add("all", windows, found.sums)
+        self.gram["all"].add(rows.reshape(-1, self.width))
+        if self._lead:
+            self._add("first", windows, found.first)
+            self.gram["first"].add(rows[:, 0])
+        if self.influence is not None:
+            self.influence.update(found, windows)
 
-    def _add(self, group: str, windows: list[int], rows: Tensor, directed: Tensor, scalars: Tensor) -> None:
+    def learn(self, states: Tensor, windows: list[int]) -> None:
+        """Take the intervals' derivative from the text's first windows without counting them; see `Influence`."""
+        if self.influence is not None:
+            self.influence.learn(self._rows(states), windows)
+
+    def _add(self, group: str, windows: list[int], sums: Tensor) -> None:
         for blocks in (self.fine[group], self.coarse[group]):
             # The deepest window first: coarsening then happens once, before any block of this batch is chosen.
             blocks.index(max(windows))
@@ -85,21 +99,24 @@ class SiteStatistics(Accumulator):
             for members in runs.values():
                 part = blocks[windows[members[0]]]
                 chosen = slice(members[0], members[-1] + 1) if members[-1] - members[0] + 1 == len(members) else members
-                part.unit += directed[chosen, 0].sum(0)
-                part.total += directed[chosen, 1].sum(0)
-                part.scalars += scalars[chosen].sum(0)
-                if part.gram is not None:
-                    part.gram.add(rows[chosen].reshape(-1, self.width))
+                part.unit += sums[chosen, : self.width].sum(0)
+                part.total += sums[chosen, self.width : -4].sum(0)
+                part.scalars += sums[chosen, -4:].sum(0)
+
+    def _whole(self, group: str) -> Sums:
+        sums = self.coarse[group].total()
+        sums.gram = self.gram[group].copy()
+        return sums
 
     @property
     def all(self) -> Sums:
         """The sums of every position counted."""
-        return self.coarse["all"].total()
+        return self._whole("all")
 
     @property
     def first(self) -> Sums:
         """The sums of position 0 of every window (empty where positions are skipped)."""
-        return self.coarse["first"].total()
+        return self._whole("first")
 
     @property
     def without_first(self) -> Sums:
@@ -111,21 +128,32 @@ class SiteStatistics(Accumulator):
         for group in ("all", "first"):
             self.fine[group].merge(other.fine[group])
             self.coarse[group].merge(other.coarse[group])
+            self.gram[group].combine(other.gram[group])
+        if self.influence is not None and other.influence is not None:
+            self.influence.merge(other.influence)
 
     def state(self) -> dict[str, Tensor]:
-        """Shape and blocks, as tensors."""
+        """Shape, blocks, Gram matrices and influences, as tensors."""
         state = {"shape": torch.tensor([self.width, self.skip_first])}
         for group in ("all", "first"):
             state |= prefixed(f"fine.{group}", self.fine[group].state())
             state |= prefixed(f"coarse.{group}", self.coarse[group].state())
+            state |= {f"gram.{group}.{i}": panel for i, panel in enumerate(self.gram[group].panels)}
+        if self.influence is not None:
+            state |= prefixed("influence", self.influence.state())
         return state
 
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`."""
+        """The inverse of `state`; for `influence` see `Influence.restore`."""
         width, skip_first = state["shape"].tolist()
         new = cls(width, skip_first=skip_first, device=state["shape"].device)
         for group in ("all", "first"):
-            new.fine[group] = Blocks.restore(unprefixed(f"fine.{group}", state), new._zero_vectors)
-            new.coarse[group] = Blocks.restore(unprefixed(f"coarse.{group}", state), new._zero_matrix)
+            new.fine[group] = Blocks.restore(unprefixed(f"fine.{group}", state), new._zero)
+            new.coarse[group] = Blocks.restore(unprefixed(f"coarse.{group}", state), new._zero)
+            new.gram[group].panels = [
+                state[f"gram.{group}.{i}"].clone() for i in range(len(new.gram[group].panels))
+            ]
+        influence = unprefixed("influence", state)
+        new.influence = Influence.restore(influence) if influence else None
         return new

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
+from headscan.geometry.moments import Gradient, Moments
 from headscan.statistics import Cloud
 
 __all__ = ["average_cosine"]
+
+
+def _gradient(at: Moments) -> Gradient | None:
+    """2m/(1 − z)², z the share of vectors without a direction."""
+    rest = 1 - at.zeros
+    if rest <= 0:
+        return None
+    return Gradient(unit=2 * at.unit / rest**2, zeros=2 * float(at.unit @ at.unit) / rest**3)
 
 
 @measure(
@@ -21,7 +30,8 @@ __all__ = ["average_cosine"]
         column="average cosine",
         order=1,
         docs="cones.md",
-    )
+    ),
+    gradient=_gradient,
 )
 def average_cosine(cloud: Cloud) -> float | None:
     """Mean cosine over all ordered pairs of distinct vectors, exact.

@@ -8,9 +8,19 @@ import numpy as np
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
+from headscan.geometry.moments import Gradient, Moments
 from headscan.statistics import Cloud
 
 __all__ = ["cone_angle"]
+
+
+def _gradient(at: Moments) -> Gradient | None:
+    """−m/(‖m‖(1 − z) sin) in degrees."""
+    length, rest = float(np.linalg.norm(at.unit)), 1 - at.zeros
+    if rest <= 0 or not 0 < length < rest:
+        return None
+    slope = -math.degrees(1 / (rest * math.sqrt(1 - (length / rest) ** 2)))
+    return Gradient(unit=slope * at.unit / length, zeros=slope * length / rest)
 
 
 @measure(
@@ -27,7 +37,8 @@ __all__ = ["cone_angle"]
         multiple=True,
         order=9,
         docs="cones.md",
-    )
+    ),
+    gradient=_gradient,
 )
 def cone_angle(cloud: Cloud) -> float | None:
     """The angle whose cosine is the mean cosine of the vectors to the cone's axis; in [0, 90] degrees.

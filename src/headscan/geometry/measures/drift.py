@@ -6,9 +6,18 @@ import numpy as np
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
+from headscan.geometry.moments import Gradient, Moments
 from headscan.statistics import Cloud
 
 __all__ = ["drift"]
+
+
+def _gradient(at: Moments) -> Gradient | None:
+    """μ/(‖μ‖·ν) by the mean and −‖μ‖/ν² by the mean norm ν."""
+    length = float(np.linalg.norm(at.mean))
+    if not length > 0 or not at.norm > 0:
+        return None
+    return Gradient(mean=at.mean / (length * at.norm), norm=-length / at.norm**2)
 
 
 @measure(
@@ -24,7 +33,8 @@ __all__ = ["drift"]
         multiple=True,
         order=8,
         docs="cones.md",
-    )
+    ),
+    gradient=_gradient,
 )
 def drift(cloud: Cloud) -> float | None:
     """Norm of the mean over the mean norm; in [0, 1], the triangle inequality. Long vectors weigh more.

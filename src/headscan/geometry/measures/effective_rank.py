@@ -6,10 +6,27 @@ import numpy as np
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
+from headscan.geometry.moments import Gradient, Moments, entropy_bias, share_gradient
 from headscan.geometry.spectrum import shares_of
 from headscan.statistics import Cloud
 
 __all__ = ["effective_rank"]
+
+
+def _gradient(at: Moments) -> Gradient | None:
+    """e^S·(−log p − S)/Σλ."""
+    if not at.trace > 0:
+        return None
+    shares = np.maximum(at.energies / at.trace, 1e-300)
+    logs = np.log(shares)
+    rank = float(np.exp(-(shares @ logs)))
+    return Gradient(energies=rank * share_gradient(at, -logs, shares))
+
+
+def _bias(cloud: Cloud, tokens: float) -> float | None:
+    """By that of the entropy, to second order; for Gaussian tokens."""
+    value = effective_rank(cloud)
+    return None if value is None else value * float(np.expm1(entropy_bias(cloud.energies, tokens)))
 
 
 @measure(
@@ -28,7 +45,9 @@ __all__ = ["effective_rank"]
         multiple=True,
         order=5,
         docs="spectra.md",
-    )
+    ),
+    gradient=_gradient,
+    bias=_bias,
 )
 def effective_rank(cloud: Cloud) -> float | None:
     """Entropy-based rank of the uncentred second moment; in [1, min(n, d)].

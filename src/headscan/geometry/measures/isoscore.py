@@ -7,11 +7,25 @@ import numpy.typing as npt
 from scipy.linalg import blas
 
 from headscan.geometry.explained import MeasureWords
-from headscan.geometry.measure import measure
+from headscan.geometry.measure import MEASURES, measure
+from headscan.geometry.moments import Gradient, Moments
 from headscan.geometry.measures.participation_ratio import participation_ratio
 from headscan.statistics import Cloud
 
 __all__ = ["isoscore", "isoscore_of_rows"]
+
+
+def _gradient(at: Moments) -> Gradient | None:
+    """The participation ratio's, divided by d − 1."""
+    found = MEASURES["participation_ratio"].gradient
+    gradient = found(at) if found else None
+    return None if gradient is None or len(at.mean) < 2 else gradient.times(1 / (len(at.mean) - 1))
+
+
+def _bias(cloud: Cloud, tokens: float) -> float | None:
+    """The participation ratio's, divided by d − 1."""
+    ratio = participation_ratio(cloud)
+    return None if ratio is None or cloud.width < 2 else -ratio * (ratio + 1) / tokens / (cloud.width - 1)
 
 
 @measure(
@@ -29,7 +43,9 @@ __all__ = ["isoscore", "isoscore_of_rows"]
         multiple=True,
         order=7,
         docs="spectra.md",
-    )
+    ),
+    gradient=_gradient,
+    bias=_bias,
 )
 def isoscore(cloud: Cloud) -> float | None:
     """IsoScore by the trace identity, exact: its six published steps reduce to (PR − 1)/(d − 1); in [0, 1].

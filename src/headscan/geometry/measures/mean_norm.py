@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
+from headscan.geometry.moments import Gradient, Moments
 from headscan.statistics import Cloud
 
 __all__ = ["mean_norm"]
+
+
+def _gradient(at: Moments) -> Gradient:
+    return Gradient(norm=1.0)
 
 
 @measure(
@@ -21,7 +26,8 @@ __all__ = ["mean_norm"]
         column="mean\nnorm",
         order=2,
         docs="cones.md",
-    )
+    ),
+    gradient=_gradient,
 )
 def mean_norm(cloud: Cloud) -> float | None:
     """Average Euclidean norm; in the units of the activations.

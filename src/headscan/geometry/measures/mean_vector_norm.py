@@ -6,9 +6,15 @@ import numpy as np
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
+from headscan.geometry.moments import Gradient, Moments
 from headscan.statistics import Cloud
 
 __all__ = ["mean_vector_norm"]
+
+
+def _gradient(at: Moments) -> Gradient | None:
+    length = float(np.linalg.norm(at.mean))
+    return Gradient(mean=at.mean / length) if length > 0 else None
 
 
 @measure(
@@ -22,7 +28,8 @@ __all__ = ["mean_vector_norm"]
         undefined="no vectors",
         order=3,
         docs="cones.md",
-    )
+    ),
+    gradient=_gradient,
 )
 def mean_vector_norm(cloud: Cloud) -> float | None:
     """‖μ‖, at most the mean norm, which it equals when all vectors point the same way.

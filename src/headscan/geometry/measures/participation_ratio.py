@@ -6,9 +6,25 @@ import numpy as np
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
+from headscan.geometry.moments import Gradient, Moments
 from headscan.statistics import Cloud
 
 __all__ = ["participation_ratio"]
+
+
+def _gradient(at: Moments) -> Gradient | None:
+    """2T/Q − 2T²/Q²·C by the covariance C, T = tr C, Q = ‖C‖²."""
+    trace, square = at.centred_trace, at.centred_square
+    if not trace > 0 or not square > 0:
+        return None
+    slope = 2 * trace / square - 2 * trace**2 / square**2 * at.energies
+    return Gradient(energies=slope, outer=2 * trace**2 / square**2, centred=True)
+
+
+def _bias(cloud: Cloud, tokens: float) -> float | None:
+    """−PR(PR + 1)/n to first order, from E‖Ĉ‖² = (1 + 1/n)‖C‖² + (tr C)²/n for Gaussian tokens."""
+    value = participation_ratio(cloud)
+    return None if value is None else -value * (value + 1) / tokens
 
 
 @measure(
@@ -27,7 +43,9 @@ __all__ = ["participation_ratio"]
         multiple=True,
         order=6,
         docs="spectra.md",
-    )
+    ),
+    gradient=_gradient,
+    bias=_bias,
 )
 def participation_ratio(cloud: Cloud) -> float | None:
     """(Σλ)²/Σλ² of the centred covariance, without its eigenvalues: tr(C)²/‖C‖²_F; in [1, min(n − 1, d)].

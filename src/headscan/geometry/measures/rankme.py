@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import math
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
+from headscan.geometry.moments import Gradient, Moments
 from headscan.geometry.spectrum import amplitudes, entropy_of
 from headscan.statistics import Cloud
 
 __all__ = ["rankme"]
+
+
+def _gradient(at: Moments) -> Gradient | None:
+    """By σ = √λ: of the entropy S, (−log p − S)/(2σΣσ), times e^S."""
+    values = np.sqrt(np.maximum(at.energies, 0))
+    if not values.sum() > 0 or not values.min() > 0:
+        return None
+    shares = values / values.sum()
+    logs = np.log(shares)
+    slope = (-logs + float(shares @ logs)) / (2 * values * values.sum())
+    return Gradient(energies=float(np.exp(-(shares @ logs))) * slope)
 
 
 @measure(
@@ -28,7 +42,8 @@ __all__ = ["rankme"]
         multiple=True,
         order=12,
         docs="spectra.md",
-    )
+    ),
+    gradient=_gradient,
 )
 def rankme(cloud: Cloud) -> float | None:
     """exp of the entropy of σ/Σσ; in [1, min(n, d)]. The published +1e-7 inside the logarithm is left out (0 log 0 = 0).

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import math
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
+from headscan.geometry.moments import Gradient, Moments
 from headscan.geometry.spectrum import amplitudes, entropy_of
 from headscan.statistics import Cloud
 
 __all__ = ["singular_entropy"]
+
+
+def _gradient(at: Moments) -> Gradient | None:
+    """By σ = √λ: of the entropy S, (−log p − S)/(2σΣσ); here −S."""
+    values = np.sqrt(np.maximum(at.energies, 0))
+    if not values.sum() > 0 or not values.min() > 0:
+        return None
+    shares = values / values.sum()
+    logs = np.log(shares)
+    slope = (-logs + float(shares @ logs)) / (2 * values * values.sum())
+    return Gradient(energies=-slope)
 
 
 @measure(
@@ -28,7 +42,8 @@ __all__ = ["singular_entropy"]
         multiple=True,
         order=11,
         docs="spectra.md",
-    )
+    ),
+    gradient=_gradient,
 )
 def singular_entropy(cloud: Cloud) -> float | None:
     """Kullback-Leibler divergence of the normalised singular values from uniform; in [0, log d].

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
+from headscan.geometry.moments import Gradient, Moments
 from headscan.statistics import Cloud
 
 __all__ = ["stable_rank"]
+
+
+def _gradient(at: Moments) -> Gradient | None:
+    """(1 − rank·v₁v₁ᵀ)/λ₁."""
+    if not at.trace > 0:
+        return None
+    slope = np.full(len(at.energies), 1 / at.energies[0])
+    slope[0] -= at.trace / at.energies[0] ** 2
+    return Gradient(energies=slope)
 
 
 @measure(
@@ -25,7 +37,8 @@ __all__ = ["stable_rank"]
         multiple=True,
         order=10,
         docs="spectra.md",
-    )
+    ),
+    gradient=_gradient,
 )
 def stable_rank(cloud: Cloud) -> float | None:
     """Σσ²/σ₁², the reciprocal of the top-direction share; in [1, min(n, d)]. Moves little under small changes.

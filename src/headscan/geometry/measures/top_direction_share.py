@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
+from headscan.geometry.moments import Gradient, Moments, share_gradient
 from headscan.geometry.spectrum import shares_of
 from headscan.statistics import Cloud
 
 __all__ = ["top_direction_share"]
+
+
+def _gradient(at: Moments) -> Gradient | None:
+    """(v₁v₁ᵀ − share)/Σλ."""
+    if not at.trace > 0:
+        return None
+    first = np.zeros(len(at.energies))
+    first[0] = 1.0
+    return Gradient(energies=share_gradient(at, first, at.energies / at.trace))
 
 
 @measure(
@@ -25,7 +37,8 @@ __all__ = ["top_direction_share"]
         multiple=True,
         order=4,
         docs="spectra.md",
-    )
+    ),
+    gradient=_gradient,
 )
 def top_direction_share(cloud: Cloud) -> float | None:
     """Share of Σ‖x‖² along the first singular direction; in [1/d, 1]. Uncentred, so a cone's axis counts.

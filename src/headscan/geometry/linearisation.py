@@ -1,0 +1,167 @@
+"""The derivative of measures by the averages over tokens: what makes an interval out of one pass.
+
+Gradients of spectral measures: with M the second moment, λ its eigenvalues and θ(λ), ∂θ/∂M = V diag(∂θ/∂λ) Vᵀ. They
+are taken at a pilot's averages; an error of the pilot moves an interval's width in second order only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from headscan.geometry.measure import Measure
+from headscan.geometry.moments import Gradient, Moments
+from headscan.geometry.numerical import numerical
+from headscan.statistics.influence import Derivative, WindowSums
+
+__all__ = ["Linearisation"]
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+# Up to this width the second moment is followed in all its directions; beyond it in the 256 strongest, and as the same
+# in all others: that takes k(d + k) operations a token, less than d² from here on.
+DENSE, DIRECTIONS = 416, 256
+# Part of the pilot's energy (but for its first direction's) that is spread over all directions: the weak ones are known
+# badly from few tokens, and the derivative of an entropy has their logarithm.
+SPREAD = 0.02
+
+
+@dataclass
+class Linearisation:
+    """Takes the derivative of `measures` at a pilot of the text: `Derive` of headscan.statistics.
+
+    `reasons` says of a measure without one why there is none.
+    """
+
+    measures: Sequence[Measure]
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, rows: Tensor, lead: int) -> Derivative:
+        """The derivative at the pilot's rows [windows, T, d]. Cost O(n·d·k + k³) for each of the two groups."""
+        spectral = [j for j, measure in enumerate(self.measures) if measure.words.spectral]
+        basis = _basis(rows) if spectral else torch.zeros(rows.shape[2], 0)
+        size = basis.shape[1] or rows.shape[2]
+        device, width = rows.device, rows.shape[2]
+        linear = torch.zeros(2, len(self.measures), 2 * width + 4, dtype=torch.float64)
+        matrix = torch.zeros(2, len(spectral), size, size)
+        centre = torch.zeros(size, dtype=torch.float64)
+        for group in (1, 0):  # all positions, and all but the first
+            pilot = _Pilot.of(rows[:, lead * group :], basis, spectral=bool(spectral))
+            if group == 1:
+                centre = pilot.mean
+            for j, measure in enumerate(self.measures):
+                gradient = self._gradient(measure, pilot, rows[:, lead * group :])
+                if gradient is None:
+                    continue
+                linear[group, j] = gradient.linear(width)
+                if j in spectral:
+                    pilot.expand(gradient, linear[group, j], matrix[group, spectral.index(j)], centre)
+        return Derivative(
+            linear.to(device),
+            torch.tensor(spectral, dtype=torch.int64, device=device),
+            matrix.to(device),
+            basis.to(device),
+            (centre if spectral else torch.zeros(0, dtype=torch.float64)).to(device),
+        )
+
+    def _gradient(self, measure: Measure, pilot: _Pilot, rows: Tensor) -> Gradient | None:
+        if measure.gradient is not None:
+            return measure.gradient(pilot.moments)
+        found = numerical(measure, pilot.moments, pilot.frame, rows)
+        if isinstance(found, str):
+            self.reasons[measure.name] = found
+            return None
+        return found
+
+
+@dataclass(frozen=True)
+class _Pilot:
+    """The averages of a group of the pilot's tokens, its directions [k, k] in the basis, and its mean there."""
+
+    moments: Moments
+    directions: Tensor
+    mean: Tensor
+    basis: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, basis: Tensor, *, spectral: bool) -> _Pilot:
+        width = rows.shape[2]
+        sums = sum((WindowSums.of(part.double(), 0).sums.sum(0) for part in rows.split(16)), torch.zeros(()).double())
+        count = max(1.0, float(sums[-4]))
+        average = (sums / count).cpu()
+        if not spectral:
+            return cls(_moments(average, np.zeros(0), 0.0), torch.zeros(0, 0), torch.zeros(0), basis)
+        size = basis.shape[1] or width
+        moment = torch.zeros(size, size, dtype=torch.float64, device=rows.device)
+        for part in rows.split(16):
+            z = _coordinates(part, basis)
+            moment += z.T @ z
+        moment = (moment / count).cpu()
+        values, vectors = torch.linalg.eigh(moment)
+        values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
+        rest = max(0.0, float(average[-1] - values.sum())) / max(1, width - size)
+        energies = torch.cat([values, torch.full((width - size,), rest, dtype=torch.float64)])
+        spread = SPREAD * float(energies[1:].sum()) / max(1, width - 1)
+        energies = torch.cat([energies[:1], (1 - SPREAD) * energies[1:] + spread])
+        total = average[width : 2 * width]
+        mean = total @ basis.double().cpu() if basis.shape[1] else total
+        turned = vectors.T @ mean
+        outside = max(0.0, float(total @ total - mean @ mean))
+        along = float((turned.square() * energies[:size]).sum()) + outside * float(energies[-1])
+        return cls(_moments(average, energies.numpy(), along), vectors, mean, basis)
+
+    @property
+    def frame(self) -> Tensor | None:
+        """The eigenvectors in all dimensions [d, d], None where only some directions are followed."""
+        return None if self.basis.shape[1] else self.directions
+
+    def expand(self, gradient: Gradient, linear: Tensor, matrix: Tensor, centre: Tensor) -> None:
+        """Write the quadratic part: as a matrix in the basis about `centre`, and what follows from it to `linear`."""
+        if gradient.energies is None:
+            return
+        width, size = len(linear) // 2 - 2, len(self.mean)
+        weights = torch.from_numpy(np.array(gradient.energies))
+        tail = float(weights[-1]) if width > size else 0.0
+        mean = linear.new_tensor(self.moments.mean)
+        quadratic = (self.directions * (weights[:size] - tail)) @ self.directions.T
+        quadratic += gradient.outer * torch.outer(self.mean, self.mean)
+        bent = 2 * quadratic @ centre
+        if gradient.centred:  # about the mean: (x − μ)ᵀD(x − μ)
+            bent -= 2 * quadratic @ self.mean
+            linear[width : 2 * width] -= 2 * tail * mean
+        linear[width : 2 * width] += self.basis.double().cpu() @ bent if self.basis.shape[1] else bent
+        linear[-1] += tail
+        matrix.copy_(quadratic)
+
+
+def _moments(average: Tensor, energies: Floats, along: float) -> Moments:
+    width = len(average) // 2 - 2
+    flat = average.numpy()
+    return Moments(
+        unit=flat[:width], mean=flat[width : 2 * width], zeros=float(flat[-3]), norm=float(flat[-2]),
+        square=float(flat[-1]), energies=energies, mean_energy=along,
+    )  # fmt: skip
+
+
+def _coordinates(rows: Tensor, basis: Tensor) -> Tensor:
+    """The rows [n, k] in the basis, float64."""
+    flat = rows.reshape(-1, rows.shape[2])
+    return (flat.float() @ basis.to(flat.device)).double() if basis.shape[1] else flat.double()
+
+
+def _basis(rows: Tensor) -> Tensor:
+    """The strongest directions of the pilot [d, k], by subspace iteration; [d, 0] where all are followed."""
+    width = rows.shape[2]
+    if width <= DENSE:
+        return torch.zeros(width, 0)
+    flat = rows.reshape(-1, width).float()
+    found = torch.randn(width, min(DIRECTIONS, len(flat)), generator=torch.Generator().manual_seed(0)).to(flat.device)
+    for _ in range(3):
+        found = torch.linalg.qr(flat.T @ (flat @ torch.linalg.qr(found).Q)).Q
+    return found.cpu()
