@@ -25,6 +25,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from headscan.geometry.choose import choose
+from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.summary import site_cells
 from headscan.geometry.sweep import Sweep, sweep
 from headscan.model import Lens
@@ -63,9 +65,15 @@ def bare(lens: Lens, work: list[Batch]) -> None:
             lens.model(input_ids=torch.from_numpy(batch.ids))
 
 
+def statistics_of(lens: Lens) -> Sweep:
+    """All second moments of all sites, and what the intervals of the core measures need."""
+    widths = {site: lens.width(site) for site in lens.default_sites}
+    return Sweep(widths, lens.vocabulary_size, derive=Linearisation(choose(None)[0]))
+
+
 def scanned(lens: Lens, work: list[Batch], *, finish: bool = True) -> Sweep:
     """headscan's pass, and every measure of every site."""
-    swept = Sweep({site: lens.width(site) for site in lens.default_sites}, lens.vocabulary_size)
+    swept = statistics_of(lens)
     sweep(lens, work, swept)
     if finish:
         for site in lens.default_sites:
@@ -101,7 +109,7 @@ def obvious_both(lens: Lens, work: list[Batch]) -> None:
 def alternate(lens: Lens, tokens: int) -> dict[str, float]:
     """Ratio of scan to bare, batch against batch, the finishing of the measures counted in."""
     work = batches(tokens)
-    swept = Sweep({site: lens.width(site) for site in lens.default_sites}, lens.vocabulary_size)
+    swept = statistics_of(lens)
     bare(lens, work[:1])
     scanned(lens, work[:1], finish=False)
     times: dict[str, list[float]] = {"bare": [], "scan": []}

@@ -57,7 +57,8 @@ class Linearisation:
                 centre = pilot.mean
             for j, measure in enumerate(self.measures):
                 gradient = self._gradient(measure, pilot, rows[:, lead * group :])
-                if gradient is None:
+                if gradient is None:  # no influence is known: it stays undefined, whatever is added
+                    linear[group, j] = torch.nan
                     continue
                 linear[group, j] = gradient.linear(width)
                 if j in spectral:
@@ -118,8 +119,8 @@ class _Pilot:
 
     @property
     def frame(self) -> Tensor | None:
-        """The eigenvectors in all dimensions [d, d], None where only some directions are followed."""
-        return None if self.basis.shape[1] else self.directions
+        """The eigenvectors in all dimensions [d, d], None where only some directions are followed, or none."""
+        return None if self.basis.shape[1] or not self.directions.numel() else self.directions
 
     def expand(self, gradient: Gradient, linear: Tensor, matrix: Tensor, centre: Tensor) -> None:
         """Write the quadratic part: as a matrix in the basis about `centre`, and what follows from it to `linear`."""

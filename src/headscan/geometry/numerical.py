@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ __all__ = ["numerical"]
 
 COUNT = 1e9  # vectors of the cloud that stands for the limit
 STEP = 1e-5
+PIECES, WEIGHT = 8, 1e-3
 
 
 def numerical(measure: Measure, moments: Moments, frame: Tensor | None, rows: Tensor) -> Gradient | str:
@@ -25,12 +27,13 @@ def numerical(measure: Measure, moments: Moments, frame: Tensor | None, rows: Te
     that do not change with a rotation of the vectors: whether this one is such a measure is then tested by weighing
     windows of the pilot `rows` [windows, T, d] a little more. Cost O(d) evaluations.
     """
-    if measure.words.spectral and frame is None:
+    spectral = measure.words.spectral
+    if spectral and frame is None:
         return "it needs the second moment, and at this width its derivative must be given with it (`gradient`)"
-    turn = np.eye(len(moments.mean)) if frame is None else frame.numpy()
+    turn = frame.numpy() if spectral and frame is not None else np.eye(len(moments.mean))
     unit, mean = turn.T @ moments.unit, turn.T @ moments.mean
     point = np.concatenate([unit, mean, [moments.zeros, moments.norm, moments.square]])
-    energies = moments.energies
+    energies = moments.energies if spectral else np.zeros(0)
 
     def at(point: Floats, energies: Floats) -> float:
         value = measure.function(_cloud(point, energies))
@@ -39,14 +42,14 @@ def numerical(measure: Measure, moments: Moments, frame: Tensor | None, rows: Te
     slopes = _slopes(lambda p: at(p, energies), point)
     width = len(moments.mean)
     gradient = Gradient(turn @ slopes[:width], turn @ slopes[width : 2 * width], *slopes[2 * width :].tolist())
-    if measure.words.spectral:
+    if spectral:
         gradient = dataclasses.replace(gradient, energies=_slopes(lambda e: at(point, e), energies))
     if not all(np.isfinite(part).all() for part in (slopes, gradient.energies) if part is not None):
         return "its derivative is not finite there"
-    return gradient if frame is None else _tested(measure, gradient, turn, rows)
+    return _tested(measure, gradient, turn, rows) if spectral else gradient
 
 
-def _slopes(function, point: Floats) -> Floats:  # type: ignore[no-untyped-def]
+def _slopes(function: Callable[[Floats], float], point: Floats) -> Floats:
     scale = STEP * max(float(np.abs(point).max()), 1e-300)
     found = np.empty(len(point))
     for i in range(len(point)):
@@ -71,33 +74,39 @@ def _cloud(point: Floats, energies: Floats) -> Cloud:
 
 
 def _tested(measure: Measure, gradient: Gradient, turn: Floats, rows: Tensor) -> Gradient | str:
-    """The gradient, with what it lacks along the mean, if it then foretells what a heavier window does."""
+    """The gradient, with what it lacks across the mean, if it then foretells what a heavier piece of the pilot does."""
     flat = rows.reshape(-1, rows.shape[2]).double().cpu()
     whole = Sums.of_rows(flat)
-    length = max(1, len(flat) // 8)
-    seen, foretold, along = [], [], []
-    assert gradient.energies is not None
-    mean = (whole.total / whole.count).numpy()
-    weights = np.concatenate([np.asarray(gradient.linear(rows.shape[2]))])
-    for start in range(0, length * 8, length):
-        part = Sums.of_rows(flat[start : start + length])
-        values = []
-        for weight in (1e-3, -1e-3):
-            moved = whole.copy()
-            moved._combine(part, weight)
-            values.append(measure.function(dataclasses.replace(Cloud.of_sums(moved))))
-        if None in values:
+    energies = gradient.energies
+    assert energies is not None
+    mean = turn.T @ (whole.total / whole.count).numpy()
+    linear = gradient.linear(rows.shape[2]).numpy()
+    seen, foretold, across = [], [], []
+    for piece in flat.tensor_split(PIECES):
+        part = Sums.of_rows(piece)
+        values = [measure.function(_weighed(whole, part, weight)) for weight in (WEIGHT, -WEIGHT)]
+        if values[0] is None or values[1] is None:
             return "it is not defined on the pilot"
-        seen.append((values[0] - values[1]) / 2e-3 * whole.count / part.count)  # type: ignore[operator]
-        moment = Cloud.of_sums(part).second_moment
-        sums = np.concatenate([part.unit, part.total, part.scalars]) / part.count
-        foretold.append(float(weights @ sums + ((turn.T @ moment * turn.T) @ np.ones(len(mean))) @ gradient.energies))
-        along.append(float(mean @ moment @ mean))
-    errors, along_all = np.array(seen) - np.array(foretold), np.array(along)
-    errors, along_all, seen_all = errors - errors.mean(), along_all - along_all.mean(), np.array(seen) - np.mean(seen)
-    if np.linalg.norm(errors) <= 0.05 * np.linalg.norm(seen_all) + 1e-12:
+        seen.append((values[0] - values[1]) / (2 * WEIGHT) * whole.count / part.count)
+        moment = turn.T @ Cloud.of_sums(part).second_moment @ turn
+        sums = torch.cat([part.unit, part.total, part.scalars]).numpy() / part.count
+        foretold.append(float(linear @ sums + np.diag(moment) @ energies))
+        across.append(float(mean @ moment @ mean - np.diag(moment) @ mean**2))
+    known, aside = np.array(seen) - np.mean(seen), np.array(across) - np.mean(across)
+    missing = known - (np.array(foretold) - np.mean(foretold))
+    allowed = 0.05 * float(np.linalg.norm(known)) + 1e-12
+    if float(np.linalg.norm(missing)) <= allowed:
         return gradient
-    outer = float(errors @ along_all / max(float(along_all @ along_all), 1e-300))
-    if np.linalg.norm(errors - outer * along_all) <= 0.05 * np.linalg.norm(seen_all):
-        return dataclasses.replace(gradient, outer=outer)
+    outer = float(missing @ aside / max(float(aside @ aside), 1e-300))
+    if float(np.linalg.norm(missing - outer * aside)) <= allowed:
+        return dataclasses.replace(gradient, outer=outer, energies=energies - outer * mean**2)
     return "its derivative by the second moment is no function of the spectrum alone: give it with it (`gradient`)"
+
+
+def _weighed(whole: Sums, part: Sums, weight: float) -> Cloud:
+    """The cloud in which a part counts a little more."""
+    moved = whole.copy()
+    for name, tensor in moved.state().items():
+        tensor.add_(part.state()[name], alpha=weight)
+    cloud = Cloud.of_sums(moved)
+    return dataclasses.replace(cloud, count=float(moved.scalars[0]), zeros=float(moved.scalars[1]))  # type: ignore[arg-type]

@@ -1,0 +1,163 @@
+"""A scan's intervals cover what they promise on text whose windows depend on each other, at several widths."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from headscan.geometry import MEASURES, Cloud
+from headscan.geometry.explained import MeasureWords
+from headscan.geometry.interval import Deviation
+from headscan.geometry.linearisation import Linearisation
+from headscan.geometry.measure import Measure
+from headscan.geometry.moments import entropy_bias
+from headscan.geometry.summary import site_cells
+from headscan.statistics import SiteStatistics, Sums, WindowSums
+
+NAMES = ("average_cosine", "mean_norm", "top_direction_share", "effective_rank", "isoscore")
+CORE = [MEASURES[name] for name in NAMES]
+LENGTH = 8
+
+
+def text(windows: int, width: int, document: int, generator: torch.Generator) -> torch.Tensor:
+    """Windows [n, LENGTH, width]: each document has a direction and a scale of its own; position 0 is a giant."""
+    spectrum = torch.arange(1, width + 1, dtype=torch.float64) ** -0.7
+    documents = -(-windows // document)
+    own = 0.5 * torch.randn(documents, width, generator=generator, dtype=torch.float64) * spectrum
+    loud = 1 + 0.1 * torch.randn(documents, generator=generator, dtype=torch.float64)
+    own, loud = (part.repeat_interleave(document, 0)[:windows] for part in (own, loud))
+    noise = torch.randn(windows, LENGTH, width, generator=generator, dtype=torch.float64) * spectrum
+    x = loud[:, None, None] * (noise + own[:, None] + 0.5 * spectrum)
+    x[:, 0] = 20 * spectrum + 0.1 * x[:, 0]
+    return x
+
+
+def statistics(x: torch.Tensor, measures=CORE, derive: bool = True) -> SiteStatistics:
+    found = SiteStatistics(x.shape[2], derive=Linearisation(measures) if derive else None)
+    for start in range(0, len(x), 64):
+        found.update(x[start : start + 64], list(range(start, min(start + 64, len(x)))))
+    return found
+
+
+@pytest.mark.parametrize(("width", "windows", "document"), [(8, 64, 4), (8, 700, 4), (32, 200, 3)])
+def test_intervals_cover_text_of_documents(width, windows, document):
+    """120 texts, 95 % nominal: a binomial standard deviation of 2 %. With 700 windows the pilot is 512 of them."""
+    generator = torch.Generator().manual_seed(windows)
+    truth, _ = site_cells("truth", statistics(text(40_000, width, document, generator), derive=False), CORE)
+    texts, hits = 120, dict.fromkeys((n + end for n in NAMES for end in ("", "_without_first")), 0)
+    for _ in range(texts):
+        cells, _ = site_cells("text", statistics(text(windows, width, document, generator)), CORE)
+        for name in hits:
+            low, high = cells[f"{name}_interval"]
+            assert low <= cells[name] <= high
+            hits[name] += low <= truth[name] <= high
+    for name, hit in hits.items():
+        assert hit / texts >= 0.87, (name, hit / texts)
+    assert 0.90 <= sum(hits.values()) / texts / len(hits) <= 0.99
+
+
+def test_independent_windows_are_not_taken_for_fewer():
+    generator = np.random.default_rng(0)
+    found = [Deviation.of(generator.standard_normal(100), np.ones(100)) for _ in range(300)]
+    assert np.mean([one.error * 10 for one in found]) == pytest.approx(1, abs=0.12)
+    assert np.median([one.effective for one in found]) > 80
+
+
+def test_slow_drift_is_seen_though_neighbours_hardly_show_it():
+    generator = np.random.default_rng(0)
+    drift = np.repeat(generator.standard_normal(300 * 8), 20).reshape(300, 160) * 0.4
+    hits = sum(
+        low <= 0 <= high
+        for x in drift + generator.standard_normal(drift.shape)
+        for low, high in [Deviation.of(x, np.ones(160)).interval(x.mean(), bounds=(None, None))]
+    )
+    assert hits / 300 >= 0.88
+
+
+@pytest.mark.parametrize("name", list(MEASURES.names()))
+def test_the_derivative_is_what_a_heavier_window_does(name, monkeypatch):
+    """ψ of every window against differences of the measure itself, with and without position 0."""
+    monkeypatch.setattr("headscan.geometry.linearisation.SPREAD", 0.0)
+    x = text(12, 6, 3, torch.Generator().manual_seed(0)).repeat(1, 40, 1)  # many tokens: n − 1 is n
+    x[:, 1:] += 0.1 * torch.randn(x[:, 1:].shape, generator=torch.Generator().manual_seed(1))
+    found = Linearisation([MEASURES[name]])(x, 1).of(WindowSums.of(x, 1))[:, 2:4]
+    for group, rows in enumerate((x, x[:, 1:])):
+        whole, seen = Sums.of_rows(rows.reshape(-1, 6)), []
+        for window in rows:
+            values = []
+            for weight in (1e-2, -1e-2):
+                moved = whole.copy()
+                for part, tensor in moved.state().items():
+                    tensor.add_(Sums.of_rows(window).state()[part], alpha=weight)
+                values.append(MEASURES[name].function(_cloud(moved)))
+            seen.append((values[0] - values[1]) / 2e-2 * whole.count)
+        influence = found[:, group].numpy()
+        influence = influence - influence.mean()
+        np.testing.assert_allclose(influence, seen, atol=0.02 * np.abs(seen).max(), rtol=0)
+
+
+def _cloud(sums: Sums) -> Cloud:
+    """Of a count that is no whole number."""
+    cloud = Cloud.of_sums(sums)
+    object.__setattr__(cloud, "count", float(sums.scalars[0]))
+    return cloud
+
+
+@pytest.mark.parametrize("name", ["effective_rank", "participation_ratio", "drift", "average_cosine"])
+def test_a_plug_in_without_a_gradient_gets_the_same_interval(name):
+    given = MEASURES[name]
+    plain = Measure(name, given.function, given.words)
+    x = text(60, 8, 3, torch.Generator().manual_seed(0))
+    one, two = (site_cells("x", statistics(x, [m]), [m])[0] for m in (given, plain))
+    for end in ("_interval", "_without_first_interval"):
+        low, high = one[name + end]
+        bias = one.get(f"{name}{end.removesuffix('_interval')}_bias", 0.0)
+        assert [low + max(0, bias), high + min(0, bias)] == pytest.approx(two[name + end], rel=0.01)
+
+
+def test_a_measure_that_is_none_of_the_spectrum_says_why_it_has_no_interval():
+    words = MeasureWords(
+        title="", group="spectra", sentence="", formula="", range=(None, None), source="", undefined="", spectral=True
+    )
+    made = Measure("corner", lambda cloud: float(cloud.second_moment[0, 1]), words)
+    cells, _ = site_cells("x", statistics(text(60, 8, 3, torch.Generator().manual_seed(0)), [made]), [made])
+    assert cells["corner_interval"] is None
+    assert "corner has no interval: its derivative by the second moment is no function of the spectrum" in str(
+        cells["notes"]
+    )
+
+
+def test_wide_sites_have_intervals_of_spectral_measures_that_agree_with_all_directions(monkeypatch):
+    x = text(80, 48, 4, torch.Generator().manual_seed(0))
+    exact, _ = site_cells("x", statistics(x), CORE)
+    monkeypatch.setattr("headscan.geometry.linearisation.DENSE", 16)
+    monkeypatch.setattr("headscan.geometry.linearisation.DIRECTIONS", 24)
+    few, _ = site_cells("x", statistics(x), CORE)
+    for name in NAMES:
+        for end in ("_interval", "_without_first_interval"):
+            (a, b), (c, d) = exact[name + end], few[name + end]
+            assert (d - c) / (b - a) == pytest.approx(1, abs=0.25), name + end
+
+
+def test_too_few_windows_and_statistics_without_influences_say_so():
+    x = text(2, 6, 1, torch.Generator().manual_seed(0))
+    cells, _ = site_cells("x", statistics(x), CORE)
+    assert cells["isoscore_interval"] is None
+    assert "isoscore has no interval: three windows of text are needed, there are 2" in cells["notes"]
+    cells, _ = site_cells("x", statistics(x, derive=False), CORE)
+    assert "isoscore has no interval: it was not asked for before the pass" in cells["notes"]
+
+
+def test_the_bias_is_that_of_gaussian_tokens():
+    generator = np.random.default_rng(0)
+    spectrum = np.arange(1, 11) ** -0.5
+    energies = spectrum**2 / (spectrum**2).sum()
+    truth = float(-(energies * np.log(energies)).sum())
+    found = []
+    for _ in range(400):
+        values = np.linalg.eigvalsh(np.cov((generator.standard_normal((200, 10)) * spectrum).T, bias=True))
+        share = values / values.sum()
+        found.append(float(-(share * np.log(share)).sum()) - truth)
+    error = np.std(found) / 20
+    assert entropy_bias(energies, 200.0) == pytest.approx(np.mean(found), abs=4 * error + 0.1 * abs(np.mean(found)))
