@@ -46,18 +46,20 @@ def states(lens: Lens, ids: torch.Tensor, site: str, width: int) -> torch.Tensor
     if width <= whole.shape[2]:
         return whole
     generator = torch.Generator().manual_seed(0)
-    weights = torch.randn(whole.shape[2], width, generator=generator) / whole.square().mean().sqrt() / whole.shape[2] ** 0.5
+    weights = (
+        torch.randn(whole.shape[2], width, generator=generator) / whole.square().mean().sqrt() / whole.shape[2] ** 0.5
+    )
     return torch.tanh(whole @ weights + 0.3 * torch.randn(width, generator=generator))
 
 
-def coverage(x: torch.Tensor, size: int) -> tuple[int, dict[str, tuple[float, float, float]]]:
-    """Of pieces of `size` windows: how many, and by measure how often, relative half width, effective windows."""
+def coverage(x: torch.Tensor, size: int) -> tuple[int, dict[str, tuple[float, ...]]]:
+    """Of pieces of `size` windows: how many, and by measure how often, relative half width, mean error, mean bias told."""
     measures = [MEASURES[name] for name in NAMES]
     whole = SiteStatistics(x.shape[2])
     for k in range(0, len(x), 64):
         whole.update(x[k : k + 64], list(range(k, min(k + 64, len(x)))))
     truth, _ = site_cells("all", whole, measures)
-    hits: dict[str, list[tuple[float, float]]] = {name: [] for name in NAMES}
+    hits: dict[str, list[tuple[float, ...]]] = {name: [] for name in NAMES}
     for start in range(0, len(x) - size + 1, size):
         piece = SiteStatistics(x.shape[2], derive=Linearisation(measures))
         for k in range(0, size, 16):
@@ -65,7 +67,9 @@ def coverage(x: torch.Tensor, size: int) -> tuple[int, dict[str, tuple[float, fl
         cells, _ = site_cells("piece", piece, measures)
         for name in NAMES:
             low, high = cells[f"{name}_interval"]  # type: ignore[misc]
-            hits[name].append((float(low <= truth[name] <= high), (high - low) / 2 / abs(truth[name])))  # type: ignore[operator, arg-type]
+            aim = float(truth[name])  # type: ignore[arg-type]
+            told = (high - low) / 2, cells[name] - aim, cells.get(f"{name}_bias", 0.0)  # type: ignore[operator]
+            hits[name].append((float(low <= aim <= high), *(float(part) / abs(aim) for part in told)))  # type: ignore[arg-type]
     return len(hits[NAMES[0]]), {name: tuple(np.mean(found, axis=0)) for name, found in hits.items()}  # type: ignore[misc]
 
 
@@ -89,7 +93,8 @@ def main() -> None:
             x = states(lens, ids, site, given.width)
             for size in map(int, given.windows.split(",")):
                 pieces, found = coverage(x, size)
-                told = "  ".join(f"{name} {hit:.2f} (±{half:.1%})" for name, (hit, half) in found.items())
+                told = "  ".join(f"{name} {hit:.2f} (±{half:.1%})" for name, (hit, half, *_) in found.items())
+                told += "  bias " + ", ".join(f"{n} {found[n][2]:+.1%} (told {found[n][3]:+.1%})" for n in NAMES[3:])
                 print(f"{order} {site} d={x.shape[2]} {size} windows x {pieces}: {told}", flush=True)
 
 

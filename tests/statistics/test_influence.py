@@ -35,7 +35,7 @@ def restored(found: SiteStatistics) -> SiteStatistics:
 
 
 def table(found: SiteStatistics) -> torch.Tensor:
-    return found.influence.finished(Linearisation(MEASURED)).table
+    return found.influence.finished(Linearisation(MEASURED))[0].table
 
 
 def batches(windows: range, size: int = 10) -> list[list[int]]:

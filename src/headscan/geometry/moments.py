@@ -105,7 +105,9 @@ def entropy_bias(energies: Floats, tokens: float) -> float:
     logs = np.log(share)
     apart = share[:, None] - share[None, :]
     with np.errstate(divide="ignore", invalid="ignore"):
-        divided = np.where(np.abs(apart) > 1e-9 * share[:, None], (logs[:, None] - logs[None, :]) / apart, 1 / share[:, None])
+        divided = np.where(
+            np.abs(apart) > 1e-9 * share[:, None], (logs[:, None] - logs[None, :]) / apart, 1 / share[:, None]
+        )
     noise = np.outer(share, share) * (1 + np.eye(len(share)))
     entropy = -float(share @ logs)
     # The trace: t = ΣΔ; S(λ/Σλ) to second order has − t·ΣΔᵢ(−log pᵢ − S) with Cov(Δᵢ, t) = 2pᵢ²/n.

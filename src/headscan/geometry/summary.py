@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 
 from headscan.geometry.choose import choose
-from headscan.geometry.explained import WITHOUT, Cells
 from headscan.geometry.errors import Errors
+from headscan.geometry.explained import WITHOUT, Cells
 from headscan.geometry.measure import Measure
 from headscan.geometry.null import gaussian_cloud
 from headscan.geometry.spectrum import singular_values

@@ -198,7 +198,9 @@ def learn(lens: Lens, batches: Iterable[Batch], result: Sweep) -> None:
     `batches` give the text from its beginning. Every process takes the same windows, so all have the same derivatives
     and what they add up is what one alone would have. Cost: the forward pass of at most `pilot_tokens` tokens.
     """
-    wanted = {site: kept.influence for site, kept in result.sites.items() if kept.influence and not kept.influence.derivative}
+    wanted = {
+        site: kept.influence for site, kept in result.sites.items() if kept.influence and not kept.influence.derivative
+    }
     if not wanted:
         return
     held: dict[str, list[Tensor]] = {site: [] for site in wanted}

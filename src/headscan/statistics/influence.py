@@ -186,20 +186,22 @@ class Influence(Accumulator):
         assert self.series is not None
         self.series.add(self.derivative.of(windows), numbers)
 
-    def finished(self, derive: Derive | None = None) -> Series | None:
-        """The series of all windows, from a derivative of all that is held where the text ended within its pilot.
+    def finished(self, derive: Derive | None = None) -> tuple[Series, Derivative] | None:
+        """The series of all windows and its derivative: that of all that is held where the text ended within its pilot.
 
         None where there are no windows, where windows were missed, or where nobody says how to take the derivative.
         """
         if self.missed or (self.series is None and (not self.held or (derive or self.derive) is None)):
             return None
-        if self.derivative is not None:
-            return self.series
+        if self.derivative is not None and self.series is not None:
+            return self.series, self.derivative
         short = type(self)(self.width, derive=derive or self.derive, lead=self.lead, device=self.device)
         short.held = dict(self.held)
         assert short.derive is not None
         short._know(short.derive(torch.stack([self.held[number] for number in sorted(self.held)]), self.lead))
-        return short.series
+        assert short.series is not None
+        assert short.derivative is not None
+        return short.series, short.derivative
 
     def merge(self, other: Influence) -> None:
         """Add the influences of other windows of the same stream."""

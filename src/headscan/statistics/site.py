@@ -151,9 +151,7 @@ class SiteStatistics(Accumulator):
         for group in ("all", "first"):
             new.fine[group] = Blocks.restore(unprefixed(f"fine.{group}", state), new._zero)
             new.coarse[group] = Blocks.restore(unprefixed(f"coarse.{group}", state), new._zero)
-            new.gram[group].panels = [
-                state[f"gram.{group}.{i}"].clone() for i in range(len(new.gram[group].panels))
-            ]
+            new.gram[group].panels = [state[f"gram.{group}.{i}"].clone() for i in range(len(new.gram[group].panels))]
         influence = unprefixed("influence", state)
         new.influence = Influence.restore(influence) if influence else None
         return new

@@ -8,8 +8,8 @@ from scipy.linalg import blas
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import MEASURES, measure
-from headscan.geometry.moments import Gradient, Moments
 from headscan.geometry.measures.participation_ratio import participation_ratio
+from headscan.geometry.moments import Gradient, Moments
 from headscan.statistics import Cloud
 
 __all__ = ["isoscore", "isoscore_of_rows"]

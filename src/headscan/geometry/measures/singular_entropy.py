@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 import math
+
+import numpy as np
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
