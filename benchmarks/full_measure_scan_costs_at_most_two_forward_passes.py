@@ -15,6 +15,7 @@ import torch
 from scan_costs_little_more_than_the_forward_pass import CONTEXT, bare, batches, model_folder
 
 from headscan.geometry.choose import choose
+from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.probe_runner import ProbeRunner
 from headscan.geometry.settings import Scanning
 from headscan.geometry.summary import site_cells
@@ -37,6 +38,7 @@ def main() -> None:
         sample=runner.sample,
         sample_bytes=MEASURED_BYTES,
         extras=runner.accumulators,
+        derive=Linearisation(measures),
     )
     watch = runner.watch(swept)
     work = batches(options.tokens)
