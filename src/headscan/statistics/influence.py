@@ -53,7 +53,7 @@ class WindowSums:
         directed = torch.bmm(weights, rows)  # Σx/‖x‖ and Σx of each window, in one reading of the rows
         scalars = torch.stack([torch.ones_like(norms), (norms == 0).double(), norms, norms.square()], dim=-1)
         first = weights[:, :, :lead] * rows[:, :lead] if lead else torch.zeros_like(directed)
-        alone = scalars[:, 0] if lead else torch.zeros_like(scalars[:, 0])
+        alone = scalars[:, 0] if lead else scalars.new_zeros(len(rows), 4)
         return cls(
             rows,
             torch.cat([directed.flatten(1), scalars.sum(1)], dim=1),
