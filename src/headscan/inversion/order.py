@@ -69,7 +69,9 @@ class TableOrder:
         fit: a first guess (that of the position before), or None: F_0 itself.
     """
 
-    def __init__(self, table: FirstPositions, target: Tensor, allowed: Tensor | None = None, fit: Fit | None = None) -> None:
+    def __init__(
+        self, table: FirstPositions, target: Tensor, allowed: Tensor | None = None, fit: Fit | None = None
+    ) -> None:
         self.table, self.target = table, target
         self.done = torch.zeros(len(table.outputs), dtype=torch.bool, device=target.device)
         if allowed is not None:
