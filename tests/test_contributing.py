@@ -62,9 +62,11 @@ def test_there_is_a_recipe_of_each_kind():
     }  # fmt: skip
 
 
-def test_a_measure_a_probe_and_a_section_are_seen_in_scan(installed, tmp_path):
+@pytest.fixture(scope="module")
+def scanned(installed, tmp_path_factory):
+    """The folder of one scan with the plug-in's measure and probe, and what it printed."""
     _, run = installed
-    out = tmp_path / "scan"
+    out = tmp_path_factory.mktemp("scanned") / "scan"
     words = (
         "scan",
         "gpt-vanilla-early",
@@ -77,7 +79,12 @@ def test_a_measure_a_probe_and_a_section_are_seen_in_scan(installed, tmp_path):
         "--out",
         str(out),
     )
-    shown = run("-m", "headscan", *words, "--measures", "top_three_share,repeats")
+    return out, run("-m", "headscan", *words, "--measures", "top_three_share,repeats")
+
+
+def test_a_measure_a_probe_and_a_section_are_seen_in_scan(installed, scanned):
+    _, run = installed
+    out, shown = scanned
     assert "Repeats" in shown
     assert "top" in shown
     document = json.loads((out / "result.json").read_text("utf-8"))
@@ -94,22 +101,8 @@ def test_a_measure_a_probe_and_a_section_are_seen_in_scan(installed, tmp_path):
 
 
 @pytest.mark.browser
-def test_they_are_seen_on_the_page_in_a_browser(installed, chromium, tmp_path):
-    _, run = installed
-    out = tmp_path / "scan"
-    words = (
-        "scan",
-        "gpt-vanilla-early",
-        "--text",
-        "stories",
-        "--max-tokens",
-        "1280",
-        "--context",
-        "64",
-        "--out",
-        str(out),
-    )
-    run("-m", "headscan", *words, "--measures", "top_three_share,repeats")
+def test_they_are_seen_on_the_page_in_a_browser(scanned, chromium):
+    out, _ = scanned
     page = chromium.new_page()
     page.goto((out / "report.html").as_uri())
     page.wait_for_selector("[data-figure] .main-svg")
