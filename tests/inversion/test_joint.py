@@ -24,7 +24,8 @@ def test_encoders_are_inverted_jointly(bert, ids):
         found = joint(cut, cut.run(row[None])[0], 6, QUICK)
         assert found.tokens == row.tolist()
         assert found.residual < 1e-5
-        assert not any(found.rivals)
+        assert found.compared is not None
+        assert not any(one.within for one in found.compared)
 
 
 def test_hidden_tokens_are_found_from_the_outputs_after_them(gpt2, llama, ids):

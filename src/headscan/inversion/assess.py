@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from headscan.inversion import certificate as proof
-from headscan.inversion.certificate import Certificate, Verdict, accepts
+from headscan.inversion.certificate import Certificate, Verdict
 from headscan.inversion.losses import relative
-from headscan.inversion.reconstruction import Reconstruction
+from headscan.inversion.reconstruction import UNCOMPARED, Compared, Reconstruction
 from headscan.inversion.result import PromptInversion
+from headscan.inversion.tolerance import accepts
 from headscan.model.slicing import SlicedModel
 from headscan.text import display
 from headscan.text.prompts import Prompt
@@ -33,14 +34,16 @@ def assess(
         seen = relative(cut.run(tokens[None]), target[None])[0]
     residual = float(seen.max())
     hidden = proof.unseen(cut, tokens)
-    rivals, margins, checked = found.rivals, found.margins, found.checked
-    if accepts(residual, tolerance) and rivals is None:
+    compared = found.compared
+    if accepts(residual, tolerance) and compared is None:
         lists = [(cut.vectors - cut.vectors[token]).norm(dim=1).argsort() for token in tokens]
         places = [place for place in range(length) if place not in known and not hidden[place]]
         counter = proof.Residual(cut, target, 10**9)
-        rivals, margin, checked, _ = proof.exchanges(counter, tokens, places, lists, residual)
-        margins = [margin] * length
-    rivals = rivals or [[] for _ in range(length)]
+        compared = proof.exchanges(counter, tokens, places, lists, residual, tolerance=tolerance)
+    rivals = [list(one.within) for one in compared or [UNCOMPARED] * length]
+    margins = None if compared is None else [one.runner_up for one in compared]
+    free = [one for place, one in enumerate(compared or []) if place not in known]
+    checked = _counts(free, cut.vocabulary_size)
     own = _own_residuals(cut, seen, length)
     verdict = proof.verdict_of(residual, tolerance, rivals, hidden)
     shared = sum(bool(rest) and token in cut.equal_rows for token, rest in zip(found.tokens, rivals, strict=True))
@@ -48,7 +51,7 @@ def assess(
     if shared:
         notes.append(f"{shared} tokens share their embedding row with another token: no method can tell them apart.")
     certificate = Certificate(
-        type="exhaustive" if found.exhaustive and not any(hidden) else "sampled",
+        type="exhaustive" if compared and all(one.why == "all" for one in free) and not any(hidden) else "sampled",
         residual=_finite(residual), residuals=[None if value is None else _finite(value) for value in own],
         tolerance=tolerance, equivalent=rivals, unseen=hidden, checked=checked,
         margin=min([m for m in margins or [] if math.isfinite(m)], default=None),
@@ -90,6 +93,15 @@ def _own_residuals(cut: SlicedModel, seen: Tensor, length: int) -> list[float | 
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _counts(free: list[Compared], vocabulary: int) -> str:
+    """How many tokens each position's was compared with."""
+    counts = sorted({one.count for one in free})
+    if not counts:
+        return ""
+    shown = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    return f"at each position {shown} of {vocabulary:,} tokens"
 
 
 def _sentence(verdict: Verdict, checked: str) -> str:

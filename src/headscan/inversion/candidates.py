@@ -9,6 +9,8 @@ from torch import Tensor
 
 from headscan.inversion.losses import or_infinite
 from headscan.inversion.order import FixedOrder, TableOrder
+from headscan.inversion.reconstruction import Compared
+from headscan.inversion.tolerance import accepts
 
 __all__ = ["Candidates", "SearchTrace"]
 
@@ -57,6 +59,7 @@ class SearchTrace:
         residuals: relative residual of each.
         margins: relative residual of the second best candidate tried (infinite if there was none).
         rivals: for each position the other tokens that cannot be told from the one found.
+        compared: for each position what its token was compared with.
         evaluations: candidates tried until each was found; `certifying`: those tried after, for the certificate.
         failed: positions at which no token came within the tolerance (the nearest was taken).
         exhausted: whether there every allowed token had been tried.
@@ -69,6 +72,7 @@ class SearchTrace:
     residuals: list[float] = field(default_factory=list)
     margins: list[float] = field(default_factory=list)
     rivals: list[list[int]] = field(default_factory=list)
+    compared: list[Compared] = field(default_factory=list)
     evaluations: list[int] = field(default_factory=list)
     certifying: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
@@ -81,19 +85,21 @@ class SearchTrace:
         """The first positions of it, as a start for another attempt; the work done stays counted."""
         return replace(
             self, tokens=self.tokens[:length], residuals=self.residuals[:length], margins=self.margins[:length],
-            rivals=self.rivals[:length], evaluations=self.evaluations[:length], certifying=self.certifying[:length],
+            rivals=self.rivals[:length], compared=self.compared[:length], evaluations=self.evaluations[:length],
+            certifying=self.certifying[:length],
             failed=[place for place in self.failed if place < length], exhausted=True,
         )  # fmt: skip
 
-    def add(self, tried: Candidates, tolerance: float, floor: float, twins: list[int]) -> None:
+    def add(self, tried: Candidates, tolerance: float, floor: float, twins: list[int], choice: int) -> None:
         """Go one position further, with the best candidate there.
 
         Args:
             tried: the candidates at this position.
             tolerance: largest residual that counts as found; floor: what rounding alone may cause.
             twins: tokens whose embedding row equals that of the best one, itself included.
+            choice: tokens that may be returned.
         """
-        if not tried.best <= tolerance:
+        if not accepts(tried.best, tolerance):
             self.failed.append(len(self.tokens))
             self.exhausted = self.exhausted and tried.tried_all
         tokens, residuals = tried.sorted()
@@ -104,5 +110,11 @@ class SearchTrace:
         self.residuals.append(tried.best)
         self.margins.append(others[0] if others else float("inf"))
         self.rivals.append(rivals + [token for token in twins if token not in rivals and token != tried.token])
+        self.compared.append(
+            Compared.of(
+                torch.cat(tried.tokens), torch.cat(tried.residuals), tried.token, tolerance=tolerance, choice=choice,
+                twins=tuple(twins),
+            )
+        )  # fmt: skip
         self.evaluations.append(tried.searching)
         self.certifying.append(tried.count - tried.searching)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,13 +11,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscan.inversion.losses import relative
-from headscan.inversion.tolerance import noise_floor
+from headscan.inversion.reconstruction import Compared
+from headscan.inversion.tolerance import accepts
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import split_on_exhaustion
 from headscan.run import BadInput
 
 __all__ = [
-    "ABSENT", "BUDGET", "NOT_UNIQUE", "UNIQUE", "VERDICTS", "Certificate", "JacobianRank", "Residual", "Verdict", "accepts",
+    "ABSENT", "BUDGET", "NOT_UNIQUE", "UNIQUE", "VERDICTS", "Certificate", "JacobianRank", "Residual", "Verdict",
     "exchanges", "jacobian", "unseen", "verdict_of",
 ]  # fmt: skip
 
@@ -67,15 +68,6 @@ class Certificate:
     unseen: list[bool]
     checked: str
     jacobian: list[JacobianRank] | None = None
-
-
-def accepts(residual: float, tolerance: float) -> bool:
-    """Whether a residual counts as equal: a number, and within the tolerance.
-
-    >>> accepts(1e-6, 1e-4), accepts(float("nan"), 1e-4), accepts(float("inf"), float("inf"))
-    (True, False, False)
-    """
-    return math.isfinite(residual) and residual <= tolerance
 
 
 def verdict_of(residual: float, tolerance: float, rivals: list[list[int]], hidden: list[bool]) -> Verdict:
@@ -130,35 +122,36 @@ class Residual:
 
 
 def exchanges(
-    residual_of: Residual, tokens: Tensor, places: list[int], lists: list[Tensor], residual: float, most: int = 50_000
-) -> tuple[list[list[int]], float, str, bool]:
-    """Which single exchanges of a token cannot be told from `tokens` [T].
+    residual_of: Residual, tokens: Int[Tensor, " T"], places: list[int], lists: list[Tensor], residual: float, *,
+    tolerance: float, most: int = 50_000,
+) -> list[Compared]:  # fmt: skip
+    """What single exchanges of a token of `tokens` give.
 
     Args:
         residual_of: runs candidates.
-        places: positions to try; lists: for each position tokens, the likeliest first.
+        places: positions to try; lists: for each position the tokens it may have, the likeliest first.
         residual: that of `tokens`.
+        tolerance: up to which a residual counts as equal.
         most: try the whole of the lists if that is at most so many runs, else the first 256 of each.
 
     Returns:
-        For each position its rivals; the smallest residual of another token anywhere; what was tried, in words;
-        whether that was the whole of the lists.
+        For each position what its token was compared with. Where more than one position is free this is "sampled",
+        whatever was tried: prompts that differ in two tokens were not.
     """
     whole = sum(len(lists[place]) for place in places) <= most
-    limit = max(4 * residual, noise_floor(residual_of.cut))
-    rivals: list[list[int]] = [[] for _ in range(len(tokens))]
-    margin = float("inf")
+    found = [Compared(count=1, why="sampled", residual=residual)] * len(tokens)
     for place in places:
+        token, choice = int(tokens[place]), len(lists[place]) if whole and len(places) == 1 else sys.maxsize
         others = lists[place] if whole else lists[place][:256]
-        others = others[others != tokens[place]]
-        if not len(others):
-            continue
+        others = others[others != token]
         rows = tokens.repeat(len(others), 1)
         rows[:, place] = others
-        values = residual_of(rows)
-        rivals[place] = others[values <= limit].tolist()
-        margin = min(margin, float(values.min()))
-    return rivals, margin, f"single exchanges by {'every token' if whole else 'the 256 likeliest tokens'}", whole
+        values = residual_of(rows) if len(others) else others.float()
+        found[place] = Compared.of(
+            torch.cat([tokens[place : place + 1], others]), torch.cat([values.new_full((1,), residual), values]), token,
+            tolerance=tolerance, choice=choice, twins=tuple(residual_of.cut.equal_rows.get(token, ())),
+        )  # fmt: skip
+    return found
 
 
 @torch.no_grad()

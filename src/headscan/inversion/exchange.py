@@ -21,6 +21,7 @@ from headscan.inversion.decoders import Decoder
 from headscan.inversion.descent import descend
 from headscan.inversion.presets import Descent
 from headscan.inversion.reconstruction import Reconstruction
+from headscan.inversion.tolerance import accepts
 from headscan.model.slicing import SlicedModel
 from headscan.run import Option, Progress, Settings
 
@@ -67,7 +68,7 @@ def joint(
         progress: told the candidates tried.
 
     Returns:
-        The tokens with the residual of their output, rivals and margin. `stopped` says that the budget ended.
+        The tokens with the residual of their output and what they were compared with. `stopped` says that the budget ended.
     """
     work = _Exchange(cut, target, length, search or JointSearch(), known or {}, tolerance, allowed, seed, progress)
     return work.search()
@@ -90,24 +91,27 @@ class _Exchange:
         given, longer = self.settings, self.settings.longer if self.settings.steps else ()
         states, best, lists = self._attempt(given, self.seed, last=not longer)
         for number, times in enumerate(longer):
-            if float(best[0]) <= self.tolerance or self.residual_of.left <= 0 or not self.free:
+            if accepts(float(best[0]), self.tolerance) or self.residual_of.left <= 0 or not self.free:
                 break
             again = replace(given, steps=times * given.steps, restarts=max(1, given.restarts // 2))
             tried = self._attempt(again, self.seed + 100 * (1 + number), last=number == len(longer) - 1)
             if float(tried[1][0]) < float(best[0]):
                 states, best, lists = tried
-        if float(best[0]) > self.tolerance and given.pairs and len(self.free) == 2:
+        if not accepts(float(best[0]), self.tolerance) and given.pairs and len(self.free) == 2:
             states, best = self._all_pairs(states, best, lists)
         tokens, residual = states[0], float(best[0])
         evaluations, stopped = self.residual_of.count, self.residual_of.left <= 0
-        rivals: list[list[int]] = [[] for _ in range(self.length)]
-        margin, checked, whole = float("inf"), "", False
-        if residual <= self.tolerance:
-            rivals, margin, checked, whole = exchanges(self.residual_of, tokens, self.free, lists, residual)
+        compared = None
+        if accepts(residual, self.tolerance):
+            compared = exchanges(self.residual_of, tokens, self.free, lists, residual, tolerance=self.tolerance)
         return Reconstruction(
-            tokens.tolist(), evaluations, rivals, [margin] * self.length, checked=checked, stopped=stopped,
-            exhaustive=whole and len(self.free) <= 1, notes=tuple(self.residual_of.notes), residual=residual,
-        )  # fmt: skip
+            tokens.tolist(),
+            evaluations,
+            compared,
+            stopped=stopped,
+            notes=tuple(self.residual_of.notes),
+            residual=residual,
+        )
 
     def _attempt(self, search: JointSearch, seed: int, *, last: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
         """From one set of starts to where no exchange helps: states and residuals, best first, and the lists used."""
@@ -119,14 +123,14 @@ class _Exchange:
         width, vocabulary = search.width, self.cut.vocabulary_size
         # The lists of a long vocabulary are tried to the end in the last attempt only: a longer descent is cheaper.
         widest = vocabulary if last else min(vocabulary, 4 * search.width)
-        while self.free and float(best[0]) > self.tolerance and residual_of.left > 0:
+        while self.free and not accepts(float(best[0]), self.tolerance) and residual_of.left > 0:
             before = float(best[0])
             # The position whose exchange helps most is not known, so that all are tried, in turn.
             for place in self.free:
                 states, best = _exchange(residual_of, states, best, place, lists[place][:width], search.beam)
                 if self.progress:
                     self.progress("joint search", residual_of.count, search.budget, "candidates")
-                if float(best[0]) <= self.tolerance or residual_of.left <= 0:
+                if accepts(float(best[0]), self.tolerance) or residual_of.left <= 0:
                     break
             if float(best[0]) > 0.999 * before:
                 if width >= widest:
@@ -174,7 +178,7 @@ class _Exchange:
                 states, best = rows[index][None], low[None]
             if self.progress:
                 self.progress("joint search", residual_of.count, residual_of.budget, "candidates")
-            if float(best[0]) <= self.tolerance:
+            if accepts(float(best[0]), self.tolerance):
                 break
         return states, best
 

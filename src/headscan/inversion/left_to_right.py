@@ -21,7 +21,7 @@ from headscan.inversion.candidates import Candidates, SearchTrace
 from headscan.inversion.order import Fit, FixedOrder, TableOrder
 from headscan.inversion.proposal import propose
 from headscan.inversion.table import FirstPositions, table_of
-from headscan.inversion.tolerance import accepted, noise_floor
+from headscan.inversion.tolerance import accepted, accepts, noise_floor
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix
 from headscan.model.verify import evaluating
@@ -111,6 +111,7 @@ class _LeftToRight:
     ) -> None:  # fmt: skip
         self.cut, self.search, self.goals, self.progress = cut, search, goals, progress
         self.allowed = None if allowed is None else allowed.to(cut.lens.device)
+        self.choice = cut.vocabulary_size if allowed is None else int(allowed.sum())
         self.table: FirstPositions | None = None
         if search.order in ("table", "gradient"):
             self.table = table_of(cut, progress=progress)
@@ -163,7 +164,8 @@ class _LeftToRight:
             trial = current.upto(place + 1)
             trial.backtracks = best.backtracks = current.backtracks + 1
             # The rival takes the token's place and the token is not tried again.
-            trial.tokens[place] = trial.rivals[place].pop(0)
+            old, trial.tokens[place] = trial.tokens[place], trial.rivals[place].pop(0)
+            trial.compared[place] = trial.compared[place].exchanged(old, trial.tokens[place])
             current = self._alone(index, known, trial)
             if len(current.tokens) == len(self.goals[index]) and not current.failed:
                 return current
@@ -207,7 +209,7 @@ class _LeftToRight:
             for row, tokens in zip(list(open_rows), asked, strict=True):
                 one = tries[row]
                 one.tried_all = len(tokens) == 0
-                if one.best <= self.certain or len(tokens) == 0 or one.count >= limit:
+                if accepts(one.best, self.certain) or len(tokens) == 0 or one.count >= limit:
                     open_rows.remove(row)
             size = min(2 * size, self.search.largest)
             after = self.search.gradient_after
@@ -220,7 +222,8 @@ class _LeftToRight:
         for index, one in zip(active, tries, strict=True):
             if isinstance(one.order, TableOrder) and not first:  # the first position is the table's own
                 self.fits[index] = one.order.fit()
-            found[index].add(one, self.tolerance, self.floor, self.cut.equal_rows.get(one.token, [one.token]))
+            twins = self.cut.equal_rows.get(one.token, [one.token])
+            found[index].add(one, self.tolerance, self.floor, twins, self.choice)
         return torch.tensor([one.token for one in tries], device=prefix.ids.device)
 
     def _evaluate(self, prefix: Prefix, rows: list[int], asked: list[Tensor], tries: list[Candidates]) -> None:
@@ -243,7 +246,7 @@ class _LeftToRight:
 
     def _certify(self, prefix: Prefix, tries: list[Candidates]) -> None:
         count = self.search.neighbours
-        rows = [row for row, one in enumerate(tries) if one.best <= self.tolerance]
+        rows = [row for row, one in enumerate(tries) if accepts(one.best, self.tolerance)]
         if count and rows:
             count = self.cut.vocabulary_size if count < 0 else count
             self._evaluate(prefix, rows, [tries[row].order.near(tries[row].token, count) for row in rows], tries)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.noise import slice_noise
 
-__all__ = ["accepted", "layout_noise", "noise_floor"]
+__all__ = ["accepted", "accepts", "layout_noise", "noise_floor"]
 
 # Relative to the norm of the target: what rounding in other batch shapes may do, and what is accepted as equal.
 FLOOR = {torch.float64: 1e-12, torch.float32: 3e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 ACCEPT = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+
+
+def accepts(residual: float, tolerance: float) -> bool:
+    """Whether a residual counts as equal: a number, and within the tolerance. Every method asks this and nothing else.
+
+    >>> accepts(1e-6, 1e-4), accepts(float("nan"), 1e-4), accepts(float("inf"), float("inf"))
+    (True, False, False)
+    """
+    return math.isfinite(residual) and residual <= tolerance
 
 
 def accepted(cut: SlicedModel) -> float:

@@ -12,7 +12,7 @@ from headscan.inversion.candidates import SearchTrace
 from headscan.inversion.exchange import JointSearch, joint
 from headscan.inversion.left_to_right import Search, exact, refuse_unordered
 from headscan.inversion.method import METHODS, Method, Problem
-from headscan.inversion.reconstruction import Reconstruction
+from headscan.inversion.reconstruction import UNCOMPARED, Reconstruction
 from headscan.model.slicing import SlicedModel
 from headscan.run import BadInput, Option
 
@@ -52,8 +52,7 @@ class Exact(Search, Method):
     def solve(self, problem: Problem) -> list[Reconstruction]:
         """All prompts in step where every output is given, else each by itself."""
         if all(problem.cut.kept(length) == list(range(length)) for length in problem.lengths):
-            found = self._ordered(problem, problem.targets, None)
-            return [self._reconstruction(one, problem) for one in found]
+            return [self._reconstruction(one) for one in self._ordered(problem, problem.targets, None)]
         return [self._hidden(problem, *one) for one in zip(problem.targets, problem.lengths, strict=True)]
 
     def _ordered(self, problem: Problem, targets: list[Tensor], known: Tensor | None) -> list[SearchTrace]:
@@ -62,16 +61,10 @@ class Exact(Search, Method):
             seed=problem.seed, progress=problem.progress,
         )  # fmt: skip
 
-    def _reconstruction(self, found: SearchTrace, problem: Problem) -> Reconstruction:
-        tried = "every token" if self.neighbours < 0 else f"the {self.neighbours} tokens predicted nearest"
-        choice = problem.cut.vocabulary_size if problem.allowed is None else int(problem.allowed.sum())
-        counts = zip(found.evaluations, found.certifying, strict=True)
+    def _reconstruction(self, found: SearchTrace) -> Reconstruction:
         return Reconstruction(
-            found.tokens, sum(found.evaluations), found.rivals, found.margins, found.evaluations,
-            f"at each position {tried}, and all tried on the way",
-            stopped=bool(found.failed) and not found.exhausted,
-            exhaustive=all(searched + after >= choice for searched, after in counts),
-            notes=tuple(found.notes), passes=found.passes,
+            found.tokens, sum(found.evaluations), found.compared, found.evaluations,
+            stopped=bool(found.failed) and not found.exhausted, notes=tuple(found.notes), passes=found.passes,
         )  # fmt: skip
 
     def _hidden(self, problem: Problem, target: Tensor, length: int) -> Reconstruction:
@@ -89,8 +82,7 @@ class Exact(Search, Method):
         if len(rest):
             known = torch.tensor([before.tokens], dtype=torch.int64) if before.tokens else None
             after = self._ordered(problem, [rest], known)[0]
-        found = self._reconstruction(after, problem)
-        return _joined(before, found, length)
+        return _joined(before, self._reconstruction(after), length)
 
 
 def _joined(before: Reconstruction, after: Reconstruction, length: int) -> Reconstruction:
@@ -101,11 +93,10 @@ def _joined(before: Reconstruction, after: Reconstruction, length: int) -> Recon
         after,
         tokens=tokens + [0] * absent,
         evaluations=before.evaluations + after.evaluations,
-        rivals=(before.rivals or []) + (after.rivals or []) + [[] for _ in range(absent)],
-        margins=(before.margins or []) + (after.margins or []) + [float("inf")] * absent,
+        compared=(before.compared or [UNCOMPARED] * len(before.tokens))
+        + (after.compared or [])
+        + [UNCOMPARED] * absent,
         per_token=None,
-        checked="; ".join(words for words in (before.checked, after.checked) if words),
         stopped=before.stopped or after.stopped,
-        exhaustive=after.exhaustive and not before.tokens and not absent,
         notes=after.notes,
     )
