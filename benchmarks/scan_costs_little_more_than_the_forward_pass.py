@@ -47,10 +47,8 @@ def batches(tokens: int, size: int = 16) -> list[Batch]:
     """Windows of random ids: the arithmetic does not depend on the words."""
     windows = tokens // CONTEXT
     ids = np.random.default_rng(0).integers(1000, 30000, (windows, CONTEXT))
-    return [
-        Batch(k, np.arange(k * size, min((k + 1) * size, windows)), ids[k * size : (k + 1) * size])
-        for k in range(-(-windows // size))
-    ]
+    parts = np.split(ids, range(size, windows, size))
+    return [Batch(k, k * size + np.arange(len(part)), part, np.zeros_like(part)) for k, part in enumerate(parts)]
 
 
 def peak() -> float:

@@ -54,7 +54,8 @@ def found():
     source = SimpleNamespace(run=noise, device=torch.device("cpu"), name="noise")
     ids = np.random.default_rng(0).integers(0, SHAPE.classes, (SHAPE.n // SHAPE.window, SHAPE.window))
     batches = [
-        Batch(k, np.arange(256 * k, 256 * k + 256), ids[256 * k : 256 * k + 256]) for k in range(len(ids) // 256)
+        Batch(k, np.arange(256 * k, 256 * k + 256), rows, np.zeros_like(rows))
+        for k, rows in enumerate(ids.reshape(-1, 256, ids.shape[1]))
     ]
     sweep(source, batches, swept, watch=runner.watch(swept))
     entries = [site_cells(site, swept.sites[site], list(MEASURES.values())) for site in SITES]

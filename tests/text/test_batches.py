@@ -9,7 +9,7 @@ from headscan.text import Window, batches
 
 
 def rows(start: int, stop: int) -> list[Window]:
-    return [Window(i, np.array([i, -i])) for i in range(start, stop)]
+    return [Window(i, np.array([i, -i]), np.array([i, i + 1])) for i in range(start, stop)]
 
 
 @given(st.integers(0, 40), st.integers(1, 9), st.integers(1, 6))
@@ -24,6 +24,7 @@ def test_shards_partition_the_same_batches(count, size, processes):
             assert got.number == expected.number
             assert got.number % processes == process
             np.testing.assert_array_equal(got.ids, expected.ids)
+            np.testing.assert_array_equal(got.documents, expected.documents)
             assert got.ids.dtype == got.indices.dtype == np.int64
 
 

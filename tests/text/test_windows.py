@@ -17,17 +17,21 @@ from tests.text.families import Bytes, made
 DOCUMENTS = st.lists(st.text("ab é😀\n", max_size=40), min_size=1, max_size=12)
 
 
-def expected_stream(texts: list[str], joint: int | None) -> list[int]:
-    """The slow, obviously right stream: whole documents, the end-of-text token between two."""
+def expected_stream(texts: list[str], joint: int | None) -> tuple[list[int], list[int]]:
+    """The slow, obviously right stream: whole documents, the end-of-text token between two; and each one's document."""
     stream: list[int] = []
-    for text in filter(None, texts):
-        stream += ([joint] if stream and joint is not None else []) + list(text.encode())
-    return stream
+    documents: list[int] = []
+    for number, text in enumerate(filter(None, texts)):
+        if stream and joint is not None:
+            stream, documents = [*stream, joint], [*documents, number - 1]
+        stream += text.encode()
+        documents += [number] * len(text.encode())
+    return stream, documents
 
 
 @given(texts=DOCUMENTS, context=st.integers(1, 30), start=st.integers(0, 9), limit=st.none() | st.integers(30, 90))
 def test_windows_are_the_joined_documents_cut_up(texts, context, start, limit):
-    stream = expected_stream(texts, 256)
+    stream, documents = expected_stream(texts, 256)
     count = min(len(stream) // context, 10**9 if limit is None else limit // context)
     windows = Windows(texts, Bytes(), context, max_tokens=limit, start=start)
     if not count:
@@ -38,6 +42,7 @@ def test_windows_are_the_joined_documents_cut_up(texts, context, start, limit):
     assert [window.index for window in got] == list(range(start, count))
     assert all(window.ids.dtype == np.int64 and window.ids.shape == (context,) for window in got)
     assert [i for window in got for i in window.ids] == stream[start * context : count * context]
+    assert [i for window in got for i in window.documents] == documents[start * context : count * context]
 
     record = windows.record()
     assert record.windows == count

@@ -14,11 +14,12 @@ __all__ = ["Batch", "batches"]
 
 
 class Batch(NamedTuple):
-    """A batch: its number, its windows' indices [b] and their token ids [b, context], both int64."""
+    """A batch: its number, its windows' indices [b], their token ids and these tokens' documents [b, context], int64."""
 
     number: int
     indices: NDArray[np.int64]
     ids: NDArray[np.int64]
+    documents: NDArray[np.int64]
 
 
 def batches(windows: Iterable[Window], size: int, *, process: int = 0, processes: int = 1) -> Iterator[Batch]:
@@ -35,7 +36,7 @@ def batches(windows: Iterable[Window], size: int, *, process: int = 0, processes
         processes: how many share the work.
 
     >>> row = np.arange(2)
-    >>> [batch.indices.tolist() for batch in batches([Window(i, row) for i in range(5)], 2, process=0, processes=2)]
+    >>> [batch.indices.tolist() for batch in batches([Window(i, row, row) for i in range(5)], 2, process=0, processes=2)]
     [[0, 1], [4]]
     """
     if size < 1 or not 0 <= process < processes:
@@ -44,7 +45,8 @@ def batches(windows: Iterable[Window], size: int, *, process: int = 0, processes
 
     def batch() -> Batch:
         indices = np.array([window.index for window in held], dtype=np.int64)
-        return Batch(held[0].index // size, indices, np.stack([window.ids for window in held]))
+        documents = np.stack([window.documents for window in held])
+        return Batch(held[0].index // size, indices, np.stack([window.ids for window in held]), documents)
 
     for window in windows:
         if held and window.index // size != held[0].index // size:

@@ -21,10 +21,14 @@ __all__ = ["Window", "Windows"]
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """One window: its number from the beginning of the text, and its token ids, int64 [context]."""
+    """One window: its number from the beginning of the text, its token ids, and each token's document, int64 [context].
+
+    Documents are numbered as they come; the end-of-text token between two belongs to the one that it ends.
+    """
 
     index: int
     ids: NDArray[np.int64]
+    documents: NDArray[np.int64]
 
 
 class Windows:
@@ -55,8 +59,8 @@ class Windows:
     ...     def encode(self, text, add_special_tokens=False):
     ...         return [ord(letter) for letter in text]
     >>> windows = Windows(["abc", "de"], Letters(), 3)
-    >>> [(window.index, window.ids.tolist()) for window in windows]
-    [(0, [97, 98, 99]), (1, [0, 100, 101])]
+    >>> [(window.index, window.ids.tolist(), window.documents.tolist()) for window in windows]
+    [(0, [97, 98, 99], [0, 0, 0]), (1, [0, 100, 101], [0, 1, 1])]
     >>> windows.record().tokens, windows.record().dropped
     (6, 0)
     """
@@ -120,45 +124,44 @@ class Windows:
             self._consumed = True
         self._reset()
         unknown = unknown_token(self.tokenizer)
-        held = np.empty(0, dtype=np.int64)
+        held = np.empty((2, 0), dtype=np.int64)  # ids, documents
         for part in self._tokens():
-            held = np.concatenate([held, part]) if len(held) else part
-            whole = len(held) // self.context
+            held = np.concatenate([held, part], axis=1) if held.size else part
+            whole = held.shape[1] // self.context
             if self.limit is not None:
                 whole = min(whole, self.limit - self._windows)
-            for row in held[: whole * self.context].reshape(whole, self.context):
+            for row, documents in held[:, : whole * self.context].reshape(2, whole, self.context).swapaxes(0, 1):
                 index = self._windows
                 self._windows += 1
                 if unknown is not None:
                     self._unknown += int(np.count_nonzero(row == unknown))
                 if index >= self.start:
-                    yield Window(index, row.copy())
-            held = held[whole * self.context :]
+                    yield Window(index, row.copy(), documents.copy())
+            held = held[:, whole * self.context :]
             if self._windows == self.limit:
                 self._identity.finish()
                 return
-        self._dropped = len(held)
+        self._dropped = held.shape[1]
         name = self._identity.name
         if not self._identity.characters:
             raise BadInput(f"The text {name} is empty.")
         if not self._windows:
-            raise BadInput(f"The text {name} has {len(held)} tokens, less than one window of {self.context}.")
+            raise BadInput(f"The text {name} has {self._dropped} tokens, less than one window of {self.context}.")
         self._identity.finish()
 
     def _tokens(self) -> Iterator[NDArray[np.int64]]:
-        """The token stream in parts, documents joined; the identity follows each part."""
+        """The token stream in parts [2, n] of ids and documents, these joined; the identity follows each part."""
         joint = end_of_text(self.tokenizer)
-        begun = False  # a token has been given out
+        last = -1  # the document of the last token given out
         owed = False  # the joint before the next token
         texts = documents(self.source, documents=self.documents, field=self.field)
         for stretch in tokenise(texts, self.tokenizer):
             if stretch.begins:
-                owed = begun
+                owed = last >= 0
             self._identity.add(stretch.text, begins=stretch.begins)
             if not len(stretch.ids):
                 continue
             if owed and joint is not None:
-                yield np.concatenate([[joint], stretch.ids])
-            else:
-                yield stretch.ids
-            begun, owed = True, False
+                yield np.array([[joint], [last]])
+            last, owed = self._identity.documents - 1, False
+            yield np.stack([stretch.ids, np.full(len(stretch.ids), last)])
