@@ -13,7 +13,7 @@ from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.measure import Measure
 from headscan.geometry.moments import entropy_bias
 from headscan.geometry.summary import site_cells
-from headscan.statistics import SiteStatistics, Sums, WindowSums
+from headscan.statistics import Cut, SiteStatistics, Sums
 
 NAMES = ("average_cosine", "mean_norm", "top_direction_share", "effective_rank", "isoscore")
 CORE = [MEASURES[name] for name in NAMES]
@@ -81,7 +81,9 @@ def test_the_derivative_is_what_a_heavier_window_does(name, monkeypatch):
     monkeypatch.setattr("headscan.geometry.linearisation.SPREAD", 0.0)
     x = text(12, 6, 3, torch.Generator().manual_seed(0)).repeat(1, 40, 1)  # many tokens: n − 1 is n
     x[:, 1:] += 0.1 * torch.randn(x[:, 1:].shape, generator=torch.Generator().manual_seed(1))
-    found = Linearisation([MEASURES[name]])(x, 1).of(WindowSums.of(x, 1))[:, 2:4]
+    aside, documents = SiteStatistics(6)._aside, torch.zeros(x.shape[:2], dtype=torch.int64)
+    numbers = Linearisation([MEASURES[name]])(x, aside).of(Cut.of(x, documents, aside(x))).numbers
+    found = numbers.reshape(len(x), 2, -1)[:, :, 1]
     for group, rows in enumerate((x, x[:, 1:])):
         whole, seen = Sums.of_rows(rows.reshape(-1, 6)), []
         for window in rows:

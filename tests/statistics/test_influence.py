@@ -8,7 +8,7 @@ from safetensors.torch import load, save
 
 from headscan.geometry import MEASURES
 from headscan.geometry.linearisation import Linearisation
-from headscan.statistics import Influence, Series, SiteStatistics, WindowSums
+from headscan.statistics import Cut, Influence, Series, SiteStatistics
 
 WIDTH, LENGTH, WINDOWS = 6, 64, 200  # the pilot is 64 windows
 MEASURED = [MEASURES[name] for name in ("average_cosine", "effective_rank", "isoscore")]
@@ -35,7 +35,7 @@ def restored(found: SiteStatistics) -> SiteStatistics:
 
 
 def table(found: SiteStatistics) -> torch.Tensor:
-    return found.influence.finished(Linearisation(MEASURED))[0].table
+    return found.influence.finished(Linearisation(MEASURED)).windows.table
 
 
 def batches(windows: range, size: int = 10) -> list[list[int]]:
@@ -52,7 +52,7 @@ def test_split_over_processes_that_learnt_the_pilot():
     parts = [made(every[k::3], learnt=True) for k in range(3)]
     parts[0].merge(restored(parts[2]))
     parts[0].merge(restored(parts[1]))
-    assert whole.influence.derivative is not None
+    assert whole.influence.known is not None
     assert same(table(parts[0]), table(whole))
 
 
@@ -75,23 +75,24 @@ def test_parts_merged_within_the_pilot_wait_for_the_whole_of_it():
     every = batches(range(WINDOWS))
     first, second = made([*every[1::2][:3]]), made(every[0::2][:4])
     second.merge(restored(first))
-    assert second.influence.derivative is not None
+    assert second.influence.known is not None
     assert same(table(second), table(made(every[:7])))
 
 
 def test_windows_that_came_without_the_pilot_are_counted_and_nothing_is_said():
     found = made(batches(range(70, WINDOWS)))
-    assert found.influence.missed == 130 - 128
+    assert found.influence.missed == WINDOWS - 128
     assert found.influence.finished() is None
 
 
 def test_a_short_text_is_its_own_pilot():
     x = states()[:20]
     found = made(batches(range(20)))
-    assert found.influence.derivative is None
-    exact = Linearisation(MEASURED)(x, 1).of(WindowSums.of(x.double(), 1))
+    assert found.influence.known is None
+    aside, documents = found._aside, torch.zeros(x.shape[:2], dtype=torch.int64)
+    exact = Linearisation(MEASURED)(x, aside).of(Cut.of(x, documents, aside(x))).numbers
     assert same(table(found)[:20], exact)
-    assert found.influence.derivative is None  # more text may come
+    assert found.influence.known is None  # more text may come
 
 
 def test_series_fold_alike_in_any_order():
@@ -108,4 +109,22 @@ def test_series_fold_alike_in_any_order():
 
 def test_without_a_derivative_nothing_is_kept():
     assert SiteStatistics(WIDTH).influence is None
-    assert Influence(WIDTH).finished() is None
+    assert Influence(WIDTH, lambda x: x).finished() is None
+
+
+def test_a_document_has_the_influences_of_its_own_tokens_wherever_windows_are_cut():
+    """Against the same derivative of every token alone, position 0 left out in the second treatment."""
+    x = states()[:90]
+    generator = torch.Generator().manual_seed(1)
+    documents = (torch.rand(x.shape[:2], generator=generator) < 0.02).long().flatten().cumsum(0).view(x.shape[:2])
+    found = SiteStatistics(WIDTH, derive=Linearisation(MEASURED))
+    for k in range(0, 90, 8):
+        found.update(x[k : k + 8], list(range(k, min(k + 8, 90))), documents[k : k + 8])
+    known = found.influence.known
+    alone = known.derivative.of(Cut.of(x, torch.arange(x[..., 0].numel()).view(x.shape[:2]), found._aside(x)))
+    wanted = torch.zeros(int(documents.max()) + 1, known.derivative.columns, dtype=torch.float64)
+    wanted.index_add_(0, documents.flatten(), alone.numbers)
+    assert len(wanted) > 50
+    assert same(known.documents.table[: len(wanted)], wanted)
+    assert torch.equal(known.documents.table[: len(wanted), 0].long(), torch.bincount(documents.flatten()))
+    assert same(known.documents.table.sum(0, keepdim=True), known.windows.table.sum(0, keepdim=True))

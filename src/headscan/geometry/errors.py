@@ -1,9 +1,9 @@
-"""The errors of one site's measures, from the influences of its windows."""
+"""The errors of one site's measures, from the influences of the text's documents or windows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -12,96 +12,119 @@ from headscan.geometry.explained import Cells, number
 from headscan.geometry.interval import Deviation
 from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.measure import Measure
-from headscan.statistics import Cloud, SiteStatistics
+from headscan.statistics import Cloud, Series, SiteStatistics
 
 __all__ = ["Errors"]
 
 Floats = npt.NDArray[np.float64]
 
+LEAST = 3.0  # documents, in effect; with fewer, windows are the clusters
+
 
 @dataclass(frozen=True)
 class Errors:
-    """The influences of groups of windows on each measure: counts [2, G], influences [2, J, G], squares [2], of all
-    positions and of all but the first. `windows` is how many windows a group has, `basis` [d, k] the directions that
-    `squares` are of ([d, 0]: all); `why` there is nothing, if so."""
+    """The influences of clusters of tokens, of each treatment: counts [G, C], influences [G, J, C], sketches [G, M, C].
+
+    Clusters are documents where the text has at least three (in effect: (Σn)²/Σn² of their tokens n), else windows;
+    `together` neighbours are one cluster where there are more than 512. `basis` [d, k]: the directions that the sketches
+    are of ([d, 0]: all); `why` there is nothing, if so; `reasons` why a measure has nothing.
+    """
 
     measures: Sequence[Measure]
-    counts: Floats
-    influences: Floats
-    squares: Floats
-    windows: int
-    basis: Floats
-    why: str
-    reasons: dict[str, str]
+    clusters: str = "windows"
+    together: int = 1
+    counts: Floats = field(default_factory=lambda: np.zeros((2, 0)))
+    influences: Floats = field(default_factory=lambda: np.zeros((2, 0, 0)))
+    sketches: Floats = field(default_factory=lambda: np.zeros((2, 0, 0)))
+    basis: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    why: str = ""
+    reasons: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, statistics: SiteStatistics, measures: Sequence[Measure]) -> Errors:
         """From finished statistics, whose derivative must be that of the same measures."""
-        influence, derive = statistics.influence, Linearisation(measures)
-        empty = np.zeros((2, 0)), np.zeros((2, len(measures), 0)), np.zeros(2), 1, np.zeros((0, 0))
+        influence = statistics.influence
         if influence is None:
-            return cls(measures, *empty, "it was not asked for before the pass", {})
-        given = influence.derive if isinstance(influence.derive, Linearisation) else derive
+            return cls(measures, why="it was not asked for before the pass")
+        given = influence.derive if isinstance(influence.derive, Linearisation) else Linearisation(measures)
         if [measure.name for measure in given.measures] != [measure.name for measure in measures]:
-            return cls(measures, *empty, "the pass followed other measures", {})
-        finished = influence.finished(given)
-        if finished is None:
-            why = f"{influence.missed} windows were read before the text's beginning" if influence.missed else "no text"
-            return cls(measures, *empty, why, {})
-        series, derivative = finished
-        table = series.table.numpy().T  # [columns, G]
-        table = table[:, : int(np.flatnonzero(table[0]).max(initial=-1)) + 1]
-        influences = table[2:-2].reshape(2, len(measures), -1)
-        basis = derivative.basis.cpu().double().numpy()
-        return cls(measures, table[:2], influences, table[-2:].sum(1), series.size, basis, "", given.reasons)
+            return cls(measures, why="the pass followed other measures")
+        known = influence.finished(given)
+        if known is None:
+            missed = f"{influence.missed} windows were read before the text's beginning"
+            return cls(measures, why=missed if influence.missed else "no text")
+        linear = known.derivative.linear
+        documents = _table(known.documents, len(linear))
+        sizes = documents[0, 0]
+        several = len(sizes) > 0 and float(sizes.sum()) ** 2 >= LEAST * float((sizes**2).sum())
+        series = known.documents if several else known.windows
+        table = documents if several else _table(known.windows, len(linear))
+        return cls(
+            measures,
+            clusters="documents" if several else "windows",
+            together=series.size,
+            counts=table[:, 0],
+            influences=table[:, 1 : 1 + len(measures)],
+            sketches=table[:, 1 + len(measures) :],
+            basis=known.derivative.basis.cpu().double().numpy(),
+            reasons=given.reasons,
+        )
 
     def reason(self, measure: Measure) -> str:
         """Why a defined measure has no interval."""
-        groups = int((self.counts[0] > 0).sum())
+        groups = self.counts.shape[1]
         if self.why:
             return self.why
         if groups < 3:
             return f"three windows of text are needed, there are {groups}"
         return self.reasons.get(measure.name, "on the first tokens of the text it is not defined, or has no derivative")
 
+    def deviation(self, group: int, influences: Floats) -> Deviation | None:
+        """The error that influences [C] on a number of a treatment make."""
+        make = Deviation.of_documents if self.clusters == "documents" and self.together == 1 else Deviation.of
+        return make(influences, self.counts[group])
+
     def cells(self, suffix: str, group: int, cloud: Cloud, cells: Cells) -> Cells:
-        """NAME_interval and NAME_bias of the estimates in `cells`, and the effective number of windows."""
+        """NAME_interval and NAME_bias of the estimates in `cells`, what the clusters are, and their effective number."""
         found: Cells = {}
         effective: list[float] = []
+        tokens: float | None = None
         for j, measure in enumerate(self.measures):
             name, estimate = measure.name + suffix, number(cells[measure.name + suffix])
-            deviation = Deviation.of(self.influences[group, j], self.counts[group])
             found[f"{name}_interval"] = None
+            deviation = self.deviation(group, self.influences[group, j]) if self.influences.size else None
             if estimate is None or deviation is None:
                 continue
-            effective.append(deviation.effective * self.windows)
-            bias = self._bias(measure, group, cloud)
+            effective.append(deviation.effective * self.together)
+            bias = None
+            if measure.bias is not None:
+                tokens = self._worth(group, cloud) if tokens is None else tokens
+                bias = measure.bias(cloud, tokens) if tokens > 0 else None
             if bias is not None:
                 found[f"{name}_bias"] = bias
             found[f"{name}_interval"] = list(deviation.interval(estimate, bias=bias or 0.0, bounds=measure.words.range))
-        found[f"effective_windows{suffix}"] = min(effective) if effective else None
+        found[f"effective_clusters{suffix}"] = min(effective) if effective else None
+        found[f"clusters{suffix}"] = self.clusters if effective else None
         return found
 
-    def _bias(self, measure: Measure, group: int, cloud: Cloud) -> float | None:
-        """How far the estimate lies from that of endless text, on average, as of the number of tokens it is worth.
+    def _worth(self, group: int, cloud: Cloud) -> float:
+        """How many independent Gaussian tokens have a covariance as noisy as the text's; 0 where nothing is known.
 
-        That number counts how alike the tokens of one window are, not how alike neighbouring windows are: the bias is
-        at least this.
-
-        The noise of the covariance is E‖Ĉ − C‖² = Σ‖windows' Gram matrix − its expectation‖²/n²; n independent Gaussian
-        tokens would have ((tr C)² + ‖C‖²)/n.
+        The noise is E‖Ĉ − C‖² = E(r'(Ĉ − C)s)², r and s random signs: the mean square of the sketches' errors. That of n
+        independent Gaussian tokens is ((tr C)² + ‖C‖²)/n.
         """
-        if measure.bias is None:
-            return None
-        occupied = self.counts[group] > 0
-        tokens = float(self.counts[group].sum())
-        windows = max(1.0, float(occupied.sum()) * self.windows)
+        errors = [self.deviation(group, sketch) for sketch in self.sketches[group]]
+        noise = float(np.mean([found.error**2 for found in errors if found is not None])) if any(errors) else 0.0
         covariance = cloud.covariance
         if self.basis.shape[1]:
             covariance = self.basis.T @ covariance @ self.basis
         square = float((covariance**2).sum())
-        noise = (float(self.squares[group]) - tokens / windows * tokens * square) / tokens**2
-        if not noise > 0:
-            return None
-        worth = (float(np.trace(covariance)) ** 2 + square) / noise
-        return measure.bias(cloud, worth)
+        return (float(np.trace(covariance)) ** 2 + square) / noise if noise > 0 else 0.0
+
+
+def _table(series: Series, treatments: int) -> Floats:
+    """The occupied groups of a series [G, 1 + J + M, C]."""
+    table = series.table.numpy()
+    table = table[: int(np.flatnonzero(table[:, 0]).max(initial=-1)) + 1]
+    found: Floats = table.T.reshape(treatments, -1, len(table))
+    return found[:, :, found[0, 0] > 0]

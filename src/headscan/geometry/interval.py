@@ -64,6 +64,25 @@ class Deviation:
             size *= 2
         return cls(variance**0.5 / total, freedom, min(float(groups), groups * own / variance))
 
+    @classmethod
+    def of_documents(cls, influences: npt.NDArray[np.float64], counts: npt.NDArray[np.float64]) -> Deviation | None:
+        """From the sums of ψ over documents [C] and their sizes [C], taken as independent; None for fewer than three.
+
+        The average is a ratio of sums: with r = Σψ − n·ψ̄, Var = Σ r²/(1 − n/N)/N². Student's degrees of freedom: Σ(n^1.5)
+        squared over Σ(n^1.5)² less one, between what independent tokens and wholly dependent ones ask for.
+        """
+        kept = counts > 0
+        n, total = counts[kept], float(counts.sum())
+        if len(n) < 3:
+            return None
+        rest = influences[kept] - n * (influences.sum() / total)
+        variance = float((rest**2 / (1 - n / total)).sum())
+        if not np.isfinite(variance):
+            return None
+        weights = n**1.5
+        effective = float(weights.sum() ** 2 / (weights**2).sum())
+        return cls(variance**0.5 / total, max(1.0, effective - 1), effective)
+
     def interval(
         self, estimate: float, *, level: float = 0.95, bias: float = 0.0, bounds: tuple[float | None, float | None]
     ) -> tuple[float, float]:

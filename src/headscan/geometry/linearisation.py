@@ -6,7 +6,7 @@ are taken at a pilot's averages; an error of the pilot moves an interval's width
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -18,64 +18,72 @@ from torch import Tensor
 from headscan.geometry.measure import Measure
 from headscan.geometry.moments import Gradient, Moments
 from headscan.geometry.numerical import numerical
-from headscan.statistics.influence import Derivative, WindowSums
+from headscan.statistics import Aside, Derivative
 
 __all__ = ["Linearisation"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-# Up to this width the second moment is followed in all its directions; beyond it in the 128 strongest, and as the same
-# in all others: k(d + k) operations a token, less than d² from here on. At d = 384 (all-MiniLM-L6-v2, 25,600 tokens) the
-# intervals' widths are within 2 % of those of all directions, with 64 within 4 %.
-DENSE, DIRECTIONS = 192, 128
+# Up to this width the second moment is followed in all its directions; beyond it in the 96 strongest, and as the same in
+# all others: k(d + k) operations a token.
+DENSE, DIRECTIONS = 128, 96
 # Part of the pilot's energy (but for its first direction's) that is spread over all directions: the weak ones are known
 # badly from few tokens, and the derivative of an entropy has their logarithm.
 SPREAD = 0.02
+SKETCHES = 8
+CHUNK = 2**20  # numbers of the pilot that are looked at in float64 at a time
 
 
 @dataclass
 class Linearisation:
     """Takes the derivative of `measures` at a pilot of the text: `Derive` of headscan.statistics.
 
-    `reasons` says of a measure without one why there is none.
+    Behind the measures stand 8 sketches r'Zs of the second moment Z of the coordinates about the pilot's mean, r and s
+    random signs: the mean square of a sketch's error is that of ‖Z‖. `reasons` says of a measure without a derivative why
+    there is none.
     """
 
     measures: Sequence[Measure]
     reasons: dict[str, str] = field(default_factory=dict)
 
-    def __call__(self, rows: Tensor, lead: int) -> Derivative:
-        """The derivative at the pilot's rows [windows, T, d]. Cost O(n·d·k + k³) for each of the two groups."""
+    def __call__(self, rows: Tensor, aside: Aside) -> Derivative:
+        """The derivative at the pilot's rows [windows, T, d]. Cost O(n·d·k + k³) for each of the treatments."""
         spectral = [j for j, measure in enumerate(self.measures) if measure.words.spectral]
-        basis = _basis(rows) if spectral else torch.zeros(rows.shape[2], 0)
-        size = basis.shape[1] or rows.shape[2]
-        device, width = rows.device, rows.shape[2]
-        linear = torch.zeros(2, len(self.measures), 2 * width + 4, dtype=torch.float64)
-        matrix = torch.zeros(2, len(spectral), size, size)
+        device, width, count = rows.device, rows.shape[2], len(self.measures)
+        basis = _basis(rows) if spectral else torch.zeros(width, 0)
+        size = basis.shape[1] or width
+        masks = aside(rows)
+        treatments, sketches = 1 + len(masks), SKETCHES if spectral else 0
+        linear = torch.zeros(treatments, count + sketches, 2 * width + 4, dtype=torch.float64)
+        matrix = torch.zeros(treatments, len(spectral) + sketches, size, size)
         centre = torch.zeros(size, dtype=torch.float64)
-        for group in (1, 0):  # all positions, and all but the first
-            pilot = _Pilot.of(rows[:, lead * group :], basis, spectral=bool(spectral))
-            if group == 1:
+        for group in reversed(range(treatments)):  # the last leaves most out: what is left is alike
+            kept = ~masks[group - 1] if group else None
+            pilot = _Pilot.of(rows, kept, basis, spectral=bool(spectral))
+            if group == treatments - 1:
                 centre = pilot.mean
             for j, measure in enumerate(self.measures):
-                gradient = self._gradient(measure, pilot, rows[:, lead * group :])
+                gradient = self._gradient(measure, pilot, rows, kept)
                 if gradient is None:  # no influence is known: it stays undefined, whatever is added
                     linear[group, j] = torch.nan
                     continue
                 linear[group, j] = gradient.linear(width)
                 if j in spectral:
                     pilot.expand(gradient, linear[group, j], matrix[group, spectral.index(j)], centre)
+        if sketches:
+            matrix[:, len(spectral) :] = _sketches(size)
         return Derivative(
             linear.to(device),
-            torch.tensor(spectral, dtype=torch.int64, device=device),
+            torch.tensor([*spectral, *range(count, count + sketches)], dtype=torch.int64, device=device),
             matrix.to(device),
             basis.to(device),
             (centre if spectral else torch.zeros(0, dtype=torch.float64)).to(device),
         )
 
-    def _gradient(self, measure: Measure, pilot: _Pilot, rows: Tensor) -> Gradient | None:
+    def _gradient(self, measure: Measure, pilot: _Pilot, rows: Tensor, kept: Tensor | None) -> Gradient | None:
         if measure.gradient is not None:
             return measure.gradient(pilot.moments)
-        found = numerical(measure, pilot.moments, pilot.frame, rows)
+        found = numerical(measure, pilot.moments, pilot.frame, rows.flatten(0, 1) if kept is None else rows[kept])
         if isinstance(found, str):
             self.reasons[measure.name] = found
             return None
@@ -92,19 +100,23 @@ class _Pilot:
     basis: Tensor
 
     @classmethod
-    def of(cls, rows: Tensor, basis: Tensor, *, spectral: bool) -> _Pilot:
+    def of(cls, rows: Tensor, kept: Tensor | None, basis: Tensor, *, spectral: bool) -> _Pilot:
         width = rows.shape[2]
-        sums = sum((WindowSums.of(part.double(), 0).sums.sum(0) for part in rows.split(16)), torch.zeros(()).double())
+        size = basis.shape[1] or width
+        sums = torch.zeros(2 * width + 4, dtype=torch.float64, device=rows.device)
+        moment = torch.zeros(size, size, dtype=torch.float64, device=rows.device)
+        for part in _parts(rows, kept):
+            norms = torch.linalg.vector_norm(part, dim=1)
+            weights = torch.stack([torch.where(norms > 0, 1 / norms, 0.0), torch.ones_like(norms)])
+            sums[: 2 * width] += (weights @ part).flatten()
+            sums[2 * width :] += torch.stack([weights[1], (norms == 0).double(), norms, norms.square()]).sum(1)
+            if spectral:
+                z = (part.float() @ basis.to(part.device)).double() if basis.shape[1] else part
+                moment += z.T @ z
         count = max(1.0, float(sums[-4]))
-        average = (sums / count).cpu()
+        average, moment = (sums / count).cpu(), (moment / count).cpu()
         if not spectral:
             return cls(_moments(average, np.zeros(0), 0.0), torch.zeros(0, 0), torch.zeros(0), basis)
-        size = basis.shape[1] or width
-        moment = torch.zeros(size, size, dtype=torch.float64, device=rows.device)
-        for part in rows.split(16):
-            z = _coordinates(part, basis)
-            moment += z.T @ z
-        moment = (moment / count).cpu()
         values, vectors = torch.linalg.eigh(moment)
         values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
         rest = max(0.0, float(average[-1] - values.sum())) / max(1, width - size)
@@ -151,10 +163,20 @@ def _moments(average: Tensor, energies: Floats, along: float) -> Moments:
     )  # fmt: skip
 
 
-def _coordinates(rows: Tensor, basis: Tensor) -> Tensor:
-    """The rows [n, k] in the basis, float64."""
-    flat = rows.reshape(-1, rows.shape[2])
-    return (flat.float() @ basis.to(flat.device)).double() if basis.shape[1] else flat.double()
+def _parts(rows: Tensor, kept: Tensor | None) -> Iterator[Tensor]:
+    """The rows that are kept, float64 [n, d], a chunk at a time: a pilot of a wide site is not copied whole."""
+    step = max(1, CHUNK // rows[0].numel()) if len(rows) else 1
+    for start in range(0, len(rows), step):
+        part = rows[start : start + step]
+        yield (part.flatten(0, 1) if kept is None else part[kept[start : start + step]]).double()
+
+
+def _sketches(size: int) -> Tensor:
+    """Random signs r sᵀ, made symmetric [8, k, k]."""
+    generator = torch.Generator().manual_seed(0)
+    signs = torch.randint(0, 2, (2, SKETCHES, size), generator=generator).float() * 2 - 1
+    products = signs[0, :, :, None] * signs[1, :, None, :]
+    return (products + products.mT) / 2
 
 
 def _basis(rows: Tensor) -> Tensor:

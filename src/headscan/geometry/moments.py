@@ -65,7 +65,7 @@ class Gradient:
     centred: bool = False
 
     def linear(self, width: int) -> Tensor:
-        """The part that is linear in `WindowSums.sums` [2·width + 4]."""
+        """The part that is linear in `token_sums` [2·width + 4]."""
         found = torch.zeros(2 * width + 4, dtype=torch.float64)
         if self.unit is not None:
             found[:width] = torch.from_numpy(np.array(self.unit))

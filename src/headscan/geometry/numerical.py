@@ -25,7 +25,7 @@ def numerical(measure: Measure, moments: Moments, frame: Tensor | None, rows: Te
 
     By the vectors and lengths in any case. By the second moment only where all directions are followed, for measures
     that do not change with a rotation of the vectors: whether this one is such a measure is then tested by weighing
-    windows of the pilot `rows` [windows, T, d] a little more. Cost O(d) evaluations.
+    pieces of the pilot `rows` [n, d] a little more. Cost O(d) evaluations.
     """
     spectral = measure.words.spectral
     if spectral and frame is None:
@@ -75,12 +75,12 @@ def _cloud(point: Floats, energies: Floats) -> Cloud:
 
 def _tested(measure: Measure, gradient: Gradient, turn: Floats, rows: Tensor) -> Gradient | str:
     """The gradient, with what it lacks across the mean, if it then foretells what a heavier piece of the pilot does."""
-    flat = rows.reshape(-1, rows.shape[2]).double().cpu()
+    flat = rows.double().cpu()
     whole = Sums.of_rows(flat)
     energies = gradient.energies
     assert energies is not None
     mean = turn.T @ (whole.total / whole.count).numpy()
-    linear = gradient.linear(rows.shape[2]).numpy()
+    linear = gradient.linear(rows.shape[1]).numpy()
     seen, foretold, across = [], [], []
     for piece in flat.tensor_split(PIECES):
         part = Sums.of_rows(piece)

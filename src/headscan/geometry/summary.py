@@ -23,7 +23,8 @@ def site_cells(site: str, statistics: SiteStatistics, measures: Sequence[Measure
 
     Each measure appears as NAME, NAME_interval, NAME_without_first and NAME_without_first_interval; a value that is not
     defined is None, and `notes` says why. Beside them stand NAME_bias, where the value of a finite text is known to lie to
-    one side, and `effective_windows`: how many independent windows the text is worth for the measure it says least of.
+    one side, and `effective_clusters`: how many independent ones of its
+    `clusters` (documents or windows) the text is worth, for the measure it says least of.
     """
     chosen = list(choose(None)[0] if measures is None else measures)
     notes: list[str] = []
@@ -58,7 +59,7 @@ def _in_order(cells: Cells, names: Sequence[str]) -> Cells:
     order = ["site", "tokens", "width"]
     for suffix in ("", WITHOUT):
         order += [f"{name}{suffix}{end}" for name in names for end in ("", "_interval", "_bias")]
-        order += [f"{name}{suffix}" for name in ("singular_values", "effective_windows")]
+        order += [f"{name}{suffix}" for name in ("singular_values", "effective_clusters", "clusters")]
     return {name: cells[name] for name in order if name in cells}
 
 

@@ -158,11 +158,11 @@ def sweep(
 
         def take(
             site: str, states: Tensor, windows: list[int] = windows, ids: Tensor = ids, chosen: Chosen = chosen,
-            columns: dict[str, Tensor] = columns,
+            batch: Batch = batch, columns: dict[str, Tensor] = columns,
         ) -> None:  # fmt: skip
             try:
                 if site in result.sites:
-                    result.sites[site].update(states, windows)
+                    result.sites[site].update(states, windows, torch.from_numpy(batch.documents))
             except NonFinite as error:
                 raise BadInput(
                     f"{lens.name} gives NaN or infinite values at site {site} (window {error.window}, position "
@@ -199,7 +199,7 @@ def learn(lens: Lens, batches: Iterable[Batch], result: Sweep) -> None:
     and what they add up is what one alone would have. Cost: the forward pass of at most `pilot_tokens` tokens.
     """
     wanted = {
-        site: kept.influence for site, kept in result.sites.items() if kept.influence and not kept.influence.derivative
+        site: kept.influence for site, kept in result.sites.items() if kept.influence and not kept.influence.known
     }
     if not wanted:
         return
@@ -210,7 +210,7 @@ def learn(lens: Lens, batches: Iterable[Batch], result: Sweep) -> None:
         ids = torch.from_numpy(np.ascontiguousarray(batch.ids)).to(lens.device)
         lens.run(ids, sites=list(wanted), each=lambda site, states: held[site].append(states.float()))
         length = batch.ids.shape[1]
-        if numbers[-1] + 1 >= max(influence.pilot(length) for influence in wanted.values()):
+        if numbers[-1] + 1 >= max(influence.wanted(length) for influence in wanted.values()):
             break
     for site, states in held.items():
         if states:

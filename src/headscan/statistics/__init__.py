@@ -11,10 +11,11 @@ from headscan.statistics.classes import ClassSums
 from headscan.statistics.cloud import Cloud, Vectors
 from headscan.statistics.contexts import ContextTally, DirectionTally, FollowTally
 from headscan.statistics.counts import BlockedCounts, TokenCounts, TokenSums
+from headscan.statistics.derivative import Cut, Derivative, token_sums
 from headscan.statistics.distributed import merged, process_count, process_rank
 from headscan.statistics.first_windows import FirstWindows
 from headscan.statistics.gram import Gram
-from headscan.statistics.influence import Derivative, Derive, Influence, WindowSums
+from headscan.statistics.influence import Aside, Derive, Influence
 from headscan.statistics.push_pull import PushPull
 from headscan.statistics.reservoir import Reservoir
 from headscan.statistics.series import Series
@@ -26,12 +27,14 @@ from headscan.statistics.tally import REST, BlockedTally, Tally
 __all__ = [
     "REST",
     "Accumulator",
+    "Aside",
     "BlockedCounts",
     "BlockedTally",
     "Blocks",
     "ClassSums",
     "Cloud",
     "ContextTally",
+    "Cut",
     "Derivative",
     "Derive",
     "DirectionTally",
@@ -50,8 +53,8 @@ __all__ = [
     "TokenCounts",
     "TokenSums",
     "Vectors",
-    "WindowSums",
     "merged",
     "process_count",
     "process_rank",
+    "token_sums",
 ]

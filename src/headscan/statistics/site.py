@@ -9,8 +9,9 @@ from torch import Tensor
 
 from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 from headscan.statistics.blocks import Blocks
+from headscan.statistics.derivative import Cut, token_sums
 from headscan.statistics.gram import Gram
-from headscan.statistics.influence import Derive, Influence, WindowSums
+from headscan.statistics.influence import Derive, Influence
 from headscan.statistics.sums import Sums
 
 __all__ = ["NonFinite", "SiteStatistics"]
@@ -34,8 +35,8 @@ class SiteStatistics(Accumulator):
     and without it: without = all − first, exact because `Sums` is a group.
 
     There is one Gram matrix a group. Sums of vectors are kept in 8 blocks (`coarse`: what `all` adds up) and in 64 (`fine`:
-    for probes that look at pieces of the text). With `derive` every window's influence on the measures is kept too
-    (`influence`), from which intervals are made.
+    for probes that look at pieces of the text). With `derive` every window's and document's influence on the measures is
+    kept too (`influence`), from which intervals are made.
 
     >>> s = SiteStatistics(width=3)
     >>> s.update(torch.randn(2, 5, 3), windows=[0, 1])     # two windows of five tokens
@@ -50,7 +51,7 @@ class SiteStatistics(Accumulator):
         self.fine = {group: Blocks(FINE_BLOCKS, self._zero) for group in ("all", "first")}
         self.coarse = {group: Blocks(COARSE_BLOCKS, self._zero) for group in ("all", "first")}
         self.gram = {group: Gram(width, self.device) for group in ("all", "first")}
-        self.influence = Influence(width, derive=derive, lead=self._lead, device=device) if derive else None
+        self.influence = Influence(width, self._aside, derive=derive, device=device) if derive else None
 
     @property
     def _lead(self) -> int:
@@ -59,35 +60,44 @@ class SiteStatistics(Accumulator):
     def _zero(self) -> Sums:
         return Sums(self.width, gram=False, device=self.device)
 
-    def _rows(self, states: Tensor) -> Tensor:
-        return states.detach()[:, self.skip_first :].to(device=self.device, dtype=torch.float64)
+    def _aside(self, states: Tensor) -> Tensor:
+        """Masks [1, B, T] of the tokens that a further treatment leaves out: position 0."""
+        masks = torch.zeros(1, *states.shape[:2], dtype=torch.bool, device=states.device)
+        masks[0, :, : self._lead] = True
+        return masks
 
-    def update(self, states: Tensor, windows: list[int]) -> None:
+    def _counted(self, states: Tensor) -> Tensor:
+        return states.detach()[:, self.skip_first :].to(self.device)
+
+    def update(self, states: Tensor, windows: list[int], documents: Tensor | None = None) -> None:
         """Add the states [B, T, width] of the windows with the given global numbers (B of them).
+
+        `documents` [B, T] are the numbers of the documents that the tokens are of; without, all are of one.
 
         Raises `NonFinite` before anything is added, so a bad batch leaves the statistics as they were.
         Cost: .625·B·T·width² multiply-adds in float64 for the Gram matrix, three passes over the batch, and what
         `Derivative.of` says.
         """
-        rows = self._rows(states)
-        norms = torch.linalg.vector_norm(rows, dim=-1)  # [B, T]
-        finite = torch.isfinite(norms)
+        if documents is None:
+            documents = torch.zeros(states.shape[:2], dtype=torch.int64)
+        states = self._counted(states)
+        cut = Cut.of(states, documents[:, self.skip_first :], self._aside(states))
+        finite = torch.isfinite(cut.norms)
         if not bool(finite.all()):
             window, position = (~finite).nonzero()[0].tolist()
             raise NonFinite(windows[window], position + self.skip_first)
-        found = WindowSums.of(rows, self._lead, norms)
-        self._add("all", windows, found.sums)
-        self.gram["all"].add(rows.reshape(-1, self.width))
+        self._add("all", windows, cut.sums)
+        self.gram["all"].add(cut.rows.reshape(-1, self.width))
         if self._lead:
-            self._add("first", windows, found.first)
-            self.gram["first"].add(rows[:, 0])
+            self._add("first", windows, token_sums(cut.rows[:, 0], cut.norms[:, 0]))
+            self.gram["first"].add(cut.rows[:, 0])
         if self.influence is not None:
-            self.influence.update(found, windows)
+            self.influence.update(cut, windows)
 
     def learn(self, states: Tensor, windows: list[int]) -> None:
         """Take the intervals' derivative from the text's first windows without counting them; see `Influence`."""
         if self.influence is not None:
-            self.influence.learn(self._rows(states), windows)
+            self.influence.learn(self._counted(states), windows)
 
     def _add(self, group: str, windows: list[int], sums: Tensor) -> None:
         for blocks in (self.fine[group], self.coarse[group]):
@@ -153,5 +163,5 @@ class SiteStatistics(Accumulator):
             new.coarse[group] = Blocks.restore(unprefixed(f"coarse.{group}", state), new._zero)
             new.gram[group].panels = [state[f"gram.{group}.{i}"].clone() for i in range(len(new.gram[group].panels))]
         influence = unprefixed("influence", state)
-        new.influence = Influence.restore(influence) if influence else None
+        new.influence = Influence.restore(influence, new._aside) if influence else None
         return new

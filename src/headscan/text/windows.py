@@ -130,13 +130,13 @@ class Windows:
             whole = held.shape[1] // self.context
             if self.limit is not None:
                 whole = min(whole, self.limit - self._windows)
-            for row, documents in held[:, : whole * self.context].reshape(2, whole, self.context).swapaxes(0, 1):
+            for row, owners in held[:, : whole * self.context].reshape(2, whole, self.context).swapaxes(0, 1):
                 index = self._windows
                 self._windows += 1
                 if unknown is not None:
                     self._unknown += int(np.count_nonzero(row == unknown))
                 if index >= self.start:
-                    yield Window(index, row.copy(), documents.copy())
+                    yield Window(index, row.copy(), owners.copy())
             held = held[:, whole * self.context :]
             if self._windows == self.limit:
                 self._identity.finish()

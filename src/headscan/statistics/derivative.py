@@ -1,0 +1,144 @@
+"""The derivative of measures, and the one number a token that it gives, summed over pieces of documents.
+
+A measure θ is a function of averages over tokens. To first order its error is the average of one number a token,
+ψ(x) = a·x/‖x‖ + b·x + c‖x‖ + xᵀDx + …, the derivative of θ: a token's influence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Self
+
+import torch
+from torch import Tensor
+
+__all__ = ["Cut", "Derivative", "Influences", "token_sums"]
+
+
+def token_sums(rows: Tensor, norms: Tensor) -> Tensor:
+    """What each of n tokens [n, d] adds to the averages: x/‖x‖, x, 1, whether it is zero, ‖x‖, ‖x‖² [n, 2d + 4]."""
+    directed = rows * torch.where(norms > 0, 1 / norms, 0.0)[:, None]
+    scalars = torch.stack([torch.ones_like(norms), (norms == 0).double(), norms, norms.square()], dim=1)
+    return torch.cat([directed, rows, scalars], dim=1)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """B windows of T tokens [B, T, d], cut into the pieces of documents that they hold.
+
+    states: in any precision; rows: the same in float64; norms [B, T]; documents [B, T], the number of each token's.
+    aside [G − 1, B, T]: treatment 0 counts all tokens, treatment g all but those of its mask.
+    sums [B, 2d + 4]: `token_sums` of each window.
+    """
+
+    states: Tensor
+    rows: Tensor
+    norms: Tensor
+    documents: Tensor
+    aside: Tensor
+    sums: Tensor
+
+    @classmethod
+    def of(cls, states: Tensor, documents: Tensor, aside: Tensor) -> Self:
+        """Of the states alone."""
+        rows = states.double()
+        norms = torch.linalg.vector_norm(rows, dim=-1)
+        weights = torch.stack([torch.where(norms > 0, 1 / norms, 0.0), torch.ones_like(norms)], dim=1)  # [B, 2, T]
+        directed = torch.bmm(weights, rows).flatten(1)  # Σx/‖x‖ and Σx of each window, in one reading of the rows
+        scalars = torch.stack([torch.ones_like(norms), (norms == 0).double(), norms, norms.square()], dim=-1).sum(1)
+        return cls(states, rows, norms, documents.cpu(), aside, torch.cat([directed, scalars], dim=1))
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where the pieces begin among the B·T tokens, and B·T."""
+        begins = torch.ones(self.documents.shape, dtype=torch.bool)
+        begins[:, 1:] = self.documents[:, 1:] != self.documents[:, :-1]
+        return [*begins.flatten().nonzero().flatten().tolist(), begins.numel()]
+
+    @cached_property
+    def piece_sums(self) -> Tensor:
+        """`token_sums` of each piece [n, 2d + 4]."""
+        if len(self.starts) == len(self.sums) + 1:
+            return self.sums
+        norms = self.norms.flatten()
+        weights = torch.stack([torch.where(norms > 0, 1 / norms, 0.0), torch.ones_like(norms)])
+        scalars = torch.stack([weights[1], (norms == 0).double(), norms, norms.square()], dim=1)
+        rows = self.rows.flatten(0, 1)
+        spans = list(pairwise(self.starts))
+        directed = torch.stack([weights[:, a:b] @ rows[a:b] for a, b in spans]).flatten(1)
+        return torch.cat([directed, torch.stack([scalars[a:b].sum(0) for a, b in spans])], dim=1)
+
+
+@dataclass(frozen=True)
+class Influences:
+    """Of n pieces: the number of each one's window in the batch and of its document [n], and its numbers [n, columns]."""
+
+    windows: Tensor
+    documents: Tensor
+    numbers: Tensor
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """The derivative of J statistics by the averages over the tokens of G treatments.
+
+    linear [G, J, 2d + 4]: by the averages of `token_sums`. matrix [G, S, k, k], float32: by the second moment of the tokens'
+    coordinates (less `centre` [k]) in `basis` [d, k], for the S statistics numbered `spectral`; a basis [d, 0] stands for
+    the coordinates themselves.
+    """
+
+    linear: Tensor
+    spectral: Tensor
+    matrix: Tensor
+    basis: Tensor
+    centre: Tensor
+
+    @property
+    def columns(self) -> int:
+        """Numbers a piece: of each treatment, how many tokens and J influences."""
+        return self.linear.shape[0] * (1 + self.linear.shape[1])
+
+    @cached_property
+    def _matrix(self) -> Tensor:
+        # float64: a float32 sum of k² terms would depend on how many pieces come together.
+        return self.matrix.double()
+
+    def of(self, cut: Cut) -> Influences:
+        """The numbers of each piece, float64. Cost a token k·(d + k), d² where k = d, in float32, and a piece G·S·k²."""
+        starts, device = cut.starts, cut.rows.device
+        spans = list(pairwise(starts))
+        piece = torch.repeat_interleave(torch.tensor([b - a for a, b in spans])).to(device)  # of each token
+        special = cut.aside.flatten(1).any(0).nonzero().flatten() if len(cut.aside) else piece[:0]
+        counted = torch.ones(len(self.linear), len(special), dtype=torch.bool, device=device)
+        counted[1:] = ~cut.aside.flatten(1)[:, special]
+        away = token_sums(cut.rows.flatten(0, 1)[special], cut.norms.flatten()[special])
+        sums = cut.piece_sums.repeat(len(self.linear), 1, 1)
+        for found, kept in zip(sums, counted, strict=True):
+            found.index_add_(0, piece[special], -away * ~kept[:, None])
+        influence = sums @ self.linear.mT  # [G, n, J]
+        if len(self.spectral):
+            influence[:, :, self.spectral] += self._quadratic(cut, spans, piece[special], special, counted)
+        numbers = torch.cat([sums[:, :, -4, None], influence], dim=2).transpose(0, 1).flatten(1)
+        first = torch.tensor(starts[:-1])
+        return Influences(first // cut.documents.shape[1], cut.documents.flatten()[first], numbers)
+
+    def _quadratic(
+        self, cut: Cut, spans: list[tuple[int, int]], piece: Tensor, special: Tensor, counted: Tensor
+    ) -> Tensor:
+        """Σ zᵀDz of each treatment and piece [G, n, S]; tokens that some treatment leaves out are added one by one."""
+        flat = cut.states.flatten(0, 1)
+        z = flat.float() @ self.basis - self.centre.float() if self.basis.shape[1] else (flat - self.centre).float()
+        alone = z[special].double()
+        z = z.index_fill(0, special, 0.0)
+        size, treatments = z.shape[1], len(self.matrix)
+        found = []
+        for some in range(0, len(spans), 64):
+            gram = torch.stack([z[a:b].T @ z[a:b] for a, b in spans[some : some + 64]]).double().flatten(1)
+            found.append(gram @ self._matrix.reshape(-1, size**2).T)
+        result = torch.cat(found).reshape(len(spans), treatments, -1).transpose(0, 1).contiguous()
+        for g in range(treatments if len(special) else 0):
+            own = ((alone @ self._matrix[g]) * alone).sum(-1).T  # [S, special, k] to [special, S]
+            result[g].index_add_(0, piece, own * counted[g][:, None])
+        return result
