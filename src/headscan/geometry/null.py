@@ -29,7 +29,7 @@ def gaussian_cloud(count: int, width: int, *, mean_square_norm: float, generator
     triangle = np.tril(generator.standard_normal((width, width)), -1)
     triangle[np.diag_indices(width)] = np.sqrt(generator.chisquare(count - 1 - np.arange(width)))
     mean = generator.standard_normal(width) / count**0.5
-    gram = scale**2 * (triangle @ triangle.T + count * np.outer(mean, mean))
+    scatter = scale**2 * (triangle @ triangle.T)
     expected_norm = scale * 2**0.5 * float(np.exp(gammaln((width + 1) / 2) - gammaln(width / 2)))
     return Cloud(
         count=count,
@@ -37,6 +37,6 @@ def gaussian_cloud(count: int, width: int, *, mean_square_norm: float, generator
         unit_sum=generator.standard_normal(width) * (count / width) ** 0.5,
         vector_sum=scale * count * mean,
         norm_sum=count * expected_norm,
-        square_sum=float(np.trace(gram)),
-        gram=gram,
+        square_sum=float(np.trace(scatter)) + scale**2 * count * float(mean @ mean),
+        scatter=scatter,
     )

@@ -62,10 +62,11 @@ def _slopes(function: Callable[[Floats], float], point: Floats) -> Floats:
 def _cloud(point: Floats, energies: Floats) -> Cloud:
     """A cloud with these averages, in the frame of its own second moment."""
     width = (len(point) - 3) // 2
+    mean = point[width : 2 * width]
     cloud = Cloud(
         count=int(COUNT), zeros=int(COUNT * point[-3]), unit_sum=COUNT * point[:width],
-        vector_sum=COUNT * point[width : 2 * width], norm_sum=COUNT * point[-2], square_sum=COUNT * point[-1],
-        gram=COUNT * np.diag(energies) if len(energies) else None,
+        vector_sum=COUNT * mean, norm_sum=COUNT * point[-2], square_sum=COUNT * point[-1],
+        scatter=COUNT * (np.diag(energies) - np.outer(mean, mean)) if len(energies) else None,
     )  # fmt: skip
     if len(energies):
         cloud.__dict__["_eigen"] = energies, np.eye(width)
@@ -105,8 +106,6 @@ def _tested(measure: Measure, gradient: Gradient, turn: Floats, rows: Tensor) ->
 
 def _weighed(whole: Sums, part: Sums, weight: float) -> Cloud:
     """The cloud in which a part counts a little more."""
-    moved = whole.copy()
-    for name, tensor in moved.state().items():
-        tensor.add_(part.state()[name], alpha=weight)
+    moved = whole.weighed(part, weight)
     cloud = Cloud.of_sums(moved)
     return dataclasses.replace(cloud, count=float(moved.scalars[0]), zeros=float(moved.scalars[1]))  # type: ignore[arg-type]

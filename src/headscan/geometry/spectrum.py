@@ -13,7 +13,8 @@ __all__ = ["amplitudes", "entropy_of", "shares_of", "singular_values"]
 def singular_values(points: Vectors) -> npt.NDArray[np.float64]:
     """σ of the uncentred data matrix divided by √n, largest first [d]: the root mean square along each direction.
 
-    They are the roots of the eigenvalues of the second moment, so values below about 1e-8·σ₁ are rounding (√ε).
+    They are the roots of the eigenvalues of the second moment, so values below √`Cloud.rounding` (about 1e-8 of the
+    largest, or of the deviation where the mean is far away) are rounding.
 
     >>> singular_values([[2, 0], [0, 1], [2, 0], [0, 1]]).round(4).tolist()
     [1.4142, 0.7071]
@@ -28,10 +29,10 @@ def shares_of(cloud: Cloud) -> npt.NDArray[np.float64] | None:
 
 
 def amplitudes(cloud: Cloud) -> npt.NDArray[np.float64] | None:
-    """σᵢ/Σσ of the uncentred data, largest first [d]; what is below rounding, √(d·ε)·σ₁, is zero."""
+    """σᵢ/Σσ of the uncentred data, largest first [d]; what is below rounding (`Cloud.rounding`) is zero."""
     if not cloud.count or not cloud.energies[0] > 0:
         return None
-    energies = np.where(cloud.energies > 4 * cloud.width * np.finfo(float).eps * cloud.energies[0], cloud.energies, 0.0)
+    energies = np.where(cloud.energies > cloud.rounding, cloud.energies, 0.0)
     values = np.sqrt(energies)
     shares: npt.NDArray[np.float64] = values / values.sum()
     return shares

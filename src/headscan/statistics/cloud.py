@@ -17,6 +17,7 @@ from headscan.statistics.sums import Sums
 __all__ = ["Cloud", "Vectors"]
 
 Floats = npt.NDArray[np.float64]
+NEAR = 1e-7  # tr C / ‖μ‖² below which the eigenvalues are taken apart from the mean's
 Vectors: TypeAlias = Union["Cloud", npt.ArrayLike, Tensor]
 """Vectors as the rows of a matrix [n, d] (list, numpy array, tensor), or the finished `Cloud` of them."""
 
@@ -42,12 +43,12 @@ class Cloud:
     vector_sum: Floats
     norm_sum: float
     square_sum: float
-    gram: Floats | None
+    scatter: Floats | None  # Σ(x − μ)(x − μ)ᵀ [d, d]
 
     @classmethod
     def of_sums(cls, sums: Sums, *, gram: bool = True) -> Cloud:
         """The finished form of accumulated sums; with `gram=False` the second moment is left out."""
-        dense = sums.gram.dense().cpu().numpy() if gram and sums.gram is not None else None
+        scatter = sums.gram.scatter().cpu().numpy() if gram and sums.gram is not None else None
         return cls(
             count=sums.count,
             zeros=sums.zeros,
@@ -55,7 +56,7 @@ class Cloud:
             vector_sum=sums.total.cpu().numpy(),
             norm_sum=sums.norm,
             square_sum=sums.square,
-            gram=dense,
+            scatter=scatter,
         )
 
     @classmethod
@@ -96,34 +97,73 @@ class Cloud:
 
     @cached_property
     def second_moment(self) -> Floats:
-        """M = Σxxᵀ/n [d, d], about the origin."""
-        if self.gram is None:
-            raise ValueError("these sums were kept without a second moment")
-        return self.gram / self.count
+        """M = C + μμᵀ = Σxxᵀ/n [d, d], about the origin."""
+        return self.covariance + np.outer(self.mean, self.mean)
 
     @cached_property
     def covariance(self) -> Floats:
-        """C = M − μμᵀ [d, d], about the mean (divided by n, not n − 1)."""
-        return self.second_moment - np.outer(self.mean, self.mean)
+        """C = Σ(x − μ)(x − μ)ᵀ/n [d, d], about the mean (divided by n, not n − 1)."""
+        if self.scatter is None:
+            raise ValueError("these sums were kept without a second moment")
+        return self.scatter / max(self.count, 1)
 
     @cached_property
     def _eigen(self) -> tuple[Floats, Floats]:
-        values, vectors = torch.linalg.eigh(torch.from_numpy(self.second_moment))
-        return np.clip(values.numpy()[::-1], 0.0, None), vectors.numpy()[:, ::-1]
+        values, vectors = _eigh(self, vectors=True)
+        return np.clip(values, 0.0, None), vectors
 
     @cached_property
     def energies(self) -> Floats:
         """σᵢ²/n, the eigenvalues of the second moment, largest first [d].
 
-        Rounding leaves values below d·ε·σ₁² undetermined (ε = 2.2e-16): what the true data has as zero may come out as
-        a positive number of that size, and is set to zero where it came out negative.
+        Rounding leaves values below `rounding` undetermined: what the true data has as zero may come out as a positive
+        number of that size, and is set to zero where it came out negative.
         """
         if "_eigen" in self.__dict__:
             return self._eigen[0]
-        values: Floats = torch.linalg.eigvalsh(torch.from_numpy(self.second_moment)).numpy()[::-1]
-        return np.clip(values, 0.0, None)
+        return np.clip(_eigh(self, vectors=False)[0], 0.0, None)
+
+    @cached_property
+    def rounding(self) -> float:
+        """What `energies` are known to, 4d·ε·λ₁; of the directions beside a mean far away, 4d·ε·tr C."""
+        trace = float(np.trace(self.covariance))
+        return 4 * self.width * float(np.finfo(float).eps) * (trace if _far(self) else float(self.energies[0]))
 
     @property
     def directions(self) -> Floats:
         """The eigenvectors of the second moment as columns [d, d], largest energy first."""
         return self._eigen[1]
+
+
+def _far(cloud: Cloud) -> bool:
+    return bool(cloud.count) and float(np.trace(cloud.covariance)) < NEAR * float(cloud.mean @ cloud.mean)
+
+
+def _eigh(cloud: Cloud, *, vectors: bool) -> tuple[Floats, Floats]:
+    """Eigenvalues of the second moment M = C + μμᵀ, largest first [d], and the eigenvectors [d, d] where asked ([d, 0]).
+
+    Where ‖μ‖² is far above tr C, M's own eigenvalues would drown in the rounding of ‖μ‖². With a reflection that turns μ
+    to the first axis, M is [[a, cᵀ], [c, B]]; λ₁ = a + ‖c‖²/a, and the others are those of B − ccᵀ/a, to (tr C/‖μ‖²)².
+    """
+    if not _far(cloud):
+        values, found = _decomposed(cloud.second_moment, vectors)
+        return values[::-1], found[:, ::-1]
+    covariance, length = cloud.covariance, float(np.linalg.norm(cloud.mean))
+    axis = cloud.mean / length
+    axis[0] += np.copysign(1.0, axis[0])
+    mirror = np.eye(cloud.width) - np.outer(axis, 2 * axis / (axis @ axis))
+    turned = mirror @ covariance @ mirror
+    top, cross = length**2 + turned[0, 0], turned[1:, 0]
+    values, found = _decomposed(turned[1:, 1:] - np.outer(cross, cross) / top, vectors)
+    energies = np.append(values, top + cross @ cross / top)[::-1]
+    if not vectors:
+        return energies, found
+    turned = np.block([[np.ones((1, 1)), -(cross / top @ found)[None, ::-1]], [cross[:, None] / top, found[:, ::-1]]])
+    return energies, mirror @ turned
+
+
+def _decomposed(matrix: Floats, vectors: bool) -> tuple[Floats, Floats]:
+    if not vectors:
+        return torch.linalg.eigvalsh(torch.from_numpy(matrix)).numpy(), np.zeros((len(matrix), 0))
+    values, found = torch.linalg.eigh(torch.from_numpy(matrix))
+    return values.numpy(), found.numpy()

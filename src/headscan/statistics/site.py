@@ -87,7 +87,7 @@ class SiteStatistics(Accumulator):
             window, position = (~finite).nonzero()[0].tolist()
             raise NonFinite(windows[window], position + self.skip_first)
         self._add("all", windows, cut.sums)
-        self.gram["all"].add(cut.rows.reshape(-1, self.width))
+        self.gram["all"].add(cut.rows.reshape(-1, self.width), cut.sums[:, self.width : -4].sum(0))
         if self._lead:
             self._add("first", windows, token_sums(cut.rows[:, 0], cut.norms[:, 0]))
             self.gram["first"].add(cut.rows[:, 0])
@@ -148,7 +148,7 @@ class SiteStatistics(Accumulator):
         for group in ("all", "first"):
             state |= prefixed(f"fine.{group}", self.fine[group].state())
             state |= prefixed(f"coarse.{group}", self.coarse[group].state())
-            state |= {f"gram.{group}.{i}": panel for i, panel in enumerate(self.gram[group].panels)}
+            state |= prefixed(f"gram.{group}", self.gram[group].state())
         if self.influence is not None:
             state |= prefixed("influence", self.influence.state())
         return state
@@ -161,7 +161,7 @@ class SiteStatistics(Accumulator):
         for group in ("all", "first"):
             new.fine[group] = Blocks.restore(unprefixed(f"fine.{group}", state), new._zero)
             new.coarse[group] = Blocks.restore(unprefixed(f"coarse.{group}", state), new._zero)
-            new.gram[group].panels = [state[f"gram.{group}.{i}"].clone() for i in range(len(new.gram[group].panels))]
+            new.gram[group] = Gram.restore(unprefixed(f"gram.{group}", state))
         influence = unprefixed("influence", state)
         new.influence = Influence.restore(influence, new._aside) if influence else None
         return new

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator
+from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 from headscan.statistics.gram import Gram
 
 __all__ = ["Sums"]
@@ -62,23 +62,29 @@ class Sums(Accumulator):
         new.unit += torch.where(norms > 0, 1 / norms, 0.0) @ rows
         new.total += rows.sum(0)
         if new.gram is not None:
-            new.gram.add(rows)
+            new.gram.add(rows, new.total)
         return new
 
     def merge(self, other: Sums) -> None:
         """Add another set; shapes must agree."""
         self._combine(other, 1.0)
 
+    def weighed(self, other: Sums, weight: float) -> Self:
+        """The sums of this set with another one added `weight` times; the counts need be no whole numbers then."""
+        new = self.copy()
+        new._combine(other, weight)
+        return new
+
     def without(self, other: Sums) -> Self:
         """The sums of this set less a part of it."""
-        new = self.copy()
-        new._combine(other, -1.0)
-        return new
+        return self.weighed(other, -1.0)
 
     def clear(self) -> None:
         """Become the empty set again, in the same memory."""
-        for tensor in self.state().values():
+        for tensor in (self.scalars, self.unit, self.total):
             tensor.zero_()
+        if self.gram is not None:
+            self.gram.clear()
 
     def copy(self) -> Self:
         """An independent copy."""
@@ -98,15 +104,15 @@ class Sums(Accumulator):
             self.gram.combine(other.gram, sign)
 
     def state(self) -> dict[str, Tensor]:
-        """Tensors `scalars`, `unit`, `total` and `gram.i`."""
-        panels = {} if self.gram is None else {f"gram.{i}": panel for i, panel in enumerate(self.gram.panels)}
-        return {"scalars": self.scalars, "unit": self.unit, "total": self.total, **panels}
+        """Tensors `scalars`, `unit`, `total` and those of the Gram matrix."""
+        gram = {} if self.gram is None else prefixed("gram", self.gram.state())
+        return {"scalars": self.scalars, "unit": self.unit, "total": self.total, **gram}
 
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
         """The inverse of `state`."""
-        new = cls(len(state["unit"]), gram="gram.0" in state, device=state["unit"].device)
+        new = cls(len(state["unit"]), gram=False, device=state["unit"].device)
         new.scalars, new.unit, new.total = (state[name].clone() for name in ("scalars", "unit", "total"))
-        if new.gram is not None:
-            new.gram.panels = [state[f"gram.{i}"].clone() for i in range(len(new.gram.panels))]
+        gram = unprefixed("gram", state)
+        new.gram = Gram.restore(gram) if gram else None
         return new

@@ -64,7 +64,7 @@ def isoscore_of_rows(rows: npt.ArrayLike, *, double: bool = False) -> float | No
     """IsoScore of a matrix [n, d] by itself, fast: to 1e-6 in float32's arithmetic, or to rounding with `double`.
 
     (PR − 1)/(d − 1) needs tr(C) and ‖C‖²_F alone, so one symmetric product (BLAS syrk: half of the multiplications of
-    a full one) is all the work. The rows are centred in their own precision and divided by their root mean square before
+    a full one) is all the work. The rows are centred twice in their own precision and divided by their root mean square before
     they are rounded to float32, so nothing overflows. None for fewer than two different rows, or one dimension.
     Cost n·d² multiply-adds on the smaller of n and d.
 
@@ -77,11 +77,13 @@ def isoscore_of_rows(rows: npt.ArrayLike, *, double: bool = False) -> float | No
     n, d = x.shape
     if n < 2 or d < 2:
         return None
-    centred = x - x.mean(0, dtype=np.float64).astype(x.dtype)
+    mean = x.mean(0, dtype=np.float64)
+    centred = x - mean.astype(x.dtype)
+    # The mean was rounded; what is left of it, up to the deviation itself where the mean is large, is taken away too.
+    centred -= centred.mean(0, dtype=np.float64).astype(x.dtype)
     flat = centred.ravel()
     energy = float(flat @ flat)
-    whole = energy + n * float(np.square(x.mean(0, dtype=np.float64)).sum())
-    if not energy > (1e-12 if x.dtype == np.float64 else 1e-9) * whole:
+    if not energy > 1e-26 * n * float(mean @ mean):
         return None
     scale = (energy / flat.size) ** 0.5
     kind, syrk = (np.float64, blas.dsyrk) if double else (np.float32, blas.ssyrk)

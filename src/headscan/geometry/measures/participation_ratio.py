@@ -50,8 +50,8 @@ def _bias(cloud: Cloud, tokens: float) -> float | None:
 def participation_ratio(cloud: Cloud) -> float | None:
     """(Σλ)²/Σλ² of the centred covariance, without its eigenvalues: tr(C)²/‖C‖²_F; in [1, min(n − 1, d)].
 
-    A covariance that is zero to rounding (all vectors equal) has no ratio: below 1e-12 of the second moment, the
-    subtraction of the mean leaves only rounding.
+    A covariance that is zero to rounding (all vectors equal) has no ratio: a deviation below 1e-13 of the mean is the
+    rounding of the vectors themselves.
 
     >>> round(participation_ratio(Cloud.of_rows([[1, 0], [-1, 0], [0, 1], [0, -1]])), 6)
     2.0
@@ -59,6 +59,6 @@ def participation_ratio(cloud: Cloud) -> float | None:
     if cloud.count < 2:
         return None
     trace = float(np.trace(cloud.covariance))
-    if not trace > 1e-12 * float(np.trace(cloud.second_moment)):
+    if not trace > 1e-26 * float(cloud.mean @ cloud.mean):
         return None
     return trace**2 / float((cloud.covariance**2).sum())
