@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from headscan.ntp.margins import MarginSet
-from headscan.ntp.spectral import shrink, singular_values, top_factors
+from headscan.ntp.spectral import shrink, singular_values, thin_svd
 
 
 def instance(seed: int, plain: bool):
@@ -67,5 +67,13 @@ def test_shrinkage_equals_the_svd(shape):
     capped, rank = shrink(torch.from_numpy(M), 0.1, rank=2)
     assert rank == 2 == np.linalg.matrix_rank(capped.numpy())
     assert np.allclose(singular_values(torch.from_numpy(M)).numpy(), s)
-    left, sigma, right = top_factors(torch.from_numpy(M))
-    assert np.allclose((left * sigma @ right.T).numpy(), M)
+
+
+@pytest.mark.parametrize("shape", [(30, 20), (1200, 900), (900, 1200)])
+def test_the_thin_svd_gives_the_matrix_back(shape):
+    M = np.random.default_rng(0).normal(size=(shape[0], 15)) @ np.random.default_rng(1).normal(size=(15, shape[1]))
+    left, sigma, right = thin_svd(M)
+    assert np.allclose(left * sigma @ right.T, M)
+    kept = sigma > 1e-6 * sigma[0]
+    assert np.allclose(sigma[kept], np.linalg.svd(M, compute_uv=False)[:15])
+    assert np.allclose(left[:, kept].T @ left[:, kept], np.eye(15), atol=1e-9)

@@ -151,7 +151,7 @@ def test_a_start_token_is_put_where_the_tokenizer_puts_one():
 def test_a_solution_over_the_budget_is_told_and_replaced():
     found = headscan.ntp.run(TEXT, order=2, tokenizer="bytes", budget=1e-9, groups=0)
     assert found.solution is None
-    assert "was not computed: about" in found.notes[0]
+    assert "was not computed: one iteration takes about" in found.notes[0]
     assert "proxy" in found.page()
     assert found.cost.seconds > 0
 
@@ -307,3 +307,14 @@ def test_a_changed_text_is_not_resumed(stopped):
     path.write_text(path.read_text().replace("hen", "han", 1))
     with pytest.raises(BadInput, match=r"The text .*text\.txt has changed since the run"):
         ntp.run(path, out=out, resume=True, **options)
+
+
+def test_a_solution_stopped_at_its_budget_states_the_gap_that_it_proved(monkeypatch):
+    monkeypatch.setattr("headscan.ntp.predicting._SPEED", 1e99)  # so that the estimate lets it begin
+    found = headscan.ntp.run(TEXT, order=2, tokenizer="bytes", budget=1e-9, groups=0)
+    whole = headscan.ntp.run(TEXT, order=2, tokenizer="bytes", groups=0)
+    assert (found.solution.iterations, found.solution.converged, whole.solution.converged) == (1, False, True)
+    assert found.solution.dual <= whole.solution.primal <= found.solution.primal * (1 + 1e-9)
+    assert found.notes[0].startswith(
+        "The solver was stopped at its budget of 1e-09 seconds with a certified relative gap"
+    )

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from headscan.ntp.arrays import SupportsLike
+from headscan.ntp.spectral import thin_svd
 from headscan.ntp.supports import Supports
+from headscan.ntp.token_classes import TokenClasses
 
 __all__ = ["CentredCertificate", "certificate"]
 
@@ -42,19 +44,19 @@ def certificate(supports: SupportsLike, *, tolerance: float = 1e-9) -> CentredCe
     """
     S = Supports.of(supports)
     distinct, _, multiplicity = S.unique()
-    first, token_class = distinct.equal_tokens()
-    inside = np.asarray(distinct.matrix(np.float64)[:, first].todense())
-    q = np.sqrt(np.bincount(token_class, minlength=len(first)).astype(np.float64))
+    classes = TokenClasses.of_supports(distinct)
+    inside = np.asarray(distinct.matrix(np.float64)[:, classes.first].todense())
+    q = classes.root
     centred = (inside - (distinct.sizes / S.vocabulary)[:, None]) * np.sqrt(multiplicity)[:, None] * q
-    left, sigma, right = np.linalg.svd(centred, full_matrices=False)
+    left, sigma, right = thin_svd(centred)
     rank = int((sigma > tolerance * max(float(sigma[0]), 1e-300)).sum())
-    off = (left[:, :rank] @ right[:rank])[inside == 0]
+    off = (left[:, :rank] @ right[:, :rank].T)[inside == 0]
     # Every entry off the support counts as often as contexts and tokens were merged into it.
     counts = np.outer(multiplicity, q**2)[inside == 0]
     violating = off > tolerance
     return CentredCertificate(
         optimal=bool(len(off) == 0 or off.max() <= tolerance),
-        decisive=rank == min(len(inside), len(first) - 1),
+        decisive=rank == min(len(inside), len(classes.first) - 1),
         worst=float(off.max()) if len(off) else 0.0,
         violating_share=float(counts[violating].sum() / counts.sum()) if len(off) else 0.0,
         rank=rank,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headscan.ntp.arrays import Floats
 from headscan.ntp.certificate import certificate
 from headscan.ntp.comparing import compare, open_compared
 from headscan.ntp.counted import count
@@ -31,7 +32,6 @@ __all__ = ["run"]
 
 # Float64 multiplications a second of one ordinary core, and iterations of a hard solve: for the estimate told beforehand.
 _SPEED, _ITERATIONS = 1.5e10, 100
-_TELL = 20.0  # seconds: a solve that takes longer by estimate is told of
 _AXES = 64
 _FREE_LOGITS = 5_000_000
 
@@ -72,8 +72,9 @@ def run(text: TextLike, settings: Predicting, run: Run) -> NtpResult:
     def spell(ids: Any) -> list[str]:
         return display(tokenizer, [int(i) for i in ids])
 
-    words = word_picture(prediction, spell)
-    arrays = _arrays(prediction, words.id, heat)
+    shown = word_picture(prediction, spell)
+    words = prediction.spectrum.classes.tokens(prediction.merged_words[:, :_AXES])
+    arrays = _arrays(prediction, words, shown.id, heat)
     training = _train(labels, prediction, settings) if settings.train else []
     comparisons, records = [], []
     for lens in lenses:
@@ -101,8 +102,8 @@ def run(text: TextLike, settings: Predicting, run: Run) -> NtpResult:
         certificate=None if solution is None else certificate(labels.supports),  # else an SVM beyond the budget
         solution=solution,
         uncertainty=Uncertainty(threshold_sweep(labels), counted.bootstrap(settings.groups, settings.seed)),
-        axes=axis_words(prediction.words, spell),
-        words=words,
+        axes=axis_words(words[:, :_AXES], spell),
+        words=shown,
         heat=heat.in_words(counted.context, spell),
         comparisons=comparisons,
         training=training,
@@ -119,27 +120,30 @@ def _predict(labels: SoftLabels, settings: Predicting, run: Run) -> tuple[Predic
     estimate = estimate_cost(labels.supports)
     seconds = estimate.multiplications * _ITERATIONS / _SPEED
     cost = SolveCost(**asdict(estimate), seconds=seconds, iterations=float(_ITERATIONS))
-    rank = None if labels.vocabulary <= 4096 else min(256, labels.vocabulary - 2, labels.contexts - 2)
+    rank = None if cost.columns <= 4096 else min(256, int(cost.columns) - 2, labels.contexts - 2)
     run.progress("predicting", 0, None, "contexts")
-    if seconds > budget:
+    if seconds / _ITERATIONS > budget:
         note = (
-            f"The certified solution was not computed: about {seconds / 60:.0f} minutes and "
-            f"{cost.bytes / 2**30:.1f} GiB by estimate, over the budget of {budget:g} seconds; the spectral proxy stands in."
+            f"The certified solution was not computed: one iteration takes about {seconds / _ITERATIONS:.2g} seconds, the "
+            f"solution about {seconds / 60:.0f} minutes and {cost.bytes / 2**30:.1f} GiB by estimate, over the budget of "
+            f"{budget:g} seconds (--budget); the spectral proxy stands in."
         )
         return predict(labels, exact=False, rank=rank), [note], cost
-    if seconds > _TELL:
-        run.announce(f"The certified solution takes about {seconds:.0f} seconds by estimate; --budget may forbid it.")
 
     def report(step: SvmStep) -> None:
         # Progress of a solver is in digits of its gap: from 1 to the gap asked for.
         done = np.log(max(step.gap, gap)) / np.log(gap)
         run.progress("solving", round(1000 * max(float(done), 0.0)), 1000, "thousandths")
 
-    prediction = predict(labels, gap=gap, rank=rank, max_seconds=max(2 * budget, 60.0), progress=report)
+    prediction = predict(labels, gap=gap, rank=rank, max_seconds=budget, progress=report)
     assert prediction.solution is not None
     notes = []
     if not prediction.solution.converged:
-        notes.append(f"The solver was stopped at a certified relative gap of {prediction.solution.gap:.1e}.")
+        notes.append(
+            f"The solver was stopped at its budget of {budget:g} seconds with a certified relative gap of "
+            f"{prediction.solution.gap:.1e}, short of the {gap:g} asked for: about {seconds:.0f} seconds by estimate "
+            "(--budget)."
+        )
     return prediction, notes, cost
 
 
@@ -148,23 +152,22 @@ def _solution(prediction: Prediction) -> SolutionNumbers | None:
     s, spectrum = prediction.solution, prediction.spectrum
     if s is None:
         return None
-    words, contexts = spectrum.factors()
-    whole = prediction.labels.vocabulary <= 4096
+    words, contexts = spectrum.merged_factors()
     return SolutionNumbers(
         contexts=len(s.inverse), supports=s.distinct.contexts, primal=s.primal, dual=s.dual, gap=s.gap, rank=s.rank,
         iterations=s.iterations, converged=s.converged, seconds=s.seconds, penalty=s.penalty, violation=s.violation,
-        proxy_word_gram_cosine=gram_cosine(words, prediction.words),
+        proxy_word_gram_cosine=gram_cosine(words, prediction.merged_words),
         proxy_context_gram_cosine=gram_cosine(contexts, prediction.contexts),
-        unrooted_word_gram_cosine=gram_cosine(words * np.sqrt(spectrum.sigma), prediction.words),
-        centred_nuclear_norm_ratio=float(spectrum.sigma.sum() / s.primal) if whole else None,
+        unrooted_word_gram_cosine=gram_cosine(words * np.sqrt(spectrum.sigma), prediction.merged_words),
+        centred_nuclear_norm_ratio=float(spectrum.sigma.sum() / s.primal) if spectrum.whole else None,
     )  # fmt: skip
 
 
-def _arrays(prediction: Prediction, words: list[int], heat: HeatMap) -> dict[str, npt.NDArray[Any]]:
+def _arrays(prediction: Prediction, words: Floats, shown: list[int], heat: HeatMap) -> dict[str, npt.NDArray[Any]]:
     return {
-        "words": np.ascontiguousarray(prediction.words[:, :_AXES], dtype=np.float32),
-        "word_axes": np.ascontiguousarray(prediction.words[words][:, :6], dtype=np.float32),
-        "sigma": np.linalg.norm(prediction.words, axis=0) ** 2,
+        "words": np.ascontiguousarray(words, dtype=np.float32),
+        "word_axes": np.ascontiguousarray(words[shown][:, :6], dtype=np.float32),
+        "sigma": np.linalg.norm(prediction.merged_words, axis=0) ** 2,
         "sigma_centred": prediction.spectrum.sigma.copy(),
         "heat/predicted": cosines(prediction.contexts[heat.rows]),
     }

@@ -22,8 +22,9 @@ class Prediction:
     """What next-token prediction on `labels` converges to: logits ≈ L^in + R·L^mm with R growing.
 
     `sparse` is L^in on the stored entries [nnz]; `solution` the certified NTP-SVM, or None where only the proxy was
-    asked for; `words` [V, r] and `contexts` [m, r] are the predicted embeddings up to rotation and scale. `given` are
-    those factors where they are already known.
+    asked for; `words` [V, r] and `contexts` [m, r] are the predicted embeddings up to rotation and scale, and
+    `merged_words` [c, r] those of the classes of equal tokens (see `TokenClasses`; their Gram matrix says as much).
+    `given` are those factors where they are already known.
     """
 
     labels: SoftLabels
@@ -36,7 +37,7 @@ class Prediction:
     def _factors(self) -> tuple[Floats, Floats]:
         if self.given is not None:
             return self.given
-        return self.spectrum.factors() if self.solution is None else self.solution.factors()
+        return self.spectrum.merged_factors() if self.solution is None else self.solution.merged_factors()
 
     def restricted(self, rows: Ints) -> Prediction:
         """The same prediction looked at through some of the contexts: nothing is solved again."""
@@ -44,12 +45,17 @@ class Prediction:
         sizes = supports.sizes[rows]
         entries = np.repeat(supports.indptr[rows] - np.append(0, np.cumsum(sizes)[:-1]), sizes) + np.arange(sizes.sum())
         spectrum = replace(self.spectrum, inverse=self.spectrum.inverse[rows])
-        factors = (self.words, self.contexts[rows])
+        factors = (self.merged_words, self.contexts[rows])
         return Prediction(self.labels.take(rows), self.sparse[entries], self.solution, spectrum, factors)
 
     @property
     def words(self) -> Floats:
-        """W^mm [V, r]: predicted word embeddings."""
+        """W^mm [V, r]: predicted word embeddings. Made anew at each call: 8 V r bytes."""
+        return self.spectrum.classes.tokens(self.merged_words)
+
+    @property
+    def merged_words(self) -> Floats:
+        """W^mm [c, r] of the classes of equal tokens, times the root of how many they are."""
         return self._factors[0]
 
     @property
@@ -64,7 +70,9 @@ class Prediction:
 
     def low_rank(self, rows: slice | Ints = slice(None)) -> Floats:
         """The predicted direction of P_⊥(L) for some contexts, float64 [rows, V], each row summing to zero."""
-        return self.contexts[rows] @ self.words.T
+        classes = self.spectrum.classes
+        found: Floats = (self.contexts[rows] @ (self.merged_words / classes.root[:, None]).T)[:, classes.of]
+        return found
 
 
 def predict(

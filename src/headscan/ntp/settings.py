@@ -28,8 +28,12 @@ class Predicting(Loading, Reading, Counting, Running):
     prefixes: Annotated[bool, Option("A context is all that stands before a token in its document.")] = False
     gap: Annotated[float, Option("Certified relative gap of the predicted logits.", above=0)] = 1e-6
     budget: Annotated[
-        float, Option("Seconds that the certified solution may take by estimate; else a proxy stands in.", low=0)
-    ] = 300.0
+        float,
+        Option(
+            "Seconds of the solver: the certified gap reached by then is stated; a proxy stands in for what cannot begin.",
+            low=0,
+        ),
+    ] = 10.0
     train: Annotated[
         int, Option("Steps of gradient descent on unconstrained features, to see how fast they get there.", low=0)
     ] = 0

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["nuclear_norm", "singular_values", "spectral_norm", "thread_limit", "top_factors", "tune_threads"]
+from headscan.ntp.arrays import Floats
+
+__all__ = ["nuclear_norm", "singular_values", "spectral_norm", "thin_svd", "thread_limit", "tune_threads"]
 
 
 @contextmanager
@@ -23,15 +27,27 @@ def thread_limit(threads: int) -> Iterator[None]:
 
 
 def tune_threads(rows: int, columns: int, device: torch.device) -> int:
-    """How many threads pay for a [rows, columns] problem: one when the kernels are small.
+    """How many threads pay for a [rows, columns] problem: one when the kernels are small, or when the machine is busy.
 
     Threads that wait for each other by spinning make products of side <= 500 slower, up to fifty times on a busy
-    machine (measured), so only work above about 2·10⁸ multiplications a product is shared out.
+    machine (measured), so only work above about 2·10⁸ multiplications a product is shared out, and only where an
+    eigendecomposition is seen to gain by it.
     """
-    if device.type != "cpu":
-        return torch.get_num_threads()
-    small = min(rows, columns)
-    return torch.get_num_threads() if rows * columns * small > 2e8 else 1
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1:
+        return threads
+    if rows * columns * min(rows, columns) <= 2e8:
+        return 1
+
+    def seconds(count: int) -> float:
+        with thread_limit(count):
+            start = time.perf_counter()
+            torch.linalg.eigh(tried)
+            return time.perf_counter() - start
+
+    tried = torch.diag(torch.arange(256.0, dtype=torch.float64)) + 1
+    seconds(threads)  # the first call starts the threads
+    return threads if seconds(threads) < seconds(1) else 1
 
 
 def _gram(matrix: Tensor) -> Tensor:
@@ -80,8 +96,22 @@ def shrink(matrix: Tensor, threshold: float, *, rank: int | None = None) -> tupl
     return (matrix @ square if tall else square @ matrix), kept
 
 
-def top_factors(matrix: Tensor, *, tolerance: float = 1e-9) -> tuple[Tensor, Tensor, Tensor]:
-    """Thin SVD (U, σ, V) with singular values above `tolerance` of the largest; exact (no Gram)."""
-    left, sigma, right = torch.linalg.svd(matrix, full_matrices=False)
-    kept = int((sigma > tolerance * sigma[0]).sum()) if len(sigma) and sigma[0] > 0 else 0
-    return left[:, :kept], sigma[:kept], right[:kept].T
+def thin_svd(matrix: Floats) -> tuple[Floats, Floats, Floats]:
+    """U [u, k], σ [k] descending and V [c, k] of matrix = U diag(σ) Vᵀ with σ > 0, k <= min(u, c).
+
+    Up to 1e6 entries a true SVD; beyond, through the Gram of the small side, several times faster: there, a σ below 1e-7
+    of the largest is left out, since rounding has it.
+    """
+    if matrix.size <= 1e6:
+        left, sigma, right = np.linalg.svd(matrix, full_matrices=False)
+        return left, sigma, right.T
+    there = torch.from_numpy(matrix)
+    tall = matrix.shape[0] >= matrix.shape[1]
+    with thread_limit(tune_threads(len(matrix), matrix.shape[1], there.device)):
+        values, vectors = torch.linalg.eigh(_gram(there))
+        sigma = values.clamp_min(0).sqrt().flip(0)
+        kept = int((sigma > 1e-7 * sigma[0]).sum())
+        sigma, basis = sigma[:kept], vectors.flip(1)[:, :kept]
+        other = (there @ basis if tall else there.T @ basis) / sigma
+    left, right = (other, basis) if tall else (basis, other)
+    return left.numpy(), sigma.numpy(), right.numpy()

@@ -25,8 +25,17 @@ from torch import Tensor
 
 from headscan.ntp.arrays import Floats, Ints, SupportsLike
 from headscan.ntp.margins import MarginSet
-from headscan.ntp.spectral import nuclear_norm, shrink, singular_values, spectral_norm, thread_limit, tune_threads
+from headscan.ntp.spectral import (
+    nuclear_norm,
+    shrink,
+    singular_values,
+    spectral_norm,
+    thin_svd,
+    thread_limit,
+    tune_threads,
+)
 from headscan.ntp.supports import Supports
+from headscan.ntp.token_classes import TokenClasses
 from headscan.run import BadInput
 
 __all__ = ["SvmCost", "SvmSolution", "SvmStep", "estimate_cost", "svm"]
@@ -64,14 +73,16 @@ class SvmSolution:
     `primal` >= optimum >= `dual` in the units of ‖L‖_* (weighted, if weights were given); `gap` = (primal -
     dual)/primal. `distinct_logits` is float64 [u, V], one row a distinct support, `inverse` int64 [m] says which row
     each context has. `violation` is 0 for the exact problem; with a rank cap it is the largest spread left inside a
-    support.
+    support. `merged_logits` and `merged_dual` [u, c] have one column a class of equal tokens, times √(its tokens); the
+    latter is to be multiplied by -`penalty`.
     """
 
     distinct: Supports
     inverse: Ints
     weights: Floats
-    distinct_logits: Floats
-    distinct_dual: Floats
+    classes: TokenClasses
+    merged_logits: Floats
+    merged_dual: Floats
     primal: float
     dual: float
     gap: float
@@ -84,6 +95,16 @@ class SvmSolution:
     history: tuple[SvmStep, ...] = field(default=(), repr=False)
 
     @property
+    def distinct_logits(self) -> Floats:
+        """L^mm for every distinct support, float64 [u, V]. Made anew at each call: 8 u V bytes."""
+        return (self.merged_logits / self.classes.root)[:, self.classes.of]
+
+    @property
+    def distinct_dual(self) -> Floats:
+        """The dual solution, float64 [u, V], up to scale: rows sum to 0 and are <= 0 off the supports. Made anew, too."""
+        return (self.merged_dual * (-self.penalty / self.classes.root))[:, self.classes.of]
+
+    @property
     def logits(self) -> Floats:
         """L^mm for every context, float64 [m, V]; rows sum to zero. Made anew at each call: 8 m V bytes."""
         return self.distinct_logits[self.inverse]
@@ -94,17 +115,22 @@ class SvmSolution:
         They are unique up to a rotation of the r axes. `width` d >= r pads with zero columns; a smaller one raises
         `BadInput`, since no embeddings of that width reach these logits.
         """
-        root = np.sqrt(self.weights)[:, None]
-        left, sigma, right = np.linalg.svd(root * self.distinct_logits, full_matrices=False)
-        rank = int((sigma > _RANK_TOLERANCE * sigma[0]).sum())
+        merged, contexts = self.merged_factors()
+        words, rank = self.classes.tokens(merged), merged.shape[1]
         if width is not None and width < rank:
             raise BadInput(f"A width of {width} is below the rank {rank} that the max-margin logits need.")
-        scale = np.sqrt(sigma[:rank])
-        words, contexts = right[:rank].T * scale, (left[:, :rank] * scale / root)[self.inverse]
         if width is not None and width > rank:
             words = np.pad(words, ((0, 0), (0, width - rank)))
             contexts = np.pad(contexts, ((0, 0), (0, width - rank)))
         return words, contexts
+
+    def merged_factors(self) -> tuple[Floats, Floats]:
+        """`factors` with W [c, r] of the classes of equal tokens instead of the tokens (see `TokenClasses`)."""
+        root = np.sqrt(self.weights)[:, None]
+        left, sigma, right = thin_svd(root * self.merged_logits)
+        rank = int((sigma > _RANK_TOLERANCE * sigma[0]).sum())
+        scale = np.sqrt(sigma[:rank])
+        return right[:, :rank] * scale, (left[:, :rank] * scale / root)[self.inverse]
 
 
 def estimate_cost(supports: SupportsLike) -> SvmCost:
@@ -119,8 +145,8 @@ def estimate_cost(supports: SupportsLike) -> SvmCost:
     """
     S = Supports.of(supports)
     distinct, _, _ = S.unique()
-    classes = len(distinct.equal_tokens()[0])
-    rows, columns, small = distinct.contexts, classes, min(distinct.contexts, classes)
+    rows, columns = distinct.contexts, len(distinct.equal_tokens()[0])
+    small = min(rows, columns)
     work = 2.0 * rows * columns * small + 10.0 * small**3 + 40.0 * rows * columns
     return SvmCost(float(rows), float(columns), 34.0 * rows * columns, work)
 
@@ -169,9 +195,9 @@ def svm(
         raise BadInput("Weights must be one positive finite number for each context.")
     weight = np.asarray(np.bincount(inverse, weights=weights, minlength=distinct.contexts), dtype=np.float64)
     place = torch.device(device)
-    token_first, token_class = distinct.equal_tokens()
-    with thread_limit(tune_threads(distinct.contexts, len(token_first), place)), torch.inference_mode():
-        solver = _Solver(distinct, weight, token_first, token_class, place)
+    classes = TokenClasses.of_supports(distinct)
+    with thread_limit(tune_threads(distinct.contexts, len(classes.first), place)), torch.inference_mode():
+        solver = _Solver(distinct, weight, classes, place)
         return solver.run(
             inverse, gap=gap, cap=rank, warm=warm, iterations=max_iterations, seconds=max_seconds, progress=progress
         )
@@ -180,14 +206,11 @@ def svm(
 class _Solver:
     """The state of one solve: rows are distinct supports [u], columns classes of equal tokens [c]."""
 
-    def __init__(
-        self, distinct: Supports, weight: Floats, first: Ints, token_class: Ints, device: torch.device
-    ) -> None:
-        self.distinct, self.weight, self.token_class = distinct, weight, token_class
-        inside = torch.from_numpy(np.asarray(distinct.matrix(bool)[:, first].todense(), dtype=bool)).to(device)
+    def __init__(self, distinct: Supports, weight: Floats, classes: TokenClasses, device: torch.device) -> None:
+        self.distinct, self.weight, self.classes = distinct, weight, classes
+        inside = torch.from_numpy(np.asarray(distinct.matrix(bool)[:, classes.first].todense(), dtype=bool)).to(device)
         scale = torch.from_numpy(np.sqrt(weight)).to(device)
-        multiplicity = np.bincount(token_class, minlength=len(first)).astype(np.float64)
-        self.set = MarginSet(inside, scale, torch.from_numpy(np.sqrt(multiplicity)).to(device))
+        self.set = MarginSet(inside, scale, torch.from_numpy(classes.root).to(device))
         self.q_unit = self.set.q / torch.linalg.vector_norm(self.set.q)
 
     def run(
@@ -215,12 +238,16 @@ class _Solver:
         exact = gap < 1e-7 or Z.numel() <= 20_000
         best, dual, kept = np.inf, -np.inf, Z
         history: list[SvmStep] = []
-        step, reached = 0, np.inf
+        step, reached, took = 0, np.inf, 0.0
         X = Z
         for step in range(1, iterations + 1):
+            began = time.perf_counter()
             X, _ = shrink(Z - U, 1.0 / penalty, rank=cap)
             self.set.update(X, Z, U, _RELAX)
-            if step % 10 and step != 5 and step != iterations:
+            took = max(took, time.perf_counter() - began)
+            # A check takes about as long as an iteration: the last one is made while there is time for it.
+            late = time.perf_counter() - started + 2 * took > seconds
+            if step % 10 and step != 5 and step != iterations and not late:
                 continue
             value, centred = self._primal(Z, exact=exact)
             if value < best:
@@ -230,7 +257,7 @@ class _Solver:
             history.append(SvmStep(step, time.perf_counter() - started, best, dual, reached))
             if progress is not None:
                 progress(history[-1])
-            if (reached <= gap and cap is None) or history[-1].seconds > seconds:
+            if (reached <= gap and cap is None) or late:
                 break
             if cap is not None and float((X - Z).abs().max()) < 1e-9:
                 break
@@ -243,8 +270,9 @@ class _Solver:
             distinct=self.distinct,
             inverse=inverse,
             weights=self.weight,
-            distinct_logits=self._expand(kept / self.set.scale[:, None] / self.set.q),
-            distinct_dual=self._expand(U * (-penalty / self.set.q)),
+            classes=self.classes,
+            merged_logits=(kept / self.set.scale[:, None]).cpu().numpy(),
+            merged_dual=U.cpu().numpy(),
             primal=best,
             dual=dual,
             gap=max(reached, 0.0),
@@ -263,11 +291,8 @@ class _Solver:
         return nuclear_norm(centred, exact=exact), centred
 
     def _rank(self, matrix: Tensor) -> int:
-        sigma = singular_values(matrix, exact=matrix.numel() < 4e6)
+        sigma = singular_values(matrix, exact=matrix.numel() < 1e6)
         return int((sigma > _RANK_TOLERANCE * sigma[0]).sum())
-
-    def _expand(self, columns: Tensor) -> Floats:
-        return columns.cpu().numpy()[:, self.token_class]
 
     def _capped(self, X: Tensor, cap: int) -> tuple[Tensor, float]:
         """A rank-d iterate, scaled up until every margin is at least one; what is left is the spread inside supports."""
@@ -292,9 +317,9 @@ class _Solver:
         if not pairs:
             return
         here, there = (np.array(side) for side in zip(*pairs, strict=True))
-        first = np.unique(self.token_class, return_index=True)[1]
-        logits = torch.from_numpy(np.ascontiguousarray(warm.distinct_logits[there][:, first])).to(Z)
-        dual = torch.from_numpy(np.ascontiguousarray(warm.distinct_dual[there][:, first])).to(Z)
+        theirs = warm.classes.of[self.classes.first]
+        logits = torch.from_numpy((warm.merged_logits / warm.classes.root)[there][:, theirs]).to(Z)
+        dual = torch.from_numpy((warm.merged_dual * (-warm.penalty / warm.classes.root))[there][:, theirs]).to(Z)
         rows = torch.from_numpy(here).to(Z.device)
         Z[rows] = logits * self.set.scale[rows][:, None] * self.set.q
         U[rows] = dual * self.set.q / -penalty

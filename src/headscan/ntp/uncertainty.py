@@ -18,6 +18,8 @@ __all__ = ["BootstrapSpread", "ThresholdNumbers", "bootstrap", "threshold_sweep"
 
 # The Gram of the words is compared at up to this many tokens: beyond, its eigenvectors would cost more than the count.
 _GRAM_TOKENS = 2048
+# Multiplications that the Gram matrices of a bootstrap may take, half a minute of a core: 50 draws of 900 tokens.
+_GRAM_WORK = 5e11
 
 
 def _words(labels: SoftLabels) -> Floats | None:
@@ -84,7 +86,8 @@ def threshold_sweep(labels: SoftLabels, thresholds: Sequence[float] = (1, 2, 3, 
 @dataclass(frozen=True)
 class BootstrapSpread:
     """Standard errors over `draws` resamples of `groups` of documents, and the cosine of the predicted Gram of words with
-    that of all the data, its mean and least (None where there are too many tokens for it)."""
+    that of all the data, its mean and least over the first `gram_draws` resamples, as many as half a minute has room for
+    (None where there are too many tokens for it)."""
 
     groups: int
     draws: int
@@ -93,6 +96,7 @@ class BootstrapSpread:
     supports_error: float
     word_gram_cosine_mean: float | None
     word_gram_cosine_least: float | None
+    gram_draws: int = 0
 
 
 def bootstrap(groups: Sequence[sp.csr_matrix], *, draws: int = 50, seed: int = 0) -> BootstrapSpread:
@@ -109,16 +113,17 @@ def bootstrap(groups: Sequence[sp.csr_matrix], *, draws: int = 50, seed: int = 0
     followed = np.flatnonzero(np.asarray(total.sum(0)).ravel() > 0)
     parts = [group.tocsr()[:, followed] for group in groups]
     whole = _words(SoftLabels.of(_nonempty(total[:, followed])))
+    # About 15 n³ multiplications an eigendecomposition of n tokens.
+    affordable = int(min(draws, _GRAM_WORK / (15 * float(max(len(followed), 1)) ** 3))) if whole is not None else 0
     records = []
-    for _ in range(draws):
+    for draw in range(draws):
         weights = rng.multinomial(len(groups), np.full(len(groups), 1 / len(groups)))
         drawn = sum(
             (float(w) * part for w, part in zip(weights, parts, strict=True) if w), sp.csr_matrix(parts[0].shape)
         )
         labels = SoftLabels.of(_nonempty(drawn))
-        records.append(
-            (labels.entropy(), labels.contexts, labels.supports.unique()[0].contexts, _agreement(whole, _words(labels)))
-        )
+        agreed = _agreement(whole, _words(labels)) if draw < affordable else None
+        records.append((labels.entropy(), labels.contexts, labels.supports.unique()[0].contexts, agreed))
     cosines = [record[3] for record in records if record[3] is not None]
     return BootstrapSpread(
         groups=len(groups),
@@ -128,6 +133,7 @@ def bootstrap(groups: Sequence[sp.csr_matrix], *, draws: int = 50, seed: int = 0
         supports_error=float(np.std([r[2] for r in records], ddof=1)),
         word_gram_cosine_mean=float(np.mean(cosines)) if cosines else None,
         word_gram_cosine_least=float(np.min(cosines)) if cosines else None,
+        gram_draws=len(cosines),
     )
 
 
