@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.geometry.explained import Cells, number
-from headscan.geometry.interval import Deviation
+from headscan.geometry.deviation import Deviation
 from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.measure import Measure
 from headscan.statistics import Cloud, Series, SiteStatistics
@@ -81,7 +81,7 @@ class Errors:
 
     def deviation(self, group: int, influences: Floats) -> Deviation | None:
         """The error that influences [C] on a number of a treatment make."""
-        make = Deviation.of_documents if self.clusters == "documents" and self.together == 1 else Deviation.of
+        make = Deviation.of_documents if self.clusters == "documents" else Deviation.of_text
         return make(influences, self.counts[group])
 
     def cells(self, suffix: str, group: int, cloud: Cloud, cells: Cells) -> Cells:

@@ -1,0 +1,106 @@
+"""How far a number may lie from that of endless text like this one: its standard error, from clusters' influences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import fdtri, stdtrit
+
+from headscan.geometry.interval import bounded
+
+__all__ = ["Deviation"]
+
+Floats = npt.NDArray[np.float64]
+
+# A text that runs on has long memory: the variance of a sum over m windows grows as m^(2·MEMORY). Measured on the running
+# texts of benchmarks/intervals_cover.py .65 to .77; chosen for coverage on wikitext-2 (docs/measures/README.md).
+PIECES, MEMORY = 8, 0.75
+CLEARLY = 0.95  # see `Deviation.of_documents`
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """The standard error of a number, Student's degrees of freedom, and how many independent clusters it is worth."""
+
+    error: float
+    freedom: float
+    effective: float
+
+    @classmethod
+    def of_text(cls, influences: Floats, counts: Floats) -> Deviation | None:
+        """From the sums of ψ over consecutive windows of one text [C] and their numbers of tokens [C]; None below three.
+
+        Eight pieces of equal length b are summed, for neighbours depend on each other. Pieces do, too: with the long memory
+        of text, Var(sum of b pieces) = b^2H·Var(a piece), H = ¾, and the pieces' spread about their mean is short of that of
+        the mean itself: E Σ(sᵢ − s̄)² = (b − b^(2H − 1))·Var(a piece). A drift over more than the whole text cannot be seen.
+        Of windows that are independent in truth this makes intervals twice as wide as need be.
+
+        >>> x = np.random.default_rng(0).standard_normal(800)
+        >>> found = Deviation.of_text(x, np.ones(800))
+        >>> 1 < found.error / (x.std() / 800**0.5) < 3
+        True
+        """
+        kept = counts > 0
+        clusters, total = int(kept.sum()), float(counts.sum())
+        if clusters < 3:
+            return None
+        rest = influences[kept] - counts[kept] * (influences.sum() / total)
+        pieces = min(PIECES, clusters)
+        sums = _pieces(rest, counts[kept], pieces)
+        variance = float(sums @ sums) / (pieces - pieces ** (2 * MEMORY - 1)) * pieces ** (2 * MEMORY)
+        if not np.isfinite(variance):
+            return None
+        own = float(rest @ rest)
+        return cls(
+            variance**0.5 / total, pieces - 1.0, min(clusters, clusters * own / variance) if variance else clusters
+        )
+
+    @classmethod
+    def of_documents(cls, influences: Floats, counts: Floats) -> Deviation | None:
+        """From the sums of ψ over documents [C] and their numbers of tokens [C], taken as independent; None below three.
+
+        The average is a ratio of sums: with r = Σψ − n·ψ̄, Var = Σ r²/(1 − n/N)/N². Student's degrees of freedom are those of
+        documents whose variances go as n^1.5, between n of independent tokens and n² of wholly dependent ones.
+
+        Documents may come in an order that matters (chapters, dates). Where there are 16, and eight pieces of consecutive
+        ones spread clearly more than that (beyond the .95 quantile of F), they are taken as a text that runs on.
+
+        >>> x = np.random.default_rng(0).standard_normal(100)
+        >>> found = Deviation.of_documents(x, np.ones(100))
+        >>> round(found.error, 3), round(float(x.std(ddof=1) / 10), 3)
+        (0.098, 0.098)
+        """
+        kept = counts > 0
+        n, total = counts[kept], float(counts.sum())
+        if len(n) < 3:
+            return None
+        rest = influences[kept] - n * (influences.sum() / total)
+        variance = float((rest**2 / (1 - n / total)).sum())
+        if not np.isfinite(variance):
+            return None
+        weights = n**1.5
+        effective = float(weights.sum() ** 2 / (weights**2).sum())
+        freedom = max(1.0, effective - 1)
+        if len(n) >= 2 * PIECES:
+            sums = _pieces(rest, n, PIECES)
+            spread = float(sums @ sums) * PIECES / (PIECES - 1)
+            if spread > variance * fdtri(PIECES - 1, freedom, CLEARLY):
+                return cls.of_text(influences, counts)
+        return cls(variance**0.5 / total, freedom, effective)
+
+    def interval(
+        self, estimate: float, *, level: float = 0.95, bias: float = 0.0, bounds: tuple[float | None, float | None]
+    ) -> tuple[float, float]:
+        """estimate ± t·error, further out by `bias` on the side where the truth then lies, cut to `bounds`."""
+        reach = float(stdtrit(self.freedom, 0.5 + level / 2)) * self.error
+        return bounded(estimate - reach - max(0.0, bias), estimate + reach - min(0.0, bias), bounds)
+
+
+def _pieces(rest: Floats, counts: Floats, pieces: int) -> Floats:
+    """Sums of consecutive clusters, `pieces` of them, of about as many tokens each."""
+    ends = np.cumsum(counts)
+    middle = ends - counts / 2
+    piece = np.minimum((middle * pieces / ends[-1]).astype(int), pieces - 1)
+    return np.bincount(piece, weights=rest, minlength=pieces)
