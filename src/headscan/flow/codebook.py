@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int
 from torch import Tensor
 
 from headscan.model import Lens
 from headscan.model.slicing import Slice
-from headscan.run import BadInput
+from headscan.model.slicing.prefix import Prefix
+from headscan.run import BadInput, Progress, no_progress
 
 __all__ = ["CodebookDistances", "codebook", "distances"]
 
@@ -38,24 +39,36 @@ class CodebookDistances:
     feature_std: float
 
 
-def codebook(lens: Lens, slice_: Slice | str, prefix: Sequence[int] = (), *, rows: int = 512) -> Float32[Tensor, "V w"]:
-    """The output of each token of the vocabulary behind a prefix.
+def codebook(
+    lens: Lens, slice_: Slice | str, prefix: Sequence[int] = (), *, tokens: Int[Tensor, " C"] | None = None,
+    rows: int = 512, progress: Progress = no_progress,
+) -> Float32[Tensor, "C w"]:  # fmt: skip
+    """The output of tokens behind a prefix.
 
     Args:
         lens: the model.
         slice_: a slice or a site; of its output the last position is taken.
         prefix: token ids before the token.
+        tokens: which; None is the whole vocabulary.
         rows: rows of a forward pass.
+        progress: told of the tokens that are done.
 
-    Cost: V rows of len(prefix) + 1 tokens.
+    Cost: a row of len(prefix) + 1 tokens each; for chosen `tokens` one token where the model has a key-value cache.
     """
     cut = (Slice(sites=(slice_,)) if isinstance(slice_, str) else slice_).but(tokens="-1").on(lens)
     start = torch.tensor(list(prefix), dtype=torch.int64)
-    found = []
-    for chunk in torch.arange(lens.vocabulary_size).split(rows):
-        ids = torch.cat([start.expand(len(chunk), -1), chunk[:, None]], 1)
+    wanted = torch.arange(lens.vocabulary_size) if tokens is None else tokens
+    known = Prefix(cut, start[None]) if tokens is not None and cut.causal and len(start) else None
+    found: list[Tensor] = []
+    for chunk in wanted.split(rows):
+        progress("code book", len(found) * rows, len(wanted), "tokens")
         with torch.no_grad():
-            found.append(cut.run(ids)[:, -1].float().cpu())
+            if known is not None:
+                there = chunk.to(lens.device)
+                found.append(known.evaluate(torch.zeros_like(there), there).float().cpu())
+            else:
+                ids = torch.cat([start.expand(len(chunk), -1), chunk[:, None]], 1)
+                found.append(cut.run(ids)[:, -1].float().cpu())
     return torch.cat(found)
 
 

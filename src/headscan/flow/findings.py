@@ -18,8 +18,10 @@ def flow_findings(parts: Sequence[FlowPart]) -> list[Finding]:
         last, null = part.sites[-1], random.get(part.model)
         if (told := last.recoverable_of_earlier) is not None:
             beside = "" if null is None else f" (with random weights {null.recoverable_of_earlier:.0%})"
+            among = "" if part.exhaustive else f" among the {part.candidates} candidates tried"
             text = (
-                f"One output of {last.site} alone tells {told:.0%} of the tokens before it{beside}, all others known."
+                f"One output of {last.site} alone tells {told:.0%} of the tokens before it{among}{beside}, all others "
+                "known."
             )
             found.append(_seen("TOLD", text, part, told))
         if last.leak_of_later > 0:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from headscan.flow.cost import near_and_random
 from headscan.flow.leak import outputs
 from headscan.model import Lens
 from headscan.model.slicing import Slice
@@ -58,8 +59,9 @@ def recovery(
         lens: the model.
         slice_: what of it is run.
         prompts: token ids [N, T].
-        most: try so many random tokens instead of the whole vocabulary; "recoverable" is then an upper bound.
-        seed: of these.
+        most: try so many other tokens instead of the whole vocabulary, half those whose input vectors are nearest, half
+            drawn; "recoverable" and "margin" are then upper bounds.
+        seed: of those drawn.
         rows: rows of a forward pass.
         progress: told of the rows that are done.
 
@@ -68,16 +70,18 @@ def recovery(
     prompts = torch.as_tensor(prompts)
     generator = torch.Generator().manual_seed(seed)
     size = lens.vocabulary_size
-    tried = torch.arange(size) if most is None or most >= size else torch.randperm(size, generator=generator)[:most]
+    count = size if most is None else min(most, size)
     margins, noises = [], []
-    done, total = 0, prompts.numel() * len(tried)
+    done, total = 0, prompts.numel() * count
     for prompt in prompts:
         original = outputs(lens, slice_, prompt[None])
         again = outputs(lens, slice_, prompt.repeat(min(rows, 8), 1))
         noises.append([float(_residual(a, o).max()) for a, o in zip(again, original, strict=True)])
         nearest = []
         for place in range(len(prompt)):
-            others = tried[tried != prompt[place]]
+            true = int(prompt[place])
+            others = torch.arange(size) if count == size else near_and_random(lens, true, count, generator)
+            others = others[others != true]
             least: Tensor | None = None
             for chunk in others.split(rows):
                 progress("recovery", done, total, "rows")
@@ -94,7 +98,7 @@ def recovery(
     margin = torch.stack(margins).double().numpy()
     noise = np.array(noises).max(0)
     floor = np.maximum(10 * noise, 1e-5)[None, :, None, None]
-    return Recovery((margin > floor).mean(0), np.median(margin, 0), noise, len(tried), len(tried) == size)
+    return Recovery((margin > floor).mean(0), np.median(margin, 0), noise, count, count == size)
 
 
 def _residual(found: Float[Tensor, "B T w"], original: Float[Tensor, "1 T w"]) -> Float[Tensor, "B T"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headscan.flow.capacity import NoisyDecoding, RoundedDecoding, ShannonWidth
@@ -53,7 +53,7 @@ class FlowPart:
         tokens: labels of the matrices: of a single prompt its tokens, of several the positions #0, #1, ...
         sites: a summary a site.
         noise: of each site, the rounding that a margin must exceed; candidates: tokens tried in each place; exhaustive:
-            whether they are the whole vocabulary. None where recovery was not asked for.
+            whether they are the whole vocabulary (else recovery is an upper bound). None where recovery was not asked for.
     """
 
     model: str
@@ -108,6 +108,7 @@ class ChannelPart:
         distances: how far apart the code book's rows are. noise, quantised: decoding through noise and rounding.
         shannon: the width that Shannon's formula asks for, by noise.
         widths: accuracy of each search by the features kept. thresholds: the fewest features that each needs.
+        left_out: what was not done for its cost, as sentences.
     """
 
     model: str
@@ -121,6 +122,7 @@ class ChannelPart:
     shannon: list[ShannonWidth]
     widths: list[WidthAccuracy]
     thresholds: list[Threshold]
+    left_out: list[str] = field(default_factory=list)
 
 
 TableName = Literal["distances", "noise", "quantised", "shannon", "widths", "thresholds"]

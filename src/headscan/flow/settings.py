@@ -79,7 +79,10 @@ class Flowing(Comparing):
 
     trials: Annotated[int, Option("Random other tokens put in each place, for the leak.", low=1)] = 4
     recover: Annotated[bool, Option("Try the vocabulary in each place; else only the leak.")] = True
-    candidates: Annotated[int | None, Option("Tokens tried for recovery. Default: the whole vocabulary.", low=2)] = None
+    candidates: Annotated[
+        int | None,
+        Option("Tokens tried for recovery. Default: the vocabulary, or as many as some minutes have room for.", low=2),
+    ] = None
 
     def check(self) -> None:
         """Candidates are of recovery."""
@@ -93,9 +96,13 @@ class Channelling(Comparing):
     """How the channel is measured."""
 
     searches: Annotated[
-        str | Sequence[str],
-        Option(f"How tokens are looked for: {', '.join(SEARCHES)}; several with commas.", name="search"),
-    ] = ("exact", "adam")
+        str | Sequence[str] | None,
+        Option(
+            f"How tokens are looked for: {', '.join(SEARCHES)}; several with commas. Default: exact and adam, where that "
+            "takes some minutes at most.",
+            name="search",
+        ),
+    ] = None
     noise: Annotated[
         float | str | Sequence[float],
         Option("Standard deviations of noise, in those of a feature; several with commas.", above=0),
@@ -121,7 +128,7 @@ class Channelling(Comparing):
 
     def search_names(self) -> list[str]:
         """The searches in their order."""
-        return listed(self.searches)
+        return ["exact", "adam"] if self.searches is None else listed(self.searches)
 
     def noises(self) -> list[float]:
         """The levels of noise."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from headscan.flow.capacity import ShannonWidth, noise_accuracy, quantised_accuracy, shannon_width
-from headscan.flow.codebook import codebook, distances
+from headscan.flow.channel_of import channel_of
+from headscan.flow.cost import affordable, multiplications
 from headscan.flow.findings import channel_findings, flow_findings
 from headscan.flow.leak import leak
 from headscan.flow.recovery import recovery
@@ -20,7 +20,6 @@ from headscan.flow.result import ChannelPart, ChannelResult, FlowPart, FlowResul
 from headscan.flow.settings import Channelling, Comparing, Flowing
 from headscan.flow.sources import find_models, find_prompts, find_sites
 from headscan.flow.variants import variant
-from headscan.flow.width import threshold, width_sweep
 from headscan.model import Lens
 from headscan.model.opening import ModelsLike
 from headscan.run import ModelRecord, Run, TextRecord, fingerprint, verb
@@ -29,8 +28,6 @@ from headscan.text.display import display
 __all__ = ["channel", "run"]
 
 P = TypeVar("P")
-SEARCHED_PROMPTS, SEARCHED_TOKENS = 2, 8
-"""Prompts, and tokens of each, that are searched for at each width: a search costs seconds, not the forward pass."""
 
 
 @verb("flow", Flowing)
@@ -73,7 +70,9 @@ def run(models: ModelsLike, settings: Flowing, run: Run) -> FlowResult:
         length=compared.length,
         parts=[one.part for one in parts],
         findings=flow_findings([one.part for one in parts]),
-        protocol=run.protocol(text=compared.text, device=compared.device),
+        protocol=run.protocol(
+            text=compared.text, device=compared.device, notes=upper_bounds([one.part for one in parts])
+        ),
         models=compared.records,
         arrays=arrays | {name: arrays[f"{name}/0"] for name in parts[0].matrices},
     )
@@ -102,7 +101,9 @@ def channel(models: ModelsLike, settings: Channelling, run: Run) -> ChannelResul
         length=compared.length,
         parts=parts,
         findings=channel_findings(parts),
-        protocol=run.protocol(text=compared.text, device=compared.device),
+        protocol=run.protocol(
+            text=compared.text, device=compared.device, notes=[note for part in parts for note in part.left_out]
+        ),
         models=compared.records,
     )
 
@@ -179,7 +180,18 @@ def measure_flow(
     matrices = {"leak": leak(lens, cut, ids, trials=settings.trials, seed=settings.seed, progress=progress)}
     again = None
     if settings.recover:
-        again = recovery(lens, cut, ids, most=settings.candidates, seed=settings.seed, progress=progress)
+        most, rows = settings.candidates, 256
+        row = float(ids.shape[1]) * multiplications(lens, cut.on(lens).sites)
+        room = affordable(lens, ids.numel() * row)
+        if most is None and room < lens.vocabulary_size:
+            most = max(2, room)
+            run.announce(
+                f"Recovery tries {most} of {lens.vocabulary_size} tokens in each place, the nearest and random ones: all "
+                f"would take {lens.vocabulary_size / most:.0f} times as long (--candidates)."
+            )
+        if row > 1e9:
+            rows = 32  # progress within a minute, and little memory
+        again = recovery(lens, cut, ids, most=most, seed=settings.seed, rows=rows, progress=progress)
         matrices |= {"recoverable": again.recoverable, "margin": again.margin}
     measured = list(cut.on(lens).sites)
     part = FlowPart(
@@ -195,47 +207,14 @@ def measure_flow(
     return MeasuredFlow(part, {key: found.tolist() for key, found in matrices.items()})
 
 
-def channel_of(
-    lens: Lens, name: str, sites: tuple[str, ...], ids: Int[Tensor, "N T"], *, settings: Channelling, run: Run
-) -> ChannelPart:
-    """The channel of one model and cut, at its deepest site.
-
-    The code book is that of the last token of the first prompt; searches look at the first eight tokens of the first two.
-    """
-    searches, seed, done = settings.search_names(), settings.seed, 0
-
-    def step(stage: str) -> None:
-        nonlocal done
-        run.progress(f"{lens.name}, {name} · {stage}", done, len(searches) + 3, "steps")
-        done += 1
-
-    cut = variant(name, [variant(name, sites).on(lens).sites[-1]])
-    step("code book")
-    book = codebook(lens, cut, ids[0, :-1].tolist())
-    size, few = book.shape[1], ids[:SEARCHED_PROMPTS, :SEARCHED_TOKENS]
-    thresholds = []
-    for search in searches:
-        step(f"threshold, {search} search")
-        for subset, first in (("contiguous", 0), ("contiguous", size // 2), ("random", 0)):
-            thresholds.append(threshold(lens, cut, few, search, first=first, subset=subset, seed=seed))
-    step("noise and rounding")
-    noisy = noise_accuracy(book, noises=settings.noises(), trials=settings.trials, seed=seed)
-    rounded = quantised_accuracy(book, bits=settings.precisions(), seed=seed)
-    step("widths")
-    widths = sorted({min(4**k, size) for k in range(size.bit_length() // 2 + 2)})
-    return ChannelPart(
-        model=lens.name,
-        cut=name,
-        site=cut.sites[0],
-        vocabulary=len(book),
-        width=size,
-        distances=distances(book),
-        noise=noisy,
-        quantised=rounded,
-        shannon=[ShannonWidth(n, shannon_width(len(book), n)) for n in sorted({row.noise for row in noisy})],
-        widths=width_sweep(lens, cut, few, widths, searches=searches, seed=seed),
-        thresholds=thresholds,
-    )
+def upper_bounds(parts: Sequence[FlowPart]) -> list[str]:
+    """What has to be said where not every token was tried."""
+    return [
+        f"{part.model}, {part.cut}: recovery tried {part.candidates} tokens in each place, half of them nearest to the true "
+        "one by their input vectors, half drawn; what it calls told is an upper bound."
+        for part in parts
+        if part.exhaustive is False
+    ]
 
 
 def labels(lens: Lens, ids: Int[Tensor, "N T"]) -> list[str]:

@@ -1,0 +1,71 @@
+"""What is tried where the whole vocabulary would take too long, against all of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import headscan
+from headscan.flow import codebook
+from headscan.flow.cost import affordable, multiplications, near_and_random
+from headscan.model import Lens
+
+IDS = [5, 17, 3, 42, 8]
+
+
+@pytest.fixture(scope="module")
+def llama():
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=50, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=32, initializer_range=0.2,
+    )  # fmt: skip
+    return Lens(LlamaForCausalLM(config).eval(), name="tiny llama")
+
+
+def test_multiplications_are_those_of_the_matrices_up_to_the_deepest_block(llama):
+    block = 4 * 16 * 16 + 3 * 16 * 32
+    assert multiplications(llama, ["block.1"]) == 2 * block
+    assert multiplications(llama, ["block.0"]) == block
+    assert multiplications(llama, ["final_norm", "block.0"]) == 2 * block
+    assert affordable(llama, 1e12) == 20
+
+
+def test_candidates_are_the_nearest_and_others_never_the_token_itself(llama):
+    table = llama.input_embeddings.detach()
+    found = near_and_random(llama, 7, 20, torch.Generator().manual_seed(0)).tolist()
+    nearest = (table - table[7]).norm(dim=1).argsort()[1:11].tolist()
+    assert found[:10] == nearest
+    assert len(set(found)) == 20
+    assert 7 not in found
+
+
+def test_recovery_from_some_candidates_is_an_upper_bound_and_says_so(llama, monkeypatch):
+    whole = headscan.flow.run(llama, IDS, at="block.1")
+    assert whole.parts[0].exhaustive
+    assert not whole.protocol.notes
+    monkeypatch.setattr("headscan.flow.cost._CPU", 25 * multiplications(llama, ["block.1"]) * 12)
+    some = headscan.flow.run(llama, IDS, at="block.1")
+    assert (some.parts[0].candidates, some.parts[0].exhaustive) == (12, False)
+    assert (some.arrays["margin"] >= whole.arrays["margin"] - 1e-6).all()
+    assert "upper bound" in some.protocol.notes[0]
+    assert "among the 12 candidates tried" in some.findings[0].text
+    assert headscan.flow.run(llama, IDS, at="block.1", candidates=50).parts[0].exhaustive
+
+
+def test_a_channel_over_budget_draws_tokens_and_leaves_searches_out(llama, monkeypatch):
+    monkeypatch.setattr("headscan.flow.cost._CPU", 80.0 * multiplications(llama, ["block.1"]))
+    part = headscan.flow.channel(llama, IDS, at="block.1").parts[0]
+    assert 2 <= part.vocabulary <= 20
+    assert not part.thresholds
+    assert len(part.left_out) == 3
+    asked = headscan.flow.channel(llama, IDS, at="block.1", searches="exact").parts[0]
+    assert {row.search for row in asked.thresholds} == {"exact"}
+    assert len(asked.left_out) == 1
+
+
+def test_a_code_book_of_some_tokens_has_the_rows_of_the_whole(llama):
+    tokens = torch.tensor([3, 21, 49])
+    some = codebook(llama, "block.1", IDS, tokens=tokens, rows=2)
+    assert torch.allclose(some, codebook(llama, "block.1", IDS)[tokens], atol=1e-5)
