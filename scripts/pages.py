@@ -10,11 +10,13 @@ finds against it. The tests open the same pages (tests/report/test_accessible.py
 from __future__ import annotations
 
 import argparse
+import io
 import shlex
-import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from importlib import resources
 from pathlib import Path
+from unittest import mock
 
 CHROMIUM = Path("/usr/bin/chromium")
 VIEWS = [(1200, "light"), (1200, "dark"), (390, "light"), (390, "dark")]
@@ -24,26 +26,31 @@ PROMPT = "'Once upon a time there was a little girl named Lily.'"
 EXAMPLES = {
     "scan": "scan gpt-vanilla gpt-headless --text stories --context 32 --max-tokens 960 --null --sample 100 "
     "--sites embedding,block.4 --measures rogue",
-    "ntp": "ntp stories --tokenizer gpt-vanilla --order 1 --max-tokens 1500 --model gpt-vanilla",
+    "ntp": "ntp stories --tokenizer gpt-vanilla --order 1 --max-tokens 1500 --model gpt-vanilla --gap 1e-3",
     "invert": f"invert gpt-vanilla --prompt {PROMPT} --at block.1",
     "privacy": "privacy gpt-vanilla --text stories --sites block.0,block.1 --noise 0,0.8 --windows 2 --length 6",
     "attribute": f"attribute gpt-vanilla --prompt {PROMPT} --method gradient-x-input",
     "flow": "flow gpt-vanilla --prompt 'Once upon a time there was' --at block.1 --no-recover",
-    "channel": "channel gpt-vanilla --prompt 'Once upon a time there was' --at block.1 --search exact",
+    "channel": "channel gpt-vanilla --prompt 'Once upon' --at block.1 --search exact --bits 4 --noise 1 --trials 20",
     "train": "train gpt --text stories --steps 20 --size tiny --context 32 --batch 4 --geometry-every 10",
     "recover": "recover gpt-headless --text stories --context 32 --max-tokens 960",
-    "reproduce": "reproduce 1 2",
+    "reproduce": "reproduce 7 15 401",
 }
-"""A command a kind, short enough for a test."""
+"""A command a kind, short enough for a test; those of `reproduce` end in three different verdicts."""
 
 
 def make(kind: str, folder: Path) -> Path:
-    """Run the command of a kind; the page it wrote."""
-    done = subprocess.run(
-        [sys.executable, "-m", "headscan", *shlex.split(EXAMPLES[kind]), "--out", str(folder)], capture_output=True, text=True
-    )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"headscan {EXAMPLES[kind]}: {done.stderr[-2000:]}")
+    """Run the command of a kind, in this process (another one takes seconds to start); the page it wrote."""
+    from headscan.cli import main
+
+    said = io.StringIO()
+    words = ["headscan", *shlex.split(EXAMPLES[kind]), "--out", str(folder)]
+    with mock.patch.object(sys, "argv", words), redirect_stdout(said), redirect_stderr(said):
+        try:
+            main()
+        except SystemExit as leaving:
+            if leaving.code:
+                raise RuntimeError(f"{shlex.join(words)}: {said.getvalue()[-2000:]}") from None
     return folder / "report.html"
 
 
@@ -56,10 +63,15 @@ def axe() -> str | None:
 
 
 def violations(page: object) -> list[str]:
-    """What axe-core finds against an open page, with everything unfolded."""
+    """What axe-core finds against an open page, with everything unfolded.
+
+    Of what it finds in order only one example is described: describing thousands of marks takes longer than all its rules.
+    """
     page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")  # type: ignore[attr-defined]
-    page.evaluate(axe())  # type: ignore[attr-defined]
-    found = page.evaluate("axe.run()")["violations"]  # type: ignore[attr-defined]
+    if page.evaluate("!window.axe"):  # type: ignore[attr-defined]
+        page.evaluate(axe())  # type: ignore[attr-defined]
+    run = "axe.run({resultTypes: ['violations']}).then((found) => found.violations)"
+    found = page.evaluate(run)  # type: ignore[attr-defined]
     return [f"{one['id']}: {node['html'][:160]}" for one in found for node in one["nodes"][:2]]
 
 

@@ -40,7 +40,7 @@ def test_any_number_of_processes_gives_the_same(world, tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    mp.spawn(work, args=(world, port, str(tmp_path / "state.pt")), nprocs=world)
+    mp.start_processes(work, args=(world, port, str(tmp_path / "state.pt")), nprocs=world, start_method="fork")
     state = torch.load(tmp_path / "state.pt")
     single = SiteStatistics(WIDTH)
     single.update(stream(), list(range(WINDOWS)))

@@ -54,7 +54,7 @@ def _work(rank, folder):
 
 
 def test_a_sharded_learner_has_the_loss_and_gradients_of_a_whole_one(tmp_path):
-    mp.spawn(_work, args=(str(tmp_path),), nprocs=2)
+    mp.start_processes(_work, args=(str(tmp_path),), nprocs=2, start_method="fork")
     for name in AIMS:
         learner = _learner(name)
         loss = learner(_ids(), _ids())["loss"]

@@ -45,7 +45,7 @@ def _work(rank, store, results):
 
 def test_two_processes_equal_one():
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_work, args=(os.path.join(folder, "store"), folder), nprocs=2)
+        mp.start_processes(_work, args=(os.path.join(folder, "store"), folder), nprocs=2, start_method="fork")
         answers = [torch.load(os.path.join(folder, f"{rank}.pt"), weights_only=True) for rank in range(2)]
     hidden, table, targets = _problem()
     hidden.requires_grad_(), table.requires_grad_()
