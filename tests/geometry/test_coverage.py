@@ -104,16 +104,22 @@ def test_documents_in_an_order_that_matters_are_taken_as_running_text():
 
 @pytest.mark.parametrize("name", list(MEASURES.names()))
 def test_the_derivative_is_what_a_heavier_window_does(name, monkeypatch):
-    """ψ of every window against differences of the measure itself, with and without position 0."""
+    """ψ of every window against differences of the measure itself: of all tokens, without the first, without sinks."""
     monkeypatch.setattr("headscan.geometry.linearisation.SPREAD", 0.0)
     x = text(12, 6, 3, torch.Generator().manual_seed(0)).repeat(1, 40, 1)  # many tokens: n − 1 is n
     x[:, 1:] += 0.1 * torch.randn(x[:, 1:].shape, generator=torch.Generator().manual_seed(1))
+    x[::2, 7] *= 20
+    x[:, 0] *= torch.linspace(0.05, 20, 12)[:, None]
     aside, documents = SiteStatistics(6)._aside, torch.zeros(x.shape[:2], dtype=torch.int64)
     numbers = Linearisation([MEASURES[name]])(x, aside).of(Cut.of(x, documents, aside(x))).numbers
-    found = numbers.reshape(len(x), 2, -1)[:, :, 1]
-    for group, rows in enumerate((x, x[:, 1:])):
-        whole, seen = Sums.of_rows(rows.reshape(-1, 6)), []
-        for window in rows:
+    found = numbers.reshape(len(x), 3, -1)[:, :, 1]
+    first, norms = torch.zeros(x.shape[:2], dtype=torch.bool), x.norm(dim=-1)
+    first[:, 0] = True
+    sinks = norms > 3 * norms.median(dim=1, keepdim=True).values
+    assert all(map(torch.any, (sinks & ~first, sinks & first, first & ~sinks)))
+    for group, chosen in enumerate((first | ~first, ~first, ~sinks)):
+        whole, seen = Sums.of_rows(x[chosen]), []
+        for window in (rows[own] for rows, own in zip(x, chosen, strict=True)):
             values = []
             for weight in (1e-2, -1e-2):
                 moved = whole.weighed(Sums.of_rows(window), weight)

@@ -13,7 +13,6 @@ def site(name: str, cosine: float | None, **more: object) -> Row:
         "mean_norm": 1.0,
         "mean_vector_norm": 0.1,
         "top_direction_share": 0.1,
-        "top_direction_share_without_first": 0.1,
     }
     return Row({"model": "m", "site": name, "width": 16, "effective_rank": 8.0, "average_cosine": cosine} | own | more)
 
@@ -51,3 +50,40 @@ def test_undefined_numbers_make_no_finding():
     assert (
         findings([site("block.0", None, mean_norm=None, top_direction_share=None, effective_rank=None)], [], {}) == []
     )
+
+
+def test_findings_speak_of_the_tokens_that_are_no_sinks():
+    """A block of Qwen2.5-Coder-1.5B: with its sink a needle and one dimension, without neither."""
+    numbers = {"top_direction_share": 0.99, "effective_rank": 1.2, "mean_vector_norm": 0.9, "average_cosine": 0.6}
+    rest = {"top_direction_share": 0.18, "effective_rank": 8.0, "mean_vector_norm": 0.1, "average_cosine": 0.05}
+    own = numbers | {f"{name}_without_sinks": value for name, value in rest.items()} | {"mean_norm_without_sinks": 1.0}
+    sink = {"sinks": 16, "tokens": 2048, "sink_energy": 0.98, "sink_length": 82.0, "sink_positions": [[0, 15], [1, 1]]}
+    massive = {"massive_coordinates": [4, 7], "massive_ratio": 2500.0}
+    row = site("block.0", None, **own, **sink, **massive)
+    found = {one.code: one.text for one in findings([row], [], {})}
+    assert set(found) == {"ROUND", "SINK"}
+    assert "16 of 2,048 tokens, mostly at position 0, carry 98% of the energy at block.0" in found["SINK"]
+    assert "With them the effective rank is 1.2, without 8" in found["SINK"]
+    assert "coordinates 4, 7, up to 2,500 times" in found["SINK"]
+    assert {one.code for one in findings([row | {"sinks": 0, "sink_energy": 0.0}], [], {})} == {"ROUND"}
+
+
+def test_coordinates_that_make_a_cone_are_named_with_what_is_left():
+    left = {
+        "average_cosine_without_rogue": 0.18,
+        "top_direction_share_without_rogue": 0.2,
+        "effective_rank_without_rogue": 7.0,
+    }
+    row = site("block.0", 0.6, rogue_coordinates=[3, 9], rogue_share=0.7, **left)
+    said = {one.code: one.text for one in findings([row], [], {})}["ROGUE"]
+    assert said.startswith("Coordinates 3, 9 make 70% of the average cosine at block.0; without them 0.18 is left")
+    assert "ROGUE" not in {one.code for one in findings([row | {"average_cosine": 0.1}], [], {})}
+
+
+def test_random_weights_stand_beside_every_finding():
+    own = {"top_direction_share": 0.9, "effective_rank": 1.2, "mean_vector_norm": 0.9}
+    row, null = site("block.0", 0.9, **own), site("block.0", 0.9, **own, null="random-init")
+    said = {one.code: one for one in findings([row], [null], {})}
+    assert {code for code, one in said.items() if "random weights" in one.text} == {"CONE", "SPIKE", "DRIFT", "FLAT"}
+    assert said["SPIKE"].level == "notice"
+    assert {one.code: one.level for one in findings([row], [], {})}["SPIKE"] == "alert"

@@ -153,7 +153,7 @@ def test_a_massive_position_leaves_the_rest_exact():
     x[:, 0] = 3000 + torch.randn(40, 24)
     statistics = SiteStatistics(24)
     statistics.update(x, list(range(40)))
-    cloud = Cloud.of_sums(statistics.without_first)
+    cloud = Cloud.of_sums(statistics.sums("without_first"))
     rest = x[:, 1:].reshape(-1, 24).double().numpy()
     for name, slow in REFERENCES.items():
         assert MEASURES[name](cloud) == pytest.approx(slow(rest), rel=1e-6, abs=1e-9), name

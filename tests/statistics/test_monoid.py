@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -24,13 +25,11 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
     """Assert that two states hold the same; Gram matrices by what they say, whatever point they were taken about."""
     assert {name for name in a if "gram" not in name} == {name for name in b if "gram" not in name}
     for name, tensor in a.items():
-        if name.endswith("/count") and "gram" in name:
-            x, y = (Gram.restore(unprefixed(name.removesuffix("/count"), state)) for state in (a, b))
-            assert (x.count, close(x.dense(), y.dense()), close(x.scatter(), y.scatter())) == (y.count, True, True), (
-                name
-            )
-        elif "gram" not in name:
+        if "gram" not in name:
             assert close(tensor, b[name]), name
+    for name in {name.rpartition("/")[0] for name in a if "gram" in name}:
+        x, y = (Gram.restore(unprefixed(name, state)) for state in (a, b))
+        assert (x.count, close(x.dense(), y.dense()), close(x.scatter(), y.scatter())) == (y.count, True, True), name
 
 
 @st.composite
@@ -48,6 +47,8 @@ def states(windows: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(windows)
     x = torch.randn(windows, LENGTH, WIDTH, generator=generator) + 1
     x[0, 1] = 0  # a vector without a direction
+    x[::3, 0] *= 40  # sinks, at the first position and elsewhere
+    x[::4, 3] *= 50
     return x
 
 
@@ -185,12 +186,51 @@ def test_groups_of_a_site_are_what_they_say():
     s = SiteStatistics(WIDTH)
     s.update(x[:4], [0, 1, 2, 3])
     s.update(x[4:], [4, 5, 6])
-    for sums, rows in ((s.all, x), (s.first, x[:, :1]), (s.without_first, x[:, 1:])):
-        same(sums.state(), Sums.of_rows(rows.reshape(-1, WIDTH)).state())
+    norms = x.double().norm(dim=-1)
+    sinks = norms > 3 * norms.median(dim=1, keepdim=True).values
+    assert {(w, t) for w, t in sinks.nonzero().tolist()} >= {(0, 0), (3, 0), (6, 0), (0, 3), (4, 3)}
+    groups = {"all": sinks | True, "without_first": sinks | True, "without_sinks": ~sinks}
+    groups["without_first"][:, 0] = False
+    for group, chosen in groups.items():
+        found, expected = s.sums(group), Sums.of_rows(x[chosen])
+        same(found.state(), expected.state())
+    assert dict(s.sink_positions.most()) == Counter(sinks.nonzero()[:, 1].tolist())
     skipping = SiteStatistics(WIDTH, skip_first=2)
     skipping.update(x, list(range(7)))
-    assert skipping.all.count == 7 * (LENGTH - 2)
-    assert skipping.first.count == 0
+    assert skipping.all.count == skipping.sums("without_first").count == 7 * (LENGTH - 2)
+
+
+def test_giants_leave_no_rounding_behind():
+    """A second moment less that of sinks a million times longer would have lost twelve of its sixteen digits."""
+    x = torch.randn(4, 16, WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x[:, 0] *= 1e6
+    before = x.clone()
+    s = SiteStatistics(WIDTH)
+    s.update(x, [0, 1, 2, 3])
+    assert torch.equal(x, before)
+    expected = Sums.of_rows(x[:, 1:].reshape(-1, WIDTH)).gram.dense()
+    assert torch.allclose(s.sums("without_sinks").gram.dense(), expected, rtol=1e-14, atol=1e-14)
+    assert not torch.allclose(s.all.without(Sums.of_rows(x[:, 0])).gram.dense(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [3, 400])
+def test_few_rows_are_kept_until_a_matrix_is_smaller(rows):
+    x = torch.randn(rows, 64, dtype=torch.float64)
+    few = Gram(64, few=True)
+    for part in x.split(7):
+        few.add(part)
+    assert bool(few.panels) == (rows > 40)
+    back = Gram.restore(few.state())
+    twice = back.copy()
+    twice.combine(few)
+    less = twice.copy()
+    less.combine(few, sign=-1.0)
+    scatter = (x - x.mean(0)).T @ (x - x.mean(0))
+    for gram, times in ((few, 1), (back, 1), (twice, 2), (less, 1)):
+        assert gram.count == times * rows
+        assert torch.allclose(gram.dense(), times * x.T @ x, atol=1e-10)
+        assert torch.allclose(gram.scatter(), times * scatter, atol=1e-10)
+        assert torch.allclose(gram.diagonal(), gram.dense().diagonal(), atol=1e-10)
 
 
 def test_blocks_stay_bounded_and_consecutive():
@@ -198,10 +238,10 @@ def test_blocks_stay_bounded_and_consecutive():
     x = states(1)
     for window in range(1000):
         s.update(x, [window])
-    assert len(s.fine["all"].parts()) <= 64
-    assert len(s.coarse["all"].parts()) <= 8
-    assert {part.count for part in s.coarse["all"].parts()[:-1]} == {128 * LENGTH}
-    assert all(part.gram is None for blocks in (s.fine, s.coarse) for part in blocks["all"].parts())
+    parts = s.fine["all"].parts()
+    assert len(parts) <= 64
+    assert {part.count for part in parts[:-1]} == {16 * LENGTH}
+    assert all(part.gram is None for part in parts)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])

@@ -77,8 +77,12 @@ class Examiner:
         found = Examined(lens.provenance(), text, self._batch(lens))
         clouds: dict[str, Cloud] = {}
         entries: list[Cells] = []
+
+        def shown(ids: list[int]) -> list[str]:
+            return display(lens.tokenizer, ids)
+
         for depth, site in enumerate(sites):
-            cells, clouds[site] = site_cells(site, swept.sites[site], self.measures)
+            cells, clouds[site] = site_cells(site, swept.sites[site], self.measures, shown)
             entries.append({"model": lens.name, "depth": depth, **cells})
             found.arrays |= _coordinates(lens.name, site, clouds[site], swept, self.settings.sample)
             if self.settings.token_sums:

@@ -7,10 +7,24 @@ from typing import Literal
 
 from headscan.run.rows import Cell
 
-__all__ = ["GROUPS", "WITHOUT", "Bounds", "Cells", "Field", "Group", "MeasureWords", "ProbeWords", "number"]
+__all__ = [
+    "GROUPS",
+    "WITHOUT",
+    "WITHOUT_SINKS",
+    "Bounds",
+    "Cells",
+    "Field",
+    "Group",
+    "MeasureWords",
+    "ProbeWords",
+    "number",
+]
 
 WITHOUT = "_without_first"
 """What the name of a number ends in that leaves position 0 of each window out."""
+
+WITHOUT_SINKS = "_without_sinks"
+"""What the name of a number ends in that leaves sink tokens out (headscan.statistics.sinks)."""
 
 Cells = dict[str, Cell]
 """What is said of one site or thing: numbers by name, NAME_interval beside NAME, `notes` where there are any."""

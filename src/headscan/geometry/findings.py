@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from headscan.geometry.explained import WITHOUT
+from headscan.geometry.explained import WITHOUT_SINKS
 from headscan.run.records import Finding
 from headscan.run.rows import Row
 
@@ -21,8 +21,9 @@ def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Se
     """Findings about each model of a scan, most telling first.
 
     Levels: `alert` (a strong effect), `notice`, `good`. Codes are stable: CONE or ROUND (one of the two, once a model),
-    ROUNDER (than random weights), SINK, DRIFT, SPIKE, FLAT, NEGATIVE, ROGUE. The thresholds are conventions, stated in
-    each text's number, not tests of significance.
+    ROUNDER (than random weights), SINK, DRIFT, SPIKE, FLAT, NEGATIVE, ROGUE. All but SINK speak of the tokens that are
+    no sinks; where random weights do as much, the sentence says so and the level is lower. The thresholds are
+    conventions, stated in each text's number, not tests of significance.
     """
     found: list[Finding | None] = []
     for model in dict.fromkeys(row.text("model") for row in sites):
@@ -34,14 +35,12 @@ def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Se
             _cone(last, mine, random),
             _rounder(last, random),
             _sink(mine),
-            _drift(last),
-            _spike(last),
-            _flat(last),
+            _drift(last, random),
+            _spike(last, random),
+            _flat(last, random),
+            _coordinates(mine, last),
         ]
     found += [_negative(row) for row in tables.get("negative", []) if not row.get("null")]
-    rogue = [row for row in tables.get("rogue", []) if not row.get("null")]
-    for model in dict.fromkeys(row.text("model") for row in rogue):
-        found.append(_rogue([row for row in rogue if row["model"] == model]))
     return [one for one in found if one is not None]
 
 
@@ -49,18 +48,29 @@ def _finding(code: str, level: Literal["alert", "notice", "good"], row: Row, val
     return Finding(code=code, level=level, model=row.text("model"), site=row.text("site"), value=value, text=text)
 
 
+def _value(row: Row, name: str) -> float | None:
+    """A measure of the tokens that are no sinks; of all where the row knows of no sinks."""
+    return row.number(name + WITHOUT_SINKS if name + WITHOUT_SINKS in row else name)
+
+
+def _beside(row: Row, random: Mapping[str, Row], name: str) -> float | None:
+    """The same of random weights at that site."""
+    site = row.text("site")
+    return _value(random[site], name) if site in random else None
+
+
 def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | None:
     """One verdict a model, from its last block and its narrowest site, with random weights beside it."""
-    known = [row for row in sites if row.number("average_cosine") is not None]
-    value = last.number("average_cosine")
-    top = max(known, key=lambda row: row.number("average_cosine") or 0.0, default=None)
+    known = [row for row in sites if _value(row, "average_cosine") is not None]
+    value = _value(last, "average_cosine")
+    top = max(known, key=lambda row: _value(row, "average_cosine") or 0.0, default=None)
     if top is None:
         return None
-    peak = top.number("average_cosine") or 0.0
+    peak = _value(top, "average_cosine") or 0.0
     # The last block is spoken of unless another site alone is a cone.
     where, number = (last, value) if value is not None and (value >= LEANING or peak < LEANING) else (top, peak)
     elsewhere = where is last and top is not last and peak >= max(LEANING, number + APART)
-    null = random[where.text("site")].number("average_cosine") if where.text("site") in random else None
+    null = _beside(where, random, "average_cosine")
     said = f" (random weights: {null:.2f})" if null is not None else ""
     at = f"at {where['site']}, mean cosine {number:.2f}{said}"
     if peak < LEANING:
@@ -81,7 +91,7 @@ def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | N
 def _rounder(last: Row, random: Mapping[str, Row]) -> Finding | None:
     """The architecture alone, with random weights, makes a narrower cone than the trained model has."""
     site = last.text("site")
-    value, null = last.number("average_cosine"), random[site].number("average_cosine") if site in random else None
+    value, null = _value(last, "average_cosine"), _beside(last, random, "average_cosine")
     if value is None or null is None or null < LEANING or value > null - APART:
         return None
     text = f"Rounder than random weights make it at {site}: mean cosine {value:.2f} against {null:.2f}."
@@ -89,45 +99,79 @@ def _rounder(last: Row, random: Mapping[str, Row]) -> Finding | None:
 
 
 def _sink(sites: list[Row]) -> Finding | None:
-    """Position 0 alone moves a measure of the cloud by more than a tenth of its energy."""
-
-    def shift(row: Row) -> float:
-        whole, rest = row.number("top_direction_share"), row.number(f"top_direction_share{WITHOUT}")
-        return 0.0 if whole is None or rest is None else whole - rest
-
-    worst = max(sites, key=lambda row: abs(shift(row)))
-    if abs(shift(worst)) < 0.1:
+    """What the sinks do, at the site whose energy they carry most of."""
+    worst = max(sites, key=lambda row: row.number("sink_energy") or 0.0)
+    energy, rank = worst.number("sink_energy") or 0.0, worst.number("effective_rank")
+    if energy < 0.1:
         return None
-    whole, rest = worst.number("top_direction_share") or 0.0, worst.number(f"top_direction_share{WITHOUT}") or 0.0
+    count, tokens = int(worst.number("sinks") or 0), int(worst.number("tokens") or 0)
+    listed = worst.get("sink_positions")
+    places = [int(place) for place, _ in listed[:3]] if isinstance(listed, list) else []
+    there = f", at position {places[0]}" if len(places) == 1 else f", mostly at position {places[0]}" if places else ""
     text = (
-        f"Position 0 of each window is unlike the others: with it, {whole:.0%} of the energy at {worst['site']} lies along "
-        f"one direction, without it {rest:.0%}."
+        f"{count:,} of {tokens:,} tokens{there}, carry {energy:.0%} of the energy at {worst['site']}: they are "
+        f"{worst.number('sink_length') or 0:.0f} times as long as the others."
     )
-    return _finding("SINK", "notice", worst, whole - rest, text)
+    rest = worst.number(f"effective_rank{WITHOUT_SINKS}")
+    if rank is not None and rest is not None:
+        text += f" With them the effective rank is {rank:.1f}, without {rest:.0f}; what follows is without."
+    massive = worst.get("massive_coordinates")
+    if isinstance(massive, list) and massive:
+        named = ", ".join(str(k) for k in massive[:4]) + (", ..." if len(massive) > 4 else "")
+        text += f" Massive activations: coordinates {named}, up to {worst.number('massive_ratio') or 0:,.0f} times the usual."
+    return _finding("SINK", "notice", worst, energy, text)
 
 
-def _drift(last: Row) -> Finding | None:
-    length, mean = last.number("mean_norm"), last.number("mean_vector_norm")
+def _drift(last: Row, random: Mapping[str, Row]) -> Finding | None:
+    length, mean = _value(last, "mean_norm"), _value(last, "mean_vector_norm")
     if not length or mean is None or mean / length < 0.5:
         return None
-    text = f"The cloud sits off the origin at {last['site']}: its mean is {mean / length:.2f} of the average token's length."
-    return _finding("DRIFT", "notice", last, mean / length, text)
+    text = f"The cloud sits off the origin at {last['site']}: its mean is {mean / length:.2f} of the average token's length"
+    long, middle = _beside(last, random, "mean_norm"), _beside(last, random, "mean_vector_norm")
+    null = middle / long if long and middle is not None else None
+    return _finding("DRIFT", "notice", last, mean / length, text + _said(null, ".2f"))
 
 
-def _spike(last: Row) -> Finding | None:
-    value = last.number("top_direction_share")
+def _spike(last: Row, random: Mapping[str, Row]) -> Finding | None:
+    value, null = _value(last, "top_direction_share"), _beside(last, random, "top_direction_share")
     if value is None or value < 0.5:
         return None
-    text = f"One direction carries {value:.0%} of the energy at {last['site']}."
-    return _finding("SPIKE", "alert" if value >= 0.8 else "notice", last, value, text)
+    text = f"One direction carries {value:.0%} of the energy at {last['site']}"
+    strong = value >= 0.8 and (null is None or value > null + APART)
+    return _finding("SPIKE", "alert" if strong else "notice", last, value, text + _said(null, ".0%"))
 
 
-def _flat(last: Row) -> Finding | None:
-    value, width = last.number("effective_rank"), last.number("width")
+def _flat(last: Row, random: Mapping[str, Row]) -> Finding | None:
+    value, width, null = _value(last, "effective_rank"), last.number("width"), _beside(last, random, "effective_rank")
     if value is None or width is None or value / width >= 0.1:
         return None
-    text = f"{last['site']} uses about {value:.1f} of its {width} dimensions (effective rank)."
-    return _finding("FLAT", "notice", last, value, text)
+    text = f"{last['site']} uses about {value:.1f} of its {width} dimensions (effective rank)"
+    return _finding("FLAT", "notice", last, value, text + _said(null, ".1f"))
+
+
+def _said(null: float | None, style: str) -> str:
+    return "." if null is None else f" (random weights: {null:{style}})."
+
+
+def _coordinates(sites: list[Row], last: Row) -> Finding | None:
+    """A few coordinates make most of a cone: at the last block, or where the cone is narrowest."""
+    cones = [row for row in sites if (_value(row, "average_cosine") or 0.0) >= LEANING]
+    for row in sorted(cones, key=lambda row: (row is not last, -(_value(row, "average_cosine") or 0.0))):
+        found, share = row.get("rogue_coordinates"), row.number("rogue_share")
+        if not isinstance(found, list) or not found or share is None or share < 0.3:
+            continue
+        many = f"Coordinates {', '.join(map(str, found))} make" if len(found) > 1 else f"Coordinate {found[0]} makes"
+        text = f"{many} {share:.0%} of the average cosine at {row['site']}"
+        kept = [
+            row.number(f"{name}_without_rogue") for name in ("average_cosine", "top_direction_share", "effective_rank")
+        ]
+        if None not in kept:
+            text += (
+                f"; without {'them' if len(found) > 1 else 'it'} {kept[0]:.2f} is left, a top share of {kept[1]:.2f}"
+            )
+            text += f" and an effective rank of {kept[2]:.0f}"
+        return _finding("ROGUE", "notice", row, share, f"{text}.")
+    return None
 
 
 def _negative(row: Row) -> Finding | None:
@@ -140,12 +184,3 @@ def _negative(row: Row) -> Finding | None:
         f"{margin:.2f} to its opposite): tokens that never come next can be pushed along it for ever."
     )
     return _finding("NEGATIVE", "alert", row, margin, text)
-
-
-def _rogue(rows: list[Row]) -> Finding | None:
-    worst = max(rows, key=lambda row: row.number("rogue_share_1") or 0.0)
-    share, dimensions = worst.number("rogue_share_1") or 0.0, worst.get("dimensions")
-    if share < 0.3 or not isinstance(dimensions, list):
-        return None
-    text = f"Dimension {dimensions[0]} alone makes {share:.0%} of the average cosine at {worst['site']}."
-    return _finding("ROGUE", "notice", worst, share, text)

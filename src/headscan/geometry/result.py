@@ -42,8 +42,9 @@ class ScanResult(Result):
     """The shape of one or more models' representations on one text.
 
     Attributes:
-        sites: one row a model and site, in the order of depth: every measure as NAME, NAME_interval (95 %) and
-            NAME_without_first, `singular_values`, and `notes` that say why a value is not there.
+        sites: one row a model and site, in the order of depth: every measure as NAME, NAME_interval (95 %), both
+            as NAME_without_sinks and NAME_without_first, `singular_values`, what sinks and outlying coordinates are (see
+            `headscan.geometry.outliers`), and `notes` that say why a value is not there.
         nulls: the same of the nulls, with `null` = "random-init" or "gaussian".
         measures: the words of each measure. probes: those of each probe. groups: sections that they belong to.
         tables: each probe's rows under its name; in the JSON they stand beside the other fields.

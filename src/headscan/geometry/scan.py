@@ -13,6 +13,7 @@ from headscan.geometry.examine import Examined, Examiner
 from headscan.geometry.explained import group
 from headscan.geometry.findings import findings
 from headscan.geometry.measure import Measure
+from headscan.geometry.outliers import RULE
 from headscan.geometry.probe import Probe
 from headscan.geometry.result import ProbeRecord, ScanResult
 from headscan.geometry.settings import Scanning
@@ -76,6 +77,7 @@ def _result(
         dtype=found[-1].record.dtype,
         notes=[
             f"Positions: {skipped}; {found[-1].batch} windows a forward pass.",
+            RULE,
             "Sums in float64; intervals: 95 %, from the windows' influences with a long-run variance, Student's quantiles.",
         ],
     )

@@ -1,74 +1,75 @@
-"""From finished statistics to the rows of a result: every measure of every site, both ways, with its interval."""
+"""From finished statistics to the rows of a result: every measure of every site, with its interval, also without sinks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from headscan.geometry.choose import choose
 from headscan.geometry.errors import Errors
-from headscan.geometry.explained import WITHOUT, Cells
+from headscan.geometry.explained import WITHOUT, WITHOUT_SINKS, Cells
 from headscan.geometry.measure import Measure
 from headscan.geometry.null import gaussian_cloud
+from headscan.geometry.outliers import outliers
 from headscan.geometry.spectrum import singular_values
 from headscan.statistics import Cloud, SiteStatistics
+from headscan.statistics.sinks import GROUPS
 
 __all__ = ["gaussian_cells", "site_cells"]
 
+SUFFIXES = {"all": "", "without_first": WITHOUT, "without_sinks": WITHOUT_SINKS}
+"""What the names of numbers end in, by the group of tokens that they are of."""
 
-def site_cells(site: str, statistics: SiteStatistics, measures: Sequence[Measure] | None = None) -> tuple[Cells, Cloud]:
+
+def site_cells(
+    site: str, statistics: SiteStatistics, measures: Sequence[Measure] | None = None,
+    shown: Callable[[list[int]], list[str]] | None = None,
+) -> tuple[Cells, Cloud]:  # fmt: skip
     """The fields of one site (see the result's documentation) and the finished cloud of all its positions.
 
-    Each measure appears as NAME, NAME_interval, NAME_without_first and NAME_without_first_interval; a value that is not
-    defined is None, and `notes` says why. Beside them stand NAME_bias, where the value of a finite text is known to lie to
-    one side, and `effective_clusters`: how many independent ones of its
-    `clusters` (documents or windows) the text is worth, for the measure it says least of.
+    Each measure appears as NAME and NAME_interval, and both without position 0 of each window (NAME_without_first) and
+    without sink tokens (NAME_without_sinks); a value that is not defined is None, and `notes` says why. Beside them stand
+    NAME_bias, where the value of a finite text is known to lie to one side, `effective_clusters`: how many independent ones
+    of its `clusters` (documents or windows) the text is worth, for the measure it says least of, and what `outliers` says
+    of sinks and coordinates (`shown` turns token ids into words).
     """
     chosen = list(choose(None)[0] if measures is None else measures)
-    notes: list[str] = []
-    cloud = Cloud.of_sums(statistics.all)
-    cells: Cells = {"site": site, "tokens": cloud.count, "width": cloud.width}
-    without = statistics.first.count > 0
-    variants = [("", cloud)] + ([(WITHOUT, Cloud.of_sums(statistics.without_first))] if without else [])
-    for suffix, points in variants:
-        for measure in chosen:
-            cells[measure.name + suffix] = measure(points) if points.count else None
-        cells[f"singular_values{suffix}"] = singular_values(points).tolist() if points.count else []
+    clouds: dict[tuple[str, ...], Cloud] = {}
+    values: dict[tuple[str, ...], Cells] = {}
+    for name in GROUPS:
+        occupied = statistics.occupied(name)
+        if occupied not in clouds:
+            points = clouds[occupied] = Cloud.of_sums(statistics.sums(name))
+            own: Cells = {measure.name: measure(points) if points.count else None for measure in chosen}
+            own["singular_values"] = singular_values(points).tolist() if points.count else []
+            values[occupied] = own
     # The values come first: an interval may need the eigenvectors, with which LAPACK finds eigenvalues of other last bits.
     errors = Errors.of(statistics, chosen)
-    for group, (suffix, points) in enumerate(variants):
-        cells |= errors.cells(suffix, group, points, cells)
+    whole = clouds[statistics.occupied("all")]
+    cells: Cells = {"site": site, "tokens": whole.count, "width": whole.width}
+    notes: list[str] = []
+    for group, (name, suffix) in enumerate(SUFFIXES.items()):
+        occupied = statistics.occupied(name)
+        if "average_cosine_interval" not in values[occupied]:
+            values[occupied] |= errors.cells("", group, clouds[occupied], values[occupied])
+        own = values[occupied]
         for measure in chosen:
-            if cells[measure.name + suffix] is None:
+            for end in ("", "_interval", "_bias"):
+                if measure.name + end in own:
+                    cells[f"{measure.name}{suffix}{end}"] = own[measure.name + end]
+            if own[measure.name] is None:
                 notes.append(f"{measure.name}{suffix} is not defined: {measure.words.undefined}")
-            elif cells[f"{measure.name}{suffix}_interval"] is None:
+            elif own[f"{measure.name}_interval"] is None:
                 notes.append(f"{measure.name}{suffix} has no interval: {errors.reason(measure)}")
-    if not without:  # nothing is left out: the same again
-        cells |= {_without(name): cell for name, cell in cells.items() if name not in ("site", "tokens", "width")}
-    cells = _in_order(cells, [measure.name for measure in chosen])
-    if cloud.zeros:
-        notes.append(f"{cloud.zeros} vectors are zero and have no direction; average_cosine leaves them out")
+        for field in ("singular_values", "effective_clusters", "clusters"):
+            cells[field + suffix] = own[field]
+    cells |= outliers(statistics, clouds[statistics.occupied("without_sinks")], shown)
+    if whole.zeros:
+        notes.append(f"{whole.zeros} vectors are zero and have no direction; average_cosine leaves them out")
     cells["notes"] = notes
-    return cells, cloud
-
-
-def _in_order(cells: Cells, names: Sequence[str]) -> Cells:
-    """Each measure with its interval and its bias, then the same without position 0."""
-    order = ["site", "tokens", "width"]
-    for suffix in ("", WITHOUT):
-        order += [f"{name}{suffix}{end}" for name in names for end in ("", "_interval", "_bias")]
-        order += [f"{name}{suffix}" for name in ("singular_values", "effective_clusters", "clusters")]
-    return {name: cells[name] for name in order if name in cells}
-
-
-def _without(name: str) -> str:
-    """The name of the same field without position 0."""
-    for end in ("_interval", "_bias"):
-        if name.endswith(end):
-            return name.removesuffix(end) + WITHOUT + end
-    return name + WITHOUT
+    return cells, whole
 
 
 def gaussian_cells(cells: Cells, measures: Sequence[Measure] | None = None, *, seed: int = 0) -> Cells:

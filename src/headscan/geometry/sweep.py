@@ -162,7 +162,7 @@ def sweep(
         ) -> None:  # fmt: skip
             try:
                 if site in result.sites:
-                    result.sites[site].update(states, windows, torch.from_numpy(batch.documents))
+                    result.sites[site].update(states, windows, torch.from_numpy(batch.documents), ids)
             except NonFinite as error:
                 raise BadInput(
                     f"{lens.name} gives NaN or infinite values at site {site} (window {error.window}, position "

@@ -26,7 +26,8 @@ class Gram:
     whatever the mean (Chan, Golub and LeVeque 1983), and equal vectors have none at all. Matrices with other pilots are
     moved to this one's when they are added, which is exact but for rounding.
 
-    Costs (k+1)/(2k)·2·rows·width² floating-point operations an update for k = 4 panels, and 5 bytes·width² of memory.
+    Costs (k+1)/(2k)·2·rows·width² floating-point operations an update for k = 4 panels, and 5 bytes·width² of memory. With
+    `few` the rows themselves are kept as long as they take less than that: for sets that may stay small.
 
     >>> g = Gram(2)
     >>> g.add(torch.tensor([[1.0, 2.0], [0.0, 1.0]], dtype=torch.float64))
@@ -38,18 +39,40 @@ class Gram:
             [0.5000, 0.5000]], dtype=torch.float64)
     """
 
-    def __init__(self, width: int, device: torch.device | str = "cpu"):
+    def __init__(self, width: int, device: torch.device | str = "cpu", *, few: bool = False):
         self.width = width
         cuts = [width * i // PANELS for i in range(PANELS + 1)]
         self._spans = [(a, b) for a, b in pairwise(cuts) if b > a]
-        self.panels = [torch.zeros(b - a, width - a, dtype=torch.float64, device=device) for a, b in self._spans]
+        self.panels: list[Tensor] = []
+        self.held: list[Tensor] = []  # rows, while there are no panels
         self.count = 0.0
         self.pilot: Tensor | None = None  # None: the origin
         self.sum = torch.zeros(width, dtype=torch.float64, device=device)  # Σ(x − pilot)
+        if not few:
+            self._open()
 
-    def add(self, rows: Tensor, total: Tensor | None = None) -> None:
-        """Add rows of shape [n, width], float64; `total` is their sum [width], where it is known already."""
+    def _open(self) -> None:
+        """Have panels in place of rows."""
+        self.panels = [self.sum.new_zeros(b - a, self.width - a) for a, b in self._spans]
+        rows, self.held = self.rows, []
+        self.count = 0.0
+        self.add(rows)
+
+    @property
+    def rows(self) -> Tensor:
+        """The rows that are kept [n, width]; none where there are panels."""
+        return torch.cat([self.sum.new_zeros(0, self.width), *self.held])
+
+    def add(self, rows: Tensor, total: Tensor | None = None, *, count: float | None = None) -> None:
+        """Add rows of shape [n, width], float64; `total` is their sum [width], where it is known already, and `count`
+        how many they are, where some are zero and stand for none (never about a pilot)."""
         if not len(rows):
+            return
+        if not self.panels:
+            self.held.append(rows.clone())
+            self.count += len(rows)
+            if self.count > 5 * self.width // 8:
+                self._open()
             return
         if not self.count:
             self.pilot = _pilot(rows)
@@ -58,11 +81,19 @@ class Gram:
         for panel, (a, b) in zip(self.panels, self._spans, strict=True):
             panel.addmm_(rows[:, a:b].T, rows[:, a:])
         self.sum += rows.sum(0) if total is None else total
-        self.count += len(rows)
+        self.count += len(rows) if count is None else count
 
     def combine(self, other: Gram, sign: float = 1.0) -> None:
         """Add (or, with sign -1, take away) another Gram matrix of the same width."""
         device = self.sum.device
+        if not other.panels and sign == 1.0:
+            self.add(other.rows.to(device))
+            return
+        if not self.panels:
+            self._open()
+        if not other.panels:
+            other = other.copy()
+            other._open()
         if not self.count and other.pilot is not None:
             self.pilot = other.pilot.to(device)
         theirs, moved = other.sum.to(device), other._from(self.pilot, device)
@@ -88,7 +119,7 @@ class Gram:
 
     def copy(self) -> Self:
         """An independent copy."""
-        new = type(self)(self.width, self.sum.device)
+        new = type(self)(self.width, self.sum.device, few=not self.panels)
         new.combine(self)
         return new
 
@@ -96,7 +127,14 @@ class Gram:
         """Become empty again, in the same memory."""
         for tensor in (*self.panels, self.sum):
             tensor.zero_()
-        self.count, self.pilot = 0.0, None
+        self.count, self.pilot, self.held = 0.0, None, []
+
+    def diagonal(self) -> Tensor:
+        """Σ x², by coordinate [width], about the origin."""
+        if not self.panels:
+            return self.rows.square().sum(0)
+        found = torch.cat([panel.diagonal() for panel in self.panels])
+        return found if self.pilot is None else found + (2 * self.sum + self.count * self.pilot) * self.pilot
 
     def dense(self) -> Tensor:
         """The full symmetric matrix Σ x xᵀ [width, width], about the origin."""
@@ -108,9 +146,14 @@ class Gram:
 
     def scatter(self) -> Tensor:
         """Σ (x − mean)(x − mean)ᵀ [width, width], about the mean of the rows."""
+        if not self.panels:
+            rows = self.rows - (self.rows.mean(0) if self.held else 0.0)
+            return rows.T @ rows
         return self._full() - torch.outer(self.sum, self.sum) / max(self.count, 1.0)
 
     def _full(self) -> Tensor:
+        if not self.panels:
+            return self.rows.T @ self.rows
         full = torch.zeros(self.width, self.width, dtype=torch.float64, device=self.sum.device)
         for panel, (a, b) in zip(self.panels, self._spans, strict=True):
             full[a:b, a:] = panel
@@ -118,7 +161,9 @@ class Gram:
         return full
 
     def state(self) -> dict[str, Tensor]:
-        """Tensors `count`, `sum`, `pilot` where there is one, and the panels `0` to `3`."""
+        """Tensors `count`, `sum`, `pilot` where there is one, and the panels `0` to `3`; or `rows`."""
+        if not self.panels:
+            return {"rows": self.rows}
         state = {"count": torch.tensor(self.count, dtype=torch.float64), "sum": self.sum}
         state |= {} if self.pilot is None else {"pilot": self.pilot}
         return state | {str(i): panel for i, panel in enumerate(self.panels)}
@@ -126,6 +171,10 @@ class Gram:
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
         """The inverse of `state`."""
+        if "rows" in state:
+            new = cls(state["rows"].shape[1], state["rows"].device, few=True)
+            new.held, new.count = [state["rows"].clone()], float(len(state["rows"]))
+            return new
         new = cls(len(state["sum"]), state["sum"].device)
         new.count, new.sum = float(state["count"]), state["sum"].clone()
         new.pilot = state["pilot"].clone() if "pilot" in state else None

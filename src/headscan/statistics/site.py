@@ -1,4 +1,4 @@
-"""All that a scan keeps of one site of a model: sums over all tokens and over first positions, and what intervals need."""
+"""All that a scan keeps of one site of a model: sums over sets of tokens, and what intervals need."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from headscan.statistics.blocks import Blocks
 from headscan.statistics.derivative import Cut, token_sums
 from headscan.statistics.gram import Gram
 from headscan.statistics.influence import Derive, Influence
+from headscan.statistics.sinks import CELLS, GROUPS, Occurrences, sinks
 from headscan.statistics.sums import Sums
 
 __all__ = ["NonFinite", "SiteStatistics"]
 
 FINE_BLOCKS = 64
-COARSE_BLOCKS = 8
 
 
 class NonFinite(ArithmeticError):
@@ -29,19 +29,23 @@ class NonFinite(ArithmeticError):
 
 
 class SiteStatistics(Accumulator):
-    """Sums of a site's vectors in two groups, *all* positions and *first* ones, and the windows' influences.
+    """Sums of a site's vectors over disjoint sets of tokens (`sinks.CELLS`), and influences.
 
-    Position 0 of a window often carries a vector unlike all others (an attention sink), so everything is reported with
-    and without it: without = all − first, exact because `Sums` is a group.
+    Position 0 of a window, and tokens whose vectors are far longer than the others' (sinks), say little of the others; so
+    everything is reported of all tokens, without the first and without sinks (`sinks.GROUPS`). Each is a sum of sets;
+    nothing is taken away, so giants leave no rounding behind.
 
-    There is one Gram matrix a group. Sums of vectors are kept in 8 blocks (`coarse`: what `all` adds up) and in 64 (`fine`:
-    for probes that look at pieces of the text). With `derive` every window's and document's influence on the measures is
-    kept too (`influence`), from which intervals are made.
+    There is one Gram matrix for ordinary tokens; few others are kept as they are. Sums of vectors are kept in 64 blocks,
+    too (`fine`: for probes that look at pieces of the text), of `all` and of `first` positions. `sink_positions` and
+    `sink_tokens` count where sinks stand and which ids they are. With `derive` every window's and document's influence on
+    the measures is kept (`influence`), from which intervals are made.
 
     >>> s = SiteStatistics(width=3)
-    >>> s.update(torch.randn(2, 5, 3), windows=[0, 1])     # two windows of five tokens
-    >>> s.all.count, s.first.count, s.without_first.count
-    (10, 2, 8)
+    >>> x = torch.ones(2, 5, 3)
+    >>> x[0, 2] *= 100                          # two windows of five tokens, one of which is a sink
+    >>> s.update(x, windows=[0, 1])
+    >>> [s.sums(group).count for group in ("all", "without_first", "without_sinks")]
+    [10, 8, 9]
     """
 
     def __init__(
@@ -49,8 +53,9 @@ class SiteStatistics(Accumulator):
     ):
         self.width, self.skip_first, self.device = width, skip_first, torch.device(device)
         self.fine = {group: Blocks(FINE_BLOCKS, self._zero) for group in ("all", "first")}
-        self.coarse = {group: Blocks(COARSE_BLOCKS, self._zero) for group in ("all", "first")}
-        self.gram = {group: Gram(width, self.device) for group in ("all", "first")}
+        self.cells = {cell: Sums(width, few=cell != "ordinary", device=device) for cell in CELLS}
+        self.squared_unit = {cell: torch.zeros(width, dtype=torch.float64, device=device) for cell in CELLS}
+        self.sink_positions, self.sink_tokens = Occurrences(), Occurrences()
         self.influence = Influence(width, self._aside, derive=derive, device=device) if derive else None
 
     @property
@@ -61,21 +66,24 @@ class SiteStatistics(Accumulator):
         return Sums(self.width, gram=False, device=self.device)
 
     def _aside(self, states: Tensor) -> Tensor:
-        """Masks [1, B, T] of the tokens that a further treatment leaves out: position 0."""
-        masks = torch.zeros(1, *states.shape[:2], dtype=torch.bool, device=states.device)
-        masks[0, :, : self._lead] = True
-        return masks
+        """Masks [2, B, T] of the tokens that further treatments leave out: position 0, and sinks."""
+        first = torch.zeros(states.shape[:2], dtype=torch.bool, device=states.device)
+        first[:, : self._lead] = True
+        return torch.stack([first, sinks(states)])
 
     def _counted(self, states: Tensor) -> Tensor:
         return states.detach()[:, self.skip_first :].to(self.device)
 
-    def update(self, states: Tensor, windows: list[int], documents: Tensor | None = None) -> None:
+    def update(
+        self, states: Tensor, windows: list[int], documents: Tensor | None = None, ids: Tensor | None = None
+    ) -> None:
         """Add the states [B, T, width] of the windows with the given global numbers (B of them).
 
-        `documents` [B, T] are the numbers of the documents that the tokens are of; without, all are of one.
+        `documents` [B, T] are the numbers of the documents that the tokens are of; without, all are of one. `ids` [B, T]
+        are the tokens' own, of which those of sinks are remembered.
 
         Raises `NonFinite` before anything is added, so a bad batch leaves the statistics as they were.
-        Cost: .625·B·T·width² multiply-adds in float64 for the Gram matrix, three passes over the batch, and what
+        Cost: .625·B·T·width² multiply-adds in float64 for the Gram matrix, six passes over the batch, and what
         `Derivative.of` says.
         """
         if documents is None:
@@ -86,69 +94,104 @@ class SiteStatistics(Accumulator):
         if not bool(finite.all()):
             window, position = (~finite).nonzero()[0].tolist()
             raise NonFinite(windows[window], position + self.skip_first)
-        self._add("all", windows, cut.sums)
-        self.gram["all"].add(cut.rows.reshape(-1, self.width), cut.sums[:, self.width : -4].sum(0))
-        if self._lead:
-            self._add("first", windows, token_sums(cut.rows[:, 0], cut.norms[:, 0]))
-            self.gram["first"].add(cut.rows[:, 0])
         if self.influence is not None:
             self.influence.update(cut, windows)
+        self._blocks("all", windows, cut.sums)
+        if self._lead:
+            self._blocks("first", windows, token_sums(cut.rows[:, 0], cut.norms[:, 0]))
+        self._cells(cut)
+        if ids is not None:
+            self.sink_tokens.update(ids[:, self.skip_first :].cpu()[cut.aside[1].cpu()])
+
+    def _cells(self, cut: Cut) -> None:
+        """Add each token to the set that it belongs to."""
+        cells = (cut.aside[0].long() + 2 * cut.aside[1].long()).flatten()
+        others = cells.nonzero().flatten()
+        copied = cut.rows.untyped_storage().data_ptr() != cut.states.untyped_storage().data_ptr()
+        rows, norms = cut.rows.flatten(0, 1), cut.norms.flatten()
+        apart, lengths = rows[others], norms[others]
+        rows = rows.index_fill_(0, others, 0.0) if copied else rows.index_fill(0, others, 0.0)
+        norms = norms.index_fill(0, others, 0.0)
+        ordinary = cells == 0
+        weights = torch.stack([torch.where(norms > 0, 1 / norms, 0.0), ordinary.double()])
+        scalars = torch.stack([weights[1].sum(), (ordinary & (norms == 0)).sum(), norms.sum(), norms.square().sum()])
+        directed = weights @ rows
+        self._gain("ordinary", torch.cat([directed.flatten(), scalars]), weights[0].square() @ rows.square())
+        gram = self._gram("ordinary")
+        if gram.count and gram.pilot is None:  # zero rows add nothing
+            gram.add(rows, directed[1], count=float(scalars[0]))
+        else:
+            gram.add(rows[ordinary])
+        for number, cell in enumerate(CELLS[1:], start=1):
+            chosen = cells[others] == number
+            sums = token_sums(apart[chosen], lengths[chosen])
+            self._gain(cell, sums.sum(0), sums[:, : self.width].square().sum(0))
+            self._gram(cell).add(apart[chosen])
+        self.sink_positions.update(cut.aside[1].nonzero()[:, 1] + self.skip_first)
+
+    def _gain(self, cell: str, added: Tensor, squared: Tensor) -> None:
+        _add(self.cells[cell], added)
+        self.squared_unit[cell] += squared
+
+    def _gram(self, cell: str) -> Gram:
+        gram = self.cells[cell].gram
+        assert gram is not None
+        return gram
 
     def learn(self, states: Tensor, windows: list[int]) -> None:
         """Take the intervals' derivative from the text's first windows without counting them; see `Influence`."""
         if self.influence is not None:
             self.influence.learn(self._counted(states), windows)
 
-    def _add(self, group: str, windows: list[int], sums: Tensor) -> None:
-        for blocks in (self.fine[group], self.coarse[group]):
-            # The deepest window first: coarsening then happens once, before any block of this batch is chosen.
-            blocks.index(max(windows))
-            runs: dict[int, list[int]] = {}
-            for row, window in enumerate(windows):
-                runs.setdefault(blocks.index(window), []).append(row)
-            for members in runs.values():
-                part = blocks[windows[members[0]]]
-                chosen = slice(members[0], members[-1] + 1) if members[-1] - members[0] + 1 == len(members) else members
-                part.unit += sums[chosen, : self.width].sum(0)
-                part.total += sums[chosen, self.width : -4].sum(0)
-                part.scalars += sums[chosen, -4:].sum(0)
+    def _blocks(self, group: str, windows: list[int], sums: Tensor) -> None:
+        blocks = self.fine[group]
+        # The deepest window first: coarsening then happens once, before any block of this batch is chosen.
+        blocks.index(max(windows))
+        runs: dict[int, list[int]] = {}
+        for row, window in enumerate(windows):
+            runs.setdefault(blocks.index(window), []).append(row)
+        for members in runs.values():
+            chosen = slice(members[0], members[-1] + 1) if members[-1] - members[0] + 1 == len(members) else members
+            _add(blocks[windows[members[0]]], sums[chosen].sum(0))
 
-    def _whole(self, group: str) -> Sums:
-        sums = self.coarse[group].total()
-        sums.gram = self.gram[group].copy()
-        return sums
+    def sums(self, group: str, *, gram: bool = True) -> Sums:
+        """The sums of a group of tokens, one of `sinks.GROUPS`: `all`, `without_first`, `without_sinks`."""
+        whole = Sums(self.width, gram=gram, few=True, device=self.device)
+        for number in GROUPS[group]:
+            whole.merge(self.cells[CELLS[number]])
+        return whole
+
+    def occupied(self, group: str) -> tuple[str, ...]:
+        """The sets of a group that hold any token: groups with the same sets have the same sums."""
+        return tuple(CELLS[number] for number in GROUPS[group] if self.cells[CELLS[number]].count)
 
     @property
     def all(self) -> Sums:
         """The sums of every position counted."""
-        return self._whole("all")
-
-    @property
-    def first(self) -> Sums:
-        """The sums of position 0 of every window (empty where positions are skipped)."""
-        return self._whole("first")
-
-    @property
-    def without_first(self) -> Sums:
-        """The sums of every position but the first of each window."""
-        return self.all.without(self.first)
+        return self.sums("all")
 
     def merge(self, other: SiteStatistics) -> None:
         """Add the statistics of other windows of the same stream."""
-        for group in ("all", "first"):
-            self.fine[group].merge(other.fine[group])
-            self.coarse[group].merge(other.coarse[group])
-            self.gram[group].combine(other.gram[group])
+        for group, blocks in self.fine.items():
+            blocks.merge(other.fine[group])
+        for cell in CELLS:
+            self.cells[cell].merge(other.cells[cell])
+            self.squared_unit[cell] += other.squared_unit[cell].to(self.device)
+        self.sink_positions.merge(other.sink_positions)
+        self.sink_tokens.merge(other.sink_tokens)
         if self.influence is not None and other.influence is not None:
             self.influence.merge(other.influence)
 
     def state(self) -> dict[str, Tensor]:
-        """Shape, blocks, Gram matrices and influences, as tensors."""
+        """Shape, blocks, sums, Gram matrices and influences, as tensors."""
         state = {"shape": torch.tensor([self.width, self.skip_first])}
-        for group in ("all", "first"):
-            state |= prefixed(f"fine.{group}", self.fine[group].state())
-            state |= prefixed(f"coarse.{group}", self.coarse[group].state())
-            state |= prefixed(f"gram.{group}", self.gram[group].state())
+        for group, blocks in self.fine.items():
+            state |= prefixed(f"fine.{group}", blocks.state())
+        for cell in CELLS:
+            state |= prefixed(f"cell.{cell}", self.cells[cell].state())
+            state[f"squared_unit.{cell}"] = self.squared_unit[cell]
+        state |= prefixed("sink_positions", self.sink_positions.state())
+        state |= prefixed("sink_tokens", self.sink_tokens.state())
         if self.influence is not None:
             state |= prefixed("influence", self.influence.state())
         return state
@@ -158,10 +201,20 @@ class SiteStatistics(Accumulator):
         """The inverse of `state`; for `influence` see `Influence.restore`."""
         width, skip_first = state["shape"].tolist()
         new = cls(width, skip_first=skip_first, device=state["shape"].device)
-        for group in ("all", "first"):
+        for group in new.fine:
             new.fine[group] = Blocks.restore(unprefixed(f"fine.{group}", state), new._zero)
-            new.coarse[group] = Blocks.restore(unprefixed(f"coarse.{group}", state), new._zero)
-            new.gram[group] = Gram.restore(unprefixed(f"gram.{group}", state))
+        for cell in CELLS:
+            new.cells[cell] = Sums.restore(unprefixed(f"cell.{cell}", state))
+            new.squared_unit[cell] = state[f"squared_unit.{cell}"].clone()
+        new.sink_positions = Occurrences.restore(unprefixed("sink_positions", state))
+        new.sink_tokens = Occurrences.restore(unprefixed("sink_tokens", state))
         influence = unprefixed("influence", state)
         new.influence = Influence.restore(influence, new._aside) if influence else None
         return new
+
+
+def _add(sums: Sums, added: Tensor) -> None:
+    """Add token sums [2·width + 4] to the sums."""
+    sums.unit += added[: sums.width]
+    sums.total += added[sums.width : -4]
+    sums.scalars += added[-4:]

@@ -23,12 +23,14 @@ class Sums(Accumulator):
     (2, 1, 4.0, [0.0, 1.0])
     """
 
-    def __init__(self, width: int, *, gram: bool = True, device: torch.device | str = "cpu"):
+    def __init__(
+        self, width: int, *, gram: bool = True, few: bool = False, device: torch.device | str = "cpu"
+    ):  # `few`: see Gram
         self.width = width
         self.scalars = torch.zeros(4, dtype=torch.float64, device=device)  # count, zeros, Σ‖x‖, Σ‖x‖²
         self.unit = torch.zeros(width, dtype=torch.float64, device=device)
         self.total = torch.zeros(width, dtype=torch.float64, device=device)
-        self.gram = Gram(width, device) if gram else None
+        self.gram = Gram(width, device, few=few) if gram else None
 
     @property
     def count(self) -> int:

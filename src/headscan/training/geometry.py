@@ -51,8 +51,8 @@ def measure_sites(
     found = []
     for name, statistics in kept.items():
         cells: dict[str, object] = {"site": name}
-        for suffix, sums in (("", statistics.all), ("_without_first", statistics.without_first)):
-            cloud = Cloud.of_sums(sums)
+        for suffix, group in (("", "all"), ("_without_first", "without_first")):
+            cloud = Cloud.of_sums(statistics.sums(group))
             cells |= {measure + suffix: of(cloud) for measure, of in chosen.items()}
         found.append(Row(cells))
     table = Cloud.of_rows(embedding_table(lens.model).detach().double().cpu().numpy())
