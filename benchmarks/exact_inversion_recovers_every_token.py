@@ -16,9 +16,9 @@ import torch
 from _inversion import ASSETS, prompts_of, random_model
 
 from headscan.inversion import Search, exact
-from headscan.inversion.certificate import verdict_of
 from headscan.inversion.losses import relative
 from headscan.inversion.table import table_of
+from headscan.inversion.tolerance import accepted, accepts
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 
@@ -36,14 +36,14 @@ def row(name: str, cut, ids: torch.Tensor, search: Search) -> str:
     tokens = torch.tensor([one.tokens for one in found])
     tried = [count for one in found for count in one.evaluations]
     residual = relative(cut.run(tokens), target).amax(1)
-    unique = sum(
-        verdict_of(float(r), 1e-4, one.rivals, [False] * LENGTH) == "recovered and unique"
+    sole = sum(
+        accepts(float(r), accepted(cut)) and not any(place.within for place in one.compared)
         for r, one in zip(residual, found, strict=True)
     )
     margin = min(m for one in found for m in one.margins)
     after = sum(c for one in found for c in one.certifying) / ids.numel()
     return (
-        f"| {name} | {cut.sites[0]} | {search.order} | {len(ids)} | {float((tokens == ids).float().mean()):.2%} | {unique} "
+        f"| {name} | {cut.sites[0]} | {search.order} | {len(ids)} | {float((tokens == ids).float().mean()):.2%} | {sole} "
         f"| {statistics.median(tried):.0f} | {sum(tried) / len(tried):.0f} | {max(tried)} | {margin:.2f} "
         f"| {1000 * seconds:.0f} ms | {built:.2f} s | {after:.0f} |"
     )
@@ -53,7 +53,7 @@ def main() -> None:
     torch.set_num_threads(1)
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 50
     print(
-        "| model | at | order | prompts | tokens recovered | recovered and unique | median | mean | most candidates "
+        "| model | at | order | prompts | tokens recovered | no other tried fits | median | mean | most candidates "
         "| smallest margin | a prompt | table | for the certificate |"
     )
     print("|" + "---|" * 13)

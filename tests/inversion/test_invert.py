@@ -44,8 +44,8 @@ def test_recovered_not_unique_where_embedding_rows_are_equal():
     lens = build("gpt2", seed=1)
     lens.model.transformer.wte.weight.data[9] = lens.model.transformer.wte.weight.data[4]
     entry = invert(lens, torch.tensor([3, 9, 8])).prompts[0]
-    assert entry.verdict == "recovered, not unique"
-    assert entry.verdicts == ["recovered and unique", "recovered, not unique", "recovered and unique"]
+    assert entry.verdict == "ambiguous"
+    assert entry.verdicts == ["recovered and unique", "ambiguous", "recovered and unique"]
     assert any("share their embedding row" in note for note in entry.notes)
 
 
@@ -57,14 +57,15 @@ def test_information_absent_where_no_output_moves(gpt2, ids):
     assert entry.recovered[:3] == ids[0, :3].tolist()
 
 
-def test_search_exhausted_its_budget(gpt2, ids):
+def test_a_search_that_ends_at_its_budget_says_so(gpt2, ids):
     result = invert(gpt2, ids[0], method=Exact(order="random", budget=4, backtracks=0))
-    assert result.verdict == "search exhausted its budget"
+    assert result.verdict == "not recovered"
+    assert "the search stopped at its budget, 4 of 120 tokens at position 0" in result.prompts[0].certified
     assert "guess" in result.prompts[0].certified
 
 
 def test_a_failed_descent_is_told_from_absent_information(gpt2, ids):
-    assert invert(gpt2, ids, method=Direct(preset="seed")).verdict == "search exhausted its budget"
+    assert invert(gpt2, ids, method=Direct(preset="seed")).verdict == "not recovered"
     assert invert(gpt2, ids).verdict == "recovered and unique"
 
 
@@ -72,7 +73,7 @@ def test_hidden_tokens_first_outputs_missing(gpt2, llama, ids):
     for lens in (gpt2, llama):
         entry = invert(lens, ids[0], at="block.1[:, 1:, :]", method=Exact(hidden=QUICK)).prompts[0]
         assert entry.recovered == ids[0].tolist()
-        assert entry.verdict == "recovered and unique"
+        assert entry.verdict == "recovered, unique among those tried"
 
 
 def test_noise_and_rounding_widen_the_tolerance(gpt2, ids):
@@ -244,7 +245,7 @@ def test_what_is_no_number_certifies_nothing(at):
     lens.model.transformer.wte.weight.data[7] = float("nan")
     for method in ("auto", Joint(restarts=1, steps=2, budget=500)):
         result = invert(lens, [3, 7, 9], at=at, method=method)
-        assert result.verdict == "search exhausted its budget"
+        assert result.verdict == "not recovered"
         assert result.prompts[0].certificate.residual is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,23 +13,29 @@ from torch import Tensor
 
 from headscan.inversion.losses import relative
 from headscan.inversion.reconstruction import Compared
-from headscan.inversion.tolerance import accepts
+from headscan.inversion.tolerance import accepts, noise_floor
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import split_on_exhaustion
 from headscan.run import BadInput
 
 __all__ = [
-    "ABSENT", "BUDGET", "NOT_UNIQUE", "UNIQUE", "VERDICTS", "Certificate", "JacobianRank", "Residual", "Verdict",
-    "exchanges", "jacobian", "unseen", "verdict_of",
+    "ABSENT", "AMBIGUOUS", "NOT_RECOVERED", "TRIED", "UNIQUE", "VERDICTS", "Certificate", "JacobianRank", "Proof", "Residual",
+    "Verdict", "exchanges", "jacobian", "unseen", "verdict_of",
 ]  # fmt: skip
 
-Verdict = Literal["recovered and unique", "recovered, not unique", "information absent", "search exhausted its budget"]
+Verdict = Literal[
+    "recovered and unique", "recovered, unique among those tried", "ambiguous", "information absent", "not recovered"
+]
 UNIQUE: Verdict = "recovered and unique"
-NOT_UNIQUE: Verdict = "recovered, not unique"
+TRIED: Verdict = "recovered, unique among those tried"
+AMBIGUOUS: Verdict = "ambiguous"
 ABSENT: Verdict = "information absent"
-BUDGET: Verdict = "search exhausted its budget"
-VERDICTS = (UNIQUE, NOT_UNIQUE, ABSENT, BUDGET)
+NOT_RECOVERED: Verdict = "not recovered"
+VERDICTS = (UNIQUE, TRIED, AMBIGUOUS, ABSENT, NOT_RECOVERED)
 """The best first."""
+
+Proof = Literal["exhaustive", "bounded", "sampled"]
+"""What excludes other tokens: all were run; a bound proves the rest farther; some were run. The strongest first."""
 
 
 @dataclass(frozen=True)
@@ -45,54 +52,70 @@ class Certificate:
     """What the tokens found are worth.
 
     Attributes:
-        type: "exhaustive" (every other prompt was tried or is excluded by one that was) or "sampled" (some were tried);
-            "bounded" is kept for what a bound excludes.
+        type: the weakest of its positions'. "exhaustive" and "bounded" speak of the whole prompt: no other of its length
+            gives the outputs within the tolerance (see `headscan.inversion.comparing`).
+        types: of each position, given the other tokens: "exhaustive": every token that may be returned was run there
+            under the prefix recovered; "bounded": those not run are proved farther; "sampled": some were run.
+        compared: for each position how many tokens, the one found included.
         residual: largest relative distance of an output of the tokens, run as a whole, from the one given; None where it
             is no number.
         residuals: that of each position's own output, None where that is not given.
         tolerance: up to which a residual counts as equal.
-        margin: the least residual of another token that was tried; margins: of each position.
-        equivalent: for each position the other tokens that cannot be told from the one found.
-        unseen: for each position, whether no output given depends on it.
-        checked: what was tried against the tokens, in words.
+        noise: the residual that rounding causes at this slice, as measured.
+        margin: the least residual of another token that was compared; margins: of each position; nearest: the token that
+            has it.
+        equivalent: for each position the other tokens within the tolerance (the 256 nearest).
+        unseen: for each position, whether no output given depends on it, as far as six other tokens there tell.
+        checked: what was compared with the tokens, in words.
         jacobian: of each position, where asked for.
     """
 
-    type: Literal["exhaustive", "bounded", "sampled"]
+    type: Proof
+    types: list[Proof]
+    compared: list[int]
     residual: float | None
     residuals: list[float | None]
     tolerance: float
+    noise: float
     margin: float | None
-    margins: list[float | None] | None
+    margins: list[float | None]
+    nearest: list[int | None]
     equivalent: list[list[int]]
     unseen: list[bool]
     checked: str
     jacobian: list[JacobianRank] | None = None
 
 
-def verdict_of(residual: float, tolerance: float, rivals: list[list[int]], hidden: list[bool]) -> Verdict:
-    """The verdict on one prompt.
+def verdict_of(
+    residual: float, tolerance: float, rivals: list[list[int]], hidden: list[bool], types: Sequence[Proof] = ()
+) -> Verdict:
+    """The verdict on one prompt, or one position.
 
     Args:
         residual: the largest relative residual of an output, of the recovered tokens run as a whole.
         tolerance: up to which it counts as equal.
-        rivals: for each position, the tokens that cannot be told from the one recovered.
+        rivals: for each position, the other tokens within the tolerance.
         hidden: for each position, whether no output given depends on it.
+        types: of the comparison at each position; "unique" is said of none that is sampled.
 
     "information absent" is said when some token moves no output given, so that no method could find it (the others may
-    have been recovered: see the verdict of each position). "search exhausted its budget" says nothing of the
-    information: the method stopped before it found tokens that fit.
+    have been recovered: see the verdict of each position). "not recovered" says nothing of the information: no tokens
+    were found that give the outputs.
 
-    >>> verdict_of(1e-7, 1e-4, [[], [7]], [False, False])
-    'recovered, not unique'
+    >>> verdict_of(1e-7, 1e-4, [[], [7]], [False, False], ["exhaustive", "exhaustive"])
+    'ambiguous'
+    >>> verdict_of(1e-7, 1e-4, [[], []], [False, False], ["exhaustive", "sampled"])
+    'recovered, unique among those tried'
     >>> verdict_of(float("nan"), 1e-4, [[]], [False])
-    'search exhausted its budget'
+    'not recovered'
     """
     if not accepts(residual, tolerance):
-        return BUDGET
+        return NOT_RECOVERED
     if any(hidden):
         return ABSENT
-    return NOT_UNIQUE if any(rivals) else UNIQUE
+    if any(rivals):
+        return AMBIGUOUS
+    return TRIED if "sampled" in types else UNIQUE
 
 
 class Residual:
@@ -156,7 +179,7 @@ def exchanges(
 
 @torch.no_grad()
 def unseen(cut: SlicedModel, tokens: Int[Tensor, " T"], trials: int = 6, seed: int = 0) -> list[bool]:
-    """For each position of `tokens` [T], whether none of `trials` random other tokens there moves an output given."""
+    """For each position of `tokens` [T], whether `trials` random others there move no output given by more than noise."""
     length, vocabulary = len(tokens), cut.vocabulary_size
     generator = torch.Generator().manual_seed(seed)
     rows = tokens.repeat(length * trials, 1)
@@ -168,7 +191,7 @@ def unseen(cut: SlicedModel, tokens: Int[Tensor, " T"], trials: int = 6, seed: i
     for chunk in rows.split(255):
         both = cut.run(torch.cat([tokens[None], chunk])).float()
         moved.append(relative(both[1:], both[:1]).amax(1))
-    return (torch.cat(moved).reshape(length, trials).amax(1) <= 1e-6).tolist()
+    return (torch.cat(moved).reshape(length, trials).amax(1) <= noise_floor(cut)).tolist()
 
 
 def jacobian(cut: SlicedModel, tokens: Int[Tensor, " T"], *, rows: int = 1024) -> list[JacobianRank]:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
-from headscan.inversion.assess import assess
+from headscan.inversion.assess import assess, refuse_incomparable
 from headscan.inversion.certificate import VERDICTS
 from headscan.inversion.degrade import add_noise, round_states
 from headscan.inversion.given import GIVEN
@@ -61,7 +61,10 @@ def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
     lengths = [len(prompt) for prompt in prompts]
     for length in lengths:
         cut.kept(length)
-    method = settings.chosen().chosen(cut, lengths, ordered=given.ordered and cut.slice.pool is None)
+    ordered = given.ordered and cut.slice.pool is None
+    method = settings.chosen().chosen(cut, lengths, ordered=ordered)
+    if settings.certificate == "exhaustive":
+        refuse_incomparable(cut, lengths, ordered)
     allowed = _allowed(lens, settings.vocabulary, prompts)
     record = lens.provenance()
     parameters = Row(plain({"method": method.name} | asdict(method)))  # type: ignore[arg-type]
@@ -79,10 +82,8 @@ def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
             tolerance=tolerance, seed=settings.seed, progress=run.progress,
         )  # fmt: skip
         return [
-            assess(cut, prompt, target, found, tolerance=problem.accepted, known=fixed, with_jacobian=settings.jacobian)
-            for prompt, target, found, fixed in zip(
-                prompts[part], targets[part], method.solve(problem), known[part], strict=True
-            )
+            assess(problem, number, prompt, found, ask=settings.certificate, with_jacobian=settings.jacobian)
+            for number, (prompt, found) in enumerate(zip(prompts[part], method.solve(problem), strict=True))
         ]
 
     entries: list[PromptInversion] = []

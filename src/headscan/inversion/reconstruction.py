@@ -13,6 +13,8 @@ __all__ = ["UNCOMPARED", "Compared", "Reconstruction", "Why"]
 Why = Literal["all", "bounded", "sampled"]
 """Why so many tokens were compared and no more: there are no others, a bound proves the others farther, or a choice."""
 
+WHY = ("all", "bounded", "sampled")
+
 # Tokens within the tolerance that are named at a position; more are counted only.
 NAMED = 256
 
@@ -52,6 +54,7 @@ class Compared:
             choice: tokens that may be returned; all of them tried is "all".
             twins: tokens with the same vector as `found`: equal without being tried.
 
+        >>> import torch
         >>> Compared.of(torch.tensor([4, 1, 3]), torch.tensor([0.5, 0.0, 0.2]), 1, tolerance=0.2, choice=9)
         Compared(count=3, why='sampled', residual=0.0, runner_up=0.20000000298023224, token=3, within=())
         """
@@ -70,6 +73,15 @@ class Compared:
         return cls(
             count=count, why="all" if count >= choice else "sampled", residual=own, runner_up=near[1], token=near[0],
             within=within,
+        )  # fmt: skip
+
+    def and_also(self, other: Self) -> Self:
+        """Both comparisons of one token together; where they overlap is not known, so that the larger one counts."""
+        near = min(self, other, key=lambda one: one.runner_up)
+        first = min(self, other, key=lambda one: WHY.index(one.why))
+        return replace(
+            first, count=max(self.count, other.count), residual=min(self.residual, other.residual), runner_up=near.runner_up,
+            token=near.token, within=tuple(dict.fromkeys((*near.within, *self.within, *other.within))),
         )  # fmt: skip
 
     def exchanged(self, old: int, new: int) -> Self:

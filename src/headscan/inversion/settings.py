@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, fields
-from typing import Annotated
+from typing import Annotated, Literal
 
 from headscan.inversion.given import GIVEN
 from headscan.inversion.method import METHODS, Method
@@ -32,8 +32,16 @@ class Inverting(Slicing, Loading, Running):
         str, Option("What is known: states (of the slice), next-token (log-probabilities), embedding.", choices=GIVEN)
     ] = "states"
     tolerance: Annotated[
-        float | None, Option("Largest relative residual that counts as equal. Default: by precision.", above=0)
+        float | None,
+        Option("Largest relative residual that counts as equal. Default: 8 times the noise measured.", above=0),
     ] = None
+    certificate: Annotated[
+        Literal["auto", "exhaustive", "sampled"],
+        Option(
+            "What is compared with the tokens found: every token (exhaustive), some (sampled), or every one where that is "
+            "at most 1e10 multiplications a prompt (auto)."
+        ),
+    ] = "auto"
     vocabulary: Annotated[
         str | Sequence[str] | None, Option("A text whose tokens alone may be returned.", content=True)
     ] = None

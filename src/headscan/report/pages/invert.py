@@ -24,16 +24,27 @@ from headscan.report.kit.words import literal, named
 from headscan.report.pages._recovered import LEAST, RecoveredLine, RecoveredToken, recovered
 
 if TYPE_CHECKING:
+    from headscan.inversion.certificate import Certificate
     from headscan.inversion.result import InvertResult, PromptInversion
     from headscan.report.kit.parts import Part
 
 __all__: list[str] = []
 
 VERDICTS = [
-    Word("recovered and unique", "The tokens give the output, and no other token that was tried does."),
-    Word("recovered, not unique", "The tokens give the output, and others do, too."),
+    Word(
+        "recovered and unique",
+        "The tokens give the output, and no other prompt of their length does: every other token was run at its position, or "
+        "a bound proves it farther.",
+    ),
+    Word("recovered, unique among those tried", "The tokens give the output; no other that was tried does."),
+    Word("ambiguous", "The tokens give the output, and others do, too, within the tolerance."),
     Word("information absent", "Some token moves no output that was given: no method can find it."),
-    Word("search exhausted its budget", "The method stopped; this says nothing of the information."),
+    Word("not recovered", "No tokens were found that give the output; this says nothing of the information."),
+    Word(
+        "exhaustive", "A certificate: at each position every token that may be returned was run under the prefix found."
+    ),
+    Word("bounded", "A certificate: the tokens that were not run are proved farther than the tolerance."),
+    Word("sampled", "A certificate: some tokens were run; of the others nothing is known."),
 ]
 
 
@@ -88,12 +99,17 @@ def _facts(result: InvertResult) -> Facts:
         ("method", f"{result.method}, given {result.given}"),
         ("token accuracy", f"{result.token_accuracy:.1%} of {tokens} tokens"),
         ("verdict", result.verdict),
-        ("certificate", " and ".join(dict.fromkeys(one.type for one in certificates))),
+        ("certificate", "; ".join(dict.fromkeys(_type(one) for one in certificates))),
+        ("tolerance", "; ".join(dict.fromkeys(f"{one.tolerance:.1e} (noise {one.noise:.1e})" for one in certificates))),
         ("largest residual", "no number" if None in residuals else f"{max(one or 0.0 for one in residuals):.1e}"),
         ("smallest margin", f"{min(margins):.1e}" if margins else "-"),
         ("candidates a token", f"{sum(prompt.evaluations for prompt in result.prompts) / tokens:.1f}"),
     ]
     return Facts("In short", rows)
+
+
+def _type(found: Certificate) -> str:
+    return f"{found.type}: {found.checked}" if found.checked else found.type
 
 
 @section("invert", 20)
@@ -103,7 +119,7 @@ def certificate(result: InvertResult) -> Section:
         "residuals", lambda: _residuals(result.prompts[0]),
         "Residual and margin of every token of the first prompt, on a logarithmic scale",
         "First prompt. Relative distance between the output given and that of the token found (residual), and of the "
-        "second-best token tried. A wide gap means that the token is certain. An output equal to the last bit is drawn at "
+        "nearest other token compared. A wide gap: the token is certain among those. An output equal to the last bit is drawn at "
         "10⁻⁹.", 360,
     )  # fmt: skip
     lead = "The tokens found are run again; what comes out is compared with what was given."
@@ -116,7 +132,7 @@ def _residuals(found: PromptInversion) -> go.Figure:
     certificate, places = found.certificate, list(range(len(found.tokens)))
     series = (("token found", certificate.residuals), ("second best", certificate.margins))
     for index, (name, values) in enumerate(series):
-        if values:
+        if any(value is not None for value in values):
             figure.add_scatter(
                 x=places, y=[None if value is None else max(value, LEAST) for value in values], name=name, mode="markers",
                 text=[literal(text) for text in found.recovered_strings],
@@ -141,12 +157,14 @@ def _tokens(result: InvertResult) -> Table:
             "Relative distance of the output of the token found; 0 is equal to the last bit.",
             scientific=True,
         ),
-        Column("second best", "The nearest other token that was tried.", scientific=True),
-        Column("equivalent", "Tokens that cannot be told from the one found."),
+        Column("second best", "The nearest other token that was compared.", scientific=True),
+        Column("compared", "Tokens run at this position under the prefix found, itself included."),
+        Column("certificate", "What excludes the others: all were run, a bound, or a sample.", text=True),
+        Column("equivalent", "Other tokens within the tolerance."),
         Column("verdict", text=True),
     ]
     if jacobian:
-        columns[6:6] = [
+        columns[8:8] = [
             Column("rank", "Of the Jacobian of all outputs by the token's vector."),
             Column("smallest σ", "Its smallest singular value.", scientific=True),
         ]
@@ -158,7 +176,7 @@ def _tokens(result: InvertResult) -> Table:
             rows.append(
                 (
                     f"{number + 1}, {place}", prompt.strings[place], prompt.recovered_strings[place], found.residuals[place],
-                    found.margins[place] if found.margins else None, len(found.equivalent[place]),
+                    found.margins[place], found.compared[place], found.types[place], len(found.equivalent[place]),
                     *((local.rank, local.smallest_singular_value) if local else ()), prompt.verdicts[place],
                 )
             )  # fmt: skip
