@@ -2,8 +2,8 @@
 
 The states of every position of all-MiniLM-L6-v2 (six blocks, no causal mask, V = 30,522) at the first, the third and the
 last block; [CLS] and [SEP] are known. Candidates are runs of a whole text (budget 60,000), seconds are processor seconds of
-one thread. A text is counted as certified if its tokens give the output and no other tried does; where the search ended without tokens
-that give the states, the tokens that are right by chance are counted all the same.
+one thread. A text is counted as certified if its tokens give the output and no other tried does; where the search ended
+without tokens that give the states, the tokens that are right by chance are counted all the same.
 """
 
 from __future__ import annotations

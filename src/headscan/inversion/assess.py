@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headscan.inversion import certificate as proof
 from headscan.inversion.certificate import Certificate, Proof, Verdict
-from headscan.inversion.comparing import AFFORDABLE, compare, multiplications, near_rows
+from headscan.inversion.comparing import AFFORDABLE, bound, compare, gives_vectors, multiplications, near_rows
 from headscan.inversion.losses import relative
 from headscan.inversion.method import Problem
 from headscan.inversion.reconstruction import UNCOMPARED, Compared, Reconstruction
@@ -99,9 +99,13 @@ def _compared(problem: Problem, number: int, found: Reconstruction, ask: str) ->
     kept, before = cut.kept(len(tokens)), found.compared
     if not cut.causal or cut.slice.pool is not None or kept != list(range(len(kept))):
         return tokens, seen, before or _exchanged(problem, number, tokens, float(seen.max()))
-    every = ask == "exhaustive" or (ask == "auto" and multiplications(cut, len(kept)) <= AFFORDABLE)
+    bounded = ask == "auto" and gives_vectors(cut)
+    every = bounded or ask == "exhaustive" or (ask == "auto" and multiplications(cut, len(kept)) <= AFFORDABLE)
     while True:
-        compared = _under_prefix(problem, target, tokens, every, least=0 if before else 32)
+        if bounded:
+            compared = bound(cut, target, tokens, tolerance=tolerance, allowed=problem.allowed)
+        else:
+            compared = _under_prefix(problem, target, tokens, every, least=0 if before else 32)
         nearer = [one.token is not None and one.runner_up + noise_floor(cut) < one.residual for one in compared]
         nearest = [own if one.token is None else one.token for own, one in zip(tokens.tolist(), compared, strict=True)]
         other = torch.where(torch.tensor(nearer), torch.tensor(nearest), tokens.cpu()).to(tokens)

@@ -9,6 +9,7 @@ another prompt would differ from it first at some position, under the same prefi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,7 +21,7 @@ from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix, can_cache
 from headscan.run import Progress
 
-__all__ = ["AFFORDABLE", "compare", "multiplications", "near_rows"]
+__all__ = ["AFFORDABLE", "bound", "compare", "gives_vectors", "multiplications", "near_rows"]
 
 AFFORDABLE = 1e10
 """Multiplications a prompt up to which every token is compared unasked: about a second on two cores."""
@@ -99,6 +100,53 @@ def compare(
         if place < last:
             prefix.extend(own[None])
     return found
+
+
+def gives_vectors(cut: SlicedModel) -> bool:
+    """Whether the output of a position is its token's vector itself: the tensor put in is the one that comes out."""
+
+    def same() -> bool:
+        vectors = cut.embed(torch.zeros(1, 2, dtype=torch.int64))
+        found = cut.states(inputs_embeds=vectors)
+        return found.shape == vectors.shape and found.data_ptr() == vectors.data_ptr()
+
+    return cut.once("gives its vectors", same)
+
+
+@torch.no_grad()
+def bound(
+    cut: SlicedModel, target: Float[Tensor, "kept w"], tokens: Int[Tensor, " T"], *, tolerance: float,
+    allowed: Bool[Tensor, " V"] | None = None,
+) -> list[Compared]:  # fmt: skip
+    """The same as `compare` with every token, where `gives_vectors`: distances of vectors by one product, none run.
+
+    In float64 the computed ||x||^2 + ||o||^2 - 2 x.o is off by at most g (||x|| + ||o||)^2, g = (w + 4) u / (1 - (w + 4) u),
+    u = 2^-53, in whatever order it is summed (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1).
+    A token is farther than the tolerance if its distance less that is. Where it is not, its distance is taken as it is.
+
+    Cost: T V w multiplications.
+    """
+    goal, error = target.double(), (cut.width + 4) * 2**-53 * 1.01
+    scale = goal.norm(dim=1, keepdim=True)
+    parts = []
+    for part in cut.vectors.split(8192):
+        rows = part.double()
+        norms = rows.norm(dim=1)
+        squares = norms**2 + scale**2 - 2 * goal @ rows.T
+        lowest = squares - error * (norms + scale) ** 2
+        near = lowest <= (tolerance * scale) ** 2
+        for place, row in near.nonzero().tolist():
+            squares[place, row] = (rows[row] - goal[place]).square().sum()
+        parts.append(squares.clamp_min(0).sqrt() / scale.clamp_min(1e-30))
+    residuals = torch.cat(parts, dim=1)
+    names = torch.arange(residuals.shape[1], device=residuals.device)
+    names = names if allowed is None else names[allowed]
+    found = []
+    for own, row in zip(tokens.tolist(), residuals[:, names], strict=False):
+        twins = tuple(cut.equal_rows.get(own, ()))
+        one = Compared.of(names, row, own, tolerance=tolerance, choice=len(names), twins=twins)
+        found.append(replace(one, why="bounded"))
+    return found + [UNCOMPARED] * (len(tokens) - len(found))
 
 
 def near_rows(

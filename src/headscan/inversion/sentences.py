@@ -29,7 +29,7 @@ def checked(free: list[Compared], choice: int, *, restricted: bool = False) -> s
     tokens = "tokens of the restricted vocabulary" if restricted else "tokens"
     if not counts:
         return ""
-    if all(one.why == "all" for one in free):
+    if all(one.why != "sampled" for one in free):
         return f"all {choice:,} {tokens} at each position"
     shown = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     return f"{shown} of {choice:,} {tokens} at each position"
@@ -58,8 +58,8 @@ def certified(
         return f"{what}, but so do others: at {at} up to {most} more ({found.checked} compared)."
     if verdict == proof.TRIED:
         return f"{what}; no other that was tried does ({found.checked}). Whether one that was not tried does is open."
-    how = "run" if found.type == "exhaustive" else "run, or proved farther by a bound"
-    return f"{what}; unique among {found.checked}: every one was {how}, so that no other prompt of this length does."
+    how = "run" if found.type == "exhaustive" else "proved farther by the distance of its vector"
+    return f"{what}; unique among {found.checked}: every other was {how}, so that no other prompt of this length does."
 
 
 def _why(found: Certificate, compared: list[Compared], made: Reconstruction, target: Tensor, choice: int) -> str:
