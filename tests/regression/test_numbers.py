@@ -58,6 +58,18 @@ CORRECTED |= {
     for site in ("embedding", "final_norm")
 }
 
+# Certificates: the tolerance is measured, a verdict says no more than was compared, and margins are over every token at the
+# position's own output (before: over single exchanges at all outputs, or the tokens that came next in the order).
+CORRECTED |= {
+    "inversion-*/tolerance": "eight times the noise measured at the slice, no constant",
+    "inversion-*/verdict": "unique only where every token was compared",
+    "inversion-*/verdicts": "unique only where every token was compared",
+} | {
+    f"{case}/{name}": "of every token under the recovered prefix, the nearest other one"
+    for case in ("inversion-joint/prompt-0", "inversion-descent/adam/prompt-0", "inversion-orders/frequency/prompt-0")
+    for name in ("margin", "margins")
+}
+
 MADE_WITH, KEPT = read()
 
 

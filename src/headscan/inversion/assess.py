@@ -12,7 +12,7 @@ from headscan.inversion.certificate import Certificate, Proof, Verdict
 from headscan.inversion.comparing import AFFORDABLE, bound, compare, gives_vectors, multiplications, near_rows
 from headscan.inversion.losses import relative
 from headscan.inversion.method import Problem
-from headscan.inversion.reconstruction import UNCOMPARED, Compared, Reconstruction
+from headscan.inversion.reconstruction import UNCOMPARED, Evidence, Reconstruction
 from headscan.inversion.result import PromptInversion
 from headscan.inversion.sentences import certified, checked
 from headscan.inversion.tolerance import accepts, noise_floor
@@ -89,7 +89,7 @@ def refuse_incomparable(cut: SlicedModel, lengths: list[int], ordered: bool) -> 
         )
 
 
-def _compared(problem: Problem, number: int, found: Reconstruction, ask: str) -> tuple[Tensor, Tensor, list[Compared]]:
+def _compared(problem: Problem, number: int, found: Reconstruction, ask: str) -> tuple[Tensor, Tensor, list[Evidence]]:
     """The tokens found, the residuals of their outputs, and what they were compared with at each position."""
     cut, target, tolerance = problem.cut, problem.targets[number], problem.accepted
     tokens = torch.tensor(found.tokens, device=cut.lens.device)
@@ -118,7 +118,7 @@ def _compared(problem: Problem, number: int, found: Reconstruction, ask: str) ->
     return tokens, seen, compared
 
 
-def _under_prefix(problem: Problem, target: Tensor, tokens: Tensor, every: bool, least: int) -> list[Compared]:
+def _under_prefix(problem: Problem, target: Tensor, tokens: Tensor, every: bool, least: int) -> list[Evidence]:
     """Every token at each position, or only those of vectors near to the found one's, `least` of them at least."""
     cut, allowed = problem.cut, problem.allowed
     choices = torch.arange(cut.vocabulary_size, device=tokens.device)
@@ -129,7 +129,7 @@ def _under_prefix(problem: Problem, target: Tensor, tokens: Tensor, every: bool,
     )
 
 
-def _exchanged(problem: Problem, number: int, tokens: Tensor, residual: float) -> list[Compared]:
+def _exchanged(problem: Problem, number: int, tokens: Tensor, residual: float) -> list[Evidence]:
     """What single exchanges give, where no position can be judged by its prefix."""
     cut = problem.cut
     lists = [(cut.vectors - cut.vectors[token]).norm(dim=1).argsort() for token in tokens]

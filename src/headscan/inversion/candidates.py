@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headscan.inversion.losses import or_infinite
 from headscan.inversion.order import FixedOrder, TableOrder
-from headscan.inversion.reconstruction import Compared
+from headscan.inversion.reconstruction import Evidence
 from headscan.inversion.tolerance import accepts
 
 __all__ = ["Candidates", "SearchTrace"]
@@ -72,7 +72,7 @@ class SearchTrace:
     residuals: list[float] = field(default_factory=list)
     margins: list[float] = field(default_factory=list)
     rivals: list[list[int]] = field(default_factory=list)
-    compared: list[Compared] = field(default_factory=list)
+    compared: list[Evidence] = field(default_factory=list)
     evaluations: list[int] = field(default_factory=list)
     certifying: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
@@ -111,7 +111,7 @@ class SearchTrace:
         self.margins.append(others[0] if others else float("inf"))
         self.rivals.append(rivals + [token for token in twins if token not in rivals and token != tried.token])
         self.compared.append(
-            Compared.of(
+            Evidence.of(
                 torch.cat(tried.tokens), torch.cat(tried.residuals), tried.token, tolerance=tolerance, choice=choice,
                 twins=tuple(twins),
             )

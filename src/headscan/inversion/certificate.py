@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscan.inversion.losses import relative
-from headscan.inversion.reconstruction import Compared
+from headscan.inversion.reconstruction import Evidence
 from headscan.inversion.tolerance import accepts, noise_floor
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import split_on_exhaustion
@@ -147,7 +147,7 @@ class Residual:
 def exchanges(
     residual_of: Residual, tokens: Int[Tensor, " T"], places: list[int], lists: list[Tensor], residual: float, *,
     tolerance: float, most: int = 50_000,
-) -> list[Compared]:  # fmt: skip
+) -> list[Evidence]:  # fmt: skip
     """What single exchanges of a token of `tokens` give.
 
     Args:
@@ -162,7 +162,7 @@ def exchanges(
         whatever was tried: prompts that differ in two tokens were not.
     """
     whole = sum(len(lists[place]) for place in places) <= most
-    found = [Compared(count=1, why="sampled", residual=residual)] * len(tokens)
+    found = [Evidence(count=1, why="sampled", residual=residual)] * len(tokens)
     for place in places:
         token, choice = int(tokens[place]), len(lists[place]) if whole and len(places) == 1 else sys.maxsize
         others = lists[place] if whole else lists[place][:256]
@@ -170,7 +170,7 @@ def exchanges(
         rows = tokens.repeat(len(others), 1)
         rows[:, place] = others
         values = residual_of(rows) if len(others) else others.float()
-        found[place] = Compared.of(
+        found[place] = Evidence.of(
             torch.cat([tokens[place : place + 1], others]), torch.cat([values.new_full((1,), residual), values]), token,
             tolerance=tolerance, choice=choice, twins=tuple(residual_of.cut.equal_rows.get(token, ())),
         )  # fmt: skip

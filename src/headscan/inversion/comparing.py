@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headscan.inversion.losses import relative
-from headscan.inversion.reconstruction import UNCOMPARED, Compared
+from headscan.inversion.reconstruction import UNCOMPARED, Evidence
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix, can_cache
 from headscan.run import Progress
@@ -62,7 +62,7 @@ def _weights(cut: SlicedModel) -> int:
 def compare(
     cut: SlicedModel, target: Float[Tensor, "kept w"], tokens: Int[Tensor, " T"], lists: Sequence[Int[Tensor, " N"]], *,
     tolerance: float, choice: int, progress: Progress | None = None,
-) -> list[Compared]:  # fmt: skip
+) -> list[Evidence]:  # fmt: skip
     """What the tokens of `lists` give at each position, after the tokens found before it.
 
     Args:
@@ -93,7 +93,7 @@ def compare(
                 progress("certificate", done, total, "candidates")
         if parts:
             token, residuals = int(own), torch.cat(parts)
-            one = Compared.of(
+            one = Evidence.of(
                 names, residuals, token, tolerance=tolerance, choice=choice, twins=tuple(cut.equal_rows.get(token, ()))
             )
             found[place] = one
@@ -117,7 +117,7 @@ def gives_vectors(cut: SlicedModel) -> bool:
 def bound(
     cut: SlicedModel, target: Float[Tensor, "kept w"], tokens: Int[Tensor, " T"], *, tolerance: float,
     allowed: Bool[Tensor, " V"] | None = None,
-) -> list[Compared]:  # fmt: skip
+) -> list[Evidence]:  # fmt: skip
     """The same as `compare` with every token, where `gives_vectors`: distances of vectors by one product, none run.
 
     In float64 the computed ||x||^2 + ||o||^2 - 2 x.o is off by at most g (||x|| + ||o||)^2, g = (w + 4) u / (1 - (w + 4) u),
@@ -144,7 +144,7 @@ def bound(
     found = []
     for own, row in zip(tokens.tolist(), residuals[:, names], strict=False):
         twins = tuple(cut.equal_rows.get(own, ()))
-        one = Compared.of(names, row, own, tolerance=tolerance, choice=len(names), twins=twins)
+        one = Evidence.of(names, row, own, tolerance=tolerance, choice=len(names), twins=twins)
         found.append(replace(one, why="bounded"))
     return found + [UNCOMPARED] * (len(tokens) - len(found))
 

@@ -8,7 +8,7 @@ from typing import Literal, Self
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["UNCOMPARED", "Compared", "Reconstruction", "Why"]
+__all__ = ["UNCOMPARED", "Evidence", "Reconstruction", "Why"]
 
 Why = Literal["all", "bounded", "sampled"]
 """Why so many tokens were compared and no more: there are no others, a bound proves the others farther, or a choice."""
@@ -20,7 +20,7 @@ NAMED = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compared:
+class Evidence:
     """What the token found at one position was compared with, the other positions being as found.
 
     Attributes:
@@ -55,8 +55,8 @@ class Compared:
             twins: tokens with the same vector as `found`: equal without being tried.
 
         >>> import torch
-        >>> Compared.of(torch.tensor([4, 1, 3]), torch.tensor([0.5, 0.0, 0.2]), 1, tolerance=0.2, choice=9)
-        Compared(count=3, why='sampled', residual=0.0, runner_up=0.20000000298023224, token=3, within=())
+        >>> Evidence.of(torch.tensor([4, 1, 3]), torch.tensor([0.5, 0.0, 0.2]), 1, tolerance=0.2, choice=9)
+        Evidence(count=3, why='sampled', residual=0.0, runner_up=0.20000000298023224, token=3, within=())
         """
         tried = residuals.nan_to_num(nan=float("inf"), posinf=float("inf")).double()
         order = tried.argsort(stable=True)
@@ -90,7 +90,7 @@ class Compared:
         return replace(self, residual=self.runner_up, runner_up=self.residual, token=old, within=within)
 
 
-UNCOMPARED = Compared(count=0, why="sampled", residual=float("inf"))
+UNCOMPARED = Evidence(count=0, why="sampled", residual=float("inf"))
 """Of a position at which nothing was compared."""
 
 
@@ -115,7 +115,7 @@ class Reconstruction:
 
     tokens: list[int]
     evaluations: int
-    compared: list[Compared] | None = None
+    compared: list[Evidence] | None = None
     per_token: list[int] | None = None
     stopped: bool = False
     notes: tuple[str, ...] = ()

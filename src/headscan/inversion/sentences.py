@@ -6,23 +6,23 @@ from torch import Tensor
 
 from headscan.inversion import certificate as proof
 from headscan.inversion.certificate import Certificate, Verdict
-from headscan.inversion.reconstruction import Compared, Reconstruction
+from headscan.inversion.reconstruction import Evidence, Reconstruction
 from headscan.inversion.tolerance import accepts
 
 __all__ = ["certified", "checked"]
 
 
-def checked(free: list[Compared], choice: int, *, restricted: bool = False) -> str:
+def checked(free: list[Evidence], choice: int, *, restricted: bool = False) -> str:
     """With how many tokens those found were compared.
 
     Args:
         free: of each position that was searched.
         choice: tokens that may be returned; restricted: they are not the whole vocabulary.
 
-    >>> tried = [Compared(count=n, why="sampled", residual=0.0) for n in (17, 30)]
+    >>> tried = [Evidence(count=n, why="sampled", residual=0.0) for n in (17, 30)]
     >>> checked(tried, 50257)
     '17 to 30 of 50,257 tokens at each position'
-    >>> checked([Compared(count=9, why="all", residual=0.0)], 9)
+    >>> checked([Evidence(count=9, why="all", residual=0.0)], 9)
     'all 9 tokens at each position'
     """
     counts = sorted({one.count for one in free})
@@ -36,7 +36,7 @@ def checked(free: list[Compared], choice: int, *, restricted: bool = False) -> s
 
 
 def certified(
-    verdict: Verdict, found: Certificate, compared: list[Compared], made: Reconstruction, target: Tensor, choice: int
+    verdict: Verdict, found: Certificate, compared: list[Evidence], made: Reconstruction, target: Tensor, choice: int
 ) -> str:
     """What is proved of a prompt, in a sentence or two.
 
@@ -62,7 +62,7 @@ def certified(
     return f"{what}; unique among {found.checked}: every other was {how}, so that no other prompt of this length does."
 
 
-def _why(found: Certificate, compared: list[Compared], made: Reconstruction, target: Tensor, choice: int) -> str:
+def _why(found: Certificate, compared: list[Evidence], made: Reconstruction, target: Tensor, choice: int) -> str:
     """Why no tokens fit."""
     broken = (~target.isfinite().all(-1)).nonzero()[:, 0].tolist()
     if broken:
