@@ -194,7 +194,7 @@ def biased_input(
     batch: int = 8,
     seed: int = 0,
 ) -> list[Cells]:
-    """Does anisotropy come from the block itself? An untrained twin of the model is given noise with a common bias.
+    """Does anisotropy come from the block itself? An untrained twin of the first block is given noise with a common bias.
 
     The input is N(0, I) + b·u with one direction u of length √d for all positions, for each b of `biases`; each row has
     `bias`, the average cosine of what block 0 is given (`cosine_in`: some models normalise first), of what its
@@ -207,7 +207,7 @@ def biased_input(
     >>> rows[0]["cosine_in"] < 0.1 < 0.8 < rows[1]["cosine_in"] < 1
     True
     """
-    twin = lens.random_init(seed)
+    twin = lens.random_init(seed, first_block=True)
     generator = torch.Generator().manual_seed(seed)
     width = twin.input_embeddings.shape[1]
     length = min(length, twin.context_length or length)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -59,6 +60,13 @@ class Blank:
 
     def __repr__(self) -> str:
         return f"Blank({self.family.__name__})"
+
+    def first_block(self) -> Self:
+        """The same with one block. Where a family's first weights depend on the depth (GPT-2's), it stays as deep."""
+        source = inspect.getsource(self.family._init_weights)
+        if any(name in source for name in DEPTHS):
+            return self
+        return replace(self, config=_shortened(self.config, 1, above=1))
 
     def drawn(self, seed: int) -> Any:
         """Such a model with fresh weights drawn from `seed`, in evaluation mode; the random state is left as it was."""
@@ -134,11 +142,11 @@ def _depths(config: Any) -> Iterator[tuple[str, int]]:
             yield field, value
 
 
-def _shortened(config: Any, count: int) -> Any:
-    """A copy with so many blocks; lists that say something of each block are cut as well."""
+def _shortened(config: Any, count: int, above: int = WHOLE) -> Any:
+    """A copy with so many blocks, where there are more than `above`; lists of something of each block are cut as well."""
     config = copy.deepcopy(config)
     for part in _parts(config):
-        deep = {value for _, value in _depths(part) if value > WHOLE}
+        deep = {value for _, value in _depths(part) if value > above}
         for field, value in list(_depths(part)):
             if value in deep:
                 setattr(part, field, count)

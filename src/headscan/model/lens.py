@@ -272,19 +272,21 @@ class Lens(Memo):
         """The tokenizer, or a BadInput that says there is none."""
         return require_tokenizer(self.tokenizer, self.name)
 
-    def random_init(self, seed: int) -> Lens:
+    def random_init(self, seed: int, *, first_block: bool = False) -> Lens:
         """The same architecture with fresh random weights: the null model that a trained one is held against.
 
         It is on the same device in the same precision, its weights follow the family's own initialisation, and the
-        same seed gives the same weights. The global random state is not touched.
+        same seed gives the same weights. The global random state is not touched. With `first_block` no further block is
+        built (but in families whose first weights depend on the depth), and memory is that of the tables and one block.
         """
-        return self.twin(seed)()
+        return self.twin(seed, first_block=first_block)()
 
-    def twin(self, seed: int) -> Callable[[], Lens]:
+    def twin(self, seed: int, *, first_block: bool = False) -> Callable[[], Lens]:
         """Makes `random_init(seed)` when called. It holds nothing of this model's weights, which may be gone by then:
         so the two need not be in memory at once."""
         blank, tokenizer, source = Blank.of(self.model), self.tokenizer, self.origin.source
         name = f"{self.name} (random weights, seed {seed})"
+        blank = blank.first_block() if first_block else blank
 
         def made() -> Lens:
             fresh = Lens(blank.drawn(seed), tokenizer, name=name)

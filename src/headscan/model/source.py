@@ -133,10 +133,54 @@ def find_source(model: str, revision: str | None) -> Source:
                 f"'{given}' is a file; a model is a folder with config.json and model.safetensors, or a .gguf file."
             )
         return Source(given, folder.stem, folder.parent, None, gguf=folder)
+    if given[0] not in ".~/" and given.count("/") > 1 and is_gguf(Path(given)):
+        return _hub_file(given, revision)
     looks_local = given.startswith((".", "~", os.sep)) or given.count("/") > 1 or "\\" in given
     if looks_local or any(character.isspace() for character in given):
         raise BadInput(f"There is no folder '{given}'.")
     return Source(given, given, None, revision)
+
+
+def _hub_file(given: str, revision: str | None) -> Source:
+    """ORG/REPOSITORY/FILE.gguf: one file of a hub repository, fetched into the cache.
+
+    Raises:
+        BadInput: there is no such repository or file, or the hub cannot be reached.
+    """
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    repository, file = "/".join(given.split("/")[:2]), "/".join(given.split("/")[2:])
+    hub = Source(repository, repository, None, revision)
+    try:
+        found = Path(hf_hub_download(repository, file, revision=revision, local_files_only=hub.local_files_only))
+    except LocalEntryNotFoundError as error:
+        raise hub.fault(error) from error
+    except EntryNotFoundError as error:
+        raise BadInput(f"The model '{repository}' has no file '{file}' on the hub.") from error
+    except (OSError, ValueError) as error:
+        raise hub.fault(error) from error
+    return Source(given, found.stem, found.parent, None, gguf=found)
+
+
+def _only_gguf(source: Source) -> BadInput | None:
+    """What to say of a hub repository without a configuration that holds .gguf files; None for any other."""
+    from huggingface_hub import list_repo_files
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if source.local_files_only:
+        return None
+    try:
+        files = list_repo_files(source.given, revision=source.revision)
+    except (HfHubHTTPError, OSError, ValueError):
+        return None
+    packed = [file for file in files if is_gguf(Path(file))]
+    if not packed or "config.json" in files:
+        return None
+    names = ", ".join(packed[:8]) + (", ..." if len(packed) > 8 else "")
+    return BadInput(
+        f"The model '{source.given}' is on the hub as .gguf only ({names}): name one of them, {source.given}/{packed[0]}."
+    )
 
 
 def _name(folder: Path) -> str:
@@ -177,7 +221,7 @@ def read_config(source: Source, trust_remote_code: bool) -> Any:
                 **source.where,
             )
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-        raise source.fault(error) from error
+        raise _only_gguf(source) or source.fault(error) from error
     except Exception as error:  # a configuration checks itself, and raises what it likes
         raise BadInput(f"The configuration of '{source.name}' is at fault: {reason(error)}.") from error
 
