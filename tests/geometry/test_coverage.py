@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from headscan.geometry import MEASURES, Cloud
-from headscan.geometry.explained import MeasureWords
 from headscan.geometry.deviation import Deviation
+from headscan.geometry.explained import MeasureWords
 from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.measure import Measure
 from headscan.geometry.moments import entropy_bias

@@ -103,4 +103,4 @@ def _pieces(rest: Floats, counts: Floats, pieces: int) -> Floats:
     ends = np.cumsum(counts)
     middle = ends - counts / 2
     piece = np.minimum((middle * pieces / ends[-1]).astype(int), pieces - 1)
-    return np.bincount(piece, weights=rest, minlength=pieces)
+    return np.bincount(piece, weights=rest, minlength=pieces).astype(np.float64)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from headscan.geometry.explained import Cells, number
 from headscan.geometry.deviation import Deviation
+from headscan.geometry.explained import Cells, number
 from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.measure import Measure
 from headscan.statistics import Cloud, Series, SiteStatistics
