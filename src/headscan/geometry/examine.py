@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from headscan.geometry.differences import Estimates
+from headscan.geometry.errors import Errors
 from headscan.geometry.explained import Cells
 from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.measure import Measure
@@ -44,6 +46,7 @@ class Examined:
     reasons: dict[str, str] = field(default_factory=dict)
     picture: Picture = field(default_factory=Picture)
     arrays: Arrays = field(default_factory=dict)
+    estimates: list[Estimates] = field(default_factory=list)
 
 
 @dataclass
@@ -84,6 +87,7 @@ class Examiner:
         for depth, site in enumerate(sites):
             cells, clouds[site] = site_cells(site, swept.sites[site], self.measures, shown)
             entries.append({"model": lens.name, "depth": depth, **cells})
+            found.estimates.append(self._estimates(lens.name, site, cells, swept))
             found.arrays |= _coordinates(lens.name, site, clouds[site], swept, self.settings.sample)
             if self.settings.token_sums:
                 found.arrays[f"token_sums/{lens.name}/{site}"] = swept.token_sums[site].sums.cpu().numpy()
@@ -106,6 +110,7 @@ class Examiner:
             place: Cells = {"model": model, "depth": depth, "site": site}
             cells, clouds[site] = site_cells(site, swept.sites[site], self.measures)
             found.nulls.append(Row({**place, "null": "random-init", **cells}))
+            found.estimates.append(self._estimates(model, site, cells, swept, null=True))
             found.nulls.append(
                 Row(place | gaussian_cells(dict(found.sites[depth]), self.measures, seed=self.settings.seed))
             )
@@ -113,6 +118,9 @@ class Examiner:
             found.tables.setdefault(name, []).extend(rows)
         for name, seconds in runner.seconds.items():
             found.seconds[name] = found.seconds.get(name, 0.0) + seconds
+
+    def _estimates(self, model: str, site: str, cells: Cells, swept: Sweep, *, null: bool = False) -> Estimates:
+        return Estimates(model, site, cells, Errors.of(swept.sites[site], self.measures), null)
 
     def _batch(self, lens: Lens) -> int:
         per_batch = 2048 if lens.device.type == "cpu" else 16384

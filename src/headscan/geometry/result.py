@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from headscan.geometry.differences import Difference
 from headscan.geometry.explained import Group, MeasureWords, ProbeWords
 from headscan.run.plaindata import plain
 from headscan.run.result import Arrays, Result
@@ -47,6 +48,7 @@ class ScanResult(Result):
             `headscan.geometry.outliers`), and `notes` that say why a value is not there.
         nulls: the same of the nulls, with `null` = "random-init" or "gaussian".
         measures: the words of each measure. probes: those of each probe. groups: sections that they belong to.
+        differences: of measures between sites, models and checkpoints, with paired intervals (`Difference`).
         tables: each probe's rows under its name; in the JSON they stand beside the other fields.
         pictures: the sampled tokens by model. arrays: their coordinates on each site's top three directions,
             `picture/MODEL/SITE` [k, 3], and the shares of energy there, `picture_share/MODEL/SITE` [3].
@@ -60,6 +62,7 @@ class ScanResult(Result):
     groups: dict[str, Group] = field(default_factory=dict)
     tables: dict[str, list[Row]] = field(default_factory=dict, metadata={"json": False})
     pictures: dict[str, Picture] = field(default_factory=dict)
+    differences: list[Difference] = field(default_factory=list)
 
     @cached_property
     def document(self) -> dict[str, Any]:
@@ -90,10 +93,12 @@ class ScanResult(Result):
     def frame(self, group: str | None = None, *, nulls: bool = False) -> pd.DataFrame:
         """A pandas table: one row a site, all scalar fields; with `nulls`, those of the null clouds below.
 
-        `group` names a probe (`words`, `zipf`, `head`, ...; see `probes`): then the rows of its table.
+        `group` names a probe (`words`, `zipf`, `head`, ...; see `probes`): then the rows of its table; or `differences`.
         """
         import pandas as pd
 
+        if group == "differences":
+            return pd.DataFrame([vars(one) for one in self.differences])
         if group is not None:
             if group not in self.tables:
                 raise KeyError(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headscan.geometry.choose import choose
+from headscan.geometry.differences import differences
 from headscan.geometry.examine import Examined, Examiner
 from headscan.geometry.explained import group
 from headscan.geometry.findings import findings
@@ -18,6 +19,7 @@ from headscan.geometry.probe import Probe
 from headscan.geometry.result import ProbeRecord, ScanResult
 from headscan.geometry.settings import Scanning
 from headscan.geometry.subjects import subjects
+from headscan.geometry.summary import SUFFIXES
 from headscan.model.opening import ModelsLike
 from headscan.run import Run, verb
 from headscan.text.settings import TextLike
@@ -78,7 +80,7 @@ def _result(
         notes=[
             f"Positions: {skipped}; {found[-1].batch} windows a forward pass.",
             RULE,
-            "Sums in float64; intervals: 95 %, from the windows' influences with a long-run variance, Student's quantiles.",
+            "Sums in float64; intervals: 95 %, from the influences of documents, or of windows of a text with long memory.",
         ],
     )
     groups = [measure.words.group for measure in measures] + [probe.words.group for probe in probes]
@@ -93,6 +95,7 @@ def _result(
         tables=tables,
         pictures={one.record.name: one.picture for one in found},
         arrays={name: array for one in found for name, array in one.arrays.items()},
+        differences=differences([each for one in found for each in one.estimates], list(SUFFIXES.values())),
         findings=findings(sites, nulls, tables),
     )
 

@@ -105,6 +105,7 @@ class Influence(Accumulator):
         self.pilot: Pilot | None = None
         self.known: Known | None = None
         self.missed = 0
+        self._short: tuple[int, Known] | None = None  # what was last made of so many windows of a pilot
 
     def update(self, cut: Cut, numbers: list[int]) -> None:
         """Add windows by their global numbers."""
@@ -162,11 +163,15 @@ class Influence(Accumulator):
         None where there are no windows, where windows were missed, or where nobody says how to take the derivative.
         """
         derive = derive or self.derive
+        if self._short is not None and self.pilot is not None and self._short[0] == int(self.pilot.seen.sum()):
+            return self._short[1]
         if self.missed or self.known is not None or self.pilot is None or derive is None:
             return None if self.missed else self.known
         short = type(self)(self.width, self.aside, device=self.device)
         short.pilot = self.pilot  # which stays: more text may come
         short._know(derive(self.pilot.there()[0], self.aside))
+        if short.known is not None:
+            self._short = int(self.pilot.seen.sum()), short.known
         return short.known
 
     def merge(self, other: Influence) -> None:

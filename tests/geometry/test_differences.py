@@ -1,0 +1,86 @@
+"""Differences between sites and models that read the same documents: paired, and covered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from headscan import scan
+from headscan.geometry import MEASURES
+from headscan.geometry.differences import Estimates, differences
+from headscan.geometry.errors import Errors
+from headscan.geometry.linearisation import Linearisation
+from headscan.geometry.summary import site_cells
+from headscan.statistics import SiteStatistics
+from tests.geometry.test_coverage import text
+
+CORE = [MEASURES[name] for name in ("average_cosine", "mean_norm", "effective_rank")]
+
+
+def estimates(x: torch.Tensor, name: str, document: int) -> Estimates:
+    found = SiteStatistics(x.shape[2], derive=Linearisation(CORE))
+    for start in range(0, len(x), 32):
+        windows = torch.arange(start, min(start + 32, len(x)))
+        found.update(x[windows], windows.tolist(), (windows // document)[:, None].expand(-1, x.shape[1]))
+    return Estimates(name, "block.0", site_cells("block.0", found, CORE)[0], Errors.of(found, CORE))
+
+
+def pair(windows: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two models' states of the same text: much alike."""
+    x = text(windows, 8, 4, generator)
+    return x, 1.1 * x + 0.2 * torch.randn(x.shape, generator=generator, dtype=torch.float64) * x.roll(1, 2)
+
+
+def test_paired_intervals_cover_and_are_narrower_than_those_of_two_texts():
+    generator = torch.Generator().manual_seed(0)
+    truth = [estimates(x, name, 4) for x, name in zip(pair(8000, generator), "ab", strict=True)]
+    true = {one.measure: one.difference for one in differences(truth, ("", "_without_first"))}
+    hits, texts = dict.fromkeys(true, 0), 80
+    widths: dict[str, list[float]] = {name: [] for name in true}
+    for _ in range(texts):
+        a, b = (estimates(x, name, 4) for x, name in zip(pair(48, generator), "ab", strict=True))
+        for one in differences([a, b], ("", "_without_first")):
+            assert (one.model_a, one.model_b) == ("b", "a")
+            assert one.interval[0] <= one.difference <= one.interval[1]
+            hits[one.measure] += one.interval[0] <= true[one.measure] <= one.interval[1]
+            alone = [np.diff(each.cells[f"{one.measure}_interval"])[0] for each in (a, b)]
+            widths[one.measure].append((one.interval[1] - one.interval[0]) / np.hypot(*alone))
+    assert all(hit / texts >= 0.95 - 4 * (0.95 * 0.05 / texts) ** 0.5 for hit in hits.values()), hits
+    assert np.mean(widths["average_cosine"]) < 0.8
+
+
+def test_what_did_not_read_the_same_has_no_interval():
+    generator = torch.Generator().manual_seed(0)
+    a, b = estimates(text(40, 8, 4, generator), "a", 4), estimates(text(24, 8, 4, generator), "b", 4)
+    assert {one.interval is None for one in differences([a, b], ("",))} == {True}
+
+
+@pytest.fixture(scope="module")
+def scanned():
+    return scan(
+        ["gpt-vanilla", "gpt-headless"], "stories", max_tokens=2048, context=64, null=True, measures=["effective_rank"]
+    )
+
+
+def test_a_scan_gives_neighbours_ends_models_and_twins(scanned):
+    pairs = {(one.model_a, one.site_a, one.model_b, one.site_b) for one in scanned.differences}
+    sites = [row["site"] for row in scanned.sites if row["model"] == "gpt-vanilla"]
+    assert ("gpt-vanilla", sites[1], "gpt-vanilla", sites[0]) in pairs
+    assert ("gpt-vanilla", sites[-1], "gpt-vanilla", sites[0]) in pairs
+    assert ("gpt-vanilla", sites[1], "gpt-vanilla, random weights", sites[1]) in pairs
+    assert ("gpt-headless", sites[1], "gpt-vanilla", sites[1]) in pairs
+    one = scanned.differences[0]
+    a, b = (scanned.site(site, model).number(one.measure) for site, model in (
+        (one.site_a, one.model_a), (one.site_b, one.model_b),
+    ))  # fmt: skip
+    assert one.difference == a - b
+    assert one.interval[0] <= one.difference <= one.interval[1]
+    assert len(scanned.frame("differences")) == len(scanned.differences)
+    assert scanned.document["differences"][0]["measure"] == one.measure
+
+
+def test_the_page_shows_them_folded_away(scanned):
+    page = scanned.page()
+    assert "Differences" in page
+    assert "gpt-vanilla, random weights" in page
