@@ -20,7 +20,7 @@ from headscan.geometry.result import Picture
 from headscan.geometry.settings import Scanning
 from headscan.geometry.subjects import Subject
 from headscan.geometry.summary import gaussian_cells, site_cells
-from headscan.geometry.sweep import MEASURED_BYTES, SAMPLE_BYTES, Sweep, learn, sweep
+from headscan.geometry.sweep import MEASURED_BYTES, SAMPLE_BYTES, Sweep, learn, look, sweep
 from headscan.model import Lens
 from headscan.run import Json, ModelRecord, Row, Run, TextRecord
 from headscan.run.result import Arrays
@@ -161,7 +161,20 @@ class Examiner:
             raise
         # Later passes may be interrupted too: a finished pass is stored before it is merged with other processes'.
         store()
-        return merged(swept), windows.record()
+        swept = merged(swept)
+        if process_rank() == 0:  # the others hold a part of it
+            self._again(lens, runner, swept, label)
+        return swept, windows.record()
+
+    def _again(self, lens: Lens, runner: ProbeRunner, swept: Sweep, label: str) -> None:
+        """Further passes over the same text for probes that must see it again."""
+        for watch in runner.again(swept):
+            self.run.announce(f"{label}: once more over the text, for what the first pass cannot settle.")
+            every = batches(self._windows(lens), self._batch(lens))
+            for batch in look(lens, every, watch, skip_first=self.settings.skip_first):
+                done = int(batch.indices[-1]) + 1
+                total = swept.next * self.settings.context
+                self.run.progress(f"{label}, again", done * self.settings.context, total, "tokens")
 
     def _windows(self, lens: Lens, *, start: int = 0, expected: TextMark | None = None) -> Windows:
         settings = self.settings

@@ -175,12 +175,13 @@ def _coordinates(sites: list[Row], last: Row) -> Finding | None:
 
 
 def _negative(row: Row) -> Finding | None:
-    violated, margin = row.number("violated"), row.number("margin")
-    # A few dozen states of many dimensions are always on one side; half of the sample must speak for the other half.
-    if row["verdict"] != "uniformly negative" or violated is None or violated > 0.01 or margin is None:
+    margin, chance = row.number("margin"), row.number("chance")
+    # A few dozen states of many dimensions are always on one side: by Cover's count this must not be luck.
+    if row["verdict"] != "uniformly negative" or margin is None or chance is None or chance > -2:
         return None
     text = (
-        f"There is a direction in which all {row['states']} sampled states at {row['site']} are negative (least cosine "
-        f"{margin:.2f} to its opposite): tokens that never come next can be pushed along it for ever."
+        f"There is a direction in which each of the {row['states']} states of the text at {row['site']} is negative (least "
+        f"cosine {margin:.3g} to its opposite, found for every one): tokens that never come next can be pushed along it "
+        "for as long as the states stay."
     )
     return _finding("NEGATIVE", "alert", row, margin, text)

@@ -28,6 +28,8 @@ class Probe:
     """
 
     words: ClassVar[ProbeWords]
+    passes: ClassVar[int] = 1
+    """How often it may read the text; above 1 it has `again`."""
 
     def __init_subclass__(cls) -> None:
         if "words" in cls.__dict__:
@@ -61,6 +63,10 @@ class Probe:
         """Add a batch of a site to the accumulator of this key."""
         assert isinstance(accumulator, BlockedTally)
         accumulator.update(batch)
+
+    def again(self, setup: ProbeSetup, own: Mapping[str, Accumulator]) -> dict[str, Callable[[SiteBatch], None]]:
+        """After a pass: by site, who must see the same text once more, if anybody. `own` are its accumulators."""
+        return {}
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         """The rows of the result. A value that is not defined is None; the row's `notes` then get the field's reason."""

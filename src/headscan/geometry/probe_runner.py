@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -86,6 +86,18 @@ class ProbeRunner:
     def _own(swept: Sweep, probe: Probe) -> dict[str, Accumulator]:
         start = f"{probe.name}:"
         return {key.removeprefix(start): own for key, own in swept.extras.items() if key.startswith(start)}
+
+    def again(self, swept: Sweep) -> Iterator[dict[str, list[Callable[[SiteBatch], None]]]]:
+        """For every further pass over the text that probes need, who sees what; most need none."""
+        for number in range(1, max((probe.passes for probe in self.probes), default=1) + 1):
+            watch: dict[str, list[Callable[[SiteBatch], None]]] = defaultdict(list)
+            for probe in self.probes:
+                # The last round reads nothing more: it only says what the last pass has found.
+                for site, update in probe.again(self.setup, self._own(swept, probe)).items():
+                    watch[site].append(update)
+            if not watch or number == max(probe.passes for probe in self.probes):
+                return
+            yield dict(watch)
 
     def rows(self, swept: Sweep, clouds: dict[str, Cloud], place: Cells) -> dict[str, list[Row]]:
         """Every probe's rows by its name, each with `place` (model, null) in front."""

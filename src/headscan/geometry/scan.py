@@ -58,7 +58,8 @@ def scan(models: ModelsLike, settings: Scanning, run: Run) -> ScanResult:
     check_text(settings.text)
     every = subjects(models, settings, run)
     found: list[Examined] = []
-    with _rereadable(settings.text, passes=len(every) * (2 if settings.null else 1)) as text:
+    passes = len(every) * (2 if settings.null else 1) * max((probe.passes for probe in probes), default=1)
+    with _rereadable(settings.text, passes=passes) as text:
         examiner = Examiner(measures, probes, text, settings, run)
         for number, subject in enumerate(every):
             found.append(examiner.examine(subject, number))

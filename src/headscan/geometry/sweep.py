@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Self
 
 import numpy as np
@@ -28,7 +28,7 @@ from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 from headscan.statistics.reservoir import Chosen
 from headscan.text import Batch
 
-__all__ = ["Sweep", "learn", "sweep"]
+__all__ = ["Sweep", "learn", "look", "sweep"]
 
 NEIGHBOURS = 12  # tokens kept on either side of a sampled token, to show it in its context
 SAMPLE_BYTES = 64 * 2**20  # what the sampled vectors of all sites may take
@@ -190,6 +190,22 @@ def sweep(
             result.whole = True
         if after is not None:
             after(batch)
+
+
+def look(
+    lens: Lens, batches: Iterable[Batch], watch: Mapping[str, list[Callable[[SiteBatch], None]]], *, skip_first: int = 0
+) -> Iterator[Batch]:
+    """Run the model once more, for those alone who are to see each batch, by site; gives each batch when it is done."""
+    for batch in batches:
+        ids, windows = torch.from_numpy(np.ascontiguousarray(batch.ids)), batch.indices.tolist()
+
+        def take(site: str, states: Tensor, ids: Tensor = ids, windows: list[int] = windows) -> None:
+            at_site = SiteBatch(site, states, ids, windows, skip_first=skip_first)
+            for update in watch[site]:
+                update(at_site)
+
+        lens.run(ids.to(lens.device), sites=list(watch), each=take)
+        yield batch
 
 
 def learn(lens: Lens, batches: Iterable[Batch], result: Sweep) -> None:
