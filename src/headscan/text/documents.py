@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headscan.run.errors import BadInput
 from headscan.text import rows
-from headscan.text.reading import byte_chunks, characters, lines
+from headscan.text.reading import LONGEST, byte_chunks, characters, lines, too_long
 from headscan.text.shipped import PYTHON_HELP, python_help
 from headscan.text.source import TextLike, ending, find_files, is_text
 
@@ -32,8 +32,21 @@ class Document:
         return iter(self.pieces)
 
     def text(self) -> str:
-        """All that is unread of the document, in one string."""
-        return "".join(self.pieces)
+        """All that is unread of the document, in one string; BadInput where it is longer than 16,777,216 characters."""
+        text = self.beginning(LONGEST + 1)
+        if len(text) > LONGEST:
+            raise too_long(self.name)
+        return text
+
+    def beginning(self, characters: int) -> str:
+        """At most so many characters of what is unread of the document."""
+        held, length = [], 0
+        for piece in self.pieces:
+            held.append(piece)
+            length += len(piece)
+            if length >= characters:
+                break
+        return "".join(held)[:characters]
 
 
 def documents(source: TextLike, *, documents: str = "whole", field: str = "text") -> Iterator[Document]:
@@ -54,9 +67,11 @@ def documents(source: TextLike, *, documents: str = "whole", field: str = "text"
         documents with at least one character (empty rows and blank lines are no documents).
 
     Raises:
-        BadInput: the source is missing, unknown, corrupt or not UTF-8, or a row has no such field or no string in it.
+        BadInput: the source is missing, unknown, corrupt or not UTF-8, a row has no such field or no string in it, a line
+            ("lines", "paragraphs", .jsonl) or row is longer than 16,777,216 characters, or a packed file unpacks to
+            more than 64 MiB and more than 500 times its size.
 
-    Memory: 64 KiB chunks; a line ("lines", "paragraphs", .jsonl) or a .parquet batch of 256 rows is held whole.
+    Memory: 64 KiB chunks; a line ("lines", "paragraphs", .jsonl) or a .parquet batch of about 16 MiB is held whole.
 
     >>> [d.text() for d in documents(["one\\ntwo\\n\\nthree\\n"], documents="paragraphs")]
     ['one\\ntwo', 'three']
@@ -124,11 +139,11 @@ def _cut(pieces: Iterable[str], name: str, mode: str) -> Iterator[Document]:
     if mode == "whole":
         yield Document(name, pieces)
     elif mode == "lines":
-        for number, line in enumerate(lines(pieces), 1):
+        for number, line in enumerate(lines(pieces, name), 1):
             if line and not line.isspace():
                 yield Document(f"{name}, line {number}", [line])
     elif mode == "paragraphs":
-        yield from _paragraphs(lines(pieces), name)
+        yield from _paragraphs(lines(pieces, name), name)
     else:
         yield from _separated(pieces, mode, name)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headscan.run.errors import BadInput
+from headscan.text.reading import LONGEST, too_long
 from headscan.text.shipped import FOLDER
 
 __all__ = ["PARAPHRASE", "PairSet", "read_pairs", "synonyms"]
@@ -66,7 +67,11 @@ def read_pairs(source: str | os.PathLike[str]) -> list[PairSet]:
             f"Pairs come as .tsv (two columns), .csv (sentence, sentence, score) or .json, not as {path.name!r}."
         )
     try:
+        if path.stat().st_size > LONGEST:
+            raise too_long(str(path))
         found = readers[path.suffix](path, name)
+    except BadInput:
+        raise
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError):
         raise BadInput(f"{path} cannot be read as pairs of texts ({path.suffix}).") from None
     found = [pairs for pairs in found if len(pairs) > 1]

@@ -1,4 +1,4 @@
-"""Files as streams of strictly decoded characters: plain, gzip or zstd, never held whole in memory."""
+"""Files as streams of strictly decoded characters: plain, gzip or zstd, never held whole in memory, whatever is in them."""
 
 from __future__ import annotations
 
@@ -11,28 +11,61 @@ from typing import BinaryIO
 
 from headscan.run.errors import BadInput
 
-__all__ = ["PACKINGS", "byte_chunks", "characters", "lines"]
+__all__ = ["LONGEST", "PACKINGS", "byte_chunks", "characters", "check_packing", "lines", "too_long"]
 
 PACKINGS = (".gz", ".zst")
 CHUNK = 1 << 16  # bytes read at a time
 PACKED = 1 << 10  # bytes of a .zst unpacked at a time: zeros are packed thirty thousand times smaller
+LONGEST = 1 << 24
+"""Characters of the longest line, row or document that is held at once."""
+# A file that unpacks to more than this many bytes, and to more than so many times its own size, is no text.
+UNPACKED, RATIO = 1 << 26, 500
+PEEK = 1 << 18  # packed bytes that are looked at before any work
 
 
 def byte_chunks(path: Path) -> Iterator[bytes]:
-    """The bytes of a file in chunks, unpacked when its name ends in .gz or .zst.
+    """The bytes of a file in chunks of at most 64 KiB, unpacked when its name ends in .gz or .zst.
 
     Raises:
-        BadInput: the file cannot be opened or read, or its packing is corrupt or cut off.
+        BadInput: the file cannot be opened or read, its packing is corrupt or cut off, or it unpacks to more than 64 MiB and
+            more than 500 times its own size, as zeros do and texts do not.
     """
+    return (chunk for chunk, _ in _counted(path))
+
+
+def check_packing(path: Path) -> None:
+    """Raise BadInput where the beginning of a packed file cannot be unpacked, or unpacks to what no text does.
+
+    Cost: 256 KiB of it are read, and at most 128 MiB of what is in them unpacked.
+    """
+    if path.suffix.lower() in PACKINGS:
+        next((packed for _, packed in _counted(path) if packed > PEEK), None)
+
+
+def too_long(what: str) -> BadInput:
+    """The sentence for a line, row or document that is longer than `LONGEST`."""
+    return BadInput(f"{what} is longer than {LONGEST:,} characters, the most that is held at once: break it up.")
+
+
+def _counted(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Chunks of a file, each with the packed bytes that were read for it and those before it."""
+    unpackers = {".gz": _gzip_chunks, ".zst": _zstd_chunks}
+    total = 0
     try:
         with path.open("rb") as file:
-            if path.suffix.lower() == ".gz":
-                yield from _gzip_chunks(file, path)
-            elif path.suffix.lower() == ".zst":
-                yield from _zstd_chunks(file, path)
-            else:
+            if path.suffix.lower() not in unpackers:
                 while chunk := file.read(CHUNK):
-                    yield chunk
+                    yield chunk, 0
+                return
+            for unpacked in unpackers[path.suffix.lower()](file, path):
+                for start in range(0, len(unpacked), CHUNK):
+                    yield unpacked[start : start + CHUNK], (packed := file.tell())
+                    total += CHUNK
+                    if total > UNPACKED and total > RATIO * packed:
+                        raise BadInput(
+                            f"{path} unpacks to more than {RATIO} times its size, which no text does: "
+                            "unpack it yourself if that is what you mean."
+                        )
     except OSError as fault:
         raise BadInput(f"{path} cannot be read: {fault.strerror or fault}.") from fault
 
@@ -106,18 +139,25 @@ def characters(chunks: Iterable[bytes], name: str) -> Iterator[str]:
     decode(True)
 
 
-def lines(pieces: Iterable[str]) -> Iterator[str]:
+def lines(pieces: Iterable[str], name: str = "The text") -> Iterator[str]:
     """Lines ended by a line feed, without it or a carriage return before it; one line is held in memory at a time.
+
+    Raises:
+        BadInput: a line is longer than `LONGEST`.
 
     >>> list(lines(["a\\nb", "c\\r\\n\\nd"]))
     ['a', 'bc', '', 'd']
     """
     held: list[str] = []  # the parts of a line that spans chunks, joined once
+    length = number = 0
     for piece in pieces:
         first, *rest = piece.split("\n")
         held.append(first)
+        length += len(first)
+        if length > LONGEST:
+            raise too_long(f"{name}, line {number + 1}")
         for part in rest:
             yield "".join(held).removesuffix("\r")
-            held = [part]
+            held, length, number = [part], len(part), number + 1
     if last := "".join(held):
         yield last.removesuffix("\r")

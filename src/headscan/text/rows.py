@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from headscan.run.errors import BadInput
-from headscan.text.reading import PACKINGS, byte_chunks, characters, lines
+from headscan.text.reading import LONGEST, PACKINGS, RATIO, UNPACKED, byte_chunks, characters, lines, too_long
 
 __all__ = ["dataset", "jsonl", "parquet"]
 
 BATCH_ROWS = 256
+BATCH_BYTES = 1 << 24
 
 
 def _no_field(where: str, column: str, there: Iterable[str]) -> BadInput:
@@ -35,7 +36,7 @@ def _string(value: Any, where: str, column: str) -> str:
 
 def jsonl(path: Path, column: str) -> Iterator[tuple[str, str]]:
     """Each line of a JSON lines file as (where, document); blank lines are passed over, one line is held at a time."""
-    for number, line in enumerate(lines(characters(byte_chunks(path), str(path))), 1):
+    for number, line in enumerate(lines(characters(byte_chunks(path), str(path)), str(path)), 1):
         if not line or line.isspace():
             continue
         where = f"{path}, line {number}"
@@ -51,7 +52,7 @@ def jsonl(path: Path, column: str) -> Iterator[tuple[str, str]]:
 
 
 def parquet(path: Path, column: str) -> Iterator[tuple[str, str]]:
-    """Each row of a Parquet file as (where, document); only that column is read, 256 rows at a time.
+    """Each row of a Parquet file as (where, document); only that column is read, at most 256 rows or 16 MiB at a time.
 
     A packed file (.parquet.gz, .parquet.zst) is unpacked into a temporary file first: Parquet is read from its end.
     """
@@ -79,17 +80,36 @@ def _parquet(file: Any, path: Path, column: str) -> Iterator[tuple[str, str]]:
             kind = kind.value_type
         if not (arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or arrow.types.is_string_view(kind)):
             raise BadInput(f"{path}: the field {column!r} is not a string ({kind}).")
-        number = 0
-        for batch in table.iter_batches(batch_size=BATCH_ROWS, columns=[column]):
-            for value in batch.column(0).to_pylist():
+        number, many = 0, _rows_at_once(table.metadata, path, column)
+        table = ParquetFile(file, read_dictionary=[column])  # a long row that is repeated is held once
+        for batch in table.iter_batches(batch_size=many, columns=[column]):
+            for value in batch.column(0):  # one by one: rows that say the same share their memory
                 number += 1
                 where = f"{path}, row {number}"
-                yield where, _string(value, where, column)
+                text = _string(value.as_py(), where, column)
+                if len(text) > LONGEST:
+                    raise too_long(where)
+                yield where, text
     except (arrow.ArrowException, OSError) as fault:
         reason = str(fault).splitlines()[0] if str(fault) else type(fault).__name__
         raise BadInput(f"{path} cannot be read as Parquet: {reason.rstrip('.')}.") from fault
     except UnicodeDecodeError as fault:
         raise BadInput(f"{path}: a row of the field {column!r} is not UTF-8: {fault.reason}.") from fault
+
+
+def _rows_at_once(metadata: Any, path: Path, column: str) -> int:
+    """Rows of a batch, by how long they are on average; BadInput where a column is packed as no text is."""
+    names = [metadata.schema.column(k).path for k in range(metadata.num_columns)]
+    place, longest = names.index(column), 1.0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        part = group.column(place)
+        if part.total_uncompressed_size > max(UNPACKED, RATIO * part.total_compressed_size):
+            raise BadInput(
+                f"{path}: the field {column!r} unpacks to more than {RATIO} times its size, which no text does."
+            )
+        longest = max(longest, part.total_uncompressed_size / max(1, group.num_rows))
+    return max(1, min(BATCH_ROWS, int(BATCH_BYTES / longest)))
 
 
 def dataset(name: str, column: str) -> Iterator[tuple[str, str]]:

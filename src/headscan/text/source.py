@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headscan.run.errors import BadInput
-from headscan.text.reading import PACKINGS
+from headscan.text.reading import PACKINGS, check_packing
 from headscan.text.shipped import PYTHON_HELP, embedded, embedded_names
 
 __all__ = ["FORMATS", "TextLike", "check_text", "ending", "find_files", "is_text", "source_name"]
@@ -71,7 +71,7 @@ def find_files(source: str | os.PathLike[str]) -> list[Path] | None:
 
 
 def check_text(source: TextLike) -> None:
-    """Raise BadInput for what can be known of a text without reading it; verbs call it before any other work.
+    """Raise BadInput for what can be known of a text without reading it all; verbs call it before any other work.
 
     >>> check_text("no/such/file.txt")
     Traceback (most recent call last):
@@ -86,6 +86,7 @@ def check_text(source: TextLike) -> None:
     for path in find_files(source) or ():
         if not os.access(path, os.R_OK):
             raise BadInput(f"{path} cannot be read: Permission denied.")
+        check_packing(path)
 
 
 def ending(path: Path) -> str:

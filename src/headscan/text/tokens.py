@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headscan.run.errors import BadInput
 from headscan.text.documents import Document
 from headscan.text.stitching import Cut, Piece, common_cut, cuts_inside_words
 
@@ -18,6 +19,7 @@ __all__ = ["Stretch", "end_of_text", "tokenise", "tokenizer_identity", "unknown_
 PIECE = 1 << 12  # characters a piece
 OVERLAP = 192  # characters two neighbouring pieces share
 BATCH = 1 << 18  # characters given to the tokenizer in one call
+WORD = 1 << 20  # characters of the longest stretch that is tokenised at once because nowhere in it a word surely ends
 
 
 class Stretch(NamedTuple):
@@ -75,7 +77,8 @@ def tokenise(
 
     A fast tokenizer of transformers gets many short documents, and long ones in overlapping pieces, in one call; the
     pieces are joined where both tokenise alike (`headscan.text.stitching` says why that is exact). A document in
-    which no such place is found (one word of a million letters) is tokenised in longer and longer pieces.
+    which no such place is found (one word of thousands of letters) is tokenised in longer and longer pieces, up to
+    1,048,576 characters.
     A tokenizer with the attribute `splits_anywhere` (bytes, characters: the tokens of a text are the tokens of
     its parts, wherever it is cut) gets pieces without overlap. Any other one, the slow tokenizers of transformers
     among them, gives no offsets and gets each document whole, in memory.
@@ -89,6 +92,9 @@ def tokenise(
 
     Yields:
         Stretch(text, ids, begins), whose texts join to the documents and whose ids join to their tokens.
+
+    Raises:
+        BadInput: a word is longer than that, or a document of the third kind longer than 16,777,216 characters.
 
     Memory: independent of the documents' lengths, for the first two kinds of tokenizers.
     """
@@ -189,6 +195,11 @@ class _Stitcher:
             if cut is None:
                 # No place in the overlap: make one piece of both. By doubling its length the cost stays linear.
                 self.more += piece.text[end + len(self.more) - piece.start :]
+                if len(self.held.text) + len(self.more) > WORD:
+                    raise BadInput(
+                        f"The text has a word of more than {WORD:,} characters (from character {self.done:,} of a document "
+                        "on), which no tokenizer is made for: is it text?"
+                    )
                 if len(self.more) < len(self.held.text) and not piece.last:
                     return
                 piece = Piece(self.held.text + self.more, self.held.start, piece.last)
