@@ -1,6 +1,7 @@
 # make scan   scan the embedded models on the embedded text        make test   the whole test suite
 # make bench  run benchmarks/ and write BENCHMARKS.md's tables      make lint   ruff and mypy
 # make reproduce   run the claims of the literature and write docs/ledger.md (tens of minutes)
+# make real   test and measure the real models in ~/.cache/headscan/real (an hour; skips, and says so, where they are absent)
 # make docs   write the pages that follow from the code   make attack   2,000 command lines drawn from the options (half an hour)
 # Every target sets up .venv first where it is missing or out of date.
 
@@ -9,7 +10,7 @@ BIN := .venv/bin
 # One test process a core, one thread a process: two threads on two busy cores only wait for each other.
 WORKERS ?= auto
 
-.PHONY: scan test lint bench reproduce docs attack setup browser clean
+.PHONY: scan test lint bench real reproduce docs attack setup browser clean
 
 scan: setup
 	$(BIN)/headscan scan gpt-vanilla-early gpt-headless-early gpt-vanilla gpt-headless --text stories --documents paragraphs \
@@ -23,6 +24,10 @@ lint: setup
 
 bench: setup
 	$(BIN)/python benchmarks/run.py
+
+real: setup
+	$(BIN)/python -m pytest -m real -q -rs
+	$(BIN)/python benchmarks/every_verb_ends_within_ten_minutes_on_a_real_model.py all
 
 reproduce: setup
 	$(BIN)/headscan reproduce --page docs/ledger.md

@@ -1,0 +1,241 @@
+"""Every verb ends within ten minutes on a model of 1.5 billion parameters.
+
+    python benchmarks/every_verb_ends_within_ten_minutes_on_a_real_model.py all | LINE ... [--again]
+
+Each line of the table is one command, run alone in a process of its own: its seconds and peak memory, and what came out.
+What was measured is kept (headscan-results/real), so that a series goes on where it stopped; --again measures the lines
+named once more. The models are those of `make real` (HEADSCAN_REAL), the texts HEADSCAN_TEXTS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from run import HEAD, PAGE, processor, sections, title
+
+from headscan.run import write_atomic
+
+HERE = Path(__file__)
+REAL = Path(os.environ.get("HEADSCAN_REAL", Path.home() / ".cache" / "headscan" / "real"))
+TEXTS = Path(os.environ.get("HEADSCAN_TEXTS", HERE.parents[2] / "shared" / "assets" / "text"))
+KEPT = HERE.parents[1] / "headscan-results" / "real"
+LIMIT = 1200  # seconds after which a command is stopped: twice the claim
+PROMPT = "The capital of Italy is Rome, and the capital of France is"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One command: what follows `headscan`, and what its result.json says in a few words."""
+
+    command: list[str]
+    found: Callable[[Any], str]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one run took. `load` is the machine's at the start: beyond a few tenths the seconds are of a busy machine."""
+
+    seconds: float
+    gigabytes: float
+    found: str
+    date: str
+    load: float
+    threads: str
+    versions: str
+
+
+def number(value: float | None) -> str:
+    """Three digits, or "none"."""
+    return "none" if value is None else f"{value:.3g}"
+
+
+def scanned(found: Any) -> str:
+    """The cosine at both ends of the blocks."""
+    rows = {row["site"]: row for row in found["sites"]}
+    blocks = [name for name in rows if name.startswith("block.")]
+    cosines = ", ".join(f"{name} {number(rows[name]['average_cosine'])}" for name in (blocks[2], blocks[-1]))
+    return f"{len(rows)} sites; average cosine {cosines}"
+
+
+def attributed(found: Any) -> str:
+    """The heaviest token, and its faithfulness beside chance."""
+    best = max(range(len(found["scores"])), key=lambda i: abs(found["scores"][i]))
+    deletion, random = found["faithfulness"]["deletion"]["area"], found["faithfulness"]["random"]["deletion"]
+    step = found["steps"][0]
+    return (
+        f"predicts '{step['token'].strip()}' ({number(step['probability'])}) by '{found['tokens'][best]}'; deletion "
+        f"{number(deletion)}, random {number(random)}"
+    )
+
+
+def flowed(found: Any) -> str:
+    """How many earlier tokens an output tells."""
+    part = found["parts"][0]
+    last = part["sites"][-1]
+    tried = "the vocabulary" if part["exhaustive"] else f"{part['candidates']} candidates"
+    return f"{last['site']}: tells {last['recoverable_of_earlier']:.0%} of earlier tokens, {tried}"
+
+
+def channelled(found: Any) -> str:
+    """The code book, and what was left out."""
+    part = found["parts"][0]
+    median, left = number(part["distances"]["median"]), len(part["left_out"])
+    return f"{part['vocabulary']} code words, median distance {median} spreads; {left} things left out"
+
+
+def solved(found: Any) -> str:
+    """The gap that was proved."""
+    solution = found["solution"]
+    certified = "no solution, a proxy" if solution is None else f"certified gap {number(solution['gap'])}"
+    return f"{found['contexts']:,} contexts, bound {number(found['entropy_bound'])} nats, {certified}"
+
+
+def inverted(found: Any) -> str:
+    """Tokens recovered, and the verdict."""
+    return f"{found['token_accuracy']:.0%} of the tokens; {found['prompts'][0]['verdict']}"
+
+
+def leaked(found: Any) -> str:
+    """Rows, and the first."""
+    row = found["rows"][0]
+    return f"{len(found['rows'])} rows; clean {row['site']}: {number(row['token_accuracy'])}"
+
+
+def recovered(found: Any) -> str:
+    """Perplexity with the head that was made."""
+    return f"perplexity {number(found['after']['perplexity'])} by '{found['recovery']}'"
+
+
+def evaluated(found: Any) -> str:
+    """The first scores."""
+    return ", ".join(f"{row['task']} {row['number']} {number(row['value'])}" for row in found["scores"][:3])
+
+
+def lines() -> dict[str, Line]:
+    """Every line by its name, in the table's order."""
+    qwen, mpnet = str(REAL / "qwen"), str(REAL / "all-mpnet-base-v2")
+    wikitext, small = str(TEXTS / "wikitext-2" / "test.txt"), str(KEPT / "60kB.txt")
+    prompt = ["--prompt", PROMPT]
+    return {
+        "scan": Line(["scan", qwen, "--text", wikitext, "--max-tokens", "4096"], scanned),
+        "attribute": Line(["attribute", qwen, *prompt], attributed),
+        "flow": Line(["flow", qwen, *prompt], flowed),
+        "flow-block.2": Line(["flow", qwen, *prompt, "--at", "block.2"], flowed),
+        "channel": Line(["channel", qwen, *prompt], channelled),
+        "privacy": Line(["privacy", qwen, "--text", small], leaked),
+        "ntp": Line(["ntp", small, "--tokenizer", qwen, "--order", "1"], solved),
+        "ntp-order-3": Line(["ntp", small, "--tokenizer", qwen, "--order", "3"], solved),
+        "invert": Line(["invert", qwen, *prompt, "--at", "block.2"], inverted),
+        "recover": Line(["recover", qwen, "--text", small], recovered),
+        "evaluate": Line(["evaluate", qwen, "--text", str(TEXTS)], evaluated),
+        "mpnet-scan": Line(["scan", mpnet, "--text", wikitext, "--max-tokens", "16384"], scanned),
+        "mpnet-evaluate": Line(["evaluate", mpnet, "--text", str(TEXTS), "--tasks", "stsb"], evaluated),
+    }
+
+
+def measure(name: str, line: Line) -> Measured:
+    """Run one command in a process of its own."""
+    out = KEPT / name
+    command = [sys.executable, "-m", "headscan", *line.command, "--out", str(out)]
+    load, start = os.getloadavg()[0], time.perf_counter()
+    with open(KEPT / f"{name}.log", "w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        usage = None
+        while usage is None:
+            pid, status, ended = os.wait4(process.pid, os.WNOHANG)
+            usage = ended if pid else None
+            if usage is None and time.perf_counter() - start > LIMIT:
+                process.kill()
+                _, status, usage = os.wait4(process.pid, 0)
+            if usage is None:
+                time.sleep(0.2)
+    seconds = time.perf_counter() - start
+    code = os.waitstatus_to_exitcode(status)
+    if code:
+        last = (KEPT / f"{name}.log").read_text().strip().splitlines()[-1:]
+        found = f"stopped after {LIMIT} s" if code == -9 else f"failed: {' '.join(last)}"
+    else:
+        found = line.found(json.loads((out / "result.json").read_text()))
+    versions = ", ".join(f"{one} {version(one)}" for one in ("headscan", "torch", "transformers"))
+    threads = os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))
+    date = f"{datetime.now(UTC):%Y-%m-%d}"
+    return Measured(seconds, usage.ru_maxrss / 2**20, found, date, load, threads, versions)
+
+
+def table(kept: dict[str, Measured]) -> str:
+    """The section of BENCHMARKS.md."""
+    every = lines()
+    rows = [
+        "| line | command | seconds | peak memory, GiB | what came out | date | load at the start | threads |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, line in every.items():
+        if (one := kept.get(name)) is None:
+            continue
+        said = " ".join(
+            f"'{word}'" if " " in word else Path(word).name if "/" in word else word for word in line.command
+        )
+        busy = " (busy)" if one.load > 1 else ""
+        found = one.found.replace("|", "\\|")
+        rows.append(
+            f"| {name} | `{said}` | {one.seconds:.0f}{busy} | {one.gigabytes:.1f} | {found} | {one.date} | {one.load:.1f} | "
+            f"{one.threads} |"
+        )
+    missing = [name for name in every if name not in kept]
+    last = f"\n\nNot measured yet: {', '.join(missing)}." if missing else ""
+    about = " · ".join(sorted({one.versions for one in kept.values()}))
+    return (
+        f'## {title(HERE)}\n\n`make real`, {processor()}, {platform.system()}; {about}. Defaults everywhere; "busy" marks '
+        "seconds of a machine that had other work, which are too many. 60kB.txt is the beginning of wikitext-2's test "
+        "set.\n\n" + "\n".join(rows) + last
+    )
+
+
+def main() -> None:
+    """Measure the lines named, and write the page after each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "names", nargs="+", metavar="LINE", choices=["all", *lines()], help=", ".join(["all", *lines()])
+    )
+    parser.add_argument("--again", action="store_true", help="measure once more what was measured")
+    given = parser.parse_args()
+    if not REAL.is_dir() or not TEXTS.is_dir():
+        print(f"{REAL} or {TEXTS} is absent: NOTHING is measured on real models", file=sys.stderr)
+        return
+    KEPT.mkdir(parents=True, exist_ok=True)
+    (KEPT / "60kB.txt").write_bytes((TEXTS / "wikitext-2" / "test.txt").read_bytes()[:60_000])
+    kept = {
+        name: Measured(**json.loads(place.read_text()))
+        for name in lines()
+        if (place := KEPT / f"{name}.json").is_file()
+    }
+    for name, line in lines().items():
+        if "all" not in given.names and name not in given.names:
+            continue
+        if name in kept and not given.again:
+            continue
+        print(f"{name}: headscan {' '.join(line.command)}", file=sys.stderr, flush=True)
+        kept[name] = measure(name, line)
+        write_atomic(KEPT / f"{name}.json", json.dumps(asdict(kept[name]), indent=1))
+        print(
+            f"{name}: {kept[name].seconds:.0f} s, {kept[name].gigabytes:.1f} GiB; {kept[name].found}", file=sys.stderr
+        )
+    others = {one: text for one, text in sections().items() if one != HERE.stem}
+    parts = [f"<!-- {one} -->\n{text}" for one, text in sorted((others | {HERE.stem: table(kept)}).items())]
+    write_atomic(PAGE, "\n\n".join([HEAD.strip(), *parts]) + "\n")
+
+
+if __name__ == "__main__":
+    main()
