@@ -331,3 +331,18 @@ def test_the_privacy_command_takes_numbers_with_commas(assets, tmp_path):
     assert [row["damage"] for row in rows] == ["none", "noise 0", "noise 0.8", "states of 8 bits", "none"]
     for given in ("0,nan", "-1", "loud"):
         assert CliRunner().invoke(app, [*arguments, "--noise", given]).exit_code == 2
+
+
+def test_a_model_too_large_for_all_is_attacked_at_three_blocks_and_says_so(bytes_model, monkeypatch):
+    from headscan.inversion.releases import states
+
+    whole = privacy(bytes_model, ["abcdefgh"], windows=1, length=4, noise=(), rounding=())
+    assert not whole.protocol.notes
+    weights = states.multiplications(states.Slice(sites=("block.0",)).on(bytes_model), 1) / bytes_model.vocabulary_size
+    monkeypatch.setattr(states, "LIMIT", 1000 * weights)  # all would be 256 / 2 candidates of 4 tokens, twice
+    few = privacy(bytes_model, ["abcdefgh"], windows=1, length=4, noise=(), rounding=())
+    assert "without gradients and rounded weights" in few.protocol.notes[0]
+    assert {row.method for row in few.rows} == {"exact"}
+    assert all(row.evaluations_per_token <= 16 for row in few.rows)
+    asked = privacy(bytes_model, ["abcdefgh"], windows=1, length=4, noise=(), rounding=(), sites="block.0")
+    assert {row.method for row in asked.rows} == {"exact", "gradient"}

@@ -55,7 +55,11 @@ def privacy(model: ModelLike, settings: Auditing, run: Run) -> PrivacyResult:
     record = lens.provenance()
     run.identify(f"the weights of {lens.name}", lens.identity())
     run.identify("the text", plain(texts))
-    rows, gradient = RELEASES[settings.release]().attack(lens, texts, settings, run)
+    release = RELEASES[settings.release]()
+    settings, left_out = release.plan(lens, settings)
+    for sentence in left_out:
+        run.announce(sentence)
+    rows, gradient = release.attack(lens, texts, settings, run)
     text = TextRecord(source=source_name(settings.text), documents=len(texts), tokens=sum(map(len, texts)))
-    protocol = run.protocol(text=text, device=record.device, dtype=record.dtype)
+    protocol = run.protocol(text=text, device=record.device, dtype=record.dtype, notes=left_out)
     return PrivacyResult(protocol=protocol, models=[record], release=settings.release, rows=rows, gradient=gradient)

@@ -30,6 +30,10 @@ class Release(ABC):
     uses: ClassVar[tuple[str, ...]] = ()
     """The options in `SHARED` that mean something for it; the others are refused."""
 
+    def plan(self, lens: Lens, settings: Auditing) -> tuple[Auditing, list[str]]:
+        """What of the settings is done for this model, and what is left out for its cost, as sentences."""
+        return settings, []
+
     @abstractmethod
     def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
         """Let it leak from the token ids of each document, and read off what can be read.
@@ -42,7 +46,7 @@ class Release(ABC):
 RELEASES: Registry[type[Release]] = Registry("release", "headscan.inversion.releases")
 """All releases by name."""
 
-SHARED = ("sites", "noise", "rounding", "weights", "windows", "length", "tolerance")
+SHARED = ("sites", "noise", "rounding", "weights", "windows", "length", "candidates", "descent", "tolerance")
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,9 @@ class Auditing(Reading, Loading, Running):
     release: Annotated[str, Option("What leaks: states, or the gradient of one training step.", choices=RELEASES)] = (
         "states"
     )
-    sites: Annotated[str, Option("Sites whose states leak, as globs.")] = "block.*"
+    sites: Annotated[
+        str | None, Option("Sites whose states leak, as globs. Default: all blocks; three, where all take too long.")
+    ] = None
     noise: Annotated[Sequence[float], Option("Gaussian noise, as shares of each state's norm.", low=0)] = (
         0.01,
         0.1,
@@ -66,6 +72,13 @@ class Auditing(Reading, Loading, Running):
     ] = (8,)
     windows: Annotated[int, Option("Pieces of the text that are attacked, evenly spaced.", low=1)] = 10
     length: Annotated[int, Option("Tokens of each piece.", low=1)] = 8
+    candidates: Annotated[
+        int | None,
+        Option(
+            "Candidates of a position, for exact search. Default: the vocabulary; fewer, where that takes long.", low=1
+        ),
+    ] = None
+    descent: Annotated[bool, Option("Invert clean states by gradients, too.")] = True
     tolerance: Annotated[float, Option("Distance from the gradient's span that counts as inside.", above=0)] = 1e-3
 
     def check(self) -> None:

@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from headscan.inversion.comparing import multiplications
 from headscan.inversion.degrade import add_noise, round_states
 from headscan.inversion.descent import descend
 from headscan.inversion.left_to_right import Search, exact
@@ -23,6 +24,10 @@ from headscan.model.slicing import Slice, SlicedModel
 from headscan.run import BadInput, Run
 
 __all__ = ["StatesRelease"]
+
+LIMIT, FEW = 2e14, 2
+"""Multiplications up to which all is done unasked, half an hour or so of two cores at worst. Of a model that is too large for
+it: so many windows, and a tenth of that work."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,47 @@ class StatesRelease(Release):
     """
 
     name: ClassVar[str] = "states"
-    uses: ClassVar[tuple[str, ...]] = ("sites", "noise", "rounding", "weights", "windows", "length")
+    uses: ClassVar[tuple[str, ...]] = (
+        "sites",
+        "noise",
+        "rounding",
+        "weights",
+        "windows",
+        "length",
+        "candidates",
+        "descent",
+    )
+
+    def plan(self, lens: Lens, settings: Auditing) -> tuple[Auditing, list[str]]:
+        """Of a model that is too large for all of it: three blocks, two windows, few candidates, no copy of its weights.
+
+        What was asked for by name is done whatever it costs.
+        """
+        if settings.sites is not None or settings.candidates is not None:
+            return settings.but(sites=settings.sites or "block.*"), []
+        names = lens.match("block.*")
+        damages = 1 + len(settings.noise) + len(settings.rounding) + len(settings.weights)
+        tokens = settings.windows * settings.length
+        # Half of the blocks on average; a candidate a token of the vocabulary at worst, a descent of 200 steps.
+        last = multiplications(Slice(sites=(names[-1],)).on(lens), 1)
+        if last / 2 * tokens * len(names) * damages <= LIMIT:
+            return settings.but(sites="block.*"), []
+        chosen = list(dict.fromkeys((names[0], names[len(names) // 2], names[-1])))
+        most = max(16, int(LIMIT / 10 / (last / lens.vocabulary_size * damages * settings.length * len(chosen))))
+        if most >= lens.vocabulary_size:
+            return settings.but(sites=",".join(chosen)), []
+        windows = min(settings.windows, FEW)
+        sentence = (
+            f"Attacked were {', '.join(chosen)} of {len(names)} blocks in {windows} windows, at most {most} candidates a "
+            "position, without gradients and rounded weights: all would take hours (--sites, --candidates)."
+        )
+        return settings.but(sites=",".join(chosen), candidates=most, windows=windows, weights=(), descent=False), [
+            sentence
+        ]
 
     def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
         """One row a site and damage by exact search, one a site by gradients."""
+        assert settings.sites is not None  # by `plan`
         names = lens.match(settings.sites)
         if not lens.traits.causal:
             raise BadInput("The privacy report inverts from left to right and needs a causal model.")
@@ -69,8 +111,8 @@ def _windows(texts: list[list[int]], windows: int, length: int) -> Tensor:
 
 def _site(lens: Lens, site: str, windows: Tensor, settings: Auditing) -> list[ReleaseRow]:
     cut = Slice(sites=(site,)).on(lens)
-    rows = [_exact(cut, site, damage, windows, settings.seed) for damage in _damages(lens, cut, settings)]
-    return [*rows, _gradient(cut, site, windows)]
+    rows = [_exact(cut, site, damage, windows, settings) for damage in _damages(lens, cut, settings)]
+    return [*rows, _gradient(cut, site, windows)] if settings.descent else rows
 
 
 def _damages(lens: Lens, cut: SlicedModel, settings: Auditing) -> Iterator[_Damage]:
@@ -92,14 +134,18 @@ def _rounded(cut: SlicedModel, bits: int, ids: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _exact(cut: SlicedModel, site: str, damage: _Damage, windows: Tensor, seed: int) -> ReleaseRow:
-    generator = torch.Generator().manual_seed(seed + 1)
+def _exact(cut: SlicedModel, site: str, damage: _Damage, windows: Tensor, settings: Auditing) -> ReleaseRow:
+    generator = torch.Generator().manual_seed(settings.seed + 1)
     random = torch.randint(0, cut.vocabulary_size, windows.shape, generator=generator)
     blur = float(relative(damage.run(random), cut.run(random)).max())
     tolerance = max(1e-4, 1.2 * blur)
     targets = damage.run(windows).float()
     start = time.process_time()
-    found = exact(cut, list(targets), Search(neighbours=32 if blur > 1e-4 else 0), tolerance=tolerance)
+    few = settings.candidates is not None  # wrong prefixes are then not taken back: each would cost as much again
+    search = Search(
+        neighbours=0 if blur <= 1e-4 else 32, budget=settings.candidates, backtracks=0 if few else Search.backtracks
+    )
+    found = exact(cut, list(targets), search, tolerance=tolerance)
     seconds = time.process_time() - start
     tokens = torch.tensor([one.tokens for one in found])
     return ReleaseRow(
