@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,11 +14,12 @@ from headscan.training.loading import load_trained
 from headscan.training.records import Score
 from headscan.training.result import EvaluationResult
 from headscan.training.settings import Evaluating
-from headscan.training.task import TASKS, Evaluated, Scores, evaluate_task, tasks_for
+from headscan.training.task import TASKS, Evaluated, Scores, affordable_items, evaluate_task, tasks_for
 
 __all__ = ["evaluate"]
 
 HARNESS = "lm-eval:"
+UNTOLD = 10_000  # items: no set that is known is much larger
 
 
 @verb("evaluate", Evaluating)
@@ -41,13 +42,23 @@ def evaluate(model: str | os.PathLike[str], settings: Evaluating, run: Run) -> E
     chosen = [] if own == [] else tasks_for(given, own)
     for place in dict.fromkeys(TASKS[name].place for name in chosen if TASKS[name].place):
         run.identify(f"the set {place}", _content(given.sets / place))
+    items = {name: settings.limit or affordable_items(given, len(chosen), name) for name in chosen}
+    notes = []
+    if settings.limit is None and min(items.values(), default=UNTOLD) < UNTOLD:
+        said = ", ".join(f"{name} {most:,}" for name, most in items.items())
+        notes = [f"Of each set the first items were tried, at most: {said} (--limit)."]
+        run.announce(notes[0])
     scores: list[Score] = []
     for done, label in enumerate([*chosen, *(HARNESS + name for name in theirs)]):
         run.progress(f"evaluating · {label}", done, len(chosen) + len(theirs), "tasks")
-        numbers = run.unit(label, Numbers, partial(_numbers, given, label)).values
+        numbers = run.unit(
+            label, Numbers, partial(_numbers, replace(given, limit=items.get(label, given.limit)), label)
+        ).values
         scores += [Score(task=label, number=number, value=value) for number, value in numbers.items()]
     return EvaluationResult(
-        protocol=run.protocol(device=str(trained.model.device), dtype=str(trained.model.dtype).removeprefix("torch.")),
+        protocol=run.protocol(
+            device=str(trained.model.device), dtype=str(trained.model.dtype).removeprefix("torch."), notes=notes
+        ),
         models=[trained.record],
         scores=scores,
     )

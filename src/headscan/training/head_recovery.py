@@ -44,7 +44,7 @@ def recover(model: str | os.PathLike[str], settings: Recovering, run: Run) -> Re
     if trained.folder and (own := trained.folder / EXTRA).exists() and "weight" in (saved := load_file(own)):
         rows = saved["weight"].to(body.device)
     counts = data.counts(body.config.vocab_size)
-    whole = recover_head(body, how, counts=counts, temperature=settings.temperature, rows=rows)
+    whole = recover_head(body, how, counts=counts, temperature=settings.temperature, rows=rows, copied=False)
     before = perplexity(whole, kept.rows, words)
     curve = how.train(whole, data.rows, seed=settings.seed, progress=run.progress)
     after = perplexity(whole, kept.rows, words)

@@ -42,6 +42,8 @@ def perplexity(
     if len(rows) == 0:
         raise BadInput("There are no windows to measure the perplexity on.")
     device, sums = next(model.parameters()).device, []
+    # Logits and their logarithms, of a large vocabulary, in less than 2 GiB.
+    batch = max(1, min(batch, int(2**31 / (12 * rows.shape[1] * getattr(model.config, "vocab_size", 1)))))
     training = model.training
     model.eval()
     for start in range(0, len(rows), batch):
@@ -117,6 +119,9 @@ def log_likelihood(
     scores, greedy = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
     device = next(model.parameters()).device
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # like lengths together: little padding
+    # Logits and their logarithms, of a large vocabulary, in less than 2 GiB.
+    longest = max((len(row) for row in rows), default=1)
+    batch = max(1, min(batch, int(2**31 / (12 * longest * getattr(model.config, "vocab_size", 1)))))
     for begin in range(0, len(order), batch):
         chosen = order[begin : begin + batch]
         width = max(len(rows[i]) for i in chosen)

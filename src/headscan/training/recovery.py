@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -70,9 +71,11 @@ def recovery_of(given: str | HeadRecovery) -> HeadRecovery:
 
 def recover_head(
     model: PreTrainedModel, recovery: str | HeadRecovery = "bias", *, counts: Int[Tensor, " vocabulary"] | None = None,
-    temperature: float = 1.0, rows: Float[Tensor, "vocabulary width"] | None = None,
+    temperature: float = 1.0, rows: Float[Tensor, "vocabulary width"] | None = None, copied: bool = True,
 ) -> PreTrainedModel:  # fmt: skip
-    """A causal language model with a head, from a headless body (both of transformers). The body is copied.
+    """A causal language model with a head, from a headless body (both of transformers).
+
+    The body is copied, unless `copied` is False and nothing but a head is missing: then it is the new model's own.
 
     recovery: "tied": the input rows as they are. "bias": these and the log of the unigram probability, no training.
     "probe": a head of its own, started at "bias" (where counts are given; else at the rows), the body frozen.
@@ -94,8 +97,10 @@ def recover_head(
     body = body_of(model)
     config = copy.deepcopy(model.config)
     config.tie_word_embeddings = how.tied and rows is None
-    whole: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=body.dtype).to(body.device)
-    body_of(whole).load_state_dict(body.state_dict())
+    whole = None if copied or config.tie_word_embeddings else _around(body, config)
+    if whole is None:
+        whole = AutoModelForCausalLM.from_config(config, dtype=body.dtype).to(body.device)
+        body_of(whole).load_state_dict(body.state_dict())
     if config.tie_word_embeddings:
         whole.tie_weights()
         if temperature != 1:  # tied rows are the input's too: what can be divided is the state that meets them
@@ -114,3 +119,18 @@ def recover_head(
     how.prepare(whole)
     whole.eval()
     return whole
+
+
+def _around(body: PreTrainedModel, config: Any) -> PreTrainedModel | None:
+    """The causal language model whose body is this very one, its head empty; None where more than a head is missing."""
+    with torch.device("meta"):
+        whole: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=body.dtype)
+    head, prefix = whole.get_output_embeddings(), whole.base_model_prefix
+    if head is None or type(getattr(whole, prefix, None)) is not type(body):
+        return None
+    setattr(whole, prefix, body)
+    head.to_empty(device=body.device)
+    for parameter in head.parameters():
+        parameter.data.zero_()
+    left = [*whole.parameters(), *whole.buffers()]
+    return None if any(tensor.device.type == "meta" for tensor in left) else whole

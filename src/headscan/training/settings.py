@@ -174,7 +174,9 @@ class Evaluating(Loading, Running):
             "all that the folder holds and the model can do."
         ),
     ] = None
-    limit: Annotated[int | None, Option("At most so many items of a set.", low=1)] = None
+    limit: Annotated[
+        int | None, Option("At most so many items of a set. Default: all, or what some minutes have room for.", low=1)
+    ] = None
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
         Option("Weights and activations; auto is as the weights were saved."),

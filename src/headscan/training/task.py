@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headscan.run import BadInput, Registry
 from headscan.training.sentences import sentence_vectors
 
-__all__ = ["TASKS", "Evaluated", "Scores", "Task", "evaluate_task", "tasks_for"]
+__all__ = ["TASKS", "Evaluated", "Scores", "Task", "affordable_items", "evaluate_task", "tasks_for"]
 
 Scores = dict[str, float | int | None]
 """Numbers by name."""
@@ -45,16 +45,20 @@ class Evaluated:
 
 
 class Task(ABC):
-    """One thing to try. place: the folder below that of the sets which it reads, "" for none. needs_head: whether a
-    headless body cannot do it."""
+    """One thing to try. place: the folder below that of the sets which it reads, "" for none. tokens: about how many one
+    more item of the limit takes. needs_head: whether a headless body cannot do it."""
 
     place: ClassVar[str] = ""
+    tokens: ClassVar[int] = 60
     needs_head: ClassVar[bool] = False
 
     @abstractmethod
     def scores(self, given: Evaluated) -> Scores:
         """The numbers of one model."""
 
+
+MULTIPLICATIONS = 3e13
+"""What an evaluation may take unasked: five to eight minutes of two cores."""
 
 TASKS: Registry[type[Task]] = Registry("task", "headscan.training.tasks")
 """All tasks by name."""
@@ -78,6 +82,14 @@ def tasks_for(given: Evaluated, names: list[str] | None = None) -> list[str]:
         if task.needs_head and not given.has_head:
             raise BadInput(f"{name} needs a model with a head: recover one first.")
     return names
+
+
+def affordable_items(given: Evaluated, tasks: int, name: str) -> int:
+    """Items of a set that a default evaluation of so many tasks tries: what its share of some minutes has room for."""
+    tables = {id(given.model.get_input_embeddings().weight)}
+    body = sum(weight.numel() for weight in given.model.parameters() if weight.ndim > 1 and id(weight) not in tables)
+    budget = MULTIPLICATIONS * (1 if given.model.device.type == "cpu" else 100)
+    return max(1, int(budget / max(tasks, 1) / max(body, 1) / TASKS[name].tokens))
 
 
 def evaluate_task(given: Evaluated, name: str) -> Scores:

@@ -179,3 +179,16 @@ def test_absent_files_are_bad_input(read, tmp_path):
         read(tmp_path / "absent")
     with pytest.raises(BadInput, match="one word"):
         lambada(None, None, ["word"])
+
+
+def test_a_default_tries_what_minutes_have_room_for_and_says_so(monkeypatch, tmp_path):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    from headscan.training import task
+
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2))
+    given = task.Evaluated(model, None, tmp_path)
+    assert task.affordable_items(given, 3, "lambada") > 10_000
+    body = sum(w.numel() for w in model.transformer.h.parameters() if w.ndim > 1) + 16 * 8  # with its positions
+    monkeypatch.setattr(task, "MULTIPLICATIONS", 3 * 7 * 100 * body)
+    assert task.affordable_items(given, 3, "lambada") == 7

@@ -60,6 +60,7 @@ class Blimp(Task):
     """Minimal pairs: is the grammatical sentence the more probable one? From blimp/*.zip or a folder of its files."""
 
     place: ClassVar[str] = "blimp"
+    tokens: ClassVar[int] = 1500  # a pair of each paradigm
     needs_head: ClassVar[bool] = True
 
     def scores(self, given: Evaluated) -> Scores:

@@ -55,6 +55,7 @@ class Lambada(Task):
     """The last word of a passage, from lambada/*.jsonl."""
 
     place: ClassVar[str] = "lambada"
+    tokens: ClassVar[int] = 100
     needs_head: ClassVar[bool] = True
 
     def scores(self, given: Evaluated) -> Scores:

@@ -31,6 +31,7 @@ class Translations(Task):
     """Retrieval of translations from and into English, in pud/*.json."""
 
     place: ClassVar[str] = "pud"
+    tokens: ClassVar[int] = 400  # a sentence in each language
 
     def scores(self, given: Evaluated) -> Scores:
         """One accuracy a language."""

@@ -31,6 +31,7 @@ class Similarity(Task):
     """Spearman's correlation of cosines with human scores, for each stsb/stsb-LANGUAGE-test.csv."""
 
     place: ClassVar[str] = "stsb"
+    tokens: ClassVar[int] = 100  # a pair in each language
 
     def scores(self, given: Evaluated) -> Scores:
         """One correlation a language."""
