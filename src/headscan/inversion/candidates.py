@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headscan.inversion.losses import or_infinite
-from headscan.inversion.order import FixedOrder, TableOrder
+from headscan.inversion.order import Order
 from headscan.inversion.reconstruction import Evidence
 from headscan.inversion.tolerance import accepts
 
@@ -21,7 +21,7 @@ RIVAL = 4.0
 class Candidates:
     """The tokens tried for one prompt at one position, with the relative residual ||O - O*|| / ||O*|| of each."""
 
-    def __init__(self, order: TableOrder | FixedOrder, goal: Tensor) -> None:
+    def __init__(self, order: Order, goal: Tensor) -> None:
         self.order, self.goal = order, goal
         self.scale = float(goal.norm().clamp_min(1e-30))
         self.tokens: list[Tensor] = []
@@ -42,6 +42,11 @@ class Candidates:
         if float(low) < self.best:
             self.best, self.token = float(low), int(tokens[place])
         self.order.learn(tokens, outputs)
+
+    def runner_up(self, twins: list[int]) -> float:
+        """The least residual of a token that is none of `twins`."""
+        tokens, residuals = self.sorted()
+        return next((r for token, r in zip(tokens, residuals, strict=True) if token not in twins), float("inf"))
 
     def sorted(self) -> tuple[list[int], list[float]]:
         """The best few of the tokens tried with their relative residuals, best first."""
@@ -89,6 +94,20 @@ class SearchTrace:
             certifying=self.certifying[:length],
             failed=[place for place in self.failed if place < length], exhausted=True,
         )  # fmt: skip
+
+    def follow(self, stored: SearchTrace) -> None:
+        """Go one position further as an interrupted search did."""
+        place = len(self.tokens)
+        self.tokens.append(stored.tokens[place])
+        self.residuals.append(stored.residuals[place])
+        self.margins.append(stored.margins[place])
+        self.rivals.append(list(stored.rivals[place]))
+        self.compared.append(stored.compared[place])
+        self.evaluations.append(stored.evaluations[place])
+        self.certifying.append(stored.certifying[place])
+        self.failed += [place] if place in stored.failed else []
+        if len(self.tokens) == len(stored.tokens):
+            self.exhausted, self.passes, self.notes = stored.exhausted, stored.passes, list(stored.notes)
 
     def add(self, tried: Candidates, tolerance: float, floor: float, twins: list[int], choice: int) -> None:
         """Go one position further, with the best candidate there.

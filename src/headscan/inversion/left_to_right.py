@@ -9,52 +9,37 @@ prompts and the backtracking are headscan's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headscan.inversion.candidates import Candidates, SearchTrace
-from headscan.inversion.order import Fit, FixedOrder, TableOrder
+from headscan.inversion.fitting import readouts_of
+from headscan.inversion.kept import Kept, Progressed, copies
+from headscan.inversion.order import FixedOrder, Order, RankedOrder, ReadoutOrder
+from headscan.inversion.prior import Outlook, prior_pays
 from headscan.inversion.proposal import propose
-from headscan.inversion.table import FirstPositions, table_of
+from headscan.inversion.search import Search
+from headscan.inversion.table import table_of
+from headscan.inversion.table_order import Fit, TableOrder
 from headscan.inversion.tolerance import accepted, accepts, noise_floor
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix
 from headscan.model.verify import evaluating
-from headscan.run import BadInput, Option, Progress, Settings
+from headscan.run import BadInput, Progress
 
 __all__ = ["Search", "exact", "refuse_unordered"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Search(Settings):
-    """How to search from left to right.
-
-    >>> Search(order="random", budget=100).neighbours
-    16
-    """
-
-    order: Annotated[
-        Literal["table", "gradient", "frequency", "random"],
-        Option("Candidates by the table of outputs, by a gradient first, by frequency, or random (brute force)."),
-    ] = "table"
-    budget: Annotated[int | None, Option("Candidates at one position. Default: the whole vocabulary.", low=1)] = None
-    neighbours: Annotated[
-        int,
-        Option(
-            "Tokens predicted nearest that are tried after a find, for the certificate; -1: the vocabulary.", low=-1
-        ),
-    ] = 16
-    first: Annotated[int, Option("Candidates of the first batch; each is twice the last.", low=1, python=True)] = 8
-    largest: Annotated[int, Option("Candidates of the largest batch.", low=1, python=True)] = 512
-    gradient_after: Annotated[
-        int | None, Option("Candidates after which a gradient is asked for help; None: never.", low=0, python=True)
-    ] = 56
-    backtracks: Annotated[int, Option("Wrong prefixes that may be taken back, per prompt.", low=0, python=True)] = 64
+# Candidates at a position after one that failed, where a wrong prefix is all but certain and the vocabulary is long.
+AFTER_FAILURE = 1024
+# Tokens nearest to a doubtful find that are tried, and how many times farther all others must be.
+LOOKALIKES = 256
+CLEAR = 10.0
+# Numbers that the cached keys and values of one batch of candidates may have in a block.
+BATCH_NUMBERS = 1 << 27
 
 
 def refuse_unordered(cut: SlicedModel) -> None:
@@ -70,7 +55,7 @@ def refuse_unordered(cut: SlicedModel) -> None:
 def exact(
     cut: SlicedModel, targets: Sequence[Float[Tensor, "T w"]], search: Search | None = None, *,
     known: Int[Tensor, "P s"] | None = None, allowed: Bool[Tensor, " V"] | None = None,
-    tolerance: float | None = None, seed: int = 0, progress: Progress | None = None,
+    tolerance: float | None = None, seed: int = 0, progress: Progress | None = None, kept: Kept | None = None,
 ) -> list[SearchTrace]:  # fmt: skip
     """Find the tokens of many prompts from their outputs at every position.
 
@@ -83,20 +68,24 @@ def exact(
         tolerance: largest relative residual ||O - O*|| / ||O*|| that counts as found; None chooses by precision.
         seed: of random orders.
         progress: told how many tokens are found.
+        kept: stores what is found, from the 10th second on and when the search is interrupted, and goes on from there.
 
     Returns:
         One `SearchTrace` a prompt; its tokens do not include the known ones.
 
     Raises:
         BadInput: the slice is not causal.
+
+    Memory: the model, the table where there is one (2 V w numbers), else 32 numbers a prompt and token of the vocabulary;
+    the keys and values of a batch of candidates, at most 2 x 512 MB.
     """
     refuse_unordered(cut)
     goals = [target.to(cut.lens.device).float() for target in targets]
     with evaluating(cut.lens.model):  # once here, so that no forward pass has anything to switch
-        work = _LeftToRight(cut, search or Search(), goals, allowed, tolerance, seed, progress)
         start = torch.zeros(len(goals), 0, dtype=torch.int64) if known is None else known
+        work = _LeftToRight(cut, search or Search(), goals, start, allowed, tolerance, seed, progress)
         found = [SearchTrace() for _ in goals]
-        failed = work.forward(list(range(len(goals))), start, found)
+        failed = work.stored(found, kept)
         for index in failed:
             found[index] = work.backtrack(index, start[index : index + 1], found[index])
     return found
@@ -106,30 +95,66 @@ class _LeftToRight:
     """One call of `exact`."""
 
     def __init__(
-        self, cut: SlicedModel, search: Search, goals: list[Tensor], allowed: Tensor | None, tolerance: float | None, seed: int,
-        progress: Progress | None,
+        self, cut: SlicedModel, search: Search, goals: list[Tensor], start: Tensor, allowed: Tensor | None,
+        tolerance: float | None, seed: int, progress: Progress | None,
     ) -> None:  # fmt: skip
-        self.cut, self.search, self.goals, self.progress = cut, search, goals, progress
+        self.cut, self.search, self.goals, self.start, self.progress = cut, search, goals, start, progress
         self.allowed = None if allowed is None else allowed.to(cut.lens.device)
         self.choice = cut.vocabulary_size if allowed is None else int(allowed.sum())
-        self.table: FirstPositions | None = None
-        if search.order in ("table", "gradient"):
-            self.table = table_of(cut, progress=progress)
+        ranked = search.ranked_by(cut)
+        self.table = table_of(cut, progress=progress) if ranked == "table" else None
+        self.readouts = readouts_of(cut, search.fit, progress=progress) if ranked == "readout" else None
         self.generator = torch.Generator().manual_seed(seed)
         self.tolerance, self.floor = accepted(cut) if tolerance is None else tolerance, noise_floor(cut)
         # Tokens that were never trained have nearly equal vectors and pass the tolerance for one another: unless the
         # tolerance was set on purpose, the search goes on until a residual is as small as rounding makes it.
         self.certain = self.tolerance if tolerance is not None else min(self.tolerance, 3 * self.floor)
         self.fits: dict[int, Fit] = {}
+        self._done = 0
 
-    def forward(self, active: list[int], start: Tensor, found: list[SearchTrace], stop: bool = True) -> list[int]:
+    @cached_property
+    def outlooks(self) -> list[Outlook] | None:
+        """Of each prompt, how well each token fits; None without readouts."""
+        if self.readouts is None:
+            return None
+        prior = prior_pays(self.cut)
+        return [
+            Outlook(self.cut, self.readouts, goal, known, allowed=self.allowed, prior=prior)
+            for goal, known in zip(self.goals, self.start.tolist(), strict=True)
+        ]
+
+    def stored(self, found: list[SearchTrace], kept: Kept | None) -> list[int]:
+        """`forward` for all prompts, from where an interrupted run stood, and stored as it goes on."""
+        everything = list(range(len(self.goals)))
+        if kept is None:
+            return self.forward(everything, self.start, found)
+        key = self.readouts.key if self.readouts is not None else self.search.order
+        before = kept.read(key, self.cut.lens.device)
+        state = before or Progressed(copies(found))
+
+        def settle() -> None:
+            nonlocal state
+            state = Progressed(copies(found), [one.state() for one in self.outlooks or []], dict(self.fits))
+            if kept.due():
+                kept.write(state, key)
+
+        try:
+            return self.forward(everything, self.start, found, before=before, settle=settle)
+        except BaseException:
+            kept.write(state, key)
+            raise
+
+    def forward(
+        self, active: list[int], start: Tensor, found: list[SearchTrace], stop: bool = True, *,
+        before: Progressed | None = None, settle: Callable[[], None] | None = None,
+    ) -> list[int]:  # fmt: skip
         """Go on with these prompts in step until each is done; with `stop` a prompt that fails drops out.
 
-        `start` holds each prompt's tokens so far, known and found. Returns the prompts that failed.
+        `start` holds each prompt's tokens so far, known and found; `before` is where an interrupted run stood, whose steps
+        are repeated without a search; `settle` is called after every position. Returns the prompts that failed.
         """
         prefix = Prefix(self.cut, start)
         failed: list[int] = []
-        total = sum(len(self.goals[index]) for index in active)
         while True:
             going = [
                 row for row, i in enumerate(active) if len(found[i].tokens) < len(self.goals[i]) and i not in failed
@@ -139,19 +164,41 @@ class _LeftToRight:
                 active = [active[row] for row in going]
             if not active:
                 return failed
-            before = prefix.passes
-            tokens = self._position(prefix, active, found)
+            passes = prefix.passes
+            if before and all(len(before.traces[index].tokens) > len(found[index].tokens) for index in active):
+                tokens = self._repeat(active, found, before)
+            else:
+                tokens = self._position(prefix, active, found)
             for index in active:
                 place = len(found[index].tokens) - 1
                 if place in found[index].failed and stop and any(found[index].rivals[:place]):
                     failed.append(index)
-                found[index].passes += (prefix.passes - before) // len(active)
+                found[index].passes += (prefix.passes - passes) // len(active)
             if any(len(found[index].tokens) < len(self.goals[index]) for index in active):
                 prefix.extend(tokens[:, None])
-            if self.progress:
-                self.progress("exact search", sum(len(one.tokens) for one in found), total, "tokens")
+            self._done = sum(len(one.tokens) for one in found)
+            self._tell()
             for index in active:
                 found[index].notes += [note for note in prefix.notes if note not in found[index].notes]
+            if settle is not None:
+                settle()
+
+    def _tell(self, more: str = "") -> None:
+        if self.progress:
+            self.progress(f"exact search{more}", self._done, sum(map(len, self.goals)), "tokens")
+
+    def _repeat(self, active: list[int], found: list[SearchTrace], before: Progressed) -> Tensor:
+        """A position as the interrupted run left it; after the last, what orders the next is as it was."""
+        for index in active:
+            found[index].follow(before.traces[index])
+            if self.search.order == "random":  # it drew an order
+                torch.randperm(self.cut.vocabulary_size, generator=self.generator)
+        if any(len(found[index].tokens) == len(before.traces[index].tokens) for index in active):
+            self.fits = dict(before.fits)
+            for index, (outlook, state) in enumerate(zip(self.outlooks or [], before.outlooks, strict=True)):
+                if index in active:
+                    outlook.restore(found[index].tokens, *state)
+        return torch.tensor([found[index].tokens[-1] for index in active], device=self.cut.lens.device)
 
     def backtrack(self, index: int, known: Tensor, first: SearchTrace) -> SearchTrace:
         """Take back a prefix that led nowhere: try the rivals of earlier tokens, the latest first."""
@@ -181,12 +228,15 @@ class _LeftToRight:
 
     # ---- one position
 
-    def _order(self, index: int, target: Tensor, first: bool) -> TableOrder | FixedOrder:
+    def _order(self, index: int, target: Tensor, first: bool, found: list[int]) -> Order:
         vocabulary = self.cut.vocabulary_size
         if self.table is not None:
             # What the position before told; at the second, that it is as after the table's short text.
             guess = self.fits.get(index) or Fit(1.0, torch.zeros_like(self.table.outputs[0]))
             return TableOrder(self.table, target, self.allowed, None if first else guess)
+        if self.readouts is not None and self.outlooks is not None:
+            scores = self.outlooks[index].scores(found)
+            return ReadoutOrder(self.readouts(first), self.cut.vectors, scores, self.allowed)
         if self.search.order == "frequency":
             order = torch.arange(vocabulary)  # merges are numbered by frequency in every BPE vocabulary
         else:
@@ -194,28 +244,42 @@ class _LeftToRight:
         order = order.to(target.device)
         return FixedOrder(order if self.allowed is None else order[self.allowed[order]])
 
+    def _limits(self, active: list[int], found: list[SearchTrace]) -> list[int]:
+        """Candidates that each prompt may try."""
+        limit = min(self.search.budget or self.cut.vocabulary_size, self.cut.vocabulary_size)
+        after = min(limit, AFTER_FAILURE) if self.readouts is not None else limit
+        return [after if found[index].failed else limit for index in active]
+
     def _position(self, prefix: Prefix, active: list[int], found: list[SearchTrace]) -> Tensor:
         goals = [self.goals[index][len(found[index].tokens)] for index in active]
         first = prefix.length == 0
-        tries = [Candidates(self._order(index, goal, first), goal) for index, goal in zip(active, goals, strict=True)]
-        limit = min(self.search.budget or self.cut.vocabulary_size, self.cut.vocabulary_size)
-        size, open_rows, hinted = self.search.first, list(range(len(active))), self.search.order != "gradient"
+        prefix.batch = min(prefix.batch, max(16, BATCH_NUMBERS // (self.cut.vectors.shape[1] * (prefix.length + 1))))
+        tries = [
+            Candidates(self._order(index, goal, first, found[index].tokens), goal)
+            for index, goal in zip(active, goals, strict=True)
+        ]
+        limits = self._limits(active, found)
+        size, growth = self.search.batches(readout=self.readouts is not None)
+        open_rows, hinted = list(range(len(active))), self.search.order != "gradient"
         if not hinted:
             self._hint(prefix, open_rows, tries)
         while open_rows:
-            count = min(size, limit)
-            asked = [tries[row].order.next(min(count, limit - tries[row].count)) for row in open_rows]
+            asked = [tries[row].order.next(min(size, limits[row] - tries[row].count)) for row in open_rows]
             self._evaluate(prefix, open_rows, asked, tries)
             for row, tokens in zip(list(open_rows), asked, strict=True):
                 one = tries[row]
                 one.tried_all = len(tokens) == 0
-                if accepts(one.best, self.certain) or len(tokens) == 0 or one.count >= limit:
+                if accepts(one.best, self.certain) or len(tokens) == 0 or one.count >= limits[row]:
                     open_rows.remove(row)
-            size = min(2 * size, self.search.largest)
+            if self.readouts is not None:
+                open_rows = self._doubtful(prefix, open_rows, tries)
+            size = min(growth * size, self.search.largest)
             after = self.search.gradient_after
             if open_rows and after is not None and tries[open_rows[0]].count >= after and self.table and hinted:
                 self._hint(prefix, open_rows, tries)
-                hinted, size = False, self.search.first
+                hinted, size = False, self.search.batches(readout=False)[0]
+            if open_rows and size == self.search.largest:
+                self._tell(f" · position {prefix.length + 1}: {tries[open_rows[0]].count:,} candidates tried")
         for one in tries:
             one.searching = one.count
         self._certify(prefix, tries)
@@ -225,6 +289,22 @@ class _LeftToRight:
             twins = self.cut.equal_rows.get(one.token, [one.token])
             found[index].add(one, self.tolerance, self.floor, twins, self.choice)
         return torch.tensor([one.token for one in tries], device=prefix.ids.device)
+
+    def _doubtful(self, prefix: Prefix, rows: list[int], tries: list[Candidates]) -> list[int]:
+        """Those of the prompts that must go on.
+
+        In a deep model rounding alone may exceed what is certain. A token within the tolerance is the one if none of those
+        predicted nearest to it comes within the tolerance, too: tokens that pass for one another lie together.
+        """
+        for row in [row for row in rows if accepts(tries[row].best, self.tolerance)]:
+            one, before = tries[row], -1
+            while before != one.token:
+                before = one.token
+                self._evaluate(prefix, [row], [one.order.near(one.token, LOOKALIKES)], tries)
+            twins = self.cut.equal_rows.get(one.token, [one.token])
+            if one.runner_up(twins) > max(self.tolerance, CLEAR * one.best):
+                rows = [other for other in rows if other != row]
+        return rows
 
     def _evaluate(self, prefix: Prefix, rows: list[int], asked: list[Tensor], tries: list[Candidates]) -> None:
         sizes = [len(tokens) for tokens in asked]
@@ -241,7 +321,7 @@ class _LeftToRight:
         starts = [tries[row].token if tries[row].count else None for row in rows]
         for row, tokens in zip(rows, propose(prefix, index, goals, starts, count=1024), strict=True):
             order = tries[row].order
-            if isinstance(order, TableOrder):
+            if isinstance(order, RankedOrder):
                 order.hint(tokens if self.allowed is None else tokens[self.allowed[tokens]])
 
     def _certify(self, prefix: Prefix, tries: list[Candidates]) -> None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from headscan.inversion.kept import Kept
 from headscan.inversion.reconstruction import Reconstruction
 from headscan.inversion.tolerance import accepted
 from headscan.model.slicing import SlicedModel
@@ -30,6 +31,7 @@ class Problem:
         tolerance: the relative residual that counts as found; None chooses by precision.
         seed: of what is drawn.
         progress: told how far the work is.
+        kept: where a search that can go on stores what it found.
     """
 
     cut: SlicedModel
@@ -40,6 +42,7 @@ class Problem:
     tolerance: float | None = None
     seed: int = 0
     progress: Progress | None = None
+    kept: Kept | None = None
 
     def __repr__(self) -> str:
         return f"Problem({len(self.targets)} prompts of {self.cut!r})"

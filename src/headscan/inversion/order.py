@@ -1,31 +1,34 @@
-"""In which order candidates for the next token are tried.
-
-The output at position t of a token v after a prefix, F_t(v), is not known before it is computed, but F_0(v), at the first
-position, and F_c(v), after some other text, are in the cached table, and F_t differs from F_0 + a (F_c - F_0) by something
-smooth in v. Every candidate that was tried, right or wrong, is an *anchor*: it tells F_t at one token. From few anchors
-a and a constant shift are fitted, from many a difference that is linear in the table's leading coordinates (ridge
-regression); candidates are ranked by the distance of the predicted F_t(v) to the target, features that the prediction
-misses most counting least. What was fitted at one position is the first guess at the next.
-"""
+"""In which order candidates for the next token are tried: fixed, or by how far each is predicted to be from the target."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headscan.inversion.table import FirstPositions
+from headscan.inversion.readout import Readout
 
-__all__ = ["Fit", "FixedOrder", "TableOrder"]
-
-# From so many anchors on, the difference is fitted as linear rather than constant.
-ENOUGH = 20
-# Anchors beyond so many add time and little else.
-MOST = 192
+__all__ = ["FixedOrder", "Order", "RankedOrder", "ReadoutOrder"]
 
 
-class FixedOrder:
+class Order(ABC):
+    """Which candidates come next."""
+
+    @abstractmethod
+    def next(self, count: int) -> Tensor:
+        """The next candidates, at most `count`; none when all were given."""
+
+    @abstractmethod
+    def near(self, token: int, count: int) -> Tensor:
+        """Candidates not given yet that `token`, which was tried, is most likely to be taken for."""
+
+    def learn(self, tokens: Tensor, outputs: Tensor) -> None:  # noqa: B027 - most orders learn nothing
+        """What candidates gave: [n] tokens, [n, w'] outputs."""
+
+
+class FixedOrder(Order):
     """Candidates in an order that is known from the start: by frequency, or random (brute force).
 
     >>> order = FixedOrder(torch.tensor([3, 1, 2, 0]))
@@ -43,44 +46,27 @@ class FixedOrder:
         self.place += len(found)
         return found
 
-    def learn(self, tokens: Tensor, outputs: Tensor) -> None:
-        """What the candidates gave; of no use here."""
-
     def near(self, token: int, count: int) -> Tensor:
         """The candidates that come next: the order knows no neighbours."""
         return self.next(count)
 
 
-@dataclass(frozen=True)
-class Fit:
-    """F_t as the anchors tell it: F_0 + share (F_c - F_0) + shift."""
+class RankedOrder(Order):
+    """Candidates by how far each is predicted to be from the target; none is given twice."""
 
-    share: float
-    shift: Tensor
-
-
-class TableOrder:
-    """Candidates by the predicted distance of their output to the target.
-
-    Args:
-        table: the cached table of the slice.
-        target: [w'], the output wanted.
-        allowed: bool [V] or None.
-        fit: a first guess (that of the position before), or None: F_0 itself.
-    """
-
-    def __init__(
-        self, table: FirstPositions, target: Tensor, allowed: Tensor | None = None, fit: Fit | None = None
-    ) -> None:
-        self.table, self.target = table, target
-        self.done = torch.zeros(len(table.outputs), dtype=torch.bool, device=target.device)
+    def __init__(self, vocabulary: int, device: torch.device, allowed: Bool[Tensor, " V"] | None) -> None:
+        self.done = torch.zeros(vocabulary, dtype=torch.bool, device=device)
         if allowed is not None:
             self.done |= ~allowed
-        self.tokens = torch.empty(0, dtype=torch.int64, device=target.device)
-        self.outputs = target.new_empty(0, len(target))
-        self.guess = fit or Fit(0.0, torch.zeros_like(target))
-        self._fit: Fit | None = None
-        self._hints = torch.empty(0, dtype=torch.int64, device=target.device)
+        self._hints = torch.empty(0, dtype=torch.int64, device=device)
+
+    @abstractmethod
+    def far(self) -> Float[Tensor, " V"]:
+        """How far every token is predicted to be from the target, up to a monotonic map."""
+
+    @abstractmethod
+    def apart(self, token: int) -> Float[Tensor, " V"]:
+        """How far every token is predicted to be from `token`, which was tried."""
 
     def hint(self, tokens: Tensor) -> None:
         """Candidates that another method (a gradient) proposes: they take every other place from now on."""
@@ -96,76 +82,40 @@ class TableOrder:
             found, self._hints = fresh[: count // 2 + 1], fresh[count // 2 + 1 :]
             self.done[found] = True
         if more := count - len(found):
-            scores = self._distances(self.target).masked_fill(self.done, float("inf"))
-            best = scores.topk(more, largest=False, sorted=True).indices
-            self.done[best] = True
-            found = torch.cat([found, best])
+            found = torch.cat([found, self._taken(self.far(), more)])
         return found
 
     def near(self, token: int, count: int) -> Tensor:
         """The candidates not tried yet whose output is predicted nearest to that of `token`, which was tried."""
-        place = (self.tokens == token).nonzero()[-1, 0]
-        scores = self._distances(self.outputs[place]).masked_fill(self.done, float("inf"))
-        count = min(count, int((~self.done).sum()))
-        best = scores.topk(count, largest=False).indices
+        return self._taken(self.apart(token), min(count, int((~self.done).sum())))
+
+    def _taken(self, far: Tensor, count: int) -> Tensor:
+        best = far.masked_fill(self.done, float("inf")).topk(count, largest=False, sorted=True).indices
         self.done[best] = True
         return best
 
-    def learn(self, tokens: Tensor, outputs: Tensor) -> None:
-        """What candidates gave: [n] tokens, [n, w'] outputs."""
-        self.tokens = torch.cat([self.tokens, tokens])
-        self.outputs = torch.cat([self.outputs, outputs])
-        self._fit = None
 
-    def fit(self) -> Fit:
-        """F_t near the target, as the anchors tell it."""
-        if self._fit is None:
-            self._fit = self._fitted() if len(self.tokens) else self.guess
-        return self._fit
+class ReadoutOrder(RankedOrder):
+    """Candidates by the scores of a readout (and the model's own prior).
 
-    def _fitted(self) -> Fit:
-        tokens, outputs = self._nearest(self.target, MOST)
-        change, rest = self.table.change[tokens], outputs - self.table.outputs[tokens]
-        centred = change - change.mean(0)
-        strength = (centred**2).sum()
-        # The first guess counts as much as two anchors do.
-        prior = 2 * (change**2).sum(1).mean()
-        slope = ((centred * rest).sum() + prior * self.guess.share) / (strength + prior).clamp_min(1e-30)
-        share = float(slope) if float(strength + prior) > 0 else 0.0
-        near = (rest - share * change)[:8]
-        return Fit(share, near.mean(0))
+    Args:
+        readout: of the position.
+        vectors: [V, e] the vector of every token.
+        scores: [V], the larger the better.
+        allowed: bool [V] or None.
+    """
 
-    def _nearest(self, goal: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The anchors nearest to `goal`, nearest first: tokens and outputs."""
-        order = (self.outputs - goal).norm(dim=1).topk(min(count, len(self.tokens)), largest=False).indices
-        return self.tokens[order], self.outputs[order]
+    def __init__(
+        self, readout: Readout, vectors: Float[Tensor, "V e"], scores: Float[Tensor, " V"],
+        allowed: Bool[Tensor, " V"] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(len(vectors), scores.device, allowed)
+        self.readout, self.vectors, self.scores = readout, vectors, scores
 
-    def _distances(self, goal: Tensor) -> Tensor:
-        """Squared distances of the predicted outputs to `goal`, up to a constant, [V]."""
-        table, fit = self.table, self.fit()
-        if len(self.tokens) < ENOUGH:
-            plain, mixed, changed = table.products
-            rest = goal - fit.shift
-            scores = plain - 2 * (table.outputs @ rest)
-            if fit.share:
-                scores = scores + 2 * fit.share * (mixed - table.change @ rest) + fit.share**2 * changed
-            return scores
-        tokens, outputs = self._nearest(goal, MOST)
-        anchors = _with_one(table.coordinates[tokens])
-        difference = outputs - table.outputs[tokens] - fit.share * table.change[tokens]
-        ridge = torch.eye(anchors.shape[1], device=goal.device)
-        ridge[-1, -1] = 0
-        solution = torch.linalg.solve(anchors.T @ anchors + ridge, anchors.T @ difference)
-        missed = (difference - anchors @ solution).var(0)
-        weight = missed.mean() / (missed + 1e-2 * missed.mean()).clamp_min(1e-30)
-        parts = []
-        for begin in range(0, len(table.outputs), 2048):  # pieces that stay in the processor's cache
-            part = slice(begin, begin + 2048)
-            away = torch.addmm(table.outputs[part] - goal, _with_one(table.coordinates[part]), solution)
-            away.add_(table.change[part], alpha=fit.share)
-            parts.append(away.square_() @ weight)
-        return torch.cat(parts)
+    def far(self) -> Float[Tensor, " V"]:
+        """Minus the scores."""
+        return -self.scores
 
-
-def _with_one(coordinates: Tensor) -> Tensor:
-    return torch.cat([coordinates, coordinates.new_ones(len(coordinates), 1)], dim=1)
+    def apart(self, token: int) -> Float[Tensor, " V"]:
+        """The distance of what the readout predicts for both."""
+        return self.readout.distances(self.vectors, token)

@@ -19,7 +19,7 @@ from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix, split_on_exhaustion
 from headscan.run import Progress, write_atomic
 
-__all__ = ["FirstPositions", "cache_folder", "table_of"]
+__all__ = ["FirstPositions", "cache_folder", "passes_of_table", "table_of"]
 
 # Below this many numbers a table is made faster than it is read.
 WORTH_KEEPING = 8_000_000
@@ -83,6 +83,11 @@ def table_of(cut: SlicedModel, *, progress: Progress | None = None, keep: bool =
     return cut.once("table of one-token outputs", lambda: _read_or_build(cut, progress, keep))
 
 
+def passes_of_table(cut: SlicedModel) -> int:
+    """Tokens that are run for the table of a slice."""
+    return 2 * cut.vocabulary_size
+
+
 def _read_or_build(cut: SlicedModel, progress: Progress | None, keep: bool) -> FirstPositions:
     large = cut.vocabulary_size * cut.width >= WORTH_KEEPING
     path = cache_folder() / "tables" / f"{fingerprint(cut)}.safetensors" if large and keep else None
@@ -99,7 +104,7 @@ def _read_or_build(cut: SlicedModel, progress: Progress | None, keep: bool) -> F
 def _build(cut: SlicedModel, progress: Progress | None) -> FirstPositions:
     prefix = Prefix(cut, _context(cut))
     parts: list[list[Tensor]] = [[], []]
-    total, done, batch = 2 * cut.vocabulary_size, 0, STEP
+    total, done, batch = passes_of_table(cut), 0, STEP
     for number, before in enumerate((Prefix(cut, prefix.ids[:, :0]), prefix)):
         for tokens in torch.arange(cut.vocabulary_size, device=cut.lens.device).split(STEP):
             if before.length:

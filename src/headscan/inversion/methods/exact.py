@@ -58,7 +58,7 @@ class Exact(Search, Method):
     def _ordered(self, problem: Problem, targets: list[Tensor], known: Tensor | None) -> list[SearchTrace]:
         return exact(
             problem.cut, targets, self, known=known, allowed=problem.allowed, tolerance=problem.tolerance,
-            seed=problem.seed, progress=problem.progress,
+            seed=problem.seed, progress=problem.progress, kept=problem.kept,
         )  # fmt: skip
 
     def _reconstruction(self, found: SearchTrace) -> Reconstruction:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from headscan.model.inputs import IdsLike
 from headscan.model.lens import Lens
@@ -81,6 +81,8 @@ class SlicedModel(Memo):
         if self.slice.embedding is None:
             with torch.no_grad():
                 module = self.lens.model.get_input_embeddings()
+                if type(module) is nn.Embedding and module.max_norm is None:
+                    return module.weight.detach()  # the same numbers, without a second table in memory
                 found: Tensor = module(torch.arange(self.lens.vocabulary_size, device=self.lens.device))
                 return found.detach()
         return other_table(self.slice.embedding, self.lens).detach()

@@ -39,7 +39,7 @@ def equal_rows(table: Float[Tensor, "V e"]) -> dict[int, list[int]]:
     """
     # Equal rows have equal sums along any direction; the few that agree there are compared whole.
     direction = torch.randn(table.shape[1], generator=torch.Generator().manual_seed(0))
-    sums = table.double().cpu() @ direction.double()
+    sums = torch.cat([(rows.double().cpu() * direction.double()).sum(1) for rows in table.split(4096)])
     _, group, counts = sums.unique(return_inverse=True, return_counts=True)
     found: dict[int, list[int]] = {}
     for row in (counts[group] > 1).nonzero()[:, 0].tolist():
