@@ -50,7 +50,7 @@ def test_any_causal_slice_can_be_inverted(gpt2, ids, options):
     assert torch.equal(tokens_of(exact(cut, list(cut.run(ids)))), ids)
 
 
-@pytest.mark.parametrize("order", ["table", "gradient", "frequency", "random"])
+@pytest.mark.parametrize("order", ["auto", "table", "readout", "gradient", "frequency", "random"])
 def test_every_order_ends_at_the_same_tokens(llama, ids, order):
     cut = Slice(sites=("block.1",)).on(llama)
     found = exact(cut, list(cut.run(ids)), Search(order=order, first=2))

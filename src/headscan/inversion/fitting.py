@@ -103,7 +103,8 @@ def _batches(cut: SlicedModel, text: str | None) -> list[Int[Tensor, "B T"]]:
     common = seen[torch.randperm(len(seen), generator=generator)[: LONE // 3]]
     alone = torch.cat([common, torch.randperm(vocabulary, generator=generator)[: LONE - len(common)]])
     at_once = max(1, BATCH // length)
-    return [*written.split(at_once), *drawn.split(at_once), *alone[:, None].split(BATCH)]
+    parts = [*written.split(at_once), *drawn.split(at_once), *alone[:, None].split(BATCH)]
+    return [ids for ids in parts if len(ids)]
 
 
 def _read_text(cut: SlicedModel, text: str | None, count: int) -> Int[Tensor, " N"]:
