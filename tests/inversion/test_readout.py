@@ -9,10 +9,10 @@ from safetensors import safe_open
 from headscan.inversion import fitting
 from headscan.inversion.candidates import SearchTrace
 from headscan.inversion.fitting import readouts_of
-from headscan.inversion.kept import Kept
+from headscan.inversion.kept import KeptSearch
 from headscan.inversion.left_to_right import Search, exact
 from headscan.inversion.prior import Outlook, prior_pays
-from headscan.inversion.readout import Moments
+from headscan.inversion.readout import ReadoutSums
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from headscan.run.parts import Parts
@@ -34,7 +34,7 @@ def test_the_streamed_fit_equals_the_plain_one():
     outputs = (
         table[tokens] @ torch.randn(6, 9, generator=generator) + 0.3 * torch.randn(400, 9, generator=generator) + 7
     )
-    moments = Moments(9)
+    moments = ReadoutSums(9)
     for part in range(0, 400, 100):
         moments.update(table[tokens[part : part + 100]], outputs[part : part + 100])
     readout = moments.solve(table)
@@ -123,16 +123,16 @@ def test_an_interrupted_search_goes_on_bit_for_bit(small_fit, tmp_path, monkeypa
             raise _Stop
 
     with pytest.raises(_Stop):
-        exact(cut, targets, Search(order=order), progress=stop, kept=Kept(Parts(tmp_path), "search"))
+        exact(cut, targets, Search(order=order), progress=stop, kept=KeptSearch(Parts(tmp_path), "search"))
     searched = []
     monkeypatch.setattr(SearchTrace, "add", lambda *given, add=SearchTrace.add: (searched.append(1), add(*given)))
-    again = exact(cut, targets, Search(order=order), kept=Kept(Parts(tmp_path), "search"))
+    again = exact(cut, targets, Search(order=order), kept=KeptSearch(Parts(tmp_path), "search"))
     assert again == whole
     assert len(searched) == sum(map(len, rows)) - 6  # two positions of three prompts were stored
     assert [one.tokens for one in again] == [row.tolist() for row in rows]
     other = "readout" if order != "readout" else "random"
     with pytest.raises(BadInput, match="what orders the candidates"):
-        exact(cut, targets, Search(order=other), kept=Kept(Parts(tmp_path), "search"))
+        exact(cut, targets, Search(order=other), kept=KeptSearch(Parts(tmp_path), "search"))
 
 
 def test_rounding_beyond_what_is_certain_does_not_cost_the_vocabulary(small_fit):

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from headscan.inversion.readout import Moments, Readout
+from headscan.inversion.readout import ReadoutSums, TokenReadout
 from headscan.inversion.table import cache_folder
 from headscan.model.slicing import SlicedModel
 from headscan.run import Progress, write_atomic
@@ -47,12 +47,12 @@ class Readouts:
         passes: tokens that were run now; 0 if they were read from disk.
     """
 
-    first: Readout
-    later: Readout
+    first: TokenReadout
+    later: TokenReadout
     key: str
     passes: int = 0
 
-    def __call__(self, first: bool) -> Readout:
+    def __call__(self, first: bool) -> TokenReadout:
         """That of a first position or of a later one."""
         return self.first if first else self.later
 
@@ -121,7 +121,7 @@ def _read_text(cut: SlicedModel, text: str | None, count: int) -> Int[Tensor, " 
 
 @torch.no_grad()
 def _fit(cut: SlicedModel, batches: list[Tensor], key: str, progress: Progress | None) -> Readouts:
-    first, later = Moments(cut.width), Moments(cut.width)
+    first, later = ReadoutSums(cut.width), ReadoutSums(cut.width)
     total, done = sum(ids.numel() for ids in batches), 0
     for ids in batches:
         ids = ids.to(cut.lens.device)
@@ -137,7 +137,7 @@ def _fit(cut: SlicedModel, batches: list[Tensor], key: str, progress: Progress |
     return Readouts(first.solve(cut.vectors), (later if later.count else first).solve(cut.vectors), key, passes=done)
 
 
-def _fields(readout: Readout) -> Iterator[tuple[str, Tensor]]:
+def _fields(readout: TokenReadout) -> Iterator[tuple[str, Tensor]]:
     for name in ("mean", "centre", "filter", "metric", "lengths", "columns"):
         value = getattr(readout, name)
         if value is not None:
@@ -154,7 +154,7 @@ def _read(path: Path, key: str, name: str, cut: SlicedModel) -> Readouts | None:
     except (OSError, SafetensorError):
         return None
     parts = [
-        Readout(**{field.partition(".")[2]: value for field, value in held.items() if field.startswith(part)})
+        TokenReadout(**{field.partition(".")[2]: value for field, value in held.items() if field.startswith(part)})
         for part in ("first.", "later.")
     ]
     return Readouts(parts[0], parts[1], name)

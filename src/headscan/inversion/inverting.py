@@ -12,7 +12,7 @@ from headscan.inversion.assess import assess, refuse_incomparable
 from headscan.inversion.certificate import VERDICTS
 from headscan.inversion.degrade import add_noise, round_states
 from headscan.inversion.given import GIVEN
-from headscan.inversion.kept import Kept
+from headscan.inversion.kept import KeptSearch
 from headscan.inversion.method import Problem
 from headscan.inversion.result import InvertResult, PromptInversion
 from headscan.inversion.settings import Inverting
@@ -81,7 +81,7 @@ def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
         problem = Problem(
             cut=cut, targets=targets[part], lengths=lengths[part], known=known[part], allowed=allowed,
             tolerance=tolerance, seed=settings.seed, progress=run.progress,
-            kept=None if run.folder is None else Kept(run.parts, f"search-{begin}"),
+            kept=None if run.folder is None else KeptSearch(run.parts, f"search-{begin}"),
         )  # fmt: skip
         return [
             assess(problem, number, prompt, found, ask=settings.certificate, with_jacobian=settings.jacobian)

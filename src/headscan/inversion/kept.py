@@ -13,7 +13,7 @@ from headscan.inversion.table_order import Fit
 from headscan.run import BadInput
 from headscan.run.parts import Parts
 
-__all__ = ["Kept", "Progressed"]
+__all__ = ["KeptSearch", "Progressed"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Progressed:
     fits: Mapping[int, Fit] = field(default_factory=dict)
 
 
-class Kept:
+class KeptSearch:
     """One stored part of a run: a search, position by position.
 
     Args:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from headscan.inversion.candidates import Candidates, SearchTrace
 from headscan.inversion.fitting import readouts_of
-from headscan.inversion.kept import Kept, Progressed, copies
+from headscan.inversion.kept import KeptSearch, Progressed, copies
 from headscan.inversion.order import FixedOrder, Order, RankedOrder, ReadoutOrder
 from headscan.inversion.prior import Outlook, prior_pays
 from headscan.inversion.proposal import propose
@@ -55,7 +55,7 @@ def refuse_unordered(cut: SlicedModel) -> None:
 def exact(
     cut: SlicedModel, targets: Sequence[Float[Tensor, "T w"]], search: Search | None = None, *,
     known: Int[Tensor, "P s"] | None = None, allowed: Bool[Tensor, " V"] | None = None,
-    tolerance: float | None = None, seed: int = 0, progress: Progress | None = None, kept: Kept | None = None,
+    tolerance: float | None = None, seed: int = 0, progress: Progress | None = None, kept: KeptSearch | None = None,
 ) -> list[SearchTrace]:  # fmt: skip
     """Find the tokens of many prompts from their outputs at every position.
 
@@ -123,7 +123,7 @@ class _LeftToRight:
             for goal, known in zip(self.goals, self.start.tolist(), strict=True)
         ]
 
-    def stored(self, found: list[SearchTrace], kept: Kept | None) -> list[int]:
+    def stored(self, found: list[SearchTrace], kept: KeptSearch | None) -> list[int]:
         """`forward` for all prompts, from where an interrupted run stood, and stored as it goes on."""
         everything = list(range(len(self.goals)))
         if kept is None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headscan.inversion.kept import Kept
+from headscan.inversion.kept import KeptSearch
 from headscan.inversion.reconstruction import Reconstruction
 from headscan.inversion.tolerance import accepted
 from headscan.model.slicing import SlicedModel
@@ -42,7 +42,7 @@ class Problem:
     tolerance: float | None = None
     seed: int = 0
     progress: Progress | None = None
-    kept: Kept | None = None
+    kept: KeptSearch | None = None
 
     def __repr__(self) -> str:
         return f"Problem({len(self.targets)} prompts of {self.cut!r})"

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headscan.inversion.readout import Readout
+from headscan.inversion.readout import TokenReadout
 
 __all__ = ["FixedOrder", "Order", "RankedOrder", "ReadoutOrder"]
 
@@ -106,7 +106,7 @@ class ReadoutOrder(RankedOrder):
     """
 
     def __init__(
-        self, readout: Readout, vectors: Float[Tensor, "V e"], scores: Float[Tensor, " V"],
+        self, readout: TokenReadout, vectors: Float[Tensor, "V e"], scores: Float[Tensor, " V"],
         allowed: Bool[Tensor, " V"] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(len(vectors), scores.device, allowed)

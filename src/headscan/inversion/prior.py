@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headscan.inversion.readout import Readout
+from headscan.inversion.readout import TokenReadout
 from headscan.model.slicing import SlicedModel
 
 __all__ = ["Outlook", "prior_pays"]
@@ -24,7 +24,7 @@ CONTEXT = 64
 # How much the readout's score counts beside the prior's nats: half its square, were the model of it true to life.
 TRUST = 0.25
 
-Readouts = Callable[[bool], Readout]
+Readouts = Callable[[bool], TokenReadout]
 """The readout of a first position (True) or of a later one (False)."""
 
 

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["Moments", "Readout"]
+__all__ = ["ReadoutSums", "TokenReadout"]
 
 # Of outputs wider than this (logits) so many features are read, evenly spaced.
 WIDEST = 4096
@@ -31,7 +31,7 @@ ROWS = 8192
 
 
 @dataclass(frozen=True, eq=False)
-class Readout:
+class TokenReadout:
     """The scores of all tokens for outputs of a slice.
 
     Attributes:
@@ -50,7 +50,7 @@ class Readout:
     columns: Int[Tensor, " w"] | None = None
 
     def __repr__(self) -> str:
-        return f"Readout({len(self.mean)} features to {len(self.lengths)} tokens)"
+        return f"TokenReadout({len(self.mean)} features to {len(self.lengths)} tokens)"
 
     def scores(self, vectors: Float[Tensor, "V e"], outputs: Float[Tensor, "N w"]) -> Float[Tensor, "N V"]:
         """How well each token fits each output; the larger the better, in units of the rest's standard deviation."""
@@ -65,15 +65,15 @@ class Readout:
         return self.lengths.square() - 2 * _products(vectors, toward)
 
 
-class Moments:
-    """Streamed second moments of outputs and vectors together, from which a `Readout` is solved.
+class ReadoutSums:
+    """Streamed second moments of outputs and vectors together, from which a `TokenReadout` is solved.
 
     Memory: (w + e)^2 numbers of 8 bytes, whatever the number of tokens.
 
     >>> table, generator = torch.eye(5), torch.Generator().manual_seed(0)
     >>> tokens, mix = torch.arange(5).repeat(200), torch.randn(5, 7, generator=generator)
     >>> outputs = table[tokens] @ mix + 0.1 * torch.randn(1000, 7, generator=generator)
-    >>> moments = Moments(7)
+    >>> moments = ReadoutSums(7)
     >>> moments.update(table[tokens], outputs)
     >>> moments.solve(table).scores(table, outputs[:5]).argmax(1).tolist()
     [0, 1, 2, 3, 4]
@@ -100,7 +100,7 @@ class Moments:
         self._sums[1].addmm_(both.T, both)
         self.count += len(both)
 
-    def solve(self, vectors: Float[Tensor, "V e"]) -> Readout:
+    def solve(self, vectors: Float[Tensor, "V e"]) -> TokenReadout:
         """The readout of a vocabulary [V, e]. Cost: V e^2 + (w + e)^3 products."""
         assert self._sums is not None
         assert self._pilot is not None
@@ -117,7 +117,7 @@ class Moments:
         centre, narrow = mean[:width].float(), metric.float()
         moved = (rows.float() - centre for rows in vectors.split(ROWS))
         squares = [(rows @ narrow * rows).sum(1) for rows in moved]
-        return Readout(
+        return TokenReadout(
             mean=mean[width:].float(), centre=centre, filter=fitting.float(), metric=narrow,
             lengths=torch.cat(squares).clamp_min(0).sqrt(), columns=self.columns,
         )  # fmt: skip
