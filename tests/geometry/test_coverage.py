@@ -182,15 +182,17 @@ def test_too_few_windows_and_statistics_without_influences_say_so():
     assert "isoscore has no interval: it was not asked for before the pass" in cells["notes"]
 
 
-def test_the_bias_is_that_of_gaussian_tokens():
+@pytest.mark.parametrize("power", [1.0, 0.5])
+def test_the_bias_is_that_of_gaussian_tokens(power):
     generator = np.random.default_rng(0)
     spectrum = np.arange(1, 11) ** -0.5
-    energies = spectrum**2 / (spectrum**2).sum()
-    truth = float(-(energies * np.log(energies)).sum())
+    share = spectrum ** (2 * power) / (spectrum ** (2 * power)).sum()
+    truth = float(-(share * np.log(share)).sum())
     found = []
     for _ in range(400):
-        values = np.linalg.eigvalsh(np.cov((generator.standard_normal((200, 10)) * spectrum).T, bias=True))
+        values = np.linalg.eigvalsh(np.cov((generator.standard_normal((200, 10)) * spectrum).T, bias=True)) ** power
         share = values / values.sum()
         found.append(float(-(share * np.log(share)).sum()) - truth)
     error = np.std(found) / 20
-    assert entropy_bias(energies, 200.0) == pytest.approx(np.mean(found), abs=4 * error + 0.1 * abs(np.mean(found)))
+    told = entropy_bias(spectrum**2, 200.0, power)
+    assert told == pytest.approx(np.mean(found), abs=4 * error + 0.1 * abs(np.mean(found)))

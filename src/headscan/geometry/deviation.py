@@ -10,7 +10,7 @@ from scipy.special import fdtri, stdtrit
 
 from headscan.geometry.interval import bounded
 
-__all__ = ["Deviation"]
+__all__ = ["Deviation", "several"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -18,6 +18,12 @@ Floats = npt.NDArray[np.float64]
 # texts of benchmarks/intervals_cover.py .65 to .77; chosen for coverage on wikitext-2 (docs/measures/README.md).
 PIECES, MEMORY = 8, 0.75
 CLEARLY = 0.95  # see `Deviation.of_documents`
+LEAST = 3.0  # documents, in effect; with fewer, windows are the clusters
+
+
+def several(counts: Floats) -> bool:
+    """Whether documents of so many tokens [C] are three at least, in effect: (Σn)²/Σn²."""
+    return len(counts) > 0 and float(counts.sum()) ** 2 >= LEAST * float((counts**2).sum())
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from headscan.geometry.deviation import Deviation
+from headscan.geometry.deviation import Deviation, several
 from headscan.geometry.explained import Cells, number
 from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.measure import Measure
@@ -17,8 +17,6 @@ from headscan.statistics import Cloud, Series, SiteStatistics
 __all__ = ["Errors"]
 
 Floats = npt.NDArray[np.float64]
-
-LEAST = 3.0  # documents, in effect; with fewer, windows are the clusters
 
 
 @dataclass(frozen=True)
@@ -55,13 +53,12 @@ class Errors:
             return cls(measures, why=missed if influence.missed else "no text")
         linear = known.derivative.linear
         documents = _table(known.documents, len(linear))
-        sizes = documents[0, 0]
-        several = len(sizes) > 0 and float(sizes.sum()) ** 2 >= LEAST * float((sizes**2).sum())
-        series = known.documents if several else known.windows
-        table = documents if several else _table(known.windows, len(linear))
+        apart = several(documents[0, 0])
+        series = known.documents if apart else known.windows
+        table = documents if apart else _table(known.windows, len(linear))
         return cls(
             measures,
-            clusters="documents" if several else "windows",
+            clusters="documents" if apart else "windows",
             together=series.size,
             counts=table[:, 0],
             influences=table[:, 1 : 1 + len(measures)],

@@ -90,26 +90,30 @@ def share_gradient(moments: Moments, slope: Floats, shares: Floats) -> Floats:
     return (slope - float(shares @ slope)) / moments.trace
 
 
-def entropy_bias(energies: Floats, tokens: float) -> float:
-    """How far the entropy of the shares of n independent Gaussian tokens lies above the true one, on average (≤ 0).
+def entropy_bias(energies: Floats, tokens: float, power: float = 1.0) -> float:
+    """How far the entropy of n independent Gaussian tokens' shares pᵢ ∝ λᵢ^power lies from the true one, on average.
 
-    Second order: ½ Σᵢⱼ Var(Mᵢⱼ)·f[λᵢ, λⱼ] with Var(Mᵢⱼ) = λᵢλⱼ(1 + δᵢⱼ)/n and f[·,·] the divided difference of the
-    slope of −p log p, less what the noise of the trace does.
+    Second order in the noise Δ of the second moment, of which Var Δᵢᵢ = 2λᵢ²/n and Var Δᵢⱼ = λᵢλⱼ/n: with Fᵢ = ∂S/∂λᵢ,
+    E = (1/n)(Σᵢ λᵢ² ∂Fᵢ/∂λᵢ + ½ Σᵢ≠ⱼ λᵢλⱼ (Fᵢ − Fⱼ)/(λᵢ − λⱼ)).
 
     >>> round(entropy_bias(np.ones(10), 1000.0) * 2000, 3)     # flat: −(d + 1)/2n + 1/dn of the trace's own noise
     -10.8
     """
-    share = energies[energies > 1e-12 * energies.max()] / energies.sum()
-    if len(share) < 2:
+    kept = energies[energies > 1e-12 * energies.max()]
+    if len(kept) < 2:
         return 0.0
-    logs = np.log(share)
-    apart = share[:, None] - share[None, :]
+    kept = kept / kept.sum()
+    share = kept**power / (kept**power).sum()
+    above = -np.log(share) + float(share @ np.log(share))
+    slope = power * above * share / kept
+    moved = -power * (1 - share) / kept - slope
+    curvature = power * (moved * share / kept + above * share * (power * (1 - share) - 1) / kept**2)
+    near = power * share * ((power - 1) * above - power) / kept**2  # the limit of the quotient
+    apart = kept[:, None] - kept[None, :]
     with np.errstate(divide="ignore", invalid="ignore"):
-        divided = np.where(
-            np.abs(apart) > 1e-9 * share[:, None], (logs[:, None] - logs[None, :]) / apart, 1 / share[:, None]
+        quotient = np.where(
+            np.abs(apart) > 1e-7 * kept[:, None], (slope[:, None] - slope[None, :]) / apart, near[:, None]
         )
-    noise = np.outer(share, share) * (1 + np.eye(len(share)))
-    entropy = -float(share @ logs)
-    # The trace: t = ΣΔ; S(λ/Σλ) to second order has − t·ΣΔᵢ(−log pᵢ − S) with Cov(Δᵢ, t) = 2pᵢ²/n.
-    trace = -2 * float((share**2) @ (-logs - entropy)) + float(share @ share)
-    return (-0.5 * float((noise * divided).sum()) + trace) / tokens
+    across = np.outer(kept, kept) * quotient
+    np.fill_diagonal(across, 0.0)
+    return float(kept**2 @ curvature + 0.5 * across.sum()) / tokens

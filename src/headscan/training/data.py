@@ -31,15 +31,26 @@ class PackedText(Dataset[dict[str, Tensor]]):
     >>> text = PackedText(np.arange(12).reshape(3, 4))
     >>> len(text), text[1]["input_ids"].tolist(), text.counts(12).sum().item()
     (3, [4, 5, 6, 7], 12)
+
+    `begins` are the places in the stream of tokens where another document begins.
     """
 
-    def __init__(self, rows: npt.NDArray[np.integer]) -> None:
+    def __init__(self, rows: npt.NDArray[np.integer], begins: npt.NDArray[np.int64] | None = None) -> None:
         self.rows = rows
+        self.begins = np.zeros(0, dtype=np.int64) if begins is None else begins
 
     @classmethod
     def of(cls, windows: Windows) -> PackedText:
         """Read the windows of a text into memory: 4 bytes a token."""
-        return cls(np.stack([window.ids.astype(np.int32) for window in windows]))
+        rows: list[npt.NDArray[np.int32]] = []
+        begins: list[int] = []
+        last = 0
+        for window in windows:
+            changes = np.flatnonzero(np.diff(window.documents, prepend=last))
+            begins += (changes + len(rows) * len(window.ids)).tolist()
+            last = int(window.documents[-1])
+            rows.append(window.ids.astype(np.int32))
+        return cls(np.stack(rows), np.array(begins, dtype=np.int64))
 
     def __repr__(self) -> str:
         return f"PackedText({len(self.rows):,} windows of {self.rows.shape[1]} tokens)"
@@ -55,7 +66,11 @@ class PackedText(Dataset[dict[str, Tensor]]):
         cut = max(1, round(len(self.rows) * held_out))
         if cut >= len(self.rows):
             raise BadInput(f"The text has {len(self.rows)} windows, too few to hold {cut} of them out.")
-        return PackedText(self.rows[:-cut]), PackedText(self.rows[-cut:])
+        first = self.rows[:-cut].size
+        early = self.begins < first
+        return PackedText(self.rows[:-cut], self.begins[early]), PackedText(
+            self.rows[-cut:], self.begins[~early] - first
+        )
 
     def counts(self, vocabulary: int) -> Int[Tensor, " vocabulary"]:
         """How often each token occurs, int64 [vocabulary]."""

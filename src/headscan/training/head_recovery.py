@@ -45,9 +45,9 @@ def recover(model: str | os.PathLike[str], settings: Recovering, run: Run) -> Re
         rows = saved["weight"].to(body.device)
     counts = data.counts(body.config.vocab_size)
     whole = recover_head(body, how, counts=counts, temperature=settings.temperature, rows=rows, copied=False)
-    before = perplexity(whole, kept.rows, words)
+    before = perplexity(whole, kept.rows, words, begins=kept.begins)
     curve = how.train(whole, data.rows, seed=settings.seed, progress=run.progress)
-    after = perplexity(whole, kept.rows, words)
+    after = perplexity(whole, kept.rows, words, begins=kept.begins)
     whole.save_pretrained(run.folder / "model")
     if hasattr(words, "save_pretrained"):  # that of bytes has no files: it is named again where the model is used
         words.save_pretrained(run.folder / "model")

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from headscan.geometry.deviation import Deviation, several
 from headscan.run import BadInput
 from headscan.training.records import Likelihood
 
@@ -31,13 +32,14 @@ def token_losses(
 
 def perplexity(
     model: PreTrainedModel, rows: npt.NDArray[np.integer], tokenizer: PreTrainedTokenizerBase | None = None, *,
-    batch: int = 16,
+    begins: npt.NDArray[np.int64] | None = None, batch: int = 16,
 ) -> Likelihood:  # fmt: skip
     """Held-out likelihood over windows int [n, T]: every token but each window's first is predicted.
 
-    Returns nats_per_token, its standard error over windows (which are taken as independent), perplexity, tokens and,
-    with a tokenizer, bits_per_byte (the same nats over the UTF-8 bytes of the predicted tokens: comparable across
-    tokenizers). Raises BadInput for no windows.
+    Returns nats_per_token, its standard error and 95 % interval, perplexity, tokens and, with a tokenizer, bits_per_byte
+    (the same nats over the UTF-8 bytes of the predicted tokens: comparable across tokenizers). The error is that of
+    documents, which begin at the places `begins` of the n·T tokens, or of a text that runs on where there are fewer than
+    three (`headscan.geometry.deviation`). Raises BadInput for no windows.
     """
     if len(rows) == 0:
         raise BadInput("There are no windows to measure the perplexity on.")
@@ -48,20 +50,33 @@ def perplexity(
     model.eval()
     for start in range(0, len(rows), batch):
         ids = torch.from_numpy(np.ascontiguousarray(rows[start : start + batch])).long().to(device)
-        sums.append(token_losses(model, ids).double().sum(1).cpu())
+        sums.append(token_losses(model, ids).double().cpu())
     model.train(training)
-    nats = torch.cat(sums)
-    tokens = len(rows) * (rows.shape[1] - 1)
+    nats = torch.cat(sums).numpy()
+    tokens = nats.size
     mean = float(nats.sum()) / tokens
-    spread = float(nats.std()) / (rows.shape[1] - 1) / math.sqrt(len(rows)) if len(rows) > 1 else None
+    deviation = _deviation(nats, begins) if tokens else None
     length = None if tokenizer is None else float(bytes_of_tokens(tokenizer)[rows[:, 1:]].sum())
     return Likelihood(
         nats_per_token=mean,
-        standard_error=spread,
+        standard_error=None if deviation is None else deviation.error,
+        interval=None if deviation is None else list(deviation.interval(mean, bounds=(0.0, None))),
         perplexity=math.exp(min(mean, 700.0)),
         bits_per_byte=float(nats.sum()) / math.log(2) / length if length else None,
         tokens=tokens,
     )
+
+
+def _deviation(nats: npt.NDArray[np.float64], begins: npt.NDArray[np.int64] | None) -> Deviation | None:
+    """Of the mean of the nats of tokens 1, 2, ... of each window [n, T − 1]."""
+    windows, length = nats.shape[0], nats.shape[1] + 1
+    owners = np.zeros(windows * length, dtype=np.int64)
+    owners[begins if begins is not None else []] = 1
+    owners = owners.cumsum().reshape(windows, length)[:, 1:].ravel()
+    counts, sums = (np.bincount(owners, weights=each).astype(np.float64) for each in (np.ones(nats.size), nats.ravel()))
+    if several(counts):
+        return Deviation.of_documents(sums, counts)
+    return Deviation.of_text(nats.sum(1), np.full(windows, length - 1.0))
 
 
 def bytes_of_tokens(tokenizer: PreTrainedTokenizerBase) -> npt.NDArray[np.int64]:

@@ -39,10 +39,11 @@ class GeometryMoment:
 
 @dataclass(frozen=True, kw_only=True)
 class Likelihood:
-    """How probable a model finds windows of tokens; see `perplexity`."""
+    """How probable a model finds windows of tokens; see `perplexity`. `interval`: of nats_per_token, 95 %."""
 
     nats_per_token: float
     standard_error: float | None
+    interval: list[float] | None = None
     perplexity: float
     bits_per_byte: float | None
     tokens: int

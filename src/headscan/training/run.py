@@ -219,14 +219,14 @@ def _read_out(learner: Learner, material: Material) -> tuple[dict[str, Likelihoo
     if learner.masked or kept is None:
         return {}, ["heldout_bits_per_byte is for models that predict the next token, on text held out"]
     if model.get_output_embeddings() is not None:
-        return {"head": perplexity(model, kept.rows, material.tokenizer)}, []
+        return {"head": perplexity(model, kept.rows, material.tokenizer, begins=kept.begins)}, []
     reading = learner.objective.reading(learner.extra)
     if isinstance(reading, str):
         return {}, [reading]
     found = {}
     for mode in ("tied", "bias"):
         whole = recover_head(model, mode, counts=material.counts, temperature=reading.temperature, rows=reading.rows)
-        found[mode] = perplexity(whole, kept.rows, material.tokenizer)
+        found[mode] = perplexity(whole, kept.rows, material.tokenizer, begins=kept.begins)
     return found, [reading.note] if reading.note else []
 
 

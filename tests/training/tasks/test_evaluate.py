@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 
 from headscan import BadInput
 from headscan.training import fit_tokenizer
-from headscan.training.likelihood import bytes_of_tokens, log_likelihood, perplexity
+from headscan.training.likelihood import bytes_of_tokens, log_likelihood, perplexity, token_losses
 from headscan.training.sentences import balanced_cross_entropy, matthews, probe, retrieval, sentence_vectors
 from headscan.training.task import Evaluated, evaluate_task, tasks_for
 from headscan.training.tasks.blimp import blimp, read_blimp
@@ -46,6 +46,27 @@ def test_perplexity_is_the_exponential_of_the_mean_loss(model, tokenizer):
     assert length <= bytes_of_tokens(tokenizer)[rows[:, 1:]].sum()
     with pytest.raises(BadInput, match="no windows"):
         perplexity(model, rows[:0])
+
+
+def test_perplexity_errs_by_documents_where_there_are_some(model):
+    rows = np.random.default_rng(0).integers(1, 320, (12, 10))
+    begins = np.arange(15, 120, 15)  # eight documents of a window and a half
+    found, alone = perplexity(model, rows, begins=begins), perplexity(model, rows)
+    losses = np.zeros((12, 10))
+    losses[:, 1:] = token_losses(model, torch.from_numpy(rows)).detach().double().numpy()
+    n = np.array([(part.size - (part == -1).sum()) for part in np.split(_numbered(rows), begins)])
+    sums = np.array([part.sum() for part in np.split(losses.ravel(), begins)])
+    rest = sums - n * losses.sum() / n.sum()
+    assert found.standard_error == pytest.approx((rest**2 / (1 - n / n.sum())).sum() ** 0.5 / n.sum())
+    assert found.interval[0] < found.nats_per_token < found.interval[1]
+    assert alone.standard_error != found.standard_error
+
+
+def _numbered(rows):
+    """−1 at the first token of each window, which is not predicted."""
+    marked = rows.copy()
+    marked[:, 0] = -1
+    return marked.ravel()
 
 
 def test_bytes_of_tokens_add_up_to_the_text(tokenizer, story):

@@ -8,7 +8,7 @@ import numpy as np
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
-from headscan.geometry.moments import Gradient, Moments
+from headscan.geometry.moments import Gradient, Moments, entropy_bias
 from headscan.geometry.spectrum import amplitudes, entropy_of
 from headscan.statistics import Cloud
 
@@ -24,6 +24,12 @@ def _gradient(at: Moments) -> Gradient | None:
     logs = np.log(shares)
     slope = (-logs + float(shares @ logs)) / (2 * values * values.sum())
     return Gradient(energies=float(np.exp(-(shares @ logs))) * slope)
+
+
+def _bias(cloud: Cloud, tokens: float) -> float | None:
+    """As of Gaussian tokens; see `entropy_bias`."""
+    value = rankme(cloud)
+    return None if value is None else value * float(np.expm1(entropy_bias(cloud.energies, tokens, 0.5)))
 
 
 @measure(
@@ -44,6 +50,7 @@ def _gradient(at: Moments) -> Gradient | None:
         docs="spectra.md",
     ),
     gradient=_gradient,
+    bias=_bias,
 )
 def rankme(cloud: Cloud) -> float | None:
     """exp of the entropy of σ/Σσ; in [1, min(n, d)]. The published +1e-7 inside the logarithm is left out (0 log 0 = 0).

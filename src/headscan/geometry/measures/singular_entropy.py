@@ -8,7 +8,7 @@ import numpy as np
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
-from headscan.geometry.moments import Gradient, Moments
+from headscan.geometry.moments import Gradient, Moments, entropy_bias
 from headscan.geometry.spectrum import amplitudes, entropy_of
 from headscan.statistics import Cloud
 
@@ -24,6 +24,12 @@ def _gradient(at: Moments) -> Gradient | None:
     logs = np.log(shares)
     slope = (-logs + float(shares @ logs)) / (2 * values * values.sum())
     return Gradient(energies=-slope)
+
+
+def _bias(cloud: Cloud, tokens: float) -> float | None:
+    """As of Gaussian tokens; see `entropy_bias`."""
+    value = singular_entropy(cloud)
+    return None if value is None else -entropy_bias(cloud.energies, tokens, 0.5)
 
 
 @measure(
@@ -44,6 +50,7 @@ def _gradient(at: Moments) -> Gradient | None:
         docs="spectra.md",
     ),
     gradient=_gradient,
+    bias=_bias,
 )
 def singular_entropy(cloud: Cloud) -> float | None:
     """Kullback-Leibler divergence of the normalised singular values from uniform; in [0, log d].
