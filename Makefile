@@ -2,7 +2,7 @@
 # make bench  run benchmarks/ and write BENCHMARKS.md's tables      make lint   ruff and mypy
 # make reproduce   run the claims of the literature and write docs/ledger.md (tens of minutes)
 # make real   test and measure the real models in ~/.cache/headscan/real (an hour; skips, and says so, where they are absent)
-# make docs   write the pages that follow from the code   make attack   2,000 command lines drawn from the options (half an hour)
+# make docs   write the pages that follow from the code   make attack   2,000 command lines drawn from the options, 500 inversions (half an hour)
 # Every target sets up .venv first where it is missing or out of date.
 
 PYTHON ?= python3
@@ -37,6 +37,7 @@ docs: setup
 
 attack: setup
 	$(BIN)/python -m tests.attack.fuzz 2000
+	$(BIN)/python -m tests.attack.inversions 500
 
 setup: .venv/.ready
 

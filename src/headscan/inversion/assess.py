@@ -49,7 +49,7 @@ def assess(
     tokens, seen, compared = _compared(problem, number, found, ask)
     length, residual = len(tokens), float(seen.max())
     # Where another token that was compared gave another output, the position is seen: no more trials are needed.
-    moved = [one.runner_up - one.residual > noise_floor(cut) for one in compared]
+    moved = [math.isfinite(one.runner_up) and one.runner_up - one.residual > noise_floor(cut) for one in compared]
     hidden = [False] * length if accepts(residual, tolerance) and all(moved) else proof.unseen(cut, tokens)
     own = _own_residuals(cut, seen, length)
     types = [PROOFS["all" if place in known else one.why] for place, one in enumerate(compared)]

@@ -48,8 +48,9 @@ def relative(outputs: Float[Tensor, "*batch w"], targets: Float[Tensor, "*batch 
     >>> relative(torch.tensor([[[1.0, 2.0], [1.0, 1.0]]]), torch.tensor([[[1.0, 1.0], [1.0, float("nan")]]]))
     tensor([[0.7071,    inf]])
     """
-    difference = (outputs.float() - targets.float()).norm(dim=-1)
-    return or_infinite(difference / targets.float().norm(dim=-1).clamp_min(1e-30))
+    # In float64, where the squares of float32 numbers neither overflow nor vanish.
+    difference = (outputs.double() - targets.double()).norm(dim=-1)
+    return or_infinite(difference / targets.double().norm(dim=-1).clamp_min(1e-300)).float()
 
 
 def or_infinite(residuals: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:

@@ -122,7 +122,8 @@ def _build(cut: SlicedModel, progress: Progress | None) -> FirstPositions:
         if not prefix.length:  # a model of one position has no later ones
             parts[1] = [torch.zeros_like(one) for one in parts[0]]
             break
-    outputs, later = torch.cat(parts[0]), torch.cat(parts[1])
+    # What is no number predicts nothing; the candidates themselves are judged by what they really give.
+    outputs, later = (torch.cat(part).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for part in parts)
     change = later - outputs if prefix.length else later
     return FirstPositions(outputs, change, built=done)
 

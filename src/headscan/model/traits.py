@@ -178,7 +178,8 @@ def blind_to_the_last(states: Float[Tensor, "3 T w"]) -> bool:
     >>> blind_to_the_last(states)
     True
     """
-    first, again, changed = states[:, :-1].float()
+    # What is no number in all three says nothing of what sees what.
+    first, again, changed = states[:, :-1].float().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
     noise = float((first - again).norm())
     return bool((first - changed).norm() <= max(1e-6 * float(first.norm()), 4 * noise))
 
