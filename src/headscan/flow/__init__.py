@@ -6,14 +6,16 @@
 - `recovery`: whether token i can be told from output j alone, by trying every token of the vocabulary, with the margin
 - `VARIANTS`: attention alone, the feed-forward parts alone, without residual, with and without a causal mask
 - `codebook`, `distances`: the outputs of all tokens at one place, and how far apart they are
-- `noise_accuracy`, `quantised_accuracy`, `shannon_width`: maximum-likelihood decoding through noise and rounding
+- `noise_accuracy`, `quantised_accuracy`: maximum-likelihood decoding through noise and rounding
+- `channel_bound`, `gaussian_bits`, `water_filling`, `fano_accuracy`, `fano_bits`: what no decoder can exceed
 - `width_sweep`, `threshold`: how many features are needed, from which start, by which search
 - `wider`: a model of the same family with random weights, so many times as wide
 """
 
 from __future__ import annotations
 
-from headscan.flow.capacity import noise_accuracy, quantised_accuracy, shannon_width
+from headscan.flow.bounds import channel_bound, fano_accuracy, fano_bits, gaussian_bits, water_filling
+from headscan.flow.capacity import noise_accuracy, quantised_accuracy
 from headscan.flow.codebook import codebook, distances
 from headscan.flow.leak import leak
 from headscan.flow.recovery import Recovery, recovery
@@ -24,7 +26,7 @@ from headscan.flow.verbs import channel, run
 from headscan.flow.width import Threshold, threshold, width_sweep
 
 __all__ = [
-    "VARIANTS", "ChannelResult", "FlowResult", "Recovery", "Threshold", "channel", "codebook", "distances", "leak",
-    "noise_accuracy", "quantised_accuracy", "recovery", "run", "shannon_width", "threshold", "variant", "wider",
-    "width_sweep",
+    "VARIANTS", "ChannelResult", "FlowResult", "Recovery", "Threshold", "channel", "channel_bound", "codebook",
+    "distances", "fano_accuracy", "fano_bits", "gaussian_bits", "leak", "noise_accuracy", "quantised_accuracy", "recovery",
+    "run", "threshold", "variant", "water_filling", "wider", "width_sweep",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Noise and rounding on the channel from a token to its output: maximum-likelihood decoding beside Shannon's bound."""
+"""Noise and rounding on the channel from a token to its output: maximum-likelihood decoding beside what is possible."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = [
-    "NoisyDecoding", "RoundedDecoding", "ShannonWidth", "noise_accuracy", "quantised_accuracy", "shannon_width",
-]  # fmt: skip
+from headscan.flow.bounds import fano_accuracy, gaussian_bits
+
+__all__ = ["NoisyDecoding", "RoundedDecoding", "noise_accuracy", "quantised_accuracy"]
 
 
 @dataclass(frozen=True)
 class NoisyDecoding:
     """The share of tokens decoded rightly from `width` features through Gaussian noise.
 
-    `noise` is its standard deviation in those of a feature, `snr` 1/noise², `shannon` the width that `shannon_width` asks
-    for.
+    `noise` is its standard deviation in those of a feature; `bits` the most that these very features can tell of a token
+    (`gaussian_bits` of their covariance, at most log2 V), `highest` the accuracy that no decoder of them exceeds (Fano).
     """
 
     noise: float
-    snr: float
     width: int
     accuracy: float
     standard_error: float
-    shannon: float
+    bits: float
+    highest: float
 
 
 @dataclass(frozen=True)
@@ -40,26 +40,6 @@ class RoundedDecoding:
     accuracy: float
     sent: int
     needed: float
-
-
-@dataclass(frozen=True)
-class ShannonWidth:
-    """The features that `shannon_width` asks for at a level of noise."""
-
-    noise: float
-    width: float
-
-
-def shannon_width(vocabulary: int, noise: float) -> float:
-    """Features needed to carry one of V tokens through Gaussian noise: w* = log2 V / (½ log2(1 + SNR)), SNR = 1/noise².
-
-    `noise` is in units of a feature's standard deviation. With fewer features no code can be decoded reliably; a good
-    code needs few more.
-
-    >>> round(shannon_width(4096, 1.0), 1), round(shannon_width(4096, 0.5), 1)
-    (24.0, 10.3)
-    """
-    return float(np.log2(vocabulary) / (0.5 * np.log2(1 + noise**-2)))
 
 
 def noise_accuracy(
@@ -85,12 +65,14 @@ def noise_accuracy(
     for width in widths or _powers(size):
         features = torch.randperm(size, generator=generator)[:width]
         code = book[:, features]
+        variances = torch.linalg.eigvalsh(torch.cov(code.double().T, correction=0).reshape(width, width))
         for noise in noises:
             sent = torch.randint(vocabulary, (trials,), generator=generator)
             heard = code[sent] + noise * std * torch.randn(trials, width, generator=generator)
             right = float((_nearest(heard, code) == sent).float().mean())
             error = float(np.sqrt(max(right * (1 - right), 1 / trials) / trials))
-            found.append(NoisyDecoding(noise, noise**-2, width, right, error, shannon_width(vocabulary, noise)))
+            bits = min(gaussian_bits(variances.numpy(), noise * (std or 1.0)), float(np.log2(vocabulary)))
+            found.append(NoisyDecoding(noise, width, right, error, bits, fano_accuracy(bits, vocabulary)))
     return found
 
 

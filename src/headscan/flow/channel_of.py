@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headscan.flow.capacity import ShannonWidth, noise_accuracy, quantised_accuracy, shannon_width
+from headscan.flow.bounds import channel_bound
+from headscan.flow.capacity import noise_accuracy, quantised_accuracy
 from headscan.flow.codebook import codebook, distances
 from headscan.flow.cost import affordable, multiplications
 from headscan.flow.result import ChannelPart
@@ -74,7 +75,7 @@ def channel_of(
         distances=distances(book),
         noise=noisy,
         quantised=rounded,
-        shannon=[ShannonWidth(n, shannon_width(len(book), n)) for n in sorted({row.noise for row in noisy})],
+        bounds=[channel_bound(book, level) for level in sorted({row.noise for row in noisy})],
         widths=width_sweep(lens, cut, few, widths, searches=searches, seed=seed),
         thresholds=thresholds,
         left_out=left_out,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from headscan.flow.capacity import NoisyDecoding, RoundedDecoding, ShannonWidth
+from headscan.flow.bounds import ChannelBound
+from headscan.flow.capacity import NoisyDecoding, RoundedDecoding
 from headscan.flow.codebook import CodebookDistances
 from headscan.flow.width import Threshold, WidthAccuracy
 from headscan.run import BadInput, Result
@@ -106,7 +107,7 @@ class ChannelPart:
     Attributes:
         model, cut, site: what was run. vocabulary, width: tokens and features of its code book.
         distances: how far apart the code book's rows are. noise, quantised: decoding through noise and rounding.
-        shannon: the width that Shannon's formula asks for, by noise.
+        bounds: the bits and features that no decoder can do without, by noise.
         widths: accuracy of each search by the features kept. thresholds: the fewest features that each needs.
         left_out: what was not done for its cost, as sentences.
     """
@@ -119,13 +120,13 @@ class ChannelPart:
     distances: CodebookDistances
     noise: list[NoisyDecoding]
     quantised: list[RoundedDecoding]
-    shannon: list[ShannonWidth]
+    bounds: list[ChannelBound]
     widths: list[WidthAccuracy]
     thresholds: list[Threshold]
     left_out: list[str] = field(default_factory=list)
 
 
-TableName = Literal["distances", "noise", "quantised", "shannon", "widths", "thresholds"]
+TableName = Literal["distances", "noise", "quantised", "bounds", "widths", "thresholds"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,7 +142,7 @@ class ChannelResult(Result):
         """A pandas table, one row a part and measurement.
 
         Args:
-            what: "distances", "noise", "quantised", "shannon", "widths" or "thresholds".
+            what: "distances", "noise", "quantised", "bounds", "widths" or "thresholds".
 
         Raises:
             BadInput: another name.

@@ -72,15 +72,40 @@ def decoding(result: ChannelResult) -> Section:
         columns: list[Column | str] = [
             "noise",
             Column(
-                "Shannon's w*", "Features that a code would need through this noise, were all alike.",
-                "log₂ V / (½ log₂(1 + SNR))",
+                "bits at most", "What these outputs can tell of their token through this noise, all features together.",
+                "Σ ½ log₂(1 + σᵢ²/N)",
+            ),
+            Column(
+                "features at least", "With fewer, whichever they are, no decoder finds 95 % of the tokens.",
+                "Fano; the largest σᵢ²",
+            ),
+            Column(
+                "at least, power shared anew", "The same for any outputs of the same total power: water-filling.",
+                "(w/2) log₂(1 + Σσᵢ²/(w N))",
             ),
             "fewest tried that decode 95 %",
         ]  # fmt: skip
-        rows = [(f"{row.noise:g} spreads", row.width, enough(part, row.noise)) for row in part.shannon]
+        rows = [
+            (
+                f"{row.noise:g} spreads",
+                row.bits,
+                fewest(row.width),
+                fewest(row.reallocated_width),
+                enough(part, row.noise),
+            )
+            for row in part.bounds
+        ]
         parts.append(Table(columns, rows))
-    lead = "A token's output as a message: how many features, how much noise. Dotted: where Shannon's formula lies."
+    lead = (
+        "A token's output as a message: how many features, how much noise. Dotted: with fewer features, whichever they are, "
+        "no decoder finds 95 % of the tokens."
+    )
     return Section("Noise and rounding", lead, parts)
+
+
+def fewest(width: int | None) -> int | str:
+    """A bound of the features, in words where not even all do."""
+    return "all are too few" if width is None else width
 
 
 def enough(part: ChannelPart, level: float) -> int | str:
@@ -104,13 +129,18 @@ def curves(
 
 
 def noise(part: ChannelPart) -> go.Figure:
-    """Token accuracy by the number of features, one line a noise level, a tick where Shannon's formula lies."""
+    """Token accuracy by the number of features, one line a noise level, a tick where the bound lies."""
     levels = {f"noise {row.noise:g} × spread": row for row in sorted(part.noise, key=lambda row: row.noise)}
     lines = {
         name: [(row.width, row.accuracy) for row in part.noise if row.noise == level.noise]
         for name, level in levels.items()
     }
-    marks = [(row.shannon, index) for index, row in enumerate(levels.values())]
+    fewest = {row.noise: row.width for row in part.bounds}
+    marks = [
+        (float(width), index)
+        for index, level in enumerate(levels.values())
+        if (width := fewest.get(level.noise)) is not None
+    ]
     return curves("features", "tokens decoded rightly", lines, marks)
 
 
