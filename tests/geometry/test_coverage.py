@@ -13,7 +13,7 @@ from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.measure import Measure
 from headscan.geometry.moments import entropy_bias
 from headscan.geometry.summary import site_cells
-from headscan.statistics import Cut, SiteStatistics, Sums
+from headscan.statistics import Pieces, SiteStatistics, Sums
 
 NAMES = ("average_cosine", "mean_norm", "top_direction_share", "effective_rank", "isoscore")
 CORE = [MEASURES[name] for name in NAMES]
@@ -111,7 +111,7 @@ def test_the_derivative_is_what_a_heavier_window_does(name, monkeypatch):
     x[::2, 7] *= 20
     x[:, 0] *= torch.linspace(0.05, 20, 12)[:, None]
     aside, documents = SiteStatistics(6)._aside, torch.zeros(x.shape[:2], dtype=torch.int64)
-    numbers = Linearisation([MEASURES[name]])(x, aside).of(Cut.of(x, documents, aside(x))).numbers
+    numbers = Linearisation([MEASURES[name]])(x, aside).of(Pieces.of(x, documents, aside(x))).numbers
     found = numbers.reshape(len(x), 3, -1)[:, :, 1]
     first, norms = torch.zeros(x.shape[:2], dtype=torch.bool), x.norm(dim=-1)
     first[:, 0] = True

@@ -8,7 +8,7 @@ from safetensors.torch import load, save
 
 from headscan.geometry import MEASURES
 from headscan.geometry.linearisation import Linearisation
-from headscan.statistics import Cut, Influence, Series, SiteStatistics
+from headscan.statistics import Influence, Pieces, Series, SiteStatistics
 
 WIDTH, LENGTH, WINDOWS = 6, 64, 200  # the pilot is 64 windows
 MEASURED = [MEASURES[name] for name in ("average_cosine", "effective_rank", "isoscore")]
@@ -90,7 +90,7 @@ def test_a_short_text_is_its_own_pilot():
     found = made(batches(range(20)))
     assert found.influence.known is None
     aside, documents = found._aside, torch.zeros(x.shape[:2], dtype=torch.int64)
-    exact = Linearisation(MEASURED)(x, aside).of(Cut.of(x, documents, aside(x))).numbers
+    exact = Linearisation(MEASURED)(x, aside).of(Pieces.of(x, documents, aside(x))).numbers
     assert same(table(found)[:20], exact)
     assert found.influence.known is None  # more text may come
 
@@ -121,7 +121,7 @@ def test_a_document_has_the_influences_of_its_own_tokens_wherever_windows_are_cu
     for k in range(0, 90, 8):
         found.update(x[k : k + 8], list(range(k, min(k + 8, 90))), documents[k : k + 8])
     known = found.influence.known
-    alone = known.derivative.of(Cut.of(x, torch.arange(x[..., 0].numel()).view(x.shape[:2]), found._aside(x)))
+    alone = known.derivative.of(Pieces.of(x, torch.arange(x[..., 0].numel()).view(x.shape[:2]), found._aside(x)))
     wanted = torch.zeros(int(documents.max()) + 1, known.derivative.columns, dtype=torch.float64)
     wanted.index_add_(0, documents.flatten(), alone.numbers)
     assert len(wanted) > 50

@@ -59,7 +59,7 @@ class Linearisation:
         centre = torch.zeros(size, dtype=torch.float64)
         for group in reversed(range(treatments)):  # the last leaves most out: what is left is alike
             kept = ~masks[group - 1] if group else None
-            pilot = _Pilot.of(rows, kept, basis, spectral=bool(spectral))
+            pilot = _Expansion.of(rows, kept, basis, spectral=bool(spectral))
             if group == treatments - 1:
                 centre = pilot.mean
             for j, measure in enumerate(self.measures):
@@ -80,7 +80,7 @@ class Linearisation:
             (centre if spectral else torch.zeros(0, dtype=torch.float64)).to(device),
         )
 
-    def _gradient(self, measure: Measure, pilot: _Pilot, rows: Tensor, kept: Tensor | None) -> Gradient | None:
+    def _gradient(self, measure: Measure, pilot: _Expansion, rows: Tensor, kept: Tensor | None) -> Gradient | None:
         if measure.gradient is not None:
             return measure.gradient(pilot.moments)
         found = numerical(measure, pilot.moments, pilot.frame, rows.flatten(0, 1) if kept is None else rows[kept])
@@ -91,7 +91,7 @@ class Linearisation:
 
 
 @dataclass(frozen=True)
-class _Pilot:
+class _Expansion:
     """The averages of a group of the pilot's tokens, its directions [k, k] in the basis, and its mean there."""
 
     moments: Moments
@@ -100,7 +100,7 @@ class _Pilot:
     basis: Tensor
 
     @classmethod
-    def of(cls, rows: Tensor, kept: Tensor | None, basis: Tensor, *, spectral: bool) -> _Pilot:
+    def of(cls, rows: Tensor, kept: Tensor | None, basis: Tensor, *, spectral: bool) -> _Expansion:
         width = rows.shape[2]
         size = basis.shape[1] or width
         sums = torch.zeros(2 * width + 4, dtype=torch.float64, device=rows.device)

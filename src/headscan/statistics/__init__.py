@@ -11,7 +11,7 @@ from headscan.statistics.classes import ClassSums
 from headscan.statistics.cloud import Cloud, Vectors
 from headscan.statistics.contexts import ContextTally, DirectionTally, FollowTally
 from headscan.statistics.counts import BlockedCounts, TokenCounts, TokenSums
-from headscan.statistics.derivative import Cut, Derivative, token_sums
+from headscan.statistics.derivative import Derivative, Pieces, token_sums
 from headscan.statistics.distributed import merged, process_count, process_rank
 from headscan.statistics.first_windows import FirstWindows
 from headscan.statistics.gram import Gram
@@ -34,7 +34,6 @@ __all__ = [
     "ClassSums",
     "Cloud",
     "ContextTally",
-    "Cut",
     "Derivative",
     "Derive",
     "DirectionTally",
@@ -43,6 +42,7 @@ __all__ = [
     "Gram",
     "Influence",
     "NonFinite",
+    "Pieces",
     "PushPull",
     "Reservoir",
     "Series",

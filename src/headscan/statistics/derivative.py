@@ -14,7 +14,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-__all__ = ["Cut", "Derivative", "Influences", "token_sums"]
+__all__ = ["Derivative", "Influences", "Pieces", "token_sums"]
 
 
 def token_sums(rows: Tensor, norms: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def token_sums(rows: Tensor, norms: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Pieces:
     """B windows of T tokens [B, T, d], cut into the pieces of documents that they hold.
 
     states: in any precision; rows: the same in float64; norms [B, T]; documents [B, T], the number of each token's.
@@ -105,7 +105,7 @@ class Derivative:
         # float64: a float32 sum of k² terms would depend on how many pieces come together.
         return self.matrix.double()
 
-    def of(self, cut: Cut) -> Influences:
+    def of(self, cut: Pieces) -> Influences:
         """The numbers of each piece, float64. Cost a token k·(d + k), d² where k = d, in float32, and a piece G·S·k²."""
         starts, device = cut.starts, cut.rows.device
         spans = list(pairwise(starts))
@@ -125,7 +125,7 @@ class Derivative:
         return Influences(first // cut.documents.shape[1], cut.documents.flatten()[first], numbers)
 
     def _quadratic(
-        self, cut: Cut, spans: list[tuple[int, int]], piece: Tensor, special: Tensor, counted: Tensor
+        self, cut: Pieces, spans: list[tuple[int, int]], piece: Tensor, special: Tensor, counted: Tensor
     ) -> Tensor:
         """Σ zᵀDz of each treatment and piece [G, n, S]; tokens that some treatment leaves out are added one by one."""
         flat = cut.states.flatten(0, 1)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
-from headscan.statistics.derivative import Cut, Derivative
+from headscan.statistics.derivative import Derivative, Pieces
 from headscan.statistics.series import Series
 
 __all__ = ["Aside", "Derive", "Influence", "Known", "Pilot", "pilot_tokens"]
@@ -107,7 +107,7 @@ class Influence(Accumulator):
         self.missed = 0
         self._short: tuple[int, Known] | None = None  # what was last made of so many windows of a pilot
 
-    def update(self, cut: Cut, numbers: list[int]) -> None:
+    def update(self, cut: Pieces, numbers: list[int]) -> None:
         """Add windows by their global numbers."""
         if self.known is not None:
             self._count(self.known, cut, numbers)
@@ -124,7 +124,7 @@ class Influence(Accumulator):
             self._know(self.derive(self.pilot.rows[: self.pilot.wanted], self.aside))
         if late and self.known is not None:
             states, documents = cut.states[late], cut.documents[late]
-            self._count(self.known, Cut.of(states, documents, self.aside(states)), [numbers[row] for row in late])
+            self._count(self.known, Pieces.of(states, documents, self.aside(states)), [numbers[row] for row in late])
         else:
             self.missed += len(late)
 
@@ -150,9 +150,9 @@ class Influence(Accumulator):
         step = max(1, CHUNK // max(1, rows[0].numel() if len(rows) else 1))
         for start in range(0, len(rows), step):
             some = slice(start, start + step)
-            self._count(self.known, Cut.of(rows[some], documents[some], self.aside(rows[some])), numbers[some])
+            self._count(self.known, Pieces.of(rows[some], documents[some], self.aside(rows[some])), numbers[some])
 
-    def _count(self, known: Known, cut: Cut, numbers: list[int]) -> None:
+    def _count(self, known: Known, cut: Pieces, numbers: list[int]) -> None:
         found = known.derivative.of(cut)
         known.windows.add(found.numbers, [numbers[row] for row in found.windows.tolist()])
         known.documents.add(found.numbers, found.documents.tolist())
@@ -186,7 +186,7 @@ class Influence(Accumulator):
             rows, documents, numbers = other.pilot.there()
             if numbers:
                 rows = rows.to(self.device)
-                self.update(Cut.of(rows, documents, self.aside(rows)), numbers)
+                self.update(Pieces.of(rows, documents, self.aside(rows)), numbers)
 
     def state(self) -> dict[str, Tensor]:
         """Shape, what is held, and the derivative with its series where it is known."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 from headscan.statistics.blocks import Blocks
-from headscan.statistics.derivative import Cut, token_sums
+from headscan.statistics.derivative import Pieces, token_sums
 from headscan.statistics.gram import Gram
 from headscan.statistics.influence import Derive, Influence
 from headscan.statistics.sinks import CELLS, GROUPS, Occurrences, sinks
@@ -89,7 +89,7 @@ class SiteStatistics(Accumulator):
         if documents is None:
             documents = torch.zeros(states.shape[:2], dtype=torch.int64)
         states = self._counted(states)
-        cut = Cut.of(states, documents[:, self.skip_first :], self._aside(states))
+        cut = Pieces.of(states, documents[:, self.skip_first :], self._aside(states))
         finite = torch.isfinite(cut.norms)
         if not bool(finite.all()):
             window, position = (~finite).nonzero()[0].tolist()
@@ -103,7 +103,7 @@ class SiteStatistics(Accumulator):
         if ids is not None:
             self.sink_tokens.update(ids[:, self.skip_first :].cpu()[cut.aside[1].cpu()])
 
-    def _cells(self, cut: Cut) -> None:
+    def _cells(self, cut: Pieces) -> None:
         """Add each token to the set that it belongs to."""
         cells = (cut.aside[0].long() + 2 * cut.aside[1].long()).flatten()
         others = cells.nonzero().flatten()
