@@ -112,6 +112,38 @@ except BadInput as error:
     )
 
 
+def test_large_parts_are_cut_into_files_and_replaced_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(Parts, "PIECE", 100)
+    for rank in (0, 1):
+        parts = Parts(tmp_path, rank=rank)
+        for round in range(3):
+            parts.write("pass", {f"x{k}": torch.full((6,), float(k + round)) for k in range(10)}, note=round)
+            left = tmp_path / f"pass.{rank}.9.{'0' * 16}.safetensors"
+            left.touch()  # of a write that was killed
+        parts.write("other", {"y": torch.zeros(1)})
+        assert not left.exists()
+    assert len(list(tmp_path.glob("*.safetensors"))) == 2 * (3 + 1)
+    found = Parts(tmp_path, rank=1).read("pass")
+    assert (found.note, sorted(found.tensors)) == (2, [f"x{k}" for k in range(10)])
+    assert all(found.tensors[f"x{k}"].tolist() == [float(k + 2)] * 6 for k in range(10))
+
+
+def test_storing_takes_a_bounded_share_of_the_time(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("headscan.run.parts.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("headscan.run.parts.write_atomic", lambda *_: clock.__setitem__(0, clock[0] + 0.5))
+    parts, state, stored = Parts(tmp_path), {"x": torch.zeros(2**19)}, []
+    while clock[0] < 1000:
+        clock[0] += 1
+        if parts.due() and parts.affordable(2**21):
+            stored.append(clock[0])
+            parts.write("pass", state)
+    assert stored[0] == 10  # by the rate that is supposed
+    assert stored[1] > 90  # by what it took
+    assert 15 <= len(stored) <= 0.02 * 1000 + 1  # one second each
+    assert not Parts(tmp_path).affordable(1e12)
+
+
 @pytest.mark.parametrize("harm", ["cut", "flip", "gone"])
 def test_a_torn_part_is_refused(tmp_path, harm):
     parts = Parts(tmp_path)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from headscan.geometry.deviation import Deviation, several
 from headscan.geometry.explained import Cells, number
@@ -114,7 +115,9 @@ class Errors:
         noise = float(np.mean([found.error**2 for found in errors if found is not None])) if any(errors) else 0.0
         covariance = cloud.covariance
         if self.basis.shape[1]:
-            covariance = self.basis.T @ covariance @ self.basis
+            # torch's products, not numpy's: they obey torch.set_num_threads (see Cloud).
+            basis = torch.from_numpy(self.basis)
+            covariance = (basis.T @ torch.from_numpy(covariance) @ basis).numpy()
         square = float((covariance**2).sum())
         return (float(np.trace(covariance)) ** 2 + square) / noise if noise > 0 else 0.0
 

@@ -16,11 +16,13 @@ from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.measure import Measure
 from headscan.geometry.probe import Probe
 from headscan.geometry.probe_runner import ProbeRunner
+from headscan.geometry.probe_setup import Clouds
 from headscan.geometry.result import Picture
 from headscan.geometry.settings import Scanning
 from headscan.geometry.subjects import Subject
-from headscan.geometry.summary import gaussian_cells, site_cells
+from headscan.geometry.summary import finishing_bytes, gaussian_cells, site_cells
 from headscan.geometry.sweep import MEASURED_BYTES, SAMPLE_BYTES, Sweep, learn, look, sweep
+from headscan.geometry.threads import side_by_side
 from headscan.model import Lens
 from headscan.run import Json, ModelRecord, Row, Run, TextRecord
 from headscan.run.result import Arrays
@@ -59,62 +61,69 @@ class Examiner:
     settings: Scanning
     run: Run
 
-    def examine(self, subject: Subject, number: int) -> Examined:
+    def examine(self, subject: Subject, number: int, *, last: bool) -> Examined:
         """The pass of one model and, where asked, of the same architecture with random weights.
 
         The model's weights are given back before the random ones are drawn: the two are not in memory at once, unless
         whoever called holds the model.
         """
-        found, twin = self._trained(subject, number)
+        found, twin = self._trained(subject, number, more=self.settings.null or not last)
         subject.release()
         if self.settings.null:
-            self._null(found, twin(), number)
+            self._null(found, twin(), number, more=not last)
         return found
 
-    def _trained(self, subject: Subject, number: int) -> tuple[Examined, Callable[[], Lens]]:
+    def _trained(self, subject: Subject, number: int, *, more: bool) -> tuple[Examined, Callable[[], Lens]]:
         """The pass of the model itself, and what makes its random twin; neither holds its weights."""
         lens = subject.load()
         sites = subject.sites(lens)
         runner = ProbeRunner(self.probes, lens, sites, self.settings, announce=self.run.announce)
-        swept, text = self._pass(f"{number}", lens, sites, runner, label=lens.name)
+        swept, text = self._pass(f"{number}", lens, sites, runner, label=lens.name, more=more)
         found = Examined(lens.provenance(), text, self._batch(lens))
-        clouds: dict[str, Cloud] = {}
-        entries: list[Cells] = []
 
         def shown(ids: list[int]) -> list[str]:
             return display(lens.tokenizer, ids)
 
-        for depth, site in enumerate(sites):
-            cells, clouds[site] = site_cells(site, swept.sites[site], self.measures, shown)
-            entries.append({"model": lens.name, "depth": depth, **cells})
-            found.estimates.append(self._estimates(lens.name, site, cells, swept))
-            found.arrays |= _coordinates(lens.name, site, clouds[site], swept, self.settings.sample)
-            if self.settings.token_sums:
-                found.arrays[f"token_sums/{lens.name}/{site}"] = swept.token_sums[site].sums.cpu().numpy()
-        found.sites = [Row(cells) for cells in entries]
+        def finish(site: str) -> tuple[Cells, Arrays]:
+            cells, cloud = site_cells(site, swept.sites[site], self.measures, shown)
+            return cells, _coordinates(lens.name, site, cloud, swept, self.settings.sample)
+
+        for depth, (cells, arrays) in enumerate(side_by_side(finish, sites, finishing_bytes(swept.sites))):
+            found.sites.append(Row({"model": lens.name, "depth": depth, **cells}))
+            found.estimates.append(self._estimates(lens.name, sites[depth], cells, swept))
+            found.arrays |= arrays
         if self.settings.token_sums:
+            for site in sites:
+                found.arrays[f"token_sums/{lens.name}/{site}"] = swept.token_sums[site].sums.cpu().numpy()
             found.arrays[f"token_counts/{lens.name}"] = swept.counts.counts.numpy()
         found.picture = _picture(lens, swept, self.settings.sample)
-        found.tables = runner.rows(swept, clouds, {"model": lens.name})
+        found.tables = runner.rows(swept, Clouds(swept.sites, sites), {"model": lens.name})
         found.seconds, found.reasons = runner.seconds, runner.reasons
         return found, lens.twin(self.settings.seed)
 
-    def _null(self, found: Examined, random: Lens, number: int) -> None:
+    def _null(self, found: Examined, random: Lens, number: int, *, more: bool) -> None:
         """Random weights (without the expensive probes) and the Gaussian, beside every site."""
         model, sites = found.record.name, tuple(row.text("site") for row in found.sites)
         cheap = [probe for probe in self.probes if not probe.words.expensive]
         runner = ProbeRunner(cheap, random, sites, self.settings, announce=lambda _: None)
-        swept, _ = self._pass(f"{number}-random-init", random, sites, runner, label=f"{model}, random weights")
-        clouds: dict[str, Cloud] = {}
-        for depth, site in enumerate(sites):
+        swept, _ = self._pass(
+            f"{number}-random-init", random, sites, runner, label=f"{model}, random weights", more=more
+        )
+
+        def finish(site: str) -> Cells:
+            return site_cells(site, swept.sites[site], self.measures)[0]
+
+        every = side_by_side(finish, sites, finishing_bytes(swept.sites))
+        for depth, (site, cells) in enumerate(zip(sites, every, strict=True)):
             place: Cells = {"model": model, "depth": depth, "site": site}
-            cells, clouds[site] = site_cells(site, swept.sites[site], self.measures)
             found.nulls.append(Row({**place, "null": "random-init", **cells}))
             found.estimates.append(self._estimates(model, site, cells, swept, null=True))
             found.nulls.append(
                 Row(place | gaussian_cells(dict(found.sites[depth]), self.measures, seed=self.settings.seed))
             )
-        for name, rows in runner.rows(swept, clouds, {"model": model, "null": "random-init"}).items():
+        for name, rows in runner.rows(
+            swept, Clouds(swept.sites, sites), {"model": model, "null": "random-init"}
+        ).items():
             found.tables.setdefault(name, []).extend(rows)
         for name, seconds in runner.seconds.items():
             found.seconds[name] = found.seconds.get(name, 0.0) + seconds
@@ -127,9 +136,12 @@ class Examiner:
         return self.settings.batch or max(1, per_batch // self.settings.context)
 
     def _pass(
-        self, name: str, lens: Lens, sites: tuple[str, ...], runner: ProbeRunner, *, label: str
+        self, name: str, lens: Lens, sites: tuple[str, ...], runner: ProbeRunner, *, label: str, more: bool
     ) -> tuple[Sweep, TextRecord]:
-        """One pass of one model, continued where a stored one stands; the merged statistics and what was read."""
+        """One pass of one model, continued where a stored one stands; the merged statistics and what was read.
+
+        `more` passes are to come: then the finished one is stored, too, where that takes little of the time.
+        """
         settings, parts = self.settings, self.run.parts
         stored = parts.read(name)
         swept = Sweep.restore(stored.tensors) if stored else Sweep(
@@ -144,9 +156,12 @@ class Examiner:
         if process_count() > 1 and str(self.text) != "-":
             learn(lens, batches(self._windows(lens), self._batch(lens)), swept)
 
-        def store() -> None:
-            if self.run.folder is not None and swept.whole:
-                parts.write(name, swept.state(), note=asdict(windows.mark()))
+        def store(*, must: bool = False) -> None:
+            if self.run.folder is None or not swept.whole:
+                return
+            state = swept.state()
+            if must or parts.affordable(sum(tensor.nbytes for tensor in state.values())):
+                parts.write(name, state, note=asdict(windows.mark()))
 
         def after(batch: Batch) -> None:
             self.run.progress(label, swept.next * settings.context, self._expected(windows, swept.next), "tokens")
@@ -157,10 +172,11 @@ class Examiner:
         try:
             sweep(lens, own, swept, after=after, watch=runner.watch(swept), skip_first=settings.skip_first)
         except KeyboardInterrupt:
-            store()
+            store(must=True)
             raise
-        # Later passes may be interrupted too: a finished pass is stored before it is merged with other processes'.
-        store()
+        # Later passes and probes may be interrupted too: a finished pass is stored before it is merged with others'.
+        if more or runner.probes or process_count() > 1:
+            store()
         swept = merged(swept)
         if process_rank() == 0:  # the others hold a part of it
             self._again(lens, runner, swept, label)
@@ -206,7 +222,7 @@ def _coordinates(model: str, site: str, cloud: Cloud, swept: Sweep, size: int) -
     states = swept.sample.columns.get(f"state.{site}")
     if states is None:
         return {}
-    directions = cloud.directions[:, :3]
+    directions = cloud.strongest(3)
     directions = directions * np.where(cloud.mean @ directions < 0, -1.0, 1.0)
     total = cloud.energies.sum()
     return {

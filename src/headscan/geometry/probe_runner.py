@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -99,7 +99,7 @@ class ProbeRunner:
                 return
             yield dict(watch)
 
-    def rows(self, swept: Sweep, clouds: dict[str, Cloud], place: Cells) -> dict[str, list[Row]]:
+    def rows(self, swept: Sweep, clouds: Mapping[str, Cloud], place: Cells) -> dict[str, list[Row]]:
         """Every probe's rows by its name, each with `place` (model, null) in front."""
         columns = swept.sample.columns
         sample = {name.removeprefix("state."): x for name, x in columns.items() if name.startswith("state.")}

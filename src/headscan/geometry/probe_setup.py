@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
@@ -15,7 +16,7 @@ from headscan.model import Lens
 from headscan.statistics import Accumulator, Cloud, SiteStatistics
 from headscan.text import PairSet
 
-__all__ = ["Cost", "ProbeData", "ProbeSetup", "tables"]
+__all__ = ["Clouds", "Cost", "ProbeData", "ProbeSetup", "tables"]
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,28 @@ class ProbeSetup:
         return self.lens.default_sites[-1]
 
 
+@dataclass(frozen=True)
+class Clouds(Mapping[str, Cloud]):
+    """The finished clouds of all positions, by site in the order of depth; each is made when it is asked for, and let go."""
+
+    statistics: Mapping[str, SiteStatistics]
+    sites: tuple[str, ...]
+
+    def __getitem__(self, site: str) -> Cloud:
+        return Cloud.of_sums(self.statistics[site].all)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.sites)
+
+    def __len__(self) -> int:
+        return len(self.sites)
+
+
 @dataclass
 class ProbeData:
     """What a probe may look at after the pass: the clouds by site, the accumulators of its own, sample, counts, ids."""
 
-    clouds: dict[str, Cloud]
+    clouds: Mapping[str, Cloud]
     own: dict[str, Accumulator]
     sample: dict[str, Tensor]
     counts: npt.NDArray[np.int64]

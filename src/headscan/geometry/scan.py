@@ -62,7 +62,7 @@ def scan(models: ModelsLike, settings: Scanning, run: Run) -> ScanResult:
     with _rereadable(settings.text, passes=passes) as text:
         examiner = Examiner(measures, probes, text, settings, run)
         for number, subject in enumerate(every):
-            found.append(examiner.examine(subject, number))
+            found.append(examiner.examine(subject, number, last=number + 1 == len(every)))
     return _result(found, measures, probes, settings, run)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -17,7 +17,7 @@ from headscan.geometry.spectrum import singular_values
 from headscan.statistics import Cloud, SiteStatistics
 from headscan.statistics.sinks import GROUPS
 
-__all__ = ["gaussian_cells", "site_cells"]
+__all__ = ["finishing_bytes", "gaussian_cells", "site_cells"]
 
 SUFFIXES = {"all": "", "without_first": WITHOUT, "without_sinks": WITHOUT_SINKS}
 """What the names of numbers end in, by the group of tokens that they are of."""
@@ -36,25 +36,29 @@ def site_cells(
     of sinks and coordinates (`shown` turns token ids into words).
     """
     chosen = list(choose(None)[0] if measures is None else measures)
-    clouds: dict[tuple[str, ...], Cloud] = {}
+    errors = Errors.of(statistics, chosen)
     values: dict[tuple[str, ...], Cells] = {}
-    for name in GROUPS:
+    outlying: Cells = {}
+    whole: Cloud | None = None
+    for group, name in reversed(list(enumerate(GROUPS))):  # one cloud at a time: each is several matrices
         occupied = statistics.occupied(name)
-        if occupied not in clouds:
-            points = clouds[occupied] = Cloud.of_sums(statistics.sums(name))
+        if occupied in values and (whole is not None or group):
+            continue
+        points = Cloud.of_sums(statistics.sums(name))
+        if occupied not in values:
+            # The values come first: with eigenvectors, LAPACK finds eigenvalues of other last bits.
             own: Cells = {measure.name: measure(points) if points.count else None for measure in chosen}
             own["singular_values"] = singular_values(points).tolist() if points.count else []
-            values[occupied] = own
-    # The values come first: an interval may need the eigenvectors, with which LAPACK finds eigenvalues of other last bits.
-    errors = Errors.of(statistics, chosen)
-    whole = clouds[statistics.occupied("all")]
+            values[occupied] = own | errors.cells("", group, points, own)
+        if name == "without_sinks":
+            outlying = outliers(statistics, points, shown)
+        if occupied == statistics.occupied("all"):
+            whole = points
+    assert whole is not None
     cells: Cells = {"site": site, "tokens": whole.count, "width": whole.width}
     notes: list[str] = []
-    for group, (name, suffix) in enumerate(SUFFIXES.items()):
-        occupied = statistics.occupied(name)
-        if "average_cosine_interval" not in values[occupied]:
-            values[occupied] |= errors.cells("", group, clouds[occupied], values[occupied])
-        own = values[occupied]
+    for name, suffix in SUFFIXES.items():
+        own = values[statistics.occupied(name)]
         for measure in chosen:
             for end in ("", "_interval", "_bias"):
                 if measure.name + end in own:
@@ -65,11 +69,20 @@ def site_cells(
                 notes.append(f"{measure.name}{suffix} has no interval: {errors.reason(measure)}")
         for field in ("singular_values", "effective_clusters", "clusters"):
             cells[field + suffix] = own[field]
-    cells |= outliers(statistics, clouds[statistics.occupied("without_sinks")], shown)
+    cells |= outlying
     if whole.zeros:
         notes.append(f"{whole.zeros} vectors are zero and have no direction; average_cosine leaves them out")
     cells["notes"] = notes
     return cells, whole
+
+
+def finishing_bytes(sites: Mapping[str, SiteStatistics]) -> float:
+    """What `site_cells` holds at once for the widest site, beside the statistics: at most eight matrices of float64.
+
+    Two clouds (that of all tokens stays to the end) of a scatter and a covariance each; the sums that one is made of, or a
+    second moment and what its decomposition works on.
+    """
+    return 8 * 8.0 * max(statistics.width for statistics in sites.values()) ** 2
 
 
 def gaussian_cells(cells: Cells, measures: Sequence[Measure] | None = None, *, seed: int = 0) -> Cells:

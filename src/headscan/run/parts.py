@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headscan.run.errors import BadInput
 from headscan.run.files import write_atomic
@@ -33,9 +34,10 @@ class Part:
 class Parts:
     """The stored parts of one process of a run, in a folder of their own; `folder=None` keeps nothing.
 
-    A part is a safetensors file named by its checksum. The index, replaced in one step after the file is on the disk,
-    says which file is which part: a kill at any moment leaves the old part or the new one. A file that does not have
-    its checksum any more is refused.
+    A part is one or several safetensors files of 64 MiB, named by their checksums. The index, replaced in one step after
+    the files are on the disk, says which files are which part: a kill at any moment leaves the old part or the new one. A
+    file that does not have its checksum any more is refused. While a part is written, the disk holds it twice; what it
+    replaces goes then. Memory: one file's tensors.
 
     >>> import tempfile, torch
     >>> parts = Parts(Path(tempfile.mkdtemp()))
@@ -44,19 +46,23 @@ class Parts:
     ([1.0, 1.0], {'next': 3}, None)
     """
 
-    # The first state is stored after this many seconds, and storing takes at most this share of the time.
-    FIRST, SHARE = 10.0, 0.03
+    # The first state is stored after this many seconds, and storing takes at most this share of the time; until it has
+    # been measured, this many bytes a second.
+    FIRST, SHARE, RATE = 10.0, 0.02, 250e6
+    PIECE = 64 * 2**20
 
     def __init__(self, folder: Path | None, *, rank: int = 0) -> None:
         self.folder, self.rank = folder, rank
-        self._next = time.monotonic() + self.FIRST
+        self._begun = time.monotonic()
+        self._next = self._begun + self.FIRST
+        self._spent, self._rate = 0.0, self.RATE
 
     @property
     def _index(self) -> Path:
         assert self.folder is not None
         return self.folder / f"parts.{self.rank}.json"
 
-    def _entries(self) -> dict[str, dict[str, Json]]:
+    def _entries(self) -> dict[str, dict[str, Any]]:
         if self.folder is None or not self._index.exists():
             return {}
         try:
@@ -70,8 +76,16 @@ class Parts:
         )
 
     def due(self) -> bool:
-        """Whether it is time to store again: from the 10th second on, and never more than 3 % of the time."""
+        """Whether it is time to ask whether to store again (`affordable`): from the 10th second on, then every 10 seconds."""
         return self.folder is not None and time.monotonic() >= self._next
+
+    def affordable(self, size: float) -> bool:
+        """Whether storing so many bytes now leaves all storing at 2 % of the run's time, by what it took so far."""
+        if self.folder is None:
+            return False
+        now = time.monotonic()
+        self._next = now + self.FIRST / 5  # soon again, if it is not
+        return self._spent + size / self._rate <= self.SHARE * (now - self._begun)
 
     def names(self) -> list[str]:
         """The parts that are stored."""
@@ -85,14 +99,19 @@ class Parts:
         assert self.folder is not None
         from safetensors.torch import load
 
-        path = self.folder / str(entry["file"])
-        try:
-            data = path.read_bytes()
-        except OSError:
-            data = b""
-        if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-            raise BadInput(f"What was stored of this run is damaged ({path} is torn): start afresh without --resume.")
-        return Part(load(data), entry["note"])
+        tensors: dict[str, Tensor] = {}
+        for file, sha in entry["files"].items():
+            path = self.folder / file
+            try:
+                data = path.read_bytes()
+            except OSError:
+                data = b""
+            if hashlib.sha256(data).hexdigest() != sha:
+                raise BadInput(
+                    f"What was stored of this run is damaged ({path} is torn): start afresh without --resume."
+                )
+            tensors |= load(data)
+        return Part(tensors, entry["note"])
 
     def write(self, name: str, tensors: Mapping[str, Tensor | np.ndarray], *, note: Json = None) -> None:
         """Store a part in place of the one of this name."""
@@ -101,21 +120,39 @@ class Parts:
         import torch
         from safetensors.torch import save
 
-        clock = time.monotonic()
-        data = save({key: torch.as_tensor(value).contiguous().cpu() for key, value in tensors.items()})
-        sha = hashlib.sha256(data).hexdigest()
+        clock, size = time.monotonic(), 0
         entries = self._entries()
-        old = entries.get(name, {}).get("file")
-        safe = "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in name)[:80]
-        file = f"{safe}.{self.rank}.{sha[:16]}.safetensors"
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.folder / file, data)
-        entries[name] = {"file": file, "sha256": sha, "note": note}
+        safe = "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in name)[:80]
+        files: dict[str, str] = {}
+        for number, piece in enumerate(self._pieces(tensors)):
+            data = save({key: torch.as_tensor(value).contiguous().cpu() for key, value in piece.items()})
+            sha, size = hashlib.sha256(data).hexdigest(), size + len(data)
+            files[f"{safe}.{self.rank}.{number}.{sha[:16]}.safetensors"] = sha
+            write_atomic(self.folder / f"{safe}.{self.rank}.{number}.{sha[:16]}.safetensors", data)
+        entries[name] = {"files": files, "note": note}
         write_atomic(self._index, json.dumps(entries))
-        if old and old != file and all(entry["file"] != old for entry in entries.values()):
-            (self.folder / str(old)).unlink(missing_ok=True)
+        kept = {file for entry in entries.values() for file in entry["files"]}
+        for path in self.folder.iterdir():  # what was replaced, and what a killed run had not finished
+            if path.name not in kept and re.search(rf"\.{self.rank}\.\d+\.[0-9a-f]{{16}}\.safetensors", path.name):
+                path.unlink(missing_ok=True)
         now = time.monotonic()
-        self._next = now + max(self.FIRST, (now - clock) / self.SHARE)
+        self._spent += now - clock
+        if size > 2**20:  # less says nothing of the disk
+            self._rate = size / (now - clock)
+        self._next = now + self.FIRST
+
+    def _pieces(self, tensors: Mapping[str, Tensor | np.ndarray]) -> Iterator[dict[str, Tensor | np.ndarray]]:
+        """The tensors in groups of at most 64 MiB, or of one that is larger; one group at least."""
+        piece: dict[str, Tensor | np.ndarray] = {}
+        size = 0
+        for key, value in tensors.items():
+            if piece and size + value.nbytes > self.PIECE:
+                yield piece
+                piece, size = {}, 0
+            piece[key] = value
+            size += value.nbytes
+        yield piece
 
     def clear(self) -> None:
         """Forget everything."""

@@ -9,6 +9,7 @@ from typing import TypeAlias, Union
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
 from headscan.run.errors import BadInput
@@ -17,6 +18,7 @@ from headscan.statistics.sums import Sums
 __all__ = ["Cloud", "Vectors"]
 
 Floats = npt.NDArray[np.float64]
+WIDE = 256  # dimensions beyond which a few directions are found by Lanczos' method
 NEAR = 1e-7  # tr C / ‖μ‖² below which the eigenvalues are taken apart from the mean's
 Vectors: TypeAlias = Union["Cloud", npt.ArrayLike, Tensor]
 """Vectors as the rows of a matrix [n, d] (list, numpy array, tensor), or the finished `Cloud` of them."""
@@ -134,6 +136,21 @@ class Cloud:
         """The eigenvectors of the second moment as columns [d, d], largest energy first."""
         return self._eigen[1]
 
+    def strongest(self, count: int) -> Floats:
+        """The first `count` of `directions` as columns [d, count]; of wide clouds by Lanczos' method, without the others."""
+        if self.width <= WIDE or "_eigen" in self.__dict__ or not self.count:
+            return self.directions[:, :count]
+        covariance, mean = torch.from_numpy(self.covariance), torch.from_numpy(self.mean)
+
+        def times(x: Floats) -> Floats:
+            vector = torch.from_numpy(np.ascontiguousarray(x.ravel()))
+            return (covariance @ vector + mean * (mean @ vector)).numpy()
+
+        operator = LinearOperator((self.width, self.width), matvec=times, dtype=np.float64)
+        values, vectors = eigsh(operator, k=count, v0=np.ones(self.width), tol=0.0)
+        found: Floats = vectors[:, np.argsort(-values)]
+        return found
+
 
 def _far(cloud: Cloud) -> bool:
     return bool(cloud.count) and float(np.trace(cloud.covariance)) < NEAR * float(cloud.mean @ cloud.mean)
@@ -146,7 +163,7 @@ def _eigh(cloud: Cloud, *, vectors: bool) -> tuple[Floats, Floats]:
     to the first axis, M is [[a, cᵀ], [c, B]]; λ₁ = a + ‖c‖²/a, and the others are those of B − ccᵀ/a, to (tr C/‖μ‖²)².
     """
     if not _far(cloud):
-        values, found = _decomposed(cloud.second_moment, vectors)
+        values, found = _decomposed(cloud.covariance + np.outer(cloud.mean, cloud.mean), vectors)
         return values[::-1], found[:, ::-1]
     covariance, length = cloud.covariance, float(np.linalg.norm(cloud.mean))
     axis = cloud.mean / length

@@ -61,4 +61,4 @@ def participation_ratio(cloud: Cloud) -> float | None:
     trace = float(np.trace(cloud.covariance))
     if not trace > 1e-26 * float(cloud.mean @ cloud.mean):
         return None
-    return trace**2 / float((cloud.covariance**2).sum())
+    return trace**2 / float(np.vdot(cloud.covariance, cloud.covariance))
