@@ -177,3 +177,13 @@ def test_a_measure_takes_any_rows_and_says_what_it_cannot_take():
     for bad, why in ((x[0], "rows of a matrix"), ([[1.0, math.nan]], "finite"), ([[1.0, math.inf], [0, 1]], "finite")):
         with pytest.raises(BadInput, match=why):
             average_cosine(bad)
+
+
+@pytest.mark.parametrize("offset", [0.0, 3.0, 1e6])
+def test_the_strongest_directions_of_a_wide_cloud_are_those_of_all(offset):
+    x = torch.randn(900, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = x * torch.linspace(3, 0.1, 300, dtype=torch.float64) + offset
+    found = Cloud.of_rows(x).strongest(3)
+    every = Cloud.of_rows(x).directions[:, :3]
+    assert found.shape == (300, 3)
+    np.testing.assert_allclose(np.abs(found.T @ every), np.eye(3), atol=1e-7)

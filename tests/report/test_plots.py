@@ -21,23 +21,31 @@ def lines(figure, mode="lines+markers"):
 def test_the_lines_are_the_documents_numbers(document):
     found = lines(shape._average_cosine(document))
     assert [trace.name for trace in found] == ["a", "b"]
-    wanted = [e["average_cosine"] for e in document["sites"] if e["model"] == "b"]
+    wanted = [e["average_cosine_without_sinks"] for e in document["sites"] if e["model"] == "b"]
     assert np.allclose(found[1].y, wanted, rtol=1e-5)
     assert list(found[1].x) == [0, 1, 2, 3, 4]
 
 
-def test_position_0_has_lines_of_its_own(document):
-    only = lines(layers.by_layer(document, "mean_norm", "without"))
-    wanted = [e["mean_norm_without_first"] for e in document["sites"] if e["model"] == "a"]
+def test_all_tokens_have_lines_of_their_own(document):
+    only = lines(layers.by_layer(document, "mean_norm", "with"))
+    wanted = [e["mean_norm"] for e in document["sites"] if e["model"] == "a"]
     assert np.allclose(only[0].y, wanted, rtol=1e-5)
     both = layers.by_layer(document, "mean_norm", "both")
-    assert {(t.meta["first"], t.visible) for t in both.data} == {("with", True), ("without", False)}
+    assert {(t.meta["first"], t.visible) for t in both.data} == {("with", False), ("without", True)}
+
+
+def test_a_result_that_knows_of_no_sinks_is_drawn_as_it_is(document):
+    bare = [{k: v for k, v in e.items() if "_without_sinks" not in k} for e in document["sites"]]
+    both = layers.by_layer(document | {"sites": bare, "nulls": []}, "mean_norm", "both")
+    assert {(str(t.meta), t.visible) for t in both.data} == {("{}", True)}
+    wanted = [e["mean_norm"] for e in document["sites"] if e["model"] == "a"]
+    assert np.allclose(lines(both)[0].y, wanted, rtol=1e-5)
 
 
 def test_the_band_is_the_interval(document):
     figure = layers.by_layer(document, "isoscore", nulls=False)
     band = next(trace for trace in figure.data if trace.fill == "toself")
-    entries = [e["isoscore_interval"] for e in document["sites"] if e["model"] == "a"]
+    entries = [e["isoscore_without_sinks_interval"] for e in document["sites"] if e["model"] == "a"]
     assert np.allclose(band.y, [high for _, high in entries] + [low for low, _ in entries][::-1], rtol=1e-5)
 
 
@@ -48,8 +56,8 @@ def test_each_model_stands_beside_its_random_weights_and_all_share_one_gaussian(
 
 def test_a_value_that_is_not_defined_is_a_gap(document):
     sites = [dict(entry) for entry in document["sites"]]
-    sites[2]["isoscore"] = None
-    sites[3]["isoscore"] = float("nan")
+    sites[2]["isoscore_without_sinks"] = None
+    sites[3]["isoscore_without_sinks"] = float("nan")
     found = lines(layers.by_layer(document | {"sites": sites}, "isoscore"))[0]
     assert found.y[2] is None
     assert found.y[3] is None
@@ -67,7 +75,7 @@ def test_parts_of_blocks_get_a_line_of_their_own(document):
 
 def test_the_spectrum_starts_at_one_and_is_the_documents(document):
     figure = shape._spectrum(document, "a")
-    values = np.array(document["sites"][0]["singular_values"])
+    values = np.array(document["sites"][0]["singular_values_without_sinks"])
     assert np.allclose(figure.data[0].y, values / values[0], rtol=1e-3)
     assert figure.data[-1].name == "expectation: Gaussian"
     assert len(figure.data) == 5 + 1

@@ -23,10 +23,11 @@ def test_each_site_is_one_line_of_80_columns_with_its_numbers(document):
     text = printed(document)
     assert max(map(len, text.splitlines())) <= 80
     for entry in document["sites"]:
-        low, high = entry["average_cosine_interval"]
-        cosine = f"{entry['average_cosine']:.3f} [{low:.3f}, {high:.3f}]"
+        low, high = entry["average_cosine_without_sinks_interval"]
+        cosine = f"{entry['average_cosine_without_sinks']:.3f} [{low:.3f}, {high:.3f}]"
         line = next(line for line in text.splitlines() if cosine in line and entry["site"] in line)
-        assert f"{entry['average_cosine_without_first']:.3f}" in line
+        assert line.rstrip().endswith("42 %")
+    assert "all columns but the last are of the tokens that are no sinks" in " ".join(text.split())
 
 
 def test_the_nulls_and_the_findings_are_there(document):
@@ -40,7 +41,11 @@ def test_the_nulls_and_the_findings_are_there(document):
 
 def test_a_null_is_a_dash_and_its_note_is_told():
     document, _ = sample.scan(("m",), blocks=1, width=8, tokens=20, nulls=False)
-    document["sites"][0] |= {"isoscore": None, "average_cosine": None, "notes": ["only one token"]}
+    document["sites"][0] |= {
+        "isoscore_without_sinks": None,
+        "average_cosine_without_sinks": None,
+        "notes": ["only one token"],
+    }
     text = printed(document)
     assert next(line for line in text.splitlines() if "embedding" in line).count("—") == 2
     assert "— only one token" in text

@@ -11,7 +11,7 @@ import torch
 
 from headscan.geometry.differences import Estimates
 from headscan.geometry.errors import Errors
-from headscan.geometry.explained import Cells
+from headscan.geometry.explained import WITHOUT_SINKS, Cells
 from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.measure import Measure
 from headscan.geometry.probe import Probe
@@ -27,6 +27,7 @@ from headscan.model import Lens
 from headscan.run import Json, ModelRecord, Row, Run, TextRecord
 from headscan.run.result import Arrays
 from headscan.statistics import Cloud, merged, process_count, process_rank
+from headscan.statistics.sinks import sinks
 from headscan.text import Batch, Windows, batches, display
 from headscan.text.identity import TextMark
 from headscan.text.settings import TextLike
@@ -86,7 +87,7 @@ class Examiner:
 
         def finish(site: str) -> tuple[Cells, Arrays]:
             cells, cloud = site_cells(site, swept.sites[site], self.measures, shown)
-            return cells, _coordinates(lens.name, site, cloud, swept, self.settings.sample)
+            return cells, _coordinates(lens.name, site, cells, cloud, swept, self.settings.sample)
 
         for depth, (cells, arrays) in enumerate(side_by_side(finish, sites, finishing_bytes(swept.sites))):
             found.sites.append(Row({"model": lens.name, "depth": depth, **cells}))
@@ -217,18 +218,25 @@ def _mark(note: Json) -> TextMark:
     return TextMark(int(str(note["documents"])), int(str(note["characters"])), str(note["sha256"]))
 
 
-def _coordinates(model: str, site: str, cloud: Cloud, swept: Sweep, size: int) -> Arrays:
-    """Coordinates of the sampled tokens on the site's top three directions, each turned so that its mean is positive."""
+def _coordinates(model: str, site: str, cells: Cells, cloud: Cloud, swept: Sweep, size: int) -> Arrays:
+    """Coordinates of the sampled tokens on the top three directions of the site's tokens that are no sinks, each turned so
+    that its mean is positive; those directions' shares of the energy; and which of the sampled are sinks among them."""
     states = swept.sample.columns.get(f"state.{site}")
-    if states is None:
+    spectrum = cells[f"singular_values{WITHOUT_SINKS}"]
+    if states is None or not spectrum:
         return {}
+    if cells["sinks"]:
+        cloud = Cloud.of_sums(swept.sites[site].sums("without_sinks"))
     directions = cloud.strongest(3)
     directions = directions * np.where(cloud.mean @ directions < 0, -1.0, 1.0)
-    total = cloud.energies.sum()
+    energies = np.square(np.asarray(spectrum, dtype=np.float64))
+    total = energies.sum()
+    # The sample may be larger where measures are taken of it; its first tokens are a sample of the smaller size.
+    shown = states[:size]
     return {
-        # The sample may be larger where measures are taken of it; its first tokens are a sample of the smaller size.
-        f"picture/{model}/{site}": (states[:size].double().numpy() @ directions).astype(np.float32),
-        f"picture_share/{model}/{site}": cloud.energies[:3] / total if total > 0 else np.zeros(3),
+        f"picture/{model}/{site}": (shown.double().numpy() @ directions).astype(np.float32),
+        f"picture_share/{model}/{site}": energies[:3] / total if total > 0 else np.zeros(3),
+        f"picture_sink/{model}/{site}": sinks(shown[None])[0].numpy() if len(shown) else np.zeros(0, dtype=bool),
     }
 
 

@@ -51,7 +51,8 @@ class ScanResult(Result):
         differences: of measures between sites, models and checkpoints, with paired intervals (`Difference`).
         tables: each probe's rows under its name; in the JSON they stand beside the other fields.
         pictures: the sampled tokens by model. arrays: their coordinates on each site's top three directions,
-            `picture/MODEL/SITE` [k, 3], and the shares of energy there, `picture_share/MODEL/SITE` [3].
+            `picture/MODEL/SITE` [k, 3], the shares of energy there, `picture_share/MODEL/SITE` [3], and which of the sampled
+            are sinks, `picture_sink/MODEL/SITE` [k]. The directions are of the tokens that are no sinks.
     """
 
     kind: ClassVar[str] = "scan"

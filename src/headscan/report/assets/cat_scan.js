@@ -38,10 +38,10 @@
     return slide.rows;
   }
 
-  // A few tokens with huge vectors (attention sinks, mostly at position 0) would press all others into one dot: when the
+  // A few tokens with huge vectors (attention sinks) would press all others into one dot: when the
   // longest is far beyond nearly all, the box holds nearly all and the caption says how many stand outside.
   function frame(cloud, slide) {
-    const counted = (_, index) => Headscan.state.first === "with" || cloud.position[index] !== 0;
+    const counted = (_, index) => Headscan.state.first === "with" || !slide.sinks.includes(index);
     const rows = unpack(slide).filter((row, index) => Number.isFinite(row[0]) && counted(row, index));
     const radii = rows.map((row) => Math.hypot(...row)).sort((a, b) => a - b);
     const usual = radii[Math.floor((radii.length - 1) * 0.92)] || 1;

@@ -1,11 +1,11 @@
-// The shell's script: draws the plotly figures in the reader's light or dark, switches position 0 on and off, and draws
+// The shell's script: draws the plotly figures in the reader's light or dark, switches sink tokens on and off, and draws
 // everything once more in light before the page is printed.
 "use strict";
 const Headscan = (() => {
   const payload = JSON.parse(document.getElementById("data").textContent);
   const darkQuery = matchMedia("(prefers-color-scheme: dark)");
   const listeners = [];
-  const state = { dark: darkQuery.matches, first: "with", printing: false };
+  const state = { dark: darkQuery.matches, first: "without", printing: false };
 
   // A figure is stored in light colours; dark replaces each colour by its partner wherever it stands.
   function themed(value, dark) {

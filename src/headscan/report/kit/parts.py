@@ -228,8 +228,8 @@ def figures_of(part: Part) -> Sequence[Figure]:
 class Head:
     """What a kind's own function says of a result: the page's title (a name, never a path), its first sentence, its top.
 
-    Several `titles` are parted by ampersands. `top` stands under them before the findings. `switch` offers to leave out the
-    first token of each window; figures' traces then carry `meta = {"first": "with" | "without"}`. `plots` are figures that
+    Several `titles` are parted by ampersands. `top` stands under them before the findings. `switch` offers to count
+    sink tokens, too; figures' traces then carry `meta = {"first": "with" | "without"}`. `plots` are figures that
     `result.plot(name)` knows and the page does not show.
     """
 

@@ -13,7 +13,7 @@ from headscan.report.kit.reading import Entry, bounds, entries, mapping, number,
 from headscan.report.kit.words import end, grouped, interval, named
 from headscan.report.pages.scan import cat_scan, certainty, course, differences, more, numbers, shape
 from headscan.report.pages.scan._cone import drawing
-from headscan.report.pages.scan._layers import by_layer
+from headscan.report.pages.scan._layers import by_layer, knows, leading
 from headscan.report.pages.scan._sites import last_block, models, of_model
 from headscan.run.errors import BadInput
 
@@ -35,7 +35,8 @@ def scan(result: ScanResult) -> Head:
         measure: partial(by_layer, document, measure) for measure in mapping(document, "measures")
     }
     return Head(
-        [named(name) for name in names], subtitle(document), switch=True, plots=plots, words=words(document),
+        [named(name) for name in names], subtitle(document), switch=knows(document, "average_cosine"), plots=plots,
+        words=words(document),
         top=[Raw("scan_cones.html.j2", {"heads": heads, "several": len(names) > 1})],
     )  # fmt: skip
 
@@ -58,11 +59,27 @@ def subtitle(document: Entry) -> str:
 def cone_of(document: Entry, model: str) -> dict[str, object]:
     """What the top of the page says of one model: the cone of its last block."""
     entry: Entry = last_block(of_model(entries(document, "sites"), model)) or {}
+    field = leading(entry, "average_cosine")
     return {
-        "name": named(model), "site": text(entry, "site"), "cosine": number(entry, "average_cosine"),
-        "cone": drawing(entry.get("average_cosine")), "interval": interval(bounds(entry, "average_cosine")),
-        "notes": strings(entry, "notes"),
+        "name": named(model), "site": text(entry, "site"), "cosine": number(entry, field),
+        "cone": drawing(entry.get(field)), "interval": interval(bounds(entry, field)),
+        "notes": strings(entry, "notes"), "sinks": sinks_of(of_model(entries(document, "sites"), model)),
     }  # fmt: skip
+
+
+def sinks_of(found: list[Entry]) -> str:
+    """What a model's sinks do, in a sentence; nothing where they do little."""
+    worst = max(found, key=lambda entry: number(entry, "sink_energy") or 0.0, default={})
+    energy = number(worst, "sink_energy") or 0.0
+    if energy < 0.1:
+        return ""
+    with_them, rest = (number(worst, name) for name in ("effective_rank", "effective_rank_without_sinks"))
+    ranks = f" and leave an effective rank of {with_them:.1f} of {rest:.0f}" if with_them and rest else ""
+    share = number(worst, "sink_share") or 0.0
+    return (
+        f"Without sink tokens: {share:.1%} of the tokens are {number(worst, 'sink_length') or 0:.0f} times as long as the "
+        f"others at {text(worst, 'site')}, where they carry {energy:.0%} of the energy{ranks}."
+    )
 
 
 def words(document: Entry) -> list[Word]:

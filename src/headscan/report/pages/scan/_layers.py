@@ -1,7 +1,7 @@
 """Measures by layer: a line with its interval band for each model, and its nulls beside it.
 
-`first` says whether position 0 counts: "with", "without", or "both" (then the traces without it are hidden, and each trace
-carries `meta = {"first": ...}` by which a page switches between them).
+`first` says whether sink tokens count: "with", "without", or "both" (then the traces with them are hidden, and each trace
+carries `meta = {"first": ...}` by which a page switches between them). Results that know of no sinks have "with" alone.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from headscan.report.kit.words import literal
 from headscan.report.kit.words import number as written
 from headscan.report.pages.scan._sites import NULLS, Axis, Place, models, of_model
 
-__all__ = ["First", "by_layer", "choices", "field_of", "small"]
+__all__ = ["First", "by_layer", "choices", "field_of", "knows", "leading", "small"]
 
 First = Literal["with", "without", "both"]
-WITHOUT = "_without_first"
+WITHOUT = "_without_sinks"
 DASH = {"random-init": "dot", "gaussian": "dash"}
 Band = tuple[float, float] | None
 
 
 class Treatment(TypedDict):
-    """Which treatment of position 0 a trace is of, and whether it is seen at first."""
+    """Which treatment of sinks a trace is of, and whether it is seen at first."""
 
     visible: bool
     meta: dict[str, str]
@@ -49,13 +49,15 @@ class Strand:
 
 
 def by_layer(
-    document: Entry, measure: str, first: First = "with", *, nulls: bool = True, dash: str | None = None
+    document: Entry, measure: str, first: First = "without", *, nulls: bool = True, dash: str | None = None
 ) -> go.Figure:
     """One measure at each site of a scan.
 
     Sites inside a block (attention, mlp) get a thinner line of their own; values that are not defined leave a gap.
     """
     figure, axis, names = empty(), Axis(document), models(document)
+    if not knows(document, measure):
+        first = "with"
     for index, name in enumerate(names):
         found = of_model(entries(document, "sites"), name)
         add_lines(figure, axis, found, measure, first, Strand(index, literal(name), dash=dash))
@@ -74,8 +76,7 @@ def by_layer(
 
 def small(document: Entry, measure: str) -> go.Figure:
     """A small multiple: no legend (the first figure has it), little margin."""
-    both = any(measure + WITHOUT in entry for entry in entries(document, "sites"))
-    figure = by_layer(document, measure, "both" if both else "with")
+    figure = by_layer(document, measure, "both")
     figure.update_layout(showlegend=False, margin={"l": 44, "r": 8, "t": 6, "b": 36})
     figure.update_yaxes(title_text="", nticks=5)
     figure.update_xaxes(title_text="")
@@ -89,14 +90,24 @@ def small(document: Entry, measure: str) -> go.Figure:
     return figure
 
 
+def knows(document: Entry, measure: str) -> bool:
+    """Whether a result has the measure without sinks."""
+    return any(measure + WITHOUT in entry for entry in entries(document, "sites"))
+
+
 def choices(first: First) -> list[str]:
-    """The treatments of position 0 to draw."""
-    return ["with", "without"] if first == "both" else [first]
+    """The treatments of sinks to draw."""
+    return ["without", "with"] if first == "both" else [first]
 
 
 def field_of(measure: str, choice: str) -> str:
-    """The document's field of a measure under one treatment of position 0."""
+    """The document's field of a measure under one treatment of sinks."""
     return measure if choice == "with" else measure + WITHOUT
+
+
+def leading(entry: Entry, measure: str) -> str:
+    """The field of a measure that is shown first: without sinks, where the entry knows of them."""
+    return measure + WITHOUT if measure + WITHOUT in entry else measure
 
 
 def add_lines(figure: go.Figure, axis: Axis, found: list[Entry], measure: str, first: First, strand: Strand) -> None:
@@ -108,8 +119,13 @@ def add_lines(figure: go.Figure, axis: Axis, found: list[Entry], measure: str, f
     for (stack, part), members in streams.items():
         label = " ".join(word for word in (strand.name, literal(stack), literal(part)) if word)
         for choice in choices(first):
-            shown = Treatment(visible=choice == "with" or first != "both", meta={"first": choice})
+            shown = Treatment(visible=choice == "without" or first != "both", meta=_meta(choice, first))
             _add_line(figure, members, field_of(measure, choice), measure, strand, label, bool(part), shown)
+
+
+def _meta(choice: str, first: First) -> dict[str, str]:
+    """What the page's switch goes by: nothing where there is no choice."""
+    return {"first": choice} if first == "both" else {}
 
 
 def _add_line(

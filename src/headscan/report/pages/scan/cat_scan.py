@@ -12,6 +12,7 @@ from headscan.report.kit import Raw, Section, section
 from headscan.report.kit.reading import Entry, entries, mapping, number, text
 from headscan.report.kit.words import named
 from headscan.report.kit.words import number as written
+from headscan.report.pages.scan._layers import leading
 from headscan.report.pages.scan._sites import models, of_model
 
 if TYPE_CHECKING:
@@ -51,21 +52,26 @@ def clouds(document: Entry, arrays: Mapping[str, npt.NDArray[np.generic]]) -> li
             points = arrays.get(f"picture/{name}/{text(entry, 'site')}")
             if points is not None and np.shape(points) == (count, 3):
                 shares = arrays.get(f"picture_share/{name}/{text(entry, 'site')}")
-                slides.append(_slide(entry, np.asarray(points, dtype=np.float64), shares))
+                aside = arrays.get(f"picture_sink/{name}/{text(entry, 'site')}")
+                slides.append(_slide(entry, np.asarray(points, dtype=np.float64), shares, aside))
         if slides and count:
             fields = {key: picture.get(key) or [None] * count for key in FIELDS}
             found.append({"name": named(name), "sites": slides, **fields})
     return found
 
 
-def _slide(entry: Entry, points: npt.NDArray[np.float64], shares: npt.NDArray[np.generic] | None) -> dict[str, object]:
+def _slide(
+    entry: Entry, points: npt.NDArray[np.float64], shares: npt.NDArray[np.generic] | None,
+    aside: npt.NDArray[np.generic] | None,
+) -> dict[str, object]:  # fmt: skip
     """One site of the picture, with the words its caption needs."""
     packed, scale = pack(points)
     site = text(entry, "site")
     short = site.replace("embedding", "emb").replace("final_norm", "norm").replace("block.", "")
     return {
         "site": site, "points": packed, "scale": scale, "label": short,
-        "cosine": written(number(entry, "average_cosine")), "without": written(number(entry, "average_cosine_without_first")),
+        "cosine": written(number(entry, "average_cosine")), "without": written(number(entry, leading(entry, "average_cosine"))),
+        "sinks": [] if aside is None else np.flatnonzero(aside).tolist(),
         "shares": [] if shares is None else [round(float(s), 4) for s in np.ravel(shares).tolist()],
     }  # fmt: skip
 

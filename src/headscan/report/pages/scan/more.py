@@ -13,7 +13,7 @@ from headscan.report.kit.figures import heat, lines
 from headscan.report.kit.parts import Part
 from headscan.report.kit.reading import Entry, bounds, entries, mapping, number, strings, text
 from headscan.report.kit.words import end, named
-from headscan.report.pages.scan._layers import WITHOUT, small
+from headscan.report.pages.scan._layers import small
 from headscan.report.pages.scan._sites import NULLS, rows_of
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["group_section", "groups", "more"]
 
 LONG = 16  # rows; a longer table is folded
+ASIDE = {"_without_sinks": "without sinks", "_without_first": "without position 0"}
+"""What a field's name ends in, and what its column says: measures leave out sinks, probes the first positions."""
 OWN = {"cones": "More about the cone", "spectra": "More about the spectrum", "norms": "More about lengths"}
 
 
@@ -97,10 +99,11 @@ def _table(title: str, fields: dict[str, Entry], rows: Iterable[Entry], drawn: b
     several = len({entry.get("model") for entry in shown}) > 1
     columns, names = [Column("")], []
     for name, words in fields.items():
-        for field in (name, name + WITHOUT):
-            if any(field in entry for entry in shown) and (field == name or words.get("first") or "core" in words):
-                columns.append(_column(name, words, field != name))
-                names.append(field)
+        end_of_name = "_without_sinks" if "core" in words else "_without_first" if words.get("first") else ""
+        for ending in dict.fromkeys(("", end_of_name)):
+            if any(name + ending in entry for entry in shown):
+                columns.append(_column(name, words, ASIDE.get(ending, "")))
+                names.append(name + ending)
     lined = []
     for entry in shown:
         why = "; ".join(strings(entry, "notes")) or "not defined here"
@@ -111,13 +114,13 @@ def _table(title: str, fields: dict[str, Entry], rows: Iterable[Entry], drawn: b
     return Table(columns, lined, title, folded=drawn or len(lined) > LONG)
 
 
-def _column(name: str, words: Entry, without: bool) -> Column:
+def _column(name: str, words: Entry, aside: str) -> Column:
     title = text(words, "title", name)
     ends = words.get("range")
     span = f"{end(ends[0], '−∞')} to {end(ends[1], '∞')}" if isinstance(ends, list) and len(ends) == 2 else ""
     unit = ", ".join(word for word in (text(words, "unit"), span) if word)
-    if without:
-        return Column(f"{title}, without position 0", percent=bool(words.get("percent")), where="page")
+    if aside:
+        return Column(f"{title}, {aside}", percent=bool(words.get("percent")), where="page")
     return Column(
         title, text(words, "sentence"), text(words, "formula"), unit, name, percent=bool(words.get("percent"))
     )

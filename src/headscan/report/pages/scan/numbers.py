@@ -1,4 +1,4 @@
-"""All numbers of the core measures, with and without position 0."""
+"""All numbers of the core measures, without sink tokens and with them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def numbers(result: ScanResult) -> Section:
         measure = mapping(measures, name)
         title = text(measure, "title", name.replace("_", " "))
         places = 4 if str(measure.get("range")) in ("[0.0, 1.0]", "[-1.0, 1.0]", "[0, 1]", "[-1, 1]") else None
-        columns += [Column(word, group=title, places=places) for word in ("with", "without")]
+        columns += [Column(word, group=title, places=places) for word in ("without", "with")]
     tables = []
     for model in models(document):
         for null in (None, *NULLS):
@@ -40,16 +40,19 @@ def numbers(result: ScanResult) -> Section:
             title = f"{named(model)}: {NULLS[null]}" if null else named(model)
             rows = [_line(entry, core, notes) for entry in found]
             tables.append(Table(columns, rows, title, folded=bool(null), footnotes=notes, where="page"))
-    lead = "Small figures are 95 % intervals. “Without” leaves out the first token of each window."
+    lead = (
+        "Small figures are 95 % intervals. “Without” leaves out sink tokens: longer than three times the median of "
+        "their window."
+    )
     return Section("All numbers", lead, tables)
 
 
 def _line(entry: Entry, core: list[str], notes: list[str]) -> Line:
-    """Each measure with and without position 0, and the numbers of the notes that belong to the site."""
+    """Each measure without and with sinks, and the numbers of the notes that belong to the site."""
     own = strings(entry, "notes")
     why = " ".join(own) or "not defined here"
     cells: list[Cell] = [Cell(number(entry, "tokens"), why=why), Cell(number(entry, "width"), why=why)]
     for name in core:
-        for field in (field_of(name, "with"), field_of(name, "without")):
+        for field in (field_of(name, "without"), field_of(name, "with")):
             cells.append(Cell(number(entry, field), bounds(entry, field), why))
     return Line(text(entry, "site"), cells, marks=[notes.index(note) + 1 for note in own])

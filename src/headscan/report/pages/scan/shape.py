@@ -13,7 +13,7 @@ from headscan.report.kit.figures import empty, thin
 from headscan.report.kit.parts import Part
 from headscan.report.kit.reading import Entry, bounds, entries, mapping, number, numbers, strings, text
 from headscan.report.kit.words import grouped, literal, named
-from headscan.report.pages.scan._layers import First, by_layer, choices, field_of, small
+from headscan.report.pages.scan._layers import First, by_layer, choices, field_of, knows, leading, small
 from headscan.report.pages.scan._sites import NULLS, last_block, models, of_model
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ HEADS = {
     "top_direction_share": "top\nshare", "mean_norm": "mean\nnorm",
 }  # fmt: skip
 """For results whose measures do not say how they are shown."""
+ASIDE = "all columns but the last are of the tokens that are no sinks (longer than 3 times the median of their window)"
 
 
 @section("scan", 10)
@@ -39,6 +40,8 @@ def cone(result: ScanResult) -> Section:
         "Average cosine between two different tokens, by layer: 0 for a round cloud, 1 when all tokens point the same "
         "way. Bands are 95 % intervals."
     )
+    if knows(document, "average_cosine"):
+        caption += " Sink tokens are left out; the switch above counts them, too."
     if nulls:
         each = "each model" if len(models(document)) > 1 else "the model"
         caption += f" Beside {each}: {' and '.join(beside[n] for n in nulls)}, where nothing was learned."
@@ -50,7 +53,7 @@ def cone(result: ScanResult) -> Section:
     )  # fmt: skip
 
 
-def _average_cosine(document: Entry, first: First = "with") -> go.Figure:
+def _average_cosine(document: Entry, first: First = "without") -> go.Figure:
     """How cone a model is: the mean cosine between two tokens at each site, with its interval and its nulls."""
     figure = by_layer(document, "average_cosine", first)
     low = min([0.0, *(v for trace in figure.data if not trace.fill for v in trace.y if v is not None)])
@@ -66,8 +69,8 @@ def in_short(document: Entry) -> list[Part]:
     shown = {name: text(mapping(measures, name), "column") for name in measures} if measures else {}
     shown = {name: head for name, head in shown.items() if head and name != "average_cosine"} or HEADS
     columns = [Column("site"), Column("average cosine", places=3, spread=True)]
-    columns.append(Column("without position 0", short="without\nfirst", places=3))
     columns += [Column(text(mapping(measures, name), "title", name), short=head) for name, head in shown.items()]
+    columns.append(Column("energy of sink tokens", short="sinks'\nenergy", percent=True, places=0))
     parts: list[Part] = []
     for name in models(document):
         own = of_model(entries(document, "sites"), name)
@@ -77,6 +80,8 @@ def in_short(document: Entry) -> list[Part]:
             other = of_model(entries(document, "nulls"), name, null)
             lines += [_short(e, words, "", shown, True) for e in other if last and e.get("site") == last.get("site")]
         notes = dict.fromkeys(note for entry in own for note in strings(entry, "notes"))
+        if any(number(entry, "sinks") for entry in own):
+            notes = dict.fromkeys([ASIDE, *notes])
         tokens = max((int(number(entry, "tokens") or 0) for entry in own), default=0)
         title = f"{named(name)}  {grouped(tokens)} tokens" if len(models(document)) > 1 else ""
         parts.append(Table(columns, lines, title, footnotes=list(notes), where="terminal"))
@@ -84,8 +89,9 @@ def in_short(document: Entry) -> list[Part]:
 
 
 def _short(entry: Entry, label: str, note: str, shown: dict[str, str], null: bool = False) -> Line:
-    cosine = Cell(number(entry, "average_cosine"), bounds(entry, "average_cosine"))
-    cells = [cosine, number(entry, "average_cosine_without_first"), *(number(entry, key) for key in shown)]
+    field = leading(entry, "average_cosine")
+    cosine = Cell(number(entry, field), bounds(entry, field))
+    cells = [cosine, *(number(entry, leading(entry, key)) for key in shown), number(entry, "sink_energy")]
     return Line("" if null else label, cells, label if null else note)
 
 
@@ -124,10 +130,12 @@ def spectrum(result: ScanResult) -> Section:
     )  # fmt: skip
 
 
-def _spectrum(document: Entry, model: str, first: First = "with") -> go.Figure:
+def _spectrum(document: Entry, model: str, first: First = "without") -> go.Figure:
     """Singular values of each site of one model, divided by the first, on log axes; the Gaussian null is the expectation."""
     figure = empty("singular value, by rank", "σ<sub>i</sub> / σ<sub>1</sub>")
     found = of_model(entries(document, "sites"), model)
+    if not knows(document, "singular_values"):
+        first = "with"
     muted = palette.ROLES["muted"][0]
     gaussian = last_block(of_model(entries(document, "nulls"), model, "gaussian"))
     for choice in choices(first):
@@ -159,7 +167,7 @@ def _add_spectrum(figure: go.Figure, entry: Entry, choice: str, first: First, na
     figure.add_scatter(
         x=[r + 1 for r in ranks], y=[float(f"{values[r] / values[0]:.4g}") or None for r in ranks], name=literal(name),
         mode="lines", line=line, hovertemplate="rank %{x}: <b>%{y:.3g}</b><extra>" + literal(name) + "</extra>",
-        visible=choice == "with" or first != "both", meta={"first": choice},
+        visible=choice == "without" or first != "both", meta={"first": choice} if first == "both" else {},
     )  # fmt: skip
 
 
@@ -184,7 +192,7 @@ def length(result: ScanResult) -> Section:
     return Section("How long are the vectors?", lead, [figure], "norms")
 
 
-def _norms(document: Entry, first: First = "with") -> go.Figure:
+def _norms(document: Entry, first: First = "without") -> go.Figure:
     """How long the vectors are (solid) and how long the vector is that they share (dotted), at each site."""
     figure = by_layer(document, "mean_norm", first, nulls=False, dash="solid")
     shared = by_layer(document, "mean_vector_norm", first, nulls=False, dash="dot")
