@@ -146,7 +146,7 @@ class _Exchange:
         decoder = Decoder(cut.vectors, allowed)
         for number in range(search.restarts if search.steps else 0):
             settings = Descent(loss="l2", steps=search.steps, check_every=0, seed=seed + number)
-            found = descend(cut, self.target[None], self.length, settings)
+            found = descend(cut, self.target[None], self.length, settings, progress=self.progress)
             places = decoder.scores(found.vectors[0]).argsort(dim=-1, descending=True)
             rows.append(places[:, 0])
             ranks = torch.empty_like(places, dtype=torch.float32)

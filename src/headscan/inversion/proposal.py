@@ -43,5 +43,6 @@ def propose(
                 best[better], best_loss[better] = vectors[better], losses[better]
             (vectors.grad,) = torch.autograd.grad(losses.sum(), vectors)
             optimiser.step()
-    distances = (table**2).sum(1) - 2 * best.detach() @ table.T
+    squares = torch.cat([(rows**2).sum(1) for rows in table.split(8192)])  # without a second table in memory
+    distances = squares - 2 * best.detach() @ table.T
     return list(distances.topk(min(count, len(table)), largest=False).indices)

@@ -1,0 +1,117 @@
+"""Exact inversion recovers every token of a model of 1.5 billion parameters, in .4, 3 and 6 s a token at blocks 2, 13 and 27.
+
+Qwen2.5-Coder-1.5B-Instruct in float32 (V = 151,936, 28 blocks), two threads; five prompts of at most 24 tokens: rare names,
+medicine, Python, German, a rare sentence. The readout of each site is fitted first, in one pass of 8,192 tokens (headscan's own
+stories, random and lone tokens), and given apart. Every prompt is inverted by itself, with its certificate. One line of
+`headscan-results/benchmarks/real_inversion.json` a prompt and site, written as soon as it is measured: run again, it goes on
+where it stopped. Without the model nothing is measured. Arguments: sites (block.2,block.13,block.27), seconds after which no
+further prompt is begun.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from _table import show
+
+from headscan.inversion import Search, exact
+from headscan.inversion.fitting import readouts_of
+from headscan.model import Lens
+from headscan.model.slicing import Slice
+from headscan.run import write_atomic
+
+MODEL = Path(os.environ.get("HEADSCAN_REAL", Path.home() / ".cache" / "headscan" / "real")) / "qwen"
+STORE = Path(__file__).resolve().parents[1] / "headscan-results" / "benchmarks" / "real_inversion.json"
+SITES = ("block.2", "block.13", "block.27")
+LIMITS = {"block.2": 0.4, "block.13": 3.0, "block.27": 6.0}
+PROMPTS = {
+    "names": "My password is tulip-42 and nobody knows it but Zaphod Beeblebrox from Magrathea, who never writes it down.",
+    "medicine": "Dear Dr. Okonkwo, the biopsy of 14 March shows a grade II astrocytoma in the left temporal lobe.",
+    "Python": "def merge(a, b):\n    return sorted(set(a) | set(b), key=str.lower)  # stable order",
+    "German": "Der alte Kapitän strich sein Boot hellgrün und pfiff dazu ein Lied aus Bremerhaven.",
+    "sentence": "In 1987 the Ljubljana quartet premiered Szymanowski's second, to an audience of nineteen and a dog.",
+}
+LENGTH = 24
+
+
+def told(stage: str, done: int, total: int | None, unit: str) -> None:
+    """Progress, on a line of standard error that is written again and again."""
+    print(f"\r{stage} {done}/{total} {unit}   ", end="", file=sys.stderr, flush=True)
+
+
+def inverted(lens: Lens, site: str, prompt: str) -> dict[str, Any]:
+    """One prompt at one site: what was found, how many candidates it took, and how long."""
+    cut = Slice(sites=(site,)).on(lens)
+    ids = torch.tensor(lens.tokenizer(PROMPTS[prompt], add_special_tokens=False)["input_ids"][:LENGTH])
+    target = cut.run(ids[None])[0]
+    start, busy = time.perf_counter(), time.process_time()
+    found = exact(cut, [target], Search(), progress=told)[0]
+    seconds, busy = time.perf_counter() - start, time.process_time() - busy
+    return {
+        "site": site, "prompt": prompt, "tokens": len(ids),
+        "right": sum(a == b for a, b in zip(found.tokens, ids.tolist(), strict=True)), "failed": len(found.failed),
+        "seconds": seconds, "processor_seconds": busy, "candidates": found.evaluations, "residual": max(found.residuals),
+        "runner_up": min(found.margins), "load": os.getloadavg()[0],
+    }  # fmt: skip
+
+
+def kept() -> list[dict[str, Any]]:
+    """What was measured."""
+    return json.loads(STORE.read_text()) if STORE.exists() else []
+
+
+def keep(record: dict[str, Any]) -> None:
+    """Add one line."""
+    STORE.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(STORE, json.dumps([*kept(), record], indent=1))
+
+
+def main() -> None:
+    """Measure what is missing, then print the table of all."""
+    sites = sys.argv[1].split(",") if len(sys.argv) > 1 else list(SITES)
+    until = time.monotonic() + (float(sys.argv[2]) if len(sys.argv) > 2 else 1e9)
+    torch.set_num_threads(2)
+    have = {(one["site"], one["prompt"]) for one in kept()}
+    missing = [(site, prompt) for site in sites for prompt in PROMPTS if (site, prompt) not in have]
+    if missing and not MODEL.is_dir():
+        print(f"this benchmark needs {MODEL}", file=sys.stderr)
+        sys.exit(2)
+    lens = Lens.load(str(MODEL)) if missing else None
+    for site, prompt in missing:
+        assert lens is not None
+        if time.monotonic() > until:
+            break
+        cut = Slice(sites=(site,)).on(lens)
+        start = time.perf_counter()
+        fitted = readouts_of(cut, progress=told).passes
+        cut.once("warm", lambda cut=cut: (cut.equal_rows, cut.run([[1, 2]])))
+        seconds = time.perf_counter() - start
+        keep(inverted(lens, site, prompt) | {"fit_tokens": fitted, "fit_seconds": seconds if fitted else None})
+    rows = []
+    for site in SITES:
+        some = [one for one in kept() if one["site"] == site]
+        if some:
+            tokens, counts = sum(one["tokens"] for one in some), [n for one in some for n in one["candidates"]]
+            fits = [one["fit_seconds"] for one in some if one.get("fit_seconds")]
+            rows.append(
+                {
+                    "site": site, "prompts": len(some), "tokens": tokens, "right": sum(one["right"] for one in some),
+                    "s_a_token": sum(one["seconds"] for one in some) / tokens, "limit": LIMITS[site],
+                    "processor_s_a_token": sum(one["processor_seconds"] for one in some) / tokens,
+                    "candidates,_mean": sum(counts) / tokens, "most": max(counts),
+                    "worst_residual": max(one["residual"] for one in some),
+                    "nearest_other": min(one["runner_up"] for one in some), "fit_s": fits[0] if fits else "kept",
+                    "load": max(one["load"] for one in some),
+                }
+            )  # fmt: skip
+    show(rows)
+
+
+if __name__ == "__main__":
+    main()
