@@ -17,13 +17,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headscan.inversion.candidates import Candidates, SearchTrace
-from headscan.inversion.fitting import readouts_of
+from headscan.inversion.fitting import TOKENS, readouts_of
 from headscan.inversion.kept import KeptSearch, Progressed, copies
 from headscan.inversion.order import FixedOrder, Order, RankedOrder, ReadoutOrder
 from headscan.inversion.prior import Outlook, prior_pays
 from headscan.inversion.proposal import propose
 from headscan.inversion.search import Search
-from headscan.inversion.table import table_of
+from headscan.inversion.table import passes_of_table, table_of
 from headscan.inversion.table_order import Fit, TableOrder
 from headscan.inversion.tolerance import accepted, accepts, noise_floor
 from headscan.model.slicing import SlicedModel
@@ -84,7 +84,7 @@ def exact(
     with evaluating(cut.lens.model):  # once here, so that no forward pass has anything to switch
         start = torch.zeros(len(goals), 0, dtype=torch.int64) if known is None else known
         work = _LeftToRight(cut, search or Search(), goals, start, allowed, tolerance, seed, progress)
-        found = [SearchTrace() for _ in goals]
+        found = [SearchTrace(notes=work.notes()) for _ in goals]
         failed = work.stored(found, kept)
         for index in failed:
             found[index] = work.backtrack(index, start[index : index + 1], found[index])
@@ -111,6 +111,15 @@ class _LeftToRight:
         self.certain = self.tolerance if tolerance is not None else min(self.tolerance, 3 * self.floor)
         self.fits: dict[int, Fit] = {}
         self._done = 0
+
+    def notes(self) -> list[str]:
+        """What is to be said of the search before it begins."""
+        if self.readouts is None or self.search.order == "readout":
+            return []
+        return [
+            f"Candidates were ordered by a readout fitted on {TOKENS:,} tokens; the table of all first outputs, which orders "
+            f"smaller vocabularies, would have taken {passes_of_table(self.cut):,}."
+        ]
 
     @cached_property
     def outlooks(self) -> list[Outlook] | None:

@@ -21,8 +21,9 @@ __all__ = ["Outlook", "prior_pays"]
 WINDOW = 16
 # Tokens before a window that the model reads with it.
 CONTEXT = 64
-# How much the readout's score counts beside the prior's nats: half its square, were the model of it true to life.
-TRUST = 0.25
+# How much half the square of the readout's score counts beside the nats of the prior. Were outputs Gaussian, and their spread
+# known, it would be 1; at blocks 13 and 27 of Qwen2.5-Coder-1.5B the true token stands foremost with this.
+TRUST = 0.05
 
 Readouts = Callable[[bool], TokenReadout]
 """The readout of a first position (True) or of a later one (False)."""
