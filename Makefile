@@ -2,7 +2,8 @@
 # make bench  run benchmarks/ and write BENCHMARKS.md's tables      make lint   ruff and mypy
 # make reproduce   run the claims of the literature and write docs/ledger.md (tens of minutes)
 # make real   test and measure the real models in ~/.cache/headscan/real (an hour; skips, and says so, where they are absent)
-# make docs   write the pages that follow from the code   make attack   2,000 command lines drawn from the options, 500 inversions (half an hour)
+# make docs   write the pages that follow from the code
+# make attack   60 kills, 10 GiB of zeros, 2,000 drawn command lines, 500 inversions (an hour and a half)
 # Every target sets up .venv first where it is missing or out of date.
 
 PYTHON ?= python3
@@ -36,6 +37,8 @@ docs: setup
 	$(BIN)/python scripts/measures.py && $(BIN)/python scripts/registries.py && $(BIN)/python scripts/schemas.py
 
 attack: setup
+	$(BIN)/python -m tests.attack.kills 20
+	$(BIN)/python -m tests.attack.zeros
 	$(BIN)/python -m tests.attack.fuzz 2000
 	$(BIN)/python -m tests.attack.inversions 500
 

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from itertools import pairwise
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -69,8 +70,7 @@ def _guarded(verb: Callable[..., None]) -> Callable[..., None]:
             verb(*arguments, **options)
             sys.stdout.flush()
         except BadInput as error:
-            print(f"headscan: {error}", file=sys.stderr)
-            sys.exit(2)
+            _refuse(error)
         except BrokenPipeError:  # whoever read the output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
@@ -80,6 +80,21 @@ def _guarded(verb: Callable[..., None]) -> Callable[..., None]:
             sys.exit(130)
 
     return run
+
+
+def _refuse(error: BadInput) -> NoReturn:
+    print(f"headscan: {error}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _check_text(words: list[str]) -> None:
+    """Say what is wrong with the text before the libraries that compute are imported, which takes seconds."""
+    given = [value for flag, value in pairwise(words) if flag == "--text"]
+    given += [word.removeprefix("--text=") for word in words if word.startswith("--text=")]
+    if given and words[0] in VERBS and not {"-h", "--help"} & {*words}:
+        from headscan.text import check_text
+
+        check_text(given[-1])
 
 
 app = typer.Typer(
@@ -117,4 +132,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # an ASCII terminal shows what it can
+    try:
+        _check_text(sys.argv[1:])
+    except BadInput as error:
+        _refuse(error)
     app()

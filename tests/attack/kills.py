@@ -1,0 +1,285 @@
+"""Runs that are killed again and again: what they end with must be, bit for bit, what an undisturbed run ends with.
+
+    python -m tests.attack.kills [KILLS] [SEED] [VERB...]
+
+Each verb runs on a text in a process of its own, is killed by SIGKILL at a random moment, and goes on with --resume, one to
+three times before it may end; until every verb was killed KILLS times. Between two kills the text is sometimes exchanged for
+another of the same name and size, and what was stored is sometimes damaged (in a copy): then the run must refuse, or end with
+exactly what the text says. State is stored at every chance, not from the tenth second on, so that kills fall into storing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+CASES = {
+    "scan": "scan gpt-vanilla-early --text TEXT --documents paragraphs --context 16 --batch 4 --max-tokens 1600 --null "
+    "--sites block.0,block.3 --measures rogue --sample 20",
+    "ntp": "ntp TEXT --tokenizer gpt-vanilla-early --documents paragraphs --order 2 --memory 64KiB --max-tokens 20000 "
+    "--gap 0.5 --budget 1000",
+    "train": "train gpt --text TEXT --documents paragraphs --size tiny --vocabulary 300 --context 16 --batch 2 --steps 20 "
+    "--save-every 2 --geometry-every 5 --max-tokens 20000",
+}
+TIMES = ("started", "seconds", "command")
+LIMIT = 600  # seconds after which a run is taken for one that hangs
+
+
+@dataclass
+class Tally:
+    """What happened to one verb."""
+
+    verb: str
+    seconds: float
+    kills: int = 0
+    storing: int = 0  # kills after which a part, store or checkpoint was there
+    resumes: int = 0
+    afresh: int = 0  # nothing had been stored: begun again without --resume
+    ends: int = 0
+    equal: int = 0
+    exchanged: int = 0
+    damaged: int = 0
+    refused: int = 0
+    lost: list[str] = field(default_factory=list)
+    mixed: list[str] = field(default_factory=list)
+
+    def row(self) -> str:
+        """A line of the table."""
+        cells = (
+            self.verb, f"{self.seconds:.1f}", self.kills, self.storing, self.resumes, self.afresh, f"{self.equal} of {self.ends}",
+            self.exchanged, self.damaged, self.refused, len(self.lost), len(self.mixed),
+        )  # fmt: skip
+        return f"| {' | '.join(map(str, cells))} |"
+
+
+HEAD = (
+    "| verb | seconds a run | kills | of these after storing | resumes | begun afresh | ends equal | texts exchanged | stores "
+    "damaged | of both refused | lost | mixed |\n|---|---|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+class Verb:
+    """One verb on one text in a folder, run by forks of this process, which has imported everything and computed nothing."""
+
+    def __init__(self, name: str, place: Path) -> None:
+        self.name, self.place = name, place
+        self.text = place / "text.txt"
+        self.texts = [story(1), story(2)]
+        place.mkdir()
+
+    def start(self, out: Path, *, resume: bool = False, text: int = 0) -> int:
+        """Begin a run; the process's number."""
+        self.text.write_text(self.texts[text], encoding="utf-8")
+        words = shlex.split(CASES[self.name].replace("TEXT", str(self.text)))
+        process = os.fork()
+        if not process:
+            try:
+                said = os.open(self.place / "said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+                os.dup2(said, 1)
+                os.dup2(said, 2)
+                command([*words, "--out", str(out), *(["--resume"] if resume else [])])
+            finally:
+                os._exit(70)
+        return process
+
+    def finish(self, process: int) -> int:
+        """Wait for a run to end; its exit status."""
+        limit = time.monotonic() + LIMIT
+        while time.monotonic() < limit:
+            done, status = os.waitpid(process, os.WNOHANG)
+            if done:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.01)
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        return 124
+
+    def kill(self, process: int, after: float) -> int | None:
+        """Kill a run after so many seconds; its exit status if it ended before."""
+        limit = time.monotonic() + after
+        while time.monotonic() < limit:
+            done, status = os.waitpid(process, os.WNOHANG)
+            if done:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.002)
+        os.kill(process, signal.SIGKILL)
+        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        return None if status == -signal.SIGKILL else status
+
+    @property
+    def said(self) -> str:
+        """The last words of the last run."""
+        return (self.place / "said.txt").read_text(errors="replace").strip()[-600:]
+
+    def undisturbed(self, text: int) -> tuple[dict[str, Any], float]:
+        """What a run ends with that nobody disturbs, and its seconds."""
+        began, out = time.monotonic(), self.place / f"undisturbed-{text}"
+        status = self.finish(self.start(out, text=text))
+        assert status == 0, self.said
+        return contents(out), time.monotonic() - began
+
+
+def command(words: list[str]) -> None:
+    """The command line in a fork; state is stored at every chance."""
+    from headscan.cli import main
+    from headscan.run.parts import Parts
+    from headscan.text.counts import tokens
+
+    Parts.FIRST, Parts.SHARE = 0.0, 1e9
+    tokens._COMMIT = 1 << 10
+    sys.argv = ["headscan", *words]
+    try:
+        main()
+        status = 0
+    except SystemExit as leaving:
+        status = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
+    sys.stdout.flush()
+    os._exit(status)
+
+
+def story(seed: int) -> str:
+    """Paragraphs of drawn words; those of two seeds have the same length."""
+    draw = random.Random(seed)
+    words = [draw.choice(["hen", "cat", "fox", "dog", "cow", "owl", "had", "saw", "and", "the"]) for _ in range(60_000)]
+    return "\n\n".join(" ".join(words[k : k + 30]) + "." for k in range(0, len(words), 30))
+
+
+def timeless(value: Any) -> Any:
+    """A document without what differs between two runs that do the same."""
+    if isinstance(value, dict):
+        return {key: timeless(item) for key, item in value.items() if key not in TIMES}
+    return [timeless(item) for item in value] if isinstance(value, list) else value
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """What a finished run left: its document without times, its arrays, weights and measurements byte for byte."""
+    found: dict[str, Any] = {"files": sorted(path.name for path in folder.iterdir())}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if name.startswith("checkpoint-") or not path.is_file():
+            continue
+        if path.suffix == ".json":
+            found[name] = timeless(json.loads(path.read_text(encoding="utf-8")))
+        elif path.suffix in (".safetensors", ".bin", ".npy", ".jsonl") and path.name != "training_args.bin":
+            found[name] = path.read_bytes()
+    return found
+
+
+def stored(out: Path) -> list[Path]:
+    """Files of state that an interrupted run left, but for the record of what it rests on."""
+    inside = [path for path in (out / ".resume").rglob("*") if path.is_file() and path.name != "identity.json"]
+    return inside + [path for path in out.glob("checkpoint-*/*") if path.suffix == ".safetensors"]
+
+
+def damage(out: Path, draw: random.Random) -> str:
+    """Cut a stored file, or turn one of its bytes over; what was done."""
+    path = draw.choice(sorted(path for path in stored(out) if path.stat().st_size))
+    data = bytearray(path.read_bytes())
+    at = draw.randrange(len(data))
+    if draw.random() < 0.5:
+        data[at] ^= 1 << draw.randrange(8)
+        path.write_bytes(data)
+        return f"byte {at} of {path.name} turned"
+    path.write_bytes(data[:at])
+    return f"{path.name} cut to {at} bytes"
+
+
+def rounds(verb: Verb, kills: int, draw: random.Random) -> Tally:
+    """Runs of one verb until it was killed so many times and the last run has ended."""
+    one, seconds = verb.undisturbed(0)
+    other, _ = verb.undisturbed(1)
+    assert one != other, "the two texts give the same"
+    tally, wanted = Tally(verb.name, seconds), (one, other)
+    while tally.kills < kills:
+        out = verb.place / f"run-{tally.ends}"
+        disturb(verb, out, tally, wanted, draw, min(kills - tally.kills, draw.randint(1, 3)))
+        shutil.rmtree(out, ignore_errors=True)
+    return tally
+
+
+def disturb(verb: Verb, out: Path, tally: Tally, wanted: Any, draw: random.Random, kills: int) -> None:
+    """One run that is killed so many times, and what it ends with."""
+    status: int | None = verb.kill(verb.start(out), draw.random() * tally.seconds)
+    for number in range(kills):
+        if status is not None:
+            break
+        tally.kills += 1
+        if stored(out):
+            tally.storing += 1
+            if draw.random() < 0.4:
+                attacked(verb, out, tally, wanted, draw)
+        moment = draw.random() * tally.seconds if number + 1 < kills else LIMIT
+        tally.resumes += 1
+        status = verb.kill(verb.start(out, resume=True), moment)
+        if status == 2 and "nothing to resume" in verb.said and not stored(out):
+            tally.afresh, tally.resumes = tally.afresh + 1, tally.resumes - 1
+            status = verb.kill(verb.start(out), moment)
+    tally.ends += 1
+    if status != 0:
+        tally.lost.append(f"{verb.name}: exit {status}: {verb.said}")
+    elif contents(out) == wanted[0]:
+        tally.equal += 1
+    else:
+        tally.mixed.append(f"{verb.name}: {difference(contents(out), wanted[0])}")
+
+
+def attacked(verb: Verb, out: Path, tally: Tally, wanted: Any, draw: random.Random) -> None:
+    """Resume a copy with another text, or after damage: it must refuse, or end with what its text says and nothing else."""
+    copy = verb.place / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(out, copy)
+    text = draw.randrange(2)
+    done = damage(copy, draw) if not text else "another text"
+    tally.exchanged, tally.damaged = tally.exchanged + text, tally.damaged + 1 - text
+    status = verb.finish(verb.start(copy, resume=True, text=text))
+    if status == 2:
+        tally.refused += 1
+    elif status != 0:
+        tally.lost.append(f"{verb.name}, {done}: exit {status}: {verb.said}")
+    elif contents(copy) != wanted[text]:
+        tally.mixed.append(f"{verb.name}, {done}: {difference(contents(copy), wanted[text])}")
+    shutil.rmtree(copy)
+
+
+def difference(one: dict[str, Any], other: dict[str, Any]) -> str:
+    """Which files differ."""
+    return ", ".join(name for name in sorted({*one, *other}) if one.get(name) != other.get(name))
+
+
+def attack(kills: int, seed: int, verbs: list[str] | None = None) -> list[Tally]:
+    """Kill each verb so many times; what happened."""
+    import torch
+    import transformers.models.auto.modeling_auto  # noqa: F401 (once, here, and not in every fork)
+
+    import headscan
+
+    torch.set_num_threads(1)
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in verbs or list(CASES):
+            getattr(headscan, name)  # imports what the verb needs
+            tally = rounds(Verb(name, Path(folder) / name), kills, random.Random(f"{seed} {name}"))
+            for fault in tally.lost + tally.mixed:
+                print(fault, flush=True)
+            print(tally.row(), flush=True)
+            found.append(tally)
+    return found
+
+
+if __name__ == "__main__":
+    given = sys.argv[1:]
+    tallies = attack(int(given[0]) if given else 20, int(given[1]) if len(given) > 1 else 0, given[2:] or None)
+    print("\n".join(["", HEAD, *(tally.row() for tally in tallies)]))
+    sys.exit(any(tally.lost or tally.mixed for tally in tallies))
