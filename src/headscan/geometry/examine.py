@@ -154,7 +154,7 @@ class Examiner:
         )  # fmt: skip
         swept.follow(Linearisation(self.measures))
         windows = self._windows(lens, start=swept.next, expected=_mark(stored.note) if stored else None)
-        if process_count() > 1 and str(self.text) != "-":
+        if process_count() > 1:
             learn(lens, batches(self._windows(lens), self._batch(lens)), swept)
 
         def store(*, must: bool = False) -> None:

@@ -31,7 +31,7 @@ DENSE, DIRECTIONS = 128, 96
 # badly from few tokens, and the derivative of an entropy has their logarithm.
 SPREAD = 0.02
 SKETCHES = 8
-CHUNK = 2**20  # numbers of the pilot that are looked at in float64 at a time
+CHUNK = 2**18  # numbers of the pilot that are looked at in float64 at a time
 
 
 @dataclass
@@ -165,10 +165,11 @@ def _moments(average: Tensor, energies: Floats, along: float) -> Moments:
 
 def _parts(rows: Tensor, kept: Tensor | None) -> Iterator[Tensor]:
     """The rows that are kept, float64 [n, d], a chunk at a time: a pilot of a wide site is not copied whole."""
-    step = max(1, CHUNK // rows[0].numel()) if len(rows) else 1
-    for start in range(0, len(rows), step):
-        part = rows[start : start + step]
-        yield (part.flatten(0, 1) if kept is None else part[kept[start : start + step]]).double()
+    flat = rows.flatten(0, 1)
+    step = max(1, CHUNK // rows.shape[2])
+    for start in range(0, len(flat), step):
+        part = flat[start : start + step]
+        yield (part if kept is None else part[kept.flatten()[start : start + step]]).double()
 
 
 def _sketches(size: int) -> Tensor:

@@ -22,6 +22,7 @@ from headscan.geometry.subjects import subjects
 from headscan.geometry.summary import SUFFIXES
 from headscan.model.opening import ModelsLike
 from headscan.run import Run, verb
+from headscan.statistics import process_count
 from headscan.text.settings import TextLike
 from headscan.text.source import check_text
 
@@ -114,8 +115,11 @@ def _record(probe: Probe, found: list[Examined]) -> ProbeRecord:
 
 @contextmanager
 def _rereadable(text: TextLike, *, passes: int) -> Iterator[TextLike]:
-    """The text itself; standard input, where it must be read more than once, as a temporary file."""
-    if text != "-" or passes < 2:
+    """The text itself; standard input, where it must be read more than once, as a temporary file.
+
+    Several processes read the beginning of the text once more, for the intervals.
+    """
+    if text != "-" or (passes < 2 and process_count() == 1):
         yield text
         return
     with tempfile.NamedTemporaryFile(suffix=".txt") as copy:

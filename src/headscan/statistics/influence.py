@@ -19,7 +19,7 @@ from headscan.statistics.series import Series
 
 __all__ = ["Aside", "Derive", "Influence", "Known", "Pilot", "pilot_tokens"]
 
-# The pilot: eight tokens a dimension and at least 4,096, but no more than 16 MiB of float32, or one eighth of a second
+# The pilot: eight tokens a dimension and at least 4,096, but no more than 16 MiB of float32, or one tenth of a second
 # moment where that is more.
 PILOT_TOKENS, PILOT_BYTES = 4096, 16 * 2**20
 CHUNK = 2**20  # numbers of the pilot that are looked at in float64 at a time
@@ -29,9 +29,9 @@ def pilot_tokens(width: int) -> int:
     """How many of a text's first tokens the derivative is taken from.
 
     >>> [pilot_tokens(width) for width in (64, 384, 1536, 8192)]
-    [4096, 4096, 2730, 2048]
+    [4096, 4096, 2730, 1638]
     """
-    return max(1, min(max(PILOT_TOKENS, 8 * width), max(PILOT_BYTES, width**2) // (4 * width)))
+    return max(1, min(max(PILOT_TOKENS, 8 * width), max(PILOT_BYTES, width**2 * 4 // 5) // (4 * width)))
 
 
 Aside: TypeAlias = Callable[[Tensor], Tensor]
