@@ -56,7 +56,7 @@ def perplexity(
     tokens = nats.size
     mean = float(nats.sum()) / tokens
     deviation = _deviation(nats, begins) if tokens else None
-    length = None if tokenizer is None else float(bytes_of_tokens(tokenizer)[rows[:, 1:]].sum())
+    length = _bytes(tokenizer, rows)
     return Likelihood(
         nats_per_token=mean,
         standard_error=None if deviation is None else deviation.error,
@@ -79,10 +79,19 @@ def _deviation(nats: npt.NDArray[np.float64], begins: npt.NDArray[np.int64] | No
     return Deviation.of_text(nats.sum(1), np.full(windows, length - 1.0))
 
 
+def _bytes(tokenizer: PreTrainedTokenizerBase | None, rows: npt.NDArray[np.integer]) -> float | None:
+    """Of the predicted tokens of windows; None where the tokens do not say."""
+    try:
+        return None if tokenizer is None else float(bytes_of_tokens(tokenizer)[rows[:, 1:]].sum())
+    except BadInput:
+        return None
+
+
 def bytes_of_tokens(tokenizer: PreTrainedTokenizerBase) -> npt.NDArray[np.int64]:
     """UTF-8 bytes each token stands for, int64 [V]; special tokens stand for none.
 
-    Exact for byte-level BPE (one character of the token's name is one byte) and for SentencePiece names.
+    Exact for byte-level BPE (one character of the token's name is one byte) and for SentencePiece names. Raises BadInput
+    for tokenizers whose tokens do not hold the spaces between words (WordPiece, of BERT).
 
     >>> from headscan.training.tokenizers import fit_tokenizer
     >>> tokenizer = fit_tokenizer(["aé aé aé"], 300)
@@ -96,6 +105,8 @@ def bytes_of_tokens(tokenizer: PreTrainedTokenizerBase) -> npt.NDArray[np.int64]
     special = set(tokenizer.all_special_ids)
     backend = getattr(tokenizer, "backend_tokenizer", None)  # slow tokenizers and that of bytes have none
     level = backend is not None and "ByteLevel" in backend.to_str()
+    if backend is not None and not level and not any(name and ("▁" in name or " " in name) for name in names):
+        raise BadInput("Bits a byte need a tokenizer whose tokens hold the spaces between words; WordPiece's do not.")
     lengths = np.zeros(len(names), dtype=np.int64)
     for index, name in enumerate(names):
         if index in special or name is None:
@@ -116,26 +127,22 @@ def log_likelihood(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:  # fmt: skip
     """For (given, continuation) pairs: the continuation's log-probability [n] (nats), and whether greedy finds it [n].
 
-    The two are tokenised together and divided where the given text's own tokens end; where the first token has nothing
-    before it, the end-of-text token is put there. What is longer than `context` loses its beginning.
+    As lm-evaluation-harness 0.4 has it, to rounding: spaces at the end of the given text belong to the continuation; the
+    two are tokenised together, with what the tokenizer itself puts around a text (Llama's start of text; GPT-2: nothing),
+    and divided where the given text's own tokens end. Where nothing is given, the start (or end) of text is, alone. Of
+    what is longer than `context` tokens, the last of them and the one that they predict remain.
     """
-    start = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     rows, first = [], []
     for given, continuation in pairs:
-        ids = tokenizer(given + continuation, add_special_tokens=False)["input_ids"]
-        known = len(tokenizer(given, add_special_tokens=False)["input_ids"]) if given else 0
-        if start is not None:
-            ids, known = [start, *ids], known + 1
-        elif known == 0:
-            known = 1
-        excess = max(0, len(ids) - context) if context else 0
-        rows.append(ids[excess:])
-        first.append(max(1, min(known, len(ids) - 1) - excess))
+        whole, known = _divided(tokenizer, given, continuation)
+        excess = max(0, len(whole) - context - 1) if context else 0
+        rows.append(whole[excess:])
+        first.append(max(1, min(known, len(whole) - 1) - excess))
     scores, greedy = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
     device = next(model.parameters()).device
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # like lengths together: little padding
     # Logits and their logarithms, of a large vocabulary, in less than 2 GiB.
-    longest = max((len(row) for row in rows), default=1)
+    longest = max((len(row) - 1 for row in rows), default=1)
     batch = max(1, min(batch, int(2**31 / (12 * longest * getattr(model.config, "vocab_size", 1)))))
     for begin in range(0, len(order), batch):
         chosen = order[begin : begin + batch]
@@ -145,11 +152,28 @@ def log_likelihood(
         for line, i in enumerate(chosen):
             ids[line, : len(rows[i])] = torch.tensor(rows[i])
             mask[line, : len(rows[i])] = 1
-        # Padding is on the right, where a causal model does not look.
-        logits = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits.float().log_softmax(-1).cpu()
+        # Padding is on the right, where a causal model does not look; the last token predicts nothing.
+        seen = {"input_ids": ids[:, :-1].to(device), "attention_mask": mask[:, :-1].to(device)}
+        logits = model(**seen).logits.float().log_softmax(-1).cpu()
         for line, i in enumerate(chosen):
             span = torch.arange(first[i], len(rows[i]))
             predicted, wanted = logits[line, span - 1], ids[line, span]
             scores[i] = float(predicted.gather(1, wanted[:, None]).double().sum())
             greedy[i] = bool((predicted.argmax(-1) == wanted).all())
     return scores, greedy
+
+
+def _divided(tokenizer: PreTrainedTokenizerBase, given: str, continuation: str) -> tuple[list[int], int]:
+    """The ids of both together, and how many of them are given."""
+    start = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+    if not given:
+        ids: list[int] = tokenizer(continuation, add_special_tokens=False)["input_ids"]
+        begins = start is None or (bool(ids) and ids[0] == start)
+        return (ids if begins else [start, *ids]), 1
+    bare = given.rstrip()
+    bare, rest = (bare, given[len(bare) :]) if bare else (given, "")
+    # A text that spells its own start gets no second one.
+    named = start is not None and bare.startswith(str(tokenizer.decode([start])) or "\0")
+    extra = {"add_special_tokens": False} if named else {}
+    ids = tokenizer(bare + rest + continuation, **extra)["input_ids"]
+    return ids, len(tokenizer(bare, **extra)["input_ids"])

@@ -219,7 +219,9 @@ def _read_out(learner: Learner, material: Material) -> tuple[dict[str, Likelihoo
     if learner.masked or kept is None:
         return {}, ["heldout_bits_per_byte is for models that predict the next token, on text held out"]
     if model.get_output_embeddings() is not None:
-        return {"head": perplexity(model, kept.rows, material.tokenizer, begins=kept.begins)}, []
+        read = perplexity(model, kept.rows, material.tokenizer, begins=kept.begins)
+        missing = "heldout_bits_per_byte: the tokens do not hold the spaces between words (WordPiece)"
+        return {"head": read}, [missing] if read.bits_per_byte is None else []
     reading = learner.objective.reading(learner.extra)
     if isinstance(reading, str):
         return {}, [reading]

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, BertTokenizerFast, GPT2Config, GPT2LMHeadModel
 
-from headscan import BadInput
+from headscan import BadInput, Lens
 from headscan.training import fit_tokenizer
 from headscan.training.likelihood import bytes_of_tokens, log_likelihood, perplexity, token_losses
 from headscan.training.sentences import balanced_cross_entropy, matthews, probe, retrieval, sentence_vectors
@@ -77,8 +77,8 @@ def test_bytes_of_tokens_add_up_to_the_text(tokenizer, story):
 
 def test_log_likelihood_equals_the_token_by_token_sum(model, tokenizer, story):
     given, continuation = story[:40], story[40:70]
-    ids = [0, *tokenizer.encode(given + continuation, add_special_tokens=False)]
-    known = 1 + len(tokenizer.encode(given, add_special_tokens=False))
+    # As the tokenizer alone has them: it puts no start of text, nor does GPT-2's, and lm-evaluation-harness adds none.
+    ids, known = tokenizer.encode(given + continuation), len(tokenizer.encode(given))
     want = 0.0
     with torch.no_grad():
         for place in range(known, len(ids)):
@@ -88,12 +88,43 @@ def test_log_likelihood_equals_the_token_by_token_sum(model, tokenizer, story):
     assert scores[0] == pytest.approx(want, rel=1e-4)
 
 
+def test_the_likelihoods_are_those_of_lm_evaluation_harness():
+    """Recorded from its version 0.4.13 (scripts/compare_with_the_harness.py) with the specimen gpt-vanilla."""
+    lens = Lens.load("gpt-vanilla")
+    pairs = [
+        ("Once upon a time there was a little", " girl"),
+        ("Once upon a time  ", "there was"),
+        ("", "The dog ran."),
+    ]
+    scores, greedy = log_likelihood(lens.model, lens.tokenizer, pairs)
+    np.testing.assert_allclose(scores, [-0.3074571, -20.9575119, -23.0067482], rtol=1e-5)
+    assert greedy.tolist() == [True, False, False]
+
+
+def test_what_is_too_long_keeps_its_context_and_the_token_after_it(model, tokenizer, story):
+    whole = tokenizer.encode(story[:200])
+    given = tokenizer.decode(whole[:-1])
+    if tokenizer.encode(given) == whole[:-1] and tokenizer.encode(story[:200])[-1] == whole[-1]:
+        last = story[len(given) : 200]
+        scores, _ = log_likelihood(model, tokenizer, [(given, last)], context=8)
+        with torch.no_grad():
+            want = model(torch.tensor([whole[-9:-1]])).logits[0, -1].log_softmax(-1)[whole[-1]]
+        assert scores[0] == pytest.approx(float(want), rel=1e-5)
+
+
+def test_tokens_without_their_spaces_have_no_bits_a_byte(model, tmp_path):
+    (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\nthe\ndog\n##s\n")
+    tokenizer = BertTokenizerFast(vocab_file=str(tmp_path / "vocab.txt"))
+    with pytest.raises(BadInput, match="spaces between words; WordPiece's do not"):
+        bytes_of_tokens(tokenizer)
+    assert perplexity(model, np.array([[5, 6, 7, 5]]), tokenizer).bits_per_byte is None
+
+
 def test_greedy_is_true_where_the_model_says_the_same(model, tokenizer):
     prompt = "ba"
     ids = tokenizer(prompt, return_tensors="pt")["input_ids"]
-    start = torch.tensor([[0]])
     with torch.no_grad():
-        best = int(model(torch.cat([start, ids], 1)).logits[0, -1].argmax())
+        best = int(model(ids).logits[0, -1].argmax())
     word = tokenizer.convert_ids_to_tokens(best)
     if tokenizer.encode(prompt + tokenizer.decode([best])) == [*ids[0].tolist(), best]:
         _, greedy = log_likelihood(model, tokenizer, [(prompt, tokenizer.decode([best]))])
