@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from headscan.inversion.losses import or_infinite
+from headscan.inversion.losses import relative
 from headscan.inversion.order import Order
 from headscan.inversion.reconstruction import Evidence
 from headscan.inversion.tolerance import accepts
@@ -23,7 +23,6 @@ class Candidates:
 
     def __init__(self, order: Order, goal: Tensor) -> None:
         self.order, self.goal = order, goal
-        self.scale = float(goal.norm().clamp_min(1e-30))
         self.tokens: list[Tensor] = []
         self.residuals: list[Tensor] = []
         self.count = self.searching = 0
@@ -34,7 +33,7 @@ class Candidates:
         """Note what some candidates gave: [n] tokens, [n, w'] outputs."""
         if not len(tokens):
             return
-        residuals = or_infinite((outputs - self.goal).norm(dim=1) / self.scale)
+        residuals = relative(outputs, self.goal)
         self.tokens.append(tokens)
         self.residuals.append(residuals)
         self.count += len(tokens)

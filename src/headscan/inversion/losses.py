@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
@@ -48,9 +49,12 @@ def relative(outputs: Float[Tensor, "*batch w"], targets: Float[Tensor, "*batch 
     >>> relative(torch.tensor([[[1.0, 2.0], [1.0, 1.0]]]), torch.tensor([[[1.0, 1.0], [1.0, float("nan")]]]))
     tensor([[0.7071,    inf]])
     """
-    # In float64, where the squares of float32 numbers neither overflow nor vanish.
-    difference = (outputs.double() - targets.double()).norm(dim=-1)
-    return or_infinite(difference / targets.double().norm(dim=-1).clamp_min(1e-300)).float()
+    targets = targets.float()
+    # Scaled by a power of two, which is exact, so that squares neither overflow nor vanish.
+    _, exponent = targets.abs().amax(-1, keepdim=True).nan_to_num(posinf=1.0).frexp()
+    scale = torch.ldexp(torch.ones_like(targets[..., :1]), -exponent.clamp(-126, 126))
+    difference = ((outputs.float() - targets) * scale).norm(dim=-1)
+    return or_infinite(difference / (targets * scale).norm(dim=-1).clamp_min(1e-30))
 
 
 def or_infinite(residuals: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:

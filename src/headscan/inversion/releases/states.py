@@ -19,6 +19,7 @@ from headscan.inversion.losses import relative
 from headscan.inversion.presets import Descent
 from headscan.inversion.privacy_result import ReleaseRow
 from headscan.inversion.release import RELEASES, Auditing, Leak, Release
+from headscan.inversion.tolerance import accepted
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from headscan.run import BadInput, Run
@@ -138,7 +139,7 @@ def _exact(cut: SlicedModel, site: str, damage: _Damage, windows: Tensor, settin
     generator = torch.Generator().manual_seed(settings.seed + 1)
     random = torch.randint(0, cut.vocabulary_size, windows.shape, generator=generator)
     blur = float(relative(damage.run(random), cut.run(random)).max())
-    tolerance = max(1e-4, 1.2 * blur)
+    tolerance = max(accepted(cut), 1.2 * blur)
     targets = damage.run(windows).float()
     start = time.process_time()
     few = settings.candidates is not None  # wrong prefixes are then not taken back: each would cost as much again

@@ -137,6 +137,7 @@ def _compare(cut: SlicedModel) -> bool:
     except Exception:  # any way in which a family does not take this cache means: do without
         return False
     whole = Prefix(cut, ids[:, :3], cached=False).evaluate(rows, ids[:, 3])
+    step, whole = step.double(), whole.double()  # whose squares do not vanish
     return bool((step - whole).norm() <= AGREE.get(cut.lens.input_embeddings.dtype, 1e-2) * whole.norm())
 
 
