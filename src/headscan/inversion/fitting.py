@@ -26,13 +26,13 @@ from headscan.text.tokens import tokenise
 __all__ = ["EMBEDDED", "TOKENS", "Readouts", "readouts_of"]
 
 EMBEDDED = "stories"
-# Tokens of the pass: windows of the text, as many of tokens drawn from the whole vocabulary (a text has few of them), and
-# tokens that stand alone, for first positions.
-WINDOWS, LONE = 5120, 3072
+# Tokens of the pass: windows, a third of them of the text, the rest of tokens drawn from the whole vocabulary (a text has few of
+# them, and for its own the prior is the better guide); and tokens that stand alone, for first positions.
+WINDOWS, LONE = 6144, 2048
 TOKENS = WINDOWS + LONE
 LENGTH = 128
 BATCH = 512
-VERSION = 1
+VERSION = 2
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ def readouts_of(
 
     Args:
         cut: a causal slice.
-        text: what half of the windows are read from: any text; None is the embedded `stories`. A model without
+        text: what a third of the windows are read from: any text; None is the embedded `stories`. A model without
             tokenizer is given random tokens alone.
         progress: called with (stage, done, all, unit).
         keep: write them to the cache folder (`HEADSCAN_CACHE`, else `~/.cache/headscan`), where the next run with the
@@ -95,10 +95,10 @@ def _batches(cut: SlicedModel, text: str | None) -> list[Int[Tensor, "B T"]]:
     """What the pass reads: windows of text, windows of random tokens, lone tokens."""
     vocabulary, generator = cut.vocabulary_size, torch.Generator().manual_seed(0)
     length = max(2, min(LENGTH, cut.lens.context_length or LENGTH))
-    rows = max(1, WINDOWS // 2 // length)
-    ids = _read_text(cut, text, rows * length)
+    rows = max(3, WINDOWS // length)
+    ids = _read_text(cut, text, rows // 3 * length)
     written = ids[: len(ids) // length * length].reshape(-1, length)
-    drawn = torch.randint(0, vocabulary, (2 * rows - len(written), length), generator=generator)
+    drawn = torch.randint(0, vocabulary, (rows - len(written), length), generator=generator)
     seen = ids.unique()
     common = seen[torch.randperm(len(seen), generator=generator)[: LONE // 3]]
     alone = torch.cat([common, torch.randperm(vocabulary, generator=generator)[: LONE - len(common)]])

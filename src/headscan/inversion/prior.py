@@ -23,7 +23,7 @@ WINDOW = 16
 CONTEXT = 64
 # How much half the square of the readout's score counts beside the nats of the prior. Were outputs Gaussian, and their spread
 # known, it would be 1; at blocks 13 and 27 of Qwen2.5-Coder-1.5B the true token stands foremost with this.
-TRUST = 0.05
+TRUST = 0.03
 
 Readouts = Callable[[bool], TokenReadout]
 """The readout of a first position (True) or of a later one (False)."""
