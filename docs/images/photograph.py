@@ -1,6 +1,7 @@
-"""Makes the pictures of the page that the README shows, from a scan's report.
+r"""Makes the pictures of the page that the README shows, from a scan's report.
 
-    headscan scan MODEL MODEL --null --text TEXT --out DIR
+    headscan scan qwen --text wikitext-2/test.txt --max-tokens 512 --null --out DIR \
+        --sites 'embedding,block.0,block.2,block.13,block.20,block.27,final_norm'
     python docs/images/photograph.py DIR/report.html
 
 Needs playwright and Debian's chromium; software rendering draws the 3-D picture where there is no graphics card.

@@ -28,7 +28,7 @@ __all__ = ["StatesRelease"]
 
 LIMIT, FEW = 2e14, 2
 """Multiplications up to which all is done unasked, half an hour or so of two cores at worst. Of a model that is too large for
-it: so many windows, and a tenth of that work."""
+it: so many windows, and a fortieth of that work."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class StatesRelease(Release):
         if last / 2 * tokens * len(names) * damages <= LIMIT:
             return settings.but(sites="block.*"), []
         chosen = list(dict.fromkeys((names[0], names[len(names) // 2], names[-1])))
-        most = max(16, int(LIMIT / 10 / (last / lens.vocabulary_size * damages * settings.length * len(chosen))))
+        most = max(16, int(LIMIT / 40 / (last / lens.vocabulary_size * damages * settings.length * len(chosen))))
         if most >= lens.vocabulary_size:
             return settings.but(sites=",".join(chosen)), []
         windows = min(settings.windows, FEW)
