@@ -109,6 +109,21 @@ def test_a_site_that_is_left_out_does_not_starve_the_head_s_probes(lens):
     assert result.document["negative"][0]["states"] > 10
 
 
+def test_states_that_are_not_kept_are_read_again_until_each_is_held_against_the_direction(monkeypatch):
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_positions=64, n_embd=24, n_layer=1, n_head=2)).eval()
+    model.transformer.ln_f.bias.data[:] = 0.8  # a cone
+    lens = Lens(model, ByteTokenizer(), name="cone")
+    kept = scan(lens, TEXT, context=32, batch=4, measures="negative").document["negative"][0]
+    monkeypatch.setattr("headscan.geometry.negative.KEPT_BYTES", 0)
+    result = scan(lens, TEXT, context=32, batch=4, measures="negative")
+    again = result.document["negative"][0]
+    assert again["verdict"] == kept["verdict"] == "uniformly negative"
+    assert again["states"] == kept["states"] == result.sites[-1].number("tokens")
+    assert 2 <= again["passes"] <= 4
+    assert 0 < again["margin"] <= kept["distance"]
+
+
 def test_resuming_gives_the_same_rows(lens, tmp_path):
     class Stop(KeyboardInterrupt):
         pass
