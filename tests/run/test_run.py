@@ -1,6 +1,7 @@
 """A run's folder is held by one process, what it stored is whole or refused, and it goes on only where nothing changed."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from headscan.run import BadInput, Finding, Option, Parts, Result, Row, Run, Running, halving, verb
+from headscan.run.files import write_atomic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,3 +208,15 @@ def test_pieces_are_halved_until_they_fit():
         halving(3, lambda a, b: (_ for _ in ()).throw(MemoryError()), least="Smaller.")
     with pytest.raises(RuntimeError, match="other"):
         halving(3, lambda a, b: (_ for _ in ()).throw(RuntimeError("other")), least="")
+
+
+def test_what_a_killed_writer_left_aside_is_cleared(tmp_path, monkeypatch):
+    monkeypatch.setattr("headscan.run.files.os.replace", lambda *_: os._exit(9))
+    if not (process := os.fork()):
+        write_atomic(tmp_path / "result.json", "{}")
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
+    monkeypatch.undo()
+    assert [path.suffix for path in tmp_path.iterdir()] == [".unfinished"]
+    with Run("test", Running(out=tmp_path)):
+        assert not list(tmp_path.glob("*.unfinished"))
+    assert not [path for path in tmp_path.iterdir() if path.is_file()]

@@ -119,6 +119,8 @@ def test_a_resumed_run_leaves_the_files_of_an_undisturbed_one(story_file, tmp_pa
             document["protocol"].pop(name)
     assert one == other
     assert (tmp_path / "a" / "geometry.jsonl").read_text() == (tmp_path / "b" / "geometry.jsonl").read_text()
+    for name in ("config.json", "tokenizer_config.json", "tokenizer.json"):
+        assert (tmp_path / "a" / "model" / name).read_text() == (tmp_path / "b" / "model" / name).read_text()
     a, b = (AutoModel.from_pretrained(tmp_path / name / "model").state_dict() for name in "ab")
     assert all(a[name].equal(b[name]) for name in a)
     assert resumed.curve == whole.curve

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from headscan.run.errors import BadInput
 
-__all__ = ["check_writable", "write_atomic"]
+__all__ = ["check_writable", "clear_aside", "write_atomic"]
+
+ASIDE = ".unfinished"
 
 
 def check_writable(folder: str | os.PathLike[str]) -> Path:
@@ -35,7 +37,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
     The folder is flushed too, so that after a power cut the name leads to one of the two. Cost: two fsyncs.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=ASIDE)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data.encode("utf-8") if isinstance(data, str) else data)
@@ -47,6 +49,12 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         Path(name).unlink(missing_ok=True)
         raise
     flush_folder(path.parent)
+
+
+def clear_aside(folder: Path) -> None:
+    """Remove what writers that were killed had written aside; only for whoever holds the folder's lock."""
+    for path in folder.glob(f".*{ASIDE}"):
+        path.unlink(missing_ok=True)
 
 
 def flush_folder(folder: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from headscan.run.errors import BadInput
-from headscan.run.files import check_writable, write_atomic
+from headscan.run.files import check_writable, clear_aside, write_atomic
 from headscan.run.lock import FolderLock
 from headscan.run.parts import Parts
 from headscan.run.plaindata import Json, plain
@@ -79,8 +79,9 @@ class Run:
         return cls(verb, Running(seed=seed))
 
     def __enter__(self) -> Run:
-        if self._lock is not None:
+        if self._lock is not None and self.folder is not None:
             self._lock.take()
+            clear_aside(self.folder)
         try:
             if self._unfinished is not None:
                 self._take_up() if self.resume else self._begin()

@@ -71,6 +71,8 @@ def _tokenizer(plan: Recipe, settings: Training, run: Run) -> PreTrainedTokenize
     if isinstance(given, str):
         try:
             found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(given)
+            for word in ("is_local", "local_files_only"):  # how it was found is no part of what is saved
+                found.init_kwargs.pop(word, None)
             return found
         except (OSError, ValueError) as error:
             raise BadInput(f"No tokenizer could be loaded from {given}: {str(error).splitlines()[0]}") from None

@@ -18,6 +18,7 @@ from transformers import (
     TrainerCallback,
     set_seed,
 )
+from transformers.trainer_utils import align_special_tokens
 
 from headscan.model.quiet import quiet
 from headscan.run import BadInput, ModelRecord, Run, plain, verb
@@ -160,7 +161,9 @@ def _fit(trainer: HeadlessTrainer, run: Run) -> None:
     if not run.resume and trainer.is_world_process_zero():
         clear(run.folder)
     with quiet():
-        if not (checkpoint and trainer.take_up(checkpoint)):
+        if checkpoint and trainer.take_up(checkpoint):
+            align_special_tokens(trainer.model, trainer.processing_class)  # as `train` does before its first step
+        else:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
 
