@@ -11,6 +11,7 @@ import torch
 
 from headscan.geometry.differences import Estimates
 from headscan.geometry.errors import Errors
+from headscan.geometry.estimate import Memory, finishing
 from headscan.geometry.explained import WITHOUT_SINKS, Cells
 from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.measure import Measure
@@ -20,7 +21,7 @@ from headscan.geometry.probe_setup import Clouds
 from headscan.geometry.result import Picture
 from headscan.geometry.settings import Scanning
 from headscan.geometry.subjects import Subject
-from headscan.geometry.summary import finishing_bytes, gaussian_cells, site_cells
+from headscan.geometry.summary import gaussian_cells, site_cells
 from headscan.geometry.sweep import MEASURED_BYTES, SAMPLE_BYTES, Sweep, learn, look, sweep
 from headscan.geometry.threads import side_by_side
 from headscan.model import Lens
@@ -33,6 +34,8 @@ from headscan.text.identity import TextMark
 from headscan.text.settings import TextLike
 
 __all__ = ["Examined", "Examiner"]
+
+LARGE = 2**30  # bytes from which on a scan says what it will take
 
 
 @dataclass
@@ -89,7 +92,7 @@ class Examiner:
             cells, cloud = site_cells(site, swept.sites[site], self.measures, shown)
             return cells, _coordinates(lens.name, site, cells, cloud, swept, self.settings.sample)
 
-        for depth, (cells, arrays) in enumerate(side_by_side(finish, sites, finishing_bytes(swept.sites))):
+        for depth, (cells, arrays) in enumerate(side_by_side(finish, sites, finishing(max(map(lens.width, sites))))):
             found.sites.append(Row({"model": lens.name, "depth": depth, **cells}))
             found.estimates.append(self._estimates(lens.name, sites[depth], cells, swept))
             found.arrays |= arrays
@@ -114,7 +117,7 @@ class Examiner:
         def finish(site: str) -> Cells:
             return site_cells(site, swept.sites[site], self.measures)[0]
 
-        every = side_by_side(finish, sites, finishing_bytes(swept.sites))
+        every = side_by_side(finish, sites, finishing(max(map(random.width, sites))))
         for depth, (site, cells) in enumerate(zip(sites, every, strict=True)):
             place: Cells = {"model": model, "depth": depth, "site": site}
             found.nulls.append(Row({**place, "null": "random-init", **cells}))
@@ -144,6 +147,12 @@ class Examiner:
         `more` passes are to come: then the finished one is stored, too, where that takes little of the time.
         """
         settings, parts = self.settings, self.run.parts
+        needed = Memory.of(
+            {site: lens.width(site) for site in sites}, context=settings.context, tokens=settings.max_tokens,
+            batch=self._batch(lens) * settings.context, measures=len(self.measures),
+        )  # fmt: skip
+        if needed.total > LARGE:
+            self.run.announce(f"The scan of {label} takes {needed}.")
         stored = parts.read(name)
         swept = Sweep.restore(stored.tensors) if stored else Sweep(
             {site: lens.width(site) for site in sites}, lens.vocabulary_size, skip_first=settings.skip_first,

@@ -104,17 +104,18 @@ def _sink(sites: list[Row]) -> Finding | None:
     energy, rank = worst.number("sink_energy") or 0.0, worst.number("effective_rank")
     if energy < 0.1:
         return None
+    places = ".1%" if energy > 0.99 else ".0%"
     count, tokens = int(worst.number("sinks") or 0), int(worst.number("tokens") or 0)
     listed = worst.get("sink_positions")
-    places = [int(place) for place, _ in listed[:3]] if isinstance(listed, list) else []
-    there = f", at position {places[0]}" if len(places) == 1 else f", mostly at position {places[0]}" if places else ""
+    seen = [int(place) for place, _ in listed[:3]] if isinstance(listed, list) else []
+    there = f", at position {seen[0]}" if len(seen) == 1 else f", mostly at position {seen[0]}" if seen else ""
     text = (
-        f"{count:,} of {tokens:,} tokens{there}, carry {energy:.0%} of the energy at {worst['site']}: they are "
+        f"{count:,} of {tokens:,} tokens{there}, carry {energy:{places}} of the energy at {worst['site']}: they are "
         f"{worst.number('sink_length') or 0:.0f} times as long as the others."
     )
     rest = worst.number(f"effective_rank{WITHOUT_SINKS}")
     if rank is not None and rest is not None:
-        text += f" With them the effective rank is {rank:.1f}, without {rest:.0f}; what follows is without."
+        text += f" With them the effective rank is {rank:.1f}, without {rest:.0f}; all other findings are without."
     massive = worst.get("massive_coordinates")
     if isinstance(massive, list) and massive:
         named = ", ".join(str(k) for k in massive[:4]) + (", ..." if len(massive) > 4 else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -17,7 +17,7 @@ from headscan.geometry.spectrum import singular_values
 from headscan.statistics import Cloud, SiteStatistics
 from headscan.statistics.sinks import GROUPS
 
-__all__ = ["finishing_bytes", "gaussian_cells", "site_cells"]
+__all__ = ["gaussian_cells", "site_cells"]
 
 SUFFIXES = {"all": "", "without_first": WITHOUT, "without_sinks": WITHOUT_SINKS}
 """What the names of numbers end in, by the group of tokens that they are of."""
@@ -74,15 +74,6 @@ def site_cells(
         notes.append(f"{whole.zeros} vectors are zero and have no direction; average_cosine leaves them out")
     cells["notes"] = notes
     return cells, whole
-
-
-def finishing_bytes(sites: Mapping[str, SiteStatistics]) -> float:
-    """What `site_cells` holds at once for the widest site, beside the statistics: at most eight matrices of float64.
-
-    Two clouds (that of all tokens stays to the end) of a scatter and a covariance each; the sums that one is made of, or a
-    second moment and what its decomposition works on.
-    """
-    return 8 * 8.0 * max(statistics.width for statistics in sites.values()) ** 2
 
 
 def gaussian_cells(cells: Cells, measures: Sequence[Measure] | None = None, *, seed: int = 0) -> Cells:

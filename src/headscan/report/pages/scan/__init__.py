@@ -75,10 +75,10 @@ def sinks_of(found: list[Entry]) -> str:
         return ""
     with_them, rest = (number(worst, name) for name in ("effective_rank", "effective_rank_without_sinks"))
     ranks = f" and leave an effective rank of {with_them:.1f} of {rest:.0f}" if with_them and rest else ""
-    share = number(worst, "sink_share") or 0.0
+    share, places = number(worst, "sink_share") or 0.0, ".1%" if energy > 0.99 else ".0%"
     return (
         f"Without sink tokens: {share:.1%} of the tokens are {number(worst, 'sink_length') or 0:.0f} times as long as the "
-        f"others at {text(worst, 'site')}, where they carry {energy:.0%} of the energy{ranks}."
+        f"others at {text(worst, 'site')}, where they carry {energy:{places}} of the energy{ranks}."
     )
 
 
