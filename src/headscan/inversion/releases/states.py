@@ -144,7 +144,9 @@ def _exact(cut: SlicedModel, site: str, damage: _Damage, windows: Tensor, settin
     start = time.process_time()
     few = settings.candidates is not None  # wrong prefixes are then not taken back: each would cost as much again
     search = Search(
-        neighbours=0 if tolerance == accepted(cut) else 32, budget=settings.candidates, backtracks=0 if few else Search.backtracks
+        neighbours=0 if tolerance == accepted(cut) else 32,
+        budget=settings.candidates,
+        backtracks=0 if few else Search.backtracks,
     )
     found = exact(cut, list(targets), search, tolerance=tolerance)
     seconds = time.process_time() - start
