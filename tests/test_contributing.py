@@ -18,6 +18,42 @@ RECIPES: dict[str, str] = dict(
 )
 
 
+# Runs what `python` would with these words, each in a fork, so that libraries are imported once.
+SERVER = """
+import json, os, runpy, sys
+import torch, transformers, headscan
+headscan.scan, headscan.train, headscan.attribute, headscan.invert
+for line in sys.stdin:
+    said, *words = json.loads(line)
+    child = os.fork()
+    if not child:
+        for number, kind in ((1, ".out"), (2, ".err")):
+            os.dup2(os.open(said + kind, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        kind, *rest = words
+        status = 0
+        try:
+            if kind == "-c":
+                exec(rest[0], {"__name__": "__main__"})
+            elif kind == "-m":
+                sys.argv = rest
+                runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+            else:
+                sys.argv = words
+                sys.path.insert(0, os.path.dirname(kind))
+                runpy.run_path(kind, run_name="__main__")
+        except SystemExit as leaving:
+            status = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            status = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
 def wheel(folder: Path) -> Path:
     """A package of the recipes, with their entry points, as a build would make it."""
     path = folder / "headscan_recipes-1.0-py3-none-any.whl"
@@ -45,15 +81,24 @@ def installed(tmp_path_factory):
     subprocess.run([*pip, "--target", str(place), str(made)], check=True)
     paths = os.pathsep.join([str(ROOT / "src"), str(place)])
     environment = os.environ | {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "COLUMNS": "200", "TERM": "dumb"}
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+        cwd=place.parent,
+    )  # fmt: skip
 
     def run(*words: str, status: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, *words], capture_output=True, text=True, env=environment, cwd=place.parent, timeout=300
-        )
-        assert done.returncode == status, done.stderr
-        return " ".join((done.stdout if status == 0 else done.stderr).replace("│", " ").split())
+        assert server.stdin
+        assert server.stdout
+        said = place.parent / "said"
+        server.stdin.write(json.dumps([str(said), *words]) + "\n")
+        server.stdin.flush()
+        found = int(server.stdout.readline())
+        out, error = ((said.with_suffix(kind)).read_text("utf-8") for kind in (".out", ".err"))
+        assert found == status, error
+        return " ".join((out if status == 0 else error).replace("│", " ").split())
 
-    return place, run
+    yield place, run
+    server.communicate()
 
 
 def test_there_is_a_recipe_of_each_kind():

@@ -138,7 +138,7 @@ def command(words: list[str]) -> None:
     from headscan.text.counts import tokens
 
     Parts.FIRST, Parts.SHARE = 0.0, 1e9
-    tokens._COMMIT = 1 << 10
+    tokens._COMMIT, tokens._SPARSE = 0.0, 0
     sys.argv = ["headscan", *words]
     try:
         main()

@@ -320,11 +320,12 @@ KNOWN: dict[str, Known] = {
     "loss.unigram_entropy": Known("—", COUNTS),
     "loss.predicted": Known("—", A_COUNT),
     "negative.verdict": Known("none", "Wendel 1962: 0 is outside the hull with probability 2^(1−n)·Σ_{k<d} C(n−1, k)"),
-    **{
-        f"negative.{name}": Known("0", "0 is in the hull (Wendel 1962)", _zero, lambda s: 1e-5)
-        for name in ("distance", "gap")
-    },
-    "negative.margin": Known("—", "the direction of a point that is 0 to rounding"),
+    "negative.distance": Known("0", "0 is in the hull (Wendel 1962)", _zero, lambda s: 1e-5),
+    "negative.exact": Known("—", "whether rounding lets it be proved"),
+    "negative.margin": Known("not defined", "there is no direction for all", lambda s: math.nan),
+    "negative.vanished": Known("—", A_COUNT),
+    "negative.chance": Known("—", "a formula of two counts"),
+    "negative.passes": Known("—", A_COUNT),
     "negative.violated": Known("not defined", "there is no such direction", lambda s: math.nan),
     "negative.support": Known("—", "at most d + 1"),
     "negative.states": Known("—", A_COUNT),

@@ -26,7 +26,7 @@ def pages(tmp_path_factory):
 
 def test_pages_say_what_they_show(pages):
     text = pages["invert"].read_text()
-    assert text.count("The tokens shown, when run, give the output") == 1  # one sentence for both prompts
+    assert text.count("Recovered: the tokens shown give the output within") == 1  # one sentence for both prompts
     assert "smallest σ" in text
     assert "&lt;" in text
     assert "<b>&$x$" not in text.split('id="data"')[0]

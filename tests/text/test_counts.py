@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -81,7 +82,7 @@ class Killed(Exception):
 @pytest.mark.parametrize("stage", ["reading", "counting", "merging"])
 def test_a_killed_count_resumes_with_the_same_answer(tmp_path, monkeypatch, stage):
     monkeypatch.setattr(sort, "_COPIES", 600)
-    monkeypatch.setattr(tokens, "_COMMIT", 1000)
+    monkeypatch.setattr(tokens, "_COMMIT", 0.0)
     rng = np.random.default_rng(1)
     texts = [rng.integers(0, 9, size=900) for _ in range(60)]
     seen = 0
@@ -171,7 +172,8 @@ class Stopped(Exception):
 
 def stop_reading(monkeypatch, after=3):
     """Kills a count after so many records of how far it has come."""
-    monkeypatch.setattr(tokens, "_COMMIT", 200)
+    monkeypatch.setattr(tokens, "monotonic", itertools.count().__next__)  # a second a document, and more
+    monkeypatch.setattr(tokens, "_SPARSE", 0)
     write, times = tokens.write_atomic, []
 
     def counted(path, data):

@@ -101,9 +101,27 @@ def test_a_checkpoint_of_another_run_is_not_taken_up(text, tmp_path):
     with pytest.raises(BadInput, match="the content of the text"):
         train(PLAN, str(text), out=tmp_path / "run", resume=True, **TINY)
     Path(text).write_text(whole)
+    (last_checkpoint(kept) / "headscan.sha256.json").unlink()  # killed before it was written
     (last_checkpoint(kept) / "headscan.json").write_text("{")
     with pytest.raises(BadInput, match="does not say what it rests on"):
         train(PLAN, str(text), out=kept, resume=True, **TINY)
+
+
+def test_a_damaged_checkpoint_is_refused(text, tmp_path):
+    """A turned bit in the weights, a cut optimizer, a state that is gone."""
+    _killed(text, tmp_path / "run")
+    checkpoint = last_checkpoint(tmp_path / "run")
+    for name, change in (
+        ("model.safetensors", lambda data: data[:-1] + bytes([data[-1] ^ 1])),
+        ("optimizer.pt", lambda data: data[: len(data) // 2]),
+        ("headscan.sha256.json", lambda data: data[:-3]),
+    ):
+        whole = (checkpoint / name).read_bytes()
+        (checkpoint / name).write_bytes(change(whole))
+        with pytest.raises(BadInput, match=f"{name} is damaged"):
+            train(PLAN, str(text), out=tmp_path / "run", resume=True, **TINY)
+        (checkpoint / name).write_bytes(whole)
+    assert train(PLAN, str(text), out=tmp_path / "run", resume=True, **TINY).steps == 12
 
 
 @pytest.mark.parametrize("at", [4, 6, 11])

@@ -111,7 +111,7 @@ def channel_bound(book: Float[Tensor, "V w"], noise: float) -> ChannelBound:
     <torch._C.Generator object at ...>
     >>> bound = channel_bound(torch.randn(256, 64), 1.0)
     >>> bound.width, 7.9 < bound.bits <= 8.0
-    (11, True)
+    (10, True)
     """
     centred = (book - book.mean(0)).double()
     spread = float(centred.std(0, unbiased=False).mean())

@@ -27,7 +27,7 @@ class TokenClasses:
 
     >>> classes = TokenClasses.of_supports(Supports.of([[0, 1], [0, 1, 2]], vocabulary=5))
     >>> classes.of.tolist(), classes.root.round(3).tolist()
-    ([1, 1, 2, 0, 0], [1.414, 1.414, 1.0])
+    ([2, 2, 1, 0, 0], [1.414, 1.0, 1.414])
     """
 
     first: Ints

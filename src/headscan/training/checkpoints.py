@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,10 +16,12 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from headscan.run import BadInput, Json, disk_is_full, plain, write_atomic
 from headscan.text.identity import TextMark
 
-__all__ = ["EXTRA", "STATE", "WEIGHTS", "Notes", "check_afresh", "clear", "is_write_failure", "last_checkpoint"]
+__all__ = [
+    "EXTRA", "STATE", "WEIGHTS", "Notes", "check_afresh", "check_whole", "clear", "is_write_failure", "last_checkpoint", "seal",
+]  # fmt: skip
 
 STATE, WEIGHTS, EXTRA = "trainer_state.json", "model.safetensors", "objective.safetensors"
-NOTES = "headscan.json"
+NOTES, SEAL = "headscan.json", "headscan.sha256.json"
 RESULT = "result.json"  # written when a run is over
 
 
@@ -61,6 +65,43 @@ def last_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
         if number.isdigit() and (path / STATE).exists() and ((path / WEIGHTS).exists() or sharded):
             found.append((int(number), path))
     return max(found)[1] if found else None
+
+
+def seal(checkpoint: Path) -> None:
+    """Write the checksums of a whole checkpoint's files; of several processes' only what the first one wrote.
+
+    Cost: its files are read once.
+    """
+    sums = {
+        path.name: _sha256(path)
+        for path in sorted(checkpoint.iterdir())
+        if path.is_file() and path.name != SEAL and not re.fullmatch(r"rng_state_\d+\.pth", path.name)
+    }
+    write_atomic(checkpoint / SEAL, json.dumps(sums))
+
+
+def check_whole(checkpoint: Path) -> None:
+    """BadInput where a file of a checkpoint is not the one that was written: torn, changed or gone.
+
+    A run that was killed before it wrote the checksums had written all else, and is believed.
+    """
+    if not (checkpoint / SEAL).exists():
+        return
+    try:
+        sums = dict(json.loads((checkpoint / SEAL).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        sums = {SEAL: ""}
+    for name, sha in sums.items():
+        if not (checkpoint / name).is_file() or _sha256(checkpoint / name) != sha:
+            raise BadInput(
+                f"{checkpoint / name} is damaged: it is not what was written. Remove {checkpoint.name} to go on from an "
+                "earlier checkpoint, or start afresh without --resume."
+            )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_afresh(folder: str | os.PathLike[str]) -> None:

@@ -24,7 +24,7 @@ from headscan.model.quiet import quiet
 from headscan.run import BadInput, ModelRecord, Run, plain, verb
 from headscan.training.arguments import training_arguments
 from headscan.training.callbacks import ProgressCallback, TimeLimit
-from headscan.training.checkpoints import clear, is_write_failure, last_checkpoint
+from headscan.training.checkpoints import check_whole, clear, is_write_failure, last_checkpoint
 from headscan.training.data import Masker, check_fit, collate
 from headscan.training.geometry import GeometryCallback
 from headscan.training.learner import Learner
@@ -158,6 +158,8 @@ def _fit(trainer: HeadlessTrainer, run: Run) -> None:
     """Train, from the last whole checkpoint where the run is resumed."""
     assert run.folder is not None
     checkpoint = last_checkpoint(run.folder) if run.resume else None
+    if checkpoint:
+        check_whole(checkpoint)
     if not run.resume and trainer.is_world_process_zero():
         clear(run.folder)
     with quiet():

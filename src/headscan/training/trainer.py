@@ -17,7 +17,7 @@ from transformers import Trainer, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 
 from headscan.run import BadInput, Run
-from headscan.training.checkpoints import EXTRA, STATE, WEIGHTS, Notes, is_write_failure, last_checkpoint
+from headscan.training.checkpoints import EXTRA, STATE, WEIGHTS, Notes, is_write_failure, last_checkpoint, seal
 from headscan.training.data import StreamedText
 from headscan.training.learner import Learner
 from headscan.training.losses import IGNORE, gather_ids
@@ -215,6 +215,8 @@ class HeadlessTrainer(Trainer):
                 streamed = self.train_dataset if isinstance(self.train_dataset, StreamedText) else None
                 Notes(self._run.identity, sums, None if streamed is None else streamed.mark()).write(folder)
             super()._save_checkpoint(model, trial)
+            if self.args.should_save and folder.exists():  # `save_total_limit` may have taken it
+                seal(folder)
         except Exception as error:
             if not is_write_failure(error):
                 raise

@@ -39,7 +39,7 @@ class NegativeProbe(Probe):
             "distance": Field("distance",
                 "Of a convex combination of the directions from 0, rounding included: no direction has a larger margin.",
                 "‖Σλĥ‖", (0, 1), interval="a certificate about these very states"),
-            "exact": Field("exactly none", "Whether weights are proved to exist that give 0 itself."),
+            "exact": Field("exactly none", "Whether weights are proved to exist that give 0 itself.", interval="a proof"),
             "support": Field("support", "States that hold the combination.", range=(1, None), unit="states",
                 interval="a count"),
             "vanished": Field("vanished by", "States read when those kept had no direction any more.", range=(1, None),

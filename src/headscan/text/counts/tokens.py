@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ from headscan.text.tokens import tokenise, tokenizer_identity
 
 __all__ = ["TokenStore", "store_text", "store_tokens"]
 
-_COMMIT = 1 << 22  # tokens between two records of how far the store has come
+# Seconds between two records of how far the store has come, and how often what a record costs at least goes by.
+_COMMIT, _SPARSE = 10.0, 50
 _BLOCK = 1 << 22  # bytes
 
 Ids = npt.NDArray[np.integer[Any]]
@@ -186,7 +188,8 @@ class _Writer:
         self.dtype = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
         self.parts: list[Ids] = []
         self.starts: list[int] = []
-        self.tokens = self.committed = self.written = 0
+        self.tokens = self.written = 0
+        self.next = monotonic() + _COMMIT
         self.kept = _Kept(vocabulary, made_of)
         self.sha, self.starts_sha = hashlib.sha256(), hashlib.sha256()
         self.folder = folder
@@ -231,7 +234,7 @@ class _Writer:
         self._hash("tokens.bin", kept.tokens * self.dtype.itemsize, self.sha, kept.tokens_sha256)
         starts = self._hash("starts.bin", 8 * kept.documents, self.starts_sha, kept.starts_sha256)
         self.starts = np.frombuffer(starts, dtype=np.int64).tolist()
-        self.tokens = self.committed = kept.tokens
+        self.tokens = kept.tokens
         self.written = kept.documents
 
     def _hash(self, name: str, size: int, sha: Any, expected: str) -> bytes:
@@ -267,8 +270,11 @@ class _Writer:
             self.files[0].write(part.tobytes())
 
     def commit_if_due(self, mark: TextMark | None, progress: Progress | None) -> None:
-        if self.folder is not None and self.tokens - self.committed >= _COMMIT:
+        if self.folder is not None and monotonic() >= self.next:
+            clock = monotonic()
             self._commit(mark, closed=False)
+            now = monotonic()
+            self.next = now + max(_COMMIT, _SPARSE * (now - clock))
         if progress is not None:
             progress("reading", self.tokens, None, "tokens")
 
@@ -284,7 +290,7 @@ class _Writer:
             self.starts_sha.hexdigest(), mark,
         )  # fmt: skip
         write_atomic(self.record, json.dumps(asdict(state)))
-        self.committed, self.written = self.tokens, len(self.starts)
+        self.written = len(self.starts)
 
     def close(self, mark: TextMark | None, progress: Progress | None) -> TokenStore:
         tokens: Ids = np.zeros(0, dtype=self.dtype)
