@@ -28,7 +28,7 @@ bench: setup
 
 real: setup
 	$(BIN)/python -m pytest -m real -q -rs
-	$(BIN)/python benchmarks/every_verb_ends_within_ten_minutes_on_a_real_model.py all
+	$(BIN)/python benchmarks/how_long_each_verb_takes_on_a_real_model.py all
 
 reproduce: setup
 	$(BIN)/headscan reproduce --page docs/ledger.md

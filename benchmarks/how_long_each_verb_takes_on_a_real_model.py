@@ -1,6 +1,6 @@
-"""Every verb ends within ten minutes on a model of 1.5 billion parameters.
+"""How long each verb takes on a model of 1.5 billion parameters: the goal is ten minutes at most.
 
-    python benchmarks/every_verb_ends_within_ten_minutes_on_a_real_model.py all | LINE ... [--again]
+    python benchmarks/how_long_each_verb_takes_on_a_real_model.py all | LINE ... [--again]
 
 Each line of the table is one command, run alone in a process of its own: its seconds and peak memory, and what came out.
 What was measured is kept (headscan-results/real), so that a series goes on where it stopped; --again measures the lines

@@ -1,4 +1,4 @@
-"""A scan of a real model costs at most a quarter of its forward pass, and 1.5 GB beside the model.
+"""What a scan of a real model costs beside its forward pass: the goal is a quarter of it, and 1.5 GB beside the model.
 
 Qwen2.5-Coder-1.5B (28 blocks, d = 1,536, float32, mapped from its files) and all-mpnet-base-v2 (12 blocks, d = 768), in
 windows of 128 tokens of wikitext-2, every default site and measure. Three ways over the same windows, each in a process of
@@ -10,7 +10,7 @@ its own, in turns:
 
 Loading is not in the times: nor is hashing the weights' files, which every way would need to say which model it was.
 
-    python benchmarks/a_scan_of_a_real_model_costs_a_quarter_of_its_forward_pass.py [--tokens 4096] [--rounds 3] [--models M]
+    python benchmarks/what_a_scan_of_a_real_model_costs_beside_its_forward_pass.py [--tokens 4096] [--rounds 3] [--models M]
 
 A run that was stopped goes on where it was: every finished line stands in `--lines`.
 """
