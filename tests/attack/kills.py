@@ -96,15 +96,8 @@ class Verb:
 
     def finish(self, process: int) -> int:
         """Wait for a run to end; its exit status."""
-        limit = time.monotonic() + LIMIT
-        while time.monotonic() < limit:
-            done, status = os.waitpid(process, os.WNOHANG)
-            if done:
-                return os.waitstatus_to_exitcode(status)
-            time.sleep(0.01)
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
-        return 124
+        status = self.kill(process, LIMIT)
+        return 124 if status is None else status
 
     def kill(self, process: int, after: float) -> int | None:
         """Kill a run after so many seconds; its exit status if it ended before."""

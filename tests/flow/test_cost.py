@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import headscan
 from headscan.flow import codebook
 from headscan.flow.cost import affordable, multiplications, near_and_random
-from headscan.model import Lens
 
 IDS = [5, 17, 3, 42, 8]
-
-
-@pytest.fixture(scope="module")
-def llama():
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=50, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=32, initializer_range=0.2,
-    )  # fmt: skip
-    return Lens(LlamaForCausalLM(config).eval(), name="tiny llama")
 
 
 def test_multiplications_are_those_of_the_matrices_up_to_the_deepest_block(llama):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel
 
 import headscan
 from headscan import load
@@ -26,16 +26,6 @@ from tests.attribution.test_encoder_decoder import build as encoder_decoder
 from tests.reference import flow as reference
 
 IDS = [5, 17, 3, 42, 8]
-
-
-@pytest.fixture(scope="module")
-def llama():
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=50, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=32, initializer_range=0.2,
-    )  # fmt: skip
-    return Lens(LlamaForCausalLM(config).eval(), name="tiny llama")
 
 
 @pytest.fixture(scope="module")

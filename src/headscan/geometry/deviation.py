@@ -15,7 +15,7 @@ __all__ = ["Deviation", "several"]
 Floats = npt.NDArray[np.float64]
 
 # A text that runs on has long memory: the variance of a sum over m windows grows as m^(2·MEMORY). Measured on the running
-# texts of benchmarks/intervals_cover.py .65 to .77; chosen for coverage on wikitext-2 (docs/measures/README.md).
+# texts of benchmarks/intervals_cover.py .65 to .77; chosen for coverage on wikitext-2 (docs/intervals.md).
 PIECES, MEMORY = 8, 0.75
 CLEARLY = 0.95  # see `Deviation.of_documents`
 LEAST = 3.0  # documents, in effect; with fewer, windows are the clusters

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["Gradient", "Moments", "entropy_bias", "share_gradient"]
+__all__ = ["Gradient", "Moments", "amplitude_entropy", "entropy_bias", "share_gradient"]
 
 Floats = npt.NDArray[np.float64]
 SINGLE = 128  # of a spectrum's values that `entropy_bias` looks at one by one; the others in as many groups
@@ -89,6 +89,17 @@ class Gradient:
 def share_gradient(moments: Moments, slope: Floats, shares: Floats) -> Floats:
     """∂/∂λ of a function of the shares pᵢ = λᵢ/Σλ whose derivative by pᵢ is `slope` [d]: (slope − p·slope)/Σλ."""
     return (slope - float(shares @ slope)) / moments.trace
+
+
+def amplitude_entropy(moments: Moments) -> tuple[float, Floats] | None:
+    """The entropy S of p = σ/Σσ, σ = √λ, and ∂S/∂λ = (−log p − S)/(2σΣσ) [d]; None where a σ is zero."""
+    values = np.sqrt(np.maximum(moments.energies, 0))
+    if not values.sum() > 0 or not values.min() > 0:
+        return None
+    shares = values / values.sum()
+    logs = np.log(shares)
+    slope: Floats = (-logs + float(shares @ logs)) / (2 * values * values.sum())
+    return -float(shares @ logs), slope
 
 
 def entropy_bias(energies: Floats, tokens: float, power: float = 1.0) -> float:

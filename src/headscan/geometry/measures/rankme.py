@@ -8,7 +8,7 @@ import numpy as np
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
-from headscan.geometry.moments import Gradient, Moments, entropy_bias
+from headscan.geometry.moments import Gradient, Moments, amplitude_entropy, entropy_bias
 from headscan.geometry.spectrum import amplitudes, entropy_of
 from headscan.statistics import Cloud
 
@@ -16,14 +16,9 @@ __all__ = ["rankme"]
 
 
 def _gradient(at: Moments) -> Gradient | None:
-    """By σ = √λ: of the entropy S, (−log p − S)/(2σΣσ), times e^S."""
-    values = np.sqrt(np.maximum(at.energies, 0))
-    if not values.sum() > 0 or not values.min() > 0:
-        return None
-    shares = values / values.sum()
-    logs = np.log(shares)
-    slope = (-logs + float(shares @ logs)) / (2 * values * values.sum())
-    return Gradient(energies=float(np.exp(-(shares @ logs))) * slope)
+    """That of the entropy S, times e^S."""
+    found = amplitude_entropy(at)
+    return None if found is None else Gradient(energies=float(np.exp(found[0])) * found[1])
 
 
 def _bias(cloud: Cloud, tokens: float) -> float | None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
-from headscan.geometry.moments import Gradient, Moments, entropy_bias
+from headscan.geometry.moments import Gradient, Moments, amplitude_entropy, entropy_bias
 from headscan.geometry.spectrum import amplitudes, entropy_of
 from headscan.statistics import Cloud
 
@@ -16,14 +14,9 @@ __all__ = ["singular_entropy"]
 
 
 def _gradient(at: Moments) -> Gradient | None:
-    """By σ = √λ: of the entropy S, (−log p − S)/(2σΣσ); here −S."""
-    values = np.sqrt(np.maximum(at.energies, 0))
-    if not values.sum() > 0 or not values.min() > 0:
-        return None
-    shares = values / values.sum()
-    logs = np.log(shares)
-    slope = (-logs + float(shares @ logs)) / (2 * values * values.sum())
-    return Gradient(energies=-slope)
+    """That of the entropy, with the other sign."""
+    found = amplitude_entropy(at)
+    return None if found is None else Gradient(energies=-found[1])
 
 
 def _bias(cloud: Cloud, tokens: float) -> float | None:
