@@ -51,7 +51,7 @@ def test_the_streamed_fit_equals_the_plain_one():
     assert torch.allclose(readout.scores(table, outputs[:5]).double(), along, rtol=1e-3, atol=1e-3)
     apart = predicted - predicted[3]
     squares = ((apart @ factor) * apart).sum(1)
-    found = readout.distances(table, 3).double()
+    found = readout.distances(table, torch.tensor([3]))[0].double()
     torch.testing.assert_close(found - found[3], squares, rtol=1e-3, atol=1e-2)
 
 
@@ -67,7 +67,7 @@ def test_the_true_token_stands_among_the_first_also_where_the_fit_never_saw_it(s
 
 def test_large_vocabularies_never_build_the_table(small_fit, monkeypatch):
     monkeypatch.setattr(
-        "headscan.inversion.left_to_right.table_of", lambda *_, **__: pytest.fail("the table was built")
+        "headscan.inversion.position.table_of", lambda *_, **__: pytest.fail("the table was built")
     )
     lens = build("llama", vocabulary=40_000, width=8, depth=1)
     cut = Slice(sites=("embedding",)).on(lens)

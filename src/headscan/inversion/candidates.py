@@ -19,7 +19,14 @@ RIVAL = 4.0
 
 
 class Candidates:
-    """The tokens tried for one prompt at one position, with the relative residual ||O - O*|| / ||O*|| of each."""
+    """The tokens tried for one prompt at one position, with the relative residual ||O - O*|| / ||O*|| of each.
+
+    Attributes:
+        count: how many; `searching`: those of them that were tried to find the token, the rest vouch for it.
+        best, token: the least residual and its token.
+        beside: the token whose neighbours were tried with the first candidates, None where that was not done.
+        tried_all: whether no candidate was left.
+    """
 
     def __init__(self, order: Order, goal: Tensor) -> None:
         self.order, self.goal = order, goal
@@ -27,6 +34,7 @@ class Candidates:
         self.residuals: list[Tensor] = []
         self.count = self.searching = 0
         self.best, self.token = float("inf"), 0
+        self.beside: int | None = None
         self.tried_all = False
 
     def take(self, tokens: Tensor, outputs: Tensor) -> None:

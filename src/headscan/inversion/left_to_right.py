@@ -10,36 +10,23 @@ prompts and the backtracking are headscan's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headscan.inversion.candidates import Candidates, SearchTrace
-from headscan.inversion.fitting import TOKENS, readouts_of
+from headscan.inversion.candidates import SearchTrace
+from headscan.inversion.fitting import TOKENS
 from headscan.inversion.kept import KeptSearch, Progressed, copies
-from headscan.inversion.order import FixedOrder, Order, RankedOrder, ReadoutOrder
-from headscan.inversion.prior import Outlook, prior_pays
-from headscan.inversion.proposal import propose
+from headscan.inversion.position import PositionSearch
 from headscan.inversion.search import Search
-from headscan.inversion.table import passes_of_table, table_of
-from headscan.inversion.table_order import Fit, TableOrder
-from headscan.inversion.tolerance import accepted, accepts, noise_floor
+from headscan.inversion.table import passes_of_table
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix
 from headscan.model.verify import evaluating
 from headscan.run import BadInput, Progress
 
 __all__ = ["Search", "exact", "refuse_unordered"]
-
-# Candidates at a position after one that failed, where a wrong prefix is all but certain and the vocabulary is long.
-AFTER_FAILURE = 1024
-# Tokens nearest to a doubtful find that are tried, and how many times farther all others must be.
-LOOKALIKES = 256
-CLEAR = 10.0
-# Numbers that the cached keys and values of one batch of candidates may have in a block.
-BATCH_NUMBERS = 1 << 27
 
 
 def refuse_unordered(cut: SlicedModel) -> None:
@@ -76,7 +63,7 @@ def exact(
     Raises:
         BadInput: the slice is not causal.
 
-    Memory: the model, the table where there is one (2 V w numbers), else 32 numbers a prompt and token of the vocabulary;
+    Memory: the model, the table where there is one (2 V w numbers), else 48 numbers a prompt and token of the vocabulary;
     the keys and values of a batch of candidates, at most 2 x 512 MB.
     """
     refuse_unordered(cut)
@@ -98,57 +85,36 @@ class _LeftToRight:
         self, cut: SlicedModel, search: Search, goals: list[Tensor], start: Tensor, allowed: Tensor | None,
         tolerance: float | None, seed: int, progress: Progress | None,
     ) -> None:  # fmt: skip
-        self.cut, self.search, self.goals, self.start, self.progress = cut, search, goals, start, progress
-        self.allowed = None if allowed is None else allowed.to(cut.lens.device)
-        self.choice = cut.vocabulary_size if allowed is None else int(allowed.sum())
-        ranked = search.ranked_by(cut)
-        self.table = table_of(cut, progress=progress) if ranked == "table" else None
-        self.readouts = readouts_of(cut, search.fit, progress=progress) if ranked == "readout" else None
-        self.generator = torch.Generator().manual_seed(seed)
-        self.tolerance, self.floor = accepted(cut) if tolerance is None else tolerance, noise_floor(cut)
-        # Tokens that were never trained have nearly equal vectors and pass the tolerance for one another: unless the
-        # tolerance was set on purpose, the search goes on until a residual is as small as rounding makes it.
-        self.certain = self.tolerance if tolerance is not None else min(self.tolerance, 3 * self.floor)
-        self.fits: dict[int, Fit] = {}
+        self.cut, self.search, self.goals, self.progress = cut, search, goals, progress
+        self.position = PositionSearch(cut, search, goals, start, allowed, tolerance, seed, progress)
         self._done = 0
 
     def notes(self) -> list[str]:
         """What is to be said of the search before it begins."""
-        if self.readouts is None or self.search.order == "readout":
+        if self.position.readouts is None or self.search.order == "readout":
             return []
         return [
             f"Candidates were ordered by a readout fitted on {TOKENS:,} tokens; the table of all first outputs, which orders "
             f"smaller vocabularies, would have taken {passes_of_table(self.cut):,}."
         ]
 
-    @cached_property
-    def outlooks(self) -> list[Outlook] | None:
-        """Of each prompt, how well each token fits; None without readouts."""
-        if self.readouts is None:
-            return None
-        prior = prior_pays(self.cut)
-        return [
-            Outlook(self.cut, self.readouts, goal, known, allowed=self.allowed, prior=prior)
-            for goal, known in zip(self.goals, self.start.tolist(), strict=True)
-        ]
-
     def stored(self, found: list[SearchTrace], kept: KeptSearch | None) -> list[int]:
         """`forward` for all prompts, from where an interrupted run stood, and stored as it goes on."""
         everything = list(range(len(self.goals)))
         if kept is None:
-            return self.forward(everything, self.start, found)
-        key = self.readouts.key if self.readouts is not None else self.search.order
+            return self.forward(everything, self.position.start, found)
+        key = self.position.readouts.key if self.position.readouts is not None else self.search.order
         before = kept.read(key, self.cut.lens.device)
         state = before or Progressed(copies(found))
 
         def settle() -> None:
             nonlocal state
-            state = Progressed(copies(found), [one.state() for one in self.outlooks or []], dict(self.fits))
+            state = Progressed(copies(found), [one.state() for one in self.position.outlooks], dict(self.position.fits))
             if kept.due():
                 kept.write(state, key)
 
         try:
-            return self.forward(everything, self.start, found, before=before, settle=settle)
+            return self.forward(everything, self.position.start, found, before=before, settle=settle)
         except BaseException:
             kept.write(state, key)
             raise
@@ -177,7 +143,7 @@ class _LeftToRight:
             if before and all(len(before.traces[index].tokens) > len(found[index].tokens) for index in active):
                 tokens = self._repeat(active, found, before)
             else:
-                tokens = self._position(prefix, active, found)
+                tokens = self._search(prefix, active, found)
             for index in active:
                 place = len(found[index].tokens) - 1
                 if place in found[index].failed and stop and any(found[index].rivals[:place]):
@@ -196,15 +162,24 @@ class _LeftToRight:
         if self.progress:
             self.progress(f"exact search{more}", self._done, sum(map(len, self.goals)), "tokens")
 
+    def _search(self, prefix: Prefix, active: list[int], found: list[SearchTrace]) -> Tensor:
+        """One position further: the tokens found."""
+        here = self.position
+        tries = here.find(prefix, active, found, self._tell)
+        for index, one in zip(active, tries, strict=True):
+            twins = self.cut.equal_rows.get(one.token, [one.token])
+            found[index].add(one, here.tolerance, here.floor, twins, here.choice)
+        return torch.tensor([one.token for one in tries], device=prefix.ids.device)
+
     def _repeat(self, active: list[int], found: list[SearchTrace], before: Progressed) -> Tensor:
         """A position as the interrupted run left it; after the last, what orders the next is as it was."""
         for index in active:
             found[index].follow(before.traces[index])
             if self.search.order == "random":  # it drew an order
-                torch.randperm(self.cut.vocabulary_size, generator=self.generator)
+                torch.randperm(self.cut.vocabulary_size, generator=self.position.generator)
         if any(len(found[index].tokens) == len(before.traces[index].tokens) for index in active):
-            self.fits = dict(before.fits)
-            for index, (outlook, state) in enumerate(zip(self.outlooks or [], before.outlooks, strict=True)):
+            self.position.fits = dict(before.fits)
+            for index, (outlook, state) in enumerate(zip(self.position.outlooks, before.outlooks, strict=True)):
                 if index in active:
                     outlook.restore(found[index].tokens, *state)
         return torch.tensor([found[index].tokens[-1] for index in active], device=self.cut.lens.device)
@@ -234,108 +209,3 @@ class _LeftToRight:
         start = torch.cat([known, torch.tensor([trace.tokens], dtype=torch.int64)], dim=1)
         self.forward([index], start, [trace if i == index else SearchTrace() for i in range(len(self.goals))], stop)
         return trace
-
-    # ---- one position
-
-    def _order(self, index: int, target: Tensor, first: bool, found: list[int]) -> Order:
-        vocabulary = self.cut.vocabulary_size
-        if self.table is not None:
-            # What the position before told; at the second, that it is as after the table's short text.
-            guess = self.fits.get(index) or Fit(1.0, torch.zeros_like(self.table.outputs[0]))
-            return TableOrder(self.table, target, self.allowed, None if first else guess)
-        if self.readouts is not None and self.outlooks is not None:
-            scores = self.outlooks[index].scores(found)
-            return ReadoutOrder(self.readouts(first), self.cut.vectors, scores, self.allowed)
-        if self.search.order == "frequency":
-            order = torch.arange(vocabulary)  # merges are numbered by frequency in every BPE vocabulary
-        else:
-            order = torch.randperm(vocabulary, generator=self.generator)
-        order = order.to(target.device)
-        return FixedOrder(order if self.allowed is None else order[self.allowed[order]])
-
-    def _limits(self, active: list[int], found: list[SearchTrace]) -> list[int]:
-        """Candidates that each prompt may try."""
-        limit = min(self.search.budget or self.cut.vocabulary_size, self.cut.vocabulary_size)
-        after = min(limit, AFTER_FAILURE) if self.readouts is not None else limit
-        return [after if found[index].failed else limit for index in active]
-
-    def _position(self, prefix: Prefix, active: list[int], found: list[SearchTrace]) -> Tensor:
-        goals = [self.goals[index][len(found[index].tokens)] for index in active]
-        first = prefix.length == 0
-        prefix.batch = min(prefix.batch, max(16, BATCH_NUMBERS // (self.cut.vectors.shape[1] * (prefix.length + 1))))
-        tries = [
-            Candidates(self._order(index, goal, first, found[index].tokens), goal)
-            for index, goal in zip(active, goals, strict=True)
-        ]
-        limits = self._limits(active, found)
-        size, growth = self.search.batches(readout=self.readouts is not None)
-        open_rows, hinted = list(range(len(active))), self.search.order != "gradient"
-        if not hinted:
-            self._hint(prefix, open_rows, tries)
-        while open_rows:
-            asked = [tries[row].order.next(min(size, limits[row] - tries[row].count)) for row in open_rows]
-            self._evaluate(prefix, open_rows, asked, tries)
-            for row, tokens in zip(list(open_rows), asked, strict=True):
-                one = tries[row]
-                one.tried_all = len(tokens) == 0
-                if accepts(one.best, self.certain) or len(tokens) == 0 or one.count >= limits[row]:
-                    open_rows.remove(row)
-            if self.readouts is not None:
-                open_rows = self._doubtful(prefix, open_rows, tries)
-            size = min(growth * size, self.search.largest)
-            after = self.search.gradient_after
-            if open_rows and after is not None and tries[open_rows[0]].count >= after and self.table and hinted:
-                self._hint(prefix, open_rows, tries)
-                hinted, size = False, self.search.batches(readout=False)[0]
-            if open_rows and size == self.search.largest:
-                self._tell(f" · position {prefix.length + 1}: {tries[open_rows[0]].count:,} candidates tried")
-        for one in tries:
-            one.searching = one.count
-        self._certify(prefix, tries)
-        for index, one in zip(active, tries, strict=True):
-            if isinstance(one.order, TableOrder) and not first:  # the first position is the table's own
-                self.fits[index] = one.order.fit()
-            twins = self.cut.equal_rows.get(one.token, [one.token])
-            found[index].add(one, self.tolerance, self.floor, twins, self.choice)
-        return torch.tensor([one.token for one in tries], device=prefix.ids.device)
-
-    def _doubtful(self, prefix: Prefix, rows: list[int], tries: list[Candidates]) -> list[int]:
-        """Those of the prompts that must go on.
-
-        In a deep model rounding alone may exceed what is certain. A token within the tolerance is the one if none of those
-        predicted nearest to it comes within the tolerance, too: tokens that pass for one another lie together.
-        """
-        for row in [row for row in rows if accepts(tries[row].best, self.tolerance)]:
-            one, before = tries[row], -1
-            while before != one.token:
-                before = one.token
-                self._evaluate(prefix, [row], [one.order.near(one.token, LOOKALIKES)], tries)
-            twins = self.cut.equal_rows.get(one.token, [one.token])
-            if one.runner_up(twins) > max(self.tolerance, CLEAR * one.best):
-                rows = [other for other in rows if other != row]
-        return rows
-
-    def _evaluate(self, prefix: Prefix, rows: list[int], asked: list[Tensor], tries: list[Candidates]) -> None:
-        sizes = [len(tokens) for tokens in asked]
-        if not sum(sizes):
-            return
-        owner = torch.repeat_interleave(torch.tensor(rows), torch.tensor(sizes)).to(prefix.ids.device)
-        outputs = prefix.evaluate(owner, torch.cat(asked))
-        for row, tokens, values in zip(rows, asked, outputs.split(sizes), strict=True):
-            tries[row].take(tokens, values)
-
-    def _hint(self, prefix: Prefix, rows: list[int], tries: list[Candidates]) -> None:
-        index = torch.tensor(rows, device=prefix.ids.device)
-        goals = torch.stack([tries[row].goal for row in rows])
-        starts = [tries[row].token if tries[row].count else None for row in rows]
-        for row, tokens in zip(rows, propose(prefix, index, goals, starts, count=1024), strict=True):
-            order = tries[row].order
-            if isinstance(order, RankedOrder):
-                order.hint(tokens if self.allowed is None else tokens[self.allowed[tokens]])
-
-    def _certify(self, prefix: Prefix, tries: list[Candidates]) -> None:
-        count = self.search.neighbours
-        rows = [row for row, one in enumerate(tries) if accepts(one.best, self.tolerance)]
-        if count and rows:
-            count = self.cut.vocabulary_size if count < 0 else count
-            self._evaluate(prefix, rows, [tries[row].order.near(tries[row].token, count) for row in rows], tries)

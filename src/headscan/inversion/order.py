@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-
-from headscan.inversion.readout import TokenReadout
 
 __all__ = ["FixedOrder", "Order", "RankedOrder", "ReadoutOrder"]
 
@@ -99,18 +98,16 @@ class ReadoutOrder(RankedOrder):
     """Candidates by the scores of a readout (and the model's own prior).
 
     Args:
-        readout: of the position.
-        vectors: [V, e] the vector of every token.
         scores: [V], the larger the better.
+        apart: how far the output of every token is predicted to be from that of one, [V].
         allowed: bool [V] or None.
     """
 
     def __init__(
-        self, readout: TokenReadout, vectors: Float[Tensor, "V e"], scores: Float[Tensor, " V"],
-        allowed: Bool[Tensor, " V"] | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(len(vectors), scores.device, allowed)
-        self.readout, self.vectors, self.scores = readout, vectors, scores
+        self, scores: Float[Tensor, " V"], apart: Callable[[int], Tensor], allowed: Bool[Tensor, " V"] | None = None
+    ) -> None:
+        super().__init__(len(scores), scores.device, allowed)
+        self.scores, self._apart = scores, apart
 
     def far(self) -> Float[Tensor, " V"]:
         """Minus the scores."""
@@ -118,4 +115,4 @@ class ReadoutOrder(RankedOrder):
 
     def apart(self, token: int) -> Float[Tensor, " V"]:
         """The distance of what the readout predicts for both."""
-        return self.readout.distances(self.vectors, token)
+        return self._apart(token)

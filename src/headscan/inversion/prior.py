@@ -39,7 +39,7 @@ class Outlook:
         known: tokens that come before the first of them.
         prior: whether the model's own distribution counts.
 
-    Memory: 2 x 16 numbers a token of the vocabulary.
+    Memory: 3 x 16 numbers a token of the vocabulary.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Outlook:
         self.draft: list[int] = []
         self._fit: Tensor | None = None
         self._nats: Tensor | None = None
+        self._apart: tuple[list[int], Tensor] | None = None
 
     def scores(self, found: list[int]) -> Float[Tensor, " V"]:
         """The scores of all tokens at the position after `found`, the larger the better."""
@@ -66,6 +67,22 @@ class Outlook:
         elif self.prior and self.draft[: place - begin] != found[begin:]:
             self._look(found)
         return self._scored()[place - begin]
+
+    def apart(self, found: list[int], token: int) -> Float[Tensor, " V"]:
+        """How far the output of every token is predicted to be from that of `token`, at the position after `found`.
+
+        One product serves the tokens of a whole draft: the table of vectors is read once in a window, not once a token.
+        """
+        place = len(found) - self.begin
+        if not found and not self.known:  # alone, a token is read out otherwise
+            return self.readouts(True).distances(self.cut.vectors, torch.tensor([token]))[0]
+        readout = self.readouts(False)
+        if self._apart is None:
+            self._apart = list(self.draft), readout.distances(self.cut.vectors, torch.tensor(self.draft))
+        draft, distances = self._apart
+        return (
+            distances[place] if draft[place] == token else readout.distances(self.cut.vectors, torch.tensor([token]))[0]
+        )
 
     def state(self) -> tuple[int, list[int]]:
         """Where the window begins and the draft that was looked at last: with it, `restore` gives the same scores."""
@@ -91,7 +108,7 @@ class Outlook:
         self._fit = torch.cat(parts)
         if self.allowed is not None:
             self._fit.masked_fill_(~self.allowed, float("-inf"))
-        self._nats = None
+        self._nats = self._apart = None
         self.draft = self._best()
 
     def _scored(self) -> Tensor:

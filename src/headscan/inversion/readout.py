@@ -59,10 +59,10 @@ class TokenReadout:
         along = _products(vectors, wanted.T).T - (wanted @ self.centre)[:, None]
         return along / self.lengths.clamp_min(1e-20)
 
-    def distances(self, vectors: Float[Tensor, "V e"], token: int) -> Float[Tensor, " V"]:
-        """The squared distance of every token's predicted output from that of `token`, up to a constant."""
-        toward = self.metric @ (vectors[token].float() - self.centre)
-        return self.lengths.square() - 2 * _products(vectors, toward)
+    def distances(self, vectors: Float[Tensor, "V e"], tokens: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:
+        """The squared distance of every token's predicted output from those of `tokens`, each row up to a constant."""
+        toward = self.metric @ (vectors[tokens].float() - self.centre).T
+        return self.lengths.square() - 2 * _products(vectors, toward).T
 
 
 class ReadoutSums:
