@@ -17,6 +17,7 @@ from headscan.inversion.release import RELEASES
 from headscan.remedies import REMEDIES
 from headscan.run import Registry, options_of
 from headscan.training.objective import OBJECTIVES
+from headscan.training.optimiser import OPTIMISERS
 from headscan.training.recovery import RECOVERIES
 from headscan.training.regulariser import REGULARISERS
 from headscan.training.task import TASKS
@@ -30,6 +31,7 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("Releases", "`headscan privacy --release NAME`", RELEASES),
     ("Training objectives", "`headscan train --objective NAME`", OBJECTIVES),
     ("Regularisers", "`headscan train --regulariser NAME:STRENGTH`", REGULARISERS),
+    ("Optimisers", "`headscan train --optimiser NAME`", OPTIMISERS),
     ("Head recoveries", "`headscan recover --mode NAME`", RECOVERIES),
     ("Evaluation tasks", "`headscan evaluate --tasks NAME`", TASKS),
     ("Remedies", "`headscan.remedies.REMEDIES`", REMEDIES),

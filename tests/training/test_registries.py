@@ -67,8 +67,8 @@ def test_a_new_objective_with_a_parameter_is_one_class(registries, story_file, t
 
 def test_a_new_regulariser_is_one_function(registries, story_file, tmp_path):
     @REGULARISERS.register("norm")
-    def norm(model, states):
-        return states.square().mean()
+    def norm(inputs: LossInputs):
+        return inputs.rows.square().mean()
 
     result = train("gpt", str(story_file), out=tmp_path, regulariser="norm:0.5", **OPTIONS)
     assert result.curve[-1].penalty > 0

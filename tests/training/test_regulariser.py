@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModel, AutoModelForCausalLM, GPT2Config
 
 from headscan import BadInput
-from headscan.training import Learner, recipe_of, train
+from headscan.training import Learner, LossInputs, recipe_of, train
 from headscan.training.regulariser import parse_regularisers, penalty_of
 
 CONFIG = GPT2Config(vocab_size=40, n_embd=8, n_layer=1, n_head=2, n_positions=16, bos_token_id=0, eos_token_id=0)
@@ -48,7 +48,8 @@ def test_each_term_is_what_its_name_says():
         (headless, {"isoscore": -1.0}, -(1 - _isoscore(rows))),
         (headless, {"cosine": 1.0, "isoscore": 1.0}, _mean_cosine(table) + 1 - _isoscore(rows)),
     ):
-        assert penalty_of(terms, model, states).item() == pytest.approx(want, abs=1e-6)
+        given = LossInputs(model, None, states[None], None, states, None, None, torch.zeros(0), "mean")
+        assert penalty_of(terms, given).item() == pytest.approx(want, abs=1e-6)
 
 
 @pytest.mark.parametrize("terms", ["cosine:1", "cosine-states:1", "isoscore:1"])

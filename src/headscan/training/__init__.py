@@ -35,8 +35,10 @@ from headscan.training.losses import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
+    from headscan.training.arms import ARMS, Arm
+    from headscan.training.centring import CentreHead, centre_head
     from headscan.training.checkpoints import last_checkpoint
-    from headscan.training.data import Masker, PackedText, StreamedText
+    from headscan.training.data import Masker, PackedText, StreamedText, collate
     from headscan.training.evaluation import evaluate
     from headscan.training.fitting import fit_head
     from headscan.training.folding import fold_bias
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from headscan.training.learner import Learner
     from headscan.training.likelihood import perplexity
     from headscan.training.objective import OBJECTIVES, LossInputs, Objective, Readout
+    from headscan.training.optimiser import OPTIMISERS, Optimiser, optimiser_of
     from headscan.training.recipes import RECIPES, Recipe, recipe_of
     from headscan.training.recovery import RECOVERIES, HeadRecovery, recover_head
     from headscan.training.regulariser import REGULARISERS
@@ -56,15 +59,19 @@ if TYPE_CHECKING:
     from headscan.training.trainer import HeadlessTrainer, LossIsNotFinite
 
 __all__ = [
+    "ARMS",
     "CWT_FORMS",
     "IGNORE",
     "MASKINGS",
     "OBJECTIVES",
+    "OPTIMISERS",
     "RECIPES",
     "RECOVERIES",
     "REGULARISERS",
     "TASKS",
     "AdaptiveSoftmax",
+    "Arm",
+    "CentreHead",
     "Evaluated",
     "Evaluating",
     "EvaluationResult",
@@ -76,6 +83,7 @@ __all__ = [
     "LossIsNotFinite",
     "Masker",
     "Objective",
+    "Optimiser",
     "PackedText",
     "Pool",
     "Readout",
@@ -88,6 +96,8 @@ __all__ = [
     "Training",
     "build",
     "ce_loss",
+    "centre_head",
+    "collate",
     "cwt_loss",
     "evaluate",
     "evaluate_task",
@@ -106,6 +116,7 @@ __all__ = [
     "mask_tokens",
     "measure_sites",
     "nce_loss",
+    "optimiser_of",
     "perplexity",
     "pool_of",
     "recipe_of",
@@ -118,6 +129,8 @@ __all__ = [
 
 # Loaded when first asked for: the losses need torch alone, the rest transformers and its Trainer.
 _HOMES = {
+    "ARMS": "arms", "Arm": "arms", "CentreHead": "centring", "centre_head": "centring", "collate": "data", "OPTIMISERS":
+    "optimiser", "Optimiser": "optimiser", "optimiser_of": "optimiser",
     "last_checkpoint": "checkpoints", "Masker": "data", "PackedText": "data", "StreamedText": "data", "evaluate":
     "evaluation", "fit_head": "fitting", "fold_bias": "folding", "GeometryCallback": "geometry", "measure_sites":
     "geometry", "recover": "head_recovery", "Learner": "learner", "perplexity": "likelihood", "OBJECTIVES":

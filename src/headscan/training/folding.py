@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headscan.run import BadInput
-from headscan.training.heads import body_of
+from headscan.training.heads import body_of, final_norm_of
 
 __all__ = ["divide_last_norm", "fold_bias"]
 
@@ -55,11 +55,11 @@ def fold_bias(model: PreTrainedModel, bias: Float[Tensor, " vocabulary"]) -> boo
 
 def divide_last_norm(body: nn.Module, temperature: float) -> None:
     """Divide what a body puts out by a number, in the parameters of its final norm; BadInput where it has none."""
-    norms = [child for child in body.children() if "Norm" in type(child).__name__ and hasattr(child, "weight")]
-    if not norms:
+    norm = final_norm_of(body)
+    if norm is None:
         raise BadInput("Tied rows cannot be read out at another temperature in a body without a final norm.")
     with torch.no_grad():
-        for parameter in norms[-1].parameters():
+        for parameter in norm.parameters():
             parameter.div_(temperature)
 
 

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from headscan.model.tables import embedding_table
 from headscan.run import BadInput
-from headscan.training.heads import body_of, head_of
+from headscan.training.heads import body_of, final_norm_of, head_of
 from headscan.training.losses import floor_of, gather_rows, in_batch_accuracy, log_unigram
 from headscan.training.objective import LossInputs, Objective, objective_of
 from headscan.training.regulariser import parse_regularisers, penalty_of
@@ -68,19 +68,22 @@ class Learner(nn.Module):
         of the contrastive pool (in-batch accuracy); penalty is what the regulariser adds to the mean loss.
         """
         extra = {} if attention_mask is None else {"attention_mask": attention_mask}
-        states: Tensor = body_of(self.model)(input_ids, **extra).last_hidden_state
+        states, block = self._states(input_ids, extra)
         if not self.masked:
             states, labels = states[:, :-1], labels[:, 1:]
+            block = None if block is None else block[:, :-1]
         rows, targets = gather_rows(states, labels)
-        reduction = "mean" if share is None else "sum"
-        loss = self.objective.loss(
-            LossInputs(self.model, self.extra, states, labels, rows, targets, pool, self.log_law, reduction)  # type: ignore[arg-type]
-        )
+        inputs = LossInputs(
+            self.model, self.extra, states, labels, rows, targets, pool, self.log_law, "mean" if share is None else "sum",
+            head=self.objective.head(self.model, self.extra),
+            block=None if block is None else gather_rows(block, labels)[0],
+        )  # fmt: skip
+        loss = self.objective.loss(inputs)
         loss = loss if share is None else loss * share
         count = torch.tensor(float(len(targets)), device=rows.device)
         answer = {"loss": loss, "targets": count}
         if self.penalties:
-            penalty = penalty_of(self.penalties, self.model, rows)
+            penalty = penalty_of(self.penalties, inputs)
             # With a share, micro-batches weigh by their targets: their penalties add up to the mean, as their losses do.
             answer["loss"] = loss + (penalty if share is None else penalty * count * share)
             answer["penalty"] = penalty.detach()
@@ -90,3 +93,22 @@ class Learner(nn.Module):
                 answer["floor"] = floor_of(targets, pool).to(rows.device, torch.float32)
                 answer["accuracy"] = in_batch_accuracy(rows[:512], table, targets[:512], pool=pool)
         return answer
+
+    def settle(self) -> list[str]:
+        """Put what the objective holds (a bias of the head) into the model that is kept; what a reader must know of it."""
+        note = self.objective.settle(self.model, self.extra)
+        if not self.objective.headless:
+            self.extra = None
+        return [note] if note else []
+
+    def _states(self, ids: Tensor, extra: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+        """The body's last states [B, T, d] and, where a penalty may ask for them, those before its final norm."""
+        body, seen = body_of(self.model), []
+        norm = final_norm_of(body) if self.penalties else None
+        hook = None if norm is None else norm.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+        try:
+            states: Tensor = body(ids, **extra).last_hidden_state
+        finally:
+            if hook is not None:
+                hook.remove()
+        return states, seen[-1] if seen else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 from jaxtyping import Float, Int
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headscan.model.tables import embedding_table
-from headscan.run import Registry, Settings, options_of
+from headscan.run import BadInput, Registry, Settings, options_of
+from headscan.training.heads import Unembedding, head_of
 from headscan.training.records import ObjectiveRecord
 
 __all__ = ["OBJECTIVES", "LossInputs", "Objective", "Readout", "objective_of"]
@@ -28,6 +30,8 @@ class LossInputs:
         pool: all tokens to compare with, the targets among them; None: the targets.
         log_law: the log of the smoothed unigram probabilities, where the objective `needs_counts`.
         reduction: whether the loss is the mean over targets or their sum (micro-batches then add up).
+        head: what stands between `rows` and the logits, the objective's own bias and cap with it; None without a head.
+        block: the states before the final norm, of the positions that carry loss; None where nothing asks for them.
     """
 
     model: PreTrainedModel
@@ -39,11 +43,34 @@ class LossInputs:
     pool: Int[Tensor, " pool"] | None
     log_law: Float[Tensor, " vocabulary"]
     reduction: Literal["mean", "sum"]
+    head: Unembedding | None = None
+    block: Float[Tensor, "targets width"] | None = None
 
     @property
     def embeddings(self) -> Float[Tensor, "vocabulary width"]:
         """The model's input embeddings, one row a token."""
         return embedding_table(self.model)
+
+    @cached_property
+    def logits(self) -> Float[Tensor, "targets vocabulary"]:
+        """The head's logits, computed once for all that ask; BadInput where there is no head."""
+        if self.head is None:
+            raise BadInput("A term of the logits needs a model with a head.")
+        return self.head.logits(self.rows)
+
+    @property
+    def after_norm(self) -> Float[Tensor, "targets width"]:
+        """`rows` in float32 or wider: squares of half-precision numbers overflow."""
+        return _wide(self.rows)
+
+    @property
+    def before_norm(self) -> Float[Tensor, "targets width"]:
+        """`block` in float32 or wider; BadInput where the body has no final norm."""
+        if self.block is None:
+            raise BadInput(
+                f"{type(self.model).__name__} has no final norm, so its last block's states are its last states."
+            )
+        return _wide(self.block)
 
 
 @dataclass(frozen=True)
@@ -86,6 +113,19 @@ class Objective(Settings, ABC):
         """Parameters that belong to the objective and not to the model, freshly initialised; usually none."""
         return None
 
+    @property
+    def own_rate(self) -> float | None:
+        """Peak learning rate of those parameters; None: that of the others."""
+        return None
+
+    def head(self, model: PreTrainedModel, own: nn.Module | None) -> Unembedding | None:
+        """What stands between the last hidden states and the logits; None for a model without a head."""
+        return None if self.headless else head_of(model)
+
+    def settle(self, model: PreTrainedModel, own: nn.Module | None) -> str | None:
+        """Once training is over, put what the objective holds into the model that is kept; what a reader must know of it."""
+        return None
+
     @abstractmethod
     def loss(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """The loss in nats, the mean over the targets or their sum; 0, with a gradient of zeros, for no targets."""
@@ -102,6 +142,10 @@ class Objective(Settings, ABC):
         """Its name and parameters, for the protocol."""
         parameters = {one.name: getattr(self, one.name) for one in options_of(type(self))}
         return ObjectiveRecord(name=self.name, parameters=parameters, regulariser=regulariser)
+
+
+def _wide(states: Tensor) -> Tensor:
+    return states.float() if states.dtype.itemsize < 4 else states
 
 
 OBJECTIVES: Registry[type[Objective]] = Registry("objective", "headscan.training.objectives")

@@ -1,4 +1,4 @@
-"""Isotropy as part of the loss: terms added to any objective, written "cosine:0.1" or "cosine:1,isoscore:0.5".
+"""Terms that may be added to any objective, written "cosine:0.1" or "cosine:1,z-loss:1e-4".
 
 A term is one function in one file of `headscan.training.regularisers`, or of a plug-in.
 """
@@ -10,15 +10,15 @@ from collections.abc import Callable
 
 from jaxtyping import Float
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from headscan.run import BadInput, Registry
+from headscan.training.objective import LossInputs
 
 __all__ = ["REGULARISERS", "parse_regularisers", "penalty_of"]
 
-Term = Callable[[PreTrainedModel, Tensor], Tensor]
+Term = Callable[[LossInputs], Tensor]
 REGULARISERS: Registry[Term] = Registry("regulariser", "headscan.training.regularisers")
-"""Functions of the model and the last hidden states [K, d] that carry loss: a scalar with gradient."""
+"""Functions of what the forward pass left (the model, the states [K, d] that carry loss, the logits): a scalar with gradient."""
 
 
 def parse_regularisers(text: str | None) -> dict[str, float]:
@@ -46,11 +46,9 @@ def parse_regularisers(text: str | None) -> dict[str, float]:
     return found
 
 
-def penalty_of(
-    strengths: dict[str, float], model: PreTrainedModel, states: Float[Tensor, "targets width"]
-) -> Float[Tensor, ""]:
+def penalty_of(strengths: dict[str, float], inputs: LossInputs) -> Float[Tensor, ""]:
     """The sum of the terms, a scalar with gradient; 0 where a batch has too few states to compare."""
-    total = states.sum() * 0
+    total = inputs.rows.sum() * 0
     for name, strength in strengths.items():
-        total = total + strength * REGULARISERS[name](model, states)
+        total = total + strength * REGULARISERS[name](inputs)
     return total

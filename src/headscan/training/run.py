@@ -24,13 +24,16 @@ from headscan.model.quiet import quiet
 from headscan.run import BadInput, ModelRecord, Run, plain, verb
 from headscan.training.arguments import training_arguments
 from headscan.training.callbacks import ProgressCallback, TimeLimit
-from headscan.training.checkpoints import check_whole, clear, is_write_failure, last_checkpoint
+from headscan.training.centring import CentreHead
+from headscan.training.checkpoints import EXTRA, check_whole, clear, is_write_failure, last_checkpoint
 from headscan.training.data import Masker, check_fit, collate
 from headscan.training.geometry import GeometryCallback
+from headscan.training.heads import capped
 from headscan.training.learner import Learner
 from headscan.training.likelihood import perplexity
 from headscan.training.material import Material, gather
 from headscan.training.objective import Objective
+from headscan.training.optimiser import optimiser_of
 from headscan.training.recipes import Recipe, RecipeRecord, recipe_of
 from headscan.training.records import CurvePoint, Likelihood
 from headscan.training.recovery import recover_head
@@ -76,14 +79,15 @@ def train(recipe: str | Recipe, settings: Training, run: Run) -> TrainResult:
     watcher = _watcher(plan, settings, material)
     hooks: list[TrainerCallback] = [watcher] if watcher else []
     hooks += [TimeLimit(settings.seconds)] if settings.seconds else []
+    hooks += [CentreHead()] if settings.centre_head else []
     hooks.append(ProgressCallback(run.progress, plan.tokens_a_step * arguments.world_size))
     masker = (
         Masker(material.tokenizer, scheme=settings.masking or "bert", seed=settings.seed) if plan.masked else collate
     )
     try:
         trainer = HeadlessTrainer(
-            learner, arguments, run=run, pool=settings.pool, train_dataset=material.data, data_collator=masker,
-            processing_class=material.tokenizer, callbacks=[*hooks, *settings.callbacks],
+            learner, arguments, run=run, pool=settings.pool, optimiser=settings.optimiser, train_dataset=material.data,
+            data_collator=masker, processing_class=material.tokenizer, callbacks=[*hooks, *settings.callbacks],
         )  # fmt: skip
     except HUB_FAILURES as error:
         raise BadInput(
@@ -91,8 +95,9 @@ def train(recipe: str | Recipe, settings: Training, run: Run) -> TrainResult:
         ) from None
     trainer.remove_callback(PrinterCallback)  # it writes to standard output, where --json has the result
     _fit(trainer, run)
+    settled = _settle(trainer)
     unsent = _save_model(trainer, run.folder / "model")
-    result = _result(trainer, plan, settings, material, run)
+    result = _result(trainer, plan, settings, material, run, settled)
     result = replace(result, scan=watcher.history if watcher else [])
     if unsent is not None:
         run.finish(result)
@@ -131,6 +136,8 @@ def _identify(plan: Recipe, settings: Training, run: Run) -> None:
     numbers = plain(plan.record().__dict__ | {"steps": None})
     run.identify("the recipe", numbers)
     run.identify("the objective", plain(settings.aim.recorded(settings.regulariser)))
+    optimiser = optimiser_of(settings.optimiser)
+    run.identify("the optimiser", {"name": optimiser.name, "options": plain(optimiser)})
     run.identify("the Trainer's arguments", plain(dict(settings.trainer)))
 
 
@@ -169,6 +176,14 @@ def _fit(trainer: HeadlessTrainer, run: Run) -> None:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
 
+def _settle(trainer: HeadlessTrainer) -> list[str]:
+    """What the objective holds goes into the model, where it is whole in this process."""
+    learner: Learner = trainer.accelerator.unwrap_model(trainer.model)
+    if trainer.is_fsdp_enabled:
+        return [] if learner.extra is None else [f"what the objective holds is in model/{EXTRA}"]
+    return learner.settle()
+
+
 def _save_model(trainer: HeadlessTrainer, folder: Path) -> Exception | None:
     """Write the model, and send it to the Hub where that is wanted; the error of a Hub that did not take it."""
     try:
@@ -187,7 +202,9 @@ def _save_model(trainer: HeadlessTrainer, folder: Path) -> Exception | None:
     return None
 
 
-def _result(trainer: HeadlessTrainer, plan: Recipe, settings: Training, material: Material, run: Run) -> TrainResult:
+def _result(
+    trainer: HeadlessTrainer, plan: Recipe, settings: Training, material: Material, run: Run, settled: list[str]
+) -> TrainResult:  # fmt: skip
     names = [each.name for each in fields(CurvePoint)]
     log = [entry for entry in trainer.state.log_history if "loss" in entry]
     curve = [_point({name: entry[name] for name in names if name in entry}) for entry in log]
@@ -209,7 +226,7 @@ def _result(trainer: HeadlessTrainer, plan: Recipe, settings: Training, material
         floor_corrected_loss=last.floor_corrected_loss if last else None,
         heldout_bits_per_byte=best.bits_per_byte if best else None,
         heldout=heldout,
-        notes=notes,
+        notes=[*notes, *settled],
         curve=curve,
     )
 
@@ -224,7 +241,9 @@ def _read_out(learner: Learner, material: Material) -> tuple[dict[str, Likelihoo
     if learner.masked or kept is None:
         return {}, ["heldout_bits_per_byte is for models that predict the next token, on text held out"]
     if model.get_output_embeddings() is not None:
-        read = perplexity(model, kept.rows, material.tokenizer, begins=kept.begins)
+        head = learner.objective.head(model, learner.extra)
+        with capped(model, head.cap if head else None):
+            read = perplexity(model, kept.rows, material.tokenizer, begins=kept.begins)
         missing = "heldout_bits_per_byte: the tokens do not hold the spaces between words (WordPiece)"
         return {"head": read}, [missing] if read.bits_per_byte is None else []
     reading = learner.objective.reading(learner.extra)

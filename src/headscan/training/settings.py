@@ -15,6 +15,7 @@ from headscan.run import BadInput, Option, Running
 from headscan.text.settings import TEXT, Reading, TextLike
 from headscan.training.checkpoints import check_afresh
 from headscan.training.objective import OBJECTIVES, Objective, objective_of
+from headscan.training.optimiser import OPTIMISERS, Optimiser
 from headscan.training.recovery import RECOVERIES, HeadRecovery, recovery_of
 from headscan.training.regulariser import parse_regularisers
 
@@ -45,8 +46,12 @@ class Training(Reading, Running):
     ] = "tiny"
     regulariser: Annotated[
         str | None,
-        Option("Terms added to the loss: cosine, cosine-states or isoscore.", metavar="NAME:STRENGTH,..."),
+        Option("Terms added to the loss, as in cosine-states:1,z-loss:1e-4.", metavar="NAME:STRENGTH,..."),
     ] = None
+    optimiser: Annotated[str | Optimiser, Option("By what the weights move.", choices=OPTIMISERS, identity=False)] = (
+        "adamw"
+    )
+    centre_head: Annotated[bool, Option("Take the mean row out of the head after every step (μ-centring).")] = False
     tokenizer: Annotated[
         str | PreTrainedTokenizerBase | None,
         Option("Id or folder of a tokenizer. Default: one is fitted on the text.", identity=False),
@@ -115,6 +120,11 @@ class Training(Reading, Running):
             (
                 self.tied is not None and aim.headless,
                 "--tied",
+                f"the objective {aim.name}, which trains without a head",
+            ),
+            (
+                self.centre_head and aim.headless,
+                "--centre-head",
                 f"the objective {aim.name}, which trains without a head",
             ),
             (self.vocabulary and self.tokenizer is not None, "--vocabulary", "a run whose tokenizer is given"),

@@ -21,6 +21,7 @@ from headscan.training.checkpoints import EXTRA, STATE, WEIGHTS, Notes, is_write
 from headscan.training.data import StreamedText
 from headscan.training.learner import Learner
 from headscan.training.losses import IGNORE, gather_ids
+from headscan.training.optimiser import Optimiser, optimiser_of
 
 __all__ = ["HeadlessTrainer", "LossIsNotFinite"]
 
@@ -52,11 +53,12 @@ class HeadlessTrainer(Trainer):
         arguments: TrainingArguments,
         *,
         pool: str = "batch",
+        optimiser: Optimiser | str = "adamw",
         run: Run | None = None,
         **options: Any,
     ) -> None:
         super().__init__(model, arguments, **options)
-        self.pool, self._run = pool, run or Run.quiet()
+        self.pool, self._optimiser, self._run = pool, optimiser_of(optimiser), run or Run.quiet()
         self._sums: dict[str, float] = {}
 
     def _get_train_sampler(self, train_dataset: Any = None) -> RandomSampler | None:
@@ -70,6 +72,17 @@ class HeadlessTrainer(Trainer):
             return None
         step = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         return RandomSampler(data, num_samples=len(data) // step * step or len(data))
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """The Trainer's own AdamW, or where it is another, or a parameter has a rate of its own, `optimiser`'s."""
+        learner: Learner = self.accelerator.unwrap_model(self.model if model is None else model)
+        if self.optimizer is None and (self._optimiser.name != "adamw" or learner.objective.own_rate is not None):
+            self.optimizer = self._optimiser.make(
+                learner, rate=self.args.learning_rate, betas=(self.args.adam_beta1, self.args.adam_beta2),
+                epsilon=self.args.adam_epsilon, decay=self.args.weight_decay,
+            )  # fmt: skip
+        made: torch.optim.Optimizer = super().create_optimizer(model)
+        return made
 
     # --- negatives -----------------------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ def ce_loss(
     """Cross-entropy over the whole vocabulary (nats) of logits hidden [K, d] . embeddings [V, d] (+ bias [V]).
 
     form: "full" (K x V logits in memory), "chunked" (O(chunk x V), logits computed twice), "fused" (torch's own).
-    The bias is a constant in the chunked form. K = 0 gives 0 and zero gradients.
+    K = 0 gives 0 and zero gradients.
 
     >>> ce_loss(torch.zeros(2, 3), torch.zeros(8, 3), torch.tensor([1, 2])).exp().round()
     tensor(8.)

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from headscan.run import BadInput
 
-__all__ = ["LINEAR_FORMS", "chunked", "full", "fused", "has_fused"]
+__all__ = ["LINEAR_FORMS", "chunked", "full", "fused", "has_fused", "logits_of"]
 
 
 def full(hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -29,14 +29,14 @@ def full(hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None = No
     >>> full(torch.zeros(1, 2), torch.zeros(4, 2), torch.tensor([3])).exp()
     tensor([4.])
     """
-    return F.cross_entropy(_logits(hidden, rows, bias), targets, reduction="none")
+    return F.cross_entropy(logits_of(hidden, rows, bias), targets, reduction="none")
 
 
 def chunked(hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None = None, *, chunk: int = 256) -> Tensor:
     """Losses [K], keeping K numbers between forward and backward instead of K x C logits.
 
     Memory O(chunk x C) beside the gradients themselves; time one more matrix product than `full` (the logits are
-    computed twice). The bias gets no gradient: here it is always a constant (a log count or a log probability).
+    computed twice).
 
     >>> chunked(torch.zeros(3, 2), torch.zeros(4, 2), torch.tensor([3, 0, 1]), chunk=2).exp()
     tensor([4., 4., 4.])
@@ -79,7 +79,7 @@ def fused(
 LINEAR_FORMS: dict[str, Callable[..., Tensor]] = {"full": full, "chunked": chunked, "fused": fused}
 
 
-def _logits(hidden: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
+def logits_of(hidden: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
     """[K, C] in at least float32: a bf16 log-sum over thousands of terms would lose the small ones."""
     logits = hidden @ rows.T
     if logits.dtype in (torch.bfloat16, torch.float16):
@@ -97,7 +97,7 @@ class _Chunked(torch.autograd.Function):
         losses, log_sums = [], []
         for start in range(0, hidden.shape[0], chunk):
             part = slice(start, start + chunk)
-            logits = _logits(hidden[part], rows, bias)
+            logits = logits_of(hidden[part], rows, bias)
             log_sum = torch.logsumexp(logits, dim=1)
             losses.append(log_sum - logits.gather(1, targets[part, None]).squeeze(1))
             log_sums.append(log_sum)
@@ -108,20 +108,24 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None, Tensor | None, None]:
         """d loss_k / d logits = softmax - one-hot, formed one chunk at a time."""
         hidden, rows, targets, bias, log_sums = ctx.saved_tensors
-        want_hidden, want_rows = ctx.needs_input_grad[:2]
+        want_hidden, want_rows, _, want_bias, _ = ctx.needs_input_grad
         grad_hidden = torch.empty_like(hidden) if want_hidden else None
         # Many small chunks would round a bf16 sum many times: the rows' gradient is summed in float32 or wider.
         wide = torch.promote_types(rows.dtype, torch.float32)
         grad_rows = torch.zeros(rows.shape, dtype=wide, device=rows.device) if want_rows else None
+        grad_bias = torch.zeros(len(rows), dtype=wide, device=rows.device) if want_bias else None
         for start in range(0, hidden.shape[0], ctx.chunk):
             part = slice(start, start + ctx.chunk)
-            slope = _logits(hidden[part], rows, bias)
+            slope = logits_of(hidden[part], rows, bias)
             slope = slope.sub_(log_sums[part, None]).exp_()
             slope[torch.arange(slope.shape[0], device=slope.device), targets[part]] -= 1
-            slope = slope.mul_(upstream[part, None].to(slope.dtype)).to(rows.dtype)
+            slope = slope.mul_(upstream[part, None].to(slope.dtype))
+            if grad_bias is not None:
+                grad_bias += slope.sum(0)
+            slope = slope.to(rows.dtype)
             if grad_hidden is not None:
                 torch.mm(slope, rows, out=grad_hidden[part])
             if grad_rows is not None:
@@ -129,4 +133,5 @@ class _Chunked(torch.autograd.Function):
                     grad_rows.addmm_(slope.T, hidden[part])
                 else:
                     grad_rows += slope.T @ hidden[part]
-        return grad_hidden, None if grad_rows is None else grad_rows.to(rows.dtype), None, None, None
+        grad_bias = None if grad_bias is None else grad_bias.to(bias.dtype)
+        return grad_hidden, None if grad_rows is None else grad_rows.to(rows.dtype), None, grad_bias, None

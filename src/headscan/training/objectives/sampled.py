@@ -8,16 +8,16 @@ from typing import Annotated
 from torch import Tensor
 
 from headscan.run import Option
-from headscan.training.heads import head_of
 from headscan.training.losses import sample_noise, sampled_softmax_loss
-from headscan.training.objective import OBJECTIVES, LossInputs, Objective
+from headscan.training.objective import OBJECTIVES, LossInputs
+from headscan.training.objectives._headed import Headed
 
 __all__ = ["SampledSoftmax"]
 
 
 @OBJECTIVES.register("sampled")
 @dataclass(frozen=True, kw_only=True)
-class SampledSoftmax(Objective):
+class SampledSoftmax(Headed):
     """Sampled softmax: cross-entropy among the target and noise from the unigram distribution (Jean et al. 2015)."""
 
     noise_tokens: Annotated[int, Option("Noise tokens that the sampled softmax draws a step.", low=1)] = 1024
@@ -29,7 +29,8 @@ class SampledSoftmax(Objective):
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """See `sampled_softmax_loss`."""
-        head = head_of(inputs.model)
+        head = inputs.head
+        assert head is not None
         noise = sample_noise(inputs.log_law, self.noise_tokens)
         rows = head.transform(inputs.rows)
         return sampled_softmax_loss(

@@ -1,0 +1,1 @@
+"""One optimiser a file; `headscan.training.optimiser` says what an optimiser is."""

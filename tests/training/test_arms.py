@@ -1,0 +1,284 @@
+"""Every arm: its gradient beside that of the plain formula, its steps in anybody's Trainer, and what is kept in the end."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, GPT2Config, Trainer, TrainingArguments
+
+from headscan import BadInput
+from headscan.model.mixer import MixerConfig
+from headscan.text import Windows
+from headscan.training import (
+    ARMS,
+    OBJECTIVES,
+    PackedText,
+    ce_loss,
+    centre_head,
+    collate,
+    log_unigram,
+    perplexity,
+    recipe_of,
+    train,
+)
+from headscan.training.heads import capped
+from headscan.training.objectives.cross_entropy import CrossEntropy
+from headscan.training.optimisers.coupled_adam import CoupledAdam, CoupledAdamW
+
+SIZE, WIDTH = 40, 8
+COUNTS = torch.arange(1, SIZE + 1)
+IDS = torch.randint(1, SIZE, (3, 9), generator=torch.Generator().manual_seed(1))
+
+
+def _model(arm, dtype=torch.float64):
+    torch.manual_seed(0)
+    shape = {"vocab_size": SIZE, "tie_word_embeddings": arm.tied, "bos_token_id": 0, "eos_token_id": 0}
+    if arm.recipe == "mixer":
+        config = MixerConfig(
+            **shape, hidden_size=WIDTH, num_hidden_layers=1, max_position_embeddings=16, final_norm=True
+        )
+    else:
+        off = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+        config = GPT2Config(**shape, **off, n_embd=WIDTH, n_layer=1, n_head=2, n_positions=16)
+    kind = AutoModel if arm.objective.headless else AutoModelForCausalLM
+    return kind.from_config(config).to(dtype)
+
+
+def _learner(arm, dtype=torch.float64):
+    return arm.learner(_model(arm, dtype), COUNTS).to(dtype)
+
+
+# ---- the plain formulas, one a name; x: states before the norm [K, d], h: after it, w: rows [V, d], y: targets
+
+
+def _cosine(x):
+    unit = x / x.norm(dim=1, keepdim=True)
+    gram = unit @ unit.T
+    return (gram.sum() - gram.diagonal().sum()) / (len(x) * (len(x) - 1))
+
+
+def _isoscore(x, share=0.2):
+    covariance = (x - x.mean(0)).T @ (x - x.mean(0)) / len(x)
+    d = len(covariance)
+    mixed = (1 - share) * covariance + share * covariance.trace() / d * torch.eye(d, dtype=x.dtype)
+    return (mixed.trace() ** 2 / (mixed @ mixed.T).trace() - 1) / (d - 1)
+
+
+def _less_own_mean(x):
+    return x - x.mean(1)[:, None]
+
+
+PENALTIES = {
+    "z-loss": lambda x, h, w, z: torch.log(torch.exp(z).sum(1)).pow(2).mean(),
+    "mu-loss": lambda x, h, w, z: (w.sum(0) / SIZE).pow(2).sum(),
+    "cosine-states": lambda x, h, w, z: _cosine(h),
+    "cosine-block": lambda x, h, w, z: _cosine(x),
+    "cosine-block-centred": lambda x, h, w, z: _cosine(_less_own_mean(x)),
+    "isoscore": lambda x, h, w, z: 1 - _isoscore(h),
+    "isoscore-block": lambda x, h, w, z: 1 - _isoscore(x),
+    "isoscore-block-centred": lambda x, h, w, z: 1 - _isoscore(_less_own_mean(x)),
+}
+
+
+def _plain_loss(name, arm, learner):
+    model, seen = learner.model, []
+    body = getattr(model, model.base_model_prefix, model)
+    norm = body.norm if arm.recipe == "mixer" else body.ln_f
+    norm.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    h = body(IDS).last_hidden_state[:, :-1].reshape(-1, WIDTH)
+    x, y = seen[0][:, :-1].reshape(-1, WIDTH), IDS[:, 1:].reshape(-1)
+    w = (model.get_input_embeddings() if arm.objective.headless else model.get_output_embeddings()).weight
+    own = torch.arange(len(y))
+    if arm.objective.headless:  # every target of the batch is a class, however often it occurs
+        z = h @ w[y].T
+        return -(z[own, own] - torch.log(torch.exp(z).sum(1))).mean()
+    if name == "sampled":
+        torch.manual_seed(5)
+        law = ((COUNTS + 0.5) / (COUNTS + 0.5).sum()).float()
+        noise = torch.multinomial(law, 1024, replacement=True)
+        z, right = h @ w[noise].T - torch.log(law.double()[noise] * 1024), (h * w[y]).sum(1)
+        others = torch.where(noise[None] == y[:, None], 0.0, torch.exp(z)).sum(1)
+        return (torch.log(torch.exp(right) + others) - right).mean()
+    z = h @ w.T
+    if learner.extra is not None:
+        z = z + learner.extra.bias
+    if arm.objective.cap:
+        z = arm.objective.cap * torch.tanh(z / arm.objective.cap)
+    loss = -(z[own, y] - torch.log(torch.exp(z).sum(1))).mean()
+    for part in filter(None, (arm.regulariser or "").split(",")):
+        term, strength = part.split(":")
+        loss = loss + float(strength) * PENALTIES[term](x, h, w, z)
+    return loss
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_the_gradient_is_that_of_the_plain_formula(name):
+    arm = ARMS[name]
+    ours, plain = _learner(arm), _learner(arm)
+    torch.manual_seed(5)
+    loss = ours(IDS, IDS)["loss"]
+    loss.backward()
+    want = _plain_loss(name, arm, plain)
+    want.backward()
+    assert loss.item() == pytest.approx(want.item(), rel=1e-6)
+    slopes = dict(plain.named_parameters())
+    assert len(slopes) > 5
+    for one, parameter in ours.named_parameters():
+        if slopes[one].grad is None:
+            assert parameter.grad is None or not parameter.grad.any()
+        else:
+            torch.testing.assert_close(parameter.grad, slopes[one].grad, rtol=1e-5, atol=1e-7, msg=one)
+
+
+def test_the_bias_starts_at_the_log_unigram_and_has_a_rate_of_its_own():
+    learner = _learner(ARMS["ce+unigram"])
+    torch.testing.assert_close(learner.extra.bias.data, log_unigram(COUNTS, 0.5), rtol=1e-6, atol=0)
+    groups = ARMS["ce+fast-bias"].optimiser.make(_learner(ARMS["ce+fast-bias"]), rate=1e-3, decay=0.1).param_groups
+    assert [(group["lr"], group["weight_decay"], len(group["params"]) > 1) for group in groups] == [
+        (1e-3, 0.1, True), (1e-3, 0.0, True), (0.1, 0.0, False),
+    ]  # fmt: skip
+    with pytest.raises(BadInput, match="--bias-rate is not used without a bias"):
+        CrossEntropy(bias_rate=0.1)
+    with pytest.raises(BadInput, match="--cap is not used by the projection chunked"):
+        OBJECTIVES.build("ce", {"cap": 30.0, "projection": "chunked"})
+
+
+def test_every_form_of_the_cross_entropy_gives_the_bias_its_gradient():
+    hidden, rows, targets = torch.randn(30, 8), torch.randn(40, 8), torch.arange(30)
+    slopes = []
+    for form in ("full", "chunked", "fused"):
+        bias = torch.linspace(-1, 1, 40).requires_grad_()
+        ce_loss(hidden, rows, targets, form, bias=bias, chunk=7).backward()
+        slopes.append(bias.grad)
+    torch.testing.assert_close(slopes[1], slopes[0])
+    torch.testing.assert_close(slopes[2], slopes[0])
+
+
+# ---- the optimiser
+
+
+def _restated(table, slopes, *, rate, betas, eps, decay):
+    """Coupled Adam, as arXiv:2502.08441 writes it: v̂ element by element, its mean over the vocabulary, then the step.
+
+    The authors' own code (github.com/flxst/coupled-adam) is no package, and of its three ways runs one; that one is this.
+    """
+    m = v = torch.zeros_like(table)
+    for step, g in enumerate(slopes, 1):
+        m, v = betas[0] * m + (1 - betas[0]) * g, betas[1] * v + (1 - betas[1]) * g * g
+        shared = (v / (1 - betas[1] ** step)).sum(0) / len(table)
+        table = table - rate * decay * table
+        table = table - rate * (m / (1 - betas[0] ** step)) / (shared.sqrt() + eps)
+    return table
+
+
+def test_coupled_adam_is_the_published_formula_over_fifty_steps():
+    torch.manual_seed(0)
+    start, scales = 0.02 * torch.randn(40, 8), torch.logspace(-3, 1, 40)[:, None]
+    slopes = [torch.randn(40, 8) * scales for _ in range(50)]
+    numbers = {"betas": (0.9, 0.95), "eps": 1e-8}
+    want = _restated(start.double(), [g.double() for g in slopes], rate=3e-3, decay=0.1, **numbers)
+    tables = [torch.nn.Parameter(start.clone()) for _ in range(3)]
+    coupled = CoupledAdamW(
+        [{"params": [tables[0]], "apart": True}, {"params": [tables[1]]}], 3e-3, weight_decay=0.1, **numbers
+    )
+    usual = torch.optim.AdamW([tables[2]], 3e-3, weight_decay=0.1, **numbers)
+    for g in slopes:
+        for table in tables:
+            table.grad = g.clone()
+        coupled.step()
+        usual.step()
+    assert (tables[0].double() - want).abs().max() <= 1e-6
+    torch.testing.assert_close(tables[1], tables[2], rtol=1e-6, atol=1e-6)
+    assert (tables[0] - tables[2]).abs().max() > 0.01
+
+
+def test_coupled_tables_are_those_that_were_asked_for():
+    tied, untied = _learner(ARMS["ce+tied"]), _learner(ARMS["ce"])
+    bare = _learner(ARMS["headless"])
+    for learner, coupled, found in ((tied, "both", 1), (untied, "both", 2), (untied, "input", 1), (bare, "head", 1)):
+        groups = CoupledAdam(coupled=coupled).make(learner, rate=1e-3).param_groups
+        assert len(groups[0]["params"]) == found
+        assert sum(len(group["params"]) for group in groups) == len(list(learner.parameters()))
+
+
+def test_centring_the_head_leaves_the_loss_of_an_untied_model_alone():
+    arm = ARMS["ce"]
+    learners = [_learner(arm), _learner(arm)]
+    steps = [arm.optimiser.make(learner, rate=1e-2) for learner in learners]
+    for _ in range(15):
+        losses = []
+        for learner, step in zip(learners, steps, strict=True):
+            step.zero_grad()
+            loss = learner(IDS, IDS)["loss"]
+            loss.backward()
+            step.step()
+            losses.append(loss.item())
+        centre_head(learners[1].model)
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+    assert learners[1].model.get_output_embeddings().weight.mean(0).abs().max() < 1e-12
+    with pytest.raises(BadInput, match="no head whose rows"):
+        centre_head(_model(ARMS["headless"]))
+
+
+# ---- in a Trainer
+
+
+@pytest.mark.parametrize(
+    "name", ["ce+unigram+tied", "ce+fast-bias", "ce+mu-centre", "ce+coupled", "headless", "mixer+unigram"]
+)
+def test_it_works_in_a_trainer_that_knows_nothing_of_it(name, tmp_path):
+    arm = ARMS[name]
+    learner = _learner(arm, torch.float32)
+    arguments = TrainingArguments(
+        str(tmp_path), max_steps=2, per_device_train_batch_size=3, learning_rate=1e-2, save_strategy="no", report_to=[],
+        use_cpu=True, disable_tqdm=True, remove_unused_columns=False, logging_strategy="no",
+    )  # fmt: skip
+    before = {one: value.detach().clone() for one, value in learner.named_parameters()}
+    trainer = Trainer(
+        learner, arguments, train_dataset=PackedText(IDS.numpy()), data_collator=collate,
+        optimizers=(arm.optimizer(learner, arguments), None), callbacks=arm.callbacks(),
+    )  # fmt: skip
+    trainer.train()
+    moved = [one for one, value in learner.named_parameters() if not torch.equal(value, before[one])]
+    assert len(moved) > len(before) / 2
+    if arm.centre_head:
+        assert learner.model.get_output_embeddings().weight.mean(0).abs().max() < 1e-6
+    head = arm.objective.head(learner.model, learner.extra)
+    if head is not None and head.bias is not None:
+        with torch.no_grad():
+            states = learner.model.base_model(IDS).last_hidden_state
+            want = head.logits(states.reshape(-1, WIDTH))
+            assert learner.settle() == []
+            torch.testing.assert_close(learner.model(IDS).logits.reshape(-1, SIZE), want, rtol=1e-4, atol=1e-4)
+
+
+def test_training_keeps_the_bias_the_rate_and_the_optimiser_over_a_resume(story_file, tmp_path):
+    plan = recipe_of("gpt").but(schedule="constant", warmup=1, batch=4, context=16, vocabulary=300)
+    options = {"out": tmp_path, "save_every": 2, "geometry_every": 0, "tied": True, "centre_head": True}
+    options |= {"objective": CrossEntropy(head_bias="unigram", bias_rate=0.05), "optimiser": "coupled-adam"}
+    whole = train(plan, str(story_file), steps=4, **options)
+    shutil.rmtree(tmp_path / "checkpoint-4")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    again = train(plan, str(story_file), steps=4, resume=True, **options)
+    assert again.heldout == whole.heldout
+    kept = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    words = AutoTokenizer.from_pretrained(tmp_path / "model")
+    held_out = PackedText.of(Windows(str(story_file), words, 16)).split(0.05)[1]
+    assert perplexity(kept, held_out.rows).nats_per_token == pytest.approx(
+        whole.heldout["head"].nats_per_token, abs=1e-4
+    )
+    with pytest.raises(BadInput, match="the optimiser was"):
+        train(plan, str(story_file), steps=6, resume=True, **options | {"optimiser": "adamw"})
+
+
+def test_a_cap_is_no_part_of_the_model_that_is_kept():
+    learner = _learner(ARMS["ce+cap15"])
+    torch.nn.init.normal_(learner.model.get_output_embeddings().weight, std=30)
+    plain = learner.model(IDS).logits
+    with capped(learner.model, 15.0):
+        torch.testing.assert_close(learner.model(IDS).logits, 15 * torch.tanh(plain / 15))
+    torch.testing.assert_close(learner.model(IDS).logits, plain)
+    assert learner.settle() == ["the logits of the model that is kept are to be capped at 15"]
+    assert _learner(ARMS["ce"]).settle() == []
