@@ -21,6 +21,7 @@ from headscan.geometry.settings import Scanning
 from headscan.geometry.summary import site_cells
 from headscan.geometry.sweep import MEASURED_BYTES, Sweep, sweep
 from headscan.model import Lens
+from headscan.states import ModelSource
 
 
 def main() -> None:
@@ -31,7 +32,8 @@ def main() -> None:
     lens = Lens.load(model_folder())
     measures, probes = choose("all")
     settings = Scanning("", context=CONTEXT, max_tokens=options.tokens)
-    runner = ProbeRunner(probes, lens, lens.default_sites, settings, announce=lambda _: None)
+    source = ModelSource(lens, "", settings, context=CONTEXT)
+    runner = ProbeRunner(probes, source, lens.default_sites, settings, announce=lambda _: None)
     swept = Sweep(
         {site: lens.width(site) for site in lens.default_sites},
         lens.vocabulary_size,
@@ -50,7 +52,7 @@ def main() -> None:
             if way == "bare":
                 bare(lens, [batch])
             else:
-                sweep(lens, [batch], swept, watch=watch)
+                sweep(source, [batch], swept, watch=watch)
             times[way] += time.perf_counter() - start
     start = time.perf_counter()
     clouds = {site: site_cells(site, swept.sites[site], measures)[1] for site in lens.default_sites}

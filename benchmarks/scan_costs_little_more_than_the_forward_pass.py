@@ -30,7 +30,9 @@ from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.summary import site_cells
 from headscan.geometry.sweep import Sweep, sweep
 from headscan.model import Lens
+from headscan.states import ModelSource
 from headscan.text import Batch
+from headscan.text.settings import Reading
 
 CONTEXT = 128
 
@@ -72,7 +74,7 @@ def statistics_of(lens: Lens) -> Sweep:
 def scanned(lens: Lens, work: list[Batch], *, finish: bool = True) -> Sweep:
     """headscan's pass, and every measure of every site."""
     swept = statistics_of(lens)
-    sweep(lens, work, swept)
+    sweep(ModelSource(lens, "", Reading(), context=CONTEXT), work, swept)
     if finish:
         for site in lens.default_sites:
             site_cells(site, swept.sites[site])
@@ -110,6 +112,7 @@ def alternate(lens: Lens, tokens: int) -> dict[str, float]:
     swept = statistics_of(lens)
     bare(lens, work[:1])
     scanned(lens, work[:1], finish=False)
+    source = ModelSource(lens, "", Reading(), context=CONTEXT)
     times: dict[str, list[float]] = {"bare": [], "scan": []}
     for number, batch in enumerate(work):
         order = ("bare", "scan") if number % 2 else ("scan", "bare")
@@ -118,7 +121,7 @@ def alternate(lens: Lens, tokens: int) -> dict[str, float]:
             if way == "bare":
                 bare(lens, [batch])
             else:
-                sweep(lens, [batch], swept)
+                sweep(source, [batch], swept)
             times[way].append(time.perf_counter() - start)
     start = time.perf_counter()
     for site in lens.default_sites:

@@ -22,6 +22,7 @@ from headscan.geometry.sentences import aligned
 from headscan.geometry.settings import Scanning
 from headscan.geometry.summary import site_cells
 from headscan.geometry.sweep import Sweep, sweep
+from headscan.states import ModelSource
 from headscan.text import Batch
 from tests.reference.gaussian import KNOWN, Shape, marchenko_pastur
 
@@ -44,14 +45,14 @@ def found():
     lens = Lens(model, name="noise")
     probes = [probe() for name, probe in PROBES.items() if name not in BESIDE]
     settings = Scanning("", context=SHAPE.window, max_tokens=SHAPE.n)
-    runner = ProbeRunner(probes, lens, SITES, settings, announce=print)
+    runner = ProbeRunner(probes, ModelSource(lens, "", settings, context=SHAPE.window), SITES, settings, announce=print)
     swept = Sweep(dict.fromkeys(SITES, SHAPE.d), SHAPE.rows, sample=SHAPE.sample, extras=runner.accumulators)
 
-    def noise(ids, *, sites, each):
+    def noise(batch, sites, each):
         for site in sites:
-            each(site, torch.randn(*ids.shape, SHAPE.d, generator=generator))
+            each(site, torch.randn(*batch.ids.shape, SHAPE.d, generator=generator))
 
-    source = SimpleNamespace(run=noise, device=torch.device("cpu"), name="noise")
+    source = SimpleNamespace(visit=noise, name="noise", vocabulary=SHAPE.rows, context=SHAPE.window)
     ids = np.random.default_rng(0).integers(0, SHAPE.classes, (SHAPE.n // SHAPE.window, SHAPE.window))
     batches = [
         Batch(k, np.arange(256 * k, 256 * k + 256), rows, np.zeros_like(rows))

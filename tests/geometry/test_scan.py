@@ -192,10 +192,10 @@ def test_an_interruption_inside_a_batch_waits_for_its_end(tiny, tmp_path, monkey
 
     calls, update = 0, SiteStatistics.update
 
-    def interrupted_update(self, states, windows, *more):
+    def interrupted_update(self, states, windows, *more, **named):
         nonlocal calls
         calls += 1
-        update(self, states, windows, *more)
+        update(self, states, windows, *more, **named)
         if calls == 6:  # the second site of the second batch
             signal.raise_signal(signal.SIGINT)
 
@@ -229,12 +229,12 @@ def test_bad_input_is_one_clear_sentence(tiny, tmp_path):
         ({"skip_first": 32}, "skip-first"),
         ({"max_tokens": 5}, "at least one window"),
         ({"out": "/dev/null/x"}, "cannot be written"),
-        ({"models": [tiny, tiny]}, "twice"),
-        ({"models": []}, "at least one model"),
+        ({"sources": [tiny, tiny]}, "twice"),
+        ({"sources": []}, "at least one model"),
         ({"resume": True}, "output folder"),
     ]:
         with pytest.raises(BadInput, match=words):
-            headscan.scan(**({"models": tiny, "text": TEXT, "context": 32} | options))
+            headscan.scan(**({"sources": tiny, "text": TEXT, "context": 32} | options))
     assert list(tmp_path.iterdir()) == []
 
 

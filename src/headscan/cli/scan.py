@@ -7,4 +7,9 @@ from headscan.cli.command import Command
 
 __all__ = ["COMMAND"]
 
-COMMAND = Command(lambda: headscan.scan, subject="MODEL...", distributed=True)
+SOURCE_HELP = (
+    "A model (Hugging Face id, local folder, .gguf file, embedded specimen), which reads --text; or stored states: a file, "
+    "folder or URL (.npy, .npz, .safetensors, .parquet, a datasets folder, ...)."
+)
+
+COMMAND = Command(lambda: headscan.scan, subject="SOURCE...", subject_help=SOURCE_HELP, distributed=True)

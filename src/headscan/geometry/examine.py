@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -24,13 +23,12 @@ from headscan.geometry.subjects import Subject
 from headscan.geometry.summary import gaussian_cells, site_cells
 from headscan.geometry.sweep import MEASURED_BYTES, SAMPLE_BYTES, Sweep, learn, look, sweep
 from headscan.geometry.threads import side_by_side
-from headscan.model import Lens
-from headscan.run import Json, ModelRecord, Row, Run, TextRecord
+from headscan.run import ModelRecord, Row, Run, TextRecord
 from headscan.run.result import Arrays
+from headscan.states import VectorSource
 from headscan.statistics import Cloud, merged, process_count, process_rank
 from headscan.statistics.sinks import sinks
-from headscan.text import Batch, Windows, batches, display
-from headscan.text.identity import TextMark
+from headscan.text import Batch
 from headscan.text.settings import TextLike
 
 __all__ = ["Examined", "Examiner"]
@@ -57,11 +55,11 @@ class Examined:
 
 @dataclass
 class Examiner:
-    """Examines one model after the other with the same measures and probes on the same text."""
+    """Examines one source after the other with the same measures and probes."""
 
     measures: Sequence[Measure]
     probes: Sequence[Probe]
-    text: TextLike
+    text: TextLike | None
     settings: Scanning
     run: Run
 
@@ -77,36 +75,45 @@ class Examiner:
             self._null(found, twin(), number, more=not last)
         return found
 
-    def _trained(self, subject: Subject, number: int, *, more: bool) -> tuple[Examined, Callable[[], Lens]]:
+    def _trained(
+        self, subject: Subject, number: int, *, more: bool
+    ) -> tuple[Examined, Callable[[], VectorSource | None]]:
         """The pass of the model itself, and what makes its random twin; neither holds its weights."""
-        lens = subject.load()
-        sites = subject.sites(lens)
-        runner = ProbeRunner(self.probes, lens, sites, self.settings, announce=self.run.announce)
-        swept, text = self._pass(f"{number}", lens, sites, runner, label=lens.name, more=more)
-        found = Examined(lens.provenance(), text, self._batch(lens))
-
-        def shown(ids: list[int]) -> list[str]:
-            return display(lens.tokenizer, ids)
+        source = subject.source(self.text)
+        sites = subject.sites(source)
+        runner = ProbeRunner(self.probes, source, sites, self.settings, announce=self.run.announce)
+        swept, text = self._pass(f"{number}", source, sites, runner, label=source.name, more=more)
+        found = Examined(source.record(), text, source.batch)
 
         def finish(site: str) -> tuple[Cells, Arrays]:
-            cells, cloud = site_cells(site, swept.sites[site], self.measures, shown)
-            return cells, _coordinates(lens.name, site, cells, cloud, swept, self.settings.sample)
+            cells, cloud = site_cells(site, swept.sites[site], self.measures, source.words)
+            return cells, _coordinates(source.name, site, cells, cloud, swept, self.settings.sample)
 
-        for depth, (cells, arrays) in enumerate(side_by_side(finish, sites, finishing(max(map(lens.width, sites))))):
-            found.sites.append(Row({"model": lens.name, "depth": depth, **cells}))
-            found.estimates.append(self._estimates(lens.name, sites[depth], cells, swept))
+        for depth, (cells, arrays) in enumerate(side_by_side(finish, sites, finishing(max(map(source.width, sites))))):
+            found.sites.append(Row({"model": source.name, "depth": depth, **cells}))
+            found.estimates.append(self._estimates(source.name, sites[depth], cells, swept))
             found.arrays |= arrays
         if self.settings.token_sums:
             for site in sites:
-                found.arrays[f"token_sums/{lens.name}/{site}"] = swept.token_sums[site].sums.cpu().numpy()
-            found.arrays[f"token_counts/{lens.name}"] = swept.counts.counts.numpy()
-        found.picture = _picture(lens, swept, self.settings.sample)
-        found.tables = runner.rows(swept, Clouds(swept.sites, sites), {"model": lens.name})
+                found.arrays[f"token_sums/{source.name}/{site}"] = swept.token_sums[site].sums.cpu().numpy()
+            found.arrays[f"token_counts/{source.name}"] = swept.counts.counts.numpy()
+        found.picture = _picture(source, swept, self.settings.sample)
+        found.tables = runner.rows(swept, Clouds(swept.sites, sites), {"model": source.name})
         found.seconds, found.reasons = runner.seconds, runner.reasons
-        return found, lens.twin(self.settings.seed)
+        return found, subject.twin(source, self.text)
 
-    def _null(self, found: Examined, random: Lens, number: int, *, more: bool) -> None:
-        """Random weights (without the expensive probes) and the Gaussian, beside every site."""
+    def _null(self, found: Examined, random: VectorSource | None, number: int, *, more: bool) -> None:
+        """Random weights (without the expensive probes; of a model only) and the Gaussian, beside every site."""
+        gaussians = [
+            Row(
+                {"model": found.record.name, "depth": depth, "site": row.text("site")}
+                | gaussian_cells(dict(row), self.measures, seed=self.settings.seed)
+            )
+            for depth, row in enumerate(found.sites)
+        ]
+        if random is None:
+            found.nulls += gaussians
+            return
         model, sites = found.record.name, tuple(row.text("site") for row in found.sites)
         cheap = [probe for probe in self.probes if not probe.words.expensive]
         runner = ProbeRunner(cheap, random, sites, self.settings, announce=lambda _: None)
@@ -122,9 +129,7 @@ class Examiner:
             place: Cells = {"model": model, "depth": depth, "site": site}
             found.nulls.append(Row({**place, "null": "random-init", **cells}))
             found.estimates.append(self._estimates(model, site, cells, swept, null=True))
-            found.nulls.append(
-                Row(place | gaussian_cells(dict(found.sites[depth]), self.measures, seed=self.settings.seed))
-            )
+            found.nulls.append(gaussians[depth])
         for name, rows in runner.rows(
             swept, Clouds(swept.sites, sites), {"model": model, "null": "random-init"}
         ).items():
@@ -135,12 +140,8 @@ class Examiner:
     def _estimates(self, model: str, site: str, cells: Cells, swept: Sweep, *, null: bool = False) -> Estimates:
         return Estimates(model, site, cells, Errors.of(swept.sites[site], self.measures), null)
 
-    def _batch(self, lens: Lens) -> int:
-        per_batch = 2048 if lens.device.type == "cpu" else 16384
-        return self.settings.batch or max(1, per_batch // self.settings.context)
-
     def _pass(
-        self, name: str, lens: Lens, sites: tuple[str, ...], runner: ProbeRunner, *, label: str, more: bool
+        self, name: str, source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner, *, label: str, more: bool
     ) -> tuple[Sweep, TextRecord]:
         """One pass of one model, continued where a stored one stands; the merged statistics and what was read.
 
@@ -148,83 +149,62 @@ class Examiner:
         """
         settings, parts = self.settings, self.run.parts
         needed = Memory.of(
-            {site: lens.width(site) for site in sites}, context=settings.context, tokens=settings.max_tokens,
-            batch=self._batch(lens) * settings.context, measures=len(self.measures),
+            {site: source.width(site) for site in sites}, context=source.context, tokens=source.tokens,
+            batch=source.batch * source.context, measures=len(self.measures),
         )  # fmt: skip
         if needed.total > LARGE:
             self.run.announce(f"The scan of {label} takes {needed}.")
         stored = parts.read(name)
         swept = Sweep.restore(stored.tensors) if stored else Sweep(
-            {site: lens.width(site) for site in sites}, lens.vocabulary_size, skip_first=settings.skip_first,
+            {site: source.width(site) for site in sites}, source.vocabulary, skip_first=settings.skip_first,
             sample=max(settings.sample, runner.sample), sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
             extras=runner.accumulators, token_sums=settings.token_sums, seed=settings.seed,
             # Apple's GPUs have no float64; there the states are brought to the CPU first.
-            device="cpu" if lens.device.type == "mps" else lens.device, derive=Linearisation(self.measures),
+            device="cpu" if source.device.type == "mps" else source.device, derive=Linearisation(self.measures),
         )  # fmt: skip
         swept.follow(Linearisation(self.measures))
-        windows = self._windows(lens, start=swept.next, expected=_mark(stored.note) if stored else None)
         if process_count() > 1:
-            learn(lens, batches(self._windows(lens), self._batch(lens)), swept)
+            learn(source, source.batches(), swept)
+        own = source.batches(
+            start=swept.next,
+            process=process_rank(),
+            processes=process_count(),
+            expected=stored.note if stored else None,
+        )
 
         def store(*, must: bool = False) -> None:
             if self.run.folder is None or not swept.whole:
                 return
             state = swept.state()
             if must or parts.affordable(sum(tensor.nbytes for tensor in state.values())):
-                parts.write(name, state, note=asdict(windows.mark()))
+                parts.write(name, state, note=source.mark())
 
         def after(batch: Batch) -> None:
-            self.run.progress(label, swept.next * settings.context, self._expected(windows, swept.next), "tokens")
+            self.run.progress(label, swept.next * source.context, source.expects(swept.next), "tokens")
             if parts.due():
                 store()
 
-        own = batches(windows, self._batch(lens), process=process_rank(), processes=process_count())
         try:
-            sweep(lens, own, swept, after=after, watch=runner.watch(swept), skip_first=settings.skip_first)
+            sweep(source, own, swept, after=after, watch=runner.watch(swept), skip_first=settings.skip_first)
         except KeyboardInterrupt:
             store(must=True)
             raise
         # Later passes and probes may be interrupted too: a finished pass is stored before it is merged with others'.
         if more or runner.probes or process_count() > 1:
             store()
-        swept = merged(swept)
+        text, swept = source.text(), merged(swept)
         if process_rank() == 0:  # the others hold a part of it
-            self._again(lens, runner, swept, label)
-        return swept, windows.record()
+            self._again(source, runner, swept, label)
+        return swept, text
 
-    def _again(self, lens: Lens, runner: ProbeRunner, swept: Sweep, label: str) -> None:
+    def _again(self, source: VectorSource, runner: ProbeRunner, swept: Sweep, label: str) -> None:
         """Further passes over the same text for probes that must see it again."""
         for watch in runner.again(swept):
             self.run.announce(f"{label}: once more over the text, for what the first pass cannot settle.")
-            every = batches(self._windows(lens), self._batch(lens))
-            for batch in look(lens, every, watch, skip_first=self.settings.skip_first):
+            for batch in look(source, source.batches(), watch, skip_first=self.settings.skip_first):
                 done = int(batch.indices[-1]) + 1
-                total = swept.next * self.settings.context
-                self.run.progress(f"{label}, again", done * self.settings.context, total, "tokens")
-
-    def _windows(self, lens: Lens, *, start: int = 0, expected: TextMark | None = None) -> Windows:
-        settings = self.settings
-        return Windows(
-            self.text, lens.require_tokenizer(), settings.context, documents=settings.documents, field=settings.field,
-            max_tokens=settings.max_tokens, start=start, expected=expected,
-        )  # fmt: skip
-
-    def _expected(self, windows: Windows, done: int) -> int | None:
-        """Tokens in all: known from --max-tokens, else extrapolated from the share of the file that has been read."""
-        if self.settings.max_tokens is not None:
-            return self.settings.max_tokens
-        try:
-            path = Path(str(self.text))
-            size = path.stat().st_size if path.is_file() and path.suffix in (".txt", ".jsonl") else None
-        except (ValueError, OSError):
-            return None
-        read = windows.mark().characters
-        return None if not size or not read else max(done, int(done * size / read)) * self.settings.context
-
-
-def _mark(note: Json) -> TextMark:
-    assert isinstance(note, dict)
-    return TextMark(int(str(note["documents"])), int(str(note["characters"])), str(note["sha256"]))
+                total = swept.next * source.context
+                self.run.progress(f"{label}, again", done * source.context, total, "tokens")
 
 
 def _coordinates(model: str, site: str, cells: Cells, cloud: Cloud, swept: Sweep, size: int) -> Arrays:
@@ -249,22 +229,27 @@ def _coordinates(model: str, site: str, cells: Cells, cloud: Cloud, swept: Sweep
     }
 
 
-def _picture(lens: Lens, swept: Sweep, size: int) -> Picture:
-    """The sampled tokens with their neighbours, as people can read them."""
+def _picture(source: VectorSource, swept: Sweep, size: int) -> Picture:
+    """The sampled tokens with their neighbours, as people can read them; vectors without ids by their numbers."""
     sample = swept.sample
     if not len(sample):
         return Picture()
+    places = sample.places[:size].tolist()
+    position = [place for _, place in places]
+    if not source.vocabulary:
+        names, nothing = [f"vector {window * source.context + place:,}" for window, place in places], [""] * len(places)
+        return Picture(names, nothing, nothing, [0] * len(places), [-1] * len(places), position)
     ids, contexts = sample.columns["id"][:size].tolist(), sample.columns["context"][:size]
     middle = contexts.shape[1] // 2
 
     def words(row: torch.Tensor) -> str:
-        return "".join(display(lens.tokenizer, [i for i in row.tolist() if i >= 0]))
+        return "".join(source.words([i for i in row.tolist() if i >= 0]))
 
     return Picture(
-        tokens=display(lens.tokenizer, ids),
+        tokens=source.words(ids),
         before=[words(row[:middle]) for row in contexts],
         after=[words(row[middle + 1 :]) for row in contexts],
         frequency=[int(swept.counts.counts[i]) for i in ids],
         id=ids,
-        position=sample.places[:size, 1].tolist(),
+        position=position,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from headscan.geometry.explained import WITHOUT, Cells, Field, ProbeWords
 from headscan.geometry.interval import left_out
@@ -30,6 +30,8 @@ class Probe:
     words: ClassVar[ProbeWords]
     passes: ClassVar[int] = 1
     """How often it may read the text; above 1 it has `again`."""
+    needs: ClassVar[Literal["model", "tokens", "vectors"]] = "model"
+    """What it cannot do without: a model, or of stored states their token ids, or vectors alone."""
 
     def __init_subclass__(cls) -> None:
         if "words" in cls.__dict__:

@@ -14,8 +14,8 @@ from headscan.geometry.probe import Probe
 from headscan.geometry.probe_setup import ProbeData, ProbeSetup
 from headscan.geometry.settings import Scanning
 from headscan.geometry.sweep import Sweep
-from headscan.model import Lens
 from headscan.run.rows import Row
+from headscan.states import VectorSource
 from headscan.statistics import Accumulator, BlockedCounts, Cloud, FirstWindows, SiteBatch
 
 __all__ = ["ProbeRunner"]
@@ -37,15 +37,15 @@ class ProbeRunner:
     def __init__(
         self,
         probes: Sequence[Probe],
-        lens: Lens,
+        source: VectorSource,
         sites: tuple[str, ...],
         settings: Scanning,
         *,
         announce: Callable[[str], None],
     ):
-        device = torch.device("cpu") if lens.device.type == "mps" else lens.device
+        device = torch.device("cpu") if source.device.type == "mps" else source.device
         self.setup = ProbeSetup(
-            lens, sites, settings.context, settings.max_tokens, settings.skip_first, settings.seed, device,
+            source, sites, source.context, source.tokens, settings.skip_first, settings.seed, device,
             pairs=settings.pair_sets(),
         )  # fmt: skip
         self.reasons: dict[str, str] = {}
@@ -53,19 +53,19 @@ class ProbeRunner:
         self.probes: list[Probe] = []
         self.accumulators: dict[str, Accumulator] = {}
         for probe in probes:
-            reason = probe.reason(self.setup)
+            reason = _lacks(probe, source) or probe.reason(self.setup)
             if reason is not None:
                 self.reasons[probe.name] = reason
-                announce(f"{lens.name} has no {probe.name}: {reason}.")
+                announce(f"{source.name} has no {probe.name}: {reason}.")
                 continue
             self.probes.append(probe)
             if probe.words.expensive:
-                announce(f"{probe.name} of {lens.name} is expensive: {probe.cost(self.setup)}.")
+                announce(f"{probe.name} of {source.name} is expensive: {probe.cost(self.setup)}.")
             for key, accumulator in probe.accumulators(self.setup).items():
                 self.accumulators[f"{probe.name}:{key}"] = accumulator
-        if self.probes:
+        if self.probes and source.vocabulary:
             self.accumulators[WINDOWS] = FirstWindows()
-            self.accumulators[COUNTS] = BlockedCounts(lens.vocabulary_size)
+            self.accumulators[COUNTS] = BlockedCounts(source.vocabulary)
 
     @property
     def sample(self) -> int:
@@ -122,3 +122,12 @@ class ProbeRunner:
             found[probe.name] = [Row(place | probe.noted(row)) for row in probe.rows(self.setup, data)]
             self.seconds[probe.name] = time.monotonic() - clock
         return found
+
+
+def _lacks(probe: Probe, source: VectorSource) -> str | None:
+    """What a probe needs of stored states that these have not."""
+    if probe.needs == "model" and source.lens is None:
+        return "it looks at the model, and these are stored states"
+    if probe.needs != "vectors" and not source.vocabulary:
+        return "it needs token ids, which are not stored with these states"
+    return None

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from headscan.model import Lens
+from headscan.states import VectorSource
 from headscan.statistics import Accumulator, Cloud, SiteStatistics
 from headscan.text import PairSet
 
@@ -50,9 +51,9 @@ def speed() -> float:
 
 @dataclass
 class ProbeSetup:
-    """What a probe may look at before the pass: the model, the sites of the scan, the text's expected length in tokens."""
+    """What a probe may look at before the pass: the source, the sites of the scan, the text's expected length in tokens."""
 
-    lens: Lens
+    source: VectorSource
     sites: tuple[str, ...]
     context: int
     tokens: int | None
@@ -61,10 +62,20 @@ class ProbeSetup:
     device: torch.device | str = "cpu"
     pairs: tuple[PairSet, ...] = ()
 
+    @property
+    def lens(self) -> Lens:
+        """The model, for probes that need one."""
+        assert self.source.lens is not None
+        return self.source.lens
+
+    def width(self, site: str) -> int:
+        """Numbers of a vector at a site."""
+        return self.source.width(site)
+
     @cached_property
     def last(self) -> str:
         """The site that the head reads: the final norm, or the last block where there is none."""
-        return self.lens.default_sites[-1]
+        return self.source.default_sites[-1]
 
 
 @dataclass(frozen=True)

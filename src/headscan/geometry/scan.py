@@ -20,8 +20,8 @@ from headscan.geometry.result import ProbeRecord, ScanResult
 from headscan.geometry.settings import Scanning
 from headscan.geometry.subjects import subjects
 from headscan.geometry.summary import SUFFIXES
-from headscan.model.opening import ModelsLike
 from headscan.run import Run, verb
+from headscan.states import SourcesLike
 from headscan.statistics import process_count
 from headscan.text.settings import TextLike
 from headscan.text.source import check_text
@@ -30,13 +30,14 @@ __all__ = ["scan"]
 
 
 @verb("scan", Scanning)
-def scan(models: ModelsLike, settings: Scanning, run: Run) -> ScanResult:
-    """Scan the representations of one or more models on a text: cones, spectra, norms, site by site.
+def scan(sources: SourcesLike, settings: Scanning, run: Run) -> ScanResult:
+    """Scan the representations of one or more models on a text, or stored states: cones, spectra, norms, site by site.
 
     Args:
-        models: Hugging Face ids, local folders, names of embedded specimens, Lenses, live models of
-            transformers or sentence-transformers; one or several.
-        text: a file, folder, `-`, `datasets` id, name of an embedded text, a text, or a list of texts.
+        sources: one or several, each a model (Hugging Face id, local folder, name of an embedded specimen, Lens, live model
+            of transformers or sentence-transformers) or stored states: a path or URL (see `headscan.states.FORMATS`), an
+            array [n, d] or [windows, T, d], a dict of such by site, an iterator of batches.
+        text: for models: a file, folder, `-`, `datasets` id, name of an embedded text, a text, or a list of texts.
         Further options: see `headscan scan --help`.
 
     Returns:
@@ -54,10 +55,14 @@ def scan(models: ModelsLike, settings: Scanning, run: Run) -> ScanResult:
     >>> result = scan("gpt-vanilla", "stories", max_tokens=1280, context=64)
     >>> 0 < result.site("block.0").number("average_cosine") < 1
     True
+    >>> import numpy as np
+    >>> scan(np.eye(640, 8)).site("vectors")["tokens"]
+    640
     """
     measures, probes = choose(settings.measures)
-    check_text(settings.text)
-    every = subjects(models, settings, run)
+    if settings.text is not None:
+        check_text(settings.text)
+    every = subjects(sources, settings, run)
     found: list[Examined] = []
     passes = len(every) * (2 if settings.null else 1) * max((probe.passes for probe in probes), default=1)
     with _rereadable(settings.text, passes=passes) as text:
@@ -114,7 +119,7 @@ def _record(probe: Probe, found: list[Examined]) -> ProbeRecord:
 
 
 @contextmanager
-def _rereadable(text: TextLike, *, passes: int) -> Iterator[TextLike]:
+def _rereadable(text: TextLike | None, *, passes: int) -> Iterator[TextLike | None]:
     """The text itself; standard input, where it must be read more than once, as a temporary file.
 
     Several processes read the beginning of the text once more, for the intervals.

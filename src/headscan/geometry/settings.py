@@ -20,7 +20,7 @@ __all__ = ["Scanning"]
 class Scanning(Loading, Reading, Running):
     """The options of a scan; see each one's help."""
 
-    text: Annotated[TextLike, TEXT]
+    text: Annotated[TextLike | None, TEXT] = None
     _: KW_ONLY
     context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=1)] = 128
     sites: Annotated[

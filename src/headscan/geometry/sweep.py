@@ -10,9 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headscan.model import Lens
 from headscan.run import BadInput
 from headscan.run.interruption import uninterrupted
+from headscan.states import VectorSource
 from headscan.statistics import (
     BlockedCounts,
     Derive,
@@ -130,7 +130,7 @@ class Sweep(Accumulator):
 
 
 def sweep(
-    lens: Lens,
+    source: VectorSource,
     batches: Iterable[Batch],
     result: Sweep,
     *,
@@ -138,10 +138,10 @@ def sweep(
     watch: Mapping[str, list[Callable[[SiteBatch], None]]] | None = None,
     skip_first: int = 0,
 ) -> None:
-    """Run the model over batches of windows and add what its sites say to `result`.
+    """Take batches of windows from a source and add what its sites say to `result`.
 
     `watch` names, by site, who else is to see each batch (the probes); they get it without the first `skip_first`
-    positions, as the statistics do.
+    positions, as the statistics do. A shorter window at the end (a rest of stored states) is in the sums alone.
 
     `after` is called when a batch is wholly in `result`: the moment to show progress or to store the state. Every site
     is consumed inside its hook, so no more than one site's states of one batch are alive beside the model's own.
@@ -150,27 +150,31 @@ def sweep(
     watch = watch or {}
     names = [*result.sites, *(site for site in watch if site not in result.sites)]
     kept = [extra for extra in result.extras.values() if isinstance(extra, FirstWindows | BlockedCounts)]
+    kept = kept if source.vocabulary else []
     for batch in batches:
+        if batch.ids.shape[1] <= skip_first:
+            continue
         ids = torch.from_numpy(np.ascontiguousarray(batch.ids))
-        windows = batch.indices.tolist()
+        windows, rest = batch.indices.tolist(), batch.ids.shape[1] < source.context
         chosen = result.sample.offer(windows, ids.shape[1])
         columns = {"id": chosen.of(ids), "context": _contexts(ids, chosen.rows, chosen.positions)}
 
         def take(
             site: str, states: Tensor, windows: list[int] = windows, ids: Tensor = ids, chosen: Chosen = chosen,
-            batch: Batch = batch, columns: dict[str, Tensor] = columns,
+            batch: Batch = batch, columns: dict[str, Tensor] = columns, rest: bool = rest,
         ) -> None:  # fmt: skip
             try:
                 if site in result.sites:
-                    result.sites[site].update(states, windows, torch.from_numpy(batch.documents), ids)
+                    known = ids if source.vocabulary else None
+                    result.sites[site].update(states, windows, torch.from_numpy(batch.documents), known, rest=rest)
             except NonFinite as error:
+                advice = "Try --dtype float32, or look for broken weights." if source.lens else "They are stored so."
                 raise BadInput(
-                    f"{lens.name} gives NaN or infinite values at site {site} (window {error.window}, position "
-                    f"{error.position}, in {str(states.dtype).removeprefix('torch.')}); nothing was averaged. "
-                    "Try --dtype float32, or look for broken weights."
+                    f"{source.name} gives NaN or infinite values at site {site} (window {error.window}, position "
+                    f"{error.position}, in {str(states.dtype).removeprefix('torch.')}); nothing was averaged. {advice}"
                 ) from None
             at_site = SiteBatch(site, states, ids, windows, skip_first=skip_first)
-            for update in watch.get(site, ()):
+            for update in () if rest else watch.get(site, ()):
                 update(at_site)
             if len(chosen):
                 columns[f"state.{site}"] = chosen.of(states).float()
@@ -179,9 +183,10 @@ def sweep(
 
         with uninterrupted():
             result.whole = False
-            lens.run(ids.to(lens.device), sites=names, each=take)
-            result.counts.update(ids)
-            for extra in kept:
+            source.visit(batch, names, take)
+            if source.vocabulary:
+                result.counts.update(ids)
+            for extra in () if rest else kept:
                 extra.update(ids, windows)
             if len(chosen):
                 result.sample.put(chosen, columns)
@@ -193,9 +198,13 @@ def sweep(
 
 
 def look(
-    lens: Lens, batches: Iterable[Batch], watch: Mapping[str, list[Callable[[SiteBatch], None]]], *, skip_first: int = 0
+    source: VectorSource,
+    batches: Iterable[Batch],
+    watch: Mapping[str, list[Callable[[SiteBatch], None]]],
+    *,
+    skip_first: int = 0,
 ) -> Iterator[Batch]:
-    """Run the model once more, for those alone who are to see each batch, by site; gives each batch when it is done."""
+    """Read the batches once more, for those alone who are to see each batch, by site; gives each batch when it is done."""
     for batch in batches:
         ids, windows = torch.from_numpy(np.ascontiguousarray(batch.ids)), batch.indices.tolist()
 
@@ -204,11 +213,12 @@ def look(
             for update in watch[site]:
                 update(at_site)
 
-        lens.run(ids.to(lens.device), sites=list(watch), each=take)
+        if batch.ids.shape[1] == source.context:
+            source.visit(batch, list(watch), take)
         yield batch
 
 
-def learn(lens: Lens, batches: Iterable[Batch], result: Sweep) -> None:
+def learn(source: VectorSource, batches: Iterable[Batch], result: Sweep) -> None:
     """Take the intervals' derivatives from the first windows of a text, which other processes are going to count.
 
     `batches` give the text from its beginning. Every process takes the same windows, so all have the same derivatives
@@ -222,9 +232,10 @@ def learn(lens: Lens, batches: Iterable[Batch], result: Sweep) -> None:
     held: dict[str, list[Tensor]] = {site: [] for site in wanted}
     numbers: list[int] = []
     for batch in batches:
+        if batch.ids.shape[1] < source.context:
+            break
         numbers += batch.indices.tolist()
-        ids = torch.from_numpy(np.ascontiguousarray(batch.ids)).to(lens.device)
-        lens.run(ids, sites=list(wanted), each=lambda site, states: held[site].append(states.float()))
+        source.visit(batch, list(wanted), lambda site, states: held[site].append(states.float()))
         length = batch.ids.shape[1]
         if numbers[-1] + 1 >= max(influence.wanted(length) for influence in wanted.values()):
             break

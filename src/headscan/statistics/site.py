@@ -75,12 +75,14 @@ class SiteStatistics(Accumulator):
         return states.detach()[:, self.skip_first :].to(self.device)
 
     def update(
-        self, states: Tensor, windows: list[int], documents: Tensor | None = None, ids: Tensor | None = None
-    ) -> None:
+        self, states: Tensor, windows: list[int], documents: Tensor | None = None, ids: Tensor | None = None, *,
+        rest: bool = False,
+    ) -> None:  # fmt: skip
         """Add the states [B, T, width] of the windows with the given global numbers (B of them).
 
         `documents` [B, T] are the numbers of the documents that the tokens are of; without, all are of one. `ids` [B, T]
-        are the tokens' own, of which those of sinks are remembered.
+        are the tokens' own, of which those of sinks are remembered. The `rest` of a stream, a shorter window at its end, is
+        in the sums; its influence is not kept.
 
         Raises `NonFinite` before anything is added, so a bad batch leaves the statistics as they were.
         Cost: .625·B·T·width² multiply-adds in float64 for the Gram matrix, six passes over the batch, and what
@@ -94,7 +96,7 @@ class SiteStatistics(Accumulator):
         if not bool(finite.all()):
             window, position = (~finite).nonzero()[0].tolist()
             raise NonFinite(windows[window], position + self.skip_first)
-        if self.influence is not None:
+        if self.influence is not None and not rest:
             self.influence.update(cut, windows)
         self._blocks("all", windows, cut.sums)
         if self._lead:

@@ -14,6 +14,7 @@ __all__ = ["AxisProbe"]
 class AxisProbe(Probe):
     """Does the cone keep its axis from layer to layer?"""
 
+    needs = "vectors"
     words = ProbeWords(
         name="axis", title="The cone's axis", group="cones",
         sentence="Does the cone keep its place from layer to layer? Cosines between the axes Σû/‖Σû‖ of the sites.",

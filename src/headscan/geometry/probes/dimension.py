@@ -19,6 +19,7 @@ __all__ = ["DimensionProbe"]
 class DimensionProbe(Probe):
     """On how many dimensions do the points lie, locally?"""
 
+    needs = "vectors"
     words = ProbeWords(
         name="dimension", title="Intrinsic dimension", group="spectra",
         sentence="On how many dimensions do the sampled points lie locally? Biased low: read beside the Gaussian "

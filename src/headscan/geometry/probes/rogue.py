@@ -18,6 +18,7 @@ __all__ = ["RogueProbe"]
 class RogueProbe(Probe):
     """A few coordinates that decide every similarity."""
 
+    needs = "vectors"
     words = ProbeWords(
         name="rogue", title="Rogue dimensions", group="cones",
         sentence="Do a few coordinates decide how similar two tokens look? What the largest 1, 3, 5 of them add to "
@@ -51,7 +52,7 @@ class RogueProbe(Probe):
     )  # fmt: skip
 
     def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
-        return {site: DirectionTally(setup.lens.width(site), setup.device) for site in setup.sites}
+        return {site: DirectionTally(setup.width(site), setup.device) for site in setup.sites}
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         rows = []

@@ -16,6 +16,7 @@ __all__ = ["WordsProbe"]
 class WordsProbe(Probe):
     """How contextual are the vectors?"""
 
+    needs = "tokens"
     words = ProbeWords(
         name="words", title="Words in context", group="words",
         sentence="How contextual are the vectors? Similarity within and between windows and of a word with itself, "
@@ -55,13 +56,13 @@ class WordsProbe(Probe):
     )  # fmt: skip
 
     def cost(self, setup: ProbeSetup) -> Cost:
-        types = min(8192, setup.lens.vocabulary_size)
-        return Cost(0, sum(16.0 * types * setup.lens.width(site) for site in setup.sites))
+        types = min(8192, setup.source.vocabulary)
+        return Cost(0, sum(16.0 * types * setup.width(site) for site in setup.sites))
 
     def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
         found: dict[str, Accumulator] = {}
         for site in setup.sites:
-            width = setup.lens.width(site)
+            width = setup.width(site)
             found[site] = ContextTally(width, setup.device)
             for part in ("types", "first"):
                 found[f"{site}|{part}"] = ClassSums(width, limit=8192, device=setup.device)

@@ -14,6 +14,7 @@ __all__ = ["ZipfProbe"]
 class ZipfProbe(Probe):
     """Rank and frequency."""
 
+    needs = "tokens"
     words = ProbeWords(
         name="zipf", title="Zipf's law of the text", group="zipf",
         sentence="How uneven is the text, in this tokenizer's tokens? Fits of Zipf-Mandelbrot to rank and "

@@ -1,0 +1,1 @@
+"""The formats of stored states, one a file."""

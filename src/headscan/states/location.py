@@ -1,0 +1,128 @@
+"""Where stored states are: local paths and the URLs that fsspec reads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from headscan.run import BadInput
+
+__all__ = ["Location"]
+
+
+@dataclass(frozen=True)
+class Location:
+    """A file or folder, local or at a URL (s3://, hf://datasets/..., memory://...).
+
+    >>> import tempfile
+    >>> here = Location(tempfile.mkdtemp())
+    >>> here.is_folder, here.files(), (here / "a.npy").suffix
+    (True, [], '.npy')
+    """
+
+    path: str
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is a URL."""
+        return "://" in self.path
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return PurePosixPath(self.path.rstrip("/")).name
+
+    @property
+    def suffix(self) -> str:
+        """The ending, in small letters."""
+        return PurePosixPath(self.path).suffix.lower()
+
+    @cached_property
+    def _system(self) -> tuple[Any, str]:
+        import fsspec
+
+        try:
+            system, _, (path, *_) = fsspec.get_fs_token_paths(self.path)
+        except Exception as error:  # each file system has its own
+            raise self.fault(error) from error
+        return system, path
+
+    def __truediv__(self, name: str) -> Location:
+        return Location(f"{self.path.rstrip('/')}/{name}")
+
+    def fault(self, error: BaseException) -> BadInput:
+        """A failure to read it, in one sentence."""
+        said = " ".join(str(error).split()) or type(error).__name__
+        return BadInput(f"{self.path} cannot be read: {said[:200].rstrip('.')}.")
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is anything."""
+        if not self.remote:
+            return Path(self.path).exists()
+        system, path = self._system
+        try:
+            return bool(system.exists(path))
+        except Exception as error:
+            raise self.fault(error) from error
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder."""
+        if not self.remote:
+            return Path(self.path).is_dir()
+        system, path = self._system
+        return bool(system.isdir(path))
+
+    def files(self, ending: str = "") -> list[Location]:
+        """The files in the folder that end so, by name; those in its folders too."""
+        if not self.remote:
+            base = Path(self.path)
+            found = [path.relative_to(base).as_posix() for path in base.rglob("*") if path.is_file()]
+        else:
+            system, path = self._system
+            found = [str(one)[len(str(path).rstrip("/")) + 1 :] for one in system.find(path)]
+        return [self / name for name in sorted(found) if name.endswith(ending) and not name.startswith(".")]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        try:
+            return Path(self.path).stat().st_size if not self.remote else int(self._system[0].size(self._system[1]))
+        except OSError as error:
+            raise self.fault(error) from error
+
+    def bytes(self, start: int, end: int) -> bytes:
+        """The bytes from start to end, fewer where the file ends before."""
+        try:
+            if not self.remote:
+                with open(self.path, "rb") as file:
+                    file.seek(start)
+                    return file.read(end - start)
+            return bytes(self._system[0].cat_file(self._system[1], start=start, end=end))
+        except OSError as error:
+            raise self.fault(error) from error
+
+    def open(self) -> Any:
+        """The file, open for reading bytes."""
+        try:
+            return open(self.path, "rb") if not self.remote else self._system[0].open(self._system[1], "rb")
+        except OSError as error:
+            raise self.fault(error) from error
+
+    def json(self) -> dict[str, object]:
+        """The JSON object in the file.
+
+        Raises:
+            BadInput: it is none.
+        """
+        try:
+            found = json.loads(self.bytes(0, self.size))
+        except ValueError as error:
+            raise BadInput(f"{self.path} is no JSON: it is damaged, or of another format.") from error
+        if not isinstance(found, dict):
+            raise BadInput(f"{self.path} is no JSON object.")
+        return found

@@ -1,0 +1,92 @@
+"""From what a user gives to a source: a path or URL, an array, a dict, an iterator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from torch import Tensor, nn
+
+from headscan.model.embedded import specimens
+from headscan.model.gguf import is_gguf
+from headscan.model.lens import Lens
+from headscan.model.opening import ModelLike
+from headscan.run import BadInput
+from headscan.states.format import read_states
+from headscan.states.objects import of_object
+from headscan.states.source import VectorSource
+from headscan.states.stored import StoredSource
+from headscan.states.stream import StreamSource
+
+__all__ = ["SourceLike", "SourcesLike", "given_sources", "stored_source"]
+
+SourceLike: TypeAlias = ModelLike | VectorSource | Any
+"""A model, or stored states: a path or URL, an array (numpy, torch, DLPack), a dict of arrays by site, an iterator of batches."""
+SourcesLike: TypeAlias = SourceLike | Sequence[SourceLike]
+
+
+def given_sources(given: SourcesLike) -> list[SourceLike]:
+    """Several sources, one by one: those of a list or tuple whose items are no numbers.
+
+    >>> len(given_sources(["gpt2", "a.npy"])), len(given_sources([[1.0, 2.0], [3.0, 4.0]])), len(given_sources("gpt2"))
+    (2, 1, 1)
+    """
+    if not isinstance(given, list | tuple):
+        return [given]
+    return list(given) if not given or not isinstance(given[0], int | float | list | tuple) else [given]
+
+
+def stored_source(
+    given: SourceLike, *, context: int = 128, batch: int | None = None, max_tokens: int | None = None,
+    field: str | None = None, tokenizer: Any = None,
+) -> VectorSource | None:  # fmt: skip
+    """Stored states as a source; None where what was given names a model, or is one.
+
+    Args:
+        given: see `SourceLike`. context: vectors of a window, where the store has no windows. batch: windows of a batch.
+        max_tokens: whole windows of so many vectors are read. field: of a table, the column.
+        tokenizer: for token ids in words.
+
+    Raises:
+        BadInput: they cannot be read, or are no states.
+
+    >>> stored_source("gpt-vanilla") is None, stored_source(np.zeros((4, 2))).tokens
+    (True, 4)
+    """
+    where = None
+    field = None if field == "text" else field  # what --field is where nobody said
+    if isinstance(given, VectorSource):
+        return given
+    if isinstance(given, Lens | nn.Module):
+        return None
+    if isinstance(given, str | os.PathLike):
+        where = os.fspath(given)
+        vectors = None if is_model(where) else read_states(where, field)
+        if vectors is None:
+            return None
+    elif isinstance(given, np.ndarray | Tensor | Mapping | list | tuple) or hasattr(given, "__dlpack__"):
+        vectors = of_object(given)
+    elif isinstance(given, Iterator):
+        return StreamSource(given, context=context, batch=batch)
+    else:
+        raise BadInput(
+            "A source is a model, a path or URL of stored states, an array, a dict of arrays by site, or an iterator of "
+            f"batches, not a {type(given).__name__}."
+        )
+    return StoredSource(vectors, context=context, batch=batch, max_tokens=max_tokens, tokenizer=tokenizer, where=where)
+
+
+def is_model(name: str) -> bool:
+    """Whether a name is a model's for certain: a specimen, a .gguf file, a folder whose config.json describes one."""
+    if name in specimens() or "://" in name:
+        return name in specimens()
+    path = Path(name).expanduser()
+    if not path.exists():
+        return "#" not in name
+    if path.is_file():
+        return is_gguf(path)
+    config = path / "config.json"
+    return config.is_file() and "model_type" in config.read_text("utf-8", errors="replace")

@@ -1,0 +1,122 @@
+"""Arrays, dicts, streams and flat files give the live scan's numbers bit for bit."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import headscan
+from headscan import BadInput
+from tests.reference import geometry as reference
+from tests.states.conftest import CONTEXT
+
+
+def flat(seen, site="block.1"):
+    return seen.states[site].flatten(0, 1)
+
+
+class Foreign:
+    """An array of another library, known by DLPack alone."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("make", [torch.Tensor.clone, torch.Tensor.numpy, Foreign], ids=["torch", "numpy", "DLPack"])
+def test_an_array_gives_the_live_numbers(seen, make):
+    # One document at most: an array does not know documents, and clusters are windows then.
+    found = headscan.scan(make(flat(seen)), context=CONTEXT).site("vectors")
+    for name in ("average_cosine", "effective_rank", "isoscore", "mean_norm", "singular_values", "tokens"):
+        assert found[name] == seen.live.site("block.1")[name]
+
+
+def test_a_dict_gives_the_live_numbers_and_intervals(seen):
+    seen.compare(headscan.scan(seen.all))
+
+
+def test_an_iterator_of_batches_gives_the_live_numbers_whatever_their_sizes(seen):
+    rows = {site: states.flatten(0, 1) for site, states in seen.states.items()}
+    rows["documents"] = seen.documents.flatten()
+    cuts = [0, 3, 100, 101, 400, 640]
+
+    def batches():
+        for first, last in pairwise(cuts):
+            yield {site: states[first:last] for site, states in rows.items()}
+
+    seen.compare(headscan.scan(batches(), context=CONTEXT))
+
+
+def test_numpy_files_give_the_live_numbers(seen, tmp_path):
+    np.save(tmp_path / "one.npy", flat(seen).numpy())
+    found = headscan.scan(tmp_path / "one.npy", context=CONTEXT).site("vectors")
+    assert found["average_cosine"] == seen.live.site("block.1")["average_cosine"]
+    arrays = {name: value.numpy() for name, value in seen.all.items()}
+    np.savez(tmp_path / "all.npz", **arrays)
+    seen.compare(headscan.scan(tmp_path / "all.npz"))
+    np.savez_compressed(tmp_path / "packed.npz", **arrays)
+    seen.compare(headscan.scan(tmp_path / "packed.npz"))
+
+
+def test_safetensors_give_the_live_numbers_from_one_file_or_several(seen, tmp_path):
+    save_file(seen.all, tmp_path / "all.safetensors")
+    seen.compare(headscan.scan(tmp_path / "all.safetensors"))
+    (tmp_path / "parts").mkdir()
+    for number, (first, last) in enumerate([(0, 3), (3, 10)]):
+        part = {name: value[first:last].contiguous() for name, value in seen.all.items()}
+        save_file(part, tmp_path / "parts" / f"{number}.safetensors")
+    seen.compare(headscan.scan(tmp_path / "parts"))
+
+
+def test_one_site_of_a_file_is_named_behind_a_hash(seen, tmp_path):
+    save_file(seen.all, tmp_path / "all.safetensors")
+    seen.compare(headscan.scan(f"{tmp_path}/all.safetensors#block.0"), {"block.0": "block.0"})
+
+
+def test_a_url_gives_the_live_numbers(seen):
+    import fsspec
+
+    with fsspec.open("memory://states/all.npy", "wb") as file:
+        np.save(file, seen.states["block.1"].numpy())
+    found = headscan.scan("memory://states/all.npy").site("vectors")
+    assert found["average_cosine"] == seen.live.site("block.1")["average_cosine"]
+
+
+def test_half_precision_is_within_a_millionth_of_the_scan_of_the_same_numbers_in_float64(seen, tmp_path):
+    half = flat(seen).half()
+    np.save(tmp_path / "half.npy", half.numpy())
+    found = headscan.scan(tmp_path / "half.npy", context=CONTEXT).site("vectors")
+    for name in ("average_cosine", "effective_rank", "isoscore"):
+        assert found[name] == pytest.approx(reference.SCALARS[name](half.double().numpy()), rel=1e-6)
+
+
+def test_every_vector_counts_also_those_that_fill_no_window():
+    rows = np.random.default_rng(0).standard_normal((333, 8)).astype(np.float32)
+    result = headscan.scan(rows, context=50)
+    row = result.site("vectors")
+    assert row["tokens"] == 333
+    assert row["average_cosine"] == pytest.approx(
+        reference.SCALARS["average_cosine"](rows.astype(np.float64)), rel=1e-9
+    )
+    assert "The last 33 vectors" in " ".join(result.models[0].notes)
+
+
+def test_stored_states_beside_a_model(seen, tmp_path):
+    result = headscan.scan(["gpt-vanilla", seen.all], ["a b c d. " * 200], context=CONTEXT, max_tokens=128)
+    assert [one.name for one in result.models] == ["gpt-vanilla", "array"]
+
+
+def test_a_model_needs_a_text_and_states_refuse_one(seen):
+    with pytest.raises(BadInput, match="--text TEXT"):
+        headscan.scan("gpt-vanilla")
+    with pytest.raises(BadInput, match="--text is not used"):
+        headscan.scan(np.ones((9, 3)), ["a text"])
