@@ -156,7 +156,7 @@ def test_rounded_weights_that_carry_no_gradient_are_refused_for_gradients_only()
         ("a b", {"token": "two words"}, "must be one token, but it is 2"),
         ("a b", {"token": 99}, "Token id 99"),
         ("a b", {"method": "magic"}, "There is no attribution method 'magic'"),
-        ("a b", {"target": "vibes"}, "--target must be next, .* or all, not 'vibes'"),
+        ("a b", {"target": "vibes"}, "--target must be next, .* or sentence, not 'vibes'"),
         ("a b", {"target": "contrast"}, "needs the other token"),
         ("a b", {"token": 3, "against": 3}, "against itself"),
         ("a b", {"substitute": "pad"}, "no pad token"),
@@ -277,3 +277,57 @@ def test_ids_are_taken_alike_and_need_no_tokenizer(gpt2, given):
     found = attribute(gpt2, given, **options)
     assert found.scores == attribute(gpt2, IDS, **options).scores
     assert found.tokens[0] == f"<id {IDS[0]}>"
+
+
+def test_of_an_encoder_without_a_head_the_sentence_vector_is_explained(tmp_path):
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=16, initializer_range=0.2,
+    )  # fmt: skip
+    lens = headscan.Lens(BertModel(config).eval(), name="encoder")
+    ids = [3, 1, 4, 1, 5, 9]
+
+    def vector(tokens):
+        with torch.no_grad():
+            return lens.model(torch.tensor([tokens])).last_hidden_state[0].mean(0).double().numpy()
+
+    def cosine(one, other):
+        return one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+
+    whole = vector(ids)
+    expected = [1 - cosine(whole, vector([*ids[:k], 30, *ids[k + 1 :]])) for k in range(6)]
+    found = attribute(lens, ids, substitute=30, out=tmp_path)
+    assert found.method == "occlusion"
+    assert found.scores == pytest.approx(expected, abs=1e-5)
+    assert (found.target.kind, found.target.judged, found.target.ids) == ("sentence", "cosine", [])
+    assert "the mean over tokens" in found.target.sentence
+    assert found.faithfulness.deletion.probability[0] == pytest.approx(1, abs=1e-5)
+    assert headscan.load(tmp_path).document == found.document
+    assert "sentence vector" in (tmp_path / "report.html").read_text()
+    removed = attribute(lens, ids, method="leave-one-out", faithfulness=False).scores
+    assert removed == pytest.approx([1 - cosine(whole, vector(ids[:k] + ids[k + 1 :])) for k in range(6)], abs=1e-5)
+    maps = attribute(lens, ids, method="shapley,integrated-gradients", substitute=30, faithfulness=False)
+    change = 1 - cosine(whole, vector([30] * 6))
+    assert maps.frame().sum()[["shapley", "integrated-gradients"]].tolist() == pytest.approx([change] * 2, rel=1e-2)
+    with pytest.raises(headscan.BadInput, match="has no slope"):
+        attribute(lens, ids, method="combined")
+    with pytest.raises(headscan.BadInput, match="predicts no token"):
+        attribute(lens, ids, generate=2)
+
+
+def test_a_sentence_vector_put_against_another_text_has_a_slope():
+    lens = with_words("bert")  # whose sentence vector is explained where it is asked for
+    found = attribute(lens, "the cat sat", target="sentence", against="a dog ran", faithfulness=False)
+    assert found.method == "gradient-x-input"
+    assert "that of 'a dog ran'" in found.target.sentence
+    embeds = lens.model.get_input_embeddings()(torch.tensor([found.ids])).detach().requires_grad_()
+
+    def mean(**inputs):
+        return lens.model.bert(**inputs).last_hidden_state[0].mean(0)
+
+    other = mean(input_ids=torch.tensor([attribute(lens, "a dog ran", target="sentence", faithfulness=False).ids]))
+    torch.cosine_similarity(mean(inputs_embeds=embeds), other.detach(), dim=0).backward()
+    assert found.scores == pytest.approx((embeds.grad * embeds)[0].sum(-1).tolist(), rel=1e-3, abs=1e-7)

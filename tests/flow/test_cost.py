@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 import headscan
-from headscan.flow import codebook
+from headscan.flow import codebook, recovery, variant
 from headscan.flow.cost import affordable, multiplications, near_and_random
+from headscan.flow.replaced import computed_tokens
 
 IDS = [5, 17, 3, 42, 8]
 
@@ -16,7 +18,7 @@ def test_multiplications_are_those_of_the_matrices_up_to_the_deepest_block(llama
     assert multiplications(llama, ["block.1"]) == 2 * block
     assert multiplications(llama, ["block.0"]) == block
     assert multiplications(llama, ["final_norm", "block.0"]) == 2 * block
-    assert affordable(llama, 1e12) == 20
+    assert affordable(llama, 1e12) == 12
 
 
 def test_candidates_are_the_nearest_and_others_never_the_token_itself(llama):
@@ -32,13 +34,28 @@ def test_recovery_from_some_candidates_is_an_upper_bound_and_says_so(llama, monk
     whole = headscan.flow.run(llama, IDS, at="block.1")
     assert whole.parts[0].exhaustive
     assert not whole.protocol.notes
-    monkeypatch.setattr("headscan.flow.cost._CPU", 25 * multiplications(llama, ["block.1"]) * 12)
+    monkeypatch.setattr("headscan.flow.cost._CPU", 15 * multiplications(llama, ["block.1"]) * 12)
     some = headscan.flow.run(llama, IDS, at="block.1")
     assert (some.parts[0].candidates, some.parts[0].exhaustive) == (12, False)
     assert (some.arrays["margin"] >= whole.arrays["margin"] - 1e-6).all()
     assert "upper bound" in some.protocol.notes[0]
+    assert f"{1 - 0.05 ** (1 / 6):.2g}" in some.protocol.notes[0]  # six are drawn: (1 - share)^6 = 0.05
     assert "among the 12 candidates tried" in some.findings[0].text
     assert headscan.flow.run(llama, IDS, at="block.1", candidates=50).parts[0].exhaustive
+
+
+def test_behind_a_cache_the_same_is_found_for_half_the_tokens(llama, monkeypatch):
+    cut = variant("whole", ["block.0", "block.1"])
+    assert computed_tokens(llama, cut, 5) == 15
+    behind = recovery(llama, cut, [IDS, IDS[::-1]])
+    monkeypatch.setattr("headscan.flow.replaced.can_continue", lambda cut: False)
+    assert computed_tokens(llama, cut, 5) == 25
+    whole = recovery(llama, cut, [IDS, IDS[::-1]])
+    assert (behind.recoverable == whole.recoverable).all()
+    upper = np.triu_indices(5)
+    assert np.allclose(behind.margin[:, *upper], whole.margin[:, *upper], rtol=1e-3, atol=1e-6)
+    assert (behind.margin[:, *np.tril_indices(5, -1)] == 0).all()
+    assert (behind.noise < 1e-5).all()
 
 
 def test_a_channel_over_budget_draws_tokens_and_leaves_searches_out(llama, monkeypatch):

@@ -7,7 +7,8 @@ import torch
 
 from headscan.inversion.left_to_right import Search, exact
 from headscan.model.slicing import Slice
-from headscan.model.slicing.prefix import Prefix, can_cache, split_on_exhaustion
+from headscan.model.slicing.exhaustion import split_on_exhaustion
+from headscan.model.slicing.prefix import Prefix, can_cache
 from headscan.run import BadInput
 from tests.inversion.conftest import build
 from tests.reference.inversion import brute_force

@@ -132,15 +132,16 @@ class Coalitions:
             there = there[:, prefix:].to(self.embeds.device)
             absent = self.substitute if self.substitute.ndim == 1 else self.substitute[prefix:]
             return Segment(torch.where(there.unsqueeze(-1), self.embeds[prefix:], absent), prefix, positions)
-        if length == 0 or not (self.engine.translates or (len(positions) == 1 and self.engine.causal)):
+        if length == 0 or not (
+            self.engine.translates or (len(positions) == 1 and self.engine.causal) or self.engine.pools
+        ):
             raise BadInput(
-                "Tokens can be removed only before one prediction of a causal model, and not all of them; "
+                "Tokens can be removed only before one prediction of a causal model, or of a sentence vector, and not all; "
                 "use a substitute token instead."
             )
         where = there.nonzero()[:, 1].reshape(len(keep), length)[:, prefix:]
-        return Segment(
-            self.embeds[where.to(self.embeds.device)], prefix, positions if self.engine.translates else (length - 1,)
-        )
+        fixed = self.engine.translates or self.engine.pools
+        return Segment(self.embeds[where.to(self.embeds.device)], prefix, positions if fixed else (length - 1,))
 
     @property
     def everything(self) -> Subsets:

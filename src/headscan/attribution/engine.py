@@ -33,15 +33,14 @@ class Engine:
         causal: whether an output depends on no later token.
         translates: whether the model is an encoder-decoder.
         decoder_ids: what the decoder is given: its start token, and the continuation so far.
+        pools: whether all positions become one vector, so that none is read by itself.
     """
 
+    pools = False
+
     def __init__(self, lens: Lens) -> None:
-        if "head" not in lens.sites:
-            raise BadInput(
-                f"'{lens.name}' ({type(lens.model).__name__}) has no output layer over the vocabulary, so it predicts no "
-                "token; load it as a causal or masked language model."
-            )
         self.lens = lens
+        self.check()
         self.model = lens.model
         self.causal, self.translates = lens.traits.causal, lens.traits.encoder_decoder
         self.decoder_ids: list[int] = [self._decoder_start()] if self.translates else []
@@ -56,6 +55,20 @@ class Engine:
 
     def __repr__(self) -> str:
         return f"Engine({self.lens!r}, {'rows share the prompt' if self.shares else 'whole rows'})"
+
+    def check(self) -> None:
+        """Raise BadInput for a model that predicts no token."""
+        if "head" not in self.lens.sites:
+            raise BadInput(
+                f"'{self.lens.name}' ({type(self.lens.model).__name__}) has no output layer over the vocabulary, so it "
+                "predicts no token; load it as a causal or masked language model, or explain its sentence vector "
+                "(--target sentence)."
+            )
+
+    @property
+    def masked(self) -> bool:
+        """Whether predictions are read at masks in the prompt."""
+        return not self.causal and not self.translates
 
     def embed(self, ids: Int[Tensor, ...]) -> Float[Tensor, "... e"]:
         """What the embedding module gives for token ids, scaled as the model wants it."""

@@ -24,7 +24,8 @@ Numbers = npt.NDArray[np.float32 | np.float64]
 
 @dataclass(frozen=True)
 class FaithfulnessCurve:
-    """The probability as ever more units (a share of them) are replaced or put back; `area` is its mean height."""
+    """The probability (of a sentence vector the cosine) as ever more units (a share of them) are replaced or put back;
+    `area` is its mean height."""
 
     share: list[float]
     probability: list[float]
@@ -43,7 +44,7 @@ class RandomOrders:
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """What becomes of the predicted token's probability p when units go in the order of their scores.
+    """What becomes of the predicted token's probability p, or a sentence vector's cosine, when units go by their scores.
 
     Attributes:
         deletion: p as ever more units are replaced; low is good.
@@ -89,8 +90,8 @@ class _Curves:
 def faithfulness(task: AttributionTask, found: AttributionMap) -> Faithfulness:
     """Deletion and insertion curves, comprehensiveness and sufficiency of a map, beside those of random orders.
 
-    All on the probability of the predicted token; units go in the order of their scores, highest first (unsigned
-    scores: largest first). An absent unit is replaced by the substitute token.
+    All on the probability of the predicted token, or the cosine of the sentence vector; units go in the order of their
+    scores, highest first (unsigned scores: largest first). An absent unit is replaced by the substitute token.
 
     Cost: about 2 (21 + 5) prompts an order, in shared batches.
     """
@@ -130,7 +131,7 @@ def faithfulness(task: AttributionTask, found: AttributionMap) -> Faithfulness:
 
 def _readable(task: AttributionTask, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """In a masked model, not the masks themselves: replacing one asks another question."""
-    if task.engine.causal or task.engine.translates:
+    if not task.engine.masked:
         return there
     masks = set(task.target.positions)
     return np.array([not masks & set(unit.tokens) for unit in task.units])
@@ -145,7 +146,7 @@ def _curves(game: Coalitions, order: npt.NDArray[np.int64], step: int) -> _Curve
         without, only = rows[2 * k], rows[2 * k + 1]
         without[order[:count]] = False
         only[order[count:]] = False
-    p = game.read(rows, lambda logits: game.target.probability(logits)[:, step])
+    p = game.read(rows, lambda logits: game.target.judge(logits)[:, step])
     without_top, only_top = p[0::2], p[1::2]
     return _Curves(
         counts / n,

@@ -14,7 +14,7 @@ GAP, APART = 0.01, 0.5
 """From these on a gap of completeness, and below it a rank correlation, is spoken of: conventions, no tests."""
 
 
-def findings(maps: Sequence[MapRecord], agreement: Sequence[Agreement]) -> list[Finding]:
+def findings(maps: Sequence[MapRecord], agreement: Sequence[Agreement], judged: str) -> list[Finding]:
     """Codes: FAITHFUL or UNFAITHFUL (each map that was checked, against random orders), INCOMPLETE, DISAGREE."""
     found = []
     for one in maps:
@@ -23,7 +23,7 @@ def findings(maps: Sequence[MapRecord], agreement: Sequence[Agreement]) -> list[
             better = own < null
             text = (
                 f"The map by {one.method} says {'more' if better else 'no more'} than chance: replacing what it ranks highest "
-                f"leaves a mean probability of {own:.2g}, random orders {null:.2g}."
+                f"leaves a mean {judged} of {own:.2g}, random orders {null:.2g}."
             )
             code = "FAITHFUL" if better else "UNFAITHFUL"
             found.append(Finding(code=code, level="good" if better else "alert", text=text, value=own - null))

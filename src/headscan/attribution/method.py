@@ -137,11 +137,13 @@ class AttributionMethod(Settings):
         words: what it says of itself; they travel in the result.
         substitutes: whether it asks what stands for an absent token (`--substitute`).
         differentiates: whether gradients pass the model, which keep every layer's activations in memory.
+        local: whether it asks for the slope at the prompt itself, which a cosine with its own vector has not.
     """
 
     words: ClassVar[MethodWords]
     substitutes: ClassVar[bool] = False
     differentiates: ClassVar[bool] = False
+    local: ClassVar[bool] = False
 
     name: str = field(init=False, default="")
 

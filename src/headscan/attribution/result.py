@@ -45,12 +45,14 @@ class ScoredSpan:
 
 @dataclass(frozen=True)
 class AttributionOf:
-    """What is explained: a kind of number, in words, and the tokens whose prediction it is of."""
+    """What is explained: a kind of number, in words, and the tokens whose prediction it is of (of a sentence vector none);
+    and the number on which faithfulness is judged, in a word: their probability, or the cosine of sentence vectors."""
 
     kind: str
     sentence: str
     tokens: list[str]
     ids: list[int]
+    judged: str = "probability"
 
 
 @dataclass(frozen=True)
@@ -59,17 +61,17 @@ class ExplainedStep:
 
     Attributes:
         position: where the output is read; in an encoder-decoder, of the decoder.
-        id, token: what is predicted. against: the token that it is put against.
+        id, token: what is predicted (id and probability of a sentence vector: None). against: the token it is put against.
         value: of the target. probability: of the token. predictions: the five likeliest tokens there.
         scores: one a token of the prompt, by the first method.
     """
 
     position: int
-    id: int
+    id: int | None
     token: str
     against: NamedToken | None
     value: float
-    probability: float
+    probability: float | None
     predictions: list[LikelyToken]
     scores: list[float]
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from headscan.attribution.engine import Engine
+from headscan.attribution.explained import explained, spelt
 from headscan.attribution.faithfulness import agreement, faithfulness
 from headscan.attribution.findings import findings
 from headscan.attribution.memory import parse_memory
@@ -18,12 +19,11 @@ from headscan.attribution.result import (
     AttributeResult,
     AttributionCost,
     AttributionOf,
-    ExplainedStep,
-    LikelyToken,
     MapRecord,
     NamedToken,
     ScoredSpan,
 )
+from headscan.attribution.sentence import SentenceEngine, SentenceTarget, asks_for_sentence, check_slopes
 from headscan.attribution.settings import Attributing
 from headscan.attribution.steps import find_steps
 from headscan.attribution.substitutes import substitute_vector
@@ -32,7 +32,6 @@ from headscan.attribution.units import find_units
 from headscan.model import Lens
 from headscan.model.opening import ModelLike, open_model
 from headscan.run import BadInput, Run, fingerprint, options_of, verb
-from headscan.text.display import display
 from headscan.text.prompts import read_prompt
 
 __all__ = ["attribute"]
@@ -43,7 +42,8 @@ def attribute(model: ModelLike, settings: Attributing, run: Run) -> AttributeRes
     """Colour a prompt by what its prediction rests on, and measure how far the map can be trusted.
 
     Causal models predict what follows the prompt, masked models what stands at their mask tokens; encoder-decoders what
-    their decoder says next, and the tokens of the encoder's prompt are scored. `Attributing` documents the options.
+    their decoder says next, and the tokens of the encoder's prompt are scored. Of encoders without a head, and where it is
+    asked for, the sentence vector is explained: `headscan.attribution.sentence`. `Attributing` documents the options.
 
     Args:
         model: a name, a folder, a live model or a `Lens`.
@@ -62,11 +62,13 @@ def attribute(model: ModelLike, settings: Attributing, run: Run) -> AttributeRes
     (5, 'logit')
     """
     lens = open_model(model, settings)
-    task = read_task(lens, settings)
+    sentence = asks_for_sentence(lens, settings)
+    task = read_task(lens, settings, sentence=sentence)
     record = lens.provenance()
     run.identify(f"the weights of {lens.name}", fingerprint(record))
     run.identify("the prompt", list(task.prompt.ids))
-    methods = settings.methods()
+    methods = settings.methods(sentence=sentence)
+    check_slopes(task.target, methods)
     scored: dict[str, ScoredMap] = {}
     for done, method in enumerate(methods):
         run.progress(f"attribution · {method.name}", done, len(methods), "methods")
@@ -94,14 +96,18 @@ def attribute(model: ModelLike, settings: Attributing, run: Run) -> AttributeRes
         signed=settings.signed,
         substitute=task.substitute_name,
         target=AttributionOf(
-            task.target.kind, KINDS[task.target.kind], [one.token for one in steps], [one.id for one in steps]
+            task.target.kind,
+            task.target.sentence if isinstance(task.target, SentenceTarget) else KINDS[task.target.kind],
+            [one.token for one in steps],
+            [one.id for one in steps if one.id is not None],
+            task.target.judged,
         ),
         steps=steps,
         maps=[one.record for one in scored.values()],
         agreement=agreed,
         faithfulness=scored[methods[0].name].record.faithfulness,
         cost=AttributionCost(engine.shares, engine.tokens_computed, planned.row_bytes, planned.rows, planned.budget),
-        findings=findings([one.record for one in scored.values()], agreed),
+        findings=findings([one.record for one in scored.values()], agreed, task.target.judged),
         protocol=run.protocol(device=str(lens.device), dtype=str(task.embeds.dtype).removeprefix("torch.")),
         models=[record],
         arrays={f"scores/{name}": one.tokens.astype(np.float32) for name, one in maps.items()}
@@ -109,22 +115,26 @@ def attribute(model: ModelLike, settings: Attributing, run: Run) -> AttributeRes
     )
 
 
-def read_task(lens: Lens, settings: Attributing) -> AttributionTask:
-    """What the methods are asked: the prompt read, its predictions found, and the substitute's embedding."""
-    engine = Engine(lens)
+def read_task(lens: Lens, settings: Attributing, *, sentence: bool = False) -> AttributionTask:
+    """What the methods are asked: the prompt read, its predictions (or sentence vector) found, the substitute's embedding."""
+    engine = SentenceEngine(lens) if sentence else Engine(lens)
     prompt = read_prompt(settings.prompt, lens.tokenizer, lens.limits, chat=settings.chat, special=settings.special)
     if len(prompt) < 2:
         raise BadInput(
             f"The prompt is the single token '{prompt.tokens[0]}': there is nothing to share the prediction between; "
             "give at least two tokens."
         )
-    prompt, steps = find_steps(engine, prompt, settings)
+    if isinstance(engine, SentenceEngine):
+        target: AttributionTarget = SentenceTarget.of(engine, prompt.ids, settings)
+    else:
+        prompt, steps = find_steps(engine, prompt, settings)
+        target = AttributionTarget(kind_of(settings.target, settings.against), steps)
     embeds = engine.embed(torch.tensor(prompt.ids))
     substitute, name = substitute_vector(engine, settings.substitute)
     filler = substitute if substitute is not None else substitute_vector(engine, "auto")[0]
     assert filler is not None
     return AttributionTask(
-        engine, prompt, embeds, AttributionTarget(kind_of(settings.target, settings.against), steps),
+        engine, prompt, embeds, target,
         find_units(prompt, settings.units, settings.spans or None), substitute, name, filler, settings.signed,
         settings.seed, None if settings.memory is None else parse_memory(settings.memory), settings.batch,
     )  # fmt: skip
@@ -160,36 +170,3 @@ def score(method: AttributionMethod, task: AttributionTask, settings: Attributin
         None if found.standard_error is None else found.standard_error.tolist(),
     )  # fmt: skip
     return ScoredMap(found.tokens.tolist(), found.units.tolist(), record)
-
-
-def explained(task: AttributionTask, found: AttributionMap) -> list[ExplainedStep]:
-    """Each prediction with its probability, the likeliest tokens there, and its scores."""
-    lens, target = task.engine.lens, task.target
-    with torch.no_grad():
-        logits = task.engine.logits(task.embeds[None], target.positions)[0].float()
-        values = target.value(logits[None])[0].tolist()
-        probabilities = logits.softmax(-1)
-    steps = []
-    for k, step in enumerate(target.steps):
-        top = probabilities[k].topk(min(5, probabilities.shape[-1]))
-        steps.append(
-            ExplainedStep(
-                step.position,
-                step.token,
-                spelt(lens, step.token),
-                None if step.against is None else NamedToken(step.against, spelt(lens, step.against)),
-                values[k],
-                float(probabilities[k, step.token]),
-                [
-                    LikelyToken(int(i), spelt(lens, int(i)), float(p))
-                    for p, i in zip(top.values, top.indices, strict=True)
-                ],
-                found.tokens[k].tolist(),
-            )
-        )
-    return steps
-
-
-def spelt(lens: Lens, token: int) -> str:
-    """A token as people can see it."""
-    return display(lens.tokenizer, token) if lens.tokenizer is not None else f"<id {token}>"

@@ -24,17 +24,29 @@ class Attributing(Loading, Running):
     prompt: Annotated[PromptLike, Option("The prompt; - reads it from standard input.", content=True)]
     _: KW_ONLY
     method: Annotated[
-        str | AttributionMethod | Sequence[str | AttributionMethod],
-        Option("Several with commas (the first colours the page), or all.", choices=METHODS),
-    ] = "gradient-x-input"
+        str | AttributionMethod | Sequence[str | AttributionMethod] | None,
+        Option(
+            "Several with commas (the first colours the page), or all. Default: gradient-x-input; of a sentence vector by "
+            "itself occlusion.",
+            choices=METHODS,
+        ),
+    ] = None
     target: Annotated[
-        Literal["next", "logit", "contrast", "logprob", "probability", "entropy", "all"],
-        Option("What is explained: next or logit (the token's), contrast, logprob and entropy (nats), probability, all logits."),
-    ] = "next"  # fmt: skip
+        Literal["next", "logit", "contrast", "logprob", "probability", "entropy", "all", "sentence"],
+        Option(
+            "What is explained: next or logit (the token's), contrast, logprob and entropy (nats), probability, all logits; "
+            "sentence, the cosine of the sentence vector (next, of encoders without a head)."
+        ),
+    ] = "next"
     token: Annotated[
         str | int | None, Option("The token to explain: its text or #ID. Default: the model's prediction.")
     ] = None
-    against: Annotated[str | int | None, Option("Why the token and not this one: its text or #ID.")] = None
+    against: Annotated[
+        str | int | None,
+        Option(
+            "Why the token and not this one: its text or #ID; of a sentence vector, another text to be compared with."
+        ),
+    ] = None
     continuation: Annotated[str | None, Option("Explain every token of this continuation.")] = None
     generate: Annotated[int | None, Option("Explain every token of a greedy continuation of so many.", low=1)] = None
     substitute: Annotated[
@@ -85,12 +97,14 @@ class Attributing(Loading, Running):
         """Whether a continuation is explained, token by token."""
         return self.continuation is not None or self.generate is not None
 
-    def methods(self) -> list[AttributionMethod]:
-        """The methods that are asked for, without repeats; "all" is every one.
+    def methods(self, *, sentence: bool = False) -> list[AttributionMethod]:
+        """The methods that are asked for, without repeats; "all" is every one. `sentence`: for a sentence vector.
 
         >>> [one.name for one in Attributing("text", method="occlusion,shapley").methods()]
         ['occlusion', 'shapley']
         """
+        if self.method is None:
+            return [METHODS["occlusion" if sentence and self.against is None else "gradient-x-input"]()]
         given = [self.method] if isinstance(self.method, str | AttributionMethod) else list(self.method)
         found: dict[str, AttributionMethod] = {}
         for one in given:

@@ -21,16 +21,17 @@ KINDS = {
     "logprob": "the logarithm of the token's probability, in nats",
     "probability": "the token's probability",
     "entropy": "the entropy of the prediction, in nats: what makes the model sure or unsure",
+    "sentence": "the cosine of the sentence vector with that of the whole prompt, or of another text",
     "all": "all logits at once: their sum for gradients, their L1 distance from the original for occlusion",
 }
 
 
 @dataclass(frozen=True)
 class TargetStep:
-    """One prediction: read at output `position`, of token `token`, perhaps against another token."""
+    """One prediction: read at output `position`, of token `token` (None: a sentence vector), perhaps against another token."""
 
     position: int
-    token: int
+    token: int | None
     against: int | None = None
 
 
@@ -73,14 +74,19 @@ class AttributionTarget:
             logits = logits.log_softmax(-1)
         elif self.kind == "probability":
             logits = logits.softmax(-1)
-        chosen = self._gather(logits, [step.token for step in self.steps])
+        chosen = self._gather(logits, [step.token or 0 for step in self.steps])
         if self.kind == "contrast":
             return chosen - self._gather(logits, [step.against or 0 for step in self.steps])
         return chosen
 
-    def probability(self, logits: Float[Tensor, "B P V"]) -> Float[Tensor, "B P"]:
-        """The probability of each step's token: the scale on which faithfulness is judged."""
-        return self._gather(logits.float().softmax(-1), [step.token for step in self.steps])
+    @property
+    def judged(self) -> str:
+        """The scale on which faithfulness is judged, in a word."""
+        return "probability"
+
+    def judge(self, logits: Float[Tensor, "B P V"]) -> Float[Tensor, "B P"]:
+        """What faithfulness looks at: the probability of each step's token."""
+        return self._gather(logits.float().softmax(-1), [step.token or 0 for step in self.steps])
 
     def _gather(self, values: Tensor, tokens: Sequence[int]) -> Tensor:
         index = torch.tensor(tokens, device=values.device).expand(values.shape[0], -1).unsqueeze(-1)
@@ -92,9 +98,9 @@ def kind_of(name: str, against: str | int | None) -> str:
     kind = "logit" if name == "next" else name
     if kind == "contrast" and against is None:
         raise BadInput("A contrast needs the other token, too: --against TOKEN.")
-    if against is not None and kind not in ("logit", "contrast"):
+    if against is not None and kind not in ("logit", "contrast", "sentence"):
         raise BadInput(f"A contrast is between two logits: it cannot be put against a token with the target '{kind}'.")
-    return "contrast" if against is not None else kind
+    return "contrast" if against is not None and kind == "logit" else kind
 
 
 def one_token(lens: Lens, word: str | int) -> int:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
 from headscan.flow.cost import near_and_random
-from headscan.flow.leak import outputs
+from headscan.flow.replaced import Replaced, computed_tokens
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.run import Progress, no_progress
@@ -27,8 +27,8 @@ class Recovery:
         recoverable: the share of prompts in which the true token fits output j and no other does.
         margin: the least relative distance of another token's output, median over prompts: how much relative error
             of output j the search would bear, twice over.
-        noise: of each site, the largest residual of the *true* token when it is run again in another batch: the rounding
-            that a margin must exceed.
+        noise: of each site, the largest residual of the *true* token when it is run again among others: the rounding that a
+            margin must exceed.
         candidates: tokens tried in each place.
         exhaustive: whether they are the whole vocabulary.
     """
@@ -53,7 +53,8 @@ def recovery(
     For place i, all prompts that differ there only are run; the residual of token v at output j is
     ||O_j(v) - O_j|| / ||O_j||. The true token has residual 0; the token is recoverable from output j if every other
     residual is above the rounding error (ten times what the true token itself shows in another batch, at least 1e-5).
-    One pass over the vocabulary answers for all outputs and sites.
+    One pass over the vocabulary answers for all outputs and sites. Where a key-value cache knows what stands before place i,
+    only the rest is run.
 
     Args:
         lens: the model.
@@ -62,45 +63,42 @@ def recovery(
         most: try so many other tokens instead of the whole vocabulary, half those whose input vectors are nearest, half
             drawn; "recoverable" and "margin" are then upper bounds.
         seed: of those drawn.
-        rows: rows of a forward pass.
-        progress: told of the rows that are done.
+        rows: rows of T tokens of a forward pass; of shorter rows as many as have so many tokens.
+        progress: told of the tokens that are done.
 
-    Cost: N T V rows of T tokens through the slice.
+    Cost: `headscan.flow.replaced.computed_tokens` tokens through the slice for each prompt and candidate.
     """
     prompts = torch.as_tensor(prompts)
     generator = torch.Generator().manual_seed(seed)
     size = lens.vocabulary_size
     count = size if most is None else min(most, size)
     margins, noises = [], []
-    done, total = 0, prompts.numel() * count
+    done, total = 0, len(prompts) * count * computed_tokens(lens, slice_, prompts.shape[1])
     for prompt in prompts:
-        original = outputs(lens, slice_, prompt[None])
-        again = outputs(lens, slice_, prompt.repeat(min(rows, 8), 1))
-        noises.append([float(_residual(a, o).max()) for a, o in zip(again, original, strict=True)])
-        nearest = []
+        replaced = Replaced(lens, slice_, prompt)
+        nearest, noise = [], []
         for place in range(len(prompt)):
             true = int(prompt[place])
             others = torch.arange(size) if count == size else near_and_random(lens, true, count, generator)
-            others = others[others != true]
+            # The true token leads the first batch: what it shows there is the rounding error.
+            others = torch.cat([torch.tensor([true]), others[others != true]])
             least: Tensor | None = None
-            for chunk in others.split(rows):
-                progress("recovery", done, total, "rows")
-                changed = prompt.repeat(len(chunk), 1)
-                changed[:, place] = chunk
-                found = outputs(lens, slice_, changed)
-                here = torch.stack([_residual(f, o).amin(0) for f, o in zip(found, original, strict=True)])
-                least = here if least is None else torch.minimum(least, here)
-                done += len(chunk)
+            for chunk in others.split(rows * len(prompt) // replaced.length(place)):
+                progress("recovery", done, total, "tokens")
+                found = replaced.residuals(place, chunk)
+                if least is None:
+                    noise.append(found[:, 0].amax(-1))
+                    found[:, 0] = torch.inf
+                    least = found.amin(1)
+                else:
+                    least = torch.minimum(least, found.amin(1))
+                done += len(chunk) * replaced.length(place)
             assert least is not None
             nearest.append(least)
         margins.append(torch.stack(nearest, 1).cpu())  # [sites, T, T]
-    progress("recovery", total, total, "rows")
+        noises.append(torch.stack(noise).amax(0).cpu())
+    progress("recovery", total, total, "tokens")
     margin = torch.stack(margins).double().numpy()
-    noise = np.array(noises).max(0)
-    floor = np.maximum(10 * noise, 1e-5)[None, :, None, None]
-    return Recovery((margin > floor).mean(0), np.median(margin, 0), noise, count, count == size)
-
-
-def _residual(found: Float[Tensor, "B T w"], original: Float[Tensor, "1 T w"]) -> Float[Tensor, "B T"]:
-    apart: Tensor = (found - original).norm(dim=-1) / original.norm(dim=-1).clamp_min(1e-30)
-    return apart
+    noise_of = torch.stack(noises).amax(0).double().numpy()
+    floor = np.maximum(10 * noise_of, 1e-5)[None, :, None, None]
+    return Recovery((margin > floor).mean(0), np.median(margin, 0), noise_of, count, count == size)

@@ -12,10 +12,11 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from headscan.flow.channel_of import channel_of
-from headscan.flow.cost import affordable, multiplications
+from headscan.flow.cost import affordable, multiplications, untried
 from headscan.flow.findings import channel_findings, flow_findings
 from headscan.flow.leak import leak
 from headscan.flow.recovery import recovery
+from headscan.flow.replaced import computed_tokens
 from headscan.flow.result import ChannelPart, ChannelResult, FlowPart, FlowResult, FlowSummary, MatrixMeans
 from headscan.flow.settings import Channelling, Comparing, Flowing
 from headscan.flow.sources import find_models, find_prompts, find_sites
@@ -181,15 +182,15 @@ def measure_flow(
     again = None
     if settings.recover:
         most, rows = settings.candidates, 256
-        row = float(ids.shape[1]) * multiplications(lens, cut.on(lens).sites)
-        room = affordable(lens, ids.numel() * row)
+        each = multiplications(lens, cut.on(lens).sites)
+        room = affordable(lens, len(ids) * computed_tokens(lens, cut, int(ids.shape[1])) * each)
         if most is None and room < lens.vocabulary_size:
             most = max(2, room)
             run.announce(
                 f"Recovery tries {most} of {lens.vocabulary_size} tokens in each place, the nearest and random ones: all "
                 f"would take {lens.vocabulary_size / most:.0f} times as long (--candidates)."
             )
-        if row > 1e9:
+        if ids.shape[1] * each > 1e9:
             rows = 32  # progress within a minute, and little memory
         again = recovery(lens, cut, ids, most=most, seed=settings.seed, rows=rows, progress=progress)
         matrices |= {"recoverable": again.recoverable, "margin": again.margin}
@@ -211,10 +212,17 @@ def upper_bounds(parts: Sequence[FlowPart]) -> list[str]:
     """What has to be said where not every token was tried."""
     return [
         f"{part.model}, {part.cut}: recovery tried {part.candidates} tokens in each place, half of them nearest to the true "
-        "one by their input vectors, half drawn; what it calls told is an upper bound."
+        f"one by their input vectors, half drawn; what it calls told is an upper bound. Where all prompts tell a token, at most "
+        f"{untried(drawn(part.candidates)):.2g} of the tokens that are not among the nearest fit as well (95 %, each place and "
+        "output by itself)."
         for part in parts
-        if part.exhaustive is False
+        if part.exhaustive is False and part.candidates is not None
     ]
+
+
+def drawn(candidates: int) -> int:
+    """How many of the candidates `near_and_random` draws."""
+    return candidates - candidates // 2
 
 
 def labels(lens: Lens, ids: Int[Tensor, "N T"]) -> list[str]:

@@ -15,7 +15,7 @@ from headscan.inversion.losses import relative
 from headscan.inversion.reconstruction import Evidence
 from headscan.inversion.tolerance import accepts, noise_floor
 from headscan.model.slicing import SlicedModel
-from headscan.model.slicing.prefix import split_on_exhaustion
+from headscan.model.slicing.exhaustion import split_on_exhaustion
 from headscan.run import BadInput
 
 __all__ = [

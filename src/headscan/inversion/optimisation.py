@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -106,15 +107,19 @@ class Optimisation:
         outputs = self.cut.run(inputs_embeds=self._embeddings(x), grad=torch.is_grad_enabled()).float()
         return loss_of(self.settings.loss, outputs, self.target, alpha=self.settings.alpha, beta=self.settings.beta)
 
-    def _rate(self, step: int) -> float:
+    @cached_property
+    def _first_rate(self) -> float:
+        """Once, not in every step: the spread of a real model's table takes longer than the step itself."""
         s = self.settings
         if s.rate is not None:
-            first = s.rate
-        elif s.optimiser == "adam":
-            first = 0.05 if self.direct else 0.15 * spread(self.table)
-        else:
-            first = {"sgd": 0.2, "lbfgs": 1.0}[s.optimiser]
-        return first * ((s.steps - step) + s.last * step) / s.steps
+            return s.rate
+        if s.optimiser == "adam":
+            return 0.05 if self.direct else 0.15 * spread(self.table)
+        return {"sgd": 0.2, "lbfgs": 1.0}[s.optimiser]
+
+    def _rate(self, step: int) -> float:
+        s = self.settings
+        return self._first_rate * ((s.steps - step) + s.last * step) / s.steps
 
     def _minimise(self, progress: Progress | None) -> int:
         s = self.settings

@@ -16,7 +16,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from headscan.model.slicing import SlicedModel
-from headscan.model.slicing.prefix import Prefix, split_on_exhaustion
+from headscan.model.slicing.exhaustion import split_on_exhaustion
+from headscan.model.slicing.prefix import Prefix
 from headscan.run import Progress, write_atomic
 
 __all__ = ["FirstPositions", "cache_folder", "passes_of_table", "table_of"]

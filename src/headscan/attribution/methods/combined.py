@@ -28,6 +28,7 @@ class Combined(AttributionMethod):
     )
     substitutes = True
     differentiates = True
+    local = True
 
     def explain(self, task: AttributionTask) -> AttributionMap:
         """Both maps, averaged."""

@@ -23,6 +23,7 @@ class GradientXInput(AttributionMethod):
         source="Shrikumar, Greenside, Kundaje 2017, Learning important features",
     )
     differentiates = True
+    local = True
 
     def explain(self, task: AttributionTask) -> AttributionMap:
         """See `headscan.attribution.gradient_x_input`."""

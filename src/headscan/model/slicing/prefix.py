@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,10 +9,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import DynamicCache
 
+from headscan.model.slicing.exhaustion import split_on_exhaustion
 from headscan.model.slicing.sliced_model import SlicedModel
-from headscan.run import BadInput, exhausted
 
-__all__ = ["Prefix", "can_cache", "split_on_exhaustion"]
+__all__ = ["Prefix", "can_cache", "can_continue"]
 
 # Relative difference up to which a cached step counts as the same computation as a whole forward pass.
 AGREE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
@@ -110,6 +109,26 @@ class Prefix:
         self.passes += len(rows) * (1 if self.cached else self.length + 1)
         return found
 
+    def following(self, ids: Int[Tensor, "N s"]) -> Float[Tensor, "N s width"]:
+        """The outputs at the next s positions, float32 [N, s, w'], if the only prompt (P = 1) goes on with `ids[n]`.
+
+        Only where `can_continue` says so.
+        """
+
+        def run(part: slice) -> Tensor:
+            some = self.cut.embed(ids[part])
+            if not self.length:
+                return self.cut.states(inputs_embeds=some).float()
+            self._cache.rows = torch.zeros(len(some), dtype=torch.int64, device=some.device)
+            extra = {"past_key_values": self._cache, "use_cache": True}
+            return self.cut.states(inputs_embeds=some, extra=extra).float()
+
+        found, self.batch, note = split_on_exhaustion(run, len(ids), self.batch)
+        if note:
+            self.notes.append(note)
+        self.passes += ids.numel()
+        return found
+
     def _run(self, rows: Tensor, vectors: Tensor, grad: bool) -> Tensor:
         if self.length and self.cached:
             self._cache.rows = rows
@@ -125,6 +144,20 @@ def can_cache(cut: SlicedModel) -> bool:
     return cut.once("cached steps agree", lambda: _compare(cut))
 
 
+def can_continue(cut: SlicedModel) -> bool:
+    """Whether several tokens behind a cached prefix give what a whole forward pass gives; asked once a slice."""
+    return can_cache(cut) and cut.once("cached continuations agree", lambda: _compare_several(cut))
+
+
+def _compare_several(cut: SlicedModel) -> bool:
+    ids = torch.arange(4, device=cut.lens.device)[None] % cut.vocabulary_size
+    try:
+        behind = Prefix(cut, ids[:, :1]).following(ids[:, 1:].expand(2, -1))
+    except Exception:  # as below
+        return False
+    return _agree(cut, behind, cut.states(inputs_embeds=cut.embed(ids))[:, 1:].expand(2, -1, -1))
+
+
 def _compare(cut: SlicedModel) -> bool:
     if not cut.takes("past_key_values") or not cut.plain_input or not cut.causal or cut.lens.traits.encoder_decoder:
         return False
@@ -137,35 +170,9 @@ def _compare(cut: SlicedModel) -> bool:
     except Exception:  # any way in which a family does not take this cache means: do without
         return False
     whole = Prefix(cut, ids[:, :3], cached=False).evaluate(rows, ids[:, 3])
+    return _agree(cut, step, whole)
+
+
+def _agree(cut: SlicedModel, step: Tensor, whole: Tensor) -> bool:
     step, whole = step.double(), whole.double()  # whose squares do not vanish
     return bool((step - whole).norm() <= AGREE.get(cut.lens.input_embeddings.dtype, 1e-2) * whole.norm())
-
-
-def split_on_exhaustion(run: Callable[[slice], Tensor], count: int, batch: int) -> tuple[Tensor, int, str | None]:
-    """Run `run(slice)` over `count` rows in batches; when memory runs out, in batches of half the size.
-
-    Returns the results concatenated, the size that went well, and a sentence if it had to shrink.
-
-    >>> def run(part):
-    ...     if part.stop - part.start > 3:
-    ...         raise MemoryError
-    ...     return torch.arange(part.start, part.stop)
-    >>> split_on_exhaustion(run, 5, 8)
-    (tensor([0, 1, 2, 3, 4]), 2, 'Memory ran out with batches of 8; batches of 2 are used.')
-    """
-    parts: list[Tensor] = []
-    begin, first, note = 0, batch, None
-    while begin < count or not parts:
-        try:
-            parts.append(run(slice(begin, min(begin + batch, count))))
-            begin += batch
-        except (MemoryError, RuntimeError) as error:
-            if not exhausted(error):
-                raise
-            if batch == 1:
-                raise BadInput(
-                    "Memory runs out even for a single candidate: use a shorter prompt or a smaller model."
-                ) from error
-            batch //= 2
-            note = f"Memory ran out with batches of {first}; batches of {batch} are used."
-    return torch.cat(parts), batch, note

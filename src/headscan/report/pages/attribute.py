@@ -51,9 +51,10 @@ def attribute(result: AttributeResult) -> Head:
     """What is explained, of which model, by which methods."""
     methods = ", ".join(one.words.title for one in result.maps)
     model = named(result.models[0].name) if result.models else "the model"
+    rests = "sentence vector" if result.target.kind == "sentence" else "prediction"
     return Head(
         [f"Why {heading(result)}?"],
-        f"Which of {grouped(len(result.tokens))} tokens {model} rests its prediction on: {result.target.sentence}. {methods}.",
+        f"Which of {grouped(len(result.tokens))} tokens {model} rests its {rests} on: {result.target.sentence}. {methods}.",
         plots={"scores": lambda method=None: scores(result, method)},
         words=[
             Word(one.words.title, one.words.sentence, one.method, one.words.formula, source=one.words.source)
@@ -96,6 +97,8 @@ def text(result: AttributeResult) -> Section:
         "number; the arrow keys walk."
     )
     position = "decoder position" if result.decoder is not None else "read at"
+    if result.target.kind == "sentence":
+        return Section("The text", lead, [raw, *strongest(result)])
     table = Table(
         [
             "explained", Column(position), Column(result.target.kind), Column("probability"),
@@ -202,22 +205,22 @@ def trust(result: AttributeResult) -> Section:
     checked = [(one.words.title, one.faithfulness) for one in result.maps if one.faithfulness is not None]
     parts: list[Figure | Table | Prose] = []
     if checked:
-        first = checked[0][1]
+        first, judged = checked[0][1], result.target.judged
         caption = (
             "Deletion (solid): the most important units go first; a good map falls at once. Insertion (dashed): they come "
             f"back first; a good map rises at once. Missing units are replaced by {first.substitute}."
         )
-        alt = "Probability of the predicted token as units are replaced in the order of their scores, and as they are put back"
+        alt = f"The {judged} as units are replaced in the order of their scores, and as they are put back"
         parts.append(Figure("curves", lambda: curves(result), alt, caption))
         columns: list[Column | str] = [
             "method",
-            Column("deletion", "Area under the probability as the highest units are replaced first; low is good."),
+            Column("deletion", f"Area under the {judged} as the highest units are replaced first; low is good."),
             Column("insertion", "The same as the highest units are put back first; high is good."),
             Column(
-                "comprehensiveness", "Mean fall of the probability without the top units; high is good.",
+                "comprehensiveness", f"Mean fall of the {judged} without the top units; high is good.",
                 short="comprehen-\nsiveness",
             ),
-            Column("sufficiency", "Mean fall of the probability with the top units only; low is good."),
+            Column("sufficiency", f"Mean fall of the {judged} with the top units only; low is good."),
         ]  # fmt: skip
         rows = [
             Line(name, (one.deletion.area, one.insertion.area, one.comprehensiveness, one.sufficiency))
@@ -247,8 +250,8 @@ def trust(result: AttributeResult) -> Section:
 
 
 def curves(result: AttributeResult) -> go.Figure:
-    """Deletion and insertion curves of each method: the token's probability as units are replaced or put back."""
-    figure = figures.empty("share of the units replaced (deletion) or put back (insertion)", "probability")
+    """Deletion and insertion curves of each method: probability (or cosine) as units are replaced or put back."""
+    figure = figures.empty("share of the units replaced (deletion) or put back (insertion)", result.target.judged)
     for index, one in enumerate(entry for entry in result.maps if entry.faithfulness is not None):
         assert one.faithfulness is not None
         for name, curve, dash in (
