@@ -28,7 +28,18 @@ from tests.reference.gaussian import KNOWN, Shape, marchenko_pastur
 
 SHAPE = Shape()
 SITES = ("embedding", "block.0", "final_norm")
-BESIDE = ("alignment", "attention", "biased_input", "bottleneck", "dimension", "gradient", "loss", "prediction", "zipf")
+BESIDE = (
+    "alignment",
+    "anatomy",
+    "attention",
+    "biased_input",
+    "bottleneck",
+    "dimension",
+    "gradient",
+    "loss",
+    "prediction",
+    "zipf",
+)
 
 
 @pytest.fixture(scope="module")

@@ -66,9 +66,7 @@ def test_the_true_token_stands_among_the_first_also_where_the_fit_never_saw_it(s
 
 
 def test_large_vocabularies_never_build_the_table(small_fit, monkeypatch):
-    monkeypatch.setattr(
-        "headscan.inversion.position.table_of", lambda *_, **__: pytest.fail("the table was built")
-    )
+    monkeypatch.setattr("headscan.inversion.position.table_of", lambda *_, **__: pytest.fail("the table was built"))
     lens = build("llama", vocabulary=40_000, width=8, depth=1)
     cut = Slice(sites=("embedding",)).on(lens)
     for order in ("auto", "gradient"):

@@ -185,7 +185,8 @@ class Examiner:
                 store()
 
         try:
-            sweep(source, own, swept, after=after, watch=runner.watch(swept), skip_first=settings.skip_first)
+            watch, passing = runner.watch(swept), runner.passing()
+            sweep(source, own, swept, after=after, watch=watch, passing=passing, skip_first=settings.skip_first)
         except KeyboardInterrupt:
             store(must=True)
             raise

@@ -48,6 +48,7 @@ class Group:
 
 
 GROUPS: dict[str, Group] = {
+    "anatomy": Group("Anatomy of the cone", "Who builds it, who takes it away, and what it says."),
     "cones": Group("More about the cone", "Its axis, its angle, and whether a few coordinates make it."),
     "spectra": Group(
         "More about the spectrum", "Other counts of dimensions, and the dimension of the points' neighbourhoods."
@@ -79,7 +80,7 @@ def place(name: str) -> int:
     """Where a group stands on the page.
 
     >>> place("cones"), place("my_family") == len(GROUPS)
-    (0, True)
+    (1, True)
     """
     return [*GROUPS, name].index(name)
 
@@ -145,7 +146,8 @@ class ProbeWords:
             dotted name; the probe itself unless said.
         fields: the numbers in its rows. position: what it does about position 0 of each window, in a sentence.
         expensive: left out of `--measures all`. sample: how many sampled vectors of each site it needs.
-        picture: how its plotted fields are drawn: by "layers", by attention "heads", or by sets of "pairs".
+        picture: how its plotted fields are drawn: by "layers", by attention "heads", by sets of "pairs", or in a section
+            of its "own", which shows its rows, too.
     """
 
     name: str
@@ -159,5 +161,5 @@ class ProbeWords:
     function: str = ""
     sample: int = 0
     expensive: bool = False
-    picture: Literal["layers", "heads", "pairs"] = "layers"
+    picture: Literal["layers", "heads", "pairs", "own"] = "layers"
     order: int = 100

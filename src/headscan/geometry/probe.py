@@ -66,6 +66,13 @@ class Probe:
         assert isinstance(accumulator, BlockedTally)
         accumulator.update(batch)
 
+    def passing(self, setup: ProbeSetup) -> tuple[str, ...]:
+        """Further sites that it must see as they pass (`see`); asked after `accumulators`."""
+        return ()
+
+    def see(self, setup: ProbeSetup, batch: SiteBatch) -> None:
+        """One of the `passing` sites passes: called before any `update` of that site."""
+
     def again(self, setup: ProbeSetup, own: Mapping[str, Accumulator]) -> dict[str, Callable[[SiteBatch], None]]:
         """After a pass: by site, who must see the same text once more, if anybody. `own` are its accumulators."""
         return {}

@@ -82,6 +82,14 @@ class ProbeRunner:
                 found[key.split("|")[0]].append(partial(probe.update, self.setup, key, accumulator))
         return dict(found)
 
+    def passing(self) -> dict[str, list[Callable[[SiteBatch], None]]]:
+        """Who only looks at what passes, by site."""
+        found: dict[str, list[Callable[[SiteBatch], None]]] = defaultdict(list)
+        for probe in self.probes:
+            for site in probe.passing(self.setup):
+                found[site].append(partial(probe.see, self.setup))
+        return dict(found)
+
     @staticmethod
     def _own(swept: Sweep, probe: Probe) -> dict[str, Accumulator]:
         start = f"{probe.name}:"

@@ -62,6 +62,23 @@ class ProbeSetup:
     device: torch.device | str = "cpu"
     pairs: tuple[PairSet, ...] = ()
 
+    @cached_property
+    def counts(self) -> npt.NDArray[np.int64] | None:
+        """How often each token id [V] stands in the text, before the pass: it is read once more, without the model. None
+        where no ids are known."""
+        if not self.source.vocabulary:
+            return None
+        counts = np.zeros(self.source.vocabulary, dtype=np.int64)
+        for batch in self.source.batches():
+            counts += np.bincount(batch.ids[:, self.skip_first :].ravel(), minlength=len(counts))
+        return counts
+
+    @cached_property
+    def deepest(self) -> str:
+        """The last block of the scan's sites, or the last of them where no block is among them."""
+        blocks = [site for site in self.sites if site.rsplit(".", 1)[-1].isdigit()]
+        return (blocks or [*self.sites])[-1]
+
     @property
     def lens(self) -> Lens:
         """The model, for probes that need one."""

@@ -136,19 +136,21 @@ def sweep(
     *,
     after: Callable[[Batch], None] | None = None,
     watch: Mapping[str, list[Callable[[SiteBatch], None]]] | None = None,
+    passing: Mapping[str, list[Callable[[SiteBatch], None]]] | None = None,
     skip_first: int = 0,
 ) -> None:
     """Take batches of windows from a source and add what its sites say to `result`.
 
     `watch` names, by site, who else is to see each batch (the probes); they get it without the first `skip_first`
-    positions, as the statistics do. A shorter window at the end (a rest of stored states) is in the sums alone.
+    positions, as the statistics do. `passing` names, by site, who only looks at what passes, before the others. A shorter
+    window at the end (a rest of stored states) is in the sums alone.
 
     `after` is called when a batch is wholly in `result`: the moment to show progress or to store the state. Every site
     is consumed inside its hook, so no more than one site's states of one batch are alive beside the model's own.
     Raises BadInput, naming site and place, where a state is NaN or infinite; nothing of that batch is then counted.
     """
-    watch = watch or {}
-    names = [*result.sites, *(site for site in watch if site not in result.sites)]
+    watch, passing = watch or {}, passing or {}
+    names = list(dict.fromkeys([*result.sites, *watch, *passing]))
     kept = [extra for extra in result.extras.values() if isinstance(extra, FirstWindows | BlockedCounts)]
     kept = kept if source.vocabulary else []
     for batch in batches:
@@ -173,10 +175,11 @@ def sweep(
                     f"{source.name} gives NaN or infinite values at site {site} (window {error.window}, position "
                     f"{error.position}, in {str(states.dtype).removeprefix('torch.')}); nothing was averaged. {advice}"
                 ) from None
-            at_site = SiteBatch(site, states, ids, windows, skip_first=skip_first)
-            for update in () if rest else watch.get(site, ()):
+            documents = torch.from_numpy(batch.documents)
+            at_site = SiteBatch(site, states, ids, windows, skip_first=skip_first, documents=documents)
+            for update in () if rest else (*passing.get(site, ()), *watch.get(site, ())):
                 update(at_site)
-            if len(chosen):
+            if len(chosen) and (site in result.sites or site in watch):
                 columns[f"state.{site}"] = chosen.of(states).float()
             if site in result.token_sums:
                 result.token_sums[site].update(ids, states)

@@ -128,34 +128,38 @@ def _additions(terms: list[Tensor]) -> Iterator[Tensor]:
         yield (b + c) + a
 
 
-def find_branches(block: Call, calls: list[Call]) -> tuple[list[Branch], bool]:
-    """The branches of one traced block in the order of their calls, and whether the block is plain.
+def find_branches(block: Call, calls: list[Call]) -> tuple[list[Branch], bool, list[Branch | Call] | None]:
+    """The branches of one traced block in the order of their calls, whether the block is plain, and how it is made.
 
     Args:
         block: the traced call of the block.
         calls: all calls of the trace.
 
     Returns:
-        The branches found (perhaps none), and True if block output = block input + their sum.
+        The branches found (perhaps none); True if block output = block input + their sum; and what becomes of the
+        block's input, in order: a branch is added, or a norm (its call) acts on the sum. None where a step is not known.
     """
     inner = [call for call in calls if call.within(block)]
     if not block.inputs or block.output is None or block.output.shape != block.inputs[0].shape:
-        return [], False
+        return [], False, None
     values = _Values(block, inner)
     target = values.add(block.output, block.end, None)
-    terms: list[int] = []
-    normed = False
+    branches: list[Branch] = []
+    steps: list[Branch | Call] = []
     while target != 0:
         if found := _as_sum(values, target):
             target, added = found
-            terms += added
-        elif (before := _as_norm(values, target)) is not None:
-            target, normed = before, True
+            makers = [values.makers[term] for term in added]
+            branches += (found_now := [Branch(_kind(made, block), _carrier(made, calls)) for made in makers])
+            steps += found_now
+        elif (normed := _as_norm(values, target)) is not None:
+            target, call = normed
+            steps.append(call)
         else:
             break
-    branches = [Branch(_kind(values.makers[term], block), _carrier(values.makers[term], calls)) for term in terms]
     branches.sort(key=lambda branch: branch.call.end)
-    return branches, target == 0 and bool(branches) and not normed
+    whole = target == 0 and bool(branches)
+    return branches, whole and len(steps) == len(branches), steps[::-1] if whole else None
 
 
 def _as_sum(values: _Values, total: int) -> tuple[int, tuple[int, ...]] | None:
@@ -179,13 +183,13 @@ def _as_sum(values: _Values, total: int) -> tuple[int, tuple[int, ...]] | None:
     return None
 
 
-def _as_norm(values: _Values, total: int) -> int | None:
-    """The input of the norm that returned `total`, if a norm did."""
+def _as_norm(values: _Values, total: int) -> tuple[int, Call] | None:
+    """The input of the norm that returned `total`, and its call, if a norm did."""
     for call in values.makers[total]:
         if "norm" in call.name or re.search(r"\bln|_ln|ln_", call.name):
             for index, tensor in enumerate(values.tensors):
                 if call.inputs and index != total and torch.equal(tensor, call.inputs[0]):
-                    return index
+                    return index, call
     return None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headscan.model.branches import find_branches
+from headscan.model.branches import Branch, find_branches
 from headscan.model.probe import Call, Trace
 from headscan.model.tap import Tap, first_tensor
 from headscan.run import BadInput
@@ -31,6 +31,8 @@ class Stack:
         blocks: the block modules in the order in which they run (the same one several times where weights are shared).
         taps: the sites' taps by name, in the order of depth.
         plain: for each block, whether its output is its input plus its branches, nothing else.
+        steps: for each block, what becomes of its input, in order: the site of a branch that is added, or the norm that
+            acts on the sum. None where that is not known.
         notes: what a reader of its numbers must know.
     """
 
@@ -40,6 +42,7 @@ class Stack:
     taps: dict[str, Tap]
     plain: tuple[bool, ...]
     notes: list[str] = field(default_factory=list)
+    steps: tuple[tuple[str | nn.Module, ...] | None, ...] = ()
 
     @property
     def depth(self) -> int:
@@ -79,6 +82,7 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
         )
     taps: dict[str, Tap] = {}
     plain: list[bool] = []
+    steps: list[tuple[str | nn.Module, ...] | None] = []
     notes: list[str] = []
     norm = _final_norm(module, runs, trace)
 
@@ -98,14 +102,20 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
 
     put("embedding", runs[0], "input", runs[0].inputs[0])
     for index, run in enumerate(runs):
-        branches, is_plain = find_branches(run, trace.calls)
+        branches, is_plain, made = find_branches(run, trace.calls)
         plain.append(is_plain)
         used: Counter[str] = Counter()
+        names: dict[Call, str] = {}
         for branch in branches:
             used[branch.kind] += 1
             name = branch.kind if used[branch.kind] == 1 else f"{branch.kind}_{used[branch.kind]}"
             assert branch.call.output is not None
             put(f"block.{index}.{name}", branch.call, "output", branch.call.output, run.module)
+            names[branch.call] = f"{prefix}block.{index}.{name}"
+        steps.append(
+            None if made is None
+            else tuple(names[step.call] if isinstance(step, Branch) else step.module for step in made)
+        )  # fmt: skip
         after = runs[index + 1] if index + 1 < len(runs) else norm
         assert run.output is not None
         if after is None or torch.equal(after.inputs[0].to(run.output.device), run.output):
@@ -121,7 +131,7 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
             f"{len(runs)} blocks share the weights of {len({id(run.module) for run in runs})}: "
             "a site of one block is a pass through the same module."
         )
-    return Stack(prefix, module, tuple(run.module for run in runs), taps, tuple(plain), notes)
+    return Stack(prefix, module, tuple(run.module for run in runs), taps, tuple(plain), notes, tuple(steps))
 
 
 def find_head(model: nn.Module, trace: Trace) -> Tap | None:

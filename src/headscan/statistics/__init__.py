@@ -16,6 +16,7 @@ from headscan.statistics.distributed import merged, process_count, process_rank
 from headscan.statistics.first_windows import FirstWindows
 from headscan.statistics.gram import Gram
 from headscan.statistics.influence import Aside, Derive, Influence
+from headscan.statistics.part_sums import PartSums
 from headscan.statistics.push_pull import PushPull
 from headscan.statistics.reservoir import Reservoir
 from headscan.statistics.series import Series
@@ -42,6 +43,7 @@ __all__ = [
     "Gram",
     "Influence",
     "NonFinite",
+    "PartSums",
     "Pieces",
     "PushPull",
     "Reservoir",

@@ -13,17 +13,31 @@ __all__ = ["SiteBatch"]
 class SiteBatch:
     """States [B, T, width] of a batch of windows at one site, with the ids [B, T] that stood there.
 
-    `windows` are the B windows' global numbers. `skip_first` positions of each window are left out of everything here,
-    so `rows`, `ids` and `next_ids` agree; a position without a successor in its window has the next id −1.
+    `windows` are the B windows' global numbers, `documents` [B, T] the numbers of the tokens' documents where known.
+    `skip_first` positions of each window are left out of everything here, so `rows`, `ids` and `next_ids` agree; a
+    position without a successor in its window has the next id −1.
 
     >>> batch = SiteBatch("block.0", torch.ones(1, 3, 4), torch.tensor([[7, 8, 9]]), [0])
     >>> batch.next_ids.tolist(), batch.unit.norm(dim=-1).tolist()
     ([[8, 9, -1]], [[1.0, 1.0, 1.0]])
     """
 
-    def __init__(self, site: str, states: Tensor, ids: Tensor, windows: list[int], *, skip_first: int = 0):
+    def __init__(
+        self, site: str, states: Tensor, ids: Tensor, windows: list[int], *, skip_first: int = 0,
+        documents: Tensor | None = None,
+    ):  # fmt: skip
         self.site, self.windows, self.skip_first = site, windows, skip_first
-        self._states, self._ids = states, ids
+        self._states, self._ids, self._documents = states, ids, documents
+
+    @property
+    def states(self) -> Tensor:
+        """The states as the model gave them, live [B, T, width]."""
+        return self._states.detach()[:, self.skip_first :]
+
+    @property
+    def documents(self) -> Tensor | None:
+        """The numbers of the tokens' documents [B, T]."""
+        return None if self._documents is None else self._documents[:, self.skip_first :]
 
     @cached_property
     def rows(self) -> Tensor:

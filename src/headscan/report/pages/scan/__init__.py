@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from headscan.report.kit import Head, Raw, Word, page
 from headscan.report.kit.reading import Entry, bounds, entries, mapping, number, strings, text
 from headscan.report.kit.words import end, grouped, interval, named
-from headscan.report.pages.scan import cat_scan, certainty, course, differences, more, numbers, shape
+from headscan.report.pages.scan import anatomy, cat_scan, certainty, course, differences, more, numbers, shape
 from headscan.report.pages.scan._cone import drawing
 from headscan.report.pages.scan._layers import by_layer, knows, leading
 from headscan.report.pages.scan._sites import last_block, models, of_model
@@ -20,7 +20,7 @@ from headscan.run.errors import BadInput
 if TYPE_CHECKING:
     from headscan.geometry.result import ScanResult
 
-__all__ = ["cat_scan", "certainty", "course", "differences", "more", "numbers", "scan", "shape"]
+__all__ = ["anatomy", "cat_scan", "certainty", "course", "differences", "more", "numbers", "scan", "shape"]
 
 
 @page("scan")

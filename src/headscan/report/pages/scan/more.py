@@ -71,7 +71,7 @@ def _probe(document: Entry, probe: Entry) -> list[Part]:
     parts += [Prose(note) for note in strings(probe, "notes")]
     plotted = [(key, words) for key, words in fields.items() if words.get("plotted") and rows]
     parts += _drawn(document, plotted, name, text(probe, "picture", "layers"))
-    if rows:
+    if rows and text(probe, "picture") != "own":
         parts.append(_table(f"{text(probe, 'title')}: all numbers", fields, rows, bool(plotted)))
     return parts
 

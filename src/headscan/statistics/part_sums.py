@@ -1,0 +1,94 @@
+"""Sums of unit states by parts: what the length of their mean is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
+from headscan.statistics.blocks import Blocks
+from headscan.statistics.site_batch import SiteBatch
+from headscan.statistics.tally import Tally
+
+__all__ = ["PartSums"]
+
+BLOCKS = 16
+
+
+class PartSums(Accumulator):
+    """Σx/‖x‖ of one site, cut by cells, by documents, and by what the states are sums of; exact, float64.
+
+    Kept in at most 16 blocks of consecutive windows, each a `Tally` of `cells` [cells, d] (disjoint sets of tokens), their
+    `tokens` [cells], `sources` [sources, d] (each term of the states, divided by their norm) and `constants` [constants]
+    (the sums of the weights of vectors that are the same for all tokens). `documents`: at most 16 groups of consecutive
+    documents, each with its `unit` [d] and `tokens`. Memory 8·16·(cells + sources + 1)·d bytes.
+
+    >>> sums = PartSums(2, cells=2)
+    >>> sums.update(SiteBatch("s", torch.tensor([[[3.0, 0.0], [0.0, 2.0]]]), torch.tensor([[7, 8]]), [0]), torch.tensor([[0, 1]]))
+    >>> sums.blocks.total()["cells"].tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+
+    def __init__(
+        self, width: int, *, cells: int, sources: int = 0, constants: int = 0, device: torch.device | str = "cpu"
+    ):
+        self.shape, self.device = (width, cells, sources, constants), torch.device(device)
+        self.blocks: Blocks[Tally] = Blocks(BLOCKS, self._zero)
+        self.documents: Blocks[Tally] = Blocks(BLOCKS, self._document)
+
+    def _zero(self) -> Tally:
+        width, cells, sources, constants = self.shape
+        shapes = {"cells": (cells, width), "tokens": (cells,), "sources": (sources, width), "constants": (constants,)}
+        return Tally(shapes, self.device)
+
+    def _document(self) -> Tally:
+        return Tally({"unit": (self.shape[0],), "tokens": ()}, self.device)
+
+    def update(self, batch: SiteBatch, cells: Tensor) -> None:
+        """Add a batch [B, T, d], each token to its cell, int64 [B, T]."""
+        unit = batch.unit
+        for tally, rows in self.runs(batch.windows):
+            chosen, found = cells[rows].reshape(-1).to(unit.device), unit[rows].flatten(0, 1)
+            tally["cells"].index_add_(0, chosen, found)
+            tally["tokens"] += torch.bincount(chosen, minlength=self.shape[1])
+        if batch.documents is not None:
+            numbers, place = batch.documents.unique(return_inverse=True)
+            sums = unit.new_zeros(len(numbers), self.shape[0])
+            sums.index_add_(0, place.reshape(-1).to(unit.device), unit.flatten(0, 1))
+            counts = torch.bincount(place.reshape(-1), minlength=len(numbers))
+            self.documents.index(int(numbers[-1]))
+            for number, one, count in zip(numbers.tolist(), sums, counts, strict=True):
+                tally = self.documents[number]
+                tally["unit"] += one
+                tally["tokens"] += count
+
+    def runs(self, windows: list[int]) -> Iterator[tuple[Tally, slice]]:
+        """The rows of a batch of consecutive windows that belong to one block, and its tally."""
+        self.blocks.index(max(windows))
+        start = 0
+        for row in range(1, len(windows) + 1):
+            if row == len(windows) or self.blocks.index(windows[row]) != self.blocks.index(windows[start]):
+                yield self.blocks[windows[start]], slice(start, row)
+                start = row
+
+    def merge(self, other: PartSums) -> None:
+        """Add the sums of other windows of the same stream."""
+        self.blocks.merge(other.blocks)
+        self.documents.merge(other.documents)
+
+    def state(self) -> dict[str, Tensor]:
+        """Shape, blocks and documents."""
+        state = {"shape": torch.tensor(self.shape, device=self.device)}
+        return state | prefixed("blocks", self.blocks.state()) | prefixed("documents", self.documents.state())
+
+    @classmethod
+    def restore(cls, state: dict[str, Tensor]) -> Self:
+        """The inverse of `state`."""
+        width, cells, sources, constants = state["shape"].tolist()
+        new = cls(width, cells=cells, sources=sources, constants=constants, device=state["shape"].device)
+        new.blocks = Blocks.restore(unprefixed("blocks", state), new._zero)
+        new.documents = Blocks.restore(unprefixed("documents", state), new._document)
+        return new

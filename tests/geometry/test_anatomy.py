@@ -1,0 +1,263 @@
+"""The anatomy of a cone: against sums taken token by token, in every family, and inside a scan."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from headscan import Lens, scan
+from headscan.geometry.anatomy import rank_bands
+from headscan.geometry.probe_setup import Clouds, ProbeData, ProbeSetup
+from headscan.geometry.probes.anatomy import AnatomyProbe
+from headscan.model.norms import Norm
+from headscan.statistics import Accumulator, SiteBatch
+from tests.model.tiny import coverage_script, family
+
+FAMILIES = coverage_script().FAMILIES
+IDS = torch.randint(3, 97, (6, 9), generator=torch.Generator().manual_seed(1))
+DOCUMENTS = torch.arange(6)[:, None].expand(6, 9) // 2
+
+
+def rows_of(lens: Lens, ids=IDS, *, batch=4, sites=None, split=None, skip=0, stored=False):
+    """The probe's rows of windows in batches; with `split`, of two accumulators merged after that window."""
+    probe = AnatomyProbe()
+    text = [SimpleNamespace(ids=ids.numpy())]
+    source = SimpleNamespace(
+        lens=None if stored else lens, vocabulary=0 if stored else lens.vocabulary_size, width=lens.width,
+        default_sites=lens.default_sites, batches=lambda: text,
+    )  # fmt: skip
+    setup = ProbeSetup(source, sites or lens.default_sites, ids.shape[1], None, skip)
+    parts = []
+    for some in [range(len(ids))] if split is None else [range(split), range(split, len(ids))]:
+        own = probe.accumulators(setup)
+        for start in range(some.start, some.stop, batch):
+            windows = list(range(start, min(start + batch, some.stop)))
+
+            def take(site, states, windows=windows, own=own):
+                at = SiteBatch(site, states, ids[windows], windows, skip_first=skip, documents=DOCUMENTS[windows])
+                if site in probe.passing(setup):
+                    probe.see(setup, at)
+                if site in own:
+                    probe.update(setup, site, own[site], at)
+
+            lens.run(ids[windows], sites=list(dict.fromkeys([*setup.sites, *probe.passing(setup)])), each=take)
+        parts.append({site: Accumulator.kinds[type(one).__name__].restore(one.state()) for site, one in own.items()})
+    for part in parts[1:]:
+        for site, one in part.items():
+            parts[0][site].merge(one)
+    data = ProbeData(Clouds({}, setup.sites), parts[0], {}, np.zeros(0), ids)
+    data.clouds = dict.fromkeys(setup.sites)
+    return probe.rows(setup, data)
+
+
+def shares(rows, site, kind):
+    return {row["part"]: row["share"] for row in rows if (row["site"], row["kind"]) == (site, kind)}
+
+
+@pytest.mark.parametrize("row", FAMILIES, ids=lambda row: row.name)
+def test_shares_add_up_to_one_in_every_family_and_nothing_is_left_over(row):
+    lens = Lens(row.build())
+    found = rows_of(lens)
+    sums = defaultdict(float)
+    for one in found:
+        sums[one["site"], one["kind"]] += one["share"]
+    assert {site for site, kind in sums if kind == "branch"} == set(lens.default_sites)
+    assert max(abs(total - 1) for total in sums.values()) < 1e-12
+    for site in lens.default_sites:
+        parts = shares(found, site, "branch")
+        assert abs(parts["rounding"]) < 2e-5, (site, parts)
+        assert not any(part.rsplit(".", 1)[-1].isdigit() for part in parts), "a block whose branches are not known"
+
+
+def held_still(norm, x, v):
+    """What a norm of torch or transformers makes of a part v of x, its factor held still, and its bias."""
+    bias = getattr(norm, "bias", None)
+    if bias is not None:
+        factor = (x.var(-1, unbiased=False, keepdim=True) + norm.eps).rsqrt()
+        return norm.weight * (v - v.mean(-1, keepdim=True)) * factor, bias.expand_as(v)
+    return norm.weight * v * (x.square().mean(-1, keepdim=True) + norm.variance_epsilon).rsqrt(), None
+
+
+def by_hand(lens, steps, site):
+    """The share of every part at a site, token by token, where `steps` are branches and norms in order."""
+    names = [step for step in steps if isinstance(step, str)]
+    found = lens.run(IDS, sites=[*names, site])
+    x, parts = 0, {}
+    for step in steps:
+        if isinstance(step, str):
+            parts[step] = found[step]
+            x = x + found[step]
+            continue
+        moved = {name: held_still(step, x, part)[0] for name, part in parts.items()}
+        bias = held_still(step, x, x)[1]
+        if bias is not None:
+            moved["norm biases"] = moved.get("norm biases", 0) + bias
+        parts, x = moved, sum(moved.values())
+    assert torch.allclose(x, found[site], atol=1e-9)
+    unit = found[site] / found[site].norm(dim=-1, keepdim=True)
+    mean = unit.mean((0, 1))
+    norms = found[site].norm(dim=-1)
+    total = 0.0
+    result = {}
+    for name, part in parts.items():
+        share = 0.0
+        for window in range(len(IDS)):
+            for position in range(IDS.shape[1]):
+                share += float(part[window, position] @ mean / norms[window, position])
+        result[name] = share / IDS.numel() / float(mean @ mean)
+        total += result[name]
+    assert total == pytest.approx(1, abs=1e-9)
+    return result
+
+
+def of_bert(model, depth):
+    steps = ["embedding"]
+    for index, layer in enumerate(model.bert.encoder.layer[:depth]):
+        steps += [f"block.{index}.attention", layer.attention.output.LayerNorm]
+        steps += [f"block.{index}.mlp", layer.output.LayerNorm]
+    return steps
+
+
+CASES = {
+    "GPT-2": lambda model: (
+        "final_norm", ["embedding", *(f"block.{k}.{part}" for k in range(3) for part in ("attention", "mlp")),
+                       model.transformer.ln_f],
+    ),
+    "Bert (masked LM)": lambda model: ("block.2", of_bert(model, 3)),
+    "Bert (bare encoder)": None,
+    "OPT-350m (post-norm, projected embeddings)": lambda model: (
+        "block.1", ["embedding", *(step for k, layer in enumerate(model.model.decoder.layers[:2]) for step in (
+            f"block.{k}.attention", layer.self_attn_layer_norm, f"block.{k}.mlp", layer.final_layer_norm))],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case])
+def test_branches_equal_brute_force(name):
+    model = family(name).double()
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, torch.nn.LayerNorm):
+                module.bias += 0.3 * torch.randn(module.bias.shape, generator=torch.Generator().manual_seed(2))
+    lens = Lens(model)
+    site, steps = CASES[name](model)
+    with torch.no_grad():
+        wanted = by_hand(lens, steps, site)
+    found = shares(rows_of(lens), site, "branch")
+    assert set(found) == {*wanted, "rounding"}
+    for part, share in wanted.items():
+        assert found[part] == pytest.approx(share, abs=1e-9), part
+
+
+@pytest.mark.parametrize("skip", [0, 1])
+def test_bands_positions_coordinates_and_documents_equal_brute_force(skip):
+    lens = Lens(family("GPT-2").double())
+    counts = torch.bincount(IDS[:, skip:].flatten(), minlength=97).numpy()
+    found = rows_of(lens, skip=skip)
+    states = lens.run(IDS, sites="block.1")["block.1"].detach().numpy()
+    unit = states / np.linalg.norm(states, axis=-1, keepdims=True)
+    kept = np.zeros(IDS.shape, dtype=bool)
+    kept[:, skip:] = True
+    mean = unit[kept].mean(0)
+    each = (unit @ mean) / kept.sum() / (mean @ mean)
+    order = np.argsort(-counts, kind="stable")
+    for part, low, high in (("rank 1-10", 0, 10), ("rank 11-50", 10, 50), ("rank 51-200", 50, 200)):
+        inside = np.isin(IDS.numpy(), order[low:high])
+        assert shares(found, "block.1", "band")[part] == pytest.approx(each[kept & inside].sum(), abs=1e-9)
+    positions = {"position 2-3": (2, 4), "position 4-7": (4, 8), "position 8": (8, 9)}
+    for part, (low, high) in positions.items():
+        assert shares(found, "block.1", "position")[part] == pytest.approx(each[:, low:high].sum(), abs=1e-9)
+    coordinates = shares(found, "block.1", "coordinate")
+    strongest = int(np.argmax(mean**2))
+    assert coordinates[f"coordinate {strongest}"] == pytest.approx(mean[strongest] ** 2 / (mean @ mean), abs=1e-9)
+    documents = shares(found, "block.1", "document")
+    assert documents["document 1"] == pytest.approx(each[2:4][kept[2:4]].sum(), abs=1e-9)
+    assert ("position 0" in shares(found, "block.1", "position")) == (skip == 0)
+
+
+def test_any_split_and_any_batch_give_the_same():
+    lens = Lens(family("Bert (masked LM)"))
+    one, other = rows_of(lens, batch=6), rows_of(lens, batch=1, split=3)
+    for a, b in zip(one, other, strict=True):
+        assert a["part"] == b["part"]
+        assert a["share"] == pytest.approx(b["share"], abs=1e-6)
+        assert (a["interval"] is None) == (b["interval"] is None)
+
+
+def test_a_site_that_is_a_branch_is_its_own_whole_and_the_head_has_no_branches():
+    lens = Lens(family("GPT-2"))
+    found = rows_of(lens, sites=("block.1.mlp", "head"))
+    assert shares(found, "block.1.mlp", "branch") == pytest.approx({"block.1.mlp": 1.0, "rounding": 0.0})
+    assert shares(found, "head", "branch") == {}
+    assert sum(shares(found, "head", "coordinate").values()) == pytest.approx(1)
+
+
+def test_stored_states_have_every_kind_but_branches_and_bands_and_say_why():
+    found = rows_of(Lens(family("GPT-2")), stored=True)
+    kinds = {row["kind"] for row in found}
+    assert kinds == {"position", "coordinate", "document"}
+    assert "no shares by branch" in found[0]["notes"][0]
+
+
+def test_a_layer_that_is_no_norm_has_no_law():
+    assert Norm.of(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()), 8) is None
+    assert Norm.of(torch.nn.Tanh(), 8) is None
+    assert Norm.of(torch.nn.RMSNorm(8), 8).centred is False
+
+
+def test_bands_are_by_rank():
+    counts = np.zeros(1500, dtype=np.int64)
+    counts[700] = 9
+    bands = rank_bands(counts)
+    assert bands[700] == 0
+    assert np.bincount(bands).tolist() == [10, 40, 150, 800, 500]
+
+
+def test_intervals_cover_the_share_of_endless_text():
+    """A stream whose first branch writes a common direction, the more the later: 40 texts of 24 windows each."""
+    from headscan.geometry.anatomy import Shares
+
+    generator = np.random.default_rng(0)
+
+    def text(windows):
+        own = generator.standard_normal((windows, 2, 6)) * 0.3 + np.array([[1.0] + [0] * 5, [0.2] * 6])
+        return own, own.sum(1)
+
+    parts, units = text(100_000)
+    truth = {row["part"]: row["share"] for row in Shares(units, np.ones(len(units))).of("x", ["a", "b"], parts)}
+    hits = 0
+    for _ in range(40):
+        parts, units = text(16)
+        for row in Shares(units, np.ones(16)).of("x", ["a", "b"], parts):
+            low, high = row["interval"]
+            hits += low <= truth[row["part"]] <= high
+    assert hits >= 72  # of 80
+
+
+def test_in_a_scan_of_a_specimen():
+    found = scan(
+        "gpt-vanilla", "stories", max_tokens=1024, context=32, batch=8, measures="anatomy", documents="paragraphs"
+    )
+    rows = found.tables["anatomy"]
+    kinds = {row["kind"] for row in rows}
+    assert kinds == {
+        "branch",
+        "band",
+        "position",
+        "coordinate",
+        "document",
+        "branch and coordinate",
+        "band and position",
+    }
+    sums = defaultdict(float)
+    for row in rows:
+        sums[row["site"], row["kind"]] += row["share"]
+        assert row.interval("share") is not None
+        assert row["interval"][0] <= row["share"] <= row["interval"][1]
+    assert max(abs(total - 1) for total in sums.values()) < 1e-12
+    tokens = sum(row["tokens"] for row in rows if (row["site"], row["kind"]) == ("block.0", "band"))
+    assert tokens == pytest.approx(1)
