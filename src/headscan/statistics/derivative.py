@@ -7,14 +7,16 @@ A measure θ is a function of averages over tokens. To first order its error is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Self
 
 import torch
 from torch import Tensor
 
-__all__ = ["Derivative", "Influences", "Pieces", "token_sums"]
+__all__ = ["SKETCH", "Derivative", "Influences", "Pieces", "token_sums"]
+
+SKETCH = 32  # numbers that stand for a vector whose length is asked for
 
 
 def token_sums(rows: Tensor, norms: Tensor) -> Tensor:
@@ -71,6 +73,30 @@ class Pieces:
         return torch.cat([directed, torch.stack([scalars[a:b].sum(0) for a, b in spans])], dim=1)
 
 
+@lru_cache(maxsize=8)
+def _buckets(size: int) -> tuple[Tensor, Tensor]:
+    """Of each of n numbers a random bucket and a random sign."""
+    generator = torch.Generator().manual_seed(0)
+    buckets = torch.arange(size)[torch.randperm(size, generator=generator)] % SKETCH
+    return buckets, torch.randint(0, 2, (size,), generator=generator).double() * 2 - 1
+
+
+def sketched(values: Tensor) -> Tensor:
+    """Vectors [m, n] in 32 numbers each [m, 32], linear in them, whose mean squared length over draws of signs is ‖v‖².
+
+    Each number is added with a random sign to one of 32 sums (count sketch: Charikar, Chen and Farach-Colton 2002); the
+    squared length has a relative standard deviation of at most √(2/32), and of many independent vectors far less.
+
+    >>> v = torch.randn(200, 5000, dtype=torch.float64)
+    >>> bool(0.9 < sketched(v).square().sum() / v.square().sum() < 1.1)
+    True
+    """
+    buckets, signs = (one.to(values.device) for one in _buckets(values.shape[1]))
+    return torch.zeros(len(values), SKETCH, dtype=values.dtype, device=values.device).index_add_(
+        1, buckets, values * signs
+    )
+
+
 @dataclass(frozen=True)
 class Influences:
     """Of n pieces: the number of each one's window in the batch and of its document [n], and its numbers [n, columns]."""
@@ -87,6 +113,9 @@ class Derivative:
     linear [G, J, 2d + 4]: by the averages of `token_sums`. matrix [G, S, k, k], float32: by the second moment of the tokens'
     coordinates (less `centre` [k]) in `basis` [d, k], for the S statistics numbered `spectral`; a basis [d, 0] stands for
     the coordinates themselves.
+
+    Behind the J influences stand sketches of what a piece adds to Σx/‖x‖, to Σx and, with spectral statistics, to the second
+    moment (`sketched`): the squared lengths of clusters' sketches say how noisy those averages are.
     """
 
     linear: Tensor
@@ -97,8 +126,8 @@ class Derivative:
 
     @property
     def columns(self) -> int:
-        """Numbers a piece: of each treatment, how many tokens and J influences."""
-        return self.linear.shape[0] * (1 + self.linear.shape[1])
+        """Numbers a piece: of each treatment, how many tokens, J influences and the sketches."""
+        return self.linear.shape[0] * (1 + self.linear.shape[1] + SKETCH * (3 if len(self.spectral) else 2))
 
     @cached_property
     def _matrix(self) -> Tensor:
@@ -117,28 +146,38 @@ class Derivative:
         sums = cut.piece_sums.repeat(len(self.linear), 1, 1)
         for found, kept in zip(sums, counted, strict=True):
             found.index_add_(0, piece[special], -away * ~kept[:, None])
-        influence = sums @ self.linear.mT  # [G, n, J]
+        influence, width = sums @ self.linear.mT, cut.rows.shape[2]  # [G, n, J]
+        lines = sums.flatten(0, 1)
+        found = [sketched(lines[:, :width]), sketched(lines[:, width : 2 * width])]
         if len(self.spectral):
-            influence[:, :, self.spectral] += self._quadratic(cut, spans, piece[special], special, counted)
-        numbers = torch.cat([sums[:, :, -4, None], influence], dim=2).transpose(0, 1).flatten(1)
+            quadratic, sketch = self._quadratic(cut, spans, piece[special], special, counted)
+            influence[:, :, self.spectral] += quadratic
+            found.append(sketch.flatten(0, 1))
+        sketches = torch.cat(found, dim=1).unflatten(0, influence.shape[:2])
+        numbers = torch.cat([sums[:, :, -4, None], influence, sketches], dim=2).transpose(0, 1).flatten(1)
         first = torch.tensor(starts[:-1])
         return Influences(first // cut.documents.shape[1], cut.documents.flatten()[first], numbers)
 
     def _quadratic(
         self, cut: Pieces, spans: list[tuple[int, int]], piece: Tensor, special: Tensor, counted: Tensor
-    ) -> Tensor:
-        """Σ zᵀDz of each treatment and piece [G, n, S]; tokens that some treatment leaves out are added one by one."""
+    ) -> tuple[Tensor, Tensor]:
+        """Σ zᵀDz and the sketch of Σ zzᵀ of each treatment and piece [G, n, S], [G, n, 32]; tokens that some treatment leaves
+        out are added one by one."""
         flat = cut.states.flatten(0, 1)
         z = flat.float() @ self.basis - self.centre.float() if self.basis.shape[1] else (flat - self.centre).float()
         alone = z[special].double()
         z = z.index_fill(0, special, 0.0)
         size, treatments = z.shape[1], len(self.matrix)
-        found = []
+        found, sketches = [], []
         for some in range(0, len(spans), 64):
             gram = torch.stack([z[a:b].T @ z[a:b] for a, b in spans[some : some + 64]]).double().flatten(1)
             found.append(gram @ self._matrix.reshape(-1, size**2).T)
+            sketches.append(sketched(gram))
         result = torch.cat(found).reshape(len(spans), treatments, -1).transpose(0, 1).contiguous()
+        lengths = torch.cat(sketches).repeat(treatments, 1, 1)
+        apart = [sketched((a[:, :, None] * a[:, None, :]).flatten(1)) for a in alone.split(max(1, 2**20 // size**2))]
         for g in range(treatments if len(special) else 0):
             own = ((alone @ self._matrix[g]) * alone).sum(-1).T  # [S, special, k] to [special, S]
             result[g].index_add_(0, piece, own * counted[g][:, None])
-        return result
+            lengths[g].index_add_(0, piece, torch.cat(apart) * counted[g][:, None])
+        return result, lengths

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
 from headscan.geometry.moments import Gradient, Moments
+from headscan.geometry.noise import Noise
 from headscan.statistics import Cloud
 
 __all__ = ["average_cosine"]
@@ -16,6 +17,14 @@ def _gradient(at: Moments) -> Gradient | None:
     if rest <= 0:
         return None
     return Gradient(unit=2 * at.unit / rest**2, zeros=2 * float(at.unit @ at.unit) / rest**3)
+
+
+def _bias(cloud: Cloud, noise: Noise) -> float | None:
+    """E‖ū − Eū‖², less what pairs of a token with itself make of it, which are left out already."""
+    n = cloud.count - cloud.zeros
+    if n < 2:
+        return None
+    return noise.unit - (1 - float(cloud.unit_sum @ cloud.unit_sum) / n**2) / (n - 1)
 
 
 @measure(
@@ -32,6 +41,7 @@ def _gradient(at: Moments) -> Gradient | None:
         docs="cones.md",
     ),
     gradient=_gradient,
+    bias=_bias,
 )
 def average_cosine(cloud: Cloud) -> float | None:
     """Mean cosine over all ordered pairs of distinct vectors, exact.

@@ -9,6 +9,7 @@ import numpy as np
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
 from headscan.geometry.moments import Gradient, Moments
+from headscan.geometry.noise import Noise, length_bias
 from headscan.statistics import Cloud
 
 __all__ = ["cone_angle"]
@@ -21,6 +22,16 @@ def _gradient(at: Moments) -> Gradient | None:
         return None
     slope = -math.degrees(1 / (rest * math.sqrt(1 - (length / rest) ** 2)))
     return Gradient(unit=slope * at.unit / length, zeros=slope * length / rest)
+
+
+def _bias(cloud: Cloud, noise: Noise) -> float | None:
+    """The length of the mean direction is too long by what is noise in it."""
+    angle = cone_angle(cloud)
+    if angle is None:
+        return None
+    length = math.cos(math.radians(angle))
+    along = math.radians(noise.error) * math.sin(math.radians(angle))
+    return angle - math.degrees(math.acos(length - length_bias(length, noise.unit, along)))
 
 
 @measure(
@@ -39,6 +50,7 @@ def _gradient(at: Moments) -> Gradient | None:
         docs="cones.md",
     ),
     gradient=_gradient,
+    bias=_bias,
 )
 def cone_angle(cloud: Cloud) -> float | None:
     """The angle whose cosine is the mean cosine of the vectors to the cone's axis; in [0, 90] degrees.

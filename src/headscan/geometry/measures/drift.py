@@ -7,6 +7,7 @@ import numpy as np
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
 from headscan.geometry.moments import Gradient, Moments
+from headscan.geometry.noise import Noise, length_bias
 from headscan.statistics import Cloud
 
 __all__ = ["drift"]
@@ -18,6 +19,15 @@ def _gradient(at: Moments) -> Gradient | None:
     if not length > 0 or not at.norm > 0:
         return None
     return Gradient(mean=at.mean / (length * at.norm), norm=-length / at.norm**2)
+
+
+def _bias(cloud: Cloud, noise: Noise) -> float | None:
+    """The mean vector is too long by what is noise in it."""
+    value = drift(cloud)
+    if value is None:
+        return None
+    length = cloud.norm_sum / cloud.count
+    return length_bias(value, noise.mean / length**2, noise.error)
 
 
 @measure(
@@ -35,6 +45,7 @@ def _gradient(at: Moments) -> Gradient | None:
         docs="cones.md",
     ),
     gradient=_gradient,
+    bias=_bias,
 )
 def drift(cloud: Cloud) -> float | None:
     """Norm of the mean over the mean norm; in [0, 1], the triangle inequality. Long vectors weigh more.

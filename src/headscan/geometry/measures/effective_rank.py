@@ -7,6 +7,7 @@ import numpy as np
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
 from headscan.geometry.moments import Gradient, Moments, entropy_bias, share_gradient
+from headscan.geometry.noise import Noise
 from headscan.geometry.spectrum import shares_of
 from headscan.statistics import Cloud
 
@@ -23,10 +24,14 @@ def _gradient(at: Moments) -> Gradient | None:
     return Gradient(energies=rank * share_gradient(at, -logs, shares))
 
 
-def _bias(cloud: Cloud, tokens: float) -> float | None:
+def _bias(cloud: Cloud, noise: Noise) -> float | None:
     """By that of the entropy, to second order; for Gaussian tokens."""
     value = effective_rank(cloud)
-    return None if value is None else value * float(np.expm1(entropy_bias(cloud.energies, tokens)))
+    return (
+        None
+        if value is None or not noise.tokens
+        else -value * float(np.expm1(-entropy_bias(cloud.energies, noise.tokens)))
+    )
 
 
 @measure(

@@ -10,6 +10,7 @@ from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import MEASURES, measure
 from headscan.geometry.measures.participation_ratio import participation_ratio
 from headscan.geometry.moments import Gradient, Moments
+from headscan.geometry.noise import Noise
 from headscan.statistics import Cloud
 
 __all__ = ["isoscore", "isoscore_of_rows"]
@@ -22,10 +23,11 @@ def _gradient(at: Moments) -> Gradient | None:
     return None if gradient is None or len(at.mean) < 2 else gradient.times(1 / (len(at.mean) - 1))
 
 
-def _bias(cloud: Cloud, tokens: float) -> float | None:
+def _bias(cloud: Cloud, noise: Noise) -> float | None:
     """The participation ratio's, divided by d − 1."""
-    ratio = participation_ratio(cloud)
-    return None if ratio is None or cloud.width < 2 else -ratio * (ratio + 1) / tokens / (cloud.width - 1)
+    found = MEASURES["participation_ratio"].bias
+    bias = found(cloud, noise) if found else None
+    return None if bias is None or cloud.width < 2 else bias / (cloud.width - 1)
 
 
 @measure(

@@ -7,6 +7,7 @@ import numpy as np
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
 from headscan.geometry.moments import Gradient, Moments
+from headscan.geometry.noise import Noise, length_bias
 from headscan.statistics import Cloud
 
 __all__ = ["mean_vector_norm"]
@@ -15,6 +16,12 @@ __all__ = ["mean_vector_norm"]
 def _gradient(at: Moments) -> Gradient | None:
     length = float(np.linalg.norm(at.mean))
     return Gradient(mean=at.mean / length) if length > 0 else None
+
+
+def _bias(cloud: Cloud, noise: Noise) -> float | None:
+    """The mean vector is too long by what is noise in it."""
+    length = mean_vector_norm(cloud)
+    return None if length is None else length_bias(length, noise.mean, noise.error)
 
 
 @measure(
@@ -30,6 +37,7 @@ def _gradient(at: Moments) -> Gradient | None:
         docs="cones.md",
     ),
     gradient=_gradient,
+    bias=_bias,
 )
 def mean_vector_norm(cloud: Cloud) -> float | None:
     """‖μ‖, at most the mean norm, which it equals when all vectors point the same way.

@@ -7,6 +7,7 @@ import numpy as np
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
 from headscan.geometry.moments import Gradient, Moments
+from headscan.geometry.noise import Noise
 from headscan.statistics import Cloud
 
 __all__ = ["participation_ratio"]
@@ -21,10 +22,13 @@ def _gradient(at: Moments) -> Gradient | None:
     return Gradient(energies=slope, outer=2 * trace**2 / square**2, centred=True)
 
 
-def _bias(cloud: Cloud, tokens: float) -> float | None:
-    """−PR(PR + 1)/n to first order, from E‖Ĉ‖² = (1 + 1/n)‖C‖² + (tr C)²/n for Gaussian tokens."""
+def _bias(cloud: Cloud, noise: Noise) -> float | None:
+    """As of Gaussian tokens, of which E‖Ĉ‖² = ‖C‖² + (‖C‖² + (tr C)²)/n: the noise is taken from ‖Ĉ‖², at most half of it."""
     value = participation_ratio(cloud)
-    return None if value is None else -value * (value + 1) / tokens
+    if value is None or not noise.tokens:
+        return None
+    share = min(0.5, (value + 1) / noise.tokens)
+    return -value * share / (1 - share)
 
 
 @measure(

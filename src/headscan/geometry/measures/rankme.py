@@ -9,6 +9,7 @@ import numpy as np
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
 from headscan.geometry.moments import Gradient, Moments, amplitude_entropy, entropy_bias
+from headscan.geometry.noise import Noise
 from headscan.geometry.spectrum import amplitudes, entropy_of
 from headscan.statistics import Cloud
 
@@ -21,10 +22,14 @@ def _gradient(at: Moments) -> Gradient | None:
     return None if found is None else Gradient(energies=float(np.exp(found[0])) * found[1])
 
 
-def _bias(cloud: Cloud, tokens: float) -> float | None:
+def _bias(cloud: Cloud, noise: Noise) -> float | None:
     """As of Gaussian tokens; see `entropy_bias`."""
     value = rankme(cloud)
-    return None if value is None else value * float(np.expm1(entropy_bias(cloud.energies, tokens, 0.5)))
+    return (
+        None
+        if value is None or not noise.tokens
+        else -value * float(np.expm1(-entropy_bias(cloud.energies, noise.tokens, 0.5)))
+    )
 
 
 @measure(

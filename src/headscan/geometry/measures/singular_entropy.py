@@ -7,6 +7,7 @@ import math
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
 from headscan.geometry.moments import Gradient, Moments, amplitude_entropy, entropy_bias
+from headscan.geometry.noise import Noise
 from headscan.geometry.spectrum import amplitudes, entropy_of
 from headscan.statistics import Cloud
 
@@ -19,10 +20,10 @@ def _gradient(at: Moments) -> Gradient | None:
     return None if found is None else Gradient(energies=-found[1])
 
 
-def _bias(cloud: Cloud, tokens: float) -> float | None:
+def _bias(cloud: Cloud, noise: Noise) -> float | None:
     """As of Gaussian tokens; see `entropy_bias`."""
     value = singular_entropy(cloud)
-    return None if value is None else -entropy_bias(cloud.energies, tokens, 0.5)
+    return None if value is None or not noise.tokens else -entropy_bias(cloud.energies, noise.tokens, 0.5)
 
 
 @measure(

@@ -6,7 +6,8 @@ import numpy as np
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
-from headscan.geometry.moments import Gradient, Moments
+from headscan.geometry.moments import Gradient, Moments, top_bias
+from headscan.geometry.noise import Noise
 from headscan.statistics import Cloud
 
 __all__ = ["stable_rank"]
@@ -19,6 +20,14 @@ def _gradient(at: Moments) -> Gradient | None:
     slope = np.full(len(at.energies), 1 / at.energies[0])
     slope[0] -= at.trace / at.energies[0] ** 2
     return Gradient(energies=slope)
+
+
+def _bias(cloud: Cloud, noise: Noise) -> float | None:
+    """Of 1/p, p the top-direction share: −bias(p)/p² and, to second order, Var(p)/p³."""
+    value = stable_rank(cloud)
+    if value is None or not noise.tokens:
+        return None
+    return -top_bias(cloud.energies, noise.tokens) * value**2 + noise.error**2 / value
 
 
 @measure(
@@ -39,6 +48,7 @@ def _gradient(at: Moments) -> Gradient | None:
         docs="spectra.md",
     ),
     gradient=_gradient,
+    bias=_bias,
 )
 def stable_rank(cloud: Cloud) -> float | None:
     """Σσ²/σ₁², the reciprocal of the top-direction share; in [1, min(n, d)]. Moves little under small changes.

@@ -6,7 +6,8 @@ import numpy as np
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
-from headscan.geometry.moments import Gradient, Moments, share_gradient
+from headscan.geometry.moments import Gradient, Moments, share_gradient, top_bias
+from headscan.geometry.noise import Noise
 from headscan.geometry.spectrum import shares_of
 from headscan.statistics import Cloud
 
@@ -20,6 +21,11 @@ def _gradient(at: Moments) -> Gradient | None:
     first = np.zeros(len(at.energies))
     first[0] = 1.0
     return Gradient(energies=share_gradient(at, first, at.energies / at.trace))
+
+
+def _bias(cloud: Cloud, noise: Noise) -> float | None:
+    """As of Gaussian tokens; see `top_bias`."""
+    return top_bias(cloud.energies, noise.tokens) if noise.tokens and cloud.energies[0] > 0 else None
 
 
 @measure(
@@ -39,6 +45,7 @@ def _gradient(at: Moments) -> Gradient | None:
         docs="spectra.md",
     ),
     gradient=_gradient,
+    bias=_bias,
 )
 def top_direction_share(cloud: Cloud) -> float | None:
     """Share of Σ‖x‖² along the first singular direction; in [1/d, 1]. Uncentred, so a cone's axis counts.
