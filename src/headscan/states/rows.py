@@ -69,7 +69,6 @@ class FlatRows:
     ) -> None:
         self.place, self.offset, self.count, self.width, self.dtype = place, offset, count, width, dtype
         self.swapped = swapped  # the other byte order than this machine's
-        self._file: object = None
         needed = offset + count * self._bytes
         if place.size < needed:
             raise BadInput(f"{place.path} is truncated: it has {place.size:,} bytes of {needed:,}.")
@@ -97,15 +96,14 @@ class FlatRows:
         return rows
 
     def _fill(self, data: memoryview, start: int) -> int:
-        if self._file is None:
-            self._file = open(self.place.path, "rb", buffering=0)  # noqa: SIM115 (as long as the rows are there)
-        file, done = self._file, 0
-        file.seek(start)  # type: ignore[attr-defined]
-        while done < len(data):
-            got = file.readinto(data[done:])  # type: ignore[attr-defined]
-            if not got:
-                break
-            done += got
+        done = 0
+        with open(self.place.path, "rb", buffering=0) as file:  # stores may have more files than may be open
+            file.seek(start)
+            while done < len(data):
+                got = file.readinto(data[done:])
+                if not got:
+                    break
+                done += got
         return done
 
 

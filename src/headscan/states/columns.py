@@ -1,0 +1,190 @@
+"""Columns of tables as rows: Arrow lists and fixed-size lists of numbers, of one level or two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from headscan.run import BadInput
+from headscan.states.naming import site_of_hook
+from headscan.states.rows import DTYPES, Rows
+from headscan.states.vectors import DOCUMENTS, TOKENS, Vectors
+
+__all__ = ["ColumnRows", "TableRows", "table_vectors"]
+
+Reader = Callable[[str, int, int], Any]
+"""The values of a column in the rows first ... last − 1 of a table, as an Arrow array."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A column's cells: vectors of `width` numbers, `window` of them where a cell is a list of vectors; `numbers` of one
+    where it is no list."""
+
+    width: int
+    window: int | None
+    dtype: torch.dtype
+
+    @property
+    def each(self) -> int:
+        """Vectors of a cell."""
+        return self.window or 1
+
+
+class ColumnRows:
+    """A column of a table as rows: a cell is a vector, or a window of them."""
+
+    def __init__(self, name: str, column: str, read: Reader, cells: int, shape: Shape) -> None:
+        self.name, self.column, self._read, self.shape = name, column, read, shape
+        self.count, self.width, self.dtype = cells * shape.each, shape.width, shape.dtype
+
+    def read(self, first: int, last: int) -> Tensor:
+        """See `Rows`."""
+        each = self.shape.each
+        cells = first // each, -(-last // each)
+        values = numbers_of(self._read(self.column, *cells), self.shape, f"{self.name}, column {self.column}")
+        rows = torch.from_numpy(values).reshape(-1, self.width)
+        return rows[first - cells[0] * each : last - cells[0] * each]
+
+
+class TableRows:
+    """A column of one number a cell (token ids, documents) as rows of width 1; each stands for `each` rows."""
+
+    def __init__(self, rows: ColumnRows, each: int) -> None:
+        self.rows, self.each = rows, each
+        self.count, self.width, self.dtype = rows.count * each, 1, torch.int64
+
+    def read(self, first: int, last: int) -> Tensor:
+        """See `Rows`."""
+        cells = first // self.each, -(-last // self.each)
+        found = self.rows.read(*cells).long().repeat_interleave(self.each, 0)
+        return found[first - cells[0] * self.each : last - cells[0] * self.each]
+
+
+def table_vectors(
+    name: str, schema: Mapping[str, Any], cells: int, read: Reader, field: str | None, *, notes: Sequence[str] = ()
+) -> Vectors:
+    """The vectors of a table's columns: every column of lists of numbers is a site, or those that `field` names.
+
+    Args:
+        name: of the table, in sentences. schema: the Arrow type of each column. cells: rows of the table.
+        read: gives values of a column. field: names of columns, separated by commas.
+
+    Raises:
+        BadInput: there is no such column, or none of vectors; a value is missing; lists differ in length.
+    """
+    wanted = None if field is None else [one.strip() for one in field.split(",")]
+    for column in wanted or ():
+        if column not in schema:
+            raise BadInput(f"{name} has no column '{column}'; it has: {', '.join(schema)}.")
+    if not cells:
+        raise BadInput(f"{name} has no rows.")
+    sites, windows = dict[str, Rows](), set[int | None]()
+    for column, kind in schema.items():
+        known = column in TOKENS + DOCUMENTS
+        if known or (column not in wanted if wanted is not None else not _is_vectors(kind)):
+            continue
+        shape = _shape(kind, read(column, 0, 1), f"{name}, column {column}")
+        sites[site_of_hook(column)] = ColumnRows(name, column, read, cells, shape)
+        windows.add(shape.window)
+    if not sites:
+        kinds = ", ".join(f"{column} ({kind})" for column, kind in list(schema.items())[:8])
+        raise BadInput(f"{name} has no column of vectors; it has: {kinds}.")
+    if len(windows) > 1:
+        raise BadInput(f"{name} has columns of vectors and of windows: choose one kind with --field.")
+    window = windows.pop()
+    beside = {
+        kind: _beside(name, column, schema[column], cells, read, window or 1)
+        for kind, names in (("ids", TOKENS), ("documents", DOCUMENTS))
+        for column in names
+        if column in schema
+    }
+    return Vectors(
+        name, sites, ids=beside.get("ids"), documents=beside.get("documents"), window=window, notes=tuple(notes)
+    )
+
+
+def _beside(name: str, column: str, kind: Any, cells: int, read: Reader, each: int) -> Rows:
+    shape = _shape(kind, read(column, 0, 1), f"{name}, column {column}")
+    if shape.dtype.is_floating_point:
+        raise BadInput(f"{name}, column {column} holds fractions in place of whole numbers.")
+    if shape.width == each and pa.types.is_nested(_storage(kind)):
+        return ColumnRows(name, column, read, cells, Shape(1, each, shape.dtype))
+    return TableRows(ColumnRows(name, column, read, cells, shape), each)
+
+
+def _storage(kind: Any) -> Any:
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_vectors(kind: Any) -> bool:
+    """Lists of fractions, or of lists of them."""
+    kind = _storage(kind)
+    depth = 0
+    while _is_list(kind):
+        kind, depth = _storage(kind.value_type), depth + 1
+    return 0 < depth <= 2 and bool(pa.types.is_floating(kind))
+
+
+def _shape(kind: Any, first: Any, name: str) -> Shape:
+    """The shape of a column's cells, from its type and its first cell."""
+    kind, sizes = _storage(kind), list[int]()
+    values = _plain(first)
+    while _is_list(kind):
+        if values.null_count or not len(values):
+            raise BadInput(f"{name}: the first value is missing.")
+        sizes.append(kind.list_size if pa.types.is_fixed_size_list(kind) else len(values[0]))
+        kind, values = _storage(kind.value_type), _plain(values.flatten())
+    if len(sizes) > 2 or not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+        raise BadInput(f"{name} holds {kind} in {len(sizes)} levels of lists, which are no vectors.")
+    try:
+        dtype = torch.from_numpy(np.empty(0, kind.to_pandas_dtype())).dtype
+    except TypeError:
+        dtype = torch.bool
+    if dtype not in DTYPES.values():
+        raise BadInput(f"{name} holds {kind}, which no states are.")
+    return Shape(sizes[-1] if sizes else 1, sizes[0] if len(sizes) == 2 else None, dtype)
+
+
+def _plain(values: Any) -> Any:
+    """An array that is neither chunked nor of an extension type."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    return values
+
+
+def numbers_of(values: Any, shape: Shape, name: str) -> np.ndarray[Any, Any]:
+    """The numbers of cells, one after the other; no copy where Arrow holds them so.
+
+    Raises:
+        BadInput: a value is missing, or a list has another length than the first one.
+    """
+    values, many = _plain(values), len(values)
+    levels = [shape.window, shape.width] if shape.window else [shape.width]
+    for size in levels:
+        if not _is_list(values.type):
+            break
+        if values.null_count:
+            raise BadInput(f"{name}: a value is missing (null).")
+        if not pa.types.is_fixed_size_list(values.type) and len(values):
+            lengths = np.diff(values.offsets.to_numpy())
+            if (lengths != size).any():
+                other = int(lengths[lengths != size][0])
+                raise BadInput(f"{name} holds lists of different lengths: {size} and {other}.")
+        values, many = _plain(values.flatten()), many * size
+    if values.null_count or len(values) != many:
+        raise BadInput(f"{name}: a number is missing (null).")
+    found: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
+    return found if found.flags.writeable else found.copy()

@@ -1,0 +1,216 @@
+"""Files that the real libraries write give the live scan's numbers; each is skipped, loudly, where its library is absent."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import headscan
+from headscan import BadInput
+from headscan.states import FORMATS, read_states
+from tests.cli.test_scan_command import run
+from tests.states.conftest import CONTEXT, TOKENS
+
+
+def table(seen, *, fixed=True, dtype=np.float32) -> pa.Table:
+    """A vector a row, with token ids and documents."""
+    columns = {}
+    for site, states in seen.states.items():
+        rows = states.flatten(0, 1).numpy().astype(dtype)
+        kind = pa.list_(pa.from_numpy_dtype(dtype), rows.shape[1]) if fixed else pa.list_(pa.from_numpy_dtype(dtype))
+        values = pa.array(rows.reshape(-1))
+        columns[site] = (
+            pa.FixedSizeListArray.from_arrays(values, type=kind)
+            if fixed
+            else pa.ListArray.from_arrays(np.arange(0, rows.size + 1, rows.shape[1], dtype=np.int32), values)
+        )
+    ids, documents = pa.array(seen.ids.flatten().numpy()), pa.array(seen.documents.flatten().numpy())
+    return pa.table(columns | {"token_ids": ids, "documents": documents, "note": pa.array(["x"] * TOKENS)})
+
+
+@pytest.mark.parametrize("fixed", [True, False], ids=["fixed-size lists", "lists"])
+def test_parquet(seen, tmp_path, fixed):
+    (tmp_path / "parts").mkdir()
+    whole = table(seen, fixed=fixed)
+    for number, (first, last) in enumerate([(0, 100), (100, TOKENS)]):
+        pq.write_table(whole.slice(first, last - first), tmp_path / "parts" / f"{number}.parquet", row_group_size=70)
+    seen.compare(headscan.scan(tmp_path / "parts", context=CONTEXT))
+
+
+def test_one_column_of_parquet(seen, tmp_path):
+    pq.write_table(table(seen), tmp_path / "all.parquet")
+    seen.compare(headscan.scan(tmp_path / "all.parquet", context=CONTEXT, field="block.1"), {"block.1": "block.1"})
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "file"])
+def test_arrow(seen, tmp_path, stream):
+    whole = table(seen)
+    make = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with make(tmp_path / "all.arrow", whole.schema) as sink:
+        sink.write_table(whole, max_chunksize=97)
+    seen.compare(headscan.scan(tmp_path / "all.arrow", context=CONTEXT))
+
+
+def test_activations_as_saelens_stores_them_with_datasets(seen, tmp_path):
+    """Folders shard_0, shard_1, ...: a column named by its hook, Array2D a window, and `token_ids`."""
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed: its folders are NOT read")
+    width, hook = seen.states["block.1"].shape[-1], "blocks.1.hook_resid_post"
+    features = datasets.Features(
+        {hook: datasets.Array2D((CONTEXT, width), "float32"),
+         "token_ids": datasets.Sequence(datasets.Value("int32"), length=CONTEXT)}
+    )  # fmt: skip
+    for number, part in enumerate([slice(0, 4), slice(4, 10)]):
+        rows = {hook: seen.states["block.1"][part].numpy(), "token_ids": seen.ids[part].int().numpy()}
+        datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / f"shard_{number}")
+    source = read_states(str(tmp_path))
+    assert source.window == CONTEXT
+    assert source.ids.read(0, TOKENS).flatten().tolist() == seen.ids.flatten().tolist()
+    found = headscan.scan(tmp_path).site("block.1")
+    assert found["average_cosine"] == seen.live.site("block.1")["average_cosine"]
+    assert found["singular_values"] == seen.live.site("block.1")["singular_values"]
+
+
+def test_token_embeddings_and_sentence_embeddings_of_sentence_transformers(seen, tmp_path):
+    library = pytest.importorskip("sentence_transformers", reason="it is not installed: its arrays are NOT read")
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]))
+    config = BertConfig(vocab_size=13, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    BertModel(config).save_pretrained(tmp_path)
+    from transformers import BertTokenizerFast
+
+    BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    model = library.SentenceTransformer(str(tmp_path), device="cpu")
+    rows = model.encode([" ".join(np.random.default_rng(k).choice(list("abcdefgh"), 5)) for k in range(30)])
+    assert headscan.scan(rows, context=5).site("vectors")["tokens"] == 30
+
+
+def test_faiss(seen, tmp_path):
+    faiss = pytest.importorskip("faiss", reason="faiss is not installed: its indexes are NOT read")
+    rows = seen.states["block.1"].flatten(0, 1).numpy()
+    for number, index in enumerate([faiss.IndexFlatIP(rows.shape[1]), faiss.IndexFlat(rows.shape[1], faiss.METRIC_Lp)]):
+        index.add(rows)
+        faiss.write_index(index, str(tmp_path / f"{number}.faiss"))
+        found = headscan.scan(tmp_path / f"{number}.faiss", context=CONTEXT).site("vectors")
+        assert found["average_cosine"] == seen.live.site("block.1")["average_cosine"]
+    graph = faiss.IndexHNSWFlat(rows.shape[1], 8)
+    graph.add(rows)
+    faiss.write_index(graph, str(tmp_path / "graph.faiss"))
+    found = headscan.scan(tmp_path / "graph.faiss", context=CONTEXT).site("vectors")
+    assert found["average_cosine"] == seen.live.site("block.1")["average_cosine"]
+
+
+def test_vllm_as_its_documentation_says(seen, tmp_path):
+    """A file a request: the layers along axis 1; a request is a document."""
+    sites = ["block.0", "block.1"]
+    states = torch.stack([seen.states[site].flatten(0, 1) for site in sites], dim=1)
+    for number, (first, last) in enumerate([(0, 90), (90, 300), (300, TOKENS)]):
+        ids = seen.ids.flatten()[first:last].contiguous()
+        save_file(
+            {"hidden_states": states[first:last].contiguous(), "token_ids": ids}, tmp_path / f"{number}.safetensors"
+        )
+    found = read_states(str(tmp_path))
+    assert found.documents.read(88, 92).flatten().tolist() == [0, 0, 1, 1]
+    result = headscan.scan(tmp_path, context=CONTEXT)
+    for number, site in enumerate(sites):
+        for name in ("average_cosine", "effective_rank", "mean_norm"):
+            assert result.site(f"captured.{number}")[name] == seen.live.site(site)[name]
+
+
+def test_dictionary_learning_as_its_source_says(seen, tmp_path):
+    rows = seen.states["block.1"].flatten(0, 1).numpy()
+    (tmp_path / "layer_out").mkdir()
+    for number, part in enumerate([rows[:100], rows[100:]]):
+        part.tofile(tmp_path / "layer_out" / f"shard_{number}.memmap")
+        (tmp_path / "layer_out" / f"shard_{number}.meta").write_text(json.dumps({"shape": list(part.shape)}))
+    (tmp_path / "layer_out" / "config.json").write_text("{}")
+    found = headscan.scan(tmp_path, context=CONTEXT).site("layer_out")
+    assert found["average_cosine"] == seen.live.site("block.1")["average_cosine"]
+
+
+def test_activault_as_its_readme_says(seen, tmp_path):
+    (tmp_path / "cfg.json").write_text("{}")
+    for hook, site in (("blocks.0.hook_resid_post", "block.0"), ("blocks.1.hook_resid_post", "block.1")):
+        (tmp_path / hook).mkdir()
+        held = {"states": seen.states[site], "input_ids": seen.ids, "tensor_bytes": 0}
+        torch.save(held, tmp_path / hook / "abc--0_2.pt")
+    found = headscan.scan(tmp_path)
+    for site in ("block.0", "block.1"):
+        assert found.site(site)["singular_values"] == seen.live.site(site)["singular_values"]
+
+
+def test_every_format_says_what_it_was_tried_with():
+    assert all(one.title and one.sentence for one in FORMATS.values())
+    untried = {name for name, one in FORMATS.items() if not one.tried}
+    assert untried == {"activault", "memmap", "vllm"}
+
+
+def damaged(tmp_path):
+    """(what is wrong, path, words of the sentence)"""
+    rows = np.random.default_rng(0).standard_normal((200, 8)).astype(np.float32)
+    np.save(tmp_path / "whole.npy", rows)
+    data = (tmp_path / "whole.npy").read_bytes()
+    (tmp_path / "short.npy").write_bytes(data[:3000])
+    (tmp_path / "foreign.npy").write_bytes(b"not numpy at all")
+    np.save(tmp_path / "flat.npy", rows[:, 0])
+    np.save(tmp_path / "words.npy", np.array(["a", "b"]))
+    np.save(tmp_path / "columns.npy", np.asfortranarray(rows))
+    np.save(tmp_path / "empty.npy", rows[:0])
+    nan = rows.copy()
+    nan[150, 3] = np.nan
+    np.save(tmp_path / "nan.npy", nan)
+    np.savez(tmp_path / "uneven.npz", a=rows, b=rows[:100])
+    (tmp_path / "short.npz").write_bytes((tmp_path / "uneven.npz").read_bytes()[:5000])
+    save_file({"a": torch.from_numpy(rows)}, tmp_path / "whole.safetensors")
+    data = (tmp_path / "whole.safetensors").read_bytes()
+    (tmp_path / "short.safetensors").write_bytes(data[:-100])
+    (tmp_path / "foreign.safetensors").write_bytes(b"x" * 50)
+    save_file({"weight": torch.ones(3, 4), "bias": torch.ones(3)}, tmp_path / "weights.safetensors")
+    whole = pa.table({"v": pa.array(list(rows)), "note": pa.array(["x"] * 200)})
+    pq.write_table(whole, tmp_path / "whole.parquet")
+    (tmp_path / "short.parquet").write_bytes((tmp_path / "whole.parquet").read_bytes()[:-50])
+    pq.write_table(whole.select(["note"]), tmp_path / "text.parquet")
+    pq.write_table(pa.table({"v": pa.array([[1.0, 2.0], [1.0]])}), tmp_path / "ragged.parquet")
+    pq.write_table(pa.table({"v": pa.array([[1.0, 2.0], None])}), tmp_path / "null.parquet")
+    with pa.ipc.new_stream(tmp_path / "whole.arrow", whole.schema) as sink:
+        sink.write_table(whole)
+    (tmp_path / "short.arrow").write_bytes((tmp_path / "whole.arrow").read_bytes()[:4000])
+    (tmp_path / "foreign.faiss").write_bytes(b"IxF2" + b"\1" * 60)
+    (tmp_path / "foreign.pt").write_bytes(b"x" * 50)
+    (tmp_path / "whole.bin").write_bytes(b"x" * 50)
+    yield from (
+        ("truncated", "short.npy", "truncated"), ("foreign", "foreign.npy", "no .npy file"), ("1-D", "flat.npy", "shape"),
+        ("words", "words.npy", "no states are"), ("Fortran", "columns.npy", "Fortran"), ("empty", "empty.npy", "no numbers"),
+        ("NaN", "nan.npy", "NaN"), ("uneven", "uneven.npz", "different numbers"), ("truncated", "short.npz", "truncated"),
+        ("truncated", "short.safetensors", "truncated"), ("foreign", "foreign.safetensors", "no .safetensors"),
+        ("weights", "weights.safetensors", "shape"), ("truncated", "short.parquet", "no Parquet file, or is truncated"),
+        ("no vectors", "text.parquet", "no column of vectors"), ("ragged", "ragged.parquet", "different lengths"),
+        ("null", "null.parquet", "missing"), ("truncated", "short.arrow", "truncated"),
+        ("foreign", "foreign.faiss", "flat FAISS index"), ("foreign", "foreign.pt", "damaged"),
+        ("unknown", "whole.bin", "is a file"), ("absent", "absent.npy", "here is no"), ("no site", "whole.npy#x", "no site"),
+        ("no column", "whole.parquet", "no column 'w'"),
+    )  # fmt: skip
+
+
+def test_a_damaged_foreign_nan_or_misshaped_file_is_refused_in_a_sentence(tmp_path):
+    for what, name, words in damaged(tmp_path):
+        field = "w" if what == "no column" else "text"
+        with pytest.raises(BadInput, match=words) as refused:
+            headscan.scan(str(tmp_path / name), field=field)
+        said = str(refused.value)
+        assert said.endswith((".", ")")), (what, said)
+        assert "\n" not in said, (what, said)
+
+
+def test_the_command_says_it_and_exits_with_2(tmp_path):
+    (tmp_path / "foreign.npy").write_bytes(b"not numpy at all")
+    done = run(str(tmp_path / "foreign.npy"), "--out", str(tmp_path / "out"), status=2)
+    assert done.stderr.startswith("headscan: ")
+    assert done.stderr.count("\n") == 1
