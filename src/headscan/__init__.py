@@ -21,7 +21,7 @@ from headscan.run.errors import BadInput
 from headscan.run.presenter import present_with
 
 if TYPE_CHECKING:
-    from headscan import flow, ntp, training
+    from headscan import flow, ntp, states, training
     from headscan.attribution import AttributeResult, attribute
     from headscan.claims.ledger import ReproduceResult, all_claims, ledger_page, reproduce
     from headscan.flow import ChannelResult, FlowResult
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from headscan.model.slicing import Slice
     from headscan.ntp import NtpResult
     from headscan.run.result import Result
+    from headscan.states.result import StatesResult
     from headscan.training import EvaluationResult, TrainResult, train
 
 __version__ = "0.2.0"
@@ -63,17 +64,19 @@ _HOMES = {
     "headscan.model.slicing": ("Slice",),
     "headscan.ntp": ("NtpResult",),
     "headscan.run": ("Result",),
+    "headscan.states": ("StatesResult",),
     "headscan.training": ("EvaluationResult", "TrainResult", "train"),
 }  # fmt: skip
 _PLACES = {name: home for home, names in _HOMES.items() for name in names}
-_PACKAGES = ("flow", "ntp", "training")
+_PACKAGES = ("flow", "ntp", "states", "training")
 
 __all__ = [
     "AttributeResult", "BadInput", "ChannelResult", "EvaluationResult", "FlowResult", "InvertResult", "Lens", "NtpResult",
-    "PrivacyResult", "ReproduceResult", "Result", "ScanResult", "Slice", "TrainResult", "__version__", "all_claims", "attribute",
+    "PrivacyResult", "ReproduceResult", "Result", "ScanResult", "Slice", "StatesResult", "TrainResult", "__version__",
+    "all_claims", "attribute",
     "available_models", "average_cosine", "effective_rank", "flow", "invert", "isoscore", "ledger_page", "load", "mean_norm",
     "mean_vector_norm", "ntp", "participation_ratio", "privacy", "reproduce", "scan", "singular_values", "specimens",
-    "top_direction_share", "train", "training",
+    "states", "top_direction_share", "train", "training",
 ]  # fmt: skip
 
 

@@ -21,6 +21,7 @@ __all__ = ["main"]
 # Each verb's file is read only when the verb is used: `headscan --help` needs no library that computes.
 VERBS = {
     "scan": "The shape of models' representations on a text: cones, spectra, norms, layer by layer.",
+    "states": "Hidden states of a model on a text, written for later, or for others.",
     "ntp": "What geometry a text alone dictates: entropy bound, supports, the growing part of the logits.",
     "invert": "Hidden states turned back into the text they came from, with a certificate.",
     "privacy": "What a release of hidden states or of a gradient gives away of a text.",

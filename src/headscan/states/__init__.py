@@ -5,11 +5,14 @@
 """
 
 from headscan.states.format import FORMATS, StateFormat, read_states
+from headscan.states.layout import verify
 from headscan.states.live import ModelSource
 from headscan.states.opening import SourceLike, SourcesLike, given_sources, stored_source
+from headscan.states.result import StatesResult
 from headscan.states.source import Each, VectorSource
 from headscan.states.stored import StoredSource
 from headscan.states.vectors import Vectors
+from headscan.states.writing import run
 
 __all__ = [
     "FORMATS",
@@ -18,10 +21,13 @@ __all__ = [
     "SourceLike",
     "SourcesLike",
     "StateFormat",
+    "StatesResult",
     "StoredSource",
     "VectorSource",
     "Vectors",
     "given_sources",
     "read_states",
+    "run",
     "stored_source",
+    "verify",
 ]

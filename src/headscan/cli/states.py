@@ -1,0 +1,10 @@
+"""`headscan states`: hidden states written for later, or for others."""
+
+from __future__ import annotations
+
+import headscan
+from headscan.cli.command import Command
+
+__all__ = ["COMMAND"]
+
+COMMAND = Command(lambda: headscan.states.run)

@@ -1,0 +1,156 @@
+"""`headscan states`: a model's hidden states written for later, or for others."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import KW_ONLY, asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor
+
+from headscan.model.opening import ModelLike, open_model
+from headscan.model.settings import Loading
+from headscan.run import BadInput, Option, Run, Running, verb
+from headscan.run.interruption import uninterrupted
+from headscan.states.layout import INDEX, StoredIndex, StoredSite, verify
+from headscan.states.live import ModelSource
+from headscan.states.location import Location
+from headscan.states.result import StatesResult
+from headscan.text import Batch, check_text
+from headscan.text.settings import TEXT, Reading, TextLike
+
+__all__ = ["Storing", "run"]
+
+SHARD_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Storing(Loading, Reading, Running):
+    """Which states of which text are stored, and how."""
+
+    text: Annotated[TextLike, TEXT]
+    _: KW_ONLY
+    sites: Annotated[
+        str | None,
+        Option("Globs of sites, comma-separated, such as 'block.*,head'. Default: embedding, blocks, final norm."),
+    ] = None
+    context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=1)] = 128
+    store: Annotated[
+        Literal["same", "float32", "float16", "bfloat16"], Option("What is stored; same is what the model computes in.")
+    ] = "same"
+    batch: Annotated[
+        int | None, Option("Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.", low=1)
+    ] = None
+
+    def check(self) -> None:
+        """There is a folder to write into, and a text."""
+        super().check()
+        check_text(self.text)
+        if self.out is None:
+            raise BadInput("Say where the states are to be written: --out FOLDER.")
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise BadInput("States are written by one process: run the verb states without torchrun.")
+
+
+@verb("states", Storing)
+def run(model: ModelLike, settings: Storing, run: Run) -> StatesResult:
+    """Write the hidden states of a model on a text into a folder, with token ids, documents and protocol.
+
+    `headscan scan FOLDER` gives the numbers that a scan of the model on this text gives. `docs/states.md` says what is in
+    the folder. A run that was interrupted goes on with `resume`; memory is that of the forward pass and a shard (64 MiB).
+
+    Args:
+        model: as `scan` takes it. text: what it reads.
+
+    Raises:
+        BadInput: the model, the text or an option cannot be used; NaN or infinite activations, by site.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> run("gpt-vanilla", "stories", sites="block.0", max_tokens=256, context=64, out=folder).tokens
+    256
+    """
+    lens = open_model(model, settings)
+    source = ModelSource(lens, settings.text, settings, context=settings.context, batch=settings.batch)
+    sites = source.default_sites if settings.sites is None else source.match(settings.sites)
+    longest = lens.context_length
+    if longest is not None and settings.context > longest:
+        raise BadInput(f"{lens.name} reads at most {longest} tokens at once, less than {settings.context}.")
+    run.identify(f"the weights of {lens.name}", lens.identity())
+    assert run.folder is not None  # by `Storing.check`
+    writer = _Writer(source, sites, settings, run, run.folder)
+    index = writer.write()
+    record = lens.provenance()
+    protocol = run.protocol(text=source.text(), device=record.device, dtype=record.dtype)
+    index = replace(index, text=asdict(source.text()), protocol=asdict(protocol), complete=True)
+    index.write(run.folder)
+    return StatesResult(
+        protocol=protocol, models=[record], folder=str(run.folder), sites=index.sites, context=index.context,
+        windows=index.windows, tokens=index.windows * index.context, bytes=sum(one.bytes for one in index.shards),
+        shards=index.shards,
+    )  # fmt: skip
+
+
+class _Writer:
+    """Collects batches until they make a shard."""
+
+    def __init__(self, source: ModelSource, sites: tuple[str, ...], settings: Storing, run: Run, folder: Path) -> None:
+        self.source, self.sites, self.settings, self.run, self.folder = source, sites, settings, run, folder
+        self.held: dict[str, list[Tensor]] = {}
+        self.index: StoredIndex | None = None
+        self.first = 0
+
+    def write(self) -> StoredIndex:
+        """All of the text, or what is left of it."""
+        expected = None
+        if self.run.resume and (self.folder / INDEX).exists():
+            self.index = StoredIndex.read(Location(str(self.folder / INDEX)))
+            verify(str(self.folder))
+            self.first, expected = self.index.windows, self.index.mark
+        else:
+            (self.folder / INDEX).unlink(missing_ok=True)
+            for old in self.folder.glob("states-*.safetensors"):
+                old.unlink()
+        next_ = self.first
+        for batch in self.source.batches(start=self.first, expected=expected):
+            self._take(batch)
+            next_ = int(batch.indices[-1]) + 1
+            if sum(tensor.nbytes for parts in self.held.values() for tensor in parts) >= SHARD_BYTES:
+                self._close(next_)
+            self.run.progress(self.source.name, next_ * self.source.context, self.source.expects(next_), "tokens")
+        if next_ > self.first:
+            self._close(next_)
+        assert self.index is not None  # a text has at least one window, or its reading raised
+        return self.index
+
+    def _take(self, batch: Batch) -> None:
+        stored = None if self.settings.store == "same" else getattr(torch, self.settings.store)
+
+        def keep(site: str, states: Tensor) -> None:
+            if not bool(torch.isfinite(states).all()):
+                raise BadInput(
+                    f"{self.source.name} gives NaN or infinite values at site {site}; nothing of it was stored."
+                )
+            copy = states.detach().to("cpu", stored or states.dtype, copy=True)
+            if not bool(torch.isfinite(copy).all()):
+                raise BadInput(
+                    f"Values at site {site} are too large for {self.settings.store}: choose --store float32."
+                )
+            self.held.setdefault(site, []).append(copy)
+
+        self.source.visit(batch, self.sites, keep)
+        for name, values in (("token_ids", batch.ids), ("documents", batch.documents)):
+            self.held.setdefault(name, []).append(torch.from_numpy(values).int())
+
+    def _close(self, last: int) -> None:
+        """Write what is held as a shard."""
+        tensors = {name: torch.cat(parts) for name, parts in self.held.items()}
+        sites = [StoredSite(s, tensors[s].shape[2], str(tensors[s].dtype).removeprefix("torch.")) for s in self.sites]
+        index = self.index or StoredIndex(
+            sites, self.source.context, self.source.vocabulary, model=asdict(self.source.record())
+        )
+        with uninterrupted():
+            self.index = index.shard(self.folder, self.first, last, tensors, self.source.mark())
+        self.first, self.held = last, {}
