@@ -26,9 +26,11 @@ import numpy as np
 import torch
 
 from headscan.geometry.choose import choose
+from headscan.geometry.estimate import finishing
 from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.summary import site_cells
 from headscan.geometry.sweep import Sweep, sweep
+from headscan.geometry.threads import side_by_side
 from headscan.model import Lens
 from headscan.states import ModelSource
 from headscan.text import Batch
@@ -76,9 +78,15 @@ def scanned(lens: Lens, work: list[Batch], *, finish: bool = True) -> Sweep:
     swept = statistics_of(lens)
     sweep(ModelSource(lens, "", Reading(), context=CONTEXT), work, swept)
     if finish:
-        for site in lens.default_sites:
-            site_cells(site, swept.sites[site])
+        finished(lens, swept)
     return swept
+
+
+def finished(lens: Lens, swept: Sweep) -> None:
+    """Every measure of every site, as a scan finishes them."""
+    sites = lens.default_sites
+    size = finishing(max(map(lens.width, sites)))
+    list(side_by_side(lambda site: site_cells(site, swept.sites[site])[0], sites, size))
 
 
 def obvious(lens: Lens, work: list[Batch], *, both: bool = False) -> None:
@@ -124,8 +132,7 @@ def alternate(lens: Lens, tokens: int) -> dict[str, float]:
                 sweep(source, [batch], swept)
             times[way].append(time.perf_counter() - start)
     start = time.perf_counter()
-    for site in lens.default_sites:
-        site_cells(site, swept.sites[site])
+    finished(lens, swept)
     finish = time.perf_counter() - start
     ratios = np.array(times["scan"]) / np.array(times["bare"])
     total = (sum(times["scan"]) + finish) / sum(times["bare"])

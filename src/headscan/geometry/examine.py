@@ -85,13 +85,15 @@ class Examiner:
         swept, text = self._pass(f"{number}", source, sites, runner, label=source.name, more=more)
         found = Examined(source.record(), text, source.batch)
 
-        def finish(site: str) -> tuple[Cells, Arrays]:
-            cells, cloud = site_cells(site, swept.sites[site], self.measures, source.words)
-            return cells, _coordinates(source.name, site, cells, cloud, swept, self.settings.sample)
+        def finish(site: str) -> tuple[Cells, Errors, Arrays]:
+            errors = Errors.of(swept.sites[site], self.measures)
+            cells, cloud = site_cells(site, swept.sites[site], self.measures, source.words, errors)
+            return cells, errors, _coordinates(source.name, site, cells, cloud, swept, self.settings.sample)
 
-        for depth, (cells, arrays) in enumerate(side_by_side(finish, sites, finishing(max(map(source.width, sites))))):
+        every = side_by_side(finish, sites, finishing(max(map(source.width, sites))))
+        for depth, (cells, errors, arrays) in enumerate(every):
             found.sites.append(Row({"model": source.name, "depth": depth, **cells}))
-            found.estimates.append(self._estimates(source.name, sites[depth], cells, swept))
+            found.estimates.append(Estimates(source.name, sites[depth], cells, errors))
             found.arrays |= arrays
         if self.settings.token_sums:
             for site in sites:
@@ -121,14 +123,15 @@ class Examiner:
             f"{number}-random-init", random, sites, runner, label=f"{model}, random weights", more=more
         )
 
-        def finish(site: str) -> Cells:
-            return site_cells(site, swept.sites[site], self.measures)[0]
+        def finish(site: str) -> tuple[Cells, Errors]:
+            errors = Errors.of(swept.sites[site], self.measures)
+            return site_cells(site, swept.sites[site], self.measures, errors=errors)[0], errors
 
         every = side_by_side(finish, sites, finishing(max(map(random.width, sites))))
-        for depth, (site, cells) in enumerate(zip(sites, every, strict=True)):
+        for depth, (site, (cells, errors)) in enumerate(zip(sites, every, strict=True)):
             place: Cells = {"model": model, "depth": depth, "site": site}
             found.nulls.append(Row({**place, "null": "random-init", **cells}))
-            found.estimates.append(self._estimates(model, site, cells, swept, null=True))
+            found.estimates.append(Estimates(model, site, cells, errors, null=True))
             found.nulls.append(gaussians[depth])
         for name, rows in runner.rows(
             swept, Clouds(swept.sites, sites), {"model": model, "null": "random-init"}
@@ -136,9 +139,6 @@ class Examiner:
             found.tables.setdefault(name, []).extend(rows)
         for name, seconds in runner.seconds.items():
             found.seconds[name] = found.seconds.get(name, 0.0) + seconds
-
-    def _estimates(self, model: str, site: str, cells: Cells, swept: Sweep, *, null: bool = False) -> Estimates:
-        return Estimates(model, site, cells, Errors.of(swept.sites[site], self.measures), null)
 
     def _pass(
         self, name: str, source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner, *, label: str, more: bool

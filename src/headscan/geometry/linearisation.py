@@ -6,9 +6,9 @@ are taken at a pilot's averages; an error of the pilot moves an interval's width
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -54,11 +54,10 @@ class Linearisation:
         linear = torch.zeros(treatments, count, 2 * width + 4, dtype=torch.float64)
         matrix = torch.zeros(treatments, len(spectral), size, size)
         centre = torch.zeros(size, dtype=torch.float64)
-        for group in reversed(range(treatments)):  # the last leaves most out: what is left is alike
+        every = _Expansion.of(rows, masks, basis, spectral=bool(spectral))
+        centre = every[-1].mean if spectral else centre  # the last leaves most out: what is left is alike
+        for group, pilot in enumerate(every):
             kept = ~masks[group - 1] if group else None
-            pilot = _Expansion.of(rows, kept, basis, spectral=bool(spectral))
-            if group == treatments - 1:
-                centre = pilot.mean
             for j, measure in enumerate(self.measures):
                 gradient = self._gradient(measure, pilot, rows, kept)
                 if gradient is None:  # no influence is known: it stays undefined, whatever is added
@@ -95,22 +94,32 @@ class _Expansion:
     basis: Tensor
 
     @classmethod
-    def of(cls, rows: Tensor, kept: Tensor | None, basis: Tensor, *, spectral: bool) -> _Expansion:
+    def of(cls, rows: Tensor, masks: Tensor, basis: Tensor, *, spectral: bool) -> list[Self]:
+        """Of each treatment: all rows [windows, T, d], and those that each of the masks [G − 1, windows, T] leaves."""
         width = rows.shape[2]
-        size = basis.shape[1] or width
-        sums = torch.zeros(2 * width + 4, dtype=torch.float64, device=rows.device)
-        moment = torch.zeros(size, size, dtype=torch.float64, device=rows.device)
-        for part in _parts(rows, kept):
-            norms = torch.linalg.vector_norm(part, dim=1)
-            weights = torch.stack([torch.where(norms > 0, 1 / norms, 0.0), torch.ones_like(norms)])
-            sums[: 2 * width] += (weights @ part).flatten()
-            sums[2 * width :] += torch.stack([weights[1], (norms == 0).double(), norms, norms.square()]).sum(1)
-            if spectral:
-                z = (part.float() @ basis.to(part.device)).double() if basis.shape[1] else part
-                moment += z.T @ z
+        size = (basis.shape[1] or width) if spectral else 0
+        bits = 2 ** torch.arange(len(masks), device=rows.device)
+        cells = (masks.flatten(1).T.long() * bits).sum(1)  # tokens that the same masks leave out
+        sums = torch.zeros(2 ** len(masks), 2 * width + 4, dtype=torch.float64, device=rows.device)
+        moments = torch.zeros(len(sums), size, size, dtype=torch.float64, device=rows.device)
+        step = max(1, CHUNK // width)
+        for part, own in zip(rows.flatten(0, 1).split(step), cells.split(step), strict=True):
+            z = part.float() @ basis.to(part.device) if size and basis.shape[1] else part[:, :size]
+            for cell in own.unique().tolist():
+                chosen = own == cell
+                sums[cell] += _summed(part[chosen].double())
+                mine = z[chosen].double()
+                moments[cell] += mine.T @ mine
+        counted = [[g == 0 or not cell >> (g - 1) & 1 for cell in range(len(sums))] for g in range(1 + len(masks))]
+        return [cls._from(sums[kept].sum(0), moments[kept].sum(0), basis, width) for kept in counted]
+
+    @classmethod
+    def _from(cls, sums: Tensor, moment: Tensor, basis: Tensor, width: int) -> Self:
+        """From sums [2d + 4] and the second moment [k, k] in the basis, k = 0 where none is asked for."""
         count = max(1.0, float(sums[-4]))
         average, moment = (sums / count).cpu(), (moment / count).cpu()
-        if not spectral:
+        size = len(moment)
+        if not size:
             return cls(_moments(average, np.zeros(0), 0.0), torch.zeros(0, 0), torch.zeros(0), basis)
         values, vectors = torch.linalg.eigh(moment)
         values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
@@ -158,13 +167,12 @@ def _moments(average: Tensor, energies: Floats, along: float) -> Moments:
     )  # fmt: skip
 
 
-def _parts(rows: Tensor, kept: Tensor | None) -> Iterator[Tensor]:
-    """The rows that are kept, float64 [n, d], a chunk at a time: a pilot of a wide site is not copied whole."""
-    flat = rows.flatten(0, 1)
-    step = max(1, CHUNK // rows.shape[2])
-    for start in range(0, len(flat), step):
-        part = flat[start : start + step]
-        yield (part if kept is None else part[kept.flatten()[start : start + step]]).double()
+def _summed(rows: Tensor) -> Tensor:
+    """What `token_sums` of the rows add up to [2d + 4]."""
+    norms = torch.linalg.vector_norm(rows, dim=1)
+    weights = torch.stack([torch.where(norms > 0, 1 / norms, 0.0), torch.ones_like(norms)])
+    scalars = torch.stack([weights[1], (norms == 0).double(), norms, norms.square()]).sum(1)
+    return torch.cat([(weights @ rows).flatten(), scalars])
 
 
 def _basis(rows: Tensor) -> Tensor:
@@ -174,6 +182,6 @@ def _basis(rows: Tensor) -> Tensor:
         return torch.zeros(width, 0)
     flat = rows.reshape(-1, width).float()
     found = torch.randn(width, min(DIRECTIONS, len(flat)), generator=torch.Generator().manual_seed(0)).to(flat.device)
-    for _ in range(3):
-        found = torch.linalg.qr(flat.T @ (flat @ torch.linalg.qr(found).Q)).Q
+    for _ in range(2):
+        found = torch.linalg.qr(flat.T @ (flat @ found)).Q
     return found.cpu()

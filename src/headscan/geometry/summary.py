@@ -25,7 +25,7 @@ SUFFIXES = {"all": "", "without_first": WITHOUT, "without_sinks": WITHOUT_SINKS}
 
 def site_cells(
     site: str, statistics: SiteStatistics, measures: Sequence[Measure] | None = None,
-    shown: Callable[[list[int]], list[str]] | None = None,
+    shown: Callable[[list[int]], list[str]] | None = None, errors: Errors | None = None,
 ) -> tuple[Cells, Cloud]:  # fmt: skip
     """The fields of one site (see the result's documentation) and the finished cloud of all its positions.
 
@@ -33,10 +33,11 @@ def site_cells(
     without sink tokens (NAME_without_sinks); a value that is not defined is None, and `notes` says why. Beside them stand
     NAME_bias, where the value of a finite text is known to lie to one side, `effective_clusters`: how many independent ones
     of its `clusters` (documents or windows) the text is worth, for the measure it says least of, and what `outliers` says
-    of sinks and coordinates (`shown` turns token ids into words).
+    of sinks and coordinates (`shown` turns token ids into words). `errors` are those of the same statistics and measures,
+    where they are known already.
     """
     chosen = list(choose(None)[0] if measures is None else measures)
-    errors = Errors.of(statistics, chosen)
+    errors = errors or Errors.of(statistics, chosen)
     values: dict[tuple[str, ...], Cells] = {}
     outlying: Cells = {}
     whole: Cloud | None = None

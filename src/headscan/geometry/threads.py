@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
+from threadpoolctl import threadpool_limits
 
 __all__ = ["side_by_side"]
 
@@ -21,20 +22,22 @@ def side_by_side(work: Callable[[S], T], items: Sequence[S], size: float) -> Ite
 
     `size` is what one holds in bytes: all at once hold no more than 1 GiB, or there is one at a time, on all threads.
     The decompositions of a symmetric matrix gain little from more threads than one, and products of threads that wait for
-    one another gain nothing.
+    one another gain nothing. numpy's threads are held to as many: on a busy machine of two cores two of them waited for
+    each other and took ten times as long.
 
     >>> list(side_by_side(abs, [-1, 2], 8))
     [1, 2]
     """
     threads = torch.get_num_threads()
     workers = max(1, min(threads, len(items), int(ROOM // max(size, 1.0))))
-    if workers == 1:
-        yield from map(work, items)
-        return
-    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
-    try:
-        torch.set_num_threads(1)
-        yield from pool.map(work, items)
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)
+    with threadpool_limits(threads if workers == 1 else 1, "blas"):
+        if workers == 1:
+            yield from map(work, items)
+            return
+        pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+        try:
+            torch.set_num_threads(1)
+            yield from pool.map(work, items)
+        finally:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(threads)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeAlias, Union
 
 import numpy as np
@@ -13,6 +12,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
 from headscan.run.errors import BadInput
+from headscan.statistics.lazy import lazy
 from headscan.statistics.sums import Sums
 
 __all__ = ["Cloud", "Vectors"]
@@ -36,8 +36,8 @@ class Cloud:
     (3, 2, [0.667, 0.667])
     """
 
-    # torch's eigenvalues, not numpy's: they obey torch.set_num_threads. On a busy machine of two cores, numpy's own
-    # two threads waited for each other and took ten times as long.
+    # Eigenvalues alone are numpy's: .22 CPU seconds for d = 1,536, where torch takes .28. Its threads, which do not obey
+    # torch.set_num_threads, are held down where several clouds are at work (geometry/threads.py). Products are torch's.
 
     count: int
     zeros: int
@@ -92,29 +92,29 @@ class Cloud:
         """d, the number of dimensions."""
         return len(self.vector_sum)
 
-    @cached_property
+    @lazy
     def mean(self) -> Floats:
         """The mean vector μ [d]."""
         return self.vector_sum / self.count
 
-    @cached_property
+    @lazy
     def second_moment(self) -> Floats:
         """M = C + μμᵀ = Σxxᵀ/n [d, d], about the origin."""
         return self.covariance + np.outer(self.mean, self.mean)
 
-    @cached_property
+    @lazy
     def covariance(self) -> Floats:
         """C = Σ(x − μ)(x − μ)ᵀ/n [d, d], about the mean (divided by n, not n − 1)."""
         if self.scatter is None:
             raise ValueError("these sums were kept without a second moment")
         return self.scatter / max(self.count, 1)
 
-    @cached_property
+    @lazy
     def _eigen(self) -> tuple[Floats, Floats]:
         values, vectors = _eigh(self, vectors=True)
         return np.clip(values, 0.0, None), vectors
 
-    @cached_property
+    @lazy
     def energies(self) -> Floats:
         """σᵢ²/n, the eigenvalues of the second moment, largest first [d].
 
@@ -125,7 +125,7 @@ class Cloud:
             return self._eigen[0]
         return np.clip(_eigh(self, vectors=False)[0], 0.0, None)
 
-    @cached_property
+    @lazy
     def rounding(self) -> float:
         """What `energies` are known to, 4d·ε·λ₁; of the directions beside a mean far away, 4d·ε·tr C."""
         trace = float(np.trace(self.covariance))
@@ -163,7 +163,9 @@ def _eigh(cloud: Cloud, *, vectors: bool) -> tuple[Floats, Floats]:
     to the first axis, M is [[a, cᵀ], [c, B]]; λ₁ = a + ‖c‖²/a, and the others are those of B − ccᵀ/a, to (tr C/‖μ‖²)².
     """
     if not _far(cloud):
-        values, found = _decomposed(cloud.covariance + np.outer(cloud.mean, cloud.mean), vectors)
+        moment = np.outer(cloud.mean, cloud.mean)
+        moment += cloud.covariance
+        values, found = _decomposed(moment, vectors)
         return values[::-1], found[:, ::-1]
     covariance, length = cloud.covariance, float(np.linalg.norm(cloud.mean))
     axis = cloud.mean / length
@@ -181,6 +183,6 @@ def _eigh(cloud: Cloud, *, vectors: bool) -> tuple[Floats, Floats]:
 
 def _decomposed(matrix: Floats, vectors: bool) -> tuple[Floats, Floats]:
     if not vectors:
-        return torch.linalg.eigvalsh(torch.from_numpy(matrix)).numpy(), np.zeros((len(matrix), 0))
+        return np.linalg.eigvalsh(matrix).astype(np.float64, copy=False), np.zeros((len(matrix), 0))
     values, found = torch.linalg.eigh(torch.from_numpy(matrix))
     return values.numpy(), found.numpy()

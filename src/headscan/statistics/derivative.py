@@ -7,12 +7,14 @@ A measure θ is a function of averages over tokens. To first order its error is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 from typing import Self
 
 import torch
 from torch import Tensor
+
+from headscan.statistics.lazy import lazy
 
 __all__ = ["SKETCH", "Derivative", "Influences", "Pieces", "token_sums"]
 
@@ -52,14 +54,14 @@ class Pieces:
         scalars = torch.stack([torch.ones_like(norms), (norms == 0).double(), norms, norms.square()], dim=-1).sum(1)
         return cls(states, rows, norms, documents.cpu(), aside, torch.cat([directed, scalars], dim=1))
 
-    @cached_property
+    @lazy
     def starts(self) -> list[int]:
         """Where the pieces begin among the B·T tokens, and B·T."""
         begins = torch.ones(self.documents.shape, dtype=torch.bool)
         begins[:, 1:] = self.documents[:, 1:] != self.documents[:, :-1]
         return [*begins.flatten().nonzero().flatten().tolist(), begins.numel()]
 
-    @cached_property
+    @lazy
     def piece_sums(self) -> Tensor:
         """`token_sums` of each piece [n, 2d + 4]."""
         if len(self.starts) == len(self.sums) + 1:
@@ -129,7 +131,7 @@ class Derivative:
         """Numbers a piece: of each treatment, how many tokens, J influences and the sketches."""
         return self.linear.shape[0] * (1 + self.linear.shape[1] + SKETCH * (3 if len(self.spectral) else 2))
 
-    @cached_property
+    @lazy
     def _matrix(self) -> Tensor:
         # float64: a float32 sum of k² terms would depend on how many pieces come together.
         return self.matrix.double()

@@ -149,7 +149,7 @@ class Gram:
         if not self.panels:
             rows = self.rows - (self.rows.mean(0) if self.held else 0.0)
             return rows.T @ rows
-        return self._full() - torch.outer(self.sum, self.sum) / max(self.count, 1.0)
+        return self._full().addr_(self.sum, self.sum, alpha=-1 / max(self.count, 1.0))
 
     def _full(self) -> Tensor:
         if not self.panels:
@@ -185,6 +185,8 @@ class Gram:
 def _pilot(rows: Tensor) -> Tensor | None:
     """Of rows [n, width] far from the origin the one nearest to their mean; None (the origin) for others."""
     mean = rows.mean(0)
+    if float(torch.linalg.vector_norm(rows)) ** 2 > 2 * len(rows) * float(mean @ mean):  # one reading settles most
+        return None
     distances = (rows - mean).square().sum(1)
     if not bool(mean @ mean > FAR * distances.mean()):
         return None

@@ -18,6 +18,7 @@ from headscan.statistics.sums import Sums
 __all__ = ["NonFinite", "SiteStatistics"]
 
 FINE_BLOCKS = 64
+CHUNK = 512  # tokens that are read twice while they are near
 
 
 class NonFinite(ArithmeticError):
@@ -117,8 +118,11 @@ class SiteStatistics(Accumulator):
         ordinary = cells == 0
         weights = torch.stack([torch.where(norms > 0, 1 / norms, 0.0), ordinary.double()])
         scalars = torch.stack([weights[1].sum(), (ordinary & (norms == 0)).sum(), norms.sum(), norms.square().sum()])
-        directed = weights @ rows
-        self._gain("ordinary", torch.cat([directed.flatten(), scalars]), weights[0].square() @ rows.square())
+        directed, squared = rows.new_zeros(2, self.width), torch.zeros_like(rows[0])
+        for part, weight in zip(rows.split(CHUNK), weights.split(CHUNK, dim=1), strict=True):
+            directed += weight @ part
+            squared += weight[0].square() @ part.square()
+        self._gain("ordinary", torch.cat([directed.flatten(), scalars]), squared)
         gram = self._gram("ordinary")
         if gram.count and gram.pilot is None:  # zero rows add nothing
             gram.add(rows, directed[1], count=float(scalars[0]))

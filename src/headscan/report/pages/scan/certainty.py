@@ -8,6 +8,7 @@ from headscan.report.kit import Cell, Column, Line, Prose, Section, Table, secti
 from headscan.report.kit.parts import Part
 from headscan.report.kit.reading import Entry, entries, mapping, number, text
 from headscan.report.kit.words import named
+from headscan.report.pages.scan._layers import WITHOUT
 from headscan.report.pages.scan._sites import models, of_model
 
 if TYPE_CHECKING:
@@ -47,12 +48,12 @@ def _rests(found: list[Entry]) -> str:
 
 
 def _worst(found: list[Entry], biased: list[str], measures: Entry) -> str:
-    """The largest bias, as a share of its number."""
+    """The largest bias of the tokens that are no sinks, as a share of its number."""
     shares = [
         (bias / value, name, text(entry, "site"))
         for entry in found
         for name in biased
-        if (bias := number(entry, f"{name}_bias")) is not None and (value := number(entry, name))
+        if (bias := number(entry, f"{name}{WITHOUT}_bias")) is not None and (value := number(entry, f"{name}{WITHOUT}"))
     ]
     if not shares:
         return ""

@@ -1,0 +1,49 @@
+"""Attributes worked out when they are asked for do not make threads wait for each other."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_info
+
+from headscan.geometry.threads import side_by_side
+from headscan.statistics import Cloud
+from headscan.statistics.lazy import lazy
+
+
+def test_two_objects_are_worked_out_at_once() -> None:
+    both = threading.Barrier(2)
+
+    class Slow:
+        @lazy
+        def value(self) -> int:
+            return both.wait(timeout=10)  # returns only when the other one is here, too
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(lambda one: one.value, [Slow(), Slow()])) == [0, 1]
+
+
+def test_side_by_side_holds_all_threads_down_and_gives_them_back() -> None:
+    def threads(_: int) -> tuple[int, ...]:
+        return (
+            torch.get_num_threads(),
+            *(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"),
+        )
+
+    before, own = threads(0), torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        assert {count for found in side_by_side(threads, [0, 1, 2], 8.0) for count in found} == {1}
+    finally:
+        torch.set_num_threads(own)
+    assert threads(0) == before
+
+
+def test_clouds_side_by_side_have_the_same_spectra_as_alone() -> None:
+    clouds = [np.random.default_rng(k).standard_normal((50, 8)) for k in range(4)]
+    found = list(side_by_side(lambda rows: Cloud.of_rows(rows).energies, clouds, 8.0))
+    for rows, energies in zip(clouds, found, strict=True):
+        np.testing.assert_allclose(energies, np.linalg.eigvalsh(rows.T @ rows / 50)[::-1], rtol=1e-12)
