@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from headscan.model.lens import Lens
     from headscan.model.slicing import Slice
     from headscan.ntp import NtpResult
+    from headscan.remedies.decone import decone
     from headscan.run.result import Result
     from headscan.states.result import StatesResult
     from headscan.training import EvaluationResult, TrainResult, train
@@ -63,6 +64,7 @@ _HOMES = {
     "headscan.model.catalogue": ("available_models",),
     "headscan.model.slicing": ("Slice",),
     "headscan.ntp": ("NtpResult",),
+    "headscan.remedies.decone": ("decone",),
     "headscan.run": ("Result",),
     "headscan.states": ("StatesResult",),
     "headscan.training": ("EvaluationResult", "TrainResult", "train"),
@@ -73,8 +75,8 @@ _PACKAGES = ("flow", "ntp", "states", "training")
 __all__ = [
     "AttributeResult", "BadInput", "ChannelResult", "EvaluationResult", "FlowResult", "InvertResult", "Lens", "NtpResult",
     "PrivacyResult", "ReproduceResult", "Result", "ScanResult", "Slice", "StatesResult", "TrainResult", "__version__",
-    "all_claims", "attribute",
-    "available_models", "average_cosine", "effective_rank", "flow", "invert", "isoscore", "ledger_page", "load", "mean_norm",
+    "all_claims", "attribute", "available_models", "average_cosine", "decone",
+    "effective_rank", "flow", "invert", "isoscore", "ledger_page", "load", "mean_norm",
     "mean_vector_norm", "ntp", "participation_ratio", "privacy", "reproduce", "scan", "singular_values", "specimens",
     "states", "top_direction_share", "train", "training",
 ]  # fmt: skip

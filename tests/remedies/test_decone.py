@@ -1,0 +1,135 @@
+"""The cone at the head is gauge: the same logits without it; inside, where only linear layers read a norm."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import headscan
+from headscan import BadInput, Lens
+from headscan.geometry import average_cosine
+from headscan.remedies.decone import CentredHead, _links, decone
+from headscan.text import Windows
+from tests.model.tiny import coverage_script, family
+
+IDS = torch.randint(3, 97, (8, 12), generator=torch.Generator().manual_seed(0))
+KINDS = ("GPT-2", "GPT-NeoX", "OPT", "BLOOM", "Llama", "Gemma 2", "Cohere", "MPT", "Bert", "DistilBert", "ALBERT", "ModernBERT",
+         "T5", "BART", "Mamba", "RWKV")  # fmt: skip
+WITH_HEAD = [
+    row
+    for row in coverage_script().FAMILIES
+    if row.name.startswith(KINDS) and "bare" not in row.name and "alone" not in row.name
+]
+
+
+def coned(row):
+    """A tiny model with a cone at every norm that has a bias or a gain."""
+    model = row.build()
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.LayerNorm) and module.bias is not None:
+                module.bias += torch.randn(module.bias.shape, generator=generator)
+    return model
+
+
+def head_input(lens, ids):
+    """What the head multiplies [n, d]."""
+    layer, seen = lens.model.get_output_embeddings(), []
+    handle = layer.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+    lens.run(ids, sites="head")
+    handle.remove()
+    moved = seen[0] - layer.mean if isinstance(layer, CentredHead) else seen[0]
+    return moved.double().reshape(-1, moved.shape[-1])
+
+
+@pytest.mark.parametrize("row", WITH_HEAD, ids=lambda row: row.name)
+def test_logits_stay_and_the_mean_goes(row):
+    lens = Lens(coned(row))
+    before = {name: p.clone() for name, p in lens.model.state_dict().items()}
+    found = decone(lens, IDS)
+    other = torch.randint(3, 97, (2, 12), generator=torch.Generator().manual_seed(9))
+    wanted, logits = (one.run(other, sites="head")["head"] for one in (lens, found))
+    assert (logits - wanted).abs().max() <= 2e-5 * wanted.abs().max()
+    x = head_input(found, IDS)
+    assert x.mean(0).norm() <= 1e-5 * x.norm(dim=-1).mean()
+    assert found.output_embeddings is lens.output_embeddings or torch.equal(
+        found.output_embeddings, lens.output_embeddings
+    )
+    assert all(torch.equal(p, before[name]) for name, p in lens.model.state_dict().items())
+
+
+def test_a_specimen_loses_its_cone_at_the_head_and_keeps_its_logits():
+    lens = Lens.load("gpt-vanilla")
+    found = headscan.decone(lens, max_tokens=2048)
+    ids = torch.arange(256).reshape(2, 128) % lens.vocabulary_size
+    wanted, logits = (one.run(ids, sites="head")["head"] for one in (lens, found))
+    assert (logits - wanted).abs().max() < 1e-4 * wanted.abs().max()
+    text = torch.from_numpy(next(iter(Windows("stories", lens.tokenizer, 512))).ids).reshape(4, 128)
+    cosine = [average_cosine(head_input(one, text).numpy()) for one in (lens, found)]
+    assert cosine[0] > 0.05
+    assert abs(cosine[1]) < 0.03
+    assert found.model.get_output_embeddings().bias is not None
+    assert found.output_embeddings.data_ptr() == lens.output_embeddings.data_ptr()  # shared, and tied as before
+
+
+def test_a_live_model_gives_a_live_model():
+    model = family("GPT-2")
+    assert type(decone(model, IDS)) is type(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "free"),
+    [("GPT-2", 7), ("Llama", 7), ("GPT-NeoX (sequential)", 7), ("Bert (masked LM)", 2), ("OPT", None)],
+)
+def test_inside_the_freedom_is_used_where_only_linear_layers_read_a_norm(name, free):
+    """In a pre-norm model every norm is free; in BERT, whose norms feed the stream, the last two, which the head alone reads."""
+    row = next(one for one in WITH_HEAD if one.name == name)
+    lens = Lens(coned(row))
+    found = decone(lens, IDS, inside=True)
+    wanted, logits = (one.run(IDS, sites="head")["head"] for one in (lens, found))
+    assert (logits - wanted).abs().max() <= 1e-4 * wanted.abs().max()
+    outputs = {}
+    norms = list(_links(lens, IDS[:1]))
+    for norm in norms:
+        layer = found.model.get_submodule(norm)
+        layer.register_forward_hook(lambda _, given, output, norm=norm: outputs.__setitem__(norm, output))
+    found.run(IDS, sites="head")
+    gone = [n for n, x in outputs.items() if x.reshape(-1, x.shape[-1]).mean(0).norm() < 1e-4 * x.norm(dim=-1).mean()]
+    assert len(gone) == (free or len(norms))
+
+
+@pytest.mark.parametrize(("name", "along_ones"), [("GPT-2", True), ("Llama", False)])
+def test_on_the_stream_nothing_is_free_but_the_vector_of_ones_before_layer_norms(name, along_ones):
+    lens = Lens(family(name).double())
+    wanted = lens.run(IDS, sites="head")["head"]
+    width = lens.width("block.0")
+    generator = torch.Generator().manual_seed(1)
+
+    def moved(by):
+        handle = lens.tap("block.0").module.register_forward_hook(
+            lambda _, given, output: (output[0] + by, *output[1:]) if isinstance(output, tuple) else output + by
+        )
+        found = lens.run(IDS, sites="head")["head"]
+        handle.remove()
+        return float((found - wanted).abs().max() / wanted.abs().max())
+
+    ones = torch.ones(width, dtype=torch.float64)
+    assert (moved(ones) < 1e-10) == along_ones
+    for _ in range(5):
+        by = torch.randn(width, generator=generator, dtype=torch.float64)
+        assert moved(by) > 1e-3
+        if along_ones:  # what is left of a vector without its part along ones still changes the logits
+            assert moved(by - by.mean()) > 1e-3
+
+
+def test_what_has_no_head_is_refused():
+    with pytest.raises(BadInput, match="has no head"):
+        decone(Lens(family("GPT-2 (bare)")), IDS)
+
+
+def test_the_cone_of_a_round_cloud_is_not_made_worse():
+    lens = Lens(family("Llama"))
+    x, y = head_input(lens, IDS), head_input(decone(lens, IDS), IDS)
+    assert abs(average_cosine(y.numpy())) < abs(average_cosine(x.numpy())) + 0.02
