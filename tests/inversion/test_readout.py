@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from safetensors import safe_open
+from typer.testing import CliRunner
 
+from headscan.cli import app
 from headscan.inversion import fitting
 from headscan.inversion.candidates import SearchTrace
 from headscan.inversion.fitting import readouts_of
@@ -131,6 +135,47 @@ def test_an_interrupted_search_goes_on_bit_for_bit(small_fit, tmp_path, monkeypa
     other = "readout" if order != "readout" else "random"
     with pytest.raises(BadInput, match="what orders the candidates"):
         exact(cut, targets, Search(order=other), kept=KeptSearch(Parts(tmp_path), "search"))
+
+
+def test_the_command_goes_on_and_leaves_the_files_of_an_undisturbed_run(small_fit, tmp_path, monkeypatch):
+    build("llama", vocabulary=256, seed=4).model.save_pretrained(tmp_path / "model")
+    command = [
+        "invert",
+        str(tmp_path / "model"),
+        "--tokenizer",
+        "bytes",
+        "--prompt",
+        "A cat sat.",
+        "--prompt",
+        "A dog.",
+    ]
+    command += ["--at", "block.1", "--method", "exact", "--order", "readout"]
+
+    def run(out, *more):
+        return CliRunner().invoke(app, [*command, "--out", str(tmp_path / out), *more])
+
+    added, add = [], SearchTrace.add
+
+    def broken(*given):
+        added.append(1)
+        if len(added) == 9:
+            raise KeyboardInterrupt
+        add(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Parts, "due", lambda parts: True)
+        patch.setattr(SearchTrace, "add", broken)
+        assert run("out").exit_code == 130
+    with monkeypatch.context() as patch:
+        patch.setattr(SearchTrace, "add", lambda *given: (added.append(1), add(*given)))
+        assert run("out", "--resume").exit_code == 0
+    assert len(added) == 9 + 16 - 8  # of sixteen positions eight were stored before the ninth failed
+    assert run("whole").exit_code == 0
+    texts = [(tmp_path / name / "result.json").read_text() for name in ("out", "whole")]
+    texts = [re.sub(r'"(started|seconds|command)": [^\n]*', "", text) for text in texts]
+    assert texts[0] == texts[1]
+    files = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("out", "whole")]
+    assert files[0] == files[1]
 
 
 def test_rounding_beyond_what_is_certain_does_not_cost_the_vocabulary(small_fit):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from headscan.model.pooling import declared_pooling
 from headscan.run import Run, verb
 from headscan.training.harness import check_harness, harness
 from headscan.training.loading import load_trained
@@ -38,7 +39,8 @@ def evaluate(model: str | os.PathLike[str], settings: Evaluating, run: Run) -> E
     if theirs:
         check_harness()
     trained = load_trained(model, settings, run)
-    given = Evaluated(trained.model, trained.tokenizer, Path(settings.text), settings.limit)
+    pooling = declared_pooling(trained.folder)
+    given = Evaluated(trained.model, trained.tokenizer, Path(settings.text), settings.limit, pooling)
     chosen = [] if own == [] else tasks_for(given, own)
     for place in dict.fromkeys(TASKS[name].place for name in chosen if TASKS[name].place):
         run.identify(f"the set {place}", _content(given.sets / place))
@@ -48,6 +50,8 @@ def evaluate(model: str | os.PathLike[str], settings: Evaluating, run: Run) -> E
         said = ", ".join(f"{name} {most:,}" for name, most in items.items())
         notes = [f"Of each set the first items were tried, at most: {said} (--limit)."]
         run.announce(notes[0])
+    if pooling is not None:
+        notes.append(f"Sentence vectors are made as the model's folder says: {pooling}, with special tokens.")
     scores: list[Score] = []
     for done, label in enumerate([*chosen, *(HARNESS + name for name in theirs)]):
         run.progress(f"evaluating · {label}", done, len(chosen) + len(theirs), "tasks")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import torch
 from scipy import stats
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from headscan.model.pooling import Pooling, pooled
 from headscan.run import BadInput
 from headscan.training.heads import body_of
 
@@ -23,17 +24,20 @@ __all__ = [
 @torch.no_grad()
 def sentence_vectors(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentences: list[str], *, context: int | None = None,
-    batch: int = 64, pooling: Literal["mean", "last"] = "mean",
+    batch: int = 64, pooling: Pooling = "mean", special: bool = False,
 ) -> npt.NDArray[np.float32]:  # fmt: skip
-    """Vectors float32 [n, d]: the mean of the last hidden states over a sentence's tokens, or the "last" one."""
-    if pooling not in ("mean", "last"):
-        raise BadInput(f"The pooling must be mean or last, not {pooling!r}.")
+    """Vectors float32 [n, d]: the mean of the last hidden states over a sentence's tokens, or that of the "first" or "last".
+
+    special: with the tokens that the tokenizer itself puts around a text, as sentence encoders are trained.
+    """
+    if pooling not in ("mean", "first", "last"):
+        raise BadInput(f"The pooling must be mean, first or last, not {pooling!r}.")
     body = body_of(model)
     training = body.training
     body.eval()
     device = next(body.parameters()).device
     limit = context or getattr(body.config, "max_position_embeddings", None)
-    rows = [tokenizer(text, add_special_tokens=False)["input_ids"][:limit] or [0] for text in sentences]
+    rows = [tokenizer(text, add_special_tokens=special)["input_ids"][:limit] or [0] for text in sentences]
     found = np.zeros((len(rows), body.config.hidden_size), dtype=np.float32)
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     for start in range(0, len(order), batch):
@@ -42,11 +46,7 @@ def sentence_vectors(
         ids = torch.tensor([rows[i] + [0] * (width - len(rows[i])) for i in chosen])
         mask = torch.tensor([[1] * len(rows[i]) + [0] * (width - len(rows[i])) for i in chosen])
         states = body(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state.float().cpu()
-        if pooling == "mean":
-            vectors = (states * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
-        else:
-            vectors = states[torch.arange(len(chosen)), mask.sum(1) - 1]
-        found[chosen] = vectors.numpy()
+        found[chosen] = pooled(states, pooling, mask).numpy()
     body.train(training)
     return found
 

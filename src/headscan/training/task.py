@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from headscan.model.pooling import Pooling
+from headscan.model.tables import embedding_table, output_layer
 from headscan.run import BadInput, Registry
 from headscan.training.sentences import sentence_vectors
 
@@ -22,12 +24,17 @@ Scores = dict[str, float | int | None]
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What a task is tried on: a model with its tokenizer, the folder of the evaluation sets, items a set at most."""
+    """What a task is tried on: a model with its tokenizer, the folder of the evaluation sets, items a set at most.
+
+    pooling: how the model's folder says that sentence vectors are made (then with special tokens); None: it says nothing,
+    and the mean over the sentence's own tokens is taken.
+    """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     sets: Path
     limit: int | None = None
+    pooling: Pooling | None = None
 
     @property
     def context(self) -> int | None:
@@ -41,7 +48,10 @@ class Evaluated:
 
     def vectors(self, sentences: list[str]) -> npt.NDArray[np.float32]:
         """Sentence vectors of the first `limit` sentences."""
-        return sentence_vectors(self.model, self.tokenizer, sentences[: self.limit], context=self.context)
+        return sentence_vectors(
+            self.model, self.tokenizer, sentences[: self.limit], context=self.context, pooling=self.pooling or "mean",
+            special=self.pooling is not None,
+        )  # fmt: skip
 
 
 class Task(ABC):
@@ -57,8 +67,8 @@ class Task(ABC):
         """The numbers of one model."""
 
 
-MULTIPLICATIONS = 3e13
-"""What an evaluation may take unasked: five to eight minutes of two cores."""
+MULTIPLICATIONS = 1.2e13
+"""What an evaluation may take unasked: three to six minutes of two cores or one (measured: 3 to 6e10 a second)."""
 
 TASKS: Registry[type[Task]] = Registry("task", "headscan.training.tasks")
 """All tasks by name."""
@@ -86,8 +96,10 @@ def tasks_for(given: Evaluated, names: list[str] | None = None) -> list[str]:
 
 def affordable_items(given: Evaluated, tasks: int, name: str) -> int:
     """Items of a set that a default evaluation of so many tasks tries: what its share of some minutes has room for."""
-    tables = {id(given.model.get_input_embeddings().weight)}
-    body = sum(weight.numel() for weight in given.model.parameters() if weight.ndim > 1 and id(weight) not in tables)
+    table, head = embedding_table(given.model), output_layer(given.model)
+    apart = {id(table), id(None if head is None else head.weight)}
+    body = sum(weight.numel() for weight in given.model.parameters() if weight.ndim > 1 and id(weight) not in apart)
+    body += table.numel() if TASKS[name].needs_head else 0
     budget = MULTIPLICATIONS * (1 if given.model.device.type == "cpu" else 100)
     return max(1, int(budget / max(tasks, 1) / max(body, 1) / TASKS[name].tokens))
 

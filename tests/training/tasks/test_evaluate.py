@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -10,9 +11,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, BertTokenizerFast, GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput, Lens
+from headscan.model.pooling import declared_pooling
 from headscan.training import fit_tokenizer
 from headscan.training.likelihood import bytes_of_tokens, log_likelihood, perplexity, token_losses
-from headscan.training.sentences import balanced_cross_entropy, matthews, probe, retrieval, sentence_vectors
+from headscan.training.sentences import balanced_cross_entropy, matthews, probe, retrieval, sentence_vectors, similarity
 from headscan.training.task import Evaluated, evaluate_task, tasks_for
 from headscan.training.tasks.blimp import blimp, read_blimp
 from headscan.training.tasks.cola import read_cola
@@ -185,8 +187,39 @@ def test_sentence_vectors_do_not_depend_on_their_company(model, tokenizer, story
         np.testing.assert_allclose(together[index], alone[0], atol=1e-5)
     last = sentence_vectors(model, tokenizer, sentences[:1], pooling="last")
     assert not np.allclose(last[0], together[0])
+    first = sentence_vectors(model, tokenizer, sentences[:1], pooling="first")
+    states = model(
+        torch.tensor([tokenizer(sentences[0], add_special_tokens=False)["input_ids"]]), output_hidden_states=True
+    )
+    np.testing.assert_allclose(first[0], states.hidden_states[-1][0, 0].detach().numpy(), atol=1e-5)
     with pytest.raises(BadInput, match="pooling"):
         sentence_vectors(model, tokenizer, sentences, pooling="max")
+
+
+@pytest.mark.parametrize(
+    ("flags", "pooling"),
+    [
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"),
+        ({"pooling_mode_cls_token": True}, "first"),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False, "pooling_mode_lasttoken": True}, None),
+        ({}, None),
+    ],
+)
+def test_pooling_is_as_the_folder_declares_it(tmp_path, flags, pooling):
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(flags))
+    assert declared_pooling(tmp_path) == pooling
+
+
+def test_a_sentence_encoder_has_the_published_correlation(real, assets):
+    """all-mpnet-base-v2 on the English test set of STS-B: 83.42 in MTEB's table."""
+    lens = Lens.load(str(real / "all-mpnet-base-v2"))
+    pooling = declared_pooling(real / "all-mpnet-base-v2")
+    one, other, gold = read_stsb(assets / "text" / "stsb" / "stsb-en-test.csv")
+    vectors = [
+        sentence_vectors(lens.model, lens.tokenizer, each, pooling=pooling, special=True) for each in (one, other)
+    ]
+    assert similarity(*vectors, gold) == pytest.approx(0.8342, abs=5e-4)
 
 
 def test_the_sets_are_read_as_they_are_shipped(assets):
@@ -242,5 +275,7 @@ def test_a_default_tries_what_minutes_have_room_for_and_says_so(monkeypatch, tmp
     given = task.Evaluated(model, None, tmp_path)
     assert task.affordable_items(given, 3, "lambada") > 10_000
     body = sum(w.numel() for w in model.transformer.h.parameters() if w.ndim > 1) + 16 * 8  # with its positions
-    monkeypatch.setattr(task, "MULTIPLICATIONS", 3 * 7 * 100 * body)
+    monkeypatch.setattr(task, "MULTIPLICATIONS", 3 * 7 * 100 * (body + 50 * 8))
     assert task.affordable_items(given, 3, "lambada") == 7
+    monkeypatch.setattr(task, "MULTIPLICATIONS", 3 * 7 * 100 * body)
+    assert task.affordable_items(given, 3, "stsb") == 7  # which reads no logits
