@@ -35,6 +35,8 @@ EXAMPLES = {
     "channel": "channel gpt-vanilla --prompt 'Once upon' --at block.1 --search exact --bits 4 --noise 1 --trials 20",
     "train": "train gpt --text stories --steps 20 --size tiny --context 32 --batch 4 --geometry-every 10",
     "recover": "recover gpt-headless --text stories --context 32 --max-tokens 960",
+    "tournament": "tournament --text stories --arms ce,ce+unigram --seeds 2 --steps 4 --cells 300/8,260/8 --rates 0.01,0.03 "
+    "--matched-loss 5.5 --processes 1",
     "reproduce": "reproduce 7 15 401",
 }
 """A command a kind, short enough for a test; those of `reproduce` end in three different verdicts."""

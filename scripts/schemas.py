@@ -13,7 +13,10 @@ from pathlib import Path
 from headscan.run import Result
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "schemas"
-PACKAGES = ("attribution", "claims.ledger", "flow", "geometry", "inversion", "ntp", "states", "training.result")
+PACKAGES = (
+    "attribution", "claims.ledger", "flow", "geometry", "inversion", "ntp", "states",
+    "training.racing.result", "training.result",
+)  # fmt: skip
 
 
 def schemas() -> dict[Path, str]:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from headscan.remedies.decone import decone
     from headscan.run.result import Result
     from headscan.states.result import StatesResult
-    from headscan.training import EvaluationResult, TrainResult, train
+    from headscan.training import EvaluationResult, RecoverResult, TournamentResult, TrainResult, train
 
 __version__ = "0.2.0"
 
@@ -67,15 +67,15 @@ _HOMES = {
     "headscan.remedies.decone": ("decone",),
     "headscan.run": ("Result",),
     "headscan.states": ("StatesResult",),
-    "headscan.training": ("EvaluationResult", "TrainResult", "train"),
+    "headscan.training": ("EvaluationResult", "RecoverResult", "TournamentResult", "TrainResult", "train"),
 }  # fmt: skip
 _PLACES = {name: home for home, names in _HOMES.items() for name in names}
 _PACKAGES = ("flow", "ntp", "states", "training")
 
 __all__ = [
     "AttributeResult", "BadInput", "ChannelResult", "EvaluationResult", "FlowResult", "InvertResult", "Lens", "NtpResult",
-    "PrivacyResult", "ReproduceResult", "Result", "ScanResult", "Slice", "StatesResult", "TrainResult", "__version__",
-    "all_claims", "attribute", "available_models", "average_cosine", "decone",
+    "PrivacyResult", "RecoverResult", "ReproduceResult", "Result", "ScanResult", "Slice", "StatesResult", "TournamentResult",
+    "TrainResult", "__version__", "all_claims", "attribute", "available_models", "average_cosine", "decone",
     "effective_rank", "flow", "invert", "isoscore", "ledger_page", "load", "mean_norm",
     "mean_vector_norm", "ntp", "participation_ratio", "privacy", "reproduce", "scan", "singular_values", "specimens",
     "states", "top_direction_share", "train", "training",
@@ -87,10 +87,10 @@ def load(folder: str | os.PathLike[str]) -> Result:
     from headscan.run.result import Result, read_document
 
     document, arrays = read_document(folder)
-    for home in dict.fromkeys(_HOMES):  # a kind is known once the module that defines it is
+    for name in (one for one in _PLACES if one.endswith("Result")):  # a kind is known once its class is imported
         if document["kind"] in Result.kinds:
             break
-        import_module(home)
+        __getattr__(name)
     if document["kind"] not in Result.kinds:
         raise BadInput(f"{folder} holds a result of an unknown kind: {document['kind']!r}.")
     return Result.kinds[document["kind"]].of_document(document, arrays)

@@ -30,6 +30,7 @@ VERBS = {
     "channel": "How narrow and noisy an output may be and still tell its token: width, noise, capacity.",
     "train": "A language model trained without a prediction head (or with one), its shape watched.",
     "recover": "A head for a model that was trained without one.",
+    "tournament": "Cures of training side by side, at equal tokens, time and loss: a leaderboard.",
     "evaluate": "A model tried on sets of tasks in a folder, offline.",
     "reproduce": "Claims of the literature as experiments, with verdicts.",
     "models": "The models that can be named without a download.",

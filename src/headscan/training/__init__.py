@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from headscan.training.likelihood import perplexity
     from headscan.training.objective import OBJECTIVES, LossInputs, Objective, Readout
     from headscan.training.optimiser import OPTIMISERS, Optimiser, optimiser_of
+    from headscan.training.racing.result import TournamentResult
+    from headscan.training.racing.settings import Tournament
+    from headscan.training.racing.verb import tournament
     from headscan.training.recipes import RECIPES, Recipe, recipe_of
     from headscan.training.recovery import RECOVERIES, HeadRecovery, recover_head
     from headscan.training.regulariser import REGULARISERS
@@ -92,6 +95,8 @@ __all__ = [
     "Recovering",
     "StreamedText",
     "Task",
+    "Tournament",
+    "TournamentResult",
     "TrainResult",
     "Training",
     "build",
@@ -124,11 +129,13 @@ __all__ = [
     "recover_head",
     "sample_noise",
     "sampled_softmax_loss",
+    "tournament",
     "train",
 ]  # fmt: skip
 
 # Loaded when first asked for: the losses need torch alone, the rest transformers and its Trainer.
 _HOMES = {
+    "tournament": "racing.verb", "Tournament": "racing.settings", "TournamentResult": "racing.result",
     "ARMS": "arms", "Arm": "arms", "CentreHead": "centring", "centre_head": "centring", "collate": "data", "OPTIMISERS":
     "optimiser", "Optimiser": "optimiser", "optimiser_of": "optimiser",
     "last_checkpoint": "checkpoints", "Masker": "data", "PackedText": "data", "StreamedText": "data", "evaluate":

@@ -72,9 +72,11 @@ ARMS: Registry[Arm] = Registry("arm", None)
 
 for _name, _arm in {
     "ce": Arm(about="cross-entropy, a head of its own without a bias"),
-    "ce+tied": Arm(about="the head is the input table", tied=True),
+    "ce+tied": Arm(about="cross-entropy, the head is the input table", tied=True),
     "ce+unigram": Arm(about="a head bias that starts at the log unigram", objective=UNIGRAM),
-    "ce+unigram+tied": Arm(about="the same, the head tied", objective=UNIGRAM, tied=True),
+    "ce+unigram+tied": Arm(
+        about="a tied head with a bias that starts at the log unigram", objective=UNIGRAM, tied=True
+    ),
     "ce+bias": Arm(about="a head bias from zero, at the table's rate", objective=CrossEntropy(head_bias="zero")),
     "ce+fast-bias": Arm(
         about="a head bias from zero, at the rate 0.1", objective=CrossEntropy(head_bias="zero", bias_rate=0.1)
@@ -89,14 +91,16 @@ for _name, _arm in {
     "ce+cap30": Arm(about="tanh cap at 30", objective=CrossEntropy(cap=30.0)),
     "ce+cap15": Arm(about="tanh cap at 15", objective=CrossEntropy(cap=15.0)),
     "ce+cosine": Arm(about="cosine regulariser on the final norm, 1", regulariser="cosine-states:1"),
-    "ce+cosine-block": Arm(about="the same on the last block", regulariser="cosine-block:1"),
+    "ce+cosine-block": Arm(about="cosine regulariser on the last block, 1", regulariser="cosine-block:1"),
     "ce+cosine-centred": Arm(
-        about="the same on the last block's states less their own mean", regulariser="cosine-block-centred:1"
+        about="cosine regulariser on the last block's states less their own mean, 1",
+        regulariser="cosine-block-centred:1",
     ),
     "ce+isoscore": Arm(about="IsoScore* regulariser on the final norm, 1", regulariser="isoscore:1"),
-    "ce+isoscore-block": Arm(about="the same on the last block", regulariser="isoscore-block:1"),
+    "ce+isoscore-block": Arm(about="IsoScore* regulariser on the last block, 1", regulariser="isoscore-block:1"),
     "ce+isoscore-centred": Arm(
-        about="the same on the last block's states less their own mean", regulariser="isoscore-block-centred:1"
+        about="IsoScore* regulariser on the last block's states less their own mean, 1",
+        regulariser="isoscore-block-centred:1",
     ),
     "sampled": Arm(about="sampled softmax, 1,024 noise tokens", objective=SampledSoftmax()),
     "mixer": Arm(about="a masked mixer, cross-entropy", recipe="mixer"),

@@ -1,0 +1,124 @@
+"""What is measured of a run at one step: its held-out loss, and the shape of its states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from headscan.geometry import MEASURES
+from headscan.geometry.kept_gradient import GradientThroughHead
+from headscan.statistics import Cloud
+from headscan.training.heads import Unembedding, body_of, final_norm_of
+from headscan.training.learner import Learner
+from headscan.training.losses import log_unigram
+from headscan.training.objective import Readout
+
+__all__ = ["SHAPES", "Moment", "held_out_loss", "last_states", "measured", "readout_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """A run at one step; None where a number is undefined.
+
+    step, seconds: steps done, processor time of training them. nats: held-out loss a token.
+    average_cosine, effective_rank: of the last block's states; `_without_ones`: each state less the mean of its own
+    coordinates, which a LayerNorm deletes; `_without_mean`: less the mean state of other windows.
+    final_norm_cosine: of the states that meet the head.
+    kept_norm, kept_norm_null, kept_norm_random: of the logits' gradient through the head, and its nulls (`KeptGradient`;
+    the null is that of the leverages).
+    """
+
+    step: int
+    seconds: float
+    nats: float
+    average_cosine: float | None
+    average_cosine_without_ones: float | None
+    average_cosine_without_mean: float | None
+    effective_rank: float | None
+    effective_rank_without_ones: float | None
+    effective_rank_without_mean: float | None
+    final_norm_cosine: float | None
+    kept_norm: float | None
+    kept_norm_null: float | None
+    kept_norm_random: float | None
+
+
+SHAPES = tuple(one.name for one in fields(Moment))[3:]
+"""The names of what is measured besides the loss."""
+
+SAMPLED = 512  # tokens whose gradients are measured
+
+
+def readout_of(learner: Learner, counts: Int[Tensor, " vocabulary"]) -> Unembedding:
+    """The head that turns states into the logits of a language model; a headless one is read out with the log unigram."""
+    found = learner.objective.head(learner.model, learner.extra)
+    if found is not None:
+        return found
+    reading = learner.objective.reading(learner.extra)
+    assert isinstance(reading, Readout)
+    rows = learner.objective.table(learner.model, learner.extra) if reading.rows is None else reading.rows
+    return Unembedding(nn.Identity(), rows / reading.temperature, log_unigram(counts, 0.5).float())
+
+
+@torch.no_grad()
+def measured(
+    learner: Learner, windows: Int[Tensor, "n time"], counts: Int[Tensor, " vocabulary"], *, step: int, seconds: float
+) -> Moment:
+    """The moment of a run, on held-out windows; two halves of which take each other's mean away."""
+    block, states = last_states(learner, windows[:, :-1])
+    targets = windows[:, 1:].flatten()
+    head = readout_of(learner, counts)
+    half = len(block) // 2
+    through = GradientThroughHead(head.rows, bias=head.bias, cap=head.cap, best=False)
+    chosen = torch.arange(0, len(states), max(1, len(states) // SAMPLED))[:SAMPLED]
+    through.update(head.transform(states[chosen]), targets[chosen])
+    kept = through.result()
+    clouds = {
+        "": block,
+        "_without_ones": block - block.mean(1, keepdim=True),
+        "_without_mean": torch.cat([block[:half] - block[half:].mean(0), block[half:] - block[:half].mean(0)]),
+    }
+    shape = {
+        name + suffix: MEASURES[name](Cloud.of_rows(_rows(cloud)))
+        for suffix, cloud in clouds.items()
+        for name in ("average_cosine", "effective_rank")
+    }
+    return Moment(
+        step=step, seconds=seconds, nats=held_out_loss(head, states, targets), **shape,
+        final_norm_cosine=MEASURES["average_cosine"](Cloud.of_rows(_rows(states))),
+        kept_norm=kept.kept_norm, kept_norm_null=kept.kept_norm_leverage, kept_norm_random=kept.kept_norm_random,
+    )  # fmt: skip
+
+
+def held_out_loss(head: Unembedding, states: Float[Tensor, "n width"], targets: Int[Tensor, " n"]) -> float:
+    """Mean cross-entropy in nats."""
+    losses = [
+        torch.nn.functional.cross_entropy(head.logits(some), wanted, reduction="sum").double()
+        for some, wanted in zip(states.split(1024), targets.split(1024), strict=True)
+    ]
+    return float(sum(losses)) / len(targets)
+
+
+def last_states(learner: Learner, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The last block's states [n, d] and those behind the final norm."""
+    body, seen = body_of(learner.model), []
+    norm = final_norm_of(body)
+    assert norm is not None
+    hook = norm.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    learner.eval()
+    try:
+        states = body(ids).last_hidden_state
+    finally:
+        hook.remove()
+        learner.train()
+    return seen[0].flatten(0, 1), states.flatten(0, 1)
+
+
+def _rows(states: Tensor) -> npt.NDArray[np.float64]:
+    found: npt.NDArray[np.float64] = states.double().numpy()
+    return found

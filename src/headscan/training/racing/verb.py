@@ -1,0 +1,172 @@
+"""From a text to a leaderboard of cures: `headscan tournament`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from headscan.run import Run, TextRecord, verb
+from headscan.text import Windows, documents
+from headscan.text.source import check_text
+from headscan.training.arms import ARMS
+from headscan.training.data import PackedText
+from headscan.training.racing.comparison import ArmDifference, compare
+from headscan.training.racing.plan import GridCell, TournamentPlan
+from headscan.training.racing.race import Ground, Job, Race
+from headscan.training.racing.result import TournamentResult
+from headscan.training.racing.sentences import sentence_of
+from headscan.training.racing.settings import Tournament, seconds_of
+from headscan.training.racing.table import arm_row, curve_rows, mean_over_seeds, spent
+from headscan.training.racing.workers import Start, workers
+from headscan.training.tokenizers import fit_tokenizer
+
+__all__ = ["tournament"]
+
+LEVELS = [2.0 - 0.25 * k for k in range(13)]  # of the curves, nats above the matched loss
+HELD_OUT = 0.05
+
+
+@verb("tournament", Tournament)
+def tournament(settings: Tournament, run: Run) -> TournamentResult:
+    """Train arms of `headscan.training.ARMS` side by side, and compare them at equal tokens, time and loss.
+
+    Every arm is run at every rate with every seed, seed by seed, on the same windows in the same order; its rate is the
+    one with the lowest mean loss on windows that are used for nothing else. In further cells (another vocabulary, another
+    width) it is run at that rate. A run is a unit: what was finished is not done again on `resume`, and the numbers, but
+    for the seconds, are those of a tournament that was never stopped.
+
+    Raises BadInput for arms that are unknown, options out of bounds, or a text that is too short for the windows wanted.
+    """
+    check_text(settings.text)
+    plan, names = settings.plan, settings.names
+    begun, limit = time.monotonic(), seconds_of(settings.budget)
+    run.identify("the plan", repr(plan))
+    grounds: dict[str, Ground] = {}
+    record: TextRecord | None = None
+    for cell in plan.cells:
+        grounds[cell.name], found = _ground(settings, plan, cell, run)
+        record = record or found
+
+    def over() -> bool:
+        return limit is not None and time.monotonic() - begun > limit
+
+    races: list[Race] = []
+    seeds: list[int] = []
+    with workers(settings.workers, plan, grounds) as start:
+        for seed in range(settings.seed, settings.seed + settings.seeds):
+            if seeds and over():
+                break
+            races += _finish(
+                [Job(arm=arm, cell=plan.cells[0], rate=rate, seed=seed) for arm in names for rate in plan.rates],
+                start, run, f"seed {seed}",
+            )  # fmt: skip
+            seeds.append(seed)
+        chosen = {arm: _best_rate([race for race in races if race.arm == arm]) for arm in names}
+        aside: list[Race] = []
+        for cell in plan.cells[1:]:
+            if over():
+                break
+            jobs = [Job(arm=a, cell=cell, rate=chosen[a], seed=seed) for a in names for seed in seeds[: plan.others]]
+            aside += _finish(jobs, start, run, f"cell {cell.name}")
+    if len(seeds) < settings.seeds or len({race.vocabulary * 1j + race.width for race in aside}) < len(plan.cells) - 1:
+        run.announce("The budget is spent: the page has what was finished; --resume goes on.")
+    return _result(settings, run, plan, grounds, races, aside, chosen, record)
+
+
+def _ground(settings: Tournament, plan: TournamentPlan, cell: GridCell, run: Run) -> tuple[Ground, TextRecord]:
+    texts = documents(settings.text, documents=settings.documents, field=settings.field)
+    words = fit_tokenizer(texts, cell.vocabulary, context=plan.context)
+    windows = Windows(
+        settings.text, words, plan.context, documents=settings.documents, field=settings.field,
+        max_tokens=settings.max_tokens,
+    )  # fmt: skip
+    data, kept = PackedText.of(windows).split(HELD_OUT)
+    record = windows.record()
+    run.identify("the content of the text", record.sha256)
+    tuning = max(1, min(plan.windows // 2, len(kept) // 3))
+    held_out = kept.rows[: max(1, min(plan.windows, len(kept) - tuning))]
+    ground = Ground(data.rows, kept.rows[-tuning:], held_out, data.counts(len(words)).numpy())
+    return ground, record
+
+
+def _finish(jobs: Sequence[Job], start: Start, run: Run, stage: str) -> list[Race]:
+    """Their races, in order: stored ones are read, the others run."""
+    stored = set(run.parts.names()) if run.resume else set()
+    missing = [job for job in jobs if f"unit-{job.name}" not in stored]
+    waiting = dict(zip([job.name for job in missing], start(missing), strict=True))
+    found = []
+    for done, job in enumerate(jobs):
+        run.progress(f"{stage} · {job.arm} at {job.rate:g}", done, len(jobs), "runs")
+        found.append(run.unit(job.name, Race, waiting.get(job.name, _never)))
+    return found
+
+
+def _never() -> Race:
+    raise AssertionError("a stored race is read, not run")
+
+
+def _best_rate(races: Sequence[Race]) -> float:
+    """The rate of the lowest mean loss on the tuning windows; one at which a seed came to no end is not taken."""
+    means: dict[float, float] = {}
+    for rate in sorted({race.rate for race in races}):
+        losses = [race.tuning_nats for race in races if race.rate == rate]
+        mean = None if None in losses else mean_over_seeds(losses)[0]
+        if mean is not None:
+            means[rate] = mean
+    return min(means, key=lambda rate: means[rate]) if means else min(race.rate for race in races)
+
+
+def _reference(arm: str, names: Sequence[str]) -> str:
+    """What an arm is compared with: the first one of its architecture."""
+    return next(name for name in names if ARMS[name].recipe == ARMS[arm].recipe)
+
+
+def _result(
+    settings: Tournament, run: Run, plan: TournamentPlan, grounds: dict[str, Ground], races: list[Race], aside: list[Race],
+    chosen: dict[str, float], record: TextRecord | None,
+) -> TournamentResult:  # fmt: skip
+    names, main = settings.names, plan.cells[0]
+    gain = grounds[main.name].unigram_nats - plan.matched_loss
+    own = {arm: [race for race in races if race.arm == arm and race.rate == chosen[arm]] for arm in names}
+    seconds = min(spent(own[arm]) for arm in names)
+    differences: list[ArmDifference] = []
+    others = []
+    for arm in names:
+        first = _reference(arm, names)
+        several = max(1, len(names) - 1)
+        if first != arm:
+            differences += compare(own[arm], own[first], where="own rates", matched=plan.matched_loss, arms=several)
+            for rate in plan.rates:
+                pair = [[race for race in races if race.arm == name and race.rate == rate] for name in (arm, first)]
+                differences += compare(*pair, where=f"rate {rate:g}", matched=plan.matched_loss, arms=several)
+        for cell in plan.cells[1:]:
+            pair = [[race for race in aside if race.arm == n and _in(race, cell)] for n in (arm, first)]
+            matched = grounds[cell.name].unigram_nats - gain
+            if pair[0]:
+                others.append(arm_row(pair[0], about=ARMS[arm].about, matched=matched, seconds=spent(pair[0])))
+            if pair[0] and pair[1] and first != arm:
+                differences += compare(*pair, where=cell.name, matched=matched, arms=several)
+    rows = []
+    for arm in names:
+        row = arm_row(own[arm], about=ARMS[arm].about, matched=plan.matched_loss, seconds=seconds)
+        told = [each for each in differences if each.arm == arm]
+        alone = "The others of its architecture are compared with it."
+        rows.append(row | {"sentence": sentence_of(told, plan.matched_loss) if told else alone})
+    rows.sort(key=lambda row: row.number("heldout_nats") or float("inf"))
+    rates = [
+        arm_row(found, about=ARMS[arm].about, matched=plan.matched_loss, seconds=seconds)
+        for arm in names
+        for rate in plan.rates
+        if (found := [race for race in races if race.arm == arm and race.rate == rate])
+    ]
+    levels = [plan.matched_loss + above for above in LEVELS]
+    return TournamentResult(
+        protocol=run.protocol(text=record, device="cpu", dtype="float32"), plan=plan, seeds=len({r.seed for r in races}),
+        matched_loss=plan.matched_loss, equal_seconds=seconds, arms=rows, rates=rates, others=others,
+        curves=[row for arm in names for row in curve_rows(own[arm], levels)], differences=differences,
+        races=[*races, *aside],
+    )  # fmt: skip
+
+
+def _in(race: Race, cell: GridCell) -> bool:
+    return (race.vocabulary, race.width) == (cell.vocabulary, cell.width)

@@ -1,0 +1,153 @@
+"""The tournament: bit for bit over a resume and beside another process, its numbers from its moments, its words from them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import headscan
+from headscan import BadInput
+from headscan.training import ARMS, Tournament, tournament
+from headscan.training.racing.comparison import ArmDifference, compare
+from headscan.training.racing.moment import SHAPES, Moment
+from headscan.training.racing.race import Race
+from headscan.training.racing.sentences import sentence_of
+from headscan.training.racing.table import arm_row, at_loss, at_seconds
+
+SMALL = {
+    "arms": "ce,ce+unigram",
+    "seeds": 2,
+    "steps": 3,
+    "cells": "300/8,260/8",
+    "rates": "0.01,0.03",
+    "matched_loss": 5.5,
+}
+
+
+def _without_seconds(result):
+    text = json.dumps(result.document["races"])
+    races = json.loads(text)
+    for race in races:
+        for moment in race["moments"]:
+            del moment["seconds"]
+    return races
+
+
+def test_two_arms_and_two_seeds_resumed_bit_for_bit(story_file, tmp_path, monkeypatch):
+    whole = tournament(str(story_file), out=tmp_path / "a", processes=1, **SMALL)
+    assert [len(whole.arms), len(whole.rates), len(whole.others), len(whole.races)] == [2, 4, 2, 8 + 4]
+    for row in whole.arms:
+        for name in ("arm", "seeds", "rate", "heldout_nats", "average_cosine_at_matched_loss", "kept_norm", "sentence"):
+            assert name in row
+            assert name in ("arm", "seeds", "rate", "sentence") or f"{name}_interval" in row
+    assert {race.rate for race in whole.races} == {0.01, 0.03}
+    page = whole.page()
+    assert "Leaderboard" in page
+    assert whole.protocol.started[:10] in page
+    assert headscan.load(tmp_path / "a").document == whole.document
+
+    from headscan.training.racing import workers as module
+
+    real, ran = module.race, []
+
+    def stopped(job, *rest):
+        ran.append(job.name)
+        if len(ran) == 5:
+            raise KeyboardInterrupt
+        return real(job, *rest)
+
+    monkeypatch.setattr(module, "race", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        tournament(str(story_file), out=tmp_path / "b", processes=1, **SMALL)
+    with pytest.raises(BadInput, match="--steps was 3"):
+        tournament(str(story_file), out=tmp_path / "b", processes=1, resume=True, **SMALL | {"steps": 4})
+    monkeypatch.setattr(module, "race", lambda job, *rest: (ran.append(job.name), real(job, *rest))[1])
+    again = tournament(str(story_file), out=tmp_path / "b", processes=1, resume=True, **SMALL)
+    assert len(ran) == 5 + 8  # the fifth was run twice, the first four were not
+    assert _without_seconds(again) == _without_seconds(whole)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"arms": "magic*"}, "There is no arm 'magic"),
+        ({"budget": "soon"}, "--budget is a time"),
+        ({"cells": "4096"}, "--cells are pairs"),
+        ({"cells": "300/9"}, "divisible by the 4 attention heads"),
+        ({"rates": "0.1,x"}, "--rates are numbers"),
+        ({"seeds": 0}, "--seeds must be at least 1"),
+        ({"matched_loss": float("nan")}, "--matched-loss must be a finite number"),
+    ],
+)
+def test_bad_input(options, words):
+    with pytest.raises(BadInput, match=words):
+        Tournament("no such text", **options)
+
+
+# ---- numbers
+
+
+def _moment(step, nats, cosine, inner=None):
+    shape = dict.fromkeys(SHAPES, 1.0) | {"average_cosine": cosine, "average_cosine_without_ones": inner or cosine}
+    return Moment(step=step, seconds=2.0 * step, nats=nats, **shape)
+
+
+def _race(arm, seed, cosine, inner=None, *, rate=1e-3, speed=10):
+    moments = [_moment(0, 8.0, 0.9), _moment(speed, 6.0, 2 * cosine, inner), _moment(40, 4.0, 0.0, inner)]
+    return Race(
+        arm=arm, vocabulary=300, width=8, rate=rate, seed=seed, tuning_nats=4.0, tokens_a_step=100, moments=moments
+    )
+
+
+def test_a_run_is_read_where_its_loss_is_the_matched_one():
+    race = _race("ce", 0, 0.3)
+    found = at_loss(race, 5.0)  # half way from step 10 to 40
+    assert found["tokens"] == 2500
+    assert found["average_cosine"] == pytest.approx(0.3)
+    assert at_loss(race, 3.9)["tokens"] is None
+    assert at_loss(race, 8.0)["tokens"] is None  # it begins there
+    assert at_seconds(race, 50.0) == pytest.approx(5.0)
+    assert at_seconds(race, 100.0) is None
+    row = arm_row([race, _race("ce", 1, 0.4)], about="", matched=5.0, seconds=50.0)
+    assert row.number("average_cosine_at_matched_loss") == pytest.approx(0.35)
+    low, high = row.interval("average_cosine_at_matched_loss")
+    assert (high - low) / 2 == pytest.approx(12.706 * np.std([0.3, 0.4], ddof=1) / np.sqrt(2), rel=1e-3)
+    assert row["seeds_that_reach_it"] == 2
+    never = arm_row([replace(race, moments=race.moments[:2], tuning_nats=None)], about="", matched=5.0, seconds=50.0)
+    assert never.number("heldout_nats") is None
+    assert never.number("tokens_to_matched_loss") is None
+
+
+def _told(cosines, others, *, inner=(None, None), speeds=(10, 10), more=()):
+    arm = [_race("x", k, cosine, inner[0], speed=speeds[0]) for k, cosine in enumerate(cosines)]
+    reference = [_race("ce", k, cosine, inner[1], speed=speeds[1]) for k, cosine in enumerate(others)]
+    differences = compare(arm, reference, where="own rates", matched=5.0, arms=1)
+    return sentence_of([*differences, *more], 5.0)
+
+
+def test_the_words_are_those_of_the_numbers():
+    clear, other = [0.10, 0.11, 0.09, 0.10, 0.105], [0.30, 0.32, 0.29, 0.31, 0.3]
+    assert "smaller than that of ce: 0.101 against 0.304." in _told(clear, other)
+    assert "larger than that of ce" in _told(other, clear)
+    assert "not told apart" in _told([0.1, 0.5, 0.2, 0.4, 0.3], other)
+    assert "only moved" not in _told(clear, other)
+    moved = _told(clear, other, inner=(0.3, 0.3))
+    assert "The cone has only moved: without the direction of ones" in moved
+    assert "Two seeds that reach" in _told(clear[:1], other[:1])
+    assert "equal tokens its held-out loss is not told apart" in moved
+    assert "fewer tokens, 0.88 times as many" in _told(clear, other, speeds=(4, 10))
+    assert "tokens" not in _told(clear, other).replace("equal tokens", "")
+    turned = ArmDifference(
+        arm="x", reference="ce", measure="average_cosine", where="rate 0.003", seeds=5, value=0.3, reference_value=0.2,
+        difference=0.1, interval=None, neutral=0.0,
+    )  # fmt: skip
+    assert "(not at rate 0.003)" in _told(clear, other, more=[turned])
+
+
+def test_every_arm_has_words_and_the_first_is_plain():
+    assert next(iter(ARMS)) == "ce"
+    assert all(arm.about for arm in ARMS.values())
+    assert len(ARMS) >= 12
