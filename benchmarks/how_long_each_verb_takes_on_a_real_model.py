@@ -110,7 +110,7 @@ def inverted(found: Any) -> str:
 def leaked(found: Any) -> str:
     """Rows, and the first."""
     row = found["rows"][0]
-    return f"{len(found['rows'])} rows; clean {row['site']}: {number(row['token_accuracy'])}"
+    return f"{len(found['rows'])} rows; clean {row['site']}: {number(row['text_accuracy'])}"
 
 
 def recovered(found: Any) -> str:

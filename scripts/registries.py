@@ -13,7 +13,7 @@ from headscan.attribution.method import METHODS as ATTRIBUTION
 from headscan.geometry import PROBES
 from headscan.inversion.given import GIVEN
 from headscan.inversion.method import METHODS as INVERSION
-from headscan.inversion.release import RELEASES
+from headscan.leaks.release import RELEASES
 from headscan.remedies import REMEDIES
 from headscan.run import Registry, options_of
 from headscan.training.objective import OBJECTIVES

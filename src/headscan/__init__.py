@@ -37,7 +37,8 @@ if TYPE_CHECKING:
         singular_values,
         top_direction_share,
     )
-    from headscan.inversion import InvertResult, PrivacyResult, invert, privacy
+    from headscan.inversion import InvertResult, invert
+    from headscan.leaks import PrivacyResult, privacy
     from headscan.model.catalogue import available_models
     from headscan.model.embedded import specimens
     from headscan.model.lens import Lens
@@ -59,7 +60,8 @@ _HOMES = {
         "ScanResult", "average_cosine", "effective_rank", "isoscore", "mean_norm", "mean_vector_norm",
         "participation_ratio", "scan", "singular_values", "top_direction_share",
     ),
-    "headscan.inversion": ("InvertResult", "PrivacyResult", "invert", "privacy"),
+    "headscan.inversion": ("InvertResult", "invert"),
+    "headscan.leaks": ("PrivacyResult", "privacy"),
     "headscan.model": ("Lens", "specimens"),
     "headscan.model.catalogue": ("available_models",),
     "headscan.model.slicing": ("Slice",),

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import headscan
 from headscan.cli import app
-from headscan.inversion import Direct, Exact, Indirect, InvertResult, Joint, JointSearch, invert, privacy
+from headscan.inversion import Direct, Exact, Indirect, InvertResult, Joint, JointSearch, invert
 from headscan.inversion.certificate import jacobian
 from headscan.model import ByteTokenizer
 from headscan.model.slicing import Slice
@@ -173,14 +173,10 @@ def test_bad_searches_are_refused(options, words):
         Exact(**options)
 
 
-def test_bad_joint_searches_and_reports_are_refused(bytes_model):
+def test_bad_joint_searches_are_refused(bytes_model):
     for options in ({"budget": 0}, {"restarts": 0}, {"beam": 0}, {"steps": -1}):
         with pytest.raises(BadInput, match="must be at least"):
             Joint(**options)
-    with pytest.raises(BadInput, match="--windows must be at least 1"):
-        privacy(bytes_model, ["abc"], windows=0)
-    with pytest.raises(BadInput, match="--rounding must be at least 2"):
-        privacy(bytes_model, ["abc"], rounding=(1,))
 
 
 def test_memory_running_out_in_a_descent_halves_the_prompts_and_says_so(gpt2, ids, monkeypatch):
@@ -204,19 +200,6 @@ def test_memory_running_out_in_a_descent_halves_the_prompts_and_says_so(gpt2, id
     limit = 0
     with pytest.raises(BadInput, match="even for one at a time"):
         invert(gpt2, ids[:1], method="indirect")
-
-
-def test_the_privacy_report_orders_damage(bytes_model, tmp_path):
-    result = privacy(
-        bytes_model, ["Once upon a time there was a cat. " * 5], windows=4, noise=(0.01, 3.0), out=tmp_path
-    )
-    frame = result.frame().set_index(["site", "damage", "method"])["token_accuracy"]
-    assert frame["block.0", "none", "exact"] == 1
-    assert frame["block.0", "noise 0.01", "exact"] == 1
-    assert frame["block.0", "noise 3", "exact"] < 0.5
-    assert (tmp_path / "report.html").is_file()
-    with pytest.raises(BadInput, match="fewer than one window"):
-        privacy(bytes_model, ["ab"])
 
 
 def test_the_command(assets, tmp_path):
@@ -298,51 +281,3 @@ def test_what_is_not_used_is_refused_by_name(assets, options, words):
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 2
     assert words in done.stderr
-
-
-def test_privacy_refuses_what_its_release_does_not_use(bytes_model):
-    for options, words in (
-        ({"sites": "block.0"}, "--sites"),
-        ({"noise": (0.5,)}, "--noise"),
-        ({"length": 4}, "--length"),
-    ):
-        with pytest.raises(BadInput, match=f"{words} is not used by the release gradient; it belongs to states"):
-            privacy(bytes_model, ["abc", "abd"], release="gradient", **options)
-    with pytest.raises(BadInput, match="--tolerance is not used by the release states"):
-        privacy(bytes_model, ["abc"], tolerance=0.1)
-    with pytest.raises(BadInput, match="no release 'cache'"):
-        privacy(bytes_model, ["abc"], release="cache")
-
-
-def test_the_privacy_command_takes_numbers_with_commas(assets, tmp_path):
-    (tmp_path / "text.txt").write_text("Once upon a time there was a little girl who had a cat. She liked it.")
-    arguments = [
-        "privacy",
-        str(assets / "models/stories260K"),
-        "--text",
-        str(tmp_path / "text.txt"),
-        "--sites",
-        "block.0",
-    ]
-    arguments += ["--noise", "0,0.8", "--rounding", "8", "--weights", "", "--windows", "1", "--length", "4"]
-    done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out"), "--json"])
-    assert done.exit_code == 0, done.stderr
-    rows = json.loads(done.stdout)["rows"]
-    assert [row["damage"] for row in rows] == ["none", "noise 0", "noise 0.8", "states of 8 bits", "none"]
-    for given in ("0,nan", "-1", "loud"):
-        assert CliRunner().invoke(app, [*arguments, "--noise", given]).exit_code == 2
-
-
-def test_a_model_too_large_for_all_is_attacked_at_three_blocks_and_says_so(bytes_model, monkeypatch):
-    from headscan.inversion.releases import states
-
-    whole = privacy(bytes_model, ["abcdefgh"], windows=1, length=4, noise=(), rounding=())
-    assert not whole.protocol.notes
-    weights = states.multiplications(states.Slice(sites=("block.0",)).on(bytes_model), 1) / bytes_model.vocabulary_size
-    monkeypatch.setattr(states, "LIMIT", 1000 * weights)  # all would be 256 / 2 candidates of 4 tokens, twice
-    few = privacy(bytes_model, ["abcdefgh"], windows=1, length=4, noise=(), rounding=())
-    assert "without gradients and rounded weights" in few.protocol.notes[0]
-    assert {row.method for row in few.rows} == {"exact"}
-    assert all(row.evaluations_per_token <= 16 for row in few.rows)
-    asked = privacy(bytes_model, ["abcdefgh"], windows=1, length=4, noise=(), rounding=(), sites="block.0")
-    assert {row.method for row in asked.rows} == {"exact", "gradient"}

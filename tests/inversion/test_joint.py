@@ -9,7 +9,7 @@ from transformers import T5Config, T5ForConditionalGeneration
 from headscan.inversion import Joint, invert
 from headscan.inversion.exchange import JointSearch, joint
 from headscan.inversion.given import EmbeddingSlice, NextTokenSlice
-from headscan.inversion.span import first_gradient, tokens_in_gradient
+from headscan.leaks.span import first_gradient, tokens_in_gradient
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.run import BadInput

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headscan.inversion import invert, privacy
+from headscan.inversion import invert
+from headscan.leaks import privacy
 from headscan.model import ByteTokenizer
 from tests.inversion.conftest import build
 
@@ -19,7 +20,15 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     invert(lens, [HOSTILE, "abc"], at="block.1", jacobian=True, out=folder / "invert")
     invert(lens, torch.tensor([list(b"abcdef")]), at="block.1[:, :3, :]", out=folder / "part")
-    privacy(lens, ["Once upon a time there was a cat. " * 4], windows=2, noise=(0.1,), out=folder / "privacy")
+    privacy(
+        lens,
+        ["Once upon a time there was a cat. " * 4],
+        windows=2,
+        length=8,
+        noise=(0, 1.6),
+        particles=2,
+        out=folder / "privacy",
+    )
     privacy(lens, [HOSTILE, "abcdefg"], release="gradient", out=folder / "gradient")
     return {path.name: path / "report.html" for path in folder.iterdir()}
 
@@ -32,8 +41,9 @@ def test_pages_say_what_they_show(pages):
     assert "<b>&$x$" not in text.split('id="data"')[0]
     assert "Information absent" in pages["part"].read_text()
     privacy_page = pages["privacy"].read_text()
-    assert "From clean states an exact search recovers 100% of the tokens" in privacy_page
-    assert "exact search, noise 0.1" in privacy_page
+    assert "At noise 1.6 at block." in privacy_page
+    assert "100% of the tokens are read off by exact search (recovered and unique)" in privacy_page
+    assert "Whole texts" in privacy_page
     assert "Certified: a token that is not listed" in pages["gradient"].read_text()
 
 

@@ -24,7 +24,7 @@ VERBS = {
     "states": "Hidden states of a model on a text, written for later, or for others.",
     "ntp": "What geometry a text alone dictates: entropy bound, supports, the growing part of the logits.",
     "invert": "Hidden states turned back into the text they came from, with a certificate.",
-    "privacy": "What a release of hidden states or of a gradient gives away of a text.",
+    "privacy": "How many bits of a text leaked states, caches, logits or gradients give away: proved bounds and attacks.",
     "attribute": "Which tokens of a prompt a prediction rests on, and how far that map can be trusted.",
     "flow": "What one token's output knows of another token.",
     "channel": "How narrow and noisy an output may be and still tell its token: width, noise, capacity.",

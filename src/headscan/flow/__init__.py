@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from headscan.flow.bounds import channel_bound, fano_accuracy, fano_bits, gaussian_bits, water_filling
+from headscan.flow.bounds import channel_bound, water_filling
 from headscan.flow.capacity import noise_accuracy, quantised_accuracy
 from headscan.flow.codebook import codebook, distances
 from headscan.flow.leak import leak
@@ -24,6 +24,7 @@ from headscan.flow.sources import wider
 from headscan.flow.variants import VARIANTS, variant
 from headscan.flow.verbs import channel, run
 from headscan.flow.width import Threshold, threshold, width_sweep
+from headscan.statistics.information import fano_accuracy, fano_bits, gaussian_bits
 
 __all__ = [
     "VARIANTS", "ChannelResult", "FlowResult", "Recovery", "Threshold", "channel", "channel_bound", "codebook",

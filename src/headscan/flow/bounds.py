@@ -10,7 +10,9 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-__all__ = ["ChannelBound", "channel_bound", "fano_accuracy", "fano_bits", "gaussian_bits", "water_filling"]
+from headscan.statistics.information import fano_bits
+
+__all__ = ["ChannelBound", "channel_bound", "water_filling"]
 
 WANTED = 0.95
 
@@ -34,21 +36,6 @@ class ChannelBound:
     reallocated_width: int | None
 
 
-def gaussian_bits(variances: ArrayLike, noise: float) -> float:
-    """Upper bound on I(token; output + noise) in bits: Σ ½ log2(1 + σᵢ²/N), N = noise².
-
-    Args:
-        variances: σᵢ², the eigenvalues of the outputs' covariance under the tokens' prior, in any unit.
-        noise: standard deviation of the Gaussian noise in every coordinate, in the same unit.
-
-    Of all laws with this covariance the Gaussian has the largest entropy, so this holds for every code book and prior.
-
-    >>> round(gaussian_bits([3.0, 15.0], 1.0), 2), gaussian_bits([3.0, 0.0], 1.0)
-    (3.0, 1.0)
-    """
-    return float(0.5 * np.log2(1 + np.clip(np.asarray(variances, dtype=float), 0, None) / noise**2).sum())
-
-
 def water_filling(power: float, noises: ArrayLike) -> tuple[float, NDArray[np.float64]]:
     """The capacity in bits of parallel Gaussian channels with a total power, and the power of each.
 
@@ -69,36 +56,6 @@ def water_filling(power: float, noises: ArrayLike) -> tuple[float, NDArray[np.fl
     level = levels[np.flatnonzero(levels > order)[-1]] if power > 0 else order[0]
     shares = np.clip(level - noise, 0, None)
     return float(0.5 * np.log2(1 + shares / noise).sum()), shares
-
-
-def fano_bits(accuracy: float, vocabulary: int, entropy: float | None = None) -> float:
-    """The fewest bits about a token with which it can be found with this accuracy, by Fano's inequality.
-
-    H − h(e) − e·log2(V − 1), e = 1 − accuracy, and at least 0; `entropy` H of the tokens' prior in bits, log2 V where all
-    are equally frequent.
-
-    >>> fano_bits(1.0, 4096), round(fano_bits(0.95, 4096), 2)
-    (12.0, 11.11)
-    """
-    error = 1 - accuracy
-    spread = -sum(p * np.log2(p) for p in (error, accuracy) if p > 0)
-    given = float(np.log2(vocabulary)) if entropy is None else entropy
-    return max(0.0, float(given - spread - error * np.log2(max(vocabulary - 1, 1))))
-
-
-def fano_accuracy(bits: float, vocabulary: int, entropy: float | None = None) -> float:
-    """The highest accuracy that so many bits about a token allow: the inverse of `fano_bits`; in [1/V, 1].
-
-    >>> fano_accuracy(12.0, 4096), round(fano_accuracy(6.0, 4096), 3)
-    (1.0, 0.582)
-    """
-    low, high = 1 / vocabulary, 1.0
-    if fano_bits(high, vocabulary, entropy) <= bits:
-        return 1.0
-    for _ in range(60):  # fano_bits rises with the accuracy above 1/V
-        middle = (low + high) / 2
-        low, high = (middle, high) if fano_bits(middle, vocabulary, entropy) <= bits else (low, middle)
-    return high
 
 
 def channel_bound(book: Float[Tensor, "V w"], noise: float) -> ChannelBound:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headscan.flow.bounds import fano_accuracy, gaussian_bits
+from headscan.statistics.information import fano_accuracy, gaussian_bits
 
 __all__ = ["NoisyDecoding", "RoundedDecoding", "noise_accuracy", "quantised_accuracy"]
 

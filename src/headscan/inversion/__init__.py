@@ -3,7 +3,6 @@
 - `invert`: the verb: run a slice on prompts, find the prompts again, say what is proved
 - `METHODS` (`Exact`, `Joint`, `Indirect`, `Direct`): ways to find them; `GIVEN`: what may be known
 - `exact`, `joint`, `descend`: the same on a slice's outputs; `Decoder`: from vectors to tokens
-- `privacy`: the verb: what leaked states, or a leaked gradient, give away; `RELEASES`: what may leak
 """
 
 from __future__ import annotations
@@ -21,13 +20,10 @@ from headscan.inversion.methods.exact import Exact
 from headscan.inversion.methods.indirect import Indirect
 from headscan.inversion.methods.joint import Joint
 from headscan.inversion.presets import Descent, preset
-from headscan.inversion.privacy import privacy
-from headscan.inversion.privacy_result import PrivacyResult
-from headscan.inversion.release import RELEASES
 from headscan.inversion.result import InvertResult, PromptInversion
 
 __all__ = [
-    "GIVEN", "METHODS", "RELEASES", "Certificate", "Decoder", "Descended", "Descent", "Direct", "Exact", "Indirect",
-    "InvertResult", "Joint", "JointSearch", "Method", "PrivacyResult", "PromptInversion", "Search", "descend", "exact",
-    "invert", "joint", "preset", "privacy",
+    "GIVEN", "METHODS", "Certificate", "Decoder", "Descended", "Descent", "Direct", "Exact", "Indirect",
+    "InvertResult", "Joint", "JointSearch", "Method", "PromptInversion", "Search", "descend", "exact",
+    "invert", "joint", "preset",
 ]  # fmt: skip

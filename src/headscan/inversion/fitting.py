@@ -77,7 +77,7 @@ def _read_or_fit(cut: SlicedModel, text: str | None, progress: Progress | None, 
     batches = _batches(cut, text)
     what = {
         "version": VERSION, "weights": cut.lens.identity(), "class": type(cut.lens.model).__name__,
-        "dtype": str(cut.lens.input_embeddings.dtype), "slice": cut.slice.but(tokens=":").document() | {"pool": None},
+        "dtype": str(cut.lens.input_embeddings.dtype), "slice": cut.document(),
         "tokens": hashlib.sha256(b"".join(ids.numpy().tobytes() for ids in batches)).hexdigest(),
     }  # fmt: skip
     key = json.dumps(what, sort_keys=True)

@@ -158,7 +158,7 @@ def cache_folder() -> Path:
 def fingerprint(cut: SlicedModel) -> str:
     """A name for these weights cut so: equal for equal weights and slices, whoever loaded them."""
     digest = hashlib.blake2b(digest_size=16)
-    what = cut.slice.document() | {"tokens": ":", "pool": None, "parts": 2, "class": type(cut.lens.model).__name__}
+    what = cut.document() | {"parts": 2, "class": type(cut.lens.model).__name__}
     digest.update(json.dumps(what, sort_keys=True).encode())
     for name, parameter in cut.lens.model.named_parameters():
         values = parameter.detach().reshape(-1)

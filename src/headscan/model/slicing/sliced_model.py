@@ -69,6 +69,10 @@ class SlicedModel(Memo):
         other.slice = self.slice.but(tokens=tokens)
         return other
 
+    def document(self) -> dict[str, Any]:
+        """What is computed at every position, as plain values: what is kept of it on disk is told apart by them."""
+        return self.slice.but(tokens=":").document() | {"pool": None}
+
     def takes(self, argument: str) -> bool:
         """Whether the model's forward pass has this argument."""
         return argument in inspect.signature(self.lens.model.forward).parameters

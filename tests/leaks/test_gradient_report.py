@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 import headscan
 from headscan.cli import app
-from headscan.inversion import PrivacyResult, invert, privacy
+from headscan.inversion import invert
+from headscan.leaks import PrivacyResult, privacy
 from headscan.model import ByteTokenizer
 from headscan.run import BadInput
 from tests.inversion.conftest import build
@@ -84,7 +85,7 @@ def test_the_command_the_page_and_the_disk(assets, tmp_path):
     assert done.exit_code == 0, done.stdout
     document = json.loads(done.stdout)
     assert (document["kind"], document["release"]) == ("privacy", "gradient")
-    assert document["gradient"]["recall"] == document["rows"][0]["token_accuracy"] > 0.95
+    assert document["gradient"]["recall"] == document["rows"][0]["text_accuracy"] > 0.95
     again = headscan.load(tmp_path / "out")
     assert isinstance(again, PrivacyResult)
     assert len(again.frame()) == 1

@@ -7,9 +7,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from headscan.inversion.privacy_result import GradientToken, LeakedGradient, ReleaseRow
-from headscan.inversion.release import RELEASES, Auditing, Leak, Release
-from headscan.inversion.span import GradientTokens, first_gradient, tokens_in_gradient
+from headscan.leaks.audit import share_interval
+from headscan.leaks.release import RELEASES, Auditing, Leak, Release
+from headscan.leaks.result import GradientToken, LeakedGradient, LeakRow
+from headscan.leaks.span import GradientTokens, first_gradient, tokens_in_gradient
 from headscan.model.lens import Lens
 from headscan.run import BadInput, Run
 from headscan.text import display
@@ -33,17 +34,20 @@ class GradientRelease(Release):
 
     name: ClassVar[str] = "gradient"
     uses: ClassVar[tuple[str, ...]] = ("tolerance",)
+    meaning: ClassVar[str] = "No bits are counted: a gradient without noise is read, not guessed at."
 
     def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
         """Read the tokens off; the one row's accuracy is the recall."""
         rows = _batch(lens, texts)
         shown = tokens_in_gradient(lens, first_gradient(lens, rows), rows.shape[1], tolerance=settings.tolerance)
         found = _compared(lens, rows, shown, settings.tolerance)
-        row = ReleaseRow(
-            site="block.0", damage="none", noise=0.0, tokens=rows.numel(), method="span", token_accuracy=found.recall,
-            tolerance=settings.tolerance,
+        inside = share_interval(found.recall, rows.numel())
+        row = LeakRow(
+            site="block.0", defence="none", noise=0.0, sigma=None, tokens=rows.numel(), prior_bits=None, bits_lower=None,
+            bits_upper=None, attack="span", attack_accuracy=found.recall, attack_accuracy_interval=inside,
+            attack_accuracy_upper=None, text_accuracy=found.recall, text_accuracy_interval=inside,
         )  # fmt: skip
-        return [row], found
+        return Leak(rows=[row], gradient=found)
 
 
 def _batch(lens: Lens, texts: list[list[int]]) -> Tensor:

@@ -1,0 +1,46 @@
+"""A release of every position, as what the audit needs of it: slices to run, and what the model loses by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headscan.model.slicing import SlicedModel
+
+__all__ = ["Channel", "cross_entropy"]
+
+Change = Callable[[Float[Tensor, "*batch w"]], Float[Tensor, "*batch w"]]
+
+
+@dataclass(frozen=True)
+class Channel:
+    """What leaks at several sites.
+
+    Attributes:
+        names: of the sites.
+        together: all of them as one slice, their features one after another; widths: of each.
+        alone: a site as a slice of its own.
+        defence: what is done to the release before the noise, in a word.
+        rounded: whether that makes some releases equal, so that there are bits without noise.
+        change: the same as a map of one site's states, to be applied in the model.
+        loss: nats a token of the model on token rows if, at a site, its states are changed so; None where it cannot be run.
+    """
+
+    names: tuple[str, ...]
+    together: SlicedModel
+    widths: tuple[int, ...]
+    alone: Callable[[str], SlicedModel]
+    defence: str = "none"
+    rounded: bool = False
+    change: Change | None = None
+    loss: Callable[[str, Int[Tensor, "B T"], Change], float] | None = None
+
+
+def cross_entropy(logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"]) -> float:
+    """Nats a token, of all tokens but the first of each row."""
+    flat = logits[:, :-1].double().flatten(0, 1)
+    return float(torch.nn.functional.cross_entropy(flat, ids[:, 1:].flatten().to(flat.device)))

@@ -1,0 +1,137 @@
+"""Bits token by token: at each position of a text every candidate's release is computed after the true tokens before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headscan.leaks.bounds import Code, code_bits, draws_of, leak_bounds
+from headscan.leaks.priors import Prior, cut_prior
+from headscan.model.slicing import SlicedModel
+from headscan.model.slicing.prefix import Prefix
+
+__all__ = ["Asked", "PositionLeak", "position_leaks"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of every position.
+
+    Attributes:
+        widths: features of each site, in the order in which the slice puts them together.
+        sigmas: for each site its noises, in the release's unit; 0 for a release that was rounded and nothing else.
+        prior: of the tokens; candidates: the most that are run, None for all.
+        draws: Monte Carlo draws of each site and noise.
+        seed: of what is drawn.
+    """
+
+    widths: tuple[int, ...]
+    sigmas: tuple[tuple[float, ...], ...]
+    prior: Prior
+    candidates: int | None
+    draws: int
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionLeak:
+    """One position, site and noise.
+
+    Attributes:
+        site, level: which site, and which of its noises.
+        entropy, likeliest, kept: of the prior; candidates: those that were run.
+        lower, upper, lower_by, upper_by, ceiling: the bounds.
+        truth, variance: the truth by Monte Carlo with the variance of its error; None where not all candidates were run.
+        accuracy, right: of the posterior attack, in the mean over the prior; and whether it names the text's own token.
+    """
+
+    site: int
+    level: int
+    entropy: float
+    likeliest: float
+    kept: float
+    candidates: int
+    lower: float
+    upper: float
+    lower_by: str
+    upper_by: str
+    ceiling: float
+    truth: float | None
+    variance: float | None
+    accuracy: float
+    right: float
+
+
+@torch.no_grad()
+def position_leaks(cut: SlicedModel, ids: Int[Tensor, " T"], asked: Asked) -> list[PositionLeak]:
+    """What the release at each position but the first tells of its token to one who knows those before it.
+
+    This is A_t = I(X_t; Y_t | X_1 ... X_t−1 = x_1 ... x_t−1), at the tokens of this text. Where f is causal and each release
+    has noise of its own, Y_1 ... Y_t−1 say nothing more once the tokens are known, and by the chain rule Σ A_t in the mean over
+    texts drawn from the prior is at most I(X; Y) of whole texts. What it leaves out is what later releases tell of this
+    token. On a text that was not drawn from the prior each term holds for its context; the sum is a mean over these contexts.
+
+    Args:
+        cut: a causal slice; of several sites the features stand one after another.
+        ids: the text's tokens.
+        asked: what is asked.
+
+    Cost: T · M releases behind a cached prefix, and for each site and position M² exponentials a noise.
+    """
+    clean = cut.run(ids[None].to(cut.lens.device))[0].double().cpu()
+    shares = asked.prior(ids[None])[0]
+    prefix, found = Prefix(cut, ids[None, :1]), list[PositionLeak]()
+    for place in range(1, len(ids)):
+        tokens, coded = cut_prior(shares[place - 1], asked.candidates)
+        there = tokens.to(cut.lens.device)
+        points = prefix.evaluate(torch.zeros_like(there), there).cpu().split(list(asked.widths), 1)
+        seen = clean[place].split(list(asked.widths))
+        own = (tokens == ids[place]).nonzero()
+        for site, (rows, truth) in enumerate(zip(points, seen, strict=True)):
+            code = coded(rows)
+            seed = asked.seed + 7919 * place + site
+            found += _at(code, truth, int(own[0]) if len(own) else None, site, asked.sigmas[site], asked.draws, seed)
+        if place + 1 < len(ids):
+            prefix.extend(ids[None, place : place + 1].to(cut.lens.device))
+    return found
+
+
+def _at(
+    code: Code, truth: Float[Tensor, " d"], own: int | None, site: int, sigmas: Sequence[float], draws: int, seed: int
+) -> list[PositionLeak]:
+    generator, found = torch.Generator().manual_seed(seed), list[PositionLeak]()
+    noises = [sigma for sigma in sigmas if sigma > 0]
+    bounds = iter(leak_bounds(code, noises) if noises else [])
+    samples = iter(draws_of(code, noises, draws=draws, seed=seed) if noises else [])
+    for level, sigma in enumerate(sigmas):
+        seen = truth + sigma * torch.randn(truth.shape, generator=generator, dtype=torch.float64)
+        guess = _likeliest(code, seen, sigma)
+        bound = next(bounds) if sigma > 0 else code_bits(code)
+        if sigma > 0:
+            draw = next(samples)
+            bits, variance = float(draw.bits.mean()), float(draw.bits.var()) / len(draw.bits)
+            accuracy = code.kept * float(draw.right.mean())
+        else:
+            bits, variance, accuracy = bound.lower, 0.0, bound.accuracy_upper - (1 - code.kept)
+        whole = not len(code.outside)
+        found.append(
+            PositionLeak(
+                site=site, level=level, entropy=code.entropy, likeliest=code.likeliest, kept=code.kept,
+                candidates=len(code.points), lower=bound.lower, upper=bound.upper, lower_by=bound.lower_by,
+                upper_by=bound.upper_by, ceiling=bound.accuracy_upper, truth=bits if whole else None,
+                variance=variance if whole else None, accuracy=accuracy, right=float(own is not None and guess == own),
+            )
+        )  # fmt: skip
+    return found
+
+
+def _likeliest(code: Code, seen: Float[Tensor, " d"], sigma: float) -> int:
+    """The candidate of the largest posterior; without noise the nearest, of equally near ones the likeliest."""
+    far = (code.points.double() - seen).square().sum(1)
+    if sigma > 0:
+        return int((code.masses.log() - far / (2 * sigma**2)).argmax())
+    return int(torch.where(far <= far.min(), code.masses.double(), 0.0).argmax())

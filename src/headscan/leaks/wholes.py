@@ -1,0 +1,72 @@
+"""Bits of whole texts: the particle sandwich on a language model, whose own texts are what leaks."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from headscan.leaks.bounds import Stepper, sandwich
+from headscan.leaks.priors import Prior
+from headscan.leaks.result import WholeText
+from headscan.model.slicing import SlicedModel
+from headscan.model.slicing.prefix import Prefix
+from headscan.run import Progress
+
+__all__ = ["TEXTS", "TOKENS", "drawn_texts", "stepper", "whole_texts"]
+
+TEXTS, TOKENS = 8, 12
+"""Texts that are drawn from the model, and tokens of each."""
+
+
+def stepper(cut: SlicedModel, prior: Prior) -> Stepper:
+    """What the filter needs of a slice and a prior. Cost: V releases behind each prefix, and the prefixes themselves."""
+    vocabulary = torch.arange(cut.vocabulary_size, device=cut.lens.device)
+
+    def step(prefixes: Tensor) -> tuple[Tensor, Tensor]:
+        shares = prior(prefixes)[:, -1]
+        behind, count = Prefix(cut, prefixes), len(prefixes)
+        rows = torch.arange(count, device=vocabulary.device).repeat_interleave(len(vocabulary))
+        points = behind.evaluate(rows, vocabulary.repeat(count))
+        return shares.log(), points.unflatten(0, (count, -1)).cpu()
+
+    return step
+
+
+@torch.no_grad()
+def drawn_texts(prior: Prior, start: Int[Tensor, " s"], texts: int, tokens: int, seed: int) -> tuple[Tensor, float]:
+    """Texts [N, T] drawn from a prior after a start, and their bits a token, −log2 p in the mean."""
+    generator = torch.Generator().manual_seed(seed)
+    rows, nats = start[None].repeat(texts, 1), 0.0
+    for _ in range(tokens):
+        shares = prior(rows)[:, -1]
+        drawn = torch.multinomial(shares, 1, generator=generator)
+        nats -= float(shares.gather(1, drawn).log().mean())
+        rows = torch.cat([rows, drawn], 1)
+    return rows[:, len(start) :], nats / math.log(2) / tokens
+
+
+@torch.no_grad()
+def whole_texts(
+    cut: SlicedModel, site: str, prior: Prior, start: Int[Tensor, " s"], noises: list[tuple[float, float]], particles: int, *,
+    seed: int, progress: Progress | None = None, texts: int = TEXTS, tokens: int = TOKENS,
+) -> list[WholeText]:  # fmt: skip
+    """The sandwich at each noise (in rms, and in the release's unit), on texts drawn from the prior after `start`."""
+    rows, bits = drawn_texts(prior, start, texts, tokens, seed)
+    whole = torch.cat([start[None].expand(len(rows), -1), rows], 1)
+    clean = cut.run(whole.to(cut.lens.device))[:, len(start) :].double().cpu()
+    step, found = stepper(cut, prior), list[WholeText]()
+    for number, (noise, sigma) in enumerate(noises):
+        if progress:
+            progress(f"whole texts at {site}", number, len(noises), "noises")
+        one = sandwich(step, list(rows), list(clean), sigma, particles, start=start, seed=seed + 1)
+        found.append(
+            WholeText(
+                site=site, noise=noise, texts=one.texts, tokens=one.tokens, particles=particles, prior_bits=bits,
+                bits_lower=one.lower, bits_lower_error=one.lower_error, bits_upper=one.upper, bits_upper_error=one.upper_error,
+                gap_error=one.gap_error, own_bits=one.own, own_bits_error=one.own_error, accuracy=one.accuracy,
+            )
+        )  # fmt: skip
+    return found

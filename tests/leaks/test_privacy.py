@@ -1,0 +1,178 @@
+"""The verb: rows between bounds, caches of all formats, what is refused, the command."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from headscan.cli import app
+from headscan.inversion import exact
+from headscan.leaks import Mapped, audit, budget, cache_slice, privacy, read_format
+from headscan.leaks.exactness import exact_attack
+from headscan.model import ByteTokenizer
+from headscan.model.slicing import Slice
+from headscan.run import BadInput
+from tests.inversion.conftest import build
+
+TEXT = ["Once upon a time there was a cat. " * 5]
+
+
+@pytest.fixture(scope="module")
+def lens():
+    lens = build("gpt2", vocabulary=256, width=32, depth=2)
+    lens.tokenizer = ByteTokenizer()
+    return lens
+
+
+def test_the_report_orders_noise_and_holds_its_bounds(lens, tmp_path):
+    result = privacy(lens, TEXT, windows=2, length=6, noise=(0, 0.01, 1.6, 20.0), particles=0, out=tmp_path)
+    rows = {(row.site, row.noise): row for row in result.rows}
+    for site in ("block.0", "block.1"):
+        clean = rows[site, 0.0]
+        assert (clean.attack_accuracy, clean.verdict, clean.certificate) == (1, "recovered and unique", "exhaustive")
+        assert clean.bits_upper is clean.bits_lower is clean.attack_accuracy_upper is None
+        assert clean.loss_added == 0
+        assert rows[site, 0.01].attack_accuracy > 0.99
+        assert rows[site, 20.0].attack_accuracy < 0.5
+        bits = [rows[site, noise].bits_truth for noise in (0.01, 1.6, 20.0)]
+        assert bits == sorted(bits, reverse=True)
+    for row in result.rows:
+        if row.noise:
+            slack = 4 * row.bits_truth_error + 1e-9
+            assert row.bits_lower - slack <= row.bits_truth <= row.bits_upper + slack
+            assert row.bits_upper <= row.prior_bits + 1e-9
+            assert row.attack_accuracy <= row.attack_accuracy_upper + 0.02
+            assert row.bits_interval[0] <= row.bits_lower <= row.bits_upper <= row.bits_interval[1]
+    assert "At noise 20 at block." in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("prior", ["uniform", "text"])
+def test_other_priors_and_fewer_candidates(lens, prior):
+    whole, few = (
+        privacy(
+            lens, TEXT, windows=1, length=5, noise=(1.6,), prior=prior, sites="block.1", candidates=count, particles=0
+        ).rows[0]
+        for count in (None, 8)
+    )
+    assert whole.prior_bits == pytest.approx(few.prior_bits)
+    assert few.kept < whole.kept + 1e-9
+    assert few.bits_lower <= whole.bits_truth + 4 * whole.bits_truth_error
+    assert few.bits_upper >= whole.bits_truth - 4 * whole.bits_truth_error
+
+
+def test_whole_texts_lie_between(lens, monkeypatch):
+    monkeypatch.setattr(audit, "TEXTS", 4)
+    monkeypatch.setattr(audit, "TOKENS", 3)
+    found = privacy(lens, TEXT, windows=1, length=4, noise=(1.6,), sites="block.1", particles=4).whole[0]
+    assert found.bits_lower <= found.bits_upper + 4 * found.gap_error
+    assert found.bits_lower >= found.own_bits - 4 * found.own_bits_error
+    assert found.bits_upper <= found.prior_bits + 4 * found.bits_upper_error
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("part", ["keys", "values"])
+def test_a_cache_gives_back_its_prompt_in_every_format(kind, part, ids):
+    lens = build(kind)
+    if kind == "llama":  # two stored heads for four that ask
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        from headscan.model import Lens
+
+        torch.manual_seed(0)
+        config = LlamaConfig(
+            vocab_size=120, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=32,
+        )  # fmt: skip
+        lens = Lens(LlamaForCausalLM(config), name="grouped")
+    for form in ("fp16", "int8", "int2/8"):
+        base = cache_slice(lens, [1], part)
+        found = exact_attack(Mapped(base, read_format(form).each(base.parts), form), ids[:2])
+        assert found.right == [1.0, 1.0], form
+
+
+def test_what_the_cache_slice_sees_is_what_the_model_stores(llama, ids):
+    from transformers import DynamicCache
+
+    cache = DynamicCache()
+    llama.model(ids, past_key_values=cache, use_cache=True)
+    seen = cache_slice(llama, [0, 1]).run(ids)
+    stored = [x.transpose(1, 2).flatten(2) for layer in cache.layers for x in (layer.keys, layer.values)]
+    assert torch.allclose(seen, torch.cat(stored, -1), atol=1e-5)
+    head = cache_slice(llama, [1], "values", [1]).run(ids)
+    assert torch.allclose(head, cache.layers[1].values[:, 1], atol=1e-5)
+    assert [one.tokens for one in exact(cache_slice(llama, [1], "values", [1]), list(head))] == ids.tolist()
+
+
+def test_a_rounded_release_has_bits_without_noise(lens):
+    row = privacy(
+        lens, TEXT, release="cache", format="int2", windows=1, length=6, noise=(0,), sites="block.1", particles=0
+    ).rows[0]
+    assert row.defence == "int2"
+    assert row.bits_lower == row.bits_upper <= row.prior_bits
+    assert row.loss_added != 0
+
+
+def test_logits_are_states_seen_through_the_head(lens):
+    rows = privacy(lens, TEXT, release="logits", windows=1, length=6, noise=(0, 0.8), particles=0).rows
+    assert rows[0].attack_accuracy == 1
+    assert rows[1].bits_lower <= rows[1].bits_truth + 4 * rows[1].bits_truth_error
+    assert rows[1].loss_added != 0
+
+
+def test_what_cannot_be_is_refused(lens):
+    for options, words in (
+        ({"windows": 0}, "--windows must be at least 1"),
+        ({"format": "int3"}, "no number format 'int3'"),
+        ({"length": 40}, "takes"),
+        ({"noise": (-1.0,)}, "--noise must be at least 0"),
+        ({"stored": "keys"}, "--stored is not used by the release states; it belongs to cache"),
+        ({"release": "cache", "sites": "block.0.mlp"}, "A cache belongs to a block"),
+        ({"release": "cache", "heads": (7,)}, "has heads 0 to 1"),
+        ({"release": "gradient", "sites": "block.0"}, "--sites is not used by the release gradient"),
+        ({"release": "gradient", "noise": (0.5,)}, "--noise is not used by the release gradient"),
+        ({"tolerance": 0.1}, "--tolerance is not used by the release states"),
+        ({"release": "thoughts"}, "no release 'thoughts'"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            privacy(lens, TEXT, **options)
+    with pytest.raises(BadInput, match="fewer than one window"):
+        privacy(lens, ["ab"])
+
+
+def test_a_model_too_large_for_all_is_looked_at_in_part_and_says_so(lens, monkeypatch):
+    whole = privacy(lens, TEXT, windows=2, length=4, noise=(0, 1.6), particles=0)
+    assert not whole.protocol.notes
+    passed = budget.multiplications(Slice(sites=("block.1",)).on(lens), 1) / 256
+    monkeypatch.setattr(budget, "LIMIT", 1000 * passed)
+    few = privacy(lens, TEXT, windows=2, length=4, noise=(0, 1.6), particles=0)
+    assert "1 windows of 4 tokens" in few.protocol.notes[0]
+    assert all(100 < row.candidates <= 125 for row in few.rows)
+    asked = privacy(lens, TEXT, windows=2, length=4, noise=(1.6,), candidates=256, particles=0)
+    assert not asked.protocol.notes
+
+
+def test_the_command_takes_numbers_with_commas(tmp_path):
+    (tmp_path / "text.txt").write_text("Once upon a time there was a little girl who had a cat. She liked it.")
+    arguments = [
+        "privacy",
+        "gpt-vanilla",
+        "--text",
+        str(tmp_path / "text.txt"),
+        "--sites",
+        "block.0",
+        "--particles",
+        "0",
+    ]
+    arguments += ["--noise", "0,0.8", "--windows", "1", "--length", "4", "--candidates", "64"]
+    done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out"), "--json"])
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["release"], document["prior"]) == ("states", "model")
+    assert [row["noise"] for row in document["rows"]] == [0, 0.8]
+    named = {"site", "noise", "bits_upper", "bits_lower", "attack_accuracy", "attack_accuracy_upper"}
+    assert all(named <= set(row) for row in document["rows"])
+    for given in ("0,nan", "-1", "loud"):
+        assert CliRunner().invoke(app, [*arguments, "--noise", given]).exit_code == 2
