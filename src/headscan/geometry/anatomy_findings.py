@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headscan.run.records import Finding
 from headscan.run.rows import Row
 
-__all__ = ["built"]
+__all__ = ["built", "says"]
 
 CONE, AWAY, APART = 0.05, 0.1, 0.1
 """Average cosines below CONE are no cone to speak of; shares taken away are named from AWAY on; a band of tokens, where its
@@ -52,6 +52,29 @@ def built(sites: Sequence[Row], rows: Sequence[Row]) -> list[Finding]:
             text += f"; tokens of {row['part']} carry {row.number('share'):.0%} and are {row.number('tokens'):.0%} of the tokens"
         top = half[0][1]
         found.append(Finding(code="BUILT", level="notice", model=model, site=site, value=top, text=f"{text}."))
+    return found
+
+
+def says(rows: Sequence[Row]) -> list[Finding]:
+    """One finding (code SAYS) a model: whether the mean's logits are the tokens' frequencies, and what a bias takes away."""
+    found = []
+    for row in rows:
+        r, chance = row.number("correlation"), row.number("random")
+        if row.get("null") or r is None or chance is None:
+            continue
+        level = f"r = {r:.2f} with the log frequency (a random direction: up to {chance:.2f})"
+        said = f"says how {'frequent' if r > 0 else 'rare'} each token is: its logits have {level}"
+        if (row.number("random_p") or 0.0) >= 0.05:
+            said = f"says no more of how frequent each token is than a random one: its logits have {level}"
+        text = f"The common direction at {row['site']} {said}"
+        before, after = row.number("cosine"), row.number("cosine_after")
+        if before is not None and after is not None and before >= CONE:
+            text += f"; a bias of the head takes it away without changing a logit: mean cosine {before:.3f}, then {after:.3f}"
+        found.append(
+            Finding(
+                code="SAYS", level="notice", model=row.text("model"), site=row.text("site"), value=r, text=f"{text}."
+            )
+        )
     return found
 
 

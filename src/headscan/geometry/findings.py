@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from headscan.geometry.anatomy_findings import built
+from headscan.geometry.anatomy_findings import built, says
 from headscan.geometry.explained import WITHOUT_SINKS
 from headscan.run.records import Finding
 from headscan.run.rows import Row
@@ -22,8 +22,8 @@ def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Se
     """Findings about each model of a scan, most telling first.
 
     Levels: `alert` (a strong effect), `notice`, `good`. Codes are stable: CONE or ROUND (one of the two, once a model),
-    ROUNDER (than random weights), SINK, DRIFT, SPIKE, FLAT, NEGATIVE, ROGUE; BUILT where the scan took the anatomy. All but
-    SINK and BUILT speak of the tokens that are
+    ROUNDER (than random weights), SINK, DRIFT, SPIKE, FLAT, NEGATIVE, ROGUE; BUILT and SAYS where the scan took the
+    anatomy. All but SINK and these two speak of the tokens that are
     no sinks; where random weights do as much, the sentence says so and the level is lower. The thresholds are
     conventions, stated in each text's number, not tests of significance.
     """
@@ -42,7 +42,7 @@ def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Se
             _flat(last, random),
             _coordinates(mine, last),
         ]
-    found += built(sites, tables.get("anatomy", []))
+    found += built(sites, tables.get("anatomy", [])) + says(tables.get("common_direction", []))
     found += [_negative(row) for row in tables.get("negative", []) if not row.get("null")]
     return [one for one in found if one is not None]
 
