@@ -27,6 +27,8 @@ EXAMPLES = {
     "scan": "scan gpt-vanilla gpt-headless --text stories --context 32 --max-tokens 960 --null --sample 100 "
     "--sites embedding,block.4 --measures rogue",
     "states": "states gpt-vanilla --text stories --context 32 --max-tokens 320 --sites block.0,block.1",
+    "compare": "compare gpt-vanilla gpt-headless --text stories --context 32 --max-tokens 960 --sites embedding,block.* "
+    "--draws 19",
     "ntp": "ntp stories --tokenizer gpt-vanilla --order 1 --max-tokens 1500 --model gpt-vanilla --gap 1e-3",
     "invert": f"invert gpt-vanilla --prompt {PROMPT} --at block.1",
     "privacy": "privacy gpt-vanilla --text stories --sites block.0,block.1 --noise 0,0.8,1.6 --windows 2 --length 8",

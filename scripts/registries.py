@@ -11,6 +11,7 @@ from pathlib import Path
 
 from headscan.attribution.method import METHODS as ATTRIBUTION
 from headscan.geometry import PROBES
+from headscan.geometry.compare import NULLS, SIMILARITIES
 from headscan.inversion.given import GIVEN
 from headscan.inversion.method import METHODS as INVERSION
 from headscan.leaks.release import RELEASES
@@ -25,6 +26,8 @@ from headscan.training.task import TASKS
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "registries.md"
 SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("Probes", "`headscan scan --measures NAME`", PROBES),
+    ("Measures of similarity", "`headscan compare --measures NAME`", SIMILARITIES),
+    ("Nulls of a comparison", "`headscan compare --nulls NAME`", NULLS),
     ("Attribution methods", "`headscan attribute --method NAME`", ATTRIBUTION),
     ("Inversion methods", "`headscan invert --method NAME`", INVERSION),
     ("What may be given to an inversion", "`headscan invert --given NAME`", GIVEN),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         singular_values,
         top_direction_share,
     )
+    from headscan.geometry.compare import CompareResult, compare
     from headscan.inversion import InvertResult, invert
     from headscan.leaks import PrivacyResult, privacy
     from headscan.model.catalogue import available_models
@@ -60,6 +61,7 @@ _HOMES = {
         "ScanResult", "average_cosine", "effective_rank", "isoscore", "mean_norm", "mean_vector_norm",
         "participation_ratio", "scan", "singular_values", "top_direction_share",
     ),
+    "headscan.geometry.compare": ("CompareResult", "compare"),
     "headscan.inversion": ("InvertResult", "invert"),
     "headscan.leaks": ("PrivacyResult", "privacy"),
     "headscan.model": ("Lens", "specimens"),
@@ -75,9 +77,10 @@ _PLACES = {name: home for home, names in _HOMES.items() for name in names}
 _PACKAGES = ("flow", "ntp", "states", "training")
 
 __all__ = [
-    "AttributeResult", "BadInput", "ChannelResult", "EvaluationResult", "FlowResult", "InvertResult", "Lens", "NtpResult",
-    "PrivacyResult", "RecoverResult", "ReproduceResult", "Result", "ScanResult", "Slice", "StatesResult", "TournamentResult",
-    "TrainResult", "__version__", "all_claims", "attribute", "available_models", "average_cosine", "decone",
+    "AttributeResult", "BadInput", "ChannelResult", "CompareResult", "EvaluationResult", "FlowResult", "InvertResult", "Lens",
+    "NtpResult", "PrivacyResult", "RecoverResult", "ReproduceResult", "Result", "ScanResult", "Slice", "StatesResult",
+    "TournamentResult", "TrainResult", "__version__", "all_claims", "attribute", "available_models", "average_cosine", "compare",
+    "decone",
     "effective_rank", "flow", "invert", "isoscore", "ledger_page", "load", "mean_norm",
     "mean_vector_norm", "ntp", "participation_ratio", "privacy", "reproduce", "scan", "singular_values", "specimens",
     "states", "top_direction_share", "train", "training",

@@ -22,6 +22,7 @@ __all__ = ["main"]
 VERBS = {
     "scan": "The shape of models' representations on a text: cones, spectra, norms, layer by layer.",
     "states": "Hidden states of a model on a text, written for later, or for others.",
+    "compare": "How alike two models' representations are, layer against layer.",
     "ntp": "What geometry a text alone dictates: entropy bound, supports, the growing part of the logits.",
     "invert": "Hidden states turned back into the text they came from, with a certificate.",
     "privacy": "How many bits of a text leaked states, caches, logits or gradients give away: proved bounds and attacks.",

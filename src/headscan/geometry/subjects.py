@@ -20,7 +20,7 @@ from headscan.run import BadInput, Run
 from headscan.states import ModelSource, SourceLike, SourcesLike, VectorSource, given_sources, stored_source
 from headscan.text.settings import TextLike
 
-__all__ = ["Subject", "subjects"]
+__all__ = ["Subject", "checkpoints", "subjects"]
 
 KEPT_BYTES = 2 * 2**30
 """Weights of several models that are read at once; beyond, a model's are read when its turn comes."""
@@ -133,7 +133,7 @@ def subjects(models: SourcesLike, settings: Scanning, run: Run) -> list[Subject]
     if settings.revisions is None:
         named = [(_name(one), one, settings.revision) for one in sources]
     else:
-        named = _checkpoints(sources, settings)
+        named = checkpoints(sources, settings.revisions)
     names = [name for name, *_ in named if name]
     if len(set(names)) < len(names):
         raise BadInput(f"A model is named twice: {', '.join(names)}.")
@@ -178,9 +178,10 @@ def _name(model: SourceLike) -> str:
     return model.name if isinstance(model, Lens) else os.fspath(model) if isinstance(model, str | os.PathLike) else ""
 
 
-def _checkpoints(sources: Sequence[SourceLike], settings: Scanning) -> list[tuple[str, SourceLike, str | None]]:
-    """The revisions of the one model that was named."""
-    revisions = settings.revisions
+def checkpoints(
+    sources: Sequence[SourceLike], revisions: str | Sequence[str] | None
+) -> list[tuple[str, SourceLike, str | None]]:
+    """The revisions of the one model that was named, each with its name."""
     wanted = revisions.split(",") if isinstance(revisions, str) else list(revisions or ())
     wanted = [revision.strip() for revision in wanted if revision.strip()]
     if len(sources) != 1 or not isinstance(sources[0], str) or not wanted:

@@ -22,12 +22,16 @@ __all__ = ["ModelSource"]
 class ModelSource(VectorSource):
     """A model reading a text: each window is one row of a forward pass, and a site's states are there when it is passed.
 
-    Every call of `batches` reads the text anew.
+    Every call of `batches` reads the text anew. With `ends` its batches say where in their documents tokens end.
     """
 
     lens: Lens
 
-    def __init__(self, lens: Lens, text: TextLike, reading: Reading, *, context: int, batch: int | None = None) -> None:
+    def __init__(
+        self, lens: Lens, text: TextLike, reading: Reading, *, context: int, batch: int | None = None,
+        ends: bool = False,
+    ) -> None:  # fmt: skip
+        self.ends = ends
         self.lens, self.given, self.reading, self.context = lens, text, reading, context
         self.name, self.sites, self.device = lens.name, lens.sites, lens.device
         self.vocabulary, self.tokens = lens.vocabulary_size, reading.max_tokens
@@ -50,6 +54,7 @@ class ModelSource(VectorSource):
         self._windows = Windows(
             self.given, self.lens.require_tokenizer(), self.context, documents=self.reading.documents,
             field=self.reading.field, max_tokens=self.reading.max_tokens, start=start, expected=_mark(expected),
+            ends=self.ends,
         )  # fmt: skip
         return batches(self._windows, self.batch, process=process, processes=processes)
 

@@ -14,12 +14,14 @@ __all__ = ["Batch", "batches"]
 
 
 class Batch(NamedTuple):
-    """A batch: its number, its windows' indices [b], their token ids and these tokens' documents [b, context], int64."""
+    """A batch: its number, its windows' indices [b], their token ids and these tokens' documents [b, context], int64; where
+    they were asked for, where these tokens end."""
 
     number: int
     indices: NDArray[np.int64]
     ids: NDArray[np.int64]
     documents: NDArray[np.int64]
+    ends: NDArray[np.int64] | None = None
 
 
 def batches(windows: Iterable[Window], size: int, *, process: int = 0, processes: int = 1) -> Iterator[Batch]:
@@ -46,7 +48,9 @@ def batches(windows: Iterable[Window], size: int, *, process: int = 0, processes
     def batch() -> Batch:
         indices = np.array([window.index for window in held], dtype=np.int64)
         documents = np.stack([window.documents for window in held])
-        return Batch(held[0].index // size, indices, np.stack([window.ids for window in held]), documents)
+        ends = [window.ends for window in held if window.ends is not None]
+        ids = np.stack([window.ids for window in held])
+        return Batch(held[0].index // size, indices, ids, documents, np.stack(ends) if ends else None)
 
     for window in windows:
         if held and window.index // size != held[0].index // size:

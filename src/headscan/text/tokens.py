@@ -23,11 +23,15 @@ WORD = 1 << 20  # characters of the longest stretch that is tokenised at once be
 
 
 class Stretch(NamedTuple):
-    """A stretch of one document: its characters, their tokens [n] int64, and whether the document begins with it."""
+    """A stretch of one document: its characters, their tokens [n] int64, and whether the document begins with it.
+
+    `ends` [n], where they were asked for: the character of the document behind each token's last one.
+    """
 
     text: str
     ids: NDArray[np.int64]
     begins: bool
+    ends: NDArray[np.int64] | None = None
 
 
 def end_of_text(tokenizer: Any) -> int | None:
@@ -72,6 +76,7 @@ def tokenise(
     piece: int = PIECE,
     overlap: int = OVERLAP,
     batch: int = BATCH,
+    ends: bool = False,
 ) -> Iterator[Stretch]:
     """Stream the tokens of documents, equal to `tokenizer(document, add_special_tokens=False)` of each whole one.
 
@@ -89,12 +94,14 @@ def tokenise(
         piece: characters of a piece.
         overlap: characters that two neighbouring pieces share; less than half a piece.
         batch: characters of one call of the tokenizer.
+        ends: say of every token where it ends.
 
     Yields:
         Stretch(text, ids, begins), whose texts join to the documents and whose ids join to their tokens.
 
     Raises:
-        BadInput: a word is longer than that, or a document of the third kind longer than 16,777,216 characters.
+        BadInput: a word is longer than that, or a document of the third kind longer than 16,777,216 characters; with
+            `ends`, a tokenizer that does not say where its tokens end.
 
     Memory: independent of the documents' lengths, for the first two kinds of tokenizers.
     """
@@ -102,14 +109,30 @@ def tokenise(
         raise ValueError("The overlap is more than nothing and less than half a piece.")
     anywhere = bool(getattr(tokenizer, "splits_anywhere", False))
     if not anywhere and getattr(tokenizer, "is_fast", False) and hasattr(tokenizer, "backend_tokenizer"):
-        yield from _stitched(documents, tokenizer, piece, overlap, batch)
+        yield from _stitched(documents, tokenizer, piece, overlap, batch, ends)
         return
     for document in documents:
-        begins = True
+        done = 0
         for text in document if anywhere else [document.text()]:
             if text:
-                yield Stretch(text, _plain(tokenizer, text), begins)
-                begins = False
+                ids = _plain(tokenizer, text)
+                yield Stretch(text, ids, done == 0, done + _letters(tokenizer, text, ids) if ends else None)
+                done += len(text)
+
+
+def _letters(tokenizer: Any, text: str, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the tokens end, of a tokenizer of characters or of UTF-8 bytes (a character's last byte ends it, and all)."""
+    characters = np.arange(1, len(text) + 1)
+    if getattr(tokenizer, "splits_anywhere", False):
+        if len(ids) == len(text):
+            return characters
+        bytes_of = np.array([len(letter.encode("utf-8", "replace")) for letter in text])
+        if len(ids) == bytes_of.sum():
+            return np.repeat(characters, bytes_of)
+    raise BadInput(
+        f"The tokenizer {type(tokenizer).__name__} does not say where its tokens end, so that they cannot be held against "
+        "those of another one: use a fast tokenizer."
+    )
 
 
 def _plain(tokenizer: Any, text: str) -> NDArray[np.int64]:
@@ -150,11 +173,13 @@ def _pieces(document: Document, size: int, overlap: int) -> Iterator[Piece]:
     yield Piece("".join(held), start, True)
 
 
-def _stitched(documents: Iterable[Document], tokenizer: Any, size: int, overlap: int, batch: int) -> Iterator[Stretch]:
+def _stitched(
+    documents: Iterable[Document], tokenizer: Any, size: int, overlap: int, batch: int, ends: bool
+) -> Iterator[Stretch]:
     longest = max((len(str(token)) for token in tokenizer.get_added_vocab()), default=0)
     overlap = max(overlap, 4 * longest)  # at least half of it lies outside the margins
     size = max(size, 2 * overlap + 1)
-    stitcher = _Stitcher(tokenizer, max(overlap // 8, longest))
+    stitcher = _Stitcher(tokenizer, max(overlap // 8, longest), ends)
     waiting: list[Piece] = []
     length = 0
     for document in documents:
@@ -170,8 +195,8 @@ def _stitched(documents: Iterable[Document], tokenizer: Any, size: int, overlap:
 class _Stitcher:
     """Joins the pieces of one document after another; holds the piece that awaits its successor."""
 
-    def __init__(self, tokenizer: Any, margin: int) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, tokenizer: Any, margin: int, ends: bool) -> None:
+        self.tokenizer, self.ends = tokenizer, ends
         self.margin = margin  # characters at the ends of a piece that are not trusted
         self.inside_words = cuts_inside_words(tokenizer.backend_tokenizer)
         self.held: Piece | None = None
@@ -233,4 +258,7 @@ class _Stitcher:
         text = piece.text[self.done - piece.start : at - piece.start]
         ids = np.asarray(piece.encoding.ids[self.token : token], dtype=np.int64)
         begins, self.done = self.done == 0, at
-        return Stretch(text, ids, begins)
+        if not self.ends:
+            return Stretch(text, ids, begins)
+        offsets = np.asarray(piece.encoding.offsets, dtype=np.int64).reshape(-1, 2)[self.token : token, 1]
+        return Stretch(text, ids, begins, offsets + piece.start)

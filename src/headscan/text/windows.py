@@ -23,12 +23,14 @@ __all__ = ["Window", "Windows"]
 class Window:
     """One window: its number from the beginning of the text, its token ids, and each token's document, int64 [context].
 
-    Documents are numbered as they come; the end-of-text token between two belongs to the one that it ends.
+    Documents are numbered as they come; the end-of-text token between two belongs to the one that it ends. `ends`
+    [context], where they were asked for: the character of its document behind each token, −1 of an end-of-text token.
     """
 
     index: int
     ids: NDArray[np.int64]
     documents: NDArray[np.int64]
+    ends: NDArray[np.int64] | None = None
 
 
 class Windows:
@@ -49,6 +51,7 @@ class Windows:
         start: continue at this window, with the identical windows and record as if the ones before had been given.
             The text before is read and tokenised again (about a million tokens a second), nothing else.
         expected: the `mark()` of the reading that is continued: the text is compared with it as it is read again.
+        ends: say of every token where it ends.
 
     Raises:
         BadInput: on iterating, what `headscan.text.documents` raises; the text is empty, shorter than one window, or is
@@ -76,6 +79,7 @@ class Windows:
         max_tokens: int | None = None,
         start: int = 0,
         expected: TextMark | None = None,
+        ends: bool = False,
     ) -> None:
         if context < 1:
             raise BadInput(f"A window has at least one token, not {context}.")
@@ -85,6 +89,7 @@ class Windows:
             raise BadInput(f"The first window has the number 0, so none can start at {start}.")
         self.source, self.tokenizer, self.context = source, tokenizer, context
         self.documents, self.field, self.start, self.expected = documents, field, start, expected
+        self.ends = ends
         self.limit = None if max_tokens is None else max_tokens // context
         self._consumed = False  # standard input
         self._reset()
@@ -124,19 +129,20 @@ class Windows:
             self._consumed = True
         self._reset()
         unknown = unknown_token(self.tokenizer)
-        held = np.empty((2, 0), dtype=np.int64)  # ids, documents
+        rows = 3 if self.ends else 2
+        held = np.empty((rows, 0), dtype=np.int64)  # ids, documents, ends
         for part in self._tokens():
             held = np.concatenate([held, part], axis=1) if held.size else part
             whole = held.shape[1] // self.context
             if self.limit is not None:
                 whole = min(whole, self.limit - self._windows)
-            for row, owners in held[:, : whole * self.context].reshape(2, whole, self.context).swapaxes(0, 1):
+            for row, owners, *ends in held[:, : whole * self.context].reshape(rows, whole, self.context).swapaxes(0, 1):
                 index = self._windows
                 self._windows += 1
                 if unknown is not None:
                     self._unknown += int(np.count_nonzero(row == unknown))
                 if index >= self.start:
-                    yield Window(index, row.copy(), owners.copy())
+                    yield Window(index, row.copy(), owners.copy(), ends[0].copy() if ends else None)
             held = held[:, whole * self.context :]
             if self._windows == self.limit:
                 self._identity.finish()
@@ -150,18 +156,19 @@ class Windows:
         self._identity.finish()
 
     def _tokens(self) -> Iterator[NDArray[np.int64]]:
-        """The token stream in parts [2, n] of ids and documents, these joined; the identity follows each part."""
+        """The token stream in parts [2 or 3, n] of ids, documents and ends, these joined; the identity follows each part."""
         joint = end_of_text(self.tokenizer)
         last = -1  # the document of the last token given out
         owed = False  # the joint before the next token
         texts = documents(self.source, documents=self.documents, field=self.field)
-        for stretch in tokenise(texts, self.tokenizer):
+        for stretch in tokenise(texts, self.tokenizer, ends=self.ends):
             if stretch.begins:
                 owed = last >= 0
             self._identity.add(stretch.text, begins=stretch.begins)
             if not len(stretch.ids):
                 continue
             if owed and joint is not None:
-                yield np.array([[joint], [last]])
+                yield np.array([[joint], [last], [-1]])[: 3 if self.ends else 2]
             last, owed = self._identity.documents - 1, False
-            yield np.stack([stretch.ids, np.full(len(stretch.ids), last)])
+            owners = np.full(len(stretch.ids), last)
+            yield np.stack([stretch.ids, owners] if stretch.ends is None else [stretch.ids, owners, stretch.ends])

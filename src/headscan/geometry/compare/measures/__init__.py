@@ -1,0 +1,1 @@
+"""Measures of similarity, one a file."""

@@ -1,0 +1,1 @@
+"""Nulls of a comparison, one a file."""

@@ -1,0 +1,123 @@
+"""Every measure of similarity against its slow reference, its invariances, and itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from headscan.geometry.compare import SIMILARITIES, compare
+from headscan.geometry.compare.covariance import CrossCovariance
+from headscan.run import BadInput
+from headscan.statistics.cross import CrossMoments, unbiased_hsic
+from tests.reference import similarity as slow
+
+NAMES = ("cka", "procrustes", "svcca", "pwcca", "linear", "rsa", "mutual_knn")
+
+
+def pair(n=300, p=12, q=9, seed=0):
+    rng = np.random.default_rng(seed)
+    common = rng.standard_normal((n, 5)) * np.geomspace(8, 1, 5)
+    x = common @ rng.standard_normal((5, p)) + rng.standard_normal((n, p)) + 30 * rng.standard_normal(p)
+    y = common @ rng.standard_normal((5, q)) + 2 * rng.standard_normal((n, q)) - 4
+    return x, y
+
+
+def values(x, y, **options):
+    result = compare([x, y], draws=19, **{"sample": 1024} | options)
+    return {name: result.cell(name, "vectors").value for name in result.measures}
+
+
+def test_every_registered_measure_has_a_reference():
+    assert set(NAMES) == set(SIMILARITIES.names())
+
+
+def test_sums_of_one_pass_give_what_all_tokens_at_once_do():
+    x, y = pair()
+    found = values(x, y)
+    for name in NAMES:
+        assert found[name] == pytest.approx(getattr(slow, name)(x, y), abs=1e-9), name
+
+
+def test_float32_rows_give_it_to_six_digits():
+    x, y = (one.astype(np.float32) for one in pair(seed=3))
+    found = values(x, y)
+    for name in ("cka", "procrustes", "svcca", "pwcca", "linear"):
+        assert found[name] == pytest.approx(getattr(slow, name)(x.astype(float), y.astype(float)), abs=2e-6), name
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_an_array_is_as_like_itself_as_can_be(kind):
+    x = pair(n=200)[0].astype(kind)
+    x[:, 3] *= 1000  # one coordinate of giants
+    x[:, 5] = x[:, 4]  # and one that says nothing new
+    for name, value in values(x, x).items():
+        assert value == pytest.approx(1.0, abs=1e-9), name
+
+
+def test_a_rotation_a_scale_and_a_shift_change_nothing():
+    x, y = pair()
+    turn = np.linalg.qr(np.random.default_rng(1).standard_normal((9, 9)))[0]
+    before, after = values(x, y), values(x, 7 * y @ turn + 100)
+    for name in set(NAMES) - {"mutual_knn"}:
+        assert after[name] == pytest.approx(before[name], abs=1e-8), name
+    assert values(x, 7 * y @ turn)["mutual_knn"] == pytest.approx(before["mutual_knn"], abs=1e-9)
+
+
+def test_directions_of_prediction_are_kept_apart():
+    x, _ = pair()
+    found = values(x, x[:, :4])
+    assert found["linear"] == pytest.approx(1.0, abs=1e-9)
+    assert values(x[:, :4], x)["linear"] < 0.99
+
+
+def test_unrelated_arrays_have_no_cka_where_the_one_that_is_not_debiased_has():
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randn(2, 100, 60, 40, generator=generator, dtype=torch.float64)
+    pairs = CrossCovariance.of_rows(*drawn)
+    debiased = SIMILARITIES["cka"]().value(pairs)
+    plain = SIMILARITIES["cka"]().value(replace(pairs, hsic=None))
+    assert abs(debiased.mean()) < 0.005
+    assert plain.mean() == pytest.approx(40 / (60 + 40), abs=0.01)
+
+
+def test_moments_of_parts_add_up_to_those_of_the_whole():
+    x, y = (torch.from_numpy(one) for one in pair())
+    pilots = [x[:50].mean(0), y[:50].mean(0)]
+    whole, one, two = (CrossMoments([0, 1], pilots) for _ in range(3))
+    whole.update([x, y])
+    one.update([x[:110], y[:110]])
+    two.update([x[110:], y[110:]])
+    one.merge(two)
+    again = CrossMoments.restore(one.state())
+    for u, v in ((0, 0), (0, 1), (1, 1)):
+        assert float(unbiased_hsic(again.pair(u, v))) == pytest.approx(
+            float(unbiased_hsic(whole.pair(u, v))), rel=1e-10
+        )
+        assert torch.allclose(again.covariance(u, v), whole.covariance(u, v))
+    with pytest.raises(ValueError, match="different pilots"):
+        one.merge(CrossMoments([0, 1], [x[0], y[0]]))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([np.ones((20, 3)), np.ones((21, 3))], "different numbers: .* 20, .* 21"),
+        ([np.ones((20, 3)), np.full((20, 3), np.nan)], "NaN or infinite values at site"),
+        ([np.ones((20, 3))], "two at least"),
+        ([np.ones((2, 3)), np.ones((2, 3))], "Eight vectors"),
+        (["gpt-vanilla", "gpt-headless"], "give --text"),
+        (["gpt-vanilla"], "two at least"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(given, said):
+    text = None if said == "give --text" or not isinstance(given[0], str) else "stories"
+    with pytest.raises(BadInput, match=said):
+        compare(given, text)
+
+
+def test_constant_arrays_have_no_value_and_no_fault():
+    result = compare([np.ones((20, 3)), np.ones((20, 2))], draws=19)
+    assert all(result.cell(name, "vectors").value is None for name in ("cka", "procrustes", "svcca", "linear"))
