@@ -40,7 +40,8 @@ def assess(
     Args:
         problem: what was to be inverted.
         number: which of its prompts.
-        prompt: the true one; the verdict uses nothing of its tokens, only `token_accuracy` does.
+        prompt: the true one; the verdict uses nothing of its tokens, only `token_accuracy` does. It has none
+            where they are not known.
         found: what the method found.
         ask: the certificate: "exhaustive", "sampled", or "auto": exhaustive where that is affordable.
         with_jacobian: whether the Jacobian is added.
@@ -75,7 +76,7 @@ def assess(
         tokens=list(prompt.ids), recovered=ids, strings=list(prompt.tokens),
         recovered_strings=display(tokenizer, ids) if tokenizer else [f"<id {i}>" for i in ids],
         top=found.top, passes=found.passes, notes=notes, known=sorted(known),
-        token_accuracy=sum(a == b for a, b in zip(prompt.ids, ids, strict=True)) / length,
+        token_accuracy=sum(a == b for a, b in zip(prompt.ids, ids, strict=True)) / length if prompt.ids else None,
         verdict=verdict, verdicts=_verdicts(residual, own, tolerance, rivals, hidden, types),
         certified=certified(verdict, certificate, compared, found, problem.targets[number], choice), certificate=certificate,
         evaluations=found.evaluations, evaluations_per_token=found.per_token,

@@ -19,19 +19,26 @@ from headscan.model.slicing.exhaustion import split_on_exhaustion
 from headscan.run import BadInput
 
 __all__ = [
-    "ABSENT", "AMBIGUOUS", "NOT_RECOVERED", "TRIED", "UNIQUE", "VERDICTS", "Certificate", "JacobianRank", "Proof", "Residual",
+    "ABSENT", "AMBIGUOUS", "FOREIGN", "NOT_RECOVERED", "TRIED", "UNIQUE", "VERDICTS", "Certificate", "JacobianRank", "Proof",
+    "Residual",
     "Verdict", "exchanges", "jacobian", "unseen", "verdict_of",
 ]  # fmt: skip
 
 Verdict = Literal[
-    "recovered and unique", "recovered, unique among those tried", "ambiguous", "information absent", "not recovered"
+    "recovered and unique",
+    "recovered, unique among those tried",
+    "ambiguous",
+    "information absent",
+    "not recovered",
+    "not this model's",
 ]
 UNIQUE: Verdict = "recovered and unique"
 TRIED: Verdict = "recovered, unique among those tried"
 AMBIGUOUS: Verdict = "ambiguous"
 ABSENT: Verdict = "information absent"
 NOT_RECOVERED: Verdict = "not recovered"
-VERDICTS = (UNIQUE, TRIED, AMBIGUOUS, ABSENT, NOT_RECOVERED)
+FOREIGN: Verdict = "not this model's"
+VERDICTS = (UNIQUE, TRIED, AMBIGUOUS, ABSENT, NOT_RECOVERED, FOREIGN)
 """The best first."""
 
 Proof = Literal["exhaustive", "bounded", "sampled"]

@@ -13,6 +13,7 @@ from headscan.inversion.certificate import VERDICTS
 from headscan.inversion.degrade import add_noise, round_states
 from headscan.inversion.given import GIVEN
 from headscan.inversion.kept import KeptSearch
+from headscan.inversion.leaked import estimated_noise, foreign, leaked, solve_unknown
 from headscan.inversion.method import Problem
 from headscan.inversion.result import InvertResult, PromptInversion
 from headscan.inversion.settings import Inverting
@@ -32,13 +33,15 @@ TOGETHER = 16
 
 @verb("invert", Inverting)
 def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
-    """Run a slice on prompts, forget the prompts, and find them again from the output.
+    """Run a slice on prompts, forget the prompts, and find them again from the output; or take states that leaked.
 
     `Inverting` documents the options.
 
     Args:
         model: a Lens, what `Lens.load` takes, or a live model of transformers.
         prompt: one or several texts, or token ids as lists, tensors or arrays.
+        states: in place of a prompt, states of the slice from anywhere: a path, an array [T, w] or [prompts, T, w]. Their
+            noise need not be known (`InvertResult.estimated_noise`).
         at: the slice, as a `Slice` or as text: "block.3", "block.3[:, 1:, :]".
         method: a name, or an object with its own parameters: `Exact(budget=100)`, `Direct(preset="seed")`.
 
@@ -54,12 +57,19 @@ def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
     >>> result = invert(lens, [7, 3, 9])
     >>> result.prompts[0].recovered, result.verdict
     ([7, 3, 9], 'recovered and unique')
+    >>> leak = lens.run([[7, 3, 9]], sites="block.0")["block.0"][0]
+    >>> invert(lens, states=leak + 1e-3 * leak.norm() / leak.numel() ** 0.5).prompts[0].recovered
+    [7, 3, 9]
     """
     lens = open_model(model, settings)
     given = GIVEN[settings.given]
     cut = given.on(lens, settings.slice())
-    prompts, known = _prompts(lens, cut, settings)
-    lengths = [len(prompt) for prompt in prompts]
+    states = None if settings.states is None else leaked(cut, settings.states)
+    if states is None:
+        prompts, known = _prompts(lens, cut, settings)
+        lengths = [len(prompt) for prompt in prompts]
+    else:
+        prompts, known, lengths = states.prompts, [{} for _ in states.prompts], states.lengths
     for length in lengths:
         cut.kept(length)
     ordered = given.ordered and cut.slice.pool is None
@@ -70,11 +80,12 @@ def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
     record = lens.provenance()
     parameters = Row(plain({"method": method.name} | asdict(method)))  # type: ignore[arg-type]
     run.identify(f"the weights of {lens.name}", lens.identity())
-    run.identify("the prompts", [list(prompt.ids) for prompt in prompts])
+    run.identify("the prompts", [list(prompt.ids) for prompt in prompts] if states is None else states.sha256)
     run.identify("the method", plain(parameters))
     run.identify("the vocabulary", None if allowed is None else allowed.nonzero()[:, 0].tolist())
-    targets = _targets(cut, prompts, settings)
+    targets = _targets(cut, prompts, settings) if states is None else [one.to(lens.device) for one in states.targets]
     tolerance = _widened(cut, targets, settings)
+    choice = cut.vocabulary_size if allowed is None else int(allowed.sum())
 
     def solved(begin: int) -> list[PromptInversion]:
         part = slice(begin, begin + TOGETHER)
@@ -83,19 +94,30 @@ def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
             tolerance=tolerance, seed=settings.seed, progress=run.progress,
             kept=None if run.folder is None else KeptSearch(run.parts, f"search-{begin}"),
         )  # fmt: skip
-        return [
+        if states is None:
+            solutions = method.solve(problem)
+        else:
+            problem, solutions = solve_unknown(problem, method, states.rounding)
+        entries = [
             assess(problem, number, prompt, found, ask=settings.certificate, with_jacobian=settings.jacobian)
-            for number, (prompt, found) in enumerate(zip(prompts[part], method.solve(problem), strict=True))
+            for number, (prompt, found) in enumerate(zip(prompts[part], solutions, strict=True))
         ]
+        if states is None:
+            return entries
+        return [foreign(entry, found, cut, choice) for entry, found in zip(entries, solutions, strict=True)]
 
     entries: list[PromptInversion] = []
     for begin in range(0, len(prompts), TOGETHER):
         entries += run.unit(f"prompts-{begin}", list[PromptInversion], lambda begin=begin: solved(begin))  # type: ignore[misc]
         run.progress("prompts", len(entries), len(prompts), "prompts")
-    right = sum(a == b for one in entries for a, b in zip(one.tokens, one.recovered, strict=True))
+    right = sum(a == b for one in entries for a, b in zip(one.tokens, one.recovered, strict=bool(one.tokens)))
+    truth = all(one.tokens for one in entries)
     return InvertResult(
         protocol=run.protocol(device=record.device, dtype=record.dtype), models=[record], prompts=entries,
-        token_accuracy=right / sum(lengths), verdict=max((one.verdict for one in entries), key=VERDICTS.index),
+        token_accuracy=right / sum(lengths) if truth else None,
+       
+        estimated_noise=None if states is None else estimated_noise(entries),
+        verdict=max((one.verdict for one in entries), key=VERDICTS.index),
         slice=cut.slice, slice_text=str(cut.slice), method=method.name, parameters=parameters, given=settings.given,
         causal=cut.causal,
     )  # fmt: skip
@@ -104,6 +126,7 @@ def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
 def _prompts(lens: Lens, cut: SlicedModel, settings: Inverting) -> tuple[list[Prompt], list[dict[int, int]]]:
     """The prompts and, of each, the special tokens that were added, which are known."""
     given = settings.prompt
+    assert given is not None  # or there are states
     special = not cut.causal if settings.special is None else settings.special
     prompts = read_prompts(given, lens.tokenizer, lens.limits, special=special)
     texts = isinstance(given, str) or (isinstance(given, Sequence) and all(isinstance(one, str) for one in given))

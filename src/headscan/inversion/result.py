@@ -19,8 +19,9 @@ class PromptInversion:
     """One prompt as its output gives it back.
 
     Attributes:
-        tokens: ids of the prompt [T]; recovered: those found; strings, recovered_strings: the same as people see them.
-        token_accuracy: the share of `tokens` recovered.
+        tokens: ids of the prompt [T], none where states were given without them; recovered: those found; strings,
+            recovered_strings: the same as people see them.
+        token_accuracy: the share of `tokens` recovered; None where they are not known.
         known: positions whose tokens were given (special tokens of encoders).
         verdict: on the whole prompt; verdicts: on each position; certified: the same as a sentence.
         certificate: residuals, margins, equivalent tokens.
@@ -34,7 +35,7 @@ class PromptInversion:
     recovered: list[int]
     strings: list[str]
     recovered_strings: list[str]
-    token_accuracy: float
+    token_accuracy: float | None
     known: list[int]
     verdict: Verdict
     verdicts: list[Verdict]
@@ -47,7 +48,12 @@ class PromptInversion:
     notes: list[str]
 
     def __repr__(self) -> str:
-        return f"PromptInversion({''.join(self.recovered_strings)!r}, {self.token_accuracy:.0%} right, {self.verdict})"
+        right = "" if self.token_accuracy is None else f"{self.token_accuracy:.0%} right, "
+        return f"PromptInversion({''.join(self.recovered_strings)!r}, {right}{self.verdict})"
+
+    def right(self, place: int) -> bool | None:
+        """Whether the token found at a position is the true one; None where that is not known."""
+        return self.tokens[place] == self.recovered[place] if self.tokens else None
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -56,7 +62,9 @@ class InvertResult(Result):
 
     Attributes:
         prompts: one entry a prompt.
-        token_accuracy: the share of tokens recovered, over all prompts.
+        token_accuracy: the share of tokens recovered, over all prompts; None where they are not known.
+        estimated_noise: of states that were given: the root mean square of the residuals of the tokens found, relative to
+            the states' norms; None of prompts, and where nothing was recovered.
         verdict: the least good of all prompts.
         slice, slice_text: what was run, as fields and as text.
         method: by its name; parameters: its settings.
@@ -67,7 +75,8 @@ class InvertResult(Result):
     kind: ClassVar[str] = "invert"
 
     prompts: list[PromptInversion]
-    token_accuracy: float
+    token_accuracy: float | None
+    estimated_noise: float | None = None
     verdict: Verdict
     slice: SliceSpecification
     slice_text: str
@@ -80,16 +89,16 @@ class InvertResult(Result):
         """A pandas table, one row a token."""
         rows = []
         for number, prompt in enumerate(self.prompts):
-            certificate, length = prompt.certificate, len(prompt.tokens)
+            certificate, length = prompt.certificate, len(prompt.recovered)
             nothing: list[None] = [None] * length
             for place in range(length):
                 rows.append(
                     {
                         "prompt": number,
                         "position": place,
-                        "token": prompt.strings[place],
+                        "token": prompt.strings[place] if prompt.strings else None,
                         "recovered": prompt.recovered_strings[place],
-                        "right": prompt.tokens[place] == prompt.recovered[place],
+                        "right": prompt.right(place),
                         "residual": certificate.residuals[place],
                         "margin": certificate.margins[place],
                         "nearest": certificate.nearest[place],

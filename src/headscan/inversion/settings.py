@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from torch import Tensor
 
 from headscan.inversion.given import GIVEN
 from headscan.inversion.method import METHODS, Method
@@ -21,10 +25,18 @@ class Inverting(Slicing, Loading, Running):
     """What is inverted, from what, and how."""
 
     prompt: Annotated[
-        PromptsLike,
+        PromptsLike | None,
         Option("The text whose states are inverted; may be given several times.", content=True, repeat=True),
-    ]
+    ] = None
     _: KW_ONLY
+    states: Annotated[
+        str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None,
+        Option(
+            "States that leaked, in place of a prompt: a file, folder or URL of any format that scan reads (FILE#SITE is one "
+            "site of it); in Python also an array [T, w] or [prompts, T, w].",
+            content=True, metavar="FILE",
+        ),
+    ] = None  # fmt: skip
     method: Annotated[
         str | Method, Option("How: exact (left to right), joint, indirect or direct (gradients).", choices=METHODS)
     ] = "auto"
@@ -56,6 +68,10 @@ class Inverting(Slicing, Loading, Running):
     def check(self) -> None:
         """Names that there are, a slice that can be, and no option that what is given does not use."""
         super().check()
+        if (self.prompt is None) == (self.states is None):
+            raise BadInput("Say what is inverted: a text with --prompt, or states with --states, and not both.")
+        if self.states is not None:
+            refuse_unused(self, ("noise", "rounding", "given", "special"), "--states", ["--prompt"])
         if isinstance(self.method, str):
             METHODS[self.method]
         if self.given == "gradient":

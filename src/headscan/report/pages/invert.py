@@ -41,6 +41,10 @@ VERDICTS = [
     Word("information absent", "Some token moves no output that was given: no method can find it."),
     Word("not recovered", "No tokens were found that give the output; this says nothing of the information."),
     Word(
+        "not this model's",
+        "Of states that were given: every token was run, and none gives the first of them, nor stands out as nearest.",
+    ),
+    Word(
         "exhaustive", "A certificate: at each position every token that may be returned was run under the prefix found."
     ),
     Word("bounded", "A certificate: the tokens that were not run are proved farther than the tolerance."),
@@ -51,7 +55,10 @@ VERDICTS = [
 @page("invert")
 def head(result: InvertResult) -> Head:
     """How much came back, from where."""
-    said = f"{100 * result.token_accuracy:.1f} % of the tokens were found again from {result.slice_text}: {result.verdict}."
+    if result.token_accuracy is None:
+        said = f"{_many(result):,} tokens from states at {result.slice_text}: {result.verdict}."
+    else:
+        said = f"{100 * result.token_accuracy:.1f} % of the tokens were found again from {result.slice_text}: {result.verdict}."
     return Head([named(result.models[0].name)], said, words=VERDICTS)
 
 
@@ -62,10 +69,10 @@ def prompts(result: InvertResult) -> Section:
     lines = [
         RecoveredLine(
             [
-                RecoveredToken(found, a == b, true, verdict)
-                for found, true, a, b, verdict in zip(
-                    one.recovered_strings, one.strings, one.tokens, one.recovered, one.verdicts, strict=True
+                RecoveredToken(
+                    found, _right(one, place), one.strings[place] if one.strings else "?", one.verdicts[place]
                 )
+                for place, found in enumerate(one.recovered_strings)
             ],
             one.verdict.capitalize(),
             "" if shared else _said(one),
@@ -79,6 +86,16 @@ def prompts(result: InvertResult) -> Section:
     return Section("What came back", lead, [*parts, _facts(result)])
 
 
+def _right(prompt: PromptInversion, place: int) -> bool:
+    """Whether a token is the true one, or, where that is not known, gives the state."""
+    known = prompt.right(place)
+    return prompt.verdicts[place] not in ("not recovered", "not this model's") if known is None else known
+
+
+def _many(result: InvertResult) -> int:
+    return sum(len(prompt.recovered) for prompt in result.prompts)
+
+
 def _said(prompt: PromptInversion) -> str:
     return " ".join([prompt.certified, *prompt.notes])
 
@@ -90,14 +107,19 @@ def _shared(prompts: list[PromptInversion]) -> str:
 
 
 def _facts(result: InvertResult) -> Facts:
-    tokens = sum(len(prompt.tokens) for prompt in result.prompts)
+    tokens = _many(result)
     certificates = [prompt.certificate for prompt in result.prompts]
     residuals = [one.residual for one in certificates]
     margins = [one.margin for one in certificates if one.margin is not None]
     rows = [
         ("slice", result.slice_text),
         ("method", f"{result.method}, given {result.given}"),
-        ("token accuracy", f"{result.token_accuracy:.1%} of {tokens} tokens"),
+        *(
+            [("tokens", f"{tokens}")]
+            if result.token_accuracy is None
+            else [("token accuracy", f"{result.token_accuracy:.1%} of {tokens} tokens")]
+        ),
+        *([] if result.estimated_noise is None else [("estimated noise", f"{result.estimated_noise:.1e} of the norm")]),
         ("verdict", result.verdict),
         ("certificate", "; ".join(dict.fromkeys(_type(one) for one in certificates))),
         ("tolerance", "; ".join(dict.fromkeys(f"{one.tolerance:.1e} (noise {one.noise:.1e})" for one in certificates))),
@@ -129,7 +151,7 @@ def certificate(result: InvertResult) -> Section:
 def _residuals(found: PromptInversion) -> go.Figure:
     """Residual of the tokens found and margin to the second best, by position; logarithmic."""
     figure = figures.empty("position", "relative distance")
-    certificate, places = found.certificate, list(range(len(found.tokens)))
+    certificate, places = found.certificate, list(range(len(found.recovered)))
     series = (("token found", certificate.residuals), ("second best", certificate.margins))
     for index, (name, values) in enumerate(series):
         if any(value is not None for value in values):
@@ -171,11 +193,12 @@ def _tokens(result: InvertResult) -> Table:
     rows = []
     for number, prompt in enumerate(result.prompts[:20]):
         found = prompt.certificate
-        for place in range(len(prompt.tokens)):
+        for place in range(len(prompt.recovered)):
             local = found.jacobian[place] if found.jacobian is not None else None
             rows.append(
                 (
-                    f"{number + 1}, {place}", prompt.strings[place], prompt.recovered_strings[place], found.residuals[place],
+                    f"{number + 1}, {place}", prompt.strings[place] if prompt.strings else "?",
+                    prompt.recovered_strings[place], found.residuals[place],
                     found.margins[place], found.compared[place], found.types[place], len(found.equivalent[place]),
                     *((local.rank, local.smallest_singular_value) if local else ()), prompt.verdicts[place],
                 )

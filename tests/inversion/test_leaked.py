@@ -1,0 +1,107 @@
+"""States that leaked are inverted from any store, through noise that nobody knows; foreign ones are told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import GPT2Config, GPT2LMHeadModel
+
+import headscan
+from headscan import BadInput, Lens
+from headscan.inversion.degrade import add_noise
+
+SITE = "block.1"
+IDS = [[17, 230, 5, 42], [9, 9, 150, 31]]
+
+
+def tiny(seed):
+    """A small random model: these tests are of what is done with its states, not of how long a vocabulary takes."""
+    torch.manual_seed(seed)
+    config = GPT2Config(vocab_size=256, n_positions=16, n_embd=32, n_layer=3, n_head=2, initializer_range=0.1)
+    return Lens(GPT2LMHeadModel(config).eval(), name="tiny")
+
+
+@pytest.fixture(scope="module")
+def lens():
+    return tiny(0)
+
+
+@pytest.fixture(scope="module")
+def states(lens):
+    return lens.run(torch.tensor(IDS), sites=SITE)[SITE]
+
+
+def found(lens, given, at=SITE, **options):
+    return headscan.invert(lens, states=given, at=at, **options)
+
+
+def test_an_array_gives_its_tokens_back(lens, states):
+    result = found(lens, states)
+    assert [one.recovered for one in result.prompts] == IDS
+    assert result.verdict.startswith("recovered")
+    assert result.token_accuracy is None
+    assert result.prompts[0].tokens == []
+    assert result.estimated_noise < 1e-5
+    assert "?" in result.page()
+    assert list(result.frame()["recovered"])
+
+
+def test_a_file_with_token_ids_says_how_many_are_right(lens, states, tmp_path):
+    save_file({SITE: states.contiguous(), "token_ids": torch.tensor(IDS)}, tmp_path / "leak.safetensors")
+    result = found(lens, tmp_path / "leak.safetensors")
+    assert result.token_accuracy == 1
+
+
+def test_requests_as_vllm_writes_them(lens, states, tmp_path):
+    for number, one in enumerate(states):
+        layers = torch.stack([one, one + 1], dim=1).contiguous()
+        save_file({"hidden_states": layers, "token_ids": torch.tensor(IDS[number])}, tmp_path / f"{number}.safetensors")
+    result = found(lens, f"{tmp_path}#captured.0")
+    assert [one.recovered for one in result.prompts] == IDS
+    with pytest.raises(BadInput, match="#SITE"):
+        found(lens, tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_known_from_the_file(lens, states, tmp_path, dtype):
+    save_file({SITE: states.to(dtype).contiguous()}, tmp_path / "leak.safetensors")
+    assert [one.recovered for one in found(lens, tmp_path / "leak.safetensors").prompts] == IDS
+
+
+@pytest.mark.parametrize("noise", [0.003, 0.05])
+def test_unknown_noise_is_estimated(lens, states, noise):
+    result = found(lens, add_noise(states, noise, seed=3))
+    assert [one.recovered for one in result.prompts] == IDS
+    assert result.estimated_noise == pytest.approx(noise, rel=0.1)
+
+
+def test_states_of_another_model_are_told(lens, states):
+    other = torch.randn(states.shape, generator=torch.Generator().manual_seed(0)) * states.std()
+    result = found(lens, other[:1])
+    assert result.verdict == "not this model's"
+    assert "none gives the first of these states" in result.prompts[0].certified
+    assert "not this model" in result.page()
+    another = tiny(1).run(torch.tensor(IDS[:1]), sites=SITE)[SITE]
+    assert found(lens, another).verdict == "not this model's"
+
+
+def test_states_of_another_site_or_from_the_middle_are_told(lens, states):
+    assert found(lens, states[:1], at="block.2").verdict == "not this model's"
+    assert found(lens, states[:1, 1:]).verdict == "not this model's"
+
+
+def test_bad_states_are_refused_in_a_sentence(lens, states, tmp_path):
+    broken = states[0].clone()
+    broken[3, 2] = float("nan")
+    for given, words in [
+        (states[0][:, :-1], "width"), (broken, "NaN or infinite values at vector 3"), (np.zeros((0, 3)), "no numbers"),
+        ("gpt-vanilla", "takes stored states"), (tmp_path / "absent.npy", "takes stored states"),
+    ]:  # fmt: skip
+        with pytest.raises(BadInput, match=words):
+            found(lens, given)
+    for options, words in [({}, "--prompt, or states"), ({"states": states, "prompt": "a"}, "not both"),
+                           ({"states": states, "noise": 0.1}, "--noise is not used")]:  # fmt: skip
+        with pytest.raises(BadInput, match=words):
+            headscan.invert(lens, at=SITE, **options)
