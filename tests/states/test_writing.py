@@ -64,7 +64,7 @@ def test_an_interrupted_writing_goes_on_to_the_same_files(folder, tmp_path, monk
     monkeypatch.setattr(writing, "SHARD_BYTES", 1)  # a shard a batch
     options = {"context": CONTEXT, "max_tokens": TOKENS, "batch": 2}
     headscan.states.run("gpt-vanilla", TEXT, out=tmp_path / "whole", **options)
-    take, calls = writing._Writer._take, []
+    take, calls = writing._ShardWriter._take, []
 
     def interrupted(self, batch):
         calls.append(batch.number)
@@ -72,11 +72,11 @@ def test_an_interrupted_writing_goes_on_to_the_same_files(folder, tmp_path, monk
             raise KeyboardInterrupt
         take(self, batch)
 
-    monkeypatch.setattr(writing._Writer, "_take", interrupted)
+    monkeypatch.setattr(writing._ShardWriter, "_take", interrupted)
     with pytest.raises(KeyboardInterrupt):
         headscan.states.run("gpt-vanilla", TEXT, out=tmp_path / "cut", **options)
     assert "beginning of the text" in " ".join(headscan.scan(tmp_path / "cut").models[0].notes)
-    monkeypatch.setattr(writing._Writer, "_take", take)
+    monkeypatch.setattr(writing._ShardWriter, "_take", take)
     with pytest.raises(BadInput, match="cannot be resumed"):
         headscan.states.run(
             "gpt-vanilla", TEXT, out=tmp_path / "cut", resume=True, **(options | {"batch": 1, "context": 32})

@@ -80,7 +80,7 @@ def run(model: ModelLike, settings: Storing, run: Run) -> StatesResult:
         raise BadInput(f"{lens.name} reads at most {longest} tokens at once, less than {settings.context}.")
     run.identify(f"the weights of {lens.name}", lens.identity())
     assert run.folder is not None  # by `Storing.check`
-    writer = _Writer(source, sites, settings, run, run.folder)
+    writer = _ShardWriter(source, sites, settings, run, run.folder)
     index = writer.write()
     record = lens.provenance()
     protocol = run.protocol(text=source.text(), device=record.device, dtype=record.dtype)
@@ -93,7 +93,7 @@ def run(model: ModelLike, settings: Storing, run: Run) -> StatesResult:
     )  # fmt: skip
 
 
-class _Writer:
+class _ShardWriter:
     """Collects batches until they make a shard."""
 
     def __init__(self, source: ModelSource, sites: tuple[str, ...], settings: Storing, run: Run, folder: Path) -> None:
