@@ -17,6 +17,7 @@ from headscan.inversion.method import METHODS as INVERSION
 from headscan.leaks.release import RELEASES
 from headscan.remedies import REMEDIES
 from headscan.run import Registry, options_of
+from headscan.states import FORMATS
 from headscan.training.objective import OBJECTIVES
 from headscan.training.optimiser import OPTIMISERS
 from headscan.training.recovery import RECOVERIES
@@ -25,6 +26,7 @@ from headscan.training.task import TASKS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "registries.md"
 SECTIONS: list[tuple[str, str, Registry[object]]] = [
+    ("Formats of stored states", "`headscan scan PATH`, `headscan invert MODEL --states PATH`", FORMATS),
     ("Probes", "`headscan scan --measures NAME`", PROBES),
     ("Measures of similarity", "`headscan compare --measures NAME`", SIMILARITIES),
     ("Nulls of a comparison", "`headscan compare --nulls NAME`", NULLS),
@@ -45,7 +47,12 @@ def sentence(item: object) -> str:
     """The first sentence of what an item says of itself."""
     kind = item if isinstance(item, type) else type(item)
     words = getattr(item, "words", None)
-    said = getattr(words, "sentence", "") or inspect.getdoc(item if isinstance(item, type) else kind) or ""
+    said = (
+        getattr(words, "sentence", "")
+        or getattr(item, "sentence", "")
+        or inspect.getdoc(item if isinstance(item, type) else kind)
+        or ""
+    )
     return " ".join(said.split("\n\n")[0].split()).replace("|", "\\|")
 
 
