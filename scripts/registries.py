@@ -14,6 +14,7 @@ from headscan.geometry import PROBES
 from headscan.geometry.compare import NULLS, SIMILARITIES
 from headscan.inversion.given import GIVEN
 from headscan.inversion.method import METHODS as INVERSION
+from headscan.leaks.defence import DEFENCES
 from headscan.leaks.release import RELEASES
 from headscan.remedies import REMEDIES
 from headscan.run import Registry, options_of
@@ -34,6 +35,7 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("Inversion methods", "`headscan invert --method NAME`", INVERSION),
     ("What may be given to an inversion", "`headscan invert --given NAME`", GIVEN),
     ("Releases", "`headscan privacy --release NAME`", RELEASES),
+    ("Defences", "`headscan privacy --defence NAME`", DEFENCES),
     ("Training objectives", "`headscan train --objective NAME`", OBJECTIVES),
     ("Regularisers", "`headscan train --regulariser NAME:STRENGTH`", REGULARISERS),
     ("Optimisers", "`headscan train --optimiser NAME`", OPTIMISERS),

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from headscan.cli import app
 from headscan.inversion import exact
-from headscan.leaks import Mapped, audit, budget, cache_slice, privacy, read_format
+from headscan.leaks import DEFENCES, Mapped, audit, budget, cache_slice, privacy, read_format
+from headscan.leaks.defences.projection import Projection
 from headscan.leaks.exactness import exact_attack
 from headscan.model import ByteTokenizer
 from headscan.model.slicing import Slice
@@ -122,6 +123,39 @@ def test_logits_are_states_seen_through_the_head(lens):
     assert rows[1].loss_added != 0
 
 
+def test_a_known_rotation_changes_no_bit_and_few_directions_tell_less(lens):
+    plain, turned, few = (
+        privacy(
+            lens, TEXT, windows=1, length=6, noise=(0, 0.8), sites="block.1", prior="text", particles=0, defence=defence
+        ).rows
+        for defence in (None, "rotation", Projection(dimensions=2))
+    )  # fmt: skip
+    assert turned[0].attack_accuracy == 1
+    assert turned[1].sigma == pytest.approx(plain[1].sigma, rel=1e-4)
+    assert turned[1].bits_upper == pytest.approx(plain[1].bits_upper, abs=1e-3)
+    assert few[1].bits_truth < plain[1].bits_truth - 4 * few[1].bits_truth_error
+    assert (few[0].defence, few[0].bits_lower) == ("projection", None)
+    assert few[0].loss_added != 0
+    assert abs(turned[0].loss_added) < 1e-4
+
+
+@pytest.mark.parametrize("defence", ["dropping", "per-coordinate"])
+def test_a_defence_brings_states_back(lens, defence):
+    states = torch.randn(50, 8)
+    fitted = DEFENCES[defence]().fit(states, 0)
+    seen = fitted.seen(states)
+    assert torch.allclose(fitted.seen(fitted.back(seen)), seen, atol=1e-5)
+    rows = privacy(lens, TEXT, windows=1, length=4, noise=(0.8,), sites="block.1", particles=0, defence=defence).rows
+    assert rows[0].bits_lower <= rows[0].bits_truth + 4 * rows[0].bits_truth_error
+
+
+def test_an_embedding_tells_of_a_token_when_the_others_are_known(lens):
+    clean, noisy = privacy(lens, TEXT, release="embedding", prior="text", windows=2, length=6, noise=(0, 0.8)).rows
+    assert (clean.text_accuracy, clean.bits_upper) == (1, None)
+    slack = 4 * noisy.bits_truth_error
+    assert noisy.bits_lower - slack <= noisy.bits_truth <= noisy.bits_upper + slack
+
+
 def test_what_cannot_be_is_refused(lens):
     for options, words in (
         ({"windows": 0}, "--windows must be at least 1"),
@@ -134,6 +168,8 @@ def test_what_cannot_be_is_refused(lens):
         ({"release": "gradient", "sites": "block.0"}, "--sites is not used by the release gradient"),
         ({"release": "gradient", "noise": (0.5,)}, "--noise is not used by the release gradient"),
         ({"tolerance": 0.1}, "--tolerance is not used by the release states"),
+        ({"defence": "prayer"}, "no defence 'prayer'"),
+        ({"defence": Projection(dimensions=99)}, "is more than the 32"),
         ({"release": "thoughts"}, "no release 'thoughts'"),
     ):
         with pytest.raises(BadInput, match=words):

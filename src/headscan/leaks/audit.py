@@ -14,16 +14,18 @@ from torch import Tensor
 
 from headscan.geometry.probes.negative import wilson
 from headscan.leaks.budget import LIMIT, Plan, plan_of
-from headscan.leaks.channel import Channel
+from headscan.leaks.channel import Change, Channel
+from headscan.leaks.defence import protected
 from headscan.leaks.exactness import ExactAttack, exact_attack
 from headscan.leaks.positions import Asked, PositionLeak, position_leaks
 from headscan.leaks.priors import Prior, prior_of
 from headscan.leaks.release import Auditing, Leak
 from headscan.leaks.result import LeakRow, WholeText
+from headscan.leaks.rounding import read_format
 from headscan.leaks.wholes import TEXTS, TOKENS, whole_texts
 from headscan.run import BadInput, Interval, Run
 
-__all__ = ["audit", "clustered", "share_interval"]
+__all__ = ["audit", "bits_row", "clustered", "share_interval"]
 
 PARTICLES = 32
 
@@ -40,6 +42,8 @@ def audit(channel: Channel, texts: list[list[int]], settings: Auditing, run: Run
     plan = plan_of(channel.together, len(channel.names), texts, settings)
     for note in plan.notes:
         run.announce(note)
+    form = read_format(settings.format) if settings.format else None
+    channel = protected(channel, settings.protection(), form, plan.windows, settings.seed)
     levels = tuple(dict.fromkeys(settings.noise))
     scales = scales_of(channel, plan.windows)
     counted = tuple(level for level in levels if level > 0 or channel.rounded)
@@ -59,7 +63,9 @@ def audit(channel: Channel, texts: list[list[int]], settings: Auditing, run: Run
             for place, level in enumerate(counted):
                 parts = [[one for one in part if (one.site, one.level) == (site, place)] for part in found]
                 loss = losses.get((name, level))
-                rows[name, level] = _bits_row(channel, name, level, level * scales[site], parts, settings, loss)
+                rows[name, level] = bits_row(
+                    name, channel.defence, level, level * scales[site], parts, settings.draws, loss
+                )
     if 0.0 in levels:
         for number, name in enumerate(channel.names):
             solve = partial(
@@ -97,31 +103,34 @@ def _losses(
     """What the model loses at each site and noise, in nats a token; empty where it has no head."""
     if channel.loss is None or not channel.together.lens.traits.predicts:
         return {}
-    clean = channel.loss(channel.names[0], plan.windows, _same)
-    mapped, found = channel.change or _same, dict[tuple[str, float], float]()
+    clean, found = channel.loss(channel.names[0], plan.windows, _same), dict[tuple[str, float], float]()
     for name, scale in zip(channel.names, scales, strict=True):
+        seen = channel.seen[name] if channel.seen else _same
+        back = channel.back[name] if channel.back else _same
         for level in levels:
             generator = torch.Generator().manual_seed(settings.seed + 2)
-
-            def change(
-                states: Tensor, level: float = level, scale: float = scale, drawn: torch.Generator = generator
-            ) -> Tensor:
-                noise = torch.randn(states.shape, generator=drawn).to(states) if level else 0.0
-                return mapped(states) + level * scale * noise
-
-            untouched = level == 0 and not channel.rounded
+            change = partial(_changed, seen, back, level * scale, generator)
+            untouched = level == 0 and channel.seen is None
             found[name, level] = 0.0 if untouched else channel.loss(name, plan.windows, change) - clean
     return found
+
+
+def _changed(
+    seen: Change, back: Change, sigma: float, generator: torch.Generator, states: Float[Tensor, "*batch w"]
+) -> Float[Tensor, "*batch w"]:
+    """States as whoever goes on with them has them: released, with noise, and brought back."""
+    out = seen(states)
+    return back(out + sigma * torch.randn(out.shape, generator=generator).to(out) if sigma else out)
 
 
 def _same(states: Float[Tensor, "*batch w"]) -> Float[Tensor, "*batch w"]:
     return states
 
 
-def _bits_row(
-    channel: Channel, name: str, level: float, sigma: float, parts: list[list[PositionLeak]], settings: Auditing,
-    loss: float | None,
-) -> LeakRow:  # fmt: skip
+def bits_row(
+    site: str, defence: str, level: float, sigma: float, parts: list[list[PositionLeak]], draws: int, loss: float | None
+) -> LeakRow:
+    """The row of one site and noise, from what was found at each position of each window."""
     every = [one for part in parts for one in part]
     count = len(every)
 
@@ -134,7 +143,7 @@ def _bits_row(
     whole = len(truths) == count
     right = sum(one.right for one in every) / count
     return LeakRow(
-        site=name, defence=channel.defence, noise=level, sigma=sigma or None, tokens=count, prior_bits=mean("entropy"),
+        site=site, defence=defence, noise=level, sigma=sigma or None, tokens=count, prior_bits=mean("entropy"),
         bits_lower=mean("lower"), bits_upper=mean("upper"),
         lower_by=Counter(one.lower_by for one in every).most_common(1)[0][0],
         upper_by=Counter(one.upper_by for one in every).most_common(1)[0][0],
@@ -143,7 +152,7 @@ def _bits_row(
         bits_truth_error=sum(variance for _, variance in truths) ** 0.5 / count if whole else None,
         kept=mean("kept"), candidates=max(one.candidates for one in every), guess_accuracy=mean("likeliest"),
         attack="posterior", attack_accuracy=mean("accuracy"),
-        attack_accuracy_interval=share_interval(mean("accuracy"), count * (settings.draws if level else 1)),
+        attack_accuracy_interval=share_interval(mean("accuracy"), count * (draws if level else 1)),
         attack_accuracy_upper=mean("ceiling"), text_accuracy=right, text_accuracy_interval=share_interval(right, count),
         loss_added=loss,
     )  # fmt: skip

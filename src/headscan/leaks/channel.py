@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headscan.model.slicing import SlicedModel
 
-__all__ = ["Channel", "cross_entropy"]
+__all__ = ["Change", "Channel", "cross_entropy"]
 
 Change = Callable[[Float[Tensor, "*batch w"]], Float[Tensor, "*batch w"]]
 
@@ -24,9 +24,10 @@ class Channel:
         names: of the sites.
         together: all of them as one slice, their features one after another; widths: of each.
         alone: a site as a slice of its own.
+        parts: of each site the widths that are rounded together; empty where that is the whole.
         defence: what is done to the release before the noise, in a word.
         rounded: whether that makes some releases equal, so that there are bits without noise.
-        change: the same as a map of one site's states, to be applied in the model.
+        seen, back: of each site the map to what is released, and the way back, where something is done to it.
         loss: nats a token of the model on token rows if, at a site, its states are changed so; None where it cannot be run.
     """
 
@@ -34,9 +35,11 @@ class Channel:
     together: SlicedModel
     widths: tuple[int, ...]
     alone: Callable[[str], SlicedModel]
+    parts: tuple[tuple[int, ...], ...] = ()
     defence: str = "none"
     rounded: bool = False
-    change: Change | None = None
+    seen: Mapping[str, Change] | None = None
+    back: Mapping[str, Change] | None = None
     loss: Callable[[str, Int[Tensor, "B T"], Change], float] | None = None
 
 

@@ -14,7 +14,7 @@ from headscan.leaks.priors import Prior, cut_prior
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix
 
-__all__ = ["Asked", "PositionLeak", "position_leaks"]
+__all__ = ["Asked", "PositionLeak", "at_position", "position_leaks"]
 
 
 @dataclass(frozen=True)
@@ -94,15 +94,18 @@ def position_leaks(cut: SlicedModel, ids: Int[Tensor, " T"], asked: Asked) -> li
         for site, (rows, truth) in enumerate(zip(points, seen, strict=True)):
             code = coded(rows)
             seed = asked.seed + 7919 * place + site
-            found += _at(code, truth, int(own[0]) if len(own) else None, site, asked.sigmas[site], asked.draws, seed)
+            found += at_position(
+                code, truth, int(own[0]) if len(own) else None, site, asked.sigmas[site], asked.draws, seed
+            )
         if place + 1 < len(ids):
             prefix.extend(ids[None, place : place + 1].to(cut.lens.device))
     return found
 
 
-def _at(
+def at_position(
     code: Code, truth: Float[Tensor, " d"], own: int | None, site: int, sigmas: Sequence[float], draws: int, seed: int
 ) -> list[PositionLeak]:
+    """Bounds, truth and attacks at one position and site, for each noise; `own` is the text's token among the candidates."""
     generator, found = torch.Generator().manual_seed(seed), list[PositionLeak]()
     noises = [sigma for sigma in sigmas if sigma > 0]
     bounds = iter(leak_bounds(code, noises) if noises else [])

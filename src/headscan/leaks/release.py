@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 from headscan.inversion.settings import refuse_unused
+from headscan.leaks.defence import DEFENCES, Defence
 from headscan.leaks.result import LeakedGradient, LeakRow, WholeText
 from headscan.leaks.rounding import read_format
 from headscan.model.lens import Lens
@@ -55,7 +56,8 @@ RELEASES: Registry[type[Release]] = Registry("release", "headscan.leaks.releases
 """All releases by name."""
 
 SHARED = (
-    "sites", "noise", "format", "stored", "heads", "prior", "windows", "length", "candidates", "draws", "particles", "tolerance",
+    "sites", "noise", "format", "defence", "stored", "heads", "prior", "windows", "length", "candidates", "draws", "particles",
+    "tolerance",
 )  # fmt: skip
 
 
@@ -79,6 +81,12 @@ class Auditing(Reading, Loading, Running):
         str | None,
         Option(
             "Number format in which it leaks: fp16, bf16, fp8, int8, int4, int2, int4/32 in groups. Default: as computed."
+        ),
+    ] = None
+    defence: Annotated[
+        str | Defence | None,
+        Option(
+            "What is done to the release before the noise, known to the attacker. Default: nothing.", choices=DEFENCES
         ),
     ] = None
     stored: Annotated[CachePart, Option("What of the cache: keys, values, both.")] = "both"
@@ -120,8 +128,14 @@ class Auditing(Reading, Loading, Running):
         check_text(self.text)
         if self.format is not None:
             read_format(self.format)
+        if isinstance(self.defence, str):
+            DEFENCES[self.defence]
         uses = RELEASES[self.release].uses
         for name in SHARED:
             if name not in uses:
                 users = [other for other, item in RELEASES.items() if name in item.uses]
                 refuse_unused(self, [name], f"the release {self.release}", users)
+
+    def protection(self) -> Defence | None:
+        """The defence, with its defaults where only its name was given."""
+        return DEFENCES[self.defence]() if isinstance(self.defence, str) else self.defence

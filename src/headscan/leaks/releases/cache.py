@@ -15,11 +15,9 @@ from headscan.leaks.audit import audit
 from headscan.leaks.channel import Channel
 from headscan.leaks.release import RELEASES, Auditing, Leak, Release
 from headscan.leaks.releases.states import few_of
-from headscan.leaks.rounding import NumberFormat, read_format
 from headscan.model.lens import Lens
 from headscan.model.slicing import SlicedModel
-from headscan.model.slicing.cache import CacheSlice, cache_slice
-from headscan.model.slicing.mapped import Mapped
+from headscan.model.slicing.cache import cache_slice
 from headscan.run import BadInput, Run
 
 __all__ = ["CacheRelease"]
@@ -31,7 +29,8 @@ class CacheRelease(Release):
 
     name: ClassVar[str] = "cache"
     uses: ClassVar[tuple[str, ...]] = (
-        "sites", "noise", "format", "stored", "heads", "prior", "windows", "length", "candidates", "draws", "particles",
+        "sites", "noise", "format", "defence", "stored", "heads", "prior", "windows", "length", "candidates", "draws",
+        "particles",
     )  # fmt: skip
     meaning: ClassVar[str] = (
         "Bits that what the cache holds of a token tells of that token to one who knows the tokens before it; what later "
@@ -47,24 +46,16 @@ class CacheRelease(Release):
         if wrong:
             raise BadInput(f"A cache belongs to a block: write --sites 'block.3', not {wrong[0]}.")
         layers = [int(name.partition(".")[2]) for name in names]
-        form = read_format(settings.format) if settings.format else None
         whole = cache_slice(lens, layers, settings.stored, settings.heads)
         each = len(whole.parts) // len(layers)
-        widths = tuple(sum(whole.parts[i : i + each]) for i in range(0, len(whole.parts), each))
-        channel = Channel(
-            names, _rounded(whole, form), widths, partial(_alone, lens, settings, form),
-            form.name if form else "none", rounded=form is not None and form.name != "fp32", change=form,
-            loss=partial(_loss, lens, settings) if settings.heads is None else None,
-        )  # fmt: skip
+        parts = tuple(whole.parts[i : i + each] for i in range(0, len(whole.parts), each))
+        loss = partial(_loss, lens, settings) if settings.heads is None else None
+        channel = Channel(names, whole, tuple(map(sum, parts)), partial(_alone, lens, settings), parts, loss=loss)
         return audit(channel, texts, settings, run)
 
 
-def _rounded(cut: CacheSlice, form: NumberFormat | None) -> SlicedModel:
-    return cut if form is None else Mapped(cut, form.each(cut.parts), form.name)
-
-
-def _alone(lens: Lens, settings: Auditing, form: NumberFormat | None, name: str) -> SlicedModel:
-    return _rounded(cache_slice(lens, [int(name.partition(".")[2])], settings.stored, settings.heads), form)
+def _alone(lens: Lens, settings: Auditing, name: str) -> SlicedModel:
+    return cache_slice(lens, [int(name.partition(".")[2])], settings.stored, settings.heads)
 
 
 def _loss(

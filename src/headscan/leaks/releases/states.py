@@ -9,10 +9,8 @@ from headscan.leaks.applying import loss_with
 from headscan.leaks.audit import audit
 from headscan.leaks.channel import Channel
 from headscan.leaks.release import RELEASES, Auditing, Leak, Release
-from headscan.leaks.rounding import read_format
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
-from headscan.model.slicing.mapped import Mapped
 from headscan.run import Run
 
 __all__ = ["StatesRelease", "few_of"]
@@ -26,7 +24,7 @@ class StatesRelease(Release):
 
     name: ClassVar[str] = "states"
     uses: ClassVar[tuple[str, ...]] = (
-        "sites", "noise", "format", "prior", "windows", "length", "candidates", "draws", "particles",
+        "sites", "noise", "format", "prior", "windows", "length", "candidates", "draws", "particles", "defence",
     )  # fmt: skip
     meaning: ClassVar[str] = (
         "Bits that the state at a token's position tells of that token to one who knows the tokens before it; what later "
@@ -36,21 +34,10 @@ class StatesRelease(Release):
     def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
         """Bits and attacks at each site."""
         names = lens.match(settings.sites) if settings.sites else few_of(lens.match("block.*"))
-        widths, form = tuple(lens.width(name) for name in names), settings.format
-        if form is None:
-            together: SlicedModel = Slice(sites=names).on(lens)
-            return audit(
-                Channel(names, together, widths, partial(_alone, lens), loss=partial(loss_with, lens)),
-                texts,
-                settings,
-                run,
-            )
-        change = read_format(form)
-        together = Mapped(Slice(sites=names).on(lens), change.each(widths), form)
+        widths = tuple(lens.width(name) for name in names)
         channel = Channel(
-            names, together, widths, lambda name: Mapped(_alone(lens, name), change, form), form, rounded=form != "fp32",
-            change=change, loss=partial(loss_with, lens),
-        )  # fmt: skip
+            names, Slice(sites=names).on(lens), widths, partial(_alone, lens), loss=partial(loss_with, lens)
+        )
         return audit(channel, texts, settings, run)
 
 
