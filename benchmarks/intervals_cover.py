@@ -40,7 +40,8 @@ TEXTS = {
     "Shakespeare": ("tinyshakespeare.txt", "\n\n"),
 }
 DOCUMENTS, WINDOWS = (5, 10, 20, 40), (16, 64, 160, 400)
-SHORT, BATCH = 16, 128  # tokens of a row of a piece, and rows that are added together
+SHORT, FEW = 32, 4000  # tokens of a row of pieces with fewer tokens; what does not fill a row is left out
+BATCH = 2048  # tokens that are added together
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "intervals-cover.svg"
 
 
@@ -130,17 +131,18 @@ def estimates(
 ) -> list[Estimates]:
     """What a scan of tokens says of each site: states [n, d] and the tokens' documents [n]."""
     made = []
-    rows = len(documents) // SHORT
-    owners = documents[: rows * SHORT].view(rows, SHORT)
+    long = SHORT if len(documents) < FEW else CONTEXT
+    rows, batch = len(documents) // long, BATCH // long
+    owners = documents[: rows * long].view(rows, long)
     for site, tokens in states.items():
         statistics = SiteStatistics(width or tokens.shape[1], derive=Linearisation(MEASURED) if derive else None)
-        for k in range(0, rows, BATCH):
-            numbers = list(range(k, min(k + BATCH, rows)))
-            x = tokens[k * SHORT : (numbers[-1] + 1) * SHORT]
+        for k in range(0, rows, batch):
+            numbers = list(range(k, min(k + batch, rows)))
+            x = tokens[k * long : (numbers[-1] + 1) * long]
             if width:
                 weights, offsets = features(x.shape[1], width)
                 x = torch.tanh(x @ weights + offsets)
-            statistics.update(x.view(len(numbers), SHORT, -1), numbers, owners[numbers])
+            statistics.update(x.view(len(numbers), long, -1), numbers, owners[numbers])
         cloud, errors = Cloud.of_sums(statistics.sums("all")), Errors.of(statistics, MEASURED)
         values = {measure.name: measure(cloud) for measure in MEASURED}
         made.append(Estimates("model", site, values | errors.cells("", 0, cloud, values), errors))

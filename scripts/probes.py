@@ -24,10 +24,10 @@ tables, of groups, or `all` (whatever is not expensive) or `expensive` (everythi
 table's name, in `.frame(NAME)`, in the terminal and in the page. The measures of a site's cloud are in
 [../measures.md](../measures.md); what each number is on Gaussian data in [gaussian.md](gaussian.md).
 
-NAME_interval is a 95 % interval: by the jackknife over blocks of consecutive windows of the text, unless the explanation
-says otherwise; those of the measures of a site's cloud are made [another way](../intervals.md). The last column says where
-there is none, and why; a reason such as "fewer than 64 rows" names the case in which it is missing. NAME_without_first and
-its interval leave position 0 of each window out.
+NAME_interval is a 95 % interval: blocks of consecutive windows are left out, as pieces of a text that runs on, unless the
+explanation says otherwise; those of the measures of a site's cloud are made [another way](../intervals.md). The last column
+says where there is none, and why; a reason such as "fewer than 64 rows" names the case in which it is missing.
+NAME_without_first and its interval leave position 0 of each window out.
 """
 
 

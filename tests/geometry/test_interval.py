@@ -1,24 +1,26 @@
-"""The jackknife covers what it promises, agrees with the textbook form, and the null has its known law."""
+"""Intervals from what is left out cover what it promises, agree with the textbook form, and the null has its known law."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from scipy.stats import t as student
 
-from headscan.geometry import MEASURES, Cloud, Jackknife, average_cosine, mean_norm
+from headscan.geometry import MEASURES, Cloud, average_cosine, mean_norm
+from headscan.geometry.interval import left_out, of_items
 from headscan.geometry.null import gaussian_cloud
-from headscan.statistics import Sums
 
 
-def blocks(x: np.ndarray, count: int) -> list[Sums]:
-    return [Sums.of_rows(torch.from_numpy(part)) for part in np.array_split(x, count)]
+def blocked(x: np.ndarray, count: int, measure, **options):
+    """The interval of a measure from independent blocks left out."""
+    parts = np.array_split(np.arange(len(x)), count)
+    values = [measure(Cloud.of_rows(np.delete(x, part, axis=0))) for part in parts]
+    return left_out(measure(Cloud.of_rows(x)), values, [len(part) for part in parts], running=False, **options)
 
 
 def test_of_a_mean_over_equal_blocks_it_is_the_textbook_interval():
     x = np.random.default_rng(0).standard_normal((120, 3)) + 2
-    low, high = Jackknife(blocks(x, 12)).interval(mean_norm)
+    low, high = blocked(x, 12, mean_norm)
     means = np.linalg.norm(x, axis=1).reshape(12, 10).mean(1)
     reach = student.ppf(0.975, 11) * means.std(ddof=1) / 12**0.5
     assert (low, high) == pytest.approx((means.mean() - reach, means.mean() + reach), rel=1e-10)
@@ -33,23 +35,54 @@ def test_it_covers_the_truth_about_as_often_as_it_says(name):
     truth = measure(Cloud.of_rows(generator.standard_normal((400_000, 4)) @ mixing + mean))
     covered = 0
     for _ in range(400):
-        interval = Jackknife(blocks(generator.standard_normal((800, 4)) @ mixing + mean, 8)).interval(measure)
+        interval = blocked(generator.standard_normal((800, 4)) @ mixing + mean, 8, measure)
         covered += interval[0] <= truth <= interval[1]
     assert 0.90 <= covered / 400 <= 0.99
 
 
 def test_too_few_blocks_have_no_interval():
     x = np.random.default_rng(0).standard_normal((20, 3))
-    assert Jackknife(blocks(x, 2)).interval(average_cosine) is None
-    assert Jackknife([]).interval(average_cosine) is None
-    assert Jackknife(blocks(np.zeros((20, 3)), 5)).interval(average_cosine) is None
+    assert blocked(x, 2, average_cosine) is None
+    assert blocked(np.zeros((20, 3)), 5, average_cosine) is None
+    assert left_out(None, [1.0, 2.0, 3.0], [1, 1, 1]) is None
+    assert left_out(1.0, [1.0, None, 3.0], [1, 1, 1]) is None
+    assert of_items(lambda taken: 0.5, 2) is None
 
 
 def test_it_is_cut_to_the_measures_range():
     x = np.random.default_rng(0).standard_normal((30, 3))
-    low, high = Jackknife(blocks(x, 3)).interval(average_cosine, bounds=(-0.001, 0.001))
+    low, high = blocked(x, 3, average_cosine, bounds=(-0.001, 0.001))
     assert low >= -0.001
     assert high <= 0.001
+
+
+def test_blocks_of_a_text_of_long_memory_are_covered():
+    """Of a mean over 64 blocks that drift slowly together; independent blocks would promise too much."""
+    generator, hits, naive = np.random.default_rng(0), 0, 0
+    for _ in range(300):
+        slow = np.repeat(generator.standard_normal(16), 4)
+        x = slow + 0.3 * generator.standard_normal(64)
+        rest = (x.sum() - x) / 63
+        for running in (True, False):
+            low, high = left_out(x.mean(), rest.tolist(), np.ones(64), running=running)
+            hits += running and low <= 0 <= high
+            naive += (not running) and low <= 0 <= high
+    assert hits / 300 >= 0.93
+    assert naive / 300 < 0.75
+
+
+def test_items_of_one_group_err_together():
+    """Thirty items of ten questions, three wordings each with one answer: ten are what counts."""
+    generator, hits, naive = np.random.default_rng(0), 0, 0
+    for _ in range(300):
+        x = np.repeat(generator.standard_normal(10), 3)
+        mean = lambda taken, x=x: float(x[taken].mean())  # noqa: E731
+        low, high = of_items(mean, 30, groups=np.arange(30) // 3)
+        hits += low <= 0 <= high
+        low, high = of_items(mean, 30)
+        naive += low <= 0 <= high
+    assert 0.92 <= hits / 300 <= 0.98
+    assert naive / 300 < 0.85
 
 
 @pytest.mark.parametrize(("n", "d"), [(3000, 12), (50, 12)])

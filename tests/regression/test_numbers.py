@@ -75,6 +75,13 @@ CORRECTED |= {
     f"scan*/negative/{name}": "a direction for all states of the text, not for a sample"
     for name in ("distance", "margin", "states", "support", "gap")
 }
+BLOCKS = "blocks of a text depend on each other over more than one block: the rule for a text that runs on (docs/intervals.md)"
+CORRECTED |= {
+    f"scan*/{probe}/*_interval": BLOCKS
+    for probe in ("words", "rogue", "sphere", "axis", "dimension", "attention.?", "prediction", "zipf", "loss")
+}
+UNEQUAL = "Student's degrees of freedom are those of clusters of unequal sizes"
+CORRECTED |= {f"scan*/alignment.*/{name}_interval": UNEQUAL for name in ("alignment", "unrelated", "relative")}
 CORRECTED |= {"training/*/standard_error": "documents are what varies, not windows (review A11)"}
 
 MADE_WITH, KEPT = read()

@@ -144,6 +144,21 @@ def test_a_resumed_run_leaves_the_files_of_an_undisturbed_one(story_file, tmp_pa
     assert resumed.curve == whole.curve
 
 
+def test_what_is_stored_by_time_is_resumed_from_to_the_same_end(text, tmp_path, monkeypatch):
+    """Between the steps of --save-every, where storing is due; a dear checkpoint waits for its share of the time."""
+    options = TINY | {"save_every": 100, "geometry_every": 0}
+    monkeypatch.setattr("headscan.run.parts.Parts.FIRST", 0.0)
+    whole = train(PLAN, str(text), out=tmp_path / "whole", **options)  # 2 % of some seconds is less than one takes
+    assert [path.name for path in (tmp_path / "whole").glob("checkpoint-*")] == ["checkpoint-12"]
+    monkeypatch.setattr("headscan.run.parts.Parts.SHARE", 1e9)
+    _killed(text, tmp_path / "run", **options)
+    assert last_checkpoint(tmp_path / "run").name == "checkpoint-6"
+    again = train(PLAN, str(text), out=tmp_path / "run", resume=True, **options)
+    assert again.curve == whole.curve
+    weights = Path("model") / "model.safetensors"
+    assert (tmp_path / "run" / weights).read_bytes() == (tmp_path / "whole" / weights).read_bytes()
+
+
 def test_a_run_stopped_by_the_clock_and_continued_forgets_that_end(story_file, tmp_path):
     class Stop(TrainerCallback):
         def on_step_end(self, args, state, control, **_):

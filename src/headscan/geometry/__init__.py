@@ -9,7 +9,6 @@ from headscan.geometry.explained import Field, MeasureWords, ProbeWords
 from headscan.geometry.frequency import direction_correlations, frequency_bins
 from headscan.geometry.gradient import push_pull_bins
 from headscan.geometry.head import head_spectrum, ngram_matrix, spectrum_of_sparse, train_low_rank_head, w_error
-from headscan.geometry.interval import Jackknife
 from headscan.geometry.losses import cosine_regulariser, isoscore_loss, isoscore_star
 from headscan.geometry.measure import MEASURES, Measure, measure
 from headscan.geometry.measures.average_cosine import average_cosine
@@ -46,7 +45,7 @@ from headscan.geometry.zipf import heaps, predict_table, vocabulary_growth, zipf
 from headscan.statistics import Cloud
 
 __all__ = [
-    "MEASURES", "PROBES", "Cloud", "Field", "Jackknife", "Measure", "MeasureWords", "NearestPoint", "Probe",
+    "MEASURES", "PROBES", "Cloud", "Field", "Measure", "MeasureWords", "NearestPoint", "Probe",
     "ProbeWords", "ScanResult", "agreement_without", "aligned", "alignment", "attention_drift", "average_cosine",
     "axis", "axis_cosine", "biased_input", "choose", "collapse", "cone_angle", "contexts", "contributions",
     "cosine_regulariser", "direction_correlations", "distinct_rows", "drift", "dropout_alignment", "effective_rank",

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
@@ -19,7 +21,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
 from headscan.geometry.explained import Cells, number
-from headscan.geometry.interval import Jackknife, left_out
+from headscan.geometry.interval import left_out, of_items
 from headscan.geometry.measures.average_cosine import average_cosine
 from headscan.model import Lens
 from headscan.run import BadInput
@@ -223,10 +225,12 @@ def biased_input(
         row: Cells = {"bias": float(bias)}
         for key, site in wanted.items():
             sequences = found[site].detach().cpu()
-            whole = Sums.of_rows(sequences.reshape(-1, sequences.shape[-1]), gram=False)
-            row[f"cosine_{key}"] = average_cosine(Cloud.of_sums(whole, gram=False))
-            parts = Jackknife([Sums.of_rows(sequence, gram=False) for sequence in sequences], gram=False)
-            interval = parts.interval(average_cosine, bounds=(-1.0, 1.0))
-            row[f"cosine_{key}_interval"] = None if interval is None else list(interval)
+
+            def cosine(taken: npt.NDArray[np.int64], sequences: Tensor = sequences) -> float | None:
+                whole = Sums.of_rows(sequences[torch.from_numpy(taken)].flatten(0, 1), gram=False)
+                return average_cosine(Cloud.of_sums(whole, gram=False))
+
+            row[f"cosine_{key}"] = cosine(np.arange(len(sequences)))
+            row[f"cosine_{key}_interval"] = of_items(cosine, len(sequences), bounds=(-1.0, 1.0))
         rows.append(row)
     return rows

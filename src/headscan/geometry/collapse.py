@@ -81,7 +81,9 @@ def collapse(sums: ClassSums, *, weight: Tensor | None = None, least: int = 2, b
     for name in names:
         bounds = (-1.0, 1.0) if name in ("interference", "duality") else (0.0, None)
         values = [other[name] for other in others]
-        row[f"{name}_interval"] = left_out(answer[name], values, counts, bounds=bounds) if others else None
+        row[f"{name}_interval"] = (
+            left_out(answer[name], values, counts, running=False, bounds=bounds) if others else None
+        )
     return row
 
 

@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import fdtri, stdtrit
 
-from headscan.geometry.interval import bounded
-
-__all__ = ["Deviation", "several"]
+__all__ = ["Deviation", "bounded", "several"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -64,17 +62,14 @@ class Deviation:
         )
 
     @classmethod
-    def of_documents(cls, influences: Floats, counts: Floats) -> Deviation | None:
-        """From the sums of ψ over documents [C] and their numbers of tokens [C], taken as independent; None below three.
+    def of_items(cls, influences: Floats, counts: Floats) -> Deviation | None:
+        """From the sums of ψ over clusters [C] and their numbers of tokens [C], taken as independent; None below three.
 
         The average is a ratio of sums: with r = Σψ − n·ψ̄, Var = Σ r²/(1 − n/N)/N². Student's degrees of freedom are those of
-        documents whose variances go as n^1.5, between n of independent tokens and n² of wholly dependent ones.
-
-        Documents may come in an order that matters (chapters, dates). Where there are 16, and eight pieces of consecutive
-        ones spread clearly more than that (beyond the .95 quantile of F), they are taken as a text that runs on.
+        clusters whose variances go as n^1.5, between n of independent tokens and n² of wholly dependent ones.
 
         >>> x = np.random.default_rng(0).standard_normal(100)
-        >>> found = Deviation.of_documents(x, np.ones(100))
+        >>> found = Deviation.of_items(x, np.ones(100))
         >>> round(found.error, 3), round(float(x.std(ddof=1) / 10), 3)
         (0.097, 0.097)
         """
@@ -88,13 +83,25 @@ class Deviation:
             return None
         weights = n**1.5
         effective = float(weights.sum() ** 2 / (weights**2).sum())
-        freedom = max(1.0, effective - 1)
-        if len(n) >= 2 * PIECES:
-            sums = _pieces(rest, n, PIECES)
-            spread = float(sums @ sums) * PIECES / (PIECES - 1)
-            if spread > variance * fdtri(PIECES - 1, freedom, CLEARLY):
-                return cls.of_text(influences, counts)
-        return cls(variance**0.5 / total, freedom, effective)
+        return cls(variance**0.5 / total, max(1.0, effective - 1), effective)
+
+    @classmethod
+    def of_documents(cls, influences: Floats, counts: Floats) -> Deviation | None:
+        """From the sums of ψ over documents [C] and their numbers of tokens [C], as `of_items`; None below three.
+
+        Documents may come in an order that matters (chapters, dates). Where there are 16, and eight pieces of consecutive
+        ones spread clearly more than that (beyond the .95 quantile of F), they are taken as a text that runs on.
+        """
+        found = cls.of_items(influences, counts)
+        kept = counts > 0
+        if found is None or int(kept.sum()) < 2 * PIECES:
+            return found
+        n, total = counts[kept], float(counts.sum())
+        sums = _pieces(influences[kept] - n * (influences.sum() / total), n, PIECES)
+        spread = float(sums @ sums) * PIECES / (PIECES - 1)
+        if spread > (found.error * total) ** 2 * fdtri(PIECES - 1, found.freedom, CLEARLY):
+            return cls.of_text(influences, counts)
+        return found
 
     def interval(
         self, estimate: float, *, level: float = 0.95, bias: float = 0.0, bounds: tuple[float | None, float | None]
@@ -114,3 +121,10 @@ def _pieces(rest: Floats, counts: Floats, pieces: int) -> Floats:
     middle = ends - counts / 2
     piece = np.minimum((middle * pieces / ends[-1]).astype(int), pieces - 1)
     return np.bincount(piece, weights=rest, minlength=pieces).astype(np.float64)
+
+
+def bounded(least: float, most: float, bounds: tuple[float | None, float | None]) -> tuple[float, float]:
+    """An interval cut to what can be."""
+    low = -np.inf if bounds[0] is None else bounds[0]
+    high = np.inf if bounds[1] is None else bounds[1]
+    return max(least, low), min(most, high)

@@ -29,7 +29,7 @@ def frequency_bins(
         average_cosine: over pairs inside the bin, exact (None for one row);
         log_partition_range: of the bin's own rows, in nats, ≤ 0 (see `partition_isotropy`).
     The first four of these have 95 % intervals (NAME_interval) that take the bin's types as the sample: mean ± 1.96
-    standard errors, and for drift and average cosine the jackknife over 16 groups of rows. Rows of norm zero count in
+    standard errors, and for drift and average cosine those of 16 groups of rows left out. Rows of norm zero count in
     norms only. Cost O(Vd²).
 
     >>> bins = frequency_bins([[1.0, 0.0], [0.0, 2.0], [0.0, 4.0]], [100, 0, 0], mean_state=[1.0, 0.0])
@@ -86,7 +86,7 @@ def _over_rows(values: npt.NDArray[np.float64], low: float | None, high: float |
 def _over_groups(
     rows: npt.NDArray[np.float64], norms: npt.NDArray[np.float64], groups: int = 16
 ) -> dict[str, list[float] | None]:
-    """Jackknife of drift and average cosine over groups of rows (every sixteenth row is in one)."""
+    """Intervals of drift and average cosine over groups of rows (every sixteenth row is in one)."""
     if len(rows) < 4 * groups:
         return {"drift_interval": None, "average_cosine_interval": None}
     weights = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0)[:, None]
@@ -106,7 +106,7 @@ def _over_groups(
     every, found = np.arange(groups), {}
     for name, function, bounds in (("drift", drift, (0.0, 1.0)), ("average_cosine", cosine, (-1.0, 1.0))):
         values = [function(every != g) for g in every]
-        found[f"{name}_interval"] = left_out(function(every >= 0), values, counts, bounds=bounds)
+        found[f"{name}_interval"] = left_out(function(every >= 0), values, counts, running=False, bounds=bounds)
     return found
 
 

@@ -128,7 +128,7 @@ def aligned(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], *, blo
 
     `alignment` E‖x̂ − ŷ‖² of the pairs, in [0, 4]; `unrelated`, the null: the same over all n(n − 1) shuffled pairs, each
     text with every partner but its own, exact (a narrow cone makes everything look aligned); `relative`, their ratio: 0
-    for perfect pairs, 1 for pairs no nearer than chance. Intervals by the jackknife over blocks of consecutive pairs.
+    for perfect pairs, 1 for pairs no nearer than chance. Intervals from blocks of pairs left out.
     From Σx̂, Σŷ and Σx̂·ŷ of each block: ‖x̂ − ŷ‖² = 2 − 2x̂·ŷ, and Σ_{i≠j} x̂_i·ŷ_j = Σx̂·Σŷ − Σx̂·ŷ. Cost O(nd). Pairs with
     a zero vector are left out; None below two pairs.
 
@@ -164,7 +164,9 @@ def from_pair_sums(total: PairSums, parts: Sequence[PairSums]) -> Cells:
     others = [values(*(every - mine for every, mine in zip(total, part, strict=True))) for part in parts]
     for name, high in (("alignment", 4.0), ("unrelated", 4.0), ("relative", None)):
         rest = [other[name] for other in others]
-        found[f"{name}_interval"] = left_out(whole[name], rest, [part[0] for part in parts], bounds=(0.0, high))
+        found[f"{name}_interval"] = left_out(
+            whole[name], rest, [part[0] for part in parts], running=False, bounds=(0.0, high)
+        )
     return found
 
 

@@ -58,7 +58,7 @@ def evaluate(model: str | os.PathLike[str], settings: Evaluating, run: Run) -> E
         numbers = run.unit(
             label, Numbers, partial(_numbers, replace(given, limit=items.get(label, given.limit)), label)
         ).values
-        scores += [Score(task=label, number=number, value=value) for number, value in numbers.items()]
+        scores += _scores(label, numbers)
     return EvaluationResult(
         protocol=run.protocol(
             device=str(trained.model.device), dtype=str(trained.model.dtype).removeprefix("torch."), notes=notes
@@ -75,11 +75,27 @@ class Numbers:
     values: Scores
 
 
+def _scores(task: str, numbers: Scores) -> list[Score]:
+    """Each number with its interval."""
+    found = []
+    for name, value in numbers.items():
+        interval = numbers.get(f"{name}_interval")
+        if not isinstance(value, list) and not name.endswith("_interval"):
+            found.append(
+                Score(task=task, number=name, value=value, interval=interval if isinstance(interval, list) else None)
+            )
+    return found
+
+
 def _numbers(given: Evaluated, label: str) -> Numbers:
     if not label.startswith(HARNESS):
         return Numbers(evaluate_task(given, label))
     (found,) = harness(given.model, given.tokenizer, [label.removeprefix(HARNESS)], limit=given.limit).values()
-    return Numbers(dict(found))
+    errors = {name: found.get(f"{name}_stderr") for name in found}
+    return Numbers(
+        dict(found)
+        | {f"{n}_interval": [found[n] - 1.96 * e, found[n] + 1.96 * e] for n, e in errors.items() if e is not None}
+    )
 
 
 def _content(folder: Path) -> str:

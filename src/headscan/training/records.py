@@ -60,8 +60,10 @@ class ObjectiveRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """One number of an evaluation task."""
+    """One number of an evaluation task. interval: 95 %, over other items (of `of_items`); None of what is no estimate from
+    items: a count, a p-value, a spread."""
 
     task: str
     number: str
     value: float | int | None
+    interval: list[float] | None = None

@@ -23,7 +23,7 @@ from transformers.trainer_utils import align_special_tokens
 from headscan.model.quiet import quiet
 from headscan.run import BadInput, ModelRecord, Run, plain, verb
 from headscan.training.arguments import training_arguments
-from headscan.training.callbacks import ProgressCallback, TimeLimit
+from headscan.training.callbacks import ProgressCallback, StoreInTime, TimeLimit
 from headscan.training.centring import CentreHead
 from headscan.training.checkpoints import EXTRA, check_whole, clear, is_write_failure, last_checkpoint
 from headscan.training.data import Masker, check_fit, collate
@@ -80,6 +80,8 @@ def train(recipe: str | Recipe, settings: Training, run: Run) -> TrainResult:
     hooks: list[TrainerCallback] = [watcher] if watcher else []
     hooks += [TimeLimit(settings.seconds)] if settings.seconds else []
     hooks += [CentreHead()] if settings.centre_head else []
+    if settings.save_every != 0:  # weights and the optimiser's two moments, in float32
+        hooks.append(StoreInTime(12.0 * sum(weight.numel() for weight in learner.parameters())))
     hooks.append(ProgressCallback(run.progress, plan.tokens_a_step * arguments.world_size))
     masker = (
         Masker(material.tokenizer, scheme=settings.masking or "bert", seed=settings.seed) if plan.masked else collate

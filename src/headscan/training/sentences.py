@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headscan.model.pooling import Pooling, pooled
 from headscan.run import BadInput
 from headscan.training.heads import body_of
+from headscan.training.scores import Scores, mean_of, scored
 
 __all__ = [
     "balanced_cross_entropy", "matthews", "pair_features", "probe", "probe_pairs", "retrieval", "sentence_vectors",
-    "similarity",
+    "similarity", "similarity_scores",
 ]  # fmt: skip
 
 
@@ -57,11 +58,20 @@ def similarity(one: npt.NDArray[Any], other: npt.NDArray[Any], scores: npt.NDArr
     >>> similarity(np.eye(3), np.array([[1.0, 0, 0], [1, 1, 0], [1, 1, 0.5]]), np.array([5, 3, 1]))
     1.0
     """
+    return _ranked((_unit(one) * _unit(other)).sum(1), scores)
+
+
+def similarity_scores(name: str, one: npt.NDArray[Any], other: npt.NDArray[Any], scores: npt.NDArray[Any]) -> Scores:
+    """`similarity` under a name, with its interval over pairs."""
     cosines = (_unit(one) * _unit(other)).sum(1)
+    return scored(name, lambda taken: _ranked(cosines[taken], scores[taken]), len(scores), bounds=(-1.0, 1.0))
+
+
+def _ranked(cosines: npt.NDArray[Any], scores: npt.NDArray[Any]) -> float:
     return round(float(stats.spearmanr(cosines, scores).statistic), 12)
 
 
-def retrieval(one: npt.NDArray[Any], other: npt.NDArray[Any], *, centre: bool = True) -> dict[str, float]:
+def retrieval(one: npt.NDArray[Any], other: npt.NDArray[Any], *, centre: bool = True) -> Scores:
     """Share of sentences whose nearest neighbour in the other language is their translation, both ways.
 
     Vectors [n, d] of aligned sentences. centre: subtract each language's mean, which takes the language itself out.
@@ -73,8 +83,8 @@ def retrieval(one: npt.NDArray[Any], other: npt.NDArray[Any], *, centre: bool = 
         one, other = one - one.mean(0), other - other.mean(0)
     cosines = _unit(one) @ _unit(other).T
     own = np.arange(len(one))
-    there, back = float((cosines.argmax(1) == own).mean()), float((cosines.argmax(0) == own).mean())
-    return {"there": there, "back": back, "mean": (there + back) / 2}
+    there, back = cosines.argmax(1) == own, cosines.argmax(0) == own
+    return {**mean_of("there", there), **mean_of("back", back), **mean_of("mean", (there + 0.0 + back) / 2)}
 
 
 def balanced_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -95,11 +105,13 @@ def balanced_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.
 def probe(
     train: npt.NDArray[np.floating], train_labels: npt.NDArray[np.integer], test: npt.NDArray[np.floating],
     test_labels: npt.NDArray[np.integer], *, balanced: bool = True, decay: float = 1e-3,
-) -> dict[str, float | int | None]:  # fmt: skip
+    groups: Sequence[object] | None = None,
+) -> Scores:  # fmt: skip
     """A linear probe, trained on vectors [n, d] with labels [n] and tested: accuracy and Matthews' correlation.
 
     Multinomial logistic regression by L-BFGS on standardised features; `balanced` weighs each class alike (as the
-    published balanced cross-entropy). Deterministic.
+    published balanced cross-entropy). Deterministic. Intervals are over other test items, the probe as it is; items of one
+    of the `groups` err together.
     """
     mean, spread = train.mean(0), train.std(0) + 1e-6
     x, y = torch.from_numpy((train - mean) / spread).double(), torch.from_numpy(np.asarray(train_labels)).long()
@@ -120,7 +132,14 @@ def probe(
     with torch.no_grad():
         predicted = (z @ weight[:, :-1].T + weight[:, -1]).argmax(1).numpy()
     labels = np.asarray(test_labels)
-    return {"accuracy": float((predicted == labels).mean()), "matthews": matthews(predicted, labels)}
+
+    def correlation(taken: npt.NDArray[np.int64]) -> float:
+        return matthews(predicted[taken], labels[taken])
+
+    return {
+        **mean_of("accuracy", predicted == labels, groups=groups),
+        **scored("matthews", correlation, len(labels), groups=groups, bounds=(-1.0, 1.0)),
+    }
 
 
 def pair_features(one: npt.NDArray[np.floating], other: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
@@ -138,7 +157,7 @@ Pairs = tuple[list[str], list[str], npt.NDArray[np.int64]]
 
 def probe_pairs(
     vectors: Callable[[list[str]], npt.NDArray[np.float32]], train: Pairs, test: Pairs, *, limit: int | None = None
-) -> dict[str, float | int | None]:
+) -> Scores:
     """A probe on pairs of sentences, trained and tested on at most `limit` of them: `probe`, and `largest_class`, the
     share of the larger class of the test."""
     (x, labels), (y, wanted) = (

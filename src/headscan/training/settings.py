@@ -84,7 +84,12 @@ class Training(Reading, Running):
     ] = None
     log_every: Annotated[int | None, Option("Steps between points of the curve. Default: a fiftieth.", low=1)] = None
     save_every: Annotated[
-        int | None, Option("Steps between checkpoints; 0: none. Default: a fifth.", low=0, identity=False)
+        int | None,
+        Option(
+            "Steps between checkpoints, with more from the 10th second on; 0: none. Default: a fifth.",
+            low=0,
+            identity=False,
+        ),
     ] = None
     precision: Annotated[Literal["float32", "bfloat16", "float16"], Option("Of the products (mixed).")] = "float32"
     seconds: Annotated[float | None, Option("Stop after so many seconds of training.", above=0, identity=False)] = None

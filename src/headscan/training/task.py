@@ -14,12 +14,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headscan.model.pooling import Pooling
 from headscan.model.tables import embedding_table, output_layer
 from headscan.run import BadInput, Registry
+from headscan.training.scores import Scores
 from headscan.training.sentences import sentence_vectors
 
 __all__ = ["TASKS", "Evaluated", "Scores", "Task", "affordable_items", "evaluate_task", "tasks_for"]
-
-Scores = dict[str, float | int | None]
-"""Numbers by name."""
 
 
 @dataclass(frozen=True)

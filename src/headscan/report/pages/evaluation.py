@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from headscan.report.kit import Column, Figure, Head, Section, Table, page, section
+from headscan.report.kit import Cell, Column, Figure, Head, Section, Table, page, section
 from headscan.report.kit.figures import bars
 from headscan.report.kit.palette import ROLES
 from headscan.report.kit.words import named
@@ -38,8 +38,8 @@ def scores(result: EvaluationResult) -> Section:
     shown = [score for score in result.scores if not score.number.startswith(PARADIGM)]
     scaled = [score for score in shown if score.value is not None and -1 <= score.value <= 1]
     table = Table(
-        ["task", Column("number", text=True), "value"],
-        [(score.task, _words(score), score.value) for score in shown],
+        ["task", Column("number", text=True), Column("value", "With its 95 % interval over other items.", spread=True)],
+        [(score.task, _words(score), _cell(score)) for score in shown],
         title=f"All {len(shown)} numbers",
     )
     drawn = bars([f"{score.task}: {_words(score)}" for score in scaled], [score.value or 0.0 for score in scaled])
@@ -64,11 +64,16 @@ def paradigms(result: EvaluationResult) -> Section | None:
 
     lead = "Share of minimal pairs whose right sentence is the more probable; the dotted line is chance."
     table = Table(
-        ["paradigm", "accuracy"], [(_words(score), score.value) for score in found], folded=True, where="page",
+        ["paradigm", "accuracy"], [(_words(score), _cell(score)) for score in found], folded=True, where="page",
         title=f"All {len(found)} paradigms",
     )  # fmt: skip
     figure = Figure("paradigms", draw, "Accuracy of every BLiMP paradigm, best first", "BLiMP.", 90 + 18 * len(found))
     return Section("Grammar, by paradigm", lead, [figure, table])
+
+
+def _cell(score: Score) -> Cell:
+    low_high = score.interval
+    return Cell(score.value, None if low_high is None else (low_high[0], low_high[1]))
 
 
 def _words(score: Score) -> str:

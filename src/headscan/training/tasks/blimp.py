@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.run import BadInput
 from headscan.training.likelihood import log_likelihood
+from headscan.training.scores import mean_of
 from headscan.training.task import TASKS, Evaluated, Scores, Task
 
 __all__ = ["Blimp", "blimp", "read_blimp"]
@@ -42,16 +44,24 @@ def blimp(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, paradigms: dict[str, list[tuple[str, str]]], *,
     context: int | None = None,
 ) -> dict[str, float]:  # fmt: skip
-    """Share of pairs in which the grammatical sentence is the more probable, by paradigm. Chance is 0.5.
+    """Share of pairs in which the grammatical sentence is the more probable, by paradigm. Chance is 0.5."""
+    return {name: float(hits.mean()) for name, hits in blimp_hits(model, tokenizer, paradigms, context=context).items()}
+
+
+def blimp_hits(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, paradigms: dict[str, list[tuple[str, str]]], *,
+    context: int | None = None,
+) -> dict[str, npt.NDArray[np.bool_]]:  # fmt: skip
+    """In which pairs the grammatical sentence is the more probable, by paradigm.
 
     A sentence's probability is the sum over all its tokens, given a beginning of text.
     """
-    scores: dict[str, float] = {}
+    scores: dict[str, npt.NDArray[np.bool_]] = {}
     for name, pairs in paradigms.items():
         sentences = [("", sentence) for pair in pairs for sentence in pair]
         found, _ = log_likelihood(model, tokenizer, sentences, context=context)
         good, bad = found[0::2], found[1::2]
-        scores[name] = float(np.mean(good > bad))
+        scores[name] = np.asarray(good > bad)
     return scores
 
 
@@ -67,6 +77,10 @@ class Blimp(Task):
         """The mean over paradigms, and each of them; the limit is of a paradigm."""
         folder = given.sets / "blimp"
         pairs = read_blimp(next(iter(sorted(folder.glob("*.zip"))), folder), each=given.limit)
-        found = blimp(given.model, given.tokenizer, pairs, context=given.context)
-        mean: Scores = {"accuracy": float(np.mean(list(found.values())))}
-        return mean | {f"paradigms {name}": value for name, value in found.items()}
+        hits = blimp_hits(given.model, given.tokenizer, pairs, context=given.context)
+        scores = mean_of(
+            "accuracy", [float(each.mean()) for each in hits.values()]
+        )  # pairs of a paradigm are of one template
+        for name, each in hits.items():
+            scores |= mean_of(f"paradigms {name}", each)
+        return scores

@@ -21,6 +21,11 @@ def read_cola(path: str | Path) -> tuple[list[str], npt.NDArray[np.int64]]:
     return [row[3] for row in rows], np.array([int(row[1]) for row in rows])
 
 
+def sources(path: str | Path) -> list[str]:
+    """The publication that each sentence of a CoLA .tsv is from."""
+    return [line.split("\t")[0] for line in lines(path)]
+
+
 @TASKS.register("cola")
 class Cola(Task):
     """A linear probe on sentence vectors, trained on cola/in_domain_train.tsv, tested on in_domain_dev.tsv."""
@@ -28,7 +33,7 @@ class Cola(Task):
     place: ClassVar[str] = "cola"
 
     def scores(self, given: Evaluated) -> Scores:
-        """Accuracy and Matthews' correlation."""
+        """Accuracy and Matthews' correlation; sentences of one publication err together."""
         parts = [read_cola(given.sets / "cola" / f"in_domain_{part}.tsv") for part in ("train", "dev")]
         (x, y), (z, w) = ((given.vectors(texts), labels[: given.limit]) for texts, labels in parts)
-        return probe(x, y, z, w)
+        return probe(x, y, z, w, groups=sources(given.sets / "cola" / "in_domain_dev.tsv")[: given.limit])

@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.run import BadInput
 from headscan.training.likelihood import log_likelihood
+from headscan.training.scores import mean_of
 from headscan.training.task import TASKS, Evaluated, Scores, Task
 
 __all__ = ["Lambada", "lambada", "read_lambada"]
@@ -42,10 +44,13 @@ def lambada(
     if not pairs:
         raise BadInput("There are no passages.")
     scores, greedy = log_likelihood(model, tokenizer, pairs, context=context)
+    nats = mean_of("nats_per_word", -np.asarray(scores), bounds=(0.0, None))
+    ends = nats["nats_per_word_interval"]
     return {
-        "accuracy": float(greedy.mean()),
+        **mean_of("accuracy", greedy),
         "perplexity": math.exp(min(700.0, -float(scores.mean()))),
-        "nats_per_word": -float(scores.mean()),
+        "perplexity_interval": [math.exp(min(700.0, end)) for end in ends] if isinstance(ends, list) else None,
+        **nats,
         "passages": len(pairs),
     }
 

@@ -41,4 +41,9 @@ class Translations(Task):
         vectors = {name: given.vectors(each) for name, each in read_pud(files[0]).items()}
         if "en" not in vectors:
             raise BadInput(f"{files[0]} has no English sentences.")
-        return {name: retrieval(vectors["en"], each)["mean"] for name, each in sorted(vectors.items()) if name != "en"}
+        scores: Scores = {}
+        for name, each in sorted(vectors.items()):
+            if name != "en":
+                found = retrieval(vectors["en"], each)
+                scores |= {name: found["mean"], f"{name}_interval": found["mean_interval"]}
+        return scores

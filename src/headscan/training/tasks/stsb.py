@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.run import BadInput
-from headscan.training.sentences import similarity
+from headscan.training.sentences import similarity_scores
 from headscan.training.task import TASKS, Evaluated, Scores, Task
 
 __all__ = ["Similarity", "read_stsb"]
@@ -39,5 +39,7 @@ class Similarity(Task):
         for path in sorted((given.sets / "stsb").glob("stsb-*-test.csv")):
             one, other, gold = read_stsb(path)
             language = path.stem.split("-")[1]
-            found[f"spearman {language}"] = similarity(given.vectors(one), given.vectors(other), gold[: given.limit])
+            found |= similarity_scores(
+                f"spearman {language}", given.vectors(one), given.vectors(other), gold[: given.limit]
+            )
         return found

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from headscan.geometry.interval import of_items
 from headscan.model.tables import embedding_table
 from headscan.run import BadInput
 from headscan.text import PairSet
@@ -48,10 +49,22 @@ def synonyms(
     own = float(np.diag(cosines).mean())
     numbers = np.arange(len(kept))
     shuffled = np.array([cosines[numbers, draw.permutation(len(kept))].mean() for _ in range(draws)])
+
+    def interval(own: float, random: float) -> list[float] | None:
+        """Of so many times the mean over pairs, and over all pairings, over other pairs of words."""
+
+        def value(taken: npt.NDArray[np.int64]) -> float:
+            return own * float(np.diag(cosines)[taken].mean()) + random * float(cosines[np.ix_(taken, taken)].mean())
+
+        return of_items(value, len(kept))
+
     return {
         "synonyms": own,
+        "synonyms_interval": interval(1, 0),
         "random": float(shuffled.mean()),
+        "random_interval": interval(0, 1),
         "gain": own - float(shuffled.mean()),
+        "gain_interval": interval(1, -1),
         "spread": float(shuffled.std()),
         "p_value": float((1 + (shuffled >= own).sum()) / (1 + draws)),
         "pairs": len(kept),
