@@ -74,10 +74,10 @@ def attributed(found: Any) -> str:
     best = max(range(len(found["scores"])), key=lambda i: abs(found["scores"][i]))
     deletion, random = found["faithfulness"]["deletion"]["area"], found["faithfulness"]["random"]["deletion"]
     step = found["steps"][0]
-    return (
-        f"predicts '{step['token'].strip()}' ({number(step['probability'])}) by '{found['tokens'][best]}'; deletion "
-        f"{number(deletion)}, random {number(random)}"
-    )
+    said = f"predicts '{step['token'].strip()}' ({number(step['probability'])})"
+    if found["target"]["kind"] == "sentence":
+        said = "its sentence vector turns most"
+    return f"{said} by '{found['tokens'][best]}'; deletion {number(deletion)}, random {number(random)}"
 
 
 def flowed(found: Any) -> str:
@@ -141,6 +141,10 @@ def lines() -> dict[str, Line]:
         "recover": Line(["recover", qwen, "--text", small], recovered),
         "evaluate": Line(["evaluate", qwen, "--text", str(TEXTS)], evaluated),
         "mpnet-scan": Line(["scan", mpnet, "--text", wikitext, "--max-tokens", "16384"], scanned),
+        "mpnet-attribute": Line(["attribute", mpnet, *prompt], attributed),
+        "mpnet-invert": Line(
+            ["invert", mpnet, "--prompt", "The cat sat on the mat.", "--at", "block.0", "--method", "joint"], inverted
+        ),
         "mpnet-evaluate": Line(["evaluate", mpnet, "--text", str(TEXTS), "--tasks", "stsb"], evaluated),
     }
 
