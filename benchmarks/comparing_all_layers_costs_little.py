@@ -2,8 +2,8 @@
 
     python benchmarks/comparing_all_layers_costs_little.py [--tokens 65536]
 
-Seven sites by seven: gpt-vanilla and gpt-headless (d = 128, 5 blocks), as they ship. Twelve by twelve: two GPT-2s of 12 blocks and
-d = 256, with random weights. Processor time of one thread: the two models run on the text alone, then `headscan compare` on it,
+Seven sites by seven: gpt-vanilla and gpt-headless (d = 128, 5 blocks), as they ship. Twelve by twelve: two GPT-2s of 12 blocks,
+d = 256, random weights. Processor time of one thread: the two models run on the text alone, then `headscan compare` on it,
 all measures, intervals and 99 permutations; of what it takes beyond the passes a part does not grow with the text, which is given
 by a second run on a quarter of it.
 """

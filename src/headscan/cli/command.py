@@ -20,6 +20,8 @@ from headscan.cli.processes import joined
 
 __all__ = ["Command"]
 
+FIGURES = "figures_folder"
+
 
 @dataclass(frozen=True)
 class Command:
@@ -56,7 +58,7 @@ class Command:
             items |= registry.options()
 
         def run(**given: Any) -> None:
-            as_json = given.pop("json", False)
+            as_json, figures = given.pop("json", False), given.pop(FIGURES, None)
             extra = {one: given.pop(one) for one in self.extra}
             chosen = {one: value for one, value in given.items() if value is not None and value != ()}
             if self.before is not None and self.before(chosen | extra):
@@ -76,6 +78,8 @@ class Command:
             if self.after is not None:
                 self.after(result, extra)
             if speaks:
+                if figures is not None:
+                    result.save_figures(figures)
                 show(result, chosen["out"], as_json=as_json)
 
         run.__name__ = name
@@ -102,6 +106,9 @@ class Command:
                 yield _parameter(name, _plain_type(one), _option(one, users), required=False)
         for name, (kind, said) in self.extra.items():
             yield _parameter(name, kind | None, typer.Option(f"--{name}", help=escape(said)), required=False)
+        said = "Write the page's figures into this folder, as SVG and PDF (needs headscan[figures] and Chrome or Chromium)."
+        info = typer.Option("--figures", help=escape(said), metavar="FOLDER")
+        yield _parameter(FIGURES, str | None, info, required=False)
         said = "Print result.json, and nothing else, on standard output."
         yield _parameter("json", bool, typer.Option("--json", help=said), required=False, default=False)
 

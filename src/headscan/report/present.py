@@ -6,6 +6,8 @@ Light to import: the kit and what it draws with are imported when the first resu
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscan.run.errors import BadInput
@@ -35,6 +37,24 @@ class Report:
         from headscan.report.kit.terminal import terminal
 
         return terminal(assemble(result))
+
+    def figures(self, result: Result, folder: Path, formats: Sequence[str]) -> list[Path]:
+        """The page's figures as files of these formats in a folder."""
+        from headscan.report.kit.paper import write_figures
+        from headscan.report.kit.register import assemble
+
+        return write_figures(assemble(result), folder, formats)
+
+    def latex(self, result: Result) -> str:
+        """The page's tables for a paper; BadInput where it has none."""
+        from headscan.report.kit.paper import latex
+        from headscan.report.kit.parts import Table
+        from headscan.report.kit.register import assemble
+
+        tables = [part for part in assemble(result).parts() if isinstance(part, Table) and part.where != "terminal"]
+        if not tables:
+            raise BadInput(f"A result of the verb '{result.kind}' has no table.")
+        return "\n\n".join(map(latex, tables))
 
     def snippet(self, result: Result) -> str:
         """The result for a notebook, as HTML without scripts: findings, one picture, a small table."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -22,6 +24,12 @@ class Presenter(Protocol):
 
     def table(self, result: Any) -> RenderableType:
         """The result for the terminal."""
+
+    def figures(self, result: Any, folder: Path, formats: Sequence[str]) -> list[Path]:
+        """The page's figures as files of these formats in a folder."""
+
+    def latex(self, result: Any) -> str:
+        """The page's tables for a paper."""
 
     def snippet(self, result: Any) -> str:
         """The result for a notebook: findings, one picture, a small table, as HTML."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -84,6 +85,18 @@ class Result:
     def table(self) -> RenderableType:
         """The result as a `rich` table for the terminal."""
         return presenter().table(self)
+
+    def save_figures(self, folder: str | os.PathLike[str], formats: Sequence[str] = ("svg", "pdf")) -> list[Path]:
+        """Write the page's figures into a folder, one file a figure and format (svg, pdf, png); the paths.
+
+        Raises BadInput where the folder cannot be written, kaleido (`headscan[figures]`) or a Chrome is missing, or there is
+        no figure.
+        """
+        return presenter().figures(self, check_writable(folder), formats)
+
+    def to_latex(self) -> str:
+        """The page's tables as LaTeX (booktabs), intervals behind their numbers; tables are parted by empty lines."""
+        return presenter().latex(self)
 
     def _repr_html_(self) -> str:
         return presenter().snippet(self)

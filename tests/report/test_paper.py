@@ -1,0 +1,38 @@
+"""Figures as files and tables as LaTeX: what a paper takes from a result."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from headscan.report.kit.paper import write_figures
+from headscan.report.kit.parts import Figure, Head, Page, Section, Shown
+from headscan.run import BadInput
+
+
+def page(*figures):
+    return Page("kind", Head(["a"], "b"), [Section("s", parts=list(figures))], [], [], Shown("", "", [], ""), "0")
+
+
+@pytest.mark.browser
+def test_figures_are_written_as_svg_and_pdf(tmp_path, chromium_without_webgl):
+    import plotly.graph_objects as go
+
+    try:
+        import kaleido  # noqa: F401
+    except ModuleNotFoundError:
+        warnings.warn("kaleido is not installed: figures for papers are NOT tested", stacklevel=1)
+        pytest.skip("kaleido is not installed: figures for papers are NOT tested")
+    figure = Figure("line", go.Figure(go.Scatter(y=[1, 2])), "a line")
+    found = write_figures(page(figure), tmp_path)
+    assert [path.name for path in found] == ["line.svg", "line.pdf"]
+    assert found[0].read_text().lstrip().startswith("<svg")
+    assert found[1].read_bytes().startswith(b"%PDF")
+
+
+def test_what_cannot_be_written_is_said(tmp_path):
+    with pytest.raises(BadInput, match="has no figure"):
+        write_figures(page(), tmp_path)
+    with pytest.raises(BadInput, match="not as tiff"):
+        write_figures(page(Figure("x", lambda: None, "x")), tmp_path, ["tiff"])
