@@ -103,8 +103,15 @@ def installed(tmp_path_factory):
 
 def test_there_is_a_recipe_of_each_kind():
     assert set(RECIPES) == {
-        "top_three_share", "repeats", "smoothed", "last_first", "first_tokens", "shrink", "longest_site",
+        "top_three_share", "repeats", "smoothed", "last_first", "first_tokens", "shrink", "longest_site", "raw_floats",
     }  # fmt: skip
+
+
+def test_a_format_of_states_is_read(installed, tmp_path):
+    _, run = installed
+    (tmp_path / "x.f32").write_bytes(b"\0\0\x80\x3f" * 16 * 40)
+    code = f"import headscan; print(headscan.scan({str(tmp_path / 'x.f32')!r}).site('vectors')['average_cosine'])"
+    assert float(run("-c", code).split()[0]) == pytest.approx(1)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 
 import headscan
 from headscan import BadInput
+from headscan.states import stored_source
 from tests.reference import geometry as reference
 from tests.states.conftest import CONTEXT
 
@@ -120,3 +121,11 @@ def test_a_model_needs_a_text_and_states_refuse_one(seen):
         headscan.scan("gpt-vanilla")
     with pytest.raises(BadInput, match="--text is not used"):
         headscan.scan(np.ones((9, 3)), ["a text"])
+
+
+def test_processes_share_the_batches_of_a_store(seen):
+    source = stored_source(torch.zeros(1000, 4), context=30, batch=4)
+    shares = [[batch.indices.tolist() for batch in source.batches(process=one, processes=3)] for one in range(3)]
+    assert sorted(window for share in shares for part in share for window in part) == list(range(34))
+    resumed = [batch.indices.tolist() for batch in source.batches(start=31)]
+    assert resumed == [[31], [32], [33]]
