@@ -11,7 +11,7 @@ import torch
 from headscan.geometry.differences import Estimates
 from headscan.geometry.errors import Errors
 from headscan.geometry.estimate import Memory, finishing
-from headscan.geometry.explained import WITHOUT_SINKS, Cells
+from headscan.geometry.explained import Cells
 from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.measure import Measure
 from headscan.geometry.probe import Probe
@@ -86,9 +86,14 @@ class Examiner:
         found = Examined(source.record(), text, source.batch)
 
         def finish(site: str) -> tuple[Cells, Errors, Arrays]:
-            errors = Errors.of(swept.sites[site], self.measures)
-            cells, cloud = site_cells(site, swept.sites[site], self.measures, source.words, errors)
-            return cells, errors, _coordinates(source.name, site, cells, cloud, swept, self.settings.sample)
+            errors, arrays = Errors.of(swept.sites[site], self.measures), Arrays()
+
+            def look(group: str, cloud: Cloud) -> None:
+                if group == "without_sinks":
+                    arrays.update(_coordinates(source.name, site, cloud, swept, self.settings.sample))
+
+            cells, _ = site_cells(site, swept.sites[site], self.measures, source.words, errors, look)
+            return cells, errors, arrays
 
         every = side_by_side(finish, sites, finishing(max(map(source.width, sites))))
         for depth, (cells, errors, arrays) in enumerate(every):
@@ -208,24 +213,20 @@ class Examiner:
                 self.run.progress(f"{label}, again", done * source.context, total, "tokens")
 
 
-def _coordinates(model: str, site: str, cells: Cells, cloud: Cloud, swept: Sweep, size: int) -> Arrays:
+def _coordinates(model: str, site: str, cloud: Cloud, swept: Sweep, size: int) -> Arrays:
     """Coordinates of the sampled tokens on the top three directions of the site's tokens that are no sinks, each turned so
     that its mean is positive; those directions' shares of the energy; and which of the sampled are sinks among them."""
     states = swept.sample.columns.get(f"state.{site}")
-    spectrum = cells[f"singular_values{WITHOUT_SINKS}"]
-    if states is None or not spectrum:
+    if states is None or not cloud.count:
         return {}
-    if cells["sinks"]:
-        cloud = Cloud.of_sums(swept.sites[site].sums("without_sinks"))
     directions = cloud.strongest(3)
     directions = directions * np.where(cloud.mean @ directions < 0, -1.0, 1.0)
-    energies = np.square(np.asarray(spectrum, dtype=np.float64))
-    total = energies.sum()
+    total = cloud.energies.sum()
     # The sample may be larger where measures are taken of it; its first tokens are a sample of the smaller size.
     shown = states[:size]
     return {
         f"picture/{model}/{site}": (shown.double().numpy() @ directions).astype(np.float32),
-        f"picture_share/{model}/{site}": energies[:3] / total if total > 0 else np.zeros(3),
+        f"picture_share/{model}/{site}": cloud.energies[:3] / total if total > 0 else np.zeros(3),
         f"picture_sink/{model}/{site}": sinks(shown[None])[0].numpy() if len(shown) else np.zeros(0, dtype=bool),
     }
 

@@ -37,7 +37,7 @@ def outliers(statistics: SiteStatistics, cloud: Cloud, shown: Callable[[list[int
     coordinates' contributions), top_direction_share_without_rogue, effective_rank_without_rogue. Where there are none,
     these are those of the whole.
 
-    Cost O(d); O(d³) where a coordinate is rogue.
+    Cost O(d²), and O(d³) where a coordinate of at most 256 is rogue.
     """
     sinks = [statistics.cells[cell] for cell in ("sink", "first_sink")]
     count, square, norm = (sum(getattr(one, name) for one in sinks) for name in ("count", "square", "norm"))
@@ -79,17 +79,9 @@ def _rogue(statistics: SiteStatistics, cloud: Cloud) -> Cells:
     shares = parts / parts.sum()
     found = [int(k) for k in np.argsort(-shares, kind="stable")[:MOST] if shares[k] >= ROGUE]
     cells |= {"rogue_coordinates": found, "rogue_share": float(shares[found].sum())}
-    rest = _without(cloud, found) if found else cloud
-    values = float(np.delete(parts, found).sum()), top_direction_share(rest), effective_rank(rest)
-    return cells | dict(zip(names, values, strict=True))
-
-
-def _without(cloud: Cloud, coordinates: list[int]) -> Cloud:
-    """The cloud with these coordinates left out, for its second moment: lengths and directions are as they were."""
-    kept = np.delete(np.arange(cloud.width), coordinates)
-    assert cloud.scatter is not None
-    scatter = cloud.scatter[np.ix_(kept, kept)]
-    return Cloud(
-        count=cloud.count, zeros=cloud.zeros, unit_sum=cloud.unit_sum[kept], vector_sum=cloud.vector_sum[kept],
-        norm_sum=cloud.norm_sum, square_sum=cloud.square_sum, scatter=scatter,
-    )  # fmt: skip
+    if not found:
+        left = top_direction_share(cloud), effective_rank(cloud)
+    else:
+        rest = cloud.without(found)
+        left = (None, None) if rest is None else (rest[0], float(np.exp(rest[1])))
+    return cells | dict(zip(names, (float(np.delete(parts, found).sum()), *left), strict=True))

@@ -26,6 +26,7 @@ SUFFIXES = {"all": "", "without_first": WITHOUT, "without_sinks": WITHOUT_SINKS}
 def site_cells(
     site: str, statistics: SiteStatistics, measures: Sequence[Measure] | None = None,
     shown: Callable[[list[int]], list[str]] | None = None, errors: Errors | None = None,
+    look: Callable[[str, Cloud], None] | None = None,
 ) -> tuple[Cells, Cloud]:  # fmt: skip
     """The fields of one site (see the result's documentation) and the finished cloud of all its positions.
 
@@ -34,7 +35,8 @@ def site_cells(
     NAME_bias, where the value of a finite text is known to lie to one side, `effective_clusters`: how many independent ones
     of its `clusters` (documents or windows) the text is worth, for the measure it says least of, and what `outliers` says
     of sinks and coordinates (`shown` turns token ids into words). `errors` are those of the same statistics and measures,
-    where they are known already.
+    where they are known already. `look` is shown the cloud of each group of tokens while it is there (not of groups with the
+    same tokens as one before; `without_sinks` always).
     """
     chosen = list(choose(None)[0] if measures is None else measures)
     errors = errors or Errors.of(statistics, chosen)
@@ -53,6 +55,8 @@ def site_cells(
             values[occupied] = own | errors.cells("", group, points, own)
         if name == "without_sinks":
             outlying = outliers(statistics, points, shown)
+        if look is not None:
+            look(name, points)
         if occupied == statistics.occupied("all"):
             whole = points
     assert whole is not None

@@ -8,17 +8,17 @@ from typing import TypeAlias, Union
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
 from headscan.run.errors import BadInput
 from headscan.statistics.lazy import lazy
 from headscan.statistics.sums import Sums
+from headscan.statistics.tridiagonal import Tridiagonal
 
 __all__ = ["Cloud", "Vectors"]
 
 Floats = npt.NDArray[np.float64]
-WIDE = 256  # dimensions beyond which a few directions are found by Lanczos' method
+WIDE = 256  # dimensions beyond which few directions, and what coordinates make, are found without all eigenvectors
 NEAR = 1e-7  # tr C / ‖μ‖² below which the eigenvalues are taken apart from the mean's
 Vectors: TypeAlias = Union["Cloud", npt.ArrayLike, Tensor]
 """Vectors as the rows of a matrix [n, d] (list, numpy array, tensor), or the finished `Cloud` of them."""
@@ -36,8 +36,8 @@ class Cloud:
     (3, 2, [0.667, 0.667])
     """
 
-    # Eigenvalues alone are numpy's: .22 CPU seconds for d = 1,536, where torch takes .28. Its threads, which do not obey
-    # torch.set_num_threads, are held down where several clouds are at work (geometry/threads.py). Products are torch's.
+    # Eigenvalues alone are numpy's and scipy's: .22 CPU seconds for d = 1,536, where torch takes .28. Their threads, which do
+    # not obey torch.set_num_threads, are held down where several clouds are at work (geometry/threads.py).
 
     count: int
     zeros: int
@@ -123,7 +123,12 @@ class Cloud:
         """
         if "_eigen" in self.__dict__:
             return self._eigen[0]
-        return np.clip(_eigh(self, vectors=False)[0], 0.0, None)
+        values = _eigh(self, vectors=False)[0] if _far(self) else self._form.values
+        return np.clip(values, 0.0, None)
+
+    @lazy
+    def _form(self) -> Tridiagonal:
+        return Tridiagonal.of(self.covariance + np.outer(self.mean, self.mean))
 
     @lazy
     def rounding(self) -> float:
@@ -137,19 +142,31 @@ class Cloud:
         return self._eigen[1]
 
     def strongest(self, count: int) -> Floats:
-        """The first `count` of `directions` as columns [d, count]; of wide clouds by Lanczos' method, without the others."""
-        if self.width <= WIDE or "_eigen" in self.__dict__ or not self.count:
+        """The first `count` of `directions` as columns [d, count]; of wide clouds without the others."""
+        if self.width <= WIDE or _far(self) or "_eigen" in self.__dict__ or not count:
             return self.directions[:, :count]
-        covariance, mean = torch.from_numpy(self.covariance), torch.from_numpy(self.mean)
+        return self._form.strongest(count)
 
-        def times(x: Floats) -> Floats:
-            vector = torch.from_numpy(np.ascontiguousarray(x.ravel()))
-            return (covariance @ vector + mean * (mean @ vector)).numpy()
-
-        operator = LinearOperator((self.width, self.width), matvec=times, dtype=np.float64)
-        values, vectors = eigsh(operator, k=count, v0=np.ones(self.width), tol=0.0)
-        found: Floats = vectors[:, np.argsort(-values)]
-        return found
+    def without(self, coordinates: list[int]) -> tuple[float, float] | None:
+        """The largest of the shares pᵢ of the energy, and their entropy −Σ p log p in nats, with these coordinates left out;
+        None where no energy is left."""
+        rows = self.covariance[coordinates] + np.outer(self.mean[coordinates], self.mean)
+        kept = np.delete(np.arange(self.width), coordinates)
+        total = float(np.diag(self.covariance)[kept].sum() + self.mean[kept] @ self.mean[kept])
+        if not total > 0:
+            return None
+        if (
+            self.width > WIDE and not _far(self) and self.energies[0] < 10 * total
+        ):  # else the rounding of λ₁ would be seen
+            top, entropy = self._form.without(rows, coordinates)
+            return top / total, float(np.log(total)) - entropy / total
+        assert self.scatter is not None
+        rest = Cloud(
+            self.count, self.zeros, self.unit_sum[kept], self.vector_sum[kept], self.norm_sum, self.square_sum,
+            self.scatter[np.ix_(kept, kept)],
+        )  # fmt: skip
+        shares = rest.energies / rest.energies.sum()
+        return float(shares[0]), -float((shares[shares > 0] * np.log(shares[shares > 0])).sum())
 
 
 def _far(cloud: Cloud) -> bool:
