@@ -6,7 +6,8 @@ text and kept (--cache). Widths above the model's own are random features tanh(W
 dependence. A number that finite text shifts (effective rank, average cosine, ...) counts as covered where the interval,
 which its bias is part of, holds the truth. Constants of the intervals were chosen on wikitext-2 with stories260K.
 
-Without options: all rows and the picture; about HOURS on one core.
+Without options: all rows, the test for drift and the picture, in about 25 minutes of one free core (two to three times that
+beside other work), and the reading of the states on the first run.
 """
 
 from __future__ import annotations
@@ -195,6 +196,34 @@ def coverage(found: Read, length: int, width: int, *, known: bool, most: int, wh
     )  # fmt: skip
 
 
+def drift(found: Read, draws: int = 999) -> Iterator[list[str]]:
+    """Of a text as it stands in its file, by site and measure: how much wider its eight consecutive pieces spread than
+    those of its documents in random order, how often random orders reach that, and where the text's influences turn."""
+    for site, states in found.states.items():
+        statistics = SiteStatistics(states.shape[2], derive=Linearisation(MEASURED))
+        for k in range(0, len(states), 16):
+            numbers = list(range(k, min(k + 16, len(states))))
+            statistics.update(states[numbers], numbers, found.documents[numbers])
+        errors, draw = Errors.of(statistics, MEASURED), np.random.default_rng(0)
+        if errors.clusters != "documents":
+            continue
+        counts = errors.counts[0]
+        for name in SHOWN:
+            own = errors.influences[0, MEASURES.names().index(name)]
+            rest = own - counts * (own.sum() / counts.sum())
+
+            def spread(order: np.ndarray, rest: np.ndarray = rest, counts: np.ndarray = counts) -> float:
+                middle = np.cumsum(counts[order]) - counts[order] / 2
+                piece = np.minimum((middle * 8 / counts.sum()).astype(int), 7)
+                return float((np.bincount(piece, weights=rest[order], minlength=8) ** 2).sum())
+
+            seen = spread(np.arange(len(counts)))
+            null = np.array([spread(draw.permutation(len(counts))) for _ in range(draws)])
+            turn = float(np.cumsum(counts)[int(np.abs(np.cumsum(rest)).argmax())] / counts.sum())
+            chance = (1 + int((null >= seen).sum())) / (1 + draws)
+            yield [site, name.replace("_", " "), f"{seen / null.mean():.1f}", f"{chance:.3f}", f"{turn:.2f}"]
+
+
 def picture(points: list[tuple[str, str, int, float]]) -> str:
     """Mean coverage over all measures against the length of a piece: documents left, running text right."""
     colours = dict(zip(TEXTS, ("#0072b2", "#d55e00", "#009e73"), strict=True))
@@ -299,6 +328,14 @@ def main() -> None:
     for job in chosen:
         for cells in rows(job, given, points):
             print("| " + " | ".join(cells) + " |", flush=True)
+    print(
+        "\n| model | text | site | measure | spread of eighths / in random order | p | turns at |\n" + "|---" * 7 + "|"
+    )
+    for job in chosen:
+        for text in () if job.width else job.texts:
+            found = read(job.model, text, given.sites.split(","), job.windows, shuffled=False, cache=given.cache)
+            for cells in drift(found):
+                print("| " + " | ".join([Path(job.model).name, text, *cells]) + " |", flush=True)
     if given.model is None:
         PICTURE.write_text(picture(points), encoding="utf-8")
         print(f"\n![Coverage against length]({PICTURE.relative_to(PICTURE.parents[2])})")

@@ -137,3 +137,8 @@ def test_what_is_not_recovered_says_why(gpt2, method, reason):
     assert reason in entry.certified
     other = invert(gpt2, [3, 7], noise=0.5, tolerance=1e-3).prompts[0]
     assert "none of the 120 tokens gives the output at position 0 (the nearest is" in other.certified
+
+
+def test_all_neighbours_and_an_exhaustive_certificate_are_one_too_many(gpt2, ids):
+    with pytest.raises(BadInput, match="choose one of them"):
+        invert(gpt2, ids[0], certificate="exhaustive", method=Exact(neighbours=-1))

@@ -76,6 +76,11 @@ def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
     method = settings.chosen().chosen(cut, lengths, ordered=ordered)
     if settings.certificate == "exhaustive":
         refuse_incomparable(cut, lengths, ordered)
+        if getattr(method, "neighbours", 0) == -1:
+            raise BadInput(
+                "--neighbours -1 tries the whole vocabulary in the search, and --certificate exhaustive compares it after "
+                "the search: choose one of them."
+            )
     allowed = _allowed(lens, settings.vocabulary, prompts)
     record = lens.provenance()
     parameters = Row(plain({"method": method.name} | asdict(method)))  # type: ignore[arg-type]
