@@ -190,3 +190,13 @@ def test_differences_of_shape_are_those_of_a_scan():
     scanned = headscan.scan(models, text, **options)
     assert compared.differences == [one for one in scanned.differences if one.model_a != one.model_b]
     assert compared.differences
+
+
+def test_stored_states_are_compared_with_the_model_that_made_them():
+    lens, text = tiny(0, name="one"), "The quick brown fox jumps over the lazy dog. " * 12
+    ids = np.stack([window.ids for window in Windows(text, ByteTokenizer(), 16)])
+    stored = {"block.1": lens.run(ids, sites="block.1")["block.1"], "token_ids": ids}
+    result = headscan.compare([lens, stored], text, context=16, sites="block.1", draws=19, batch=len(ids))
+    assert all(cell.value == pytest.approx(1.0, abs=1e-6) for cell in result.cells)
+    with pytest.raises(headscan.BadInput, match="different tokens"):
+        headscan.compare([lens, stored | {"token_ids": ids + 1}], text, context=16, sites="block.1", draws=19)

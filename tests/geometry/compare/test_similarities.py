@@ -41,6 +41,19 @@ def test_sums_of_one_pass_give_what_all_tokens_at_once_do():
         assert found[name] == pytest.approx(getattr(slow, name)(x, y), abs=1e-9), name
 
 
+def test_peers_say_the_same_of_the_same_arrays():
+    from sklearn.cross_decomposition import CCA
+
+    x, y = pair()
+    found = CrossCovariance.of_rows(*(torch.from_numpy(one)[None] for one in (x, y)))
+    variates = CCA(n_components=9, max_iter=20000, tol=1e-13).fit(x, y).transform(x, y)
+    theirs = sorted(np.corrcoef(variates[0][:, k], variates[1][:, k])[0, 1] for k in range(9))
+    assert sorted(found.canonical[0].flatten().tolist()) == pytest.approx(theirs, abs=1e-6)
+    ckatorch = pytest.importorskip("ckatorch.core", reason="ckatorch is not installed: CKA is NOT held against a peer")
+    theirs = float(ckatorch.cka_base(torch.from_numpy(x), torch.from_numpy(y), unbiased=True))
+    assert values(x, y)["cka"] == pytest.approx(theirs, abs=1e-9)
+
+
 def test_float32_rows_give_it_to_six_digits():
     x, y = (one.astype(np.float32) for one in pair(seed=3))
     found = values(x, y)
