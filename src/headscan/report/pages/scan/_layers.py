@@ -79,7 +79,10 @@ def small(document: Entry, measure: str) -> go.Figure:
     figure = by_layer(document, measure, "both")
     figure.update_layout(showlegend=False, margin={"l": 44, "r": 8, "t": 6, "b": 36})
     figure.update_yaxes(title_text="", nticks=5)
-    figure.update_xaxes(title_text="")
+    figure.update_xaxes(title_text="", tickangle=0)
+    words = dict(zip(figure.layout.xaxis.tickvals or (), figure.layout.xaxis.ticktext or (), strict=True))
+    places = apart(list(words))
+    figure.update_xaxes(tickvals=places, ticktext=[words[x] for x in places])
     values = [v for trace in figure.data for v in trace.y if v is not None]
     share = text(mapping(mapping(document, "measures"), measure), "range").endswith("1.0]")
     # Beside the Gaussian, which uses all directions, a model's ranks would lie flat on the axis.
@@ -88,6 +91,21 @@ def small(document: Entry, measure: str) -> go.Figure:
     elif values and min(values) >= 0:
         figure.update_yaxes(rangemode="tozero")
     return figure
+
+
+def apart(places: list[float], room: float = 0.12) -> list[float]:
+    """The first and the last of sorted places, and those between with so much of the whole length to either side.
+
+    >>> apart([0, 1, 3, 14, 21, 28, 29])
+    [0, 14, 21, 29]
+    """
+    if len(places) < 3:
+        return places
+    least, kept = room * (places[-1] - places[0]), places[:1]
+    for place in places[1:-1]:
+        if place - kept[-1] >= least and places[-1] - place >= least:
+            kept.append(place)
+    return [*kept, places[-1]]
 
 
 def knows(document: Entry, measure: str) -> bool:
