@@ -32,7 +32,9 @@ def main() -> None:
     lens = Lens.load(model_folder())
     measures, probes = choose("all")
     settings = Scanning("", context=CONTEXT, max_tokens=options.tokens)
+    work = batches(options.tokens)
     source = ModelSource(lens, "", settings, context=CONTEXT)
+    source.batches = lambda **_: iter(work)  # type: ignore[method-assign]
     runner = ProbeRunner(probes, source, lens.default_sites, settings, announce=lambda _: None)
     swept = Sweep(
         {site: lens.width(site) for site in lens.default_sites},
@@ -42,8 +44,7 @@ def main() -> None:
         extras=runner.accumulators,
         derive=Linearisation(measures),
     )
-    watch = runner.watch(swept)
-    work = batches(options.tokens)
+    watch, passing = runner.watch(swept), runner.passing()
     times: dict[str, float] = defaultdict(float)
     bare(lens, work[:1])
     for number, batch in enumerate(work):
@@ -52,7 +53,7 @@ def main() -> None:
             if way == "bare":
                 bare(lens, [batch])
             else:
-                sweep(source, [batch], swept, watch=watch)
+                sweep(source, [batch], swept, watch=watch, passing=passing)
             times[way] += time.perf_counter() - start
     start = time.perf_counter()
     clouds = {site: site_cells(site, swept.sites[site], measures)[1] for site in lens.default_sites}
