@@ -13,9 +13,9 @@ from headscan.leaks.release import Auditing
 from headscan.model.slicing import SlicedModel
 from headscan.run import BadInput
 
-__all__ = ["MOST", "Plan", "plan_of", "windows_of"]
+__all__ = ["MOST", "Plan", "plan_of", "plan_of_whole_rows", "windows_of"]
 
-LIMIT = 1e13
+LIMIT = 6e12
 """Multiplications that the candidates may take, unless their number was asked for: some minutes of two cores."""
 
 MOST = 2048
@@ -61,6 +61,23 @@ def plan_of(cut: SlicedModel, sites: int, texts: list[list[int]], settings: Audi
         f"position (--windows, --candidates): the bounds count what the others may add."
     )
     return Plan(rows, candidates, candidates, passed, (note,))
+
+
+def plan_of_whole_rows(cut: SlicedModel, texts: list[list[int]], settings: Auditing) -> Plan:
+    """The same where every candidate costs its whole window, at every position: embeddings."""
+    vocabulary, passed = cut.vocabulary_size, multiplications(cut, 1) / cut.vocabulary_size
+    affordable, windows = LIMIT / (passed * settings.length**2), settings.windows
+    few = min(settings.candidates or MOST // 4, vocabulary)
+    if settings.candidates is not None or few * windows <= affordable:
+        return Plan(windows_of(texts, windows, settings.length), few, None, passed)
+    windows = max(1, min(windows, int(affordable / 64)))
+    few = max(16, min(few, int(affordable / windows)))
+    rows = windows_of(texts, windows, settings.length)
+    note = (
+        f"{len(rows)} windows of {settings.length} tokens were looked at, with the {few:,} likeliest candidates of a position "
+        "(--windows, --candidates): the bounds count what the others may add."
+    )
+    return Plan(rows, few, None, passed, (note,))
 
 
 def windows_of(texts: list[list[int]], windows: int, length: int) -> Int[Tensor, "B T"]:

@@ -100,7 +100,7 @@ def exact_attack(
     ]
     worst = max(entries, key=lambda one: VERDICTS.index(one.verdict))
     return ExactAttack(
-        right=[one.token_accuracy for one in entries], verdict=worst.verdict, certificate=worst.certificate.type,
+        right=[one.token_accuracy or 0.0 for one in entries], verdict=worst.verdict, certificate=worst.certificate.type,
         evaluations=sum(one.evaluations for one in found) / windows.numel(), seconds=seconds / windows.numel(),
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headscan.inversion.given import EmbeddingSlice
 from headscan.leaks.audit import bits_row
-from headscan.leaks.budget import MOST, windows_of
+from headscan.leaks.budget import plan_of_whole_rows
 from headscan.leaks.positions import Asked, PositionLeak, at_position
 from headscan.leaks.priors import cut_prior, prior_of
 from headscan.leaks.release import RELEASES, Auditing, Leak, Release
@@ -49,14 +49,19 @@ class EmbeddingRelease(Release):
             )
         if settings.prior == "model":
             prior_of("model", lens, texts)  # whether there is one
-        cut, windows = EmbeddingSlice(lens), windows_of(texts, settings.windows, settings.length)
+        cut = EmbeddingSlice(lens)
+        plan = plan_of_whole_rows(cut, texts, settings)
+        windows = plan.windows
+        for note in plan.notes:
+            run.announce(note)
         with torch.no_grad():
             seen = torch.cat([cut.run(row[None])[:, 0] for row in windows]).double()
         scale = float(seen.var(0, unbiased=False).mean().sqrt()) if len(windows) > 1 else float(seen.std())
         levels = tuple(dict.fromkeys(settings.noise))
         sigmas = (tuple(level * scale for level in levels),)
-        most = settings.candidates or min(lens.vocabulary_size, MOST // 4)
-        asked = Asked((cut.width,), sigmas, prior_of(settings.prior, lens, texts), most, settings.draws, settings.seed)
+        asked = Asked(
+            (cut.width,), sigmas, prior_of(settings.prior, lens, texts), plan.candidates, settings.draws, settings.seed
+        )
         found: list[list[PositionLeak]] = []
         for number, window in enumerate(windows):
             work = partial(_window, cut, window, asked, settings.prior == "model")
@@ -73,7 +78,7 @@ class EmbeddingRelease(Release):
                     attack_accuracy=row.text_accuracy, attack_accuracy_interval=row.text_accuracy_interval,
                 )  # fmt: skip
             rows.append(row)
-        return Leak(rows=rows)
+        return Leak(rows=rows, notes=list(plan.notes))
 
 
 @torch.no_grad()
