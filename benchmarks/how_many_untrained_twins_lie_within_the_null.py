@@ -1,6 +1,6 @@
-"""Of 100 pairs of independently initialised twins, 95 lie inside the null of random weights.
+"""How many of 100 pairs of independently initialised twins lie inside the null of random weights: the goal is 95.
 
-    python benchmarks/untrained_twins_lie_within_the_null.py [--pairs 100]
+    python benchmarks/how_many_untrained_twins_lie_within_the_null.py [--pairs 100]
 
 Each pair: two GPT-2s (d = 16, 2 blocks, bytes) with independent random weights read the same text; `headscan compare` tests every
 measure at the last block against 19 draws of the first one's weights. A measure is outside where p ≤ .05. Beside it the null of

@@ -1,6 +1,6 @@
-"""Comparing all layers of two models costs at most 1.6 times their two forward passes.
+"""What comparing all layers of two models costs beside their two forward passes: the goal is 1.6 times these.
 
-    python benchmarks/comparing_all_layers_costs_little.py [--tokens 65536]
+    python benchmarks/what_comparing_all_layers_costs_beside_the_passes.py [--tokens 65536]
 
 Seven sites by seven: gpt-vanilla and gpt-headless (d = 128, 5 blocks), as they ship. Twelve by twelve: two GPT-2s of 12 blocks,
 d = 256, random weights. Processor time of one thread: the two models run on the text alone, then `headscan compare` on it,
