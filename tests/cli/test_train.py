@@ -41,7 +41,7 @@ def test_trains_recovers_and_prints_json_alone(tmp_path):
     assert again.exit_code == 0, again.output
     assert json.loads((out / "result.json").read_text())["steps"] == 6
     recovered = _run(
-        "recover", out / "model", "--text", _story(tmp_path), "--out", tmp_path / "whole", "--temperature", "2"
+        "recover", out, "--text", _story(tmp_path), "--out", tmp_path / "whole", "--temperature", "2"
     )
     assert recovered.exit_code == 0, recovered.output
     assert (tmp_path / "whole" / "model" / "model.safetensors").exists()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
+from headscan import Lens
 from headscan.geometry.kept_gradient import GradientThroughHead
+from headscan.geometry.probes.kept_gradient import KeptGradientProbe
 
 
 def _slow(states, rows, targets, bias=None, cap=None):
@@ -36,7 +40,7 @@ def test_it_is_what_the_projector_leaves(cap):
         through.update(states[part], targets[part])
     found = through.result()
     energies, g, projector = _slow(states, rows, targets, bias, cap)
-    np.testing.assert_allclose(found.energies, energies, rtol=1e-9)
+    np.testing.assert_allclose(through.token_energies, energies, rtol=1e-9)
     assert found.kept_norm == pytest.approx(np.sqrt(energies[:, 0].sum() / energies[:, 1].sum()), rel=1e-9)
     lent = (g**2 @ np.diag(projector)).sum() / (g**2).sum()
     assert found.kept_norm_leverage == pytest.approx(np.sqrt(lent), rel=1e-9)
@@ -79,7 +83,7 @@ def test_sure_predictions_do_not_cancel():
     targets = torch.full((4,), 4)
     through = GradientThroughHead(rows)
     through.update(states, targets)
-    energies = through.result().energies
+    energies = through.token_energies
     assert (energies[:, 1] < 1e-12).all()
     assert (energies[:, 1] > 0).all()
     assert (energies[:, 0] <= energies[:, 1] * (1 + 1e-9)).all()
@@ -94,3 +98,21 @@ def test_a_head_of_lower_rank_and_no_tokens():
     assert empty.rank == 3
     through.update(torch.randn(2, 8), torch.tensor([1, 2]))
     assert through.result().kept_norm_best is None
+
+
+def test_the_probe_leaves_padded_rows_out_and_says_what_it_is(monkeypatch):
+    lens = Lens.load("gpt-vanilla", dtype="float32")
+    ids = torch.arange(2, 2 + 10 * 24).reshape(10, 24) % 300
+    setup = SimpleNamespace(lens=lens, last=lens.default_sites[-1], skip_first=0)
+    each, mean = KeptGradientProbe().rows(setup, SimpleNamespace(windows=ids))
+    head = lens.traits.linear_head
+    states = lens.run(ids, sites=setup.last)[setup.last][:, :-1].flatten(0, 1)
+    through = GradientThroughHead(head.weight, bias=head.bias)
+    through.update(states, ids[:, 1:].flatten())
+    assert each["kept_norm"] == pytest.approx(through.result().kept_norm, rel=1e-6)
+    low, high = each["kept_norm_interval"]
+    assert 0 <= low < each["kept_norm"] < high < 1
+    assert mean["kept_norm"] == pytest.approx(through.result().batch_kept_norm, rel=1e-6)
+    monkeypatch.setattr(lens, "tokenizer", range(320))
+    cut = KeptGradientProbe().rows(setup, SimpleNamespace(windows=ids))[0]
+    assert cut["random_null"] == pytest.approx((head.weight.shape[1] / 320) ** 0.5)

@@ -256,13 +256,16 @@ def test_it_works_in_a_trainer_that_knows_nothing_of_it(name, tmp_path):
 
 def test_training_keeps_the_bias_the_rate_and_the_optimiser_over_a_resume(story_file, tmp_path):
     plan = recipe_of("gpt").but(schedule="constant", warmup=1, batch=4, context=16, vocabulary=300)
-    options = {"out": tmp_path, "save_every": 2, "geometry_every": 0, "tied": True, "centre_head": True}
+    options = {"out": tmp_path, "save_every": 2, "geometry_every": 2, "tied": True, "centre_head": True}
     options |= {"objective": CrossEntropy(head_bias="unigram", bias_rate=0.05), "optimiser": "coupled-adam"}
     whole = train(plan, str(story_file), steps=4, **options)
     shutil.rmtree(tmp_path / "checkpoint-4")
     (tmp_path / "model" / "model.safetensors").unlink()
     again = train(plan, str(story_file), steps=4, resume=True, **options)
     assert again.heldout == whole.heldout
+    assert [moment.gradient for moment in again.scan] == [moment.gradient for moment in whole.scan]
+    assert all(0 < moment.gradient.kept_norm < moment.gradient.kept_norm_best for moment in again.scan)
+    assert "gradient through the head" in again.page()
     kept = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     words = AutoTokenizer.from_pretrained(tmp_path / "model")
     held_out = PackedText.of(Windows(str(story_file), words, 16)).split(0.05)[1]

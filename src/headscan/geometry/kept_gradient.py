@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,6 @@ class KeptGradient:
     kept_norm, kept_norm_leverage, kept_norm_random, kept_norm_best: of the tokens' gradients, its nulls, and the best that
     any `rank` directions could keep (None: no more tokens than directions, or too many to compare).
     batch_kept_norm, batch_kept_norm_leverage: of the mean gradient of all tokens.
-    energies: per token (kept, all), float64 [n, 2]; not in JSON.
     """
 
     tokens: int
@@ -52,7 +51,6 @@ class KeptGradient:
     kept_norm_best: float | None
     batch_kept_norm: float | None
     batch_kept_norm_leverage: float | None
-    energies: npt.NDArray[np.float64] = field(repr=False, compare=False, metadata={"json": False})
 
 
 class GradientThroughHead:
@@ -136,10 +134,18 @@ class GradientThroughHead:
             if sum(each.numel() for each in self.gradients) > MOST:
                 self.gradients = None
 
+    @property
+    def token_energies(self) -> npt.NDArray[np.float64]:
+        """Per token (kept, all), float64 [n, 2]."""
+        return self._energies().cpu().numpy()
+
+    def _energies(self) -> Tensor:
+        return torch.cat(self.energies) if self.energies else torch.zeros(0, 2, dtype=torch.float64)
+
     def result(self) -> KeptGradient:
         """What was kept, over all tokens added so far."""
         width, size = self.basis.shape[1], len(self.rows)
-        energies = torch.cat(self.energies) if self.energies else torch.zeros(0, 2, dtype=torch.float64)
+        energies = self._energies()
         kept, whole = (float(each) for each in energies.sum(0))
         handed = sum((self.batch[cut] @ part for cut, part in self._parts()), torch.zeros(()).double())
         batch = float(self.batch.square().sum())
@@ -153,7 +159,6 @@ class GradientThroughHead:
             kept_norm_best=self._best(whole),
             batch_kept_norm=_root(float((handed @ self.basis).square().sum()), batch) if batch else None,
             batch_kept_norm_leverage=_root(float(self.batch.square() @ self.leverages), batch),
-            energies=energies.cpu().numpy(),
         )
 
     def _best(self, whole: float) -> float | None:

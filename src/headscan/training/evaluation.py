@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from headscan.model.pooling import declared_pooling
-from headscan.run import Run, verb
+from headscan.run import BadInput, Run, verb
+from headscan.training.finetuning import finetuned
 from headscan.training.harness import check_harness, harness
 from headscan.training.loading import load_trained
 from headscan.training.records import Score
 from headscan.training.result import EvaluationResult
 from headscan.training.settings import Evaluating
-from headscan.training.task import TASKS, Evaluated, Scores, affordable_items, evaluate_task, tasks_for
+from headscan.training.task import TASKS, Evaluated, Scores, Task, affordable_items, evaluate_task, tasks_for
 
 __all__ = ["evaluate"]
 
@@ -52,12 +53,22 @@ def evaluate(model: str | os.PathLike[str], settings: Evaluating, run: Run) -> E
         run.announce(notes[0])
     if pooling is not None:
         notes.append(f"Sentence vectors are made as the model's folder says: {pooling}, with special tokens.")
+    trainable = [name for name in chosen if TASKS[name].labelled is not Task.labelled] if settings.finetune else []
+    if settings.finetune and not trainable:
+        raise BadInput("--finetune needs a task with classes, such as sst2 or cola.")
     scores: list[Score] = []
     for done, label in enumerate([*chosen, *(HARNESS + name for name in theirs)]):
         run.progress(f"evaluating · {label}", done, len(chosen) + len(theirs), "tasks")
         numbers = run.unit(
             label, Numbers, partial(_numbers, replace(given, limit=items.get(label, given.limit)), label)
         ).values
+        scores += _scores(label, numbers)
+    for label in trainable:
+        most = settings.limit or max(
+            64, items[label] // (4 * settings.finetune_epochs)
+        )  # a pass back takes twice one forth
+        made = partial(_finetuned, replace(given, limit=most), label, settings, run)
+        numbers = run.unit(f"{label}, fine-tuned", Numbers, made).values
         scores += _scores(label, numbers)
     return EvaluationResult(
         protocol=run.protocol(
@@ -96,6 +107,16 @@ def _numbers(given: Evaluated, label: str) -> Numbers:
         dict(found)
         | {f"{n}_interval": [found[n] - 1.96 * e, found[n] + 1.96 * e] for n, e in errors.items() if e is not None}
     )
+
+
+def _finetuned(given: Evaluated, label: str, settings: Evaluating, run: Run) -> Numbers:
+    parts = TASKS[label]().labelled(given)
+    assert parts is not None
+    found = finetuned(
+        given, *parts, epochs=settings.finetune_epochs, rate=settings.finetune_rate, seed=settings.seed,
+        progress=run.progress,
+    )  # fmt: skip
+    return Numbers(found)
 
 
 def _content(folder: Path) -> str:

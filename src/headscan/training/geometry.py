@@ -11,19 +11,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from headscan.geometry import MEASURES
+from headscan.geometry.kept_gradient import GradientThroughHead, KeptGradient
 from headscan.model import Lens
 from headscan.model.tables import embedding_table
 from headscan.run import BadInput, Row, plain, write_atomic
 from headscan.statistics import Cloud, NonFinite, SiteStatistics
+from headscan.training.heads import body_of, head_of
+from headscan.training.learner import Learner
 from headscan.training.records import GeometryMoment
 
 __all__ = ["GeometryCallback", "measure_sites"]
 
 log = logging.getLogger(__name__)
+GRADIENTS = 512  # tokens whose gradients are measured
 DEFAULT = ("average_cosine", "top_direction_share", "effective_rank", "mean_norm")
 
 
@@ -72,6 +77,7 @@ class GeometryCallback(TrainerCallback):
     windows: int [n, context], the text to measure on (held out, if it is to mean anything). every: steps between two
     measurements; it also measures before the first step and after the last. `history` is a list of `GeometryMoment`; the
     same goes, line by line, to geometry.jsonl in the run's folder, and to TensorBoard where the Trainer reports to it.
+    counts: the training text's token counts [V], by which a headless model is read out for its gradient.
     Training is not touched: modes and random states are as before. A run that was interrupted and resumed measures at
     the steps of one that was not.
 
@@ -80,11 +86,12 @@ class GeometryCallback(TrainerCallback):
 
     def __init__(
         self, windows: npt.NDArray[np.integer], *, every: int = 100, sites: str | None = None,
-        measures: Iterable[str] = DEFAULT,
+        measures: Iterable[str] = DEFAULT, counts: Int[Tensor, " vocabulary"] | None = None,
     ) -> None:  # fmt: skip
         if every < 1:
             raise BadInput(f"The geometry is measured every 1 step or more, not every {every}.")
         self.windows, self.every, self.sites, self.measures = windows, every, sites, tuple(measures)
+        self.counts = counts
         self.history: list[GeometryMoment] = []
         self._lens: Lens | None = None
 
@@ -95,7 +102,7 @@ class GeometryCallback(TrainerCallback):
         path = self._file(args)
         if state.global_step and path.exists():
             lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-            moments = [GeometryMoment(step=line["step"], sites=[Row(row) for row in line["sites"]]) for line in lines]
+            moments = [_moment(line) for line in lines]
             # What was measured where a run was stopped early belongs to that end, and this run goes past it.
             self.history = [
                 moment
@@ -129,17 +136,19 @@ class GeometryCallback(TrainerCallback):
         if not state.is_world_process_zero or any(moment.step == state.global_step for moment in self.history):
             return
         inner: Any = getattr(model, "module", model)  # DDP
-        inner = getattr(inner, "model", inner) if type(inner).__name__ == "Learner" else inner
+        learner = inner if isinstance(inner, Learner) else None
+        inner = inner if learner is None else learner.model
         with torch.random.fork_rng():
             if self._lens is None or self._lens.model is not inner:
                 self._lens = Lens(inner, name="training")
             try:
                 rows = measure_sites(self._lens, self.windows, sites=self.sites, measures=self.measures)
+                gradient = _gradient(inner, learner, self.windows, self.counts)
             except NonFinite:
                 # The loss will tell, where somebody looks at it; a measurement alone does not end anyone's run.
                 log.warning("The geometry after step %d is left out: the states are not finite.", state.global_step)
                 return
-        self.history.append(GeometryMoment(step=state.global_step, sites=rows))
+        self.history.append(GeometryMoment(step=state.global_step, sites=rows, gradient=gradient))
         self._write(args, state)
         if "tensorboard" in (args.report_to or []):
             self._to_tensorboard(args, state, rows)
@@ -158,3 +167,31 @@ class GeometryCallback(TrainerCallback):
                 for measure in self.measures:
                     if (value := row.number(measure)) is not None:
                         writer.add_scalar(f"{measure}/{row['site']}", value, state.global_step)
+
+
+def _moment(line: dict[str, Any]) -> GeometryMoment:
+    found = line.get("gradient")
+    gradient = KeptGradient(**found) if found else None
+    return GeometryMoment(step=line["step"], sites=[Row(row) for row in line["sites"]], gradient=gradient)
+
+
+@torch.no_grad()
+def _gradient(
+    model: Any, learner: Learner | None, windows: npt.NDArray[np.integer], counts: Int[Tensor, " vocabulary"] | None
+) -> KeptGradient | None:
+    """Through the head of a model that predicts the next token; None of any other."""
+    if learner is not None:
+        head = None if learner.masked else learner.readout(counts)
+    else:
+        head = head_of(model) if type(model).__name__.endswith(("ForCausalLM", "LMHeadModel")) else None
+    if head is None:
+        return None
+    training = model.training
+    model.eval()
+    some = windows[: max(1, GRADIENTS // windows.shape[1])]
+    ids = torch.from_numpy(np.ascontiguousarray(some)).long().to(head.rows.device)
+    states = body_of(model)(ids).last_hidden_state[:, :-1].flatten(0, 1)
+    model.train(training)
+    through = GradientThroughHead(head.rows, bias=head.bias, cap=head.cap)
+    through.update(head.transform(states), ids[:, 1:].flatten())
+    return through.result()

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from headscan.model.tables import embedding_table
 from headscan.run import BadInput
-from headscan.training.heads import body_of, final_norm_of, head_of
+from headscan.training.heads import Unembedding, body_of, final_norm_of, head_of
 from headscan.training.losses import floor_of, gather_rows, in_batch_accuracy, log_unigram
 from headscan.training.objective import LossInputs, Objective, objective_of
 from headscan.training.regulariser import parse_regularisers, penalty_of
@@ -93,6 +93,18 @@ class Learner(nn.Module):
                 answer["floor"] = floor_of(targets, pool).to(rows.device, torch.float32)
                 answer["accuracy"] = in_batch_accuracy(rows[:512], table, targets[:512], pool=pool)
         return answer
+
+    def readout(self, counts: Int[Tensor, " vocabulary"] | None = None) -> Unembedding | None:
+        """What turns last states into the logits of a language model: the head, or of a headless one its table and the log
+        unigram of `counts`. None where there is no such thing, or there are no counts."""
+        found = self.objective.head(self.model, self.extra)
+        if found is not None:
+            return found
+        reading = self.objective.reading(self.extra)
+        if counts is None or isinstance(reading, str):
+            return None
+        rows = self.objective.table(self.model, self.extra) if reading.rows is None else reading.rows
+        return Unembedding(nn.Identity(), rows / reading.temperature, log_unigram(counts, 0.5).float().to(rows.device))
 
     def settle(self) -> list[str]:
         """Put what the objective holds (a bias of the head) into the model that is kept; what a reader must know of it."""

@@ -29,7 +29,7 @@ class Trained:
 
 
 def load_trained(model: str | os.PathLike[str], settings: Loading, run: Run, *, bare: bool = False) -> Trained:
-    """The model, on whose weights the run then rests; `bare` leaves the head out.
+    """The model, on whose weights the run then rests; `bare` leaves the head out. A folder of `train` is its model's.
 
     Raises BadInput where there is no such model, no tokenizer with it, or the two do not fit.
 
@@ -37,6 +37,7 @@ def load_trained(model: str | os.PathLike[str], settings: Loading, run: Run, *, 
     >>> type(found.model).__name__, len(found.tokenizer) <= found.model.config.vocab_size, found.folder.name
     ('GPT2Model', True, 'gpt-headless')
     """
+    model = _of_run(model)
     lens = Lens.load(model, **settings.part(Loading))
     if lens.tokenizer is None:
         raise BadInput(f"The model '{model}' comes without its tokenizer.")
@@ -48,3 +49,9 @@ def load_trained(model: str | os.PathLike[str], settings: Loading, run: Run, *, 
     run.identify("the weights of the model", lens.identity())
     source = find_source(os.fspath(model), settings.revision)
     return Trained(found, lens.tokenizer, None if source.gguf else source.folder, record)
+
+
+def _of_run(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """RUN/model for the folder RUN that `train` wrote, which holds no model itself."""
+    inner = Path(model) / "model"
+    return inner if (inner / "config.json").is_file() and not (Path(model) / "config.json").exists() else model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headscan.geometry.kept_gradient import KeptGradient
 from headscan.run import Row
 
 __all__ = ["CurvePoint", "GeometryMoment", "Likelihood", "ObjectiveRecord", "Score"]
@@ -27,10 +28,12 @@ class CurvePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class GeometryMoment:
-    """The geometry of every site (rows with `site` and measures) after a step."""
+    """The geometry of every site (rows with `site` and measures) after a step; `gradient`: what of the logits' gradient
+    passes the head, of a model that predicts the next token by one."""
 
     step: int
     sites: list[Row]
+    gradient: KeptGradient | None = None
 
     def site(self, name: str) -> Row:
         """The row of a site."""

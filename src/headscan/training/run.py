@@ -160,7 +160,7 @@ def _watcher(plan: Recipe, settings: Training, material: Material) -> GeometryCa
     every = max(1, plan.steps // 10) if settings.geometry_every is None else settings.geometry_every
     if not every or material.kept is None:
         return None
-    return GeometryCallback(material.kept.rows[:PROBE], every=every)
+    return GeometryCallback(material.kept.rows[:PROBE], every=every, counts=material.counts)
 
 
 def _fit(trainer: HeadlessTrainer, run: Run) -> None:

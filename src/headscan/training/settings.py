@@ -192,10 +192,22 @@ class Evaluating(Loading, Running):
     limit: Annotated[
         int | None, Option("At most so many items of a set. Default: all, or what some minutes have room for.", low=1)
     ] = None
+    finetune: Annotated[
+        bool, Option("Train a copy of the model on each of the tasks that have classes, too (sst2, cola).")
+    ] = False
+    finetune_epochs: Annotated[int, Option("How often a fine-tuning reads its sentences.", low=1)] = 3
+    finetune_rate: Annotated[float, Option("Peak learning rate of a fine-tuning.", above=0)] = 5e-5
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
         Option("Weights and activations; auto is as the weights were saved."),
     ] = "float32"
+
+    def check(self) -> None:
+        """What belongs to a fine-tuning is refused without one."""
+        super().check()
+        for flag, value, usual in (("epochs", self.finetune_epochs, 3), ("rate", self.finetune_rate, 5e-5)):
+            if value != usual and not self.finetune:
+                raise BadInput(f"--finetune-{flag} is not used without --finetune.")
 
     @property
     def names(self) -> list[str] | None:

@@ -17,7 +17,10 @@ from headscan.run import BadInput, Registry
 from headscan.training.scores import Scores
 from headscan.training.sentences import sentence_vectors
 
-__all__ = ["TASKS", "Evaluated", "Scores", "Task", "affordable_items", "evaluate_task", "tasks_for"]
+__all__ = ["TASKS", "Evaluated", "Labelled", "Scores", "Task", "affordable_items", "evaluate_task", "tasks_for"]
+
+Labelled = tuple[list[str], npt.NDArray[np.int64]]
+"""Sentences, and the class of each."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,10 @@ class Task(ABC):
     place: ClassVar[str] = ""
     tokens: ClassVar[int] = 60
     needs_head: ClassVar[bool] = False
+
+    def labelled(self, given: Evaluated) -> tuple[Labelled, Labelled] | None:
+        """Sentences with classes, to train on and to test on, where the task has them: it can then be fine-tuned."""
+        return None
 
     @abstractmethod
     def scores(self, given: Evaluated) -> Scores:

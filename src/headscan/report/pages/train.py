@@ -88,10 +88,30 @@ def geometry(result: TrainResult) -> Section | None:
         "cosine", draw("average_cosine"), "Average cosine of every site over steps",
         "Average cosine of every site, from the shallowest to the deepest; dotted, the embedding table itself.",
     )  # fmt: skip
+    through = _gradient(result)
     rank = Figure(
         "rank", draw("effective_rank"), "Effective rank of every site over steps", "Effective rank of every site."
     )
-    return Section("The shape, as training goes on", "Measured on held-out windows.", [cosine, rank, table])
+    return Section("The shape, as training goes on", "Measured on held-out windows.", [cosine, rank, *through, table])
+
+
+def _gradient(result: TrainResult) -> list[Figure]:
+    """How much of the logits' gradient passes the head, over steps."""
+    found = [(moment.step, moment.gradient) for moment in result.scan if moment.gradient is not None]
+    if not found:
+        return []
+    steps = [step for step, _ in found]
+    series: dict[str, tuple[list[int], list[float | None]]] = {
+        "kept norm": (steps, [each.kept_norm for _, each in found]),
+        "null of the leverages": (steps, [each.kept_norm_leverage for _, each in found]),
+        "null of a random head": (steps, [each.kept_norm_random for _, each in found]),
+    }
+    caption = (
+        "Share of the norm of the logits' gradient that lies in the head's column space, beside what a head of that shape "
+        "keeps by its shape alone. Norm that is not kept is no learning that is lost."
+    )
+    drawn = lines(series, "step", "share of the norm")
+    return [Figure("gradient", drawn, "The logits' gradient through the head over steps", caption)]
 
 
 @page("recover")

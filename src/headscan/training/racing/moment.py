@@ -8,17 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from headscan.geometry import MEASURES
 from headscan.geometry.kept_gradient import GradientThroughHead
 from headscan.statistics import Cloud
 from headscan.training.heads import Unembedding, body_of, final_norm_of
 from headscan.training.learner import Learner
-from headscan.training.losses import log_unigram
-from headscan.training.objective import Readout
 
-__all__ = ["SHAPES", "Moment", "held_out_loss", "last_states", "measured", "readout_of"]
+__all__ = ["SHAPES", "Moment", "held_out_loss", "last_states", "measured"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,17 +52,6 @@ SHAPES = tuple(one.name for one in fields(Moment))[3:]
 SAMPLED = 512  # tokens whose gradients are measured
 
 
-def readout_of(learner: Learner, counts: Int[Tensor, " vocabulary"]) -> Unembedding:
-    """The head that turns states into the logits of a language model; a headless one is read out with the log unigram."""
-    found = learner.objective.head(learner.model, learner.extra)
-    if found is not None:
-        return found
-    reading = learner.objective.reading(learner.extra)
-    assert isinstance(reading, Readout)
-    rows = learner.objective.table(learner.model, learner.extra) if reading.rows is None else reading.rows
-    return Unembedding(nn.Identity(), rows / reading.temperature, log_unigram(counts, 0.5).float())
-
-
 @torch.no_grad()
 def measured(
     learner: Learner, windows: Int[Tensor, "n time"], counts: Int[Tensor, " vocabulary"], *, step: int, seconds: float
@@ -72,7 +59,8 @@ def measured(
     """The moment of a run, on held-out windows; two halves of which take each other's mean away."""
     block, states = last_states(learner, windows[:, :-1])
     targets = windows[:, 1:].flatten()
-    head = readout_of(learner, counts)
+    head = learner.readout(counts)
+    assert head is not None
     half = len(block) // 2
     through = GradientThroughHead(head.rows, bias=head.bias, cap=head.cap, best=False)
     chosen = torch.arange(0, len(states), max(1, len(states) // SAMPLED))[:SAMPLED]

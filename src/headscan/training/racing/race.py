@@ -15,7 +15,7 @@ from torch import Tensor
 from headscan.training.arms import ARMS, Arm
 from headscan.training.centring import centre_head
 from headscan.training.learner import Learner
-from headscan.training.racing.moment import Moment, held_out_loss, last_states, measured, readout_of
+from headscan.training.racing.moment import Moment, held_out_loss, last_states, measured
 from headscan.training.racing.plan import GridCell, TournamentPlan
 from headscan.training.run import build
 
@@ -108,7 +108,9 @@ def _race(job: Job, plan: TournamentPlan, ground: Ground, arm: Arm) -> Race:
         windows = torch.from_numpy(ground.tuning).long()
         with torch.no_grad():
             states = last_states(learner, windows[:, :-1])[1]
-            tuning = held_out_loss(readout_of(learner, counts), states, windows[:, 1:].flatten())
+            head = learner.readout(counts)
+            assert head is not None
+            tuning = held_out_loss(head, states, windows[:, 1:].flatten())
     return Race(
         arm=job.arm, vocabulary=job.cell.vocabulary, width=job.cell.width, rate=job.rate, seed=job.seed,
         tuning_nats=tuning if tuning is not None and np.isfinite(tuning) else None,

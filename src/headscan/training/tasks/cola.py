@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.training.sentences import probe
-from headscan.training.task import TASKS, Evaluated, Scores, Task
+from headscan.training.task import TASKS, Evaluated, Labelled, Scores, Task
 from headscan.training.tasks._lines import lines
 
 __all__ = ["Cola", "read_cola"]
@@ -32,8 +32,12 @@ class Cola(Task):
 
     place: ClassVar[str] = "cola"
 
+    def labelled(self, given: Evaluated) -> tuple[Labelled, Labelled]:
+        """The sentences of both parts."""
+        train, dev = (read_cola(given.sets / "cola" / f"in_domain_{part}.tsv") for part in ("train", "dev"))
+        return train, dev
+
     def scores(self, given: Evaluated) -> Scores:
         """Accuracy and Matthews' correlation; sentences of one publication err together."""
-        parts = [read_cola(given.sets / "cola" / f"in_domain_{part}.tsv") for part in ("train", "dev")]
-        (x, y), (z, w) = ((given.vectors(texts), labels[: given.limit]) for texts, labels in parts)
+        (x, y), (z, w) = ((given.vectors(texts), labels[: given.limit]) for texts, labels in self.labelled(given))
         return probe(x, y, z, w, groups=sources(given.sets / "cola" / "in_domain_dev.tsv")[: given.limit])

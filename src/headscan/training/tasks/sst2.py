@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.training.sentences import probe
-from headscan.training.task import TASKS, Evaluated, Scores, Task
+from headscan.training.task import TASKS, Evaluated, Labelled, Scores, Task
 from headscan.training.tasks._lines import lines
 
 __all__ = ["Sentiment", "read_sst2"]
@@ -27,8 +27,12 @@ class Sentiment(Task):
 
     place: ClassVar[str] = "sst2"
 
+    def labelled(self, given: Evaluated) -> tuple[Labelled, Labelled]:
+        """The sentences of both parts."""
+        train, dev = (read_sst2(given.sets / "sst2" / f"stsa.binary.{part}") for part in ("train", "dev"))
+        return train, dev
+
     def scores(self, given: Evaluated) -> Scores:
         """Accuracy and Matthews' correlation."""
-        parts = [read_sst2(given.sets / "sst2" / f"stsa.binary.{part}") for part in ("train", "dev")]
-        (x, y), (z, w) = ((given.vectors(texts), labels[: given.limit]) for texts, labels in parts)
+        (x, y), (z, w) = ((given.vectors(texts), labels[: given.limit]) for texts, labels in self.labelled(given))
         return probe(x, y, z, w)
