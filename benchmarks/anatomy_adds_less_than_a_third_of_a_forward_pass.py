@@ -61,7 +61,7 @@ def main() -> None:
     times["measures"] = time.process_time() - start
     runners["anatomy"].rows(swept, clouds, {"model": "model"})
     print(
-        "| tokens | bare forward | scan's pass | with anatomy | after: measures | after: shares | ratio of the passes | added | limit |"
+        "| tokens | bare forward | scan's pass | with anatomy | after: measures | after: shares | passes | added | limit |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
     print(
