@@ -2,9 +2,9 @@
 
     python benchmarks/comparisons_cover.py [--texts 100]
 
-A text is 40 documents of 20 tokens; tokens of a document share a part of both sides (width 12 and 10), so they are not independent.
-The truth of measures made of covariances is that of 20,000 such documents; of measures of the sample, which depend on its size, the mean
-over all texts.
+A text is 40 documents of 20 tokens; tokens of a document share a part of both sides (width 12 and 10), so they are not
+independent. The truth of measures made of covariances is that of 20,000 such documents; of measures of the sample, which depend
+on its size, the mean over all texts.
 """
 
 from __future__ import annotations
@@ -44,9 +44,8 @@ def main() -> None:
     for name, rows in found.items():
         value, low, high = np.array(rows).T
         true = truth.get(name, value.mean())
-        print(
-            f"| {name} | {true:.4f} | {value.mean():.4f} | {np.mean((low <= true) & (true <= high)):.2f} | {np.mean(high - low):.4f} |"
-        )
+        covered, width = np.mean((low <= true) & (true <= high)), np.mean(high - low)
+        print(f"| {name} | {true:.4f} | {value.mean():.4f} | {covered:.2f} | {width:.4f} |")
 
 
 if __name__ == "__main__":
