@@ -82,6 +82,8 @@ CORRECTED |= {
 }
 UNEQUAL = "Student's degrees of freedom are those of clusters of unequal sizes"
 CORRECTED |= {f"scan*/alignment.*/{name}_interval": UNEQUAL for name in ("alignment", "unrelated", "relative")}
+CORRECTED |= {f"scan*/{probe}/*_interval": UNEQUAL for probe in ("collapse", "frequency.?")}
+CORRECTED |= {"scan*/collapse/agreement_interval": BLOCKS}
 CORRECTED |= {"training/*/standard_error": "documents are what varies, not windows (review A11)"}
 
 MADE_WITH, KEPT = read()
