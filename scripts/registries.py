@@ -20,6 +20,7 @@ from headscan.remedies import REMEDIES
 from headscan.run import Registry, options_of
 from headscan.states import FORMATS
 from headscan.training.objective import OBJECTIVES
+from headscan.training.monitor import ALARMS
 from headscan.training.optimiser import OPTIMISERS
 from headscan.training.recovery import RECOVERIES
 from headscan.training.regulariser import REGULARISERS
@@ -39,6 +40,7 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("Training objectives", "`headscan train --objective NAME`", OBJECTIVES),
     ("Regularisers", "`headscan train --regulariser NAME:STRENGTH`", REGULARISERS),
     ("Optimisers", "`headscan train --optimiser NAME`", OPTIMISERS),
+    ("Alarms of the monitor", "`headscan.training.Monitor(alarms=...)`", ALARMS),
     ("Head recoveries", "`headscan recover --mode NAME`", RECOVERIES),
     ("Evaluation tasks", "`headscan evaluate --tasks NAME`", TASKS),
     ("Remedies", "`headscan.remedies.REMEDIES`", REMEDIES),

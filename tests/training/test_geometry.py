@@ -11,7 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 
 from headscan import BadInput, Lens
 from headscan.run import plain
-from headscan.training import GeometryCallback, PackedText, measure_sites
+from headscan.training import Monitor, PackedText, measure_sites
 from headscan.training.data import collate
 from tests.reference.geometry import average_cosine
 
@@ -37,7 +37,7 @@ def _run(folder, *callbacks):
 
 
 def test_a_plain_trainer_is_watched_and_not_disturbed(tmp_path):
-    watcher = GeometryCallback(ROWS[:10], every=2)
+    watcher = Monitor(windows=ROWS[:10], every=2)
     watched, log = _run(tmp_path / "a", watcher)
     alone, other = _run(tmp_path / "b")
     assert [moment.step for moment in watcher.history] == [0, 2, 4, 5]
@@ -45,7 +45,6 @@ def test_a_plain_trainer_is_watched_and_not_disturbed(tmp_path):
     assert [entry.get("loss") for entry in log] == [entry.get("loss") for entry in other]
     lines = (tmp_path / "a" / "geometry.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == plain(watcher.history)
-    assert list((tmp_path / "a" / "runs" / "geometry").iterdir())
 
 
 class _Break(TrainerCallback):
@@ -56,7 +55,7 @@ class _Break(TrainerCallback):
 
 
 def test_a_model_that_broke_is_not_measured_and_the_run_is_left_alone(tmp_path, caplog):
-    watcher = GeometryCallback(ROWS[:10], every=2)
+    watcher = Monitor(windows=ROWS[:10], every=2)
     _, log = _run(tmp_path, _Break(), watcher)
     assert [moment.step for moment in watcher.history] == [0, 2]
     assert "after step 4 is left out" in caplog.text
@@ -78,6 +77,6 @@ def test_the_numbers_are_the_definition():
 
 def test_bad_input():
     with pytest.raises(BadInput, match="every 0"):
-        GeometryCallback(ROWS, every=0)
+        Monitor(windows=ROWS, every=0)
     with pytest.raises(BadInput, match="no measure"):
         measure_sites(Lens(_model()), ROWS[:2], measures=["beauty"])

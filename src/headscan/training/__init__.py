@@ -3,7 +3,7 @@
 - `train`, `recover`, `evaluate`: the three verbs
 - `losses`: pure functions of hidden states, embeddings and targets; `objectives`, `regularisers`: what is minimised
 - `recipes`, `data`, `tokenizers`: what is trained, and on what
-- `learner`, `trainer`, `geometry`, `run`: how it is trained, and watched
+- `learner`, `trainer`, `run`: how it is trained; `geometry`, `monitor`: how it is watched
 - `recoveries`: getting a head back; `tasks`: what came of it
 """
 
@@ -42,10 +42,11 @@ if TYPE_CHECKING:
     from headscan.training.evaluation import evaluate
     from headscan.training.fitting import fit_head
     from headscan.training.folding import fold_bias
-    from headscan.training.geometry import GeometryCallback, measure_sites
+    from headscan.training.geometry import measure_sites
     from headscan.training.head_recovery import recover
     from headscan.training.learner import Learner
     from headscan.training.likelihood import perplexity
+    from headscan.training.monitor import ALARMS, Alarm, AlarmRule, Monitor, Watch
     from headscan.training.objective import OBJECTIVES, LossInputs, Objective, Readout
     from headscan.training.optimiser import OPTIMISERS, Optimiser, optimiser_of
     from headscan.training.racing.result import TournamentResult
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from headscan.training.trainer import HeadlessTrainer, LossIsNotFinite
 
 __all__ = [
+    "ALARMS",
     "ARMS",
     "CWT_FORMS",
     "IGNORE",
@@ -73,18 +75,20 @@ __all__ = [
     "REGULARISERS",
     "TASKS",
     "AdaptiveSoftmax",
+    "Alarm",
+    "AlarmRule",
     "Arm",
     "CentreHead",
     "Evaluated",
     "Evaluating",
     "EvaluationResult",
-    "GeometryCallback",
     "HeadRecovery",
     "HeadlessTrainer",
     "Learner",
     "LossInputs",
     "LossIsNotFinite",
     "Masker",
+    "Monitor",
     "Objective",
     "Optimiser",
     "PackedText",
@@ -99,6 +103,7 @@ __all__ = [
     "TournamentResult",
     "TrainResult",
     "Training",
+    "Watch",
     "build",
     "ce_loss",
     "centre_head",
@@ -136,10 +141,11 @@ __all__ = [
 # Loaded when first asked for: the losses need torch alone, the rest transformers and its Trainer.
 _HOMES = {
     "tournament": "racing.verb", "Tournament": "racing.settings", "TournamentResult": "racing.result",
+    "ALARMS": "monitor", "Alarm": "monitor", "AlarmRule": "monitor", "Monitor": "monitor", "Watch": "monitor",
     "ARMS": "arms", "Arm": "arms", "CentreHead": "centring", "centre_head": "centring", "collate": "data", "OPTIMISERS":
     "optimiser", "Optimiser": "optimiser", "optimiser_of": "optimiser",
     "last_checkpoint": "checkpoints", "Masker": "data", "PackedText": "data", "StreamedText": "data", "evaluate":
-    "evaluation", "fit_head": "fitting", "fold_bias": "folding", "GeometryCallback": "geometry", "measure_sites":
+    "evaluation", "fit_head": "fitting", "fold_bias": "folding", "measure_sites":
     "geometry", "recover": "head_recovery", "Learner": "learner", "perplexity": "likelihood", "OBJECTIVES":
     "objective", "LossInputs": "objective", "Objective": "objective", "Readout": "objective", "RECIPES": "recipes",
     "Recipe": "recipes", "recipe_of": "recipes", "RECOVERIES": "recovery", "HeadRecovery": "recovery", "recover_head":

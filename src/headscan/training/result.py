@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from headscan.run import Result
+from headscan.training.monitor.alarm import Alarm
 from headscan.training.recipes import RecipeRecord
 from headscan.training.records import CurvePoint, GeometryMoment, Likelihood, ObjectiveRecord, Score
 
@@ -25,7 +26,8 @@ class TrainResult(Result):
         loss, floor_corrected_loss: the last point of the curve, nats.
         heldout_bits_per_byte: by the head or, without one, by the log-unigram bias; None where nothing was held out.
         heldout: the likelihood by each way of reading the model out ("head", or "tied" and "bias").
-        curve: one entry a log line. scan: one entry a measurement of all sites.
+        curve: one entry a log line. scan: one entry a measurement of all sites. alarms: what the
+            monitor named.
     """
 
     kind: ClassVar[str] = "train"
@@ -41,6 +43,7 @@ class TrainResult(Result):
     notes: list[str] = field(default_factory=list)
     curve: list[CurvePoint] = field(default_factory=list)
     scan: list[GeometryMoment] = field(default_factory=list)
+    alarms: list[Alarm] = field(default_factory=list)
 
     def frame(self) -> pd.DataFrame:
         """The learning curve as a pandas table, one row a log line."""

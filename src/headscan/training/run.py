@@ -27,11 +27,11 @@ from headscan.training.callbacks import ProgressCallback, StoreInTime, TimeLimit
 from headscan.training.centring import CentreHead
 from headscan.training.checkpoints import EXTRA, check_whole, clear, is_write_failure, last_checkpoint
 from headscan.training.data import Masker, check_fit, collate
-from headscan.training.geometry import GeometryCallback
 from headscan.training.heads import capped
 from headscan.training.learner import Learner
 from headscan.training.likelihood import perplexity
 from headscan.training.material import Material, gather
+from headscan.training.monitor import Monitor
 from headscan.training.objective import Objective
 from headscan.training.optimiser import optimiser_of
 from headscan.training.recipes import Recipe, RecipeRecord, recipe_of
@@ -95,12 +95,15 @@ def train(recipe: str | Recipe, settings: Training, run: Run) -> TrainResult:
         raise BadInput(
             f"The Hub does not take {settings.push_to_hub}: {str(error).splitlines()[0]} (log in with `hf auth login`?)"
         ) from None
+    if watcher:
+        watcher.trainer = trainer
     trainer.remove_callback(PrinterCallback)  # it writes to standard output, where --json has the result
     _fit(trainer, run)
     settled = _settle(trainer)
     unsent = _save_model(trainer, run.folder / "model")
     result = _result(trainer, plan, settings, material, run, settled)
-    result = replace(result, scan=watcher.history if watcher else [])
+    if watcher:
+        result = replace(result, scan=watcher.history, alarms=watcher.raised)
     if unsent is not None:
         run.finish(result)
         raise BadInput(
@@ -156,11 +159,13 @@ def _learner(plan: Recipe, settings: Training, material: Material, run: Run) -> 
     return learner
 
 
-def _watcher(plan: Recipe, settings: Training, material: Material) -> GeometryCallback | None:
+def _watcher(plan: Recipe, settings: Training, material: Material) -> Monitor | None:
     every = max(1, plan.steps // 10) if settings.geometry_every is None else settings.geometry_every
     if not every or material.kept is None:
         return None
-    return GeometryCallback(material.kept.rows[:PROBE], every=every, counts=material.counts)
+    return Monitor(
+        windows=material.kept.rows[:PROBE], every=every, on_alarm=settings.on_alarm or "warn", counts=material.counts
+    )
 
 
 def _fit(trainer: HeadlessTrainer, run: Run) -> None:

@@ -82,6 +82,13 @@ class Training(Reading, Running):
     geometry_every: Annotated[
         int | None, Option("Steps between measurements of the geometry; 0: none. Default: a tenth.", low=0)
     ] = None
+    on_alarm: Annotated[
+        Literal["warn", "checkpoint", "stop"] | None,
+        Option(
+            "When the geometry or the loss breaks: warn, write a checkpoint too, or stop too. Default: warn.",
+            identity=False,
+        ),
+    ] = None
     log_every: Annotated[int | None, Option("Steps between points of the curve. Default: a fiftieth.", low=1)] = None
     save_every: Annotated[
         int | None,
@@ -138,6 +145,11 @@ class Training(Reading, Running):
                 self.geometry_every and (self.streaming or self.held_out == 0),
                 "--geometry-every",
                 "a run that holds nothing out to measure on",
+            ),
+            (
+                self.on_alarm and (self.streaming or self.held_out == 0 or self.geometry_every == 0),
+                "--on-alarm",
+                "a run whose geometry is not measured",
             ),
         ):
             if given:

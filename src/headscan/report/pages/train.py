@@ -44,6 +44,7 @@ def summary(result: TrainResult) -> Section:
         *(_held_out(name, found) for name, found in result.heldout.items()),
     ]
     notes = [Prose(f"{note[0].upper()}{note[1:]}.") for note in result.notes]
+    notes += [Prose(f"Alarm after step {alarm.step}: {alarm.sentence}") for alarm in result.alarms]
     return Section("What was trained", parts=[Facts("", rows), *notes])
 
 

@@ -1,0 +1,7 @@
+"""A training run under watch: measured as it goes, within a share of its time, with calibrated alarms."""
+
+from headscan.training.monitor.alarm import ALARMS, Alarm, AlarmRule
+from headscan.training.monitor.callback import Monitor
+from headscan.training.monitor.watch import Watch
+
+__all__ = ["ALARMS", "Alarm", "AlarmRule", "Monitor", "Watch"]

@@ -1,0 +1,1 @@
+"""Rules of the monitor, one in each file."""

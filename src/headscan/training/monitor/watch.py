@@ -1,0 +1,118 @@
+"""A model under watch, in any training loop: what its states look like now, and whether that is alarming."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from headscan.model import Lens
+from headscan.run import Row
+from headscan.training.geometry import DEFAULT, measure_sites
+from headscan.training.monitor.alarm import Alarm, AlarmRule, rules_of
+from headscan.training.records import GeometryMoment
+
+__all__ = ["Watch"]
+
+
+class Watch:
+    """Measure a model from time to time, and be told when something breaks. For a loop of one's own:
+
+        watch = Watch(model, windows)
+        for step, batch in enumerate(batches):
+            loss = ...
+            for alarm in watch.loss(step, float(loss)) + (watch.measure(step) if step % 100 == 0 else []):
+                print(alarm.sentence)
+
+    Args:
+        model: a transformers model; under DDP or fully_shard its forward pass runs in every process, so every process calls.
+        windows: int [n, context], token ids to measure on: held out, if they are to mean anything.
+        sites: globs of sites; default the residual stream and its ends.
+        measures: of the registry of measures, beside those the alarms need.
+        alarms: rules, by names or made with limits of one's own.
+
+    Attributes:
+        history: what was measured, a `GeometryMoment` each time.
+        losses: what was told of the loss.
+        raised: the alarms.
+
+    Training is not touched: modes and random states are as before. Cost of a measurement: one forward pass over the windows
+    and a Gram matrix [d, d] a site.
+
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=8))
+    >>> watch = Watch(model, np.arange(32).reshape(4, 8))
+    >>> watch.measure(0), len(watch.history[0].sites)
+    ([], 4)
+    """
+
+    def __init__(
+        self, model: nn.Module, windows: npt.NDArray[np.integer], *, sites: str | Iterable[str] | None = None,
+        measures: Iterable[str] = DEFAULT, alarms: str | Iterable[str | AlarmRule] = "*",
+    ) -> None:  # fmt: skip
+        self.lens = Lens(model, name="training")
+        self.windows, self.sites, self.rules = windows, sites, rules_of(alarms)
+        needed = [rule.quantity for rule in self.rules if rule.quantity not in ("loss", "dead_share")]
+        self.measures = tuple(dict.fromkeys([*measures, *needed]))
+        self.history: list[GeometryMoment] = []
+        self.losses: list[float] = []
+        self.raised: list[Alarm] = []
+        self._silent: dict[str, int] = {}
+
+    def measure(self, step: int) -> list[Alarm]:
+        """Measure after `step`; the alarms that this raises. States that are not finite raise `NonFinite`."""
+        with torch.random.fork_rng():
+            rows = measure_sites(self.lens, self.windows, sites=self.sites, measures=self.measures)
+        self.history.append(GeometryMoment(step=step, sites=rows))
+        found = [self._geometry(rule, step) for rule in self.rules if rule.quantity != "loss"]
+        return self._noted([one for one in found if one is not None])
+
+    def loss(self, step: int, loss: float) -> list[Alarm]:
+        """Take up a loss in nats; the alarms that it raises."""
+        self.losses.append(loss)
+        found = []
+        for rule in self.rules:
+            if rule.quantity == "loss" and rule.speaks(self.losses) and not self._spoke(rule):
+                before = float(np.median(self.losses[-rule.memory - 1 : -1]))
+                sentence = rule.sentence("", before, loss)
+                found.append(Alarm(name=rule.name, step=step, site=None, before=before, value=loss, sentence=sentence))
+        return self._noted(found)
+
+    def _geometry(self, rule: AlarmRule, step: int) -> Alarm | None:
+        changes: dict[str, float] = {}
+        for row in self.history[-1].sites:
+            site = str(row["site"])
+            change = rule.change(_course(self.history, site, rule.quantity))
+            if change is not None and change > rule.limit:
+                changes[site] = change
+        if not changes or self._spoke(rule):
+            return None
+        site = max(changes, key=changes.__getitem__)
+        values = _course(self.history, site, rule.quantity)
+        before = float(np.median(values[-rule.memory - 1 : -1]))
+        more = f" and {len(changes) - 1} other site{'s' * (len(changes) > 2)}" if len(changes) > 1 else ""
+        return Alarm(
+            name=rule.name, step=step, site=site, sites=list(changes), before=before, value=values[-1],
+            sentence=rule.sentence(site + more, before, values[-1]),
+        )  # fmt: skip
+
+    def _spoke(self, rule: AlarmRule) -> bool:
+        """Whether the rule spoke so lately that it still compares with what was before that."""
+        readings = len(self.losses) if rule.quantity == "loss" else len(self.history)
+        if readings <= self._silent.get(rule.name, -1):
+            return True
+        self._silent[rule.name] = readings + rule.memory
+        return False
+
+    def _noted(self, found: list[Alarm]) -> list[Alarm]:
+        self.raised += found
+        return found
+
+
+def _course(history: list[GeometryMoment], site: str, quantity: str) -> list[float]:
+    """A quantity of a site over time, as far as it was measured."""
+    rows: list[Row] = [row for moment in history for row in moment.sites if row["site"] == site]
+    return [value if (value := row.number(quantity)) is not None else float("nan") for row in rows]
