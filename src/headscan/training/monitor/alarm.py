@@ -62,7 +62,7 @@ class AlarmRule(Settings, ABC):
         """The quantity on the rule's scale, where more is worse."""
 
     @abstractmethod
-    def sentence(self, where: str, before: float, now: float) -> str:
+    def say(self, where: str, before: float, now: float) -> str:
         """What happened."""
 
     def speaks(self, values: Sequence[float]) -> bool:

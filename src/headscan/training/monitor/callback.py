@@ -169,7 +169,9 @@ class Monitor(TrainerCallback):
             self.cost += time.perf_counter() - start
         self._write(args, state)
         if self.trainer is not None:
+            due = control.should_log  # which a call of the log clears, and with it the step's loss
             self.trainer.log(_flat(self.history[-1], self.measures))
+            control.should_log = due
         self._raise(alarms, control)
 
     def _raise(self, alarms: list[Alarm], control: TrainerControl) -> None:

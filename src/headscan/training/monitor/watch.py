@@ -77,7 +77,7 @@ class Watch:
         for rule in self.rules:
             if rule.quantity == "loss" and rule.speaks(self.losses) and not self._spoke(rule):
                 before = float(np.median(self.losses[-rule.memory - 1 : -1]))
-                sentence = rule.sentence("", before, loss)
+                sentence = rule.say("", before, loss)
                 found.append(Alarm(name=rule.name, step=step, site=None, before=before, value=loss, sentence=sentence))
         return self._noted(found)
 
@@ -96,7 +96,7 @@ class Watch:
         more = f" and {len(changes) - 1} other site{'s' * (len(changes) > 2)}" if len(changes) > 1 else ""
         return Alarm(
             name=rule.name, step=step, site=site, sites=list(changes), before=before, value=values[-1],
-            sentence=rule.sentence(site + more, before, values[-1]),
+            sentence=rule.say(site + more, before, values[-1]),
         )  # fmt: skip
 
     def _spoke(self, rule: AlarmRule) -> bool:

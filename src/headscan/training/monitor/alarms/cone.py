@@ -29,6 +29,6 @@ class ConeCloses(AlarmRule):
         """More is worse."""
         return -math.log(max(1 - value, 1e-9))
 
-    def sentence(self, where: str, before: float, now: float) -> str:
+    def say(self, where: str, before: float, now: float) -> str:
         """What happened."""
         return f"The average cosine at {where} rose from {before:.3g} to {now:.3g}: the states close into a cone."

@@ -25,6 +25,6 @@ class DeadFeatures(AlarmRule):
         """More is worse."""
         return value
 
-    def sentence(self, where: str, before: float, now: float) -> str:
+    def say(self, where: str, before: float, now: float) -> str:
         """What happened."""
         return f"At {where} the share of coordinates that are the same for every token rose from {before:.0%} to {now:.0%}."

@@ -26,6 +26,6 @@ class LossSpike(AlarmRule):
         """More is worse."""
         return value
 
-    def sentence(self, where: str, before: float, now: float) -> str:
+    def say(self, where: str, before: float, now: float) -> str:
         """What happened."""
         return f"The loss leapt from {before:.3f} to {now:.3f}."

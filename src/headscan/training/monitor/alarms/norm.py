@@ -26,6 +26,6 @@ class NormGrowth(AlarmRule):
         """More is worse."""
         return math.log(max(value, 1e-12))
 
-    def sentence(self, where: str, before: float, now: float) -> str:
+    def say(self, where: str, before: float, now: float) -> str:
         """What happened."""
         return f"The mean norm at {where} grew from {before:.3g} to {now:.3g}."

@@ -26,6 +26,6 @@ class RankCollapse(AlarmRule):
         """More is worse."""
         return -math.log(max(value, 1e-12))
 
-    def sentence(self, where: str, before: float, now: float) -> str:
+    def say(self, where: str, before: float, now: float) -> str:
         """What happened."""
         return f"The effective rank at {where} fell from {before:.3g} to {now:.3g}."
