@@ -19,8 +19,8 @@ from headscan.leaks.release import RELEASES
 from headscan.remedies import REMEDIES
 from headscan.run import Registry, options_of
 from headscan.states import FORMATS
-from headscan.training.objective import OBJECTIVES
 from headscan.training.monitor import ALARMS
+from headscan.training.objective import OBJECTIVES
 from headscan.training.optimiser import OPTIMISERS
 from headscan.training.recovery import RECOVERIES
 from headscan.training.regulariser import REGULARISERS

@@ -40,9 +40,7 @@ def test_trains_recovers_and_prints_json_alone(tmp_path):
     again = _run("train", "gpt", "--text", _story(tmp_path), "--out", out, *more)
     assert again.exit_code == 0, again.output
     assert json.loads((out / "result.json").read_text())["steps"] == 6
-    recovered = _run(
-        "recover", out, "--text", _story(tmp_path), "--out", tmp_path / "whole", "--temperature", "2"
-    )
+    recovered = _run("recover", out, "--text", _story(tmp_path), "--out", tmp_path / "whole", "--temperature", "2")
     assert recovered.exit_code == 0, recovered.output
     assert (tmp_path / "whole" / "model" / "model.safetensors").exists()
     assert "held out (bias)" in recovered.stdout

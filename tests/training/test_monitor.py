@@ -100,7 +100,14 @@ def test_the_trainers_own_log_has_the_numbers(tmp_path):
     assert [entry["step"] for entry in logged] == [0, 3, 6] == [moment.step for moment in monitor.history]
     assert logged[-1]["geometry/block.1/average_cosine"] == monitor.history[-1].site("block.1")["average_cosine"]
     assert monitor.windows.shape == (6, 8)  # the Trainer's own held-out data
-    assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [1, 2, 3, 4, 5, 6]  # none is lost
+    assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]  # none is lost
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("events.out.tfevents*"))
     assert b"geometry/block.1/average_cosine" in written  # TensorBoard had it from there
 

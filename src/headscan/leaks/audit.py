@@ -13,7 +13,7 @@ from scipy import stats
 from torch import Tensor
 
 from headscan.geometry.probes.negative import wilson
-from headscan.leaks.budget import LIMIT, Plan, plan_of
+from headscan.leaks.budget import LIMIT, AuditPlan, plan_of
 from headscan.leaks.channel import Change, Channel
 from headscan.leaks.defence import protected
 from headscan.leaks.exactness import ExactAttack, exact_attack
@@ -98,7 +98,7 @@ def scales_of(channel: Channel, windows: Int[Tensor, "B T"]) -> list[float]:
 
 
 def _losses(
-    channel: Channel, plan: Plan, levels: Sequence[float], scales: Sequence[float], settings: Auditing
+    channel: Channel, plan: AuditPlan, levels: Sequence[float], scales: Sequence[float], settings: Auditing
 ) -> dict[tuple[str, float], float]:
     """What the model loses at each site and noise, in nats a token; empty where it has no head."""
     if channel.loss is None or not channel.together.lens.traits.predicts:
@@ -159,7 +159,7 @@ def bits_row(
 
 
 def _exact_row(
-    channel: Channel, name: str, attack: ExactAttack, plan: Plan, bits: LeakRow | None, loss: float | None
+    channel: Channel, name: str, attack: ExactAttack, plan: AuditPlan, bits: LeakRow | None, loss: float | None
 ) -> LeakRow:
     """The row without noise: of the search, with the bits that rounding leaves where there are any."""
     right = float(np.mean(attack.right))
@@ -178,7 +178,7 @@ def _exact_row(
 
 
 def _whole(
-    channel: Channel, plan: Plan, prior: Prior | None, levels: Sequence[float], scales: Sequence[float], settings: Auditing,
+    channel: Channel, plan: AuditPlan, prior: Prior | None, levels: Sequence[float], scales: Sequence[float], settings: Auditing,
     run: Run,
 ) -> tuple[list[WholeText], list[str]]:  # fmt: skip
     """The sandwich at those sites that are affordable, or at all of them where the particles were asked for."""

@@ -13,7 +13,7 @@ from headscan.leaks.release import Auditing
 from headscan.model.slicing import SlicedModel
 from headscan.run import BadInput
 
-__all__ = ["MOST", "Plan", "plan_of", "plan_of_whole_rows", "windows_of"]
+__all__ = ["MOST", "AuditPlan", "plan_of", "plan_of_whole_rows", "windows_of"]
 
 LIMIT = 6e12
 """Multiplications that the candidates may take, unless their number was asked for: some minutes of two cores."""
@@ -23,7 +23,7 @@ MOST = 2048
 
 
 @dataclass(frozen=True)
-class Plan:
+class AuditPlan:
     """What of the settings is done: tokens of each window, windows, candidates of a position (None: all), budget of a search.
 
     `whole_texts` are multiplications that are left for the filter of whole texts; notes are what was left out.
@@ -36,7 +36,7 @@ class Plan:
     notes: tuple[str, ...] = ()
 
 
-def plan_of(cut: SlicedModel, sites: int, texts: list[list[int]], settings: Auditing) -> Plan:
+def plan_of(cut: SlicedModel, sites: int, texts: list[list[int]], settings: Auditing) -> AuditPlan:
     """What is done at the sites of a slice: all candidates where that is affordable, else the likeliest, in fewer windows.
 
     Raises:
@@ -48,11 +48,11 @@ def plan_of(cut: SlicedModel, sites: int, texts: list[list[int]], settings: Audi
     windows, passed = settings.windows, multiplications(cut, 1) / vocabulary
     if settings.candidates is not None:
         few = min(settings.candidates, vocabulary)
-        return Plan(windows_of(texts, windows, settings.length), few if few < vocabulary else None, few, passed)
+        return AuditPlan(windows_of(texts, windows, settings.length), few if few < vocabulary else None, few, passed)
     every = min(vocabulary, MOST)
     affordable = LIMIT / (passed * settings.length)
     if every * windows * sites <= affordable and every == vocabulary:
-        return Plan(windows_of(texts, windows, settings.length), None, None, passed)
+        return AuditPlan(windows_of(texts, windows, settings.length), None, None, passed)
     windows = min(windows, max(1, int(affordable / (256 * sites))))
     candidates = max(64, min(every, int(affordable / (windows * max(sites, 2)))))
     rows = windows_of(texts, windows, settings.length)
@@ -60,16 +60,16 @@ def plan_of(cut: SlicedModel, sites: int, texts: list[list[int]], settings: Audi
         f"{len(rows)} windows of {settings.length} tokens were looked at, with the {candidates:,} likeliest candidates of a "
         f"position (--windows, --candidates): the bounds count what the others may add."
     )
-    return Plan(rows, candidates, candidates, passed, (note,))
+    return AuditPlan(rows, candidates, candidates, passed, (note,))
 
 
-def plan_of_whole_rows(cut: SlicedModel, texts: list[list[int]], settings: Auditing) -> Plan:
+def plan_of_whole_rows(cut: SlicedModel, texts: list[list[int]], settings: Auditing) -> AuditPlan:
     """The same where every candidate costs its whole window, at every position: embeddings."""
     vocabulary, passed = cut.vocabulary_size, multiplications(cut, 1) / cut.vocabulary_size
     affordable, windows = LIMIT / (passed * settings.length**2), settings.windows
     few = min(settings.candidates or MOST // 4, vocabulary)
     if settings.candidates is not None or few * windows <= affordable:
-        return Plan(windows_of(texts, windows, settings.length), few, None, passed)
+        return AuditPlan(windows_of(texts, windows, settings.length), few, None, passed)
     windows = max(1, min(windows, int(affordable / 64)))
     few = max(16, min(few, int(affordable / windows)))
     rows = windows_of(texts, windows, settings.length)
@@ -77,7 +77,7 @@ def plan_of_whole_rows(cut: SlicedModel, texts: list[list[int]], settings: Audit
         f"{len(rows)} windows of {settings.length} tokens were looked at, with the {few:,} likeliest candidates of a position "
         "(--windows, --candidates): the bounds count what the others may add."
     )
-    return Plan(rows, few, None, passed, (note,))
+    return AuditPlan(rows, few, None, passed, (note,))
 
 
 def windows_of(texts: list[list[int]], windows: int, length: int) -> Int[Tensor, "B T"]:

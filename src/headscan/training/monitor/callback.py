@@ -13,11 +13,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
+from jaxtyping import Int
+from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from headscan.run import BadInput, Row, plain, write_atomic
+from headscan.run import BadInput, plain, write_atomic
 from headscan.statistics import NonFinite
-from headscan.training.geometry import DEFAULT
+from headscan.training.geometry import DEFAULT, moment_of
 from headscan.training.monitor.alarm import Alarm, AlarmRule, rules_of
 from headscan.training.monitor.watch import Watch
 from headscan.training.records import GeometryMoment
@@ -44,7 +46,7 @@ class Monitor(TrainerCallback):
         windows: int [n, context], token ids to measure on.
         every: steps between measurements. Default: so many that measuring takes at most `share` of the time of training.
         share: of the time, where `every` is not given.
-        sites, measures: as `Watch` takes them.
+        sites, measures, counts: as `Watch` takes them.
         alarms: names of rules or rules; "" for none.
         on_alarm: "warn" (a warning in the log), "checkpoint" (and the Trainer saves), "stop" (and it stops), for all or by
             the rule's name: {"loss": "stop"}.
@@ -58,6 +60,7 @@ class Monitor(TrainerCallback):
         self, trainer: Trainer | None = None, windows: npt.NDArray[np.integer] | None = None, *, every: int | None = None,
         share: float = 0.02, sites: str | None = None, measures: Iterable[str] = DEFAULT,
         alarms: str | Iterable[str | AlarmRule] = "*", on_alarm: Action | Mapping[str, Action] = "warn",
+        counts: Int[Tensor, " vocabulary"] | None = None,
     ) -> None:  # fmt: skip
         if every is not None and every < 1:
             raise BadInput(f"The geometry is measured every 1 step or more, not every {every}.")
@@ -71,7 +74,7 @@ class Monitor(TrainerCallback):
                 raise BadInput("What shall be measured? Give windows, or a trainer that has an eval_dataset.")
             windows = _windows(trainer)
         self.trainer, self.windows, self.every, self.share = trainer, windows, every, share
-        self.sites, self.measures, self.on_alarm = sites, tuple(measures), on_alarm
+        self.sites, self.measures, self.on_alarm, self.counts = sites, tuple(measures), on_alarm, counts
         self.rules = rules_of(alarms)
         self.history: list[GeometryMoment] = []
         self.losses: list[float] = []
@@ -88,7 +91,7 @@ class Monitor(TrainerCallback):
         path = self._file(args)
         if state.global_step and path.exists():
             lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-            moments = [GeometryMoment(step=line["step"], sites=[Row(row) for row in line["sites"]]) for line in lines]
+            moments = [moment_of(line) for line in lines]
             # What was measured where a run was stopped early belongs to that end, and this run goes past it.
             self.history[:] = [
                 moment
@@ -147,10 +150,10 @@ class Monitor(TrainerCallback):
 
     def _watching(self, model: Any) -> Watch:
         inner: Any = getattr(model, "module", model)  # DDP
-        inner = getattr(inner, "model", inner) if type(inner).__name__ == "Learner" else inner
-        if self._watch is None or self._watch.lens.model is not inner:
+        if self._watch is None or inner is not (self._watch.learner or self._watch.lens.model):
             self._watch = Watch(
-                inner, self.windows, sites=self.sites, measures=self.measures, alarms=self.rules
+                inner, self.windows, sites=self.sites, measures=self.measures, alarms=self.rules,
+                counts=self.counts,
             )  # fmt: skip
             self._watch.history, self._watch.losses = self.history, self.losses
         return self._watch

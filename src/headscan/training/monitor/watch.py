@@ -7,11 +7,13 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 
 from headscan.model import Lens
 from headscan.run import Row
-from headscan.training.geometry import DEFAULT, measure_sites
+from headscan.training.geometry import DEFAULT, gradient_through_head, measure_sites
+from headscan.training.learner import Learner
 from headscan.training.monitor.alarm import Alarm, AlarmRule, rules_of
 from headscan.training.records import GeometryMoment
 
@@ -33,6 +35,7 @@ class Watch:
         sites: globs of sites; default the residual stream and its ends.
         measures: of the registry of measures, beside those the alarms need.
         alarms: rules, by names or made with limits of one's own.
+        counts: the training text's token counts [V], by which a headless model is read out for its gradient.
 
     Attributes:
         history: what was measured, a `GeometryMoment` each time.
@@ -52,8 +55,11 @@ class Watch:
     def __init__(
         self, model: nn.Module, windows: npt.NDArray[np.integer], *, sites: str | Iterable[str] | None = None,
         measures: Iterable[str] = DEFAULT, alarms: str | Iterable[str | AlarmRule] = "*",
+        counts: Int[Tensor, " vocabulary"] | None = None,
     ) -> None:  # fmt: skip
-        self.lens = Lens(model, name="training")
+        self.learner = model if isinstance(model, Learner) else None
+        self.lens = Lens(model if self.learner is None else self.learner.model, name="training")
+        self.counts = counts
         self.windows, self.sites, self.rules = windows, sites, rules_of(alarms)
         needed = [rule.quantity for rule in self.rules if rule.quantity not in ("loss", "dead_share")]
         self.measures = tuple(dict.fromkeys([*measures, *needed]))
@@ -66,7 +72,8 @@ class Watch:
         """Measure after `step`; the alarms that this raises. States that are not finite raise `NonFinite`."""
         with torch.random.fork_rng():
             rows = measure_sites(self.lens, self.windows, sites=self.sites, measures=self.measures)
-        self.history.append(GeometryMoment(step=step, sites=rows))
+            gradient = gradient_through_head(self.lens.model, self.learner, self.windows, self.counts)
+        self.history.append(GeometryMoment(step=step, sites=rows, gradient=gradient))
         found = [self._geometry(rule, step) for rule in self.rules if rule.quantity != "loss"]
         return self._noted([one for one in found if one is not None])
 

@@ -10,11 +10,11 @@ from torch import Tensor
 from headscan.geometry.compare.null import NULLS, NullModel, NullTask, NullWords
 from headscan.geometry.compare.prepared import Prepared
 
-__all__ = ["Rotation"]
+__all__ = ["RotatedWindows"]
 
 
 @NULLS.register("rotation")
-class Rotation(NullModel):
+class RotatedWindows(NullModel):
     """The second model's windows, each turned by a random rotation of its own, on 16 principal components.
 
     One rotation of all tokens would change none of the measures. One of each window keeps all lengths and all angles
