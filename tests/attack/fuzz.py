@@ -72,11 +72,14 @@ SMALL = {
     "windows": ["1"], "trials": ["1"], "candidates": ["4"], "budget": ["50"], "order": ["1", "2"], "train": ["0", "3"],
     "width": ["4"], "groups": ["0", "3"], "vocabulary": ["300"], "restarts": ["1", "2"], "limit": ["1"], "neighbours": ["1"],
     "seconds": ["2"], "accumulation": ["1"], "wider": ["2"], "length": ["4"], "size": ["tiny"], "max_contexts": ["50"],
+    "arms": ["ce", "ce,headless"], "cells": ["256/16"], "rates": ["1e-3"], "seeds": ["1", "2"], "processes": ["1"],
 }  # fmt: skip
 # What does not go with the prompt, or the model, that a right line has.
 ALONE = {("flow", "windows"), ("flow", "text"), ("channel", "windows"), ("channel", "text"), ("train", "tokenizer")}
 # Options that bound the work: they are always drawn.
-BOUND = ("steps", "max_tokens", "context", "windows", "limit", "seconds", "batch")
+BOUND = (
+    "steps", "max_tokens", "context", "windows", "limit", "seconds", "batch", "arms", "cells", "rates", "seeds", "processes",
+)  # fmt: skip
 
 
 class Hang(BaseException):

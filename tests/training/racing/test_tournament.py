@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -16,6 +19,7 @@ from headscan.training.racing.moment import SHAPES, Moment
 from headscan.training.racing.race import Race
 from headscan.training.racing.sentences import sentence_of
 from headscan.training.racing.table import arm_row, at_loss, at_seconds
+from headscan.training.racing.workers import stop
 
 SMALL = {
     "arms": "ce,ce+unigram",
@@ -151,3 +155,13 @@ def test_every_arm_has_words_and_the_first_is_plain():
     assert next(iter(ARMS)) == "ce"
     assert all(arm.about for arm in ARMS.values())
     assert len(ARMS) >= 12
+
+
+def test_an_interruption_leaves_no_process_running():
+    with ProcessPoolExecutor(1, get_context("fork")) as pool:
+        waiting = pool.submit(time.sleep, 60)
+        (process,) = pool._processes.values()
+        stop(pool)
+        process.join(10)
+        assert process.exitcode is not None
+        assert not waiting.done() or waiting.exception() is not None

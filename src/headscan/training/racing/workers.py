@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -27,15 +28,24 @@ def workers(processes: int, plan: TournamentPlan, grounds: Mapping[str, Ground])
     try:
         yield lambda jobs: [pool.submit(_race, job).result for job in jobs]
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
+        stop(pool)
         raise
     pool.shutdown()
+
+
+def stop(pool: ProcessPoolExecutor) -> None:
+    """End a pool's processes now; left alone they would finish the runs that they have begun, for nobody."""
+    running = list((pool._processes or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in running:
+        process.terminate()
 
 
 _given: list[tuple[TournamentPlan, dict[str, Ground]]] = []
 
 
 def _take(plan: TournamentPlan, grounds: dict[str, Ground]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the one that waits says what is to be said
     _given[:] = [(plan, grounds)]
 
 
