@@ -49,6 +49,11 @@ def test_ids_without_a_token():
     assert display(tokenizer, [len(tokenizer) + 5, 10**12]) == [f"<id {len(tokenizer) + 5}>", f"<id {10**12}>"]
 
 
+def test_without_a_tokenizer_tokens_are_their_numbers():
+    assert display(None, [7, 50300]) == ["<id 7>", "<id 50300>"]
+    assert display(None, 7) == "<id 7>"
+
+
 @pytest.mark.parametrize("name", MADE)
 def test_every_token_is_visible(name):
     tokenizer = made(name)

@@ -32,7 +32,7 @@ def left_out(
 
     >>> x = np.array([1.0, 2.0, 3.0, 6.0])
     >>> low, high = left_out(3.0, (x.sum() - x) / 3, [1, 1, 1, 1], running=False)
-    >>> bool(np.isclose(high - 3, 3.1824 * x.std(ddof=1) / 2))         # of a mean: Student's own
+    >>> bool(np.isclose(high - 3, 3.182446 * x.std(ddof=1) / 2))       # of a mean: Student's own
     True
     >>> left_out(3.0, [1.0, 2.0], [1, 1]) is None
     True

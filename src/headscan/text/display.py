@@ -25,10 +25,11 @@ def display(tokenizer: Any, ids: int | Iterable[int]) -> str | list[str]:
     Byte-level pieces and byte tokens are decoded, bytes that are no whole character are shown as <0xE2>, a space is ␣
     (also sentencepiece's ▁), a line feed ⏎, a carriage return ␍, a tab ⇥; other characters that show nothing are
     spelt <U+200B>, and a combining mark at the beginning stands on ◌. Special tokens, and the ## of a
-    WordPiece inside a word, stay as the tokenizer spells them. An id without a token is shown as <id 50300>.
+    WordPiece inside a word, stay as the tokenizer spells them. An id without a token is shown as <id 50300>, as is every id
+    where there is no tokenizer.
 
     Args:
-        tokenizer: of transformers; or with `convert_ids_to_tokens(ids)`, or else with `decode(ids)`.
+        tokenizer: of transformers; or with `convert_ids_to_tokens(ids)`, or else with `decode(ids)`; or None.
         ids: one token id, or several.
 
     Returns:
@@ -105,6 +106,8 @@ def _kinds(tokenizer: Any) -> set[str]:
 
 
 def _spelling(tokenizer: Any) -> Callable[[int], str]:
+    if tokenizer is None:
+        return lambda i: f"<id {i}>"
     kinds = _kinds(tokenizer)
     added = getattr(tokenizer, "added_tokens_decoder", None) or {}
     alphabet = _byte_alphabet() if "ByteLevel" in kinds else None

@@ -37,7 +37,7 @@ def persistence(rows: npt.ArrayLike) -> Cells:
     """The bars' mean length over the mean distance of two points, their entropy over the largest possible, and the longest bar
     over the mean one; None where fewer than three points are distinct.
 
-    >>> persistence([[0.0], [1.0], [2.0], [3.0]])["persistence_entropy"]
+    >>> round(persistence([[0.0], [1.0], [2.0], [3.0]])["persistence_entropy"], 12)
     1.0
     """
     bars = deaths(rows)
