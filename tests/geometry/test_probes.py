@@ -150,7 +150,9 @@ def test_choosing():
     assert [m.name for m in choose(None)[0]] == core
     assert [p.name for p in choose("all")[1]] == [p.words.name for p in ordered_probes() if not p.words.expensive]
     assert len(choose("expensive")[1]) == len(PROBES)
-    assert {m.name for m in choose("spectra")[0]} - set(core) == {"stable_rank", "singular_entropy", "rankme"}
+    assert {m.name for m in choose("spectra")[0]} - set(core) == {
+        "stable_rank", "singular_entropy", "rankme", "alpha_req", "renyi_entropy",
+    }  # fmt: skip
     assert next(p.name for p in choose("words.self_*,zipf")[1]) == "words"
     with pytest.raises(
         BadInput, match="No measure matches 'nonsense'; there are: all, expensive, average_cosine, mean_norm"
