@@ -85,6 +85,16 @@ def test_items_of_one_group_err_together():
     assert naive / 300 < 0.85
 
 
+def test_the_order_of_items_says_nothing():
+    """Items that come sorted have intervals as wide as they would in any order."""
+    generator, hits = np.random.default_rng(0), 0
+    for _ in range(200):
+        x = np.sort((generator.random(640) < 0.6).astype(float))
+        low, high = of_items(lambda taken, x=x: float(x[taken].mean()), 640, bounds=(0, 1))
+        hits += low <= 0.6 <= high
+    assert 0.9 <= hits / 200 <= 0.99
+
+
 @pytest.mark.parametrize(("n", "d"), [(3000, 12), (50, 12)])
 def test_the_gaussian_null_has_the_law_of_drawn_gaussians(n, d):
     """Means over 200 draws of the shortcut and of plain draws agree within 5 standard errors, for every measure."""
