@@ -44,6 +44,9 @@ TOLERANCES |= dict.fromkeys(MERGED_IN, MERGED)
 CELLS = "sums of sinks, of first and of other tokens are kept apart and added, where first positions were taken away"
 TOLERANCES |= {f"scan*/{name}{suffix}": CELLS for name in DIRECTIONAL for suffix in BOTH}
 TOLERANCES |= {"scan*/axis/*": CELLS}
+# The same, for numbers that are differences of float32 outputs: these are compared to that rounding.
+SUFFIX = "what stands before a changed token is not run again: later margins are 0 where they were rounding, others move by it"
+SINGLE: dict[str, str] = {"flow/block.?/margin_*": SUFFIX, "flow/noise": SUFFIX, "flow/arrays/margin": SUFFIX}
 COVER = "0.1's intervals did not cover (review A1); tests/geometry/test_coverage.py holds the new ones"
 CORRECTED: dict[str, str] = {
     f"scan*/{place}{name}{suffix}_interval": COVER
@@ -99,6 +102,8 @@ def _same(name: str, kept: Any, found: Any) -> bool:
             return False
     elif type(kept) is not type(found) or (isinstance(kept, list) and len(kept) != len(found)):
         return False
+    if _named(name, SINGLE):
+        return bool(np.allclose(kept, found, rtol=0, atol=4 * np.finfo(np.float32).eps, equal_nan=True))
     if not _named(name, TOLERANCES) or isinstance(kept, str | None | bool):
         return bool(np.array_equal(kept, found, equal_nan=np.asarray(kept).dtype.kind == "f"))
     return bool(np.allclose(kept, found, rtol=0, atol=ROUNDING * float(np.abs(kept).max()), equal_nan=True))
@@ -127,6 +132,6 @@ def test_numbers_are_those_of_headscan_0_1(case: str) -> None:
 
 def test_every_kept_number_belongs_to_a_case_and_every_exception_to_a_number() -> None:
     assert {name.split("/", 1)[0] for name in KEPT} == set(CASES)
-    for pattern, reason in (TOLERANCES | CORRECTED).items():
+    for pattern, reason in (TOLERANCES | SINGLE | CORRECTED).items():
         assert reason
         assert any(fnmatchcase(name, pattern) for name in KEPT), pattern
