@@ -63,7 +63,7 @@ FAULTS: dict[str, Callable[[Any], None]] = {
     "loss": lambda _: None,
 }
 
-# What training would mend at once is done again before every step.
+# What training would mend at once is done again after every step.
 LASTING = ("rank", "cone", "dead")
 
 
@@ -101,10 +101,13 @@ def trained(number: int, fault: str | None, texts: dict[str, tuple[np.ndarray, i
     noted: list[tuple[str, int]] = []
     largest = {rule.name: -math.inf for rule in watch.rules}
     for step in range(STEPS):
+        if fault in LASTING and step > AT:
+            with torch.no_grad():
+                FAULTS[fault](model)
         if step % every == 0:
             noted += [(alarm.name, step) for alarm in watch.measure(step)]
             follow(watch, largest, "geometry")
-        if fault and (step >= AT if fault in LASTING else step == AT):
+        if fault and step == AT:
             with torch.no_grad():
                 FAULTS[fault](model)
         rows = torch.from_numpy(np.stack([ids[start : start + context] for start in starts[step]]))
@@ -155,6 +158,10 @@ def main() -> None:
                 print(json.dumps(have[-1]), file=kept, flush=True)
                 print(f"\r{len(have)}/{len(plan)} runs   ", end="", file=sys.stderr, flush=True)
     rules = {name: ALARMS.build(name) for name in ALARMS.names()}
+
+    def alarmed(one: dict[str, Any]) -> bool:
+        return any(one["largest"].get(name, -9) > rule.limit for name, rule in rules.items())
+
     calibration = [one for one in have if one["fault"] is None and one["run"] < 1000]
     test = [one for one in have if one["fault"] is None and one["run"] >= 1000]
     rows = []
@@ -171,15 +178,15 @@ def main() -> None:
             {
                 "rule": name, "limit": rule.limit, "largest_healthy": max(one["largest"].get(name, -9) for one in calibration),
                 "largest_in_the_test": max(one["largest"].get(name, -9) for one in test),
-                "false_alarms": sum(any(alarm == name for alarm, _ in one["alarms"]) for one in test), "of": len(test),
+                "false_alarms": sum(one["largest"].get(name, -9) > rule.limit for one in test), "of": len(test),
                 "injected": len(hurt), "named_within_two": sum(wait <= 2 for wait in waits), "any_rule": sum(
                     any(AT <= step <= AT + 2 * one["every"] for _, step in one["alarms"]) for one in hurt
                 ),
             }
         )  # fmt: skip
     show(rows)
-    print(f"healthy runs with any alarm: {sum(bool(one['alarms']) for one in test)} of {len(test)} in the test, "
-          f"{sum(bool(one['alarms']) for one in calibration)} of {len(calibration)} in the calibration")  # fmt: skip
+    print(f"healthy runs with any alarm: {sum(map(alarmed, test))} of {len(test)} in the test, "
+          f"{sum(map(alarmed, calibration))} of {len(calibration)} in the calibration")  # fmt: skip
 
 
 if __name__ == "__main__":

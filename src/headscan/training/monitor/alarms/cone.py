@@ -23,7 +23,7 @@ class ConeCloses(AlarmRule):
     name: ClassVar[str] = "cone"
     quantity: ClassVar[str] = "average_cosine"
     ground: ClassVar[float] = 0.2
-    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 4.0
+    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 3.0
 
     def bad(self, value: float) -> float:
         """More is worse."""

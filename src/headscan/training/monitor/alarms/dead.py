@@ -19,7 +19,7 @@ class DeadFeatures(AlarmRule):
     name: ClassVar[str] = "dead"
     quantity: ClassVar[str] = "dead_share"
     ground: ClassVar[float] = 0.02
-    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 4.0
+    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 3.0
 
     def bad(self, value: float) -> float:
         """More is worse."""

@@ -20,7 +20,7 @@ class RankCollapse(AlarmRule):
     name: ClassVar[str] = "rank"
     quantity: ClassVar[str] = "effective_rank"
     ground: ClassVar[float] = 0.2
-    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 4.0
+    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 3.0
 
     def bad(self, value: float) -> float:
         """More is worse."""
