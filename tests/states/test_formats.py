@@ -214,3 +214,8 @@ def test_the_command_says_it_and_exits_with_2(tmp_path):
     done = run(str(tmp_path / "foreign.npy"), "--out", str(tmp_path / "out"), status=2)
     assert done.stderr.startswith("headscan: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_file_that_is_not_there_is_called_a_file():
+    with pytest.raises(BadInput, match=r"There is no file nowhere\.npy"):
+        headscan.scan("nowhere.npy")

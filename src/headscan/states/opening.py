@@ -85,6 +85,8 @@ def is_model(name: str) -> bool:
         return name in specimens()
     path = Path(name).expanduser()
     if not path.exists():
+        if path.suffix in (".npy", ".npz", ".parquet", ".arrow", ".safetensors"):  # no model has such a name
+            raise BadInput(f"There is no file {name}.")
         return "#" not in name
     if path.is_file():
         return is_gguf(path)
