@@ -97,7 +97,8 @@ def test_bad_states_are_refused_in_a_sentence(lens, states, tmp_path):
     broken[3, 2] = float("nan")
     for given, words in [
         (states[0][:, :-1], "width"), (broken, "NaN or infinite values at vector 3"), (np.zeros((0, 3)), "no numbers"),
-        ("gpt-vanilla", "takes stored states"), (tmp_path / "absent.npy", "takes stored states"),
+        ("gpt-vanilla", "takes stored states"), (tmp_path / "absent", "takes stored states"),
+        (tmp_path / "absent.npy", "There is no file"),
     ]:  # fmt: skip
         with pytest.raises(BadInput, match=words):
             found(lens, given)
