@@ -1,4 +1,4 @@
-"""The monitor names injected collapses within two measurements, with at most 1 false alarm in 100 healthy runs.
+"""How many injected collapses the monitor names within two measurements, and how often it speaks in 100 healthy runs.
 
 Small GPT-2s are trained in a plain loop: widths 16 to 64, 1 to 4 blocks, 3 rates, cross-entropy tied or not, two vocabularies
 (bytes and 512 tokens of Zipfian draws), contexts of 16 and 32, 120 steps, a measurement every 5, 10 or 15, all drawn from the
