@@ -33,7 +33,8 @@ from statistics import median
 import torch
 
 REAL = Path(os.environ.get("HEADSCAN_REAL", "~/.cache/headscan/real")).expanduser()
-TEXT = "/work/shared/assets/text/wikitext-2/test.txt"
+TEXTS = Path(os.environ.get("HEADSCAN_TEXTS", Path(__file__).resolve().parents[2] / "shared" / "assets" / "text"))
+TEXT = str(TEXTS / "wikitext-2" / "test.txt")
 NAMES = {"qwen": "Qwen2.5-Coder-1.5B", "all-mpnet-base-v2": "all-mpnet-base-v2"}
 CONTEXT, SIZE = 128, 16
 LIMITS = {4096: 1.25, 20_000: 1.15}
