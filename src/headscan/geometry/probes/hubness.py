@@ -3,13 +3,11 @@
 # ruff: noqa: D102  (what the methods do is said once, in Probe)
 from __future__ import annotations
 
-import numpy as np
-
 from headscan.geometry.explained import Cells, Field, ProbeWords
 from headscan.geometry.hubs import NEIGHBOURS, hubness
-from headscan.geometry.interval import left_out
 from headscan.geometry.probe import Probe
 from headscan.geometry.probe_setup import ProbeData, ProbeSetup
+from headscan.geometry.sampled import sampled_rows
 
 __all__ = ["HubnessProbe"]
 
@@ -39,26 +37,4 @@ class HubnessProbe(Probe):
     )  # fmt: skip
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        rows: list[Cells] = []
-        shape = (0, 0)
-        for site in data.clouds:
-            states = data.sample.get(site)
-            row: Cells = {"site": site} | dict.fromkeys(self.fields)
-            if states is not None:
-                x, blocks = states[:POINTS].double().numpy(), data.blocks[: min(POINTS, len(states))]
-                row |= hubness(x)
-                shape = max(shape, x.shape)
-                parts = [hubness(x[blocks != one]) for one in np.unique(blocks)]
-                sizes = [float((blocks == one).sum()) for one in np.unique(blocks)]
-                for name, field in self.fields.items():
-                    value, others = row[name], [part[name] for part in parts]
-                    clean = [one if isinstance(one, float) else None for one in others]
-                    row[f"{name}_interval"] = left_out(
-                        value if isinstance(value, float) else None, clean, sizes, bounds=field.range
-                    )
-            rows.append(row)
-        if shape[0]:
-            noise = np.random.default_rng(list(shape)).standard_normal(shape)
-            null: Cells = {"site": f"{shape[0]} x {shape[1]}", "null": "gaussian"}
-            rows.append(null | hubness(noise))
-        return rows
+        return sampled_rows(data, self.fields, hubness, POINTS)

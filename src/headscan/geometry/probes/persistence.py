@@ -9,10 +9,10 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial.distance import pdist, squareform
 
 from headscan.geometry.explained import Cells, Field, ProbeWords
-from headscan.geometry.interval import left_out
 from headscan.geometry.neighbours import distinct_rows
 from headscan.geometry.probe import Probe
 from headscan.geometry.probe_setup import ProbeData, ProbeSetup
+from headscan.geometry.sampled import sampled_rows
 
 __all__ = ["PersistenceProbe", "deaths", "persistence"]
 
@@ -71,28 +71,4 @@ class PersistenceProbe(Probe):
     )  # fmt: skip
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        rows: list[Cells] = []
-        shape = (0, 0)
-        for site in data.clouds:
-            states = data.sample.get(site)
-            row: Cells = {"site": site} | dict.fromkeys(self.fields)
-            if states is not None:
-                x, blocks = states[:POINTS].double().numpy(), data.blocks[: min(POINTS, len(states))]
-                row |= persistence(x)
-                shape = max(shape, x.shape)
-                every = [(persistence(x[blocks != one]), float((blocks == one).sum())) for one in np.unique(blocks)]
-                for name, field in self.fields.items():
-                    value, others = row[name], [part[name] for part, _ in every]
-                    clean = [one if isinstance(one, float) else None for one in others]
-                    row[f"{name}_interval"] = left_out(
-                        value if isinstance(value, float) else None,
-                        clean,
-                        [size for _, size in every],
-                        bounds=field.range,
-                    )
-            rows.append(row)
-        if shape[0]:
-            noise = np.random.default_rng(list(shape)).standard_normal(shape)
-            null: Cells = {"site": f"{shape[0]} x {shape[1]}", "null": "gaussian"}
-            rows.append(null | persistence(noise))
-        return rows
+        return sampled_rows(data, self.fields, persistence, POINTS)
