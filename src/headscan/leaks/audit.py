@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from scipy import stats
 from torch import Tensor
 
-from headscan.geometry.probes.negative import wilson
+from headscan.geometry.interval import wilson
 from headscan.leaks.budget import LIMIT, AuditPlan, plan_of
 from headscan.leaks.channel import Change, Channel
 from headscan.leaks.defence import protected

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.geometry.explained import Cells, Field, ProbeWords
+from headscan.geometry.interval import wilson
 from headscan.geometry.negative import NearestPoint, NegativeSearch, cover_log10, nearest_point
 from headscan.geometry.probe import Probe
 from headscan.geometry.probe_setup import ProbeData, ProbeSetup
@@ -113,14 +114,3 @@ def _violated(x: npt.NDArray[np.float64]) -> Cells:
         return {"violated": None}
     wrong = x[len(x) // 2 :] @ half.direction <= 0
     return {"violated": float(wrong.mean()), "violated_interval": wilson(int(wrong.sum()), len(wrong))}
-
-
-def wilson(hits: int, n: int) -> list[float]:
-    """The 95 % score interval of a share (Wilson 1927); it is never empty, even where there are no hits.
-
-    >>> [round(end, 4) for end in wilson(0, 1000)]
-    [0.0, 0.0038]
-    """
-    z, p = 1.96, hits / n
-    centre, reach = p + z * z / (2 * n), z * (p * (1 - p) / n + z * z / (4 * n * n)) ** 0.5
-    return [max(0.0, (centre - reach) / (1 + z * z / n)), min(1.0, (centre + reach) / (1 + z * z / n))]
