@@ -155,7 +155,7 @@ class Monitor(TrainerCallback):
                 inner, self.windows, sites=self.sites, measures=self.measures, alarms=self.rules,
                 counts=self.counts,
             )  # fmt: skip
-            self._watch.history, self._watch.losses = self.history, self.losses
+            self._watch.history, self._watch.losses, self._watch.raised = self.history, self.losses, self.raised
         return self._watch
 
     def _measure(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any) -> None:
@@ -179,7 +179,6 @@ class Monitor(TrainerCallback):
 
     def _raise(self, alarms: list[Alarm], control: TrainerControl) -> None:
         for alarm in alarms:
-            self.raised.append(alarm)
             action = self.on_alarm if isinstance(self.on_alarm, str) else self.on_alarm.get(alarm.name, "warn")
             log.warning("After step %d (alarm %s): %s", alarm.step, alarm.name, alarm.sentence)
             control.should_save |= action != "warn"

@@ -74,49 +74,47 @@ class Watch:
             rows = measure_sites(self.lens, self.windows, sites=self.sites, measures=self.measures)
             gradient = gradient_through_head(self.lens.model, self.learner, self.windows, self.counts)
         self.history.append(GeometryMoment(step=step, sites=rows, gradient=gradient))
-        found = [self._geometry(rule, step) for rule in self.rules if rule.quantity != "loss"]
-        return self._noted([one for one in found if one is not None])
+        return [alarm for rule in self.rules if rule.quantity != "loss" for alarm in self._geometry(rule, step)]
 
     def loss(self, step: int, loss: float) -> list[Alarm]:
         """Take up a loss in nats; the alarms that it raises."""
         self.losses.append(loss)
-        found = []
+        found: list[Alarm] = []
         for rule in self.rules:
-            if rule.quantity == "loss" and rule.speaks(self.losses) and not self._spoke(rule):
+            if rule.quantity == "loss" and rule.speaks(self.losses):
                 before = float(np.median(self.losses[-rule.memory - 1 : -1]))
                 sentence = rule.say("", before, loss)
-                found.append(Alarm(name=rule.name, step=step, site=None, before=before, value=loss, sentence=sentence))
-        return self._noted(found)
+                alarm = Alarm(name=rule.name, step=step, site=None, before=before, value=loss, sentence=sentence)
+                found += self._said(rule, alarm, len(self.losses))
+        return found
 
-    def _geometry(self, rule: AlarmRule, step: int) -> Alarm | None:
+    def _geometry(self, rule: AlarmRule, step: int) -> list[Alarm]:
+        lately = self.history[-rule.memory - 1 :]  # all that the rule looks at, however long the run
         changes: dict[str, float] = {}
         for row in self.history[-1].sites:
             site = str(row["site"])
-            change = rule.change(_course(self.history, site, rule.quantity))
+            change = rule.change(_course(lately, site, rule.quantity))
             if change is not None and change > rule.limit:
                 changes[site] = change
-        if not changes or self._spoke(rule):
-            return None
+        if not changes:
+            return []
         site = max(changes, key=changes.__getitem__)
-        values = _course(self.history, site, rule.quantity)
-        before = float(np.median(values[-rule.memory - 1 : -1]))
+        values = _course(lately, site, rule.quantity)
+        before = float(np.median(values[:-1]))
         more = f" and {len(changes) - 1} other site{'s' * (len(changes) > 2)}" if len(changes) > 1 else ""
-        return Alarm(
+        alarm = Alarm(
             name=rule.name, step=step, site=site, sites=list(changes), before=before, value=values[-1],
             sentence=rule.say(site + more, before, values[-1]),
         )  # fmt: skip
+        return self._said(rule, alarm, len(self.history))
 
-    def _spoke(self, rule: AlarmRule) -> bool:
-        """Whether the rule spoke so lately that it still compares with what was before that."""
-        readings = len(self.losses) if rule.quantity == "loss" else len(self.history)
+    def _said(self, rule: AlarmRule, alarm: Alarm, readings: int) -> list[Alarm]:
+        """The alarm, unless its rule spoke so lately that it still compares with what was before that."""
         if readings <= self._silent.get(rule.name, -1):
-            return True
+            return []
         self._silent[rule.name] = readings + rule.memory
-        return False
-
-    def _noted(self, found: list[Alarm]) -> list[Alarm]:
-        self.raised += found
-        return found
+        self.raised.append(alarm)
+        return [alarm]
 
 
 def _course(history: list[GeometryMoment], site: str, quantity: str) -> list[float]:
