@@ -6,10 +6,9 @@ import torch
 
 from headscan.attribution.method import AttributionMap, AttributionTask
 from headscan.attribution.result import ExplainedStep, LikelyToken, NamedToken
-from headscan.model import Lens
 from headscan.text.display import display
 
-__all__ = ["explained", "spelt"]
+__all__ = ["explained"]
 
 
 def explained(task: AttributionTask, found: AttributionMap) -> list[ExplainedStep]:
@@ -30,20 +29,15 @@ def explained(task: AttributionTask, found: AttributionMap) -> list[ExplainedSte
             ExplainedStep(
                 step.position,
                 step.token,
-                spelt(lens, step.token),
-                None if step.against is None else NamedToken(step.against, spelt(lens, step.against)),
+                display(lens.tokenizer, step.token),
+                None if step.against is None else NamedToken(step.against, display(lens.tokenizer, step.against)),
                 values[k],
                 float(probabilities[k, step.token]),
                 [
-                    LikelyToken(int(i), spelt(lens, int(i)), float(p))
+                    LikelyToken(int(i), display(lens.tokenizer, int(i)), float(p))
                     for p, i in zip(top.values, top.indices, strict=True)
                 ],
                 found.tokens[k].tolist(),
             )
         )
     return steps
-
-
-def spelt(lens: Lens, token: int) -> str:
-    """A token as people can see it."""
-    return display(lens.tokenizer, token) if lens.tokenizer is not None else f"<id {token}>"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from headscan.attribution.engine import Engine
-from headscan.attribution.explained import explained, spelt
+from headscan.attribution.explained import explained
 from headscan.attribution.faithfulness import agreement, faithfulness
 from headscan.attribution.findings import findings
 from headscan.attribution.memory import parse_memory
@@ -32,6 +32,7 @@ from headscan.attribution.units import find_units
 from headscan.model import Lens
 from headscan.model.opening import ModelLike, open_model
 from headscan.run import BadInput, Run, fingerprint, options_of, verb
+from headscan.text.display import display
 from headscan.text.prompts import read_prompt
 
 __all__ = ["attribute"]
@@ -85,7 +86,7 @@ def attribute(model: ModelLike, settings: Attributing, run: Run) -> AttributeRes
         ids=list(prompt.ids),
         special=list(prompt.special),
         roles=list(prompt.roles),
-        decoder=[NamedToken(i, spelt(lens, i)) for i in said] if said else None,
+        decoder=[NamedToken(i, display(lens.tokenizer, i)) for i in said] if said else None,
         spans=[
             ScoredSpan(unit.text, list(unit.tokens), float(value))
             for unit, value in zip(task.units, first.units.mean(0), strict=True)

@@ -229,8 +229,7 @@ def labels(lens: Lens, ids: Int[Tensor, "N T"]) -> list[str]:
     """The tokens of a single prompt; of several, their positions."""
     if len(ids) > 1:
         return [f"#{k}" for k in range(ids.shape[1])]
-    tokens = [int(i) for i in ids[0]]
-    return display(lens.tokenizer, tokens) if lens.tokenizer is not None else [f"<id {i}>" for i in tokens]
+    return display(lens.tokenizer, (int(i) for i in ids[0]))
 
 
 def means(matrix: Float64[np.ndarray, "T T"]) -> MatrixMeans:

@@ -71,10 +71,9 @@ def assess(
         margins=[_finite(one.runner_up) for one in compared], nearest=[one.token for one in compared],
         jacobian=proof.jacobian(cut, tokens) if with_jacobian else None,
     )  # fmt: skip
-    tokenizer = cut.lens.tokenizer
     return PromptInversion(
         tokens=list(prompt.ids), recovered=ids, strings=list(prompt.tokens),
-        recovered_strings=display(tokenizer, ids) if tokenizer else [f"<id {i}>" for i in ids],
+        recovered_strings=display(cut.lens.tokenizer, ids),
         top=found.top, passes=found.passes, notes=notes, known=sorted(known),
         token_accuracy=sum(a == b for a, b in zip(prompt.ids, ids, strict=True)) / length if prompt.ids else None,
         verdict=verdict, verdicts=_verdicts(residual, own, tolerance, rivals, hidden, types),

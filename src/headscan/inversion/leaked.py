@@ -103,8 +103,7 @@ def _spans(vectors: Vectors) -> list[tuple[int, int]]:
 
 def _prompt(cut: SlicedModel, ids: list[int]) -> Prompt:
     """The tokens that the store has; nothing where it has none."""
-    tokenizer = cut.lens.tokenizer
-    words = display(tokenizer, ids) if tokenizer else [f"<id {i}>" for i in ids]
+    words = display(cut.lens.tokenizer, ids)
     return Prompt("".join(words), tuple(ids), tuple(words), ((0, 0),) * len(ids), (False,) * len(ids))
 
 

@@ -106,5 +106,5 @@ def exact_attack(
 
 
 def _prompt(cut: SlicedModel, ids: list[int]) -> Prompt:
-    names = display(cut.lens.tokenizer, ids) if cut.lens.tokenizer else [f"<id {token}>" for token in ids]
+    names = display(cut.lens.tokenizer, ids)
     return Prompt("", tuple(ids), tuple(names), ((0, 0),) * len(ids), (False,) * len(ids))

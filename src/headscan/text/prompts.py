@@ -57,7 +57,7 @@ class Prompt:
 
     def extended(self, tokenizer: Any, ids: Sequence[int]) -> Prompt:
         """The prompt with more tokens behind it; they count as text of the model's own."""
-        pieces = display(tokenizer, ids) if tokenizer is not None else [f"<id {i}>" for i in ids]
+        pieces = display(tokenizer, ids)
         text, offsets = self.text, list(self.offsets)
         for piece in pieces:
             spelt = _spelt(piece)
