@@ -270,7 +270,7 @@ def test_ids_come_in_any_form(gpt2, prompt):
         (["--given", "next-token", "--at", "block.3"], "--at is not used by the given next-token"),
         (["--method", "direct", "--order", "random"], "--order is not used by the method direct; it belongs to exact"),
         (["--method", "exact", "--steps", "5"], "--steps is not used by the method exact"),
-        (["--preset", "seed"], "--preset is not used by the method auto; it belongs to indirect, direct"),
+        (["--preset", "seed"], "--preset is not used by the method auto; it belongs to direct, indirect"),
         (["--out", "/dev/null/x"], "cannot be written"),
         (["--noise", "nan"], "--noise must be a finite number"),
         (["--given", "gradient"], "verb privacy"),

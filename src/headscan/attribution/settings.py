@@ -86,7 +86,7 @@ class Attributing(Loading, Running):
             parse_memory(self.memory)
         methods = self.methods()
         if self.substitute != "auto" and not self.faithfulness and not any(one.substitutes for one in methods):
-            users = ", ".join(name for name, item in METHODS.items() if item.substitutes)
+            users = ", ".join(sorted(name for name, item in METHODS.items() if item.substitutes))
             raise BadInput(
                 f"--substitute is not used by the attribution method {' or '.join(one.name for one in methods)} without "
                 f"--faithfulness; it belongs to {users}."

@@ -91,4 +91,4 @@ def refuse_unused(settings: Settings, names: Sequence[str], by: str, users: Sequ
     """Raise BadInput for the first of the options `names` that was changed, though `by` does not use it."""
     for field in options_of(type(settings)):
         if field.name in names and getattr(settings, field.name) != field.default:
-            raise BadInput(f"{field.flag} is not used by {by}; it belongs to {', '.join(users)}.")
+            raise BadInput(f"{field.flag} is not used by {by}; it belongs to {', '.join(sorted(users))}.")
