@@ -145,7 +145,9 @@ class Registry(Mapping[str, T], Generic[T]):
                 raise BadInput(f"--{key.replace('_', '-')} is not an option of any {self.kind}.")
             field, users = known[key]
             chosen = names[0] if len(names) == 1 else " or ".join(names)
-            raise BadInput(f"{field.flag} is not used by the {self.kind} {chosen}; it belongs to {', '.join(sorted(users))}.")
+            raise BadInput(
+                f"{field.flag} is not used by the {self.kind} {chosen}; it belongs to {', '.join(sorted(users))}."
+            )
         for key, value in wanted.items():
             check_value(known[key][0], value)
         return [
