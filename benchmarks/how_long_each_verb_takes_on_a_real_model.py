@@ -54,6 +54,7 @@ class Measured:
     load: float
     threads: str
     versions: str
+    processor: float | None = None  # of all its threads: tells a busy machine from slow work
 
 
 def number(value: float | None) -> str:
@@ -175,15 +176,16 @@ def measure(name: str, line: Line) -> Measured:
     versions = ", ".join(f"{one} {version(one)}" for one in ("headscan", "torch", "transformers"))
     threads = os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))
     date = f"{datetime.now(UTC):%Y-%m-%d}"
-    return Measured(seconds, usage.ru_maxrss / 2**20, found, date, load, threads, versions)
+    busy = usage.ru_utime + usage.ru_stime
+    return Measured(seconds, usage.ru_maxrss / 2**20, found, date, load, threads, versions, busy)
 
 
 def table(kept: dict[str, Measured]) -> str:
     """The section of BENCHMARKS.md."""
     every = lines()
     rows = [
-        "| line | command | seconds | peak memory, GiB | what came out | date | load at the start | threads |",
-        "|---|---|---|---|---|---|---|---|",
+        "| line | command | seconds | processor | peak memory, GiB | what came out | date | load at the start | threads |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, line in every.items():
         if (one := kept.get(name)) is None:
@@ -194,16 +196,16 @@ def table(kept: dict[str, Measured]) -> str:
         busy = " (busy)" if one.load > 1 else ""
         found = one.found.replace("|", "\\|")
         rows.append(
-            f"| {name} | `{said}` | {one.seconds:.0f}{busy} | {one.gigabytes:.1f} | {found} | {one.date} | {one.load:.1f} | "
-            f"{one.threads} |"
+            f"| {name} | `{said}` | {one.seconds:.0f}{busy} | {'' if one.processor is None else round(one.processor)} | "
+            f"{one.gigabytes:.1f} | {found} | {one.date} | {one.load:.1f} | {one.threads} |"
         )
     missing = [name for name in every if name not in kept]
     last = f"\n\nNot measured yet: {', '.join(missing)}." if missing else ""
     about = " · ".join(sorted({one.versions for one in kept.values()}))
     return (
         f'## {title(HERE)}\n\n`make real`, {processor()}, {platform.system()}; {about}. Defaults everywhere; "busy" marks '
-        "seconds of a machine that had other work, which are too many. 60kB.txt is the beginning of wikitext-2's test "
-        "set.\n\n" + "\n".join(rows) + last
+        "seconds of a machine that had other work, which are too many; processor seconds are those of all threads. 60kB.txt is "
+        "the beginning of wikitext-2's test set.\n\n" + "\n".join(rows) + last
     )
 
 

@@ -18,7 +18,7 @@ def test_multiplications_are_those_of_the_matrices_up_to_the_deepest_block(llama
     assert multiplications(llama, ["block.1"]) == 2 * block
     assert multiplications(llama, ["block.0"]) == block
     assert multiplications(llama, ["final_norm", "block.0"]) == 2 * block
-    assert affordable(llama, 1e12) == 12
+    assert affordable(llama, 1e12) == 6
 
 
 def test_candidates_are_the_nearest_and_others_never_the_token_itself(llama):

@@ -15,6 +15,7 @@ from headscan.inversion.candidates import SearchTrace
 from headscan.inversion.fitting import readouts_of
 from headscan.inversion.kept import KeptSearch
 from headscan.inversion.left_to_right import Search, exact
+from headscan.inversion.order import ReadoutOrder
 from headscan.inversion.prior import Outlook, prior_pays
 from headscan.inversion.readout import ReadoutSums
 from headscan.model.slicing import Slice
@@ -185,3 +186,16 @@ def test_rounding_beyond_what_is_certain_does_not_cost_the_vocabulary(small_fit)
     noisy = target + 1e-5 * target.norm(dim=1, keepdim=True) * torch.nn.functional.normalize(torch.ones_like(target))
     found = exact(cut, [noisy], Search(order="readout", neighbours=0))
     assert found[0].tokens == [17, 2900, 5]
+
+
+def test_a_prior_that_misleads_hides_no_token_that_the_readout_sees():
+    """The prior puts the token last of 5,000, the readout first: it comes in the second batch; all come, none twice."""
+    scores = torch.arange(5000, 0, -1).float()
+    order = ReadoutOrder(scores, lambda token: scores, alone=torch.arange(5000).float())
+    batches = [order.next(size) for size in (16, 64, 256)]
+    assert batches[0].tolist() == list(range(16))
+    assert batches[1][0] == 4999
+    assert {16, 17, 18} <= set(batches[1].tolist())
+    batches += [order.next(512) for _ in range(10)]
+    assert sorted(torch.cat(batches).tolist()) == list(range(5000))
+    assert len(order.next(512)) == 0

@@ -13,9 +13,9 @@ from headscan.model import Lens
 
 __all__ = ["affordable", "multiplications", "near_and_random", "untried"]
 
-_CPU, _GPU = 1.2e13, 1.2e15
-"""Multiplications that a default may spend: three to six minutes of two cores or one (measured: 3 to 6e10 a second), or
-minutes of one GPU (by its specification)."""
+_CPU, _GPU = 6e12, 6e14
+"""Multiplications that a default may spend: two to three minutes of two cores or one (measured: 3 to 6e10 a second), so that
+a machine with other work needs no ten; on a GPU a minute (by its specification)."""
 
 
 def multiplications(lens: Lens, sites: Sequence[str]) -> float:

@@ -97,17 +97,34 @@ class RankedOrder(Order):
 class ReadoutOrder(RankedOrder):
     """Candidates by the scores of a readout (and the model's own prior).
 
+    A prior that is sure of another token would put the right one behind tens of thousands: after the first batch every other
+    place is the readout's own, so that a token is found soon if either of the two thinks well of it.
+
     Args:
         scores: [V], the larger the better.
         apart: how far the output of every token is predicted to be from that of one, [V].
         allowed: bool [V] or None.
+        alone: [V] the readout's scores where `scores` holds a prior, too; else None.
+
+    >>> scores, alone = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0, 0.0]), torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 2.0])
+    >>> order = ReadoutOrder(scores, lambda token: scores, alone=alone)
+    >>> order.next(2), order.next(2), order.next(2)
+    (tensor([0, 1]), tensor([5, 4]), tensor([2, 3]))
     """
 
     def __init__(
-        self, scores: Float[Tensor, " V"], apart: Callable[[int], Tensor], allowed: Bool[Tensor, " V"] | None = None
-    ) -> None:
+        self, scores: Float[Tensor, " V"], apart: Callable[[int], Tensor], allowed: Bool[Tensor, " V"] | None = None,
+        alone: Float[Tensor, " V"] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(len(scores), scores.device, allowed)
-        self.scores, self._apart = scores, apart
+        self.scores, self.alone, self._apart = scores, alone, apart
+
+    def next(self, count: int) -> Tensor:
+        """The best candidates not tried yet, at most `count`."""
+        if self.alone is not None and bool(self.done[self.scores.argmax()]):
+            self.hint(self.alone.argsort(descending=True))
+            self.alone = None
+        return super().next(count)
 
     def far(self) -> Float[Tensor, " V"]:
         """Minus the scores."""

@@ -130,7 +130,8 @@ class PositionSearch:
             return TableOrder(self.table, target, self.allowed, None if first else guess)
         if self.readouts is not None:
             outlook = self.outlooks[index]
-            return ReadoutOrder(outlook.scores(found), lambda token: outlook.apart(found, token), self.allowed)
+            scores = outlook.scores(found)
+            return ReadoutOrder(scores, lambda token: outlook.apart(found, token), self.allowed, outlook.alone(found))
         if self.search.order == "frequency":
             order = torch.arange(vocabulary)  # merges are numbered by frequency in every BPE vocabulary
         else:

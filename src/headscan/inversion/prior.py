@@ -68,6 +68,10 @@ class Outlook:
             self._look(found)
         return self._scored()[place - begin]
 
+    def alone(self, found: list[int]) -> Float[Tensor, " V"] | None:
+        """The readout's own scores at the position that `scores` was last asked for; None where no prior counts."""
+        return None if self._nats is None or self._fit is None else self._fit[len(found) - self.begin]
+
     def apart(self, found: list[int], token: int) -> Float[Tensor, " V"]:
         """How far the output of every token is predicted to be from that of `token`, at the position after `found`.
 
