@@ -4,7 +4,7 @@
 
 Every verb's options, their types, bounds and choices are read from its settings and registries, so a new option is drawn
 without anybody naming it here. Values are right, at the edge, wrong, or hostile. A line may end with 0, 2 (one sentence)
-or 130; a line that would take longer than LIMIT seconds is a hang.
+or 130; a line that takes more than LIMIT seconds of processor time, or ten times that by the clock, is a hang.
 """
 
 from __future__ import annotations
@@ -247,8 +247,10 @@ def run(words: list[str]) -> tuple[int, str, float]:
 
     out, err = io.StringIO(), io.StringIO()
     began = time.monotonic()
+    signal.signal(signal.SIGPROF, stop)
     signal.signal(signal.SIGALRM, stop)
-    signal.alarm(LIMIT)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT)
+    signal.alarm(10 * LIMIT)  # a line that waits for ever takes no processor time
     with (
         mock.patch.object(sys, "argv", ["headscan", *words]),
         contextlib.redirect_stdout(out),
@@ -266,6 +268,7 @@ def run(words: list[str]) -> tuple[int, str, float]:
             traceback.print_exc(file=err)
         finally:
             signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
     return status, err.getvalue(), time.monotonic() - began
 
 

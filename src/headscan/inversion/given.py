@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -38,9 +39,9 @@ class NextTokenSlice(SlicedModel):
     def __init__(self, lens: Lens) -> None:
         super().__init__(Slice(sites=("head",), tokens="-1"), lens)
 
-    def part(self, states: Tensor) -> Tensor:
-        """Log-softmax of the last position's logits."""
-        return F.log_softmax(super().part(states).float(), dim=-1)
+    def states(self, *args: Any, **options: Any) -> Tensor:
+        """Log-softmax of the logits, at every position, so that what judges tokens behind a prefix sees what is given."""
+        return F.log_softmax(super().states(*args, **options).float(), dim=-1)
 
 
 class EmbeddingSlice(SlicedModel):
