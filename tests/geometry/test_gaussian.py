@@ -31,13 +31,17 @@ SITES = ("embedding", "block.0", "final_norm")
 BESIDE = (
     "alignment",
     "anatomy",
+    "anatomy_heads",
     "attention",
     "biased_input",
     "bottleneck",
     "dimension",
     "gradient",
+    "jacobian_lens",
+    "logit_lens",
     "loss",
     "prediction",
+    "sink_rate",
     "zipf",
 )
 

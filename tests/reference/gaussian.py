@@ -132,6 +132,11 @@ def _pr(n: float, d: int) -> float:
     return (n * d + 2) / (n + d + 1)
 
 
+def _length_spread(s: Shape) -> float:
+    """The coefficient of variation of χ_d."""
+    return math.sqrt(s.d / chi_mean(s.d) ** 2 - 1)
+
+
 def _zero(value: Shape) -> float:
     return 0.0
 
@@ -358,7 +363,29 @@ KNOWN: dict[str, Known] = {
     "bottleneck.head_error": Known("—", "√(1 − the share of the k largest λ); see head.half_error_rank"),
     **{f"bottleneck.{name}": Known("—", COUNTS) for name in ("bigram_error", "trigram_error", "bigram_rank", "trigram_rank")},
     "bottleneck.loss": Known("—", "at least the entropy of the tokens that follow; how much more depends on the training"),
+    # lengths of single vectors and coordinates
+    **{
+        f"positions.{name}": Known("1", "vectors are alike at all positions", _constant(1.0),
+                                   lambda s, share=share: 4 * _length_spread(s) * (s.window / s.n / share) ** 0.5)
+        for name, share in (("position_0", 1), ("position_1", 1), ("early", 7), ("late", 7))
+    },
+    "positions.shuffled": Known(
+        "1.96·√(d/(E χ_d)² − 1)·√(T/(T − 1)/W)", "lengths are χ_d; W windows of T",
+        lambda s: 1.96 * _length_spread(s) * (s.window / (s.window - 1) * s.window / s.n) ** 0.5,
+        lambda s: 0.05 * _length_spread(s) * (s.window / s.n) ** 0.5,
+    ),
+    "massive.peak": Known("—", "E max|z| over .6745 for wide vectors (`gaussian_peak`); narrow ones have a median that scatters"),
+    "massive.peak_null": Known("—", "the null itself"),
+    **{f"massive.{name}": Known("0", "none", _zero) for name in ("massive_share", "absolute_share")},
+    **{
+        f"massive.{name}": Known("not defined", "there are none", lambda s: math.nan)
+        for name in ("coordinate", "one_coordinate", "unsteadiness")
+    },
     # attention
+    **{
+        f"sink_rate.{name}": Known("—", "a function of the attention's weights: `even` where scores are all alike")
+        for name in ("sink_rate", "sink_weight", "even", "elsewhere", "length")
+    },
     "attention.head": Known("—", GIVEN),
     **{
         f"attention.{name}": Known("1/√n", "E χ_e/√n over E χ_e", lambda s: s.n**-0.5, lambda s: 4 * (0.5 / s.n / s.d) ** 0.5)

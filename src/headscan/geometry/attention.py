@@ -27,7 +27,7 @@ from headscan.model import Lens
 from headscan.run import BadInput
 from headscan.statistics import Cloud, Sums, Tally
 
-__all__ = ["attention_drift", "biased_input", "head_rows", "watch_heads"]
+__all__ = ["attention_drift", "biased_input", "head_rows", "watch_heads", "watched"]
 
 NAME = "headscan-heads"
 HEADS = (
@@ -88,6 +88,7 @@ def _add(
         shapes = {"query": (heads, width), "key": (heads, width)} | dict.fromkeys(
             ("query_norm", "key_norm", "entropy", "sharpness", "first", "positions", "choices"), (heads,)
         )
+        shapes |= {"received": (heads, key.shape[2]), "seen": (key.shape[2],)}
         tallies[layer] = Tally(shapes)
     tally = tallies[layer]
     q, k = query.detach().float(), key.detach().float().repeat_interleave(heads // key.shape[1], dim=1)
@@ -100,7 +101,8 @@ def _add(
     logs = torch.log_softmax(scores, dim=-1)
     shares = logs.exp()
     entropy = -torch.where(shares > 0, shares * logs, 0.0).sum(-1).double()  # [B, H, T]
-    visible = (scores > torch.finfo(scores.dtype).min / 2).sum(-1).double()
+    allowed = scores > torch.finfo(scores.dtype).min / 2
+    visible = allowed.sum(-1).double()
     choice = visible > 1
     found = {
         "query": q.double().sum((0, 2)),
@@ -112,9 +114,31 @@ def _add(
         "first": torch.where(choice, shares[..., 0].double(), 0.0).sum((0, 2)),
         "positions": torch.full((heads,), float(batch * length)),
         "choices": choice.double().sum((0, 2)),
+        "received": shares.sum((0, 2), dtype=torch.float64),
+        "seen": allowed[:, 0].double().sum((0, 1)),
     }
     for name, value in found.items():
         tally[name] = tally[name] + value.cpu()
+
+
+def watched(lens: Lens, batches: Iterable[Tensor]) -> tuple[dict[int, Tally], list[dict[int, Tally]]]:
+    """What `watch_heads` gathers of all batches of ids [B, T] together, and of each; one forward pass.
+
+    Raises BadInput for a model without attention that can be watched.
+    """
+    deepest = lens.match("**block.*" if len(lens.stacks) > 1 else "block.*")[-1]
+    parts: list[dict[int, Tally]] = []
+    for ids in batches:
+        with watch_heads(lens) as tallies:
+            lens.run(ids, sites=deepest, each=lambda site, states: None)
+        parts.append(tallies)
+    if not any(parts):
+        raise BadInput(f"{lens.name} has no attention that transformers' attention interface runs.")
+    whole = {layer: Tally.restore(tally.state()) for layer, tally in parts[0].items()}
+    for part in parts[1:]:
+        for layer, tally in part.items():
+            whole[layer].merge(tally)
+    return whole, parts
 
 
 def head_rows(tallies: dict[int, Tally]) -> list[Cells]:
@@ -164,18 +188,7 @@ def attention_drift(lens: Lens, batches: Iterable[Tensor]) -> list[Cells]:
     >>> len(rows), rows[3]["site"], rows[3]["head"]
     (4, 'block.1.attention', 1)
     """
-    deepest = lens.match("**block.*" if len(lens.stacks) > 1 else "block.*")[-1]
-    parts: list[dict[int, Tally]] = []
-    for ids in batches:
-        with watch_heads(lens) as tallies:
-            lens.run(ids, sites=deepest, each=lambda site, states: None)
-        parts.append(tallies)
-    if not any(parts):
-        raise BadInput(f"{lens.name} has no attention that transformers' attention interface runs.")
-    whole = {layer: Tally.restore(tally.state()) for layer, tally in parts[0].items()}
-    for part in parts[1:]:
-        for layer, tally in part.items():
-            whole[layer].merge(tally)
+    whole, parts = watched(lens, batches)
     rows = head_rows(whole)
     others = [head_rows({k: whole[k].without(part[k]) for k in part}) for part in parts] if len(parts) > 2 else []
     sizes = [float(part[min(part)]["positions"][0]) for part in parts]
