@@ -24,6 +24,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-3d-apis",
          "--disable-background-networking"]  # fmt: skip
 PROMPT = "'Once upon a time there was a little girl named Lily.'"
 EXAMPLES = {
+    "checkup": "checkup gpt-vanilla --text stories --context 32 --max-tokens 960",
     "scan": "scan gpt-vanilla gpt-headless --text stories --context 32 --max-tokens 960 --null --sample 100 "
     "--sites embedding,block.4 --measures rogue",
     "states": "states gpt-vanilla --text stories --context 32 --max-tokens 320 --sites block.0,block.1",

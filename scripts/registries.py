@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from headscan.attribution.method import METHODS as ATTRIBUTION
+from headscan.diagnosis import CONDITIONS
 from headscan.geometry import PROBES
 from headscan.geometry.compare import NULLS, SIMILARITIES
 from headscan.inversion.given import GIVEN
@@ -43,6 +44,7 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("Alarms of the monitor", "`headscan.training.Monitor(alarms=...)`", ALARMS),
     ("Head recoveries", "`headscan recover --mode NAME`", RECOVERIES),
     ("Evaluation tasks", "`headscan evaluate --tasks NAME`", TASKS),
+    ("Conditions of a checkup", "`headscan checkup --fail-on CODES`; see [checkup](checkup.md)", CONDITIONS),
     ("Remedies", "`headscan.remedies.REMEDIES`", REMEDIES),
 ]  # type: ignore[list-item]
 

@@ -14,7 +14,7 @@ from headscan.run import Result
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "schemas"
 PACKAGES = (
-    "attribution", "claims.ledger", "flow", "geometry", "geometry.compare", "inversion", "leaks", "ntp", "states",
+    "attribution", "claims.ledger", "diagnosis", "flow", "geometry", "geometry.compare", "inversion", "leaks", "ntp", "states",
     "training.racing.result", "training.result",
 )  # fmt: skip
 

@@ -25,7 +25,7 @@ FLOORS = [
     {"statistics"},
     {"geometry", "ntp", "inversion", "attribution"},
     {"flow", "leaks", "training", "remedies"},
-    {"claims", "checkup"},
+    {"claims", "diagnosis"},
     {"report"},
     {"__init__"},
     {"cli"},

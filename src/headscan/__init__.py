@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headscan import flow, ntp, states, training
     from headscan.attribution import AttributeResult, attribute
     from headscan.claims.ledger import ReproduceResult, all_claims, ledger_page, reproduce
+    from headscan.diagnosis import CheckupResult, checkup
     from headscan.flow import ChannelResult, FlowResult
     from headscan.geometry import (
         ScanResult,
@@ -56,6 +57,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "headscan.attribution": ("AttributeResult", "attribute"),
     "headscan.claims.ledger": ("ReproduceResult", "all_claims", "ledger_page", "reproduce"),
+    "headscan.diagnosis": ("CheckupResult", "checkup"),
     "headscan.flow": ("ChannelResult", "FlowResult"),
     "headscan.geometry": (
         "ScanResult", "average_cosine", "effective_rank", "isoscore", "mean_norm", "mean_vector_norm",
@@ -77,13 +79,12 @@ _PLACES = {name: home for home, names in _HOMES.items() for name in names}
 _PACKAGES = ("flow", "ntp", "states", "training")
 
 __all__ = [
-    "AttributeResult", "BadInput", "ChannelResult", "CompareResult", "EvaluationResult", "FlowResult", "InvertResult", "Lens",
-    "NtpResult", "PrivacyResult", "RecoverResult", "ReproduceResult", "Result", "ScanResult", "Slice", "StatesResult",
-    "TournamentResult", "TrainResult", "__version__", "all_claims", "attribute", "available_models", "average_cosine", "compare",
-    "decone",
-    "effective_rank", "flow", "invert", "isoscore", "ledger_page", "load", "mean_norm",
-    "mean_vector_norm", "ntp", "participation_ratio", "privacy", "reproduce", "scan", "singular_values", "specimens",
-    "states", "top_direction_share", "train", "training",
+    "AttributeResult", "BadInput", "ChannelResult", "CheckupResult", "CompareResult", "EvaluationResult", "FlowResult",
+    "InvertResult", "Lens", "NtpResult", "PrivacyResult", "RecoverResult", "ReproduceResult", "Result", "ScanResult",
+    "Slice", "StatesResult", "TournamentResult", "TrainResult", "__version__", "all_claims", "attribute",
+    "available_models", "average_cosine", "checkup", "compare", "decone", "effective_rank", "flow", "invert",
+    "isoscore", "ledger_page", "load", "mean_norm", "mean_vector_norm", "ntp", "participation_ratio", "privacy",
+    "reproduce", "scan", "singular_values", "specimens", "states", "top_direction_share", "train", "training",
 ]  # fmt: skip
 
 

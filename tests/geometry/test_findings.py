@@ -60,7 +60,7 @@ def test_findings_speak_of_the_tokens_that_are_no_sinks():
     sink = {"sinks": 16, "tokens": 2048, "sink_energy": 0.98, "sink_length": 82.0, "sink_positions": [[0, 15], [1, 1]]}
     massive = {"massive_coordinates": [4, 7], "massive_ratio": 2500.0}
     row = site("block.0", None, **own, **sink, **massive)
-    found = {one.code: one.text for one in findings([row], [], {})}
+    found = {one.code: one.sentence for one in findings([row], [], {})}
     assert set(found) == {"ROUND", "SINK"}
     assert "16 of 2,048 tokens, mostly at position 0, carry 98% of the energy at block.0" in found["SINK"]
     assert "With them the effective rank is 1.2, without 8" in found["SINK"]
@@ -75,7 +75,7 @@ def test_coordinates_that_make_a_cone_are_named_with_what_is_left():
         "effective_rank_without_rogue": 7.0,
     }
     row = site("block.0", 0.6, rogue_coordinates=[3, 9], rogue_share=0.7, **left)
-    said = {one.code: one.text for one in findings([row], [], {})}["ROGUE"]
+    said = {one.code: one.sentence for one in findings([row], [], {})}["ROGUE"]
     assert said.startswith("Coordinates 3, 9 make 70% of the average cosine at block.0; without them 0.18 is left")
     assert "ROGUE" not in {one.code for one in findings([row | {"average_cosine": 0.1}], [], {})}
 

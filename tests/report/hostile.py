@@ -32,7 +32,7 @@ def scan(seed: int = 0) -> tuple[dict, dict[str, np.ndarray]]:
         entry["notes"] = [STRINGS[1] + STRINGS[4]]
     document["sites"][2]["isoscore"] = None
     for finding in document["findings"]:
-        finding |= {"code": STRINGS[3], "text": STRINGS[0], "level": '"><script>', "site": STRINGS[4]}
+        finding |= {"code": STRINGS[3], "sentence": STRINGS[0], "level": '"><script>', "site": STRINGS[4]}
     document["measures"] = {
         STRINGS[0]: {
             "title": STRINGS[1],

@@ -198,13 +198,13 @@ def findings(model: str, sites: list[dict]) -> list[dict]:
     if cosine > 0.8:
         cone |= {
             "level": "alert",
-            "text": f"any two tokens of the last block point the same way, mean cosine {cosine:.2f}",
+            "sentence": f"any two tokens of the last block point the same way, mean cosine {cosine:.2f}",
         }
     else:
-        cone |= {"level": "good", "text": f"the last block is no narrow cone, mean cosine {cosine:.2f}"}
+        cone |= {"level": "good", "sentence": f"the last block is no narrow cone, mean cosine {cosine:.2f}"}
     top = {
         "code": "TOPDIRECTION", "level": "notice" if share > 0.3 else "good", "model": model, "site": last["site"],
-        "value": share, "text": f"one single direction of the last block carries {share:.0%} of all squared length",
+        "value": share, "sentence": f"one single direction of the last block carries {share:.0%} of all squared length",
     }  # fmt: skip
     return [cone, top]
 

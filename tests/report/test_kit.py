@@ -108,7 +108,7 @@ def test_the_terminal_shows_it_in_any_encoding(demo, encoding):
 
 
 def test_a_notebook_gets_findings_a_picture_and_a_small_table(demo):
-    document = DOCUMENT | {"findings": [{"code": "CONE", "level": "warning", "text": "<script>narrow</script>"}]}
+    document = DOCUMENT | {"findings": [{"code": "CONE", "level": "warning", "sentence": "<script>narrow</script>"}]}
     html = Report().snippet(sample.shown(document, kind="demo"))
     tags = []
 

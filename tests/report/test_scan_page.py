@@ -97,14 +97,14 @@ def test_hostile_text_makes_no_element():
     assert [attributes for tag, attributes in outline.tags if tag in ("img", "i")] == []
     assert sum(tag == "script" for tag, _ in outline.tags) == 7
     assert not any(name.startswith("on") for _, attributes in outline.tags for name in attributes)
-    assert document["findings"][0]["text"] in outline.words
+    assert document["findings"][0]["sentence"] in outline.words
     clouds = data_of(scan_page(document, arrays))["data"]["clouds"]
     assert clouds[0]["tokens"] == document["pictures"][document["models"][0]["name"]]["tokens"]
 
 
 def test_a_lone_surrogate_does_not_keep_the_page_from_being_written(two):
     document, arrays = two
-    page = scan_page(document | {"findings": [document["findings"][0] | {"text": "half \ud83d"}]}, arrays)
+    page = scan_page(document | {"findings": [document["findings"][0] | {"sentence": "half \ud83d"}]}, arrays)
     assert "half ?" in page.encode("utf-8").decode()
 
 

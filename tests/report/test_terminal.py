@@ -54,7 +54,7 @@ def test_a_null_is_a_dash_and_its_note_is_told():
 def test_hostile_names_are_no_markup_and_no_control_sequences():
     document, _ = hostile.scan()
     document["models"][0]["name"] = document["sites"][0]["model"] = "[bold red]x[/] \x1b[2J\u202e"
-    document["findings"][0]["text"] = "[/] [link=http://x]y[/link] \x1b]8;;"
+    document["findings"][0]["sentence"] = "[/] [link=http://x]y[/link] \x1b]8;;"
     text = printed(document, width=200)
     assert "[bold red]x[/] \ufffd[2J\ufffd" in text
     assert "[link=http://x]y[/link]" in text

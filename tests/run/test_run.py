@@ -189,7 +189,7 @@ def test_findings_are_shown_in_the_repr():
         protocol=Run.quiet().protocol(),
         squares=[],
         rows=[],
-        findings=[Finding(code="CONE", level="alert", text="a cone")],
+        findings=[Finding(code="CONE", level="alert", sentence="a cone")],
     )
     assert "CONE: a cone" in repr(result)
 

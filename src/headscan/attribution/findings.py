@@ -26,13 +26,13 @@ def findings(maps: Sequence[MapRecord], agreement: Sequence[Agreement], judged: 
                 f"leaves a mean {judged} of {own:.2g}, random orders {null:.2g}."
             )
             code = "FAITHFUL" if better else "UNFAITHFUL"
-            found.append(Finding(code=code, level="good" if better else "alert", text=text, value=own - null))
+            found.append(Finding(code=code, level="good" if better else "alert", sentence=text, value=own - null))
         if one.completeness is not None and (gap := max(one.completeness.relative_gap)) > GAP:
             text = f"The scores of {one.method} miss the sum that they must have by {100 * gap:.2g} %."
-            found.append(Finding(code="INCOMPLETE", level="alert", text=text, value=gap))
+            found.append(Finding(code="INCOMPLETE", level="alert", sentence=text, value=gap))
     ranked = [(one.spearman, one.methods) for one in agreement if one.spearman is not None]
     if ranked and min(ranked)[0] < APART:
         least, (a, b) = min(ranked)
         text = f"{a} and {b} rank the tokens differently (rank correlation {least:.2f}): ask leave-one-out."
-        found.append(Finding(code="DISAGREE", level="notice", text=text, value=least))
+        found.append(Finding(code="DISAGREE", level="notice", sentence=text, value=least))
     return found

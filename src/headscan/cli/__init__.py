@@ -20,6 +20,7 @@ __all__ = ["main"]
 
 # Each verb's file is read only when the verb is used: `headscan --help` needs no library that computes.
 VERBS = {
+    "checkup": "The four questions in one run: shape, cause, leak and cure, with findings that have codes.",
     "scan": "The shape of models' representations on a text: cones, spectra, norms, layer by layer.",
     "states": "Hidden states of a model on a text, written for later, or for others.",
     "compare": "How alike two models' representations are, layer against layer.",

@@ -33,7 +33,7 @@ class Command:
         subject_help: what may stand there.
         arguments: fields of the settings that are written without their names, each with its metavar.
         before: may do without the verb: given the parsed options, prints something and returns True.
-        after: called with the result and the options, for what only the command line does.
+        after: called with the result and the options when it was shown, for what only the command line does.
         extra: options that only the command line has: name -> (type, help).
         distributed: under `torchrun` the processes are joined before the verb runs (a Trainer joins them itself).
     """
@@ -75,12 +75,12 @@ class Command:
             with joined(wanted=self.distributed), progress_bar(visible=speaks) as progress:
                 positional = [] if not self.subject else [subject]
                 result = call(*positional, **chosen, progress=progress, command=command_line())
-            if self.after is not None:
-                self.after(result, extra)
             if speaks:
                 if figures is not None:
                     result.save_figures(figures)
                 show(result, chosen["out"], as_json=as_json)
+            if self.after is not None:
+                self.after(result, extra)
 
         run.__name__ = name
         run.__signature__ = inspect.Signature(list(self._parameters(fields, items)))  # type: ignore[attr-defined]

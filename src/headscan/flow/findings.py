@@ -31,7 +31,7 @@ def flow_findings(parts: Sequence[FlowPart]) -> list[Finding]:
 
 
 def _seen(code: str, text: str, part: FlowPart, value: float) -> Finding:
-    return Finding(code=code, level="notice", text=text, model=part.model, site=part.sites[-1].site, value=value)
+    return Finding(code=code, level="notice", sentence=text, model=part.model, site=part.sites[-1].site, value=value)
 
 
 def channel_findings(parts: Sequence[ChannelPart]) -> list[Finding]:
@@ -41,11 +41,13 @@ def channel_findings(parts: Sequence[ChannelPart]) -> list[Finding]:
         if shared := part.distances.duplicates:
             text = f"{shared} tokens share their output with another: nothing can tell them apart."
             found.append(
-                Finding(code="SHARED", level="alert", text=text, model=part.model, site=part.site, value=float(shared))
+                Finding(
+                    code="SHARED", level="alert", sentence=text, model=part.model, site=part.site, value=float(shared)
+                )
             )
         needs = {row.search: row.width for row in part.thresholds if row.subset == "contiguous" and row.first == 0}
         if len(set(needs.values())) > 1:
             said = ", ".join(f"{name} {'all are too few' if width is None else width}" for name, width in needs.items())
             text = f"How many of {part.width} features suffice depends on the search: {said}."
-            found.append(Finding(code="SEARCH", level="notice", text=text, model=part.model, site=part.site))
+            found.append(Finding(code="SEARCH", level="notice", sentence=text, model=part.model, site=part.site))
     return found

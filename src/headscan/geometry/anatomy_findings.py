@@ -51,7 +51,7 @@ def built(sites: Sequence[Row], rows: Sequence[Row]) -> list[Finding]:
         for row in sorted(apart, key=_apart, reverse=True)[:1]:
             text += f"; tokens of {row['part']} carry {row.number('share'):.0%} and are {row.number('tokens'):.0%} of the tokens"
         top = half[0][1]
-        found.append(Finding(code="BUILT", level="notice", model=model, site=site, value=top, text=f"{text}."))
+        found.append(Finding(code="BUILT", level="notice", model=model, site=site, value=top, sentence=f"{text}."))
     return found
 
 
@@ -72,7 +72,12 @@ def says(rows: Sequence[Row]) -> list[Finding]:
             text += f"; a bias of the head takes it away without changing a logit: mean cosine {before:.3f}, then {after:.3f}"
         found.append(
             Finding(
-                code="SAYS", level="notice", model=row.text("model"), site=row.text("site"), value=r, text=f"{text}."
+                code="SAYS",
+                level="notice",
+                model=row.text("model"),
+                site=row.text("site"),
+                value=r,
+                sentence=f"{text}.",
             )
         )
     return found

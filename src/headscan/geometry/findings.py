@@ -48,7 +48,7 @@ def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Se
 
 
 def _finding(code: str, level: Literal["alert", "notice", "good"], row: Row, value: float, text: str) -> Finding:
-    return Finding(code=code, level=level, model=row.text("model"), site=row.text("site"), value=value, text=text)
+    return Finding(code=code, level=level, model=row.text("model"), site=row.text("site"), value=value, sentence=text)
 
 
 def _value(row: Row, name: str) -> float | None:

@@ -22,7 +22,9 @@ def findings(
             f"certified to a relative gap of {solution.gap:.0e}"
         )
         certain = solution.converged
-        found.append(Finding(code="LOW RANK", level="good" if certain else "notice", text=text, value=solution.rank))
+        found.append(
+            Finding(code="LOW RANK", level="good" if certain else "notice", sentence=text, value=solution.rank)
+        )
     for model in comparisons:
         found += _of_model(model)
     return found
@@ -31,17 +33,17 @@ def findings(
 def _of_data(order: int, data: DataNumbers) -> Iterator[Finding]:
     bound = data.entropy_bound
     text = f"no model that sees {order} tokens gets below {bound:.4g} nats a token on this text"
-    yield Finding(code="BOUND", level="notice", text=text, value=bound)
+    yield Finding(code="BOUND", level="notice", sentence=text, value=bound)
     share = data.single_successor_share
     if share > 0.5:
         text = f"{share:.0%} of the contexts were followed by one token only: their logits have no finite part"
-        yield Finding(code="ONE SUCCESSOR", level="notice", text=text, value=share)
+        yield Finding(code="ONE SUCCESSOR", level="notice", sentence=text, value=share)
     if data.unseen_mass > 0.1:
         text = (
             f"about {data.unseen_mass:.0%} of next occurrences would bring a successor not yet seen: "
             f"the supports are not settled"
         )
-        yield Finding(code="UNSETTLED", level="alert", text=text, value=data.unseen_mass)
+        yield Finding(code="UNSETTLED", level="alert", sentence=text, value=data.unseen_mass)
 
 
 def _of_model(model: ModelComparison) -> Iterator[Finding]:
@@ -49,15 +51,17 @@ def _of_model(model: ModelComparison) -> Iterator[Finding]:
     if m.direction is not None:
         text = f"the growing part of the logits has cosine {m.direction:.3f} with the prediction"
         turned = m.direction > 0.9
-        yield Finding(code="DIRECTION", level="good" if turned else "notice", text=text, value=m.direction, model=name)
+        yield Finding(
+            code="DIRECTION", level="good" if turned else "notice", sentence=text, value=m.direction, model=name
+        )
     if m.SC1.after is not None:
         same = m.SC1.after.same_cosine
         text = (
             f"contexts with equal supports: cosine {same:.3f} after projection, "
             f"{m.SC1.after.other_cosine:.3f} between different supports"
         )
-        yield Finding(code="COLLAPSE", level="good" if same > 0.9 else "notice", text=text, value=same, model=name)
+        yield Finding(code="COLLAPSE", level="good" if same > 0.9 else "notice", sentence=text, value=same, model=name)
     outside = m.SC6.outside_mass
     if outside > 0.05:
         text = f"{outside:.1%} of the probability lies outside the supports: it generalises, or has not fitted"
-        yield Finding(code="OUTSIDE", level="notice", text=text, value=outside, model=name)
+        yield Finding(code="OUTSIDE", level="notice", sentence=text, value=outside, model=name)

@@ -57,7 +57,7 @@ class Finding:
 
     code: str
     level: Literal["alert", "notice", "good"]
-    text: str
+    sentence: str
     model: str | None = None
     site: str | None = None
     value: float | None = None

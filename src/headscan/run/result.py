@@ -57,7 +57,7 @@ class Result:
     kinds: ClassVar[dict[str, type[Result]]] = {}
     protocol: Protocol
     models: list[ModelRecord] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    findings: Sequence[Finding] = field(default_factory=list)
     arrays: Annotated[Arrays, _NotJson] = field(default_factory=dict, metadata={"json": False})
 
     def __init_subclass__(cls) -> None:
@@ -102,7 +102,7 @@ class Result:
         return presenter().snippet(self)
 
     def __repr__(self) -> str:
-        said = [f"  {finding.code}: {finding.text}" for finding in self.findings[:3]]
+        said = [f"  {finding.code}: {finding.sentence}" for finding in self.findings[:3]]
         names = ", ".join(model.name for model in self.models)
         head = f"{type(self).__name__}({names})" if names else f"{type(self).__name__}()"
         return "\n".join([head, *said, "  .frame() .plot() .page() .save(folder)"])

@@ -31,7 +31,9 @@ def findings(
                 f"Only {one.compared:,} of the {one.tokens:,} tokens of {one.model} end where those of the others do: "
             )
             found.append(
-                Finding(code="PARTLY-ALIGNED", level="notice", text=f"{said}the numbers are of these.", model=one.model)
+                Finding(
+                    code="PARTLY-ALIGNED", level="notice", sentence=f"{said}the numbers are of these.", model=one.model
+                )
             )
     return found
 
@@ -48,17 +50,17 @@ def _equal(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]
     value = least.value or 0.0
     if value > 1 - EQUAL:
         text = f"{a} and {b} are the same at every site: CKA is 1 to six digits."
-        yield Finding(code="SAME", level="good", text=text, value=value)
+        yield Finding(code="SAME", level="good", sentence=text, value=value)
         return
     falls = [(one, two) for one, two in pairwise(own) if (one.value or 0.0) - (two.value or 0.0) > STEP]
     if falls:
         one, two = max(falls, key=lambda pair: (pair[0].value or 0.0) - (pair[1].value or 0.0))
         text = f"{a} and {b} part at {two.site_b}: CKA falls from {one.value:.2f} at {one.site_b} to {two.value:.2f}."
-        yield Finding(code="PARTING", level="notice", text=text, site=two.site_b, value=two.value)
+        yield Finding(code="PARTING", level="notice", sentence=text, site=two.site_b, value=two.value)
     else:
         text = f"Site against the same site, CKA of {a} and {b} is {value:.3f} or more; least at {least.site_b}."
         yield Finding(
-            code="CLOSENESS", level="good" if value > 0.9 else "notice", text=text, site=least.site_b, value=value
+            code="CLOSENESS", level="good" if value > 0.9 else "notice", sentence=text, site=least.site_b, value=value
         )
 
 
@@ -71,11 +73,11 @@ def _within(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding
     share, count = len(inside) / len(known), len(known)
     if not inside:
         text = f"All {count} cells of {a} and {b} are more alike than the null ({null}) makes them (adjusted p ≤ .05)."
-        yield Finding(code="BEYOND-NULL", level="good", text=text, value=share)
+        yield Finding(code="BEYOND-NULL", level="good", sentence=text, value=share)
         return
     text = f"{len(inside)} of {count} cells of {a} and {b} are no more alike than the null ({null}) makes them "
     text += "(adjusted p > .05)."
-    yield Finding(code="WITHIN-NULL", level="alert" if share > 0.5 else "notice", text=text, value=share)
+    yield Finding(code="WITHIN-NULL", level="alert" if share > 0.5 else "notice", sentence=text, value=share)
 
 
 def _partner(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]:
@@ -92,7 +94,7 @@ def _partner(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Findin
     if len(away) > len(common) / 2:
         site, best = away[-1]
         text = f"Most sites of {a} are most like another site of {b}: {site} is most like {best.site_b} (CKA {best.value:.2f})."
-        yield Finding(code="SHIFTED", level="notice", text=text, site=site, value=best.value)
+        yield Finding(code="SHIFTED", level="notice", sentence=text, site=site, value=best.value)
 
 
 def _spikes(top_shares: Mapping[str, float]) -> Iterator[Finding]:
@@ -101,4 +103,4 @@ def _spikes(top_shares: Mapping[str, float]) -> Iterator[Finding]:
         name, share = max(high.items(), key=lambda one: one[1])
         text = f"At {len(high)} sites one direction holds more than 90 % of the variance ({share:.1%} at {name}): there CKA and "
         text += "Procrustes speak of that direction; SVCCA, PWCCA and neighbours do not."
-        yield Finding(code="ONE-DIRECTION", level="notice", text=text, value=share)
+        yield Finding(code="ONE-DIRECTION", level="notice", sentence=text, value=share)

@@ -20,7 +20,7 @@ def notebook(page: Page) -> str:
     found = [f"<b>{_safe(titles)}</b>", f'<div style="opacity:.75">{_safe(page.head.subtitle)}</div>']
     if page.findings:
         items = "".join(
-            f"<li><b>{SIGNS.get(one.level, '·')} {_safe(one.code)}</b>: {_safe(one.text)}</li>"
+            f"<li><b>{SIGNS.get(one.level, '·')} {_safe(one.code)}</b>: {_safe(one.sentence)}</li>"
             for one in page.findings[:FINDINGS]
         )
         found.append(f'<ul style="list-style:none;margin:.5em 0;padding:0">{items}</ul>')

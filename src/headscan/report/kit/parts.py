@@ -259,7 +259,7 @@ class FindingLine:
 
     code: str
     level: str
-    text: str
+    sentence: str
     value: float | None = None
     where: Sequence[str] = ()
     advice: str = ""

@@ -26,7 +26,7 @@ def findings(document: Mapping[str, object]) -> list[FindingLine]:
     several = len(entries(document, "models")) > 1
     found = []
     for item in entries(document, "findings"):
-        said = text(item, "text") or text(item, "sentence")
+        said = text(item, "sentence")
         model, site = text(item, "model"), text(item, "site")
         where = [model] if several and model else []
         where += [site] if site and site not in said else []

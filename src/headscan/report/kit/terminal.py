@@ -133,7 +133,7 @@ def _finding(found: FindingLine) -> Text:
     sign, style = LEVELS.get(found.level, LEVELS["notice"])
     text = Text(f"{sign} ", style=style)
     text.append(clean(found.code), style=style)
-    text.append(f": {clean(found.text)}")
+    text.append(f": {clean(found.sentence)}")
     if found.advice:
         text.append(f" {clean(found.advice)}")
     where = ", ".join(map(clean, found.where))

@@ -1,0 +1,63 @@
+"""What a model may have: a code, the number that shows it, the threshold, and what would help."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from headscan.diagnosis.evidence import ModelEvidence
+from headscan.run import Interval, Registry
+
+__all__ = ["CONDITIONS", "Condition", "Question", "Seen"]
+
+Question = Literal["shape", "cause", "leak", "cure"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What a condition saw in one source, ill or not.
+
+    Attributes:
+        value: the number it rests on; interval: 95 %, where there is one; null: the same of random weights.
+        site: where. sentence: what it says to a reader. advice: what would help, with its effect on this model where that
+            was measured.
+    """
+
+    value: float
+    sentence: str
+    advice: str
+    site: str | None = None
+    interval: Interval | None = None
+    null: float | None = None
+
+
+class Condition:
+    """Subclass it in a file of headscan/diagnosis/conditions (or of a plug-in) and register it under its code.
+
+    Attributes:
+        title: its name; question: which of the four it answers; meaning: what it is, in a sentence; source: literature.
+        unit: of the value, in words. threshold: from here on (`least`), or down to here (not `least`), it is named.
+        known: many healthy models have it: it is stated, and no alarm.
+    """
+
+    title: ClassVar[str]
+    question: ClassVar[Question]
+    meaning: ClassVar[str]
+    source: ClassVar[str]
+    unit: ClassVar[str]
+    threshold: ClassVar[float]
+    least: ClassVar[bool] = True
+    known: ClassVar[bool] = False
+
+    @abstractmethod
+    def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+        """What it sees in a source (`earlier`: those before it, where they are checkpoints); None where it cannot look."""
+
+    def present(self, value: float) -> bool:
+        """Whether the value is on the ill side of the threshold."""
+        return value >= self.threshold if self.least else value <= self.threshold
+
+
+CONDITIONS: Registry[type[Condition]] = Registry("condition", "headscan.diagnosis.conditions")
+"""Every condition by its code: HS1.. shape, HS2.. cause, HS3.. leak, HS4.. cure."""

@@ -1,0 +1,1 @@
+"""The conditions, one a file; see `headscan.diagnosis.condition`."""

@@ -1,0 +1,45 @@
+"""HS101: the states stand in a narrow cone."""
+
+from __future__ import annotations
+
+from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
+from headscan.diagnosis.evidence import ModelEvidence, interval, value
+
+__all__ = ["Cone"]
+
+
+@CONDITIONS.register("HS101")
+class Cone(Condition):
+    """Average cosine of the last block's tokens, without sinks."""
+
+    title = "Narrow cone"
+    question = "shape"
+    meaning = "Any two tokens of the last block point much the same way, so cosines between them say little."
+    source = "Ethayarajh 2019, arXiv:1909.00512; Godey et al. 2024, arXiv:2401.12143"
+    unit = "average cosine"
+    threshold = 0.5
+
+    def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+        """The last block, the biased input of its head beside it."""
+        last = evidence.blocks[-1]
+        found = value(last, "average_cosine")
+        if found is None:
+            return None
+        null = value(evidence.null(last.text("site")), "average_cosine")
+        beside = f", {null:.2f} with random weights" if null is not None else ""
+        where = last.text("site")
+        return Seen(
+            value=found, site=where, interval=interval(last, "average_cosine"), null=null, advice=_advice(evidence, found),
+            sentence=f"Two tokens have a cosine of {found:.2f} on average at {where}{beside}.",
+        )  # fmt: skip
+
+
+def _advice(evidence: ModelEvidence, cosine: float) -> str:
+    row = next((row for row in evidence.common if row.get("null") is None), None)
+    before, after = (row.number("cosine"), row.number("cosine_after")) if row is not None else (None, None)
+    if row is None or before is None or after is None or before < 0.15:
+        return "Centre vectors before they are compared (headscan remedy measures what that gains)."
+    return (
+        f"headscan.decone(model) moves the common direction into a bias of the head: at {row['site']} the average cosine "
+        f"goes from {before:.2f} to {after:z.2f}, and no logit changes. Vectors for search: centre them (headscan remedy)."
+    )

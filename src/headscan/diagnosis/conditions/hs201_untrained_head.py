@@ -1,0 +1,33 @@
+"""HS201: the model predicts no better than counting does."""
+
+from __future__ import annotations
+
+from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
+from headscan.diagnosis.evidence import ModelEvidence
+
+__all__ = ["UntrainedHead"]
+
+
+@CONDITIONS.register("HS201")
+class UntrainedHead(Condition):
+    """Loss over the entropy of the text's tokens."""
+
+    title = "Head that was not trained"
+    question = "cause"
+    meaning = "The loss is not below what knowing frequencies gives: head, tokenizer or weights do not belong together."
+    source = "definition"
+    unit = "loss over the unigram entropy"
+    threshold = 1.0
+
+    def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+        """Of models that predict a next token."""
+        row = evidence.loss
+        loss, counted = (row.number("loss"), row.number("unigram_entropy")) if row is not None else (None, None)
+        if row is None or loss is None or not counted:
+            return None
+        ends = row.interval("loss")
+        return Seen(
+            value=loss / counted, site="head", interval=(ends[0] / counted, ends[1] / counted) if ends else None,
+            sentence=f"The model loses {loss:.2f} nats a token on this text; frequencies alone lose {counted:.2f}.",
+            advice="See that the tokenizer is the model's own; a body trained without a head gets one from headscan recover.",
+        )  # fmt: skip

@@ -1,0 +1,42 @@
+"""HS202: the logits have the wrong scale."""
+
+from __future__ import annotations
+
+import math
+
+from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
+from headscan.diagnosis.evidence import ModelEvidence
+
+__all__ = ["LogitScale"]
+
+
+@CONDITIONS.register("HS202")
+class LogitScale(Condition):
+    """How many times too sure, or too unsure, the model is."""
+
+    title = "Logits of the wrong scale"
+    question = "cause"
+    meaning = "All logits times one factor would predict better: a scale was lost or added between states and head."
+    source = "Guo et al. 2017, arXiv:1706.04599 (temperature)"
+    unit = "factor between the logits' scale and the best"
+    threshold = 2.0
+
+    def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+        """Either way: the value is the factor or its reciprocal, whichever is above 1."""
+        scale = evidence.loss.number("best_scale") if evidence.loss is not None else None
+        if evidence.loss is None or scale is None:
+            return None
+        ends = evidence.loss.interval("best_scale")
+        factors = sorted(_factor(end) for end in ends) if ends and min(ends) > 0 else None
+        through = ends is not None and ends[0] <= 1 <= ends[1]
+        word = "too small" if scale > 1 else "too large"
+        return Seen(
+            value=_factor(scale), site="head",
+            interval=(1.0 if through else factors[0], factors[1]) if factors else None,
+            sentence=f"The logits are {_factor(scale):.2f} times {word}: the loss is least with {scale:.2f} times them.",
+            advice="Compare the configuration with training's: tied weights, a scale of embedding or logits, the final norm.",
+        )  # fmt: skip
+
+
+def _factor(scale: float) -> float:
+    return math.exp(abs(math.log(scale)))

@@ -1,0 +1,35 @@
+"""HS204: a checkpoint loses more than the one before it."""
+
+from __future__ import annotations
+
+from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
+from headscan.diagnosis.evidence import ModelEvidence
+
+__all__ = ["CheckpointOrder"]
+
+
+@CONDITIONS.register("HS204")
+class CheckpointOrder(Condition):
+    """Loss minus the least loss of the checkpoints before."""
+
+    title = "Checkpoints out of order"
+    question = "cause"
+    meaning = (
+        "A later checkpoint predicts worse than an earlier one: they are not in order, or training went wrong there."
+    )
+    source = "definition"
+    unit = "nats a token above the best checkpoint before"
+    threshold = 0.1
+
+    def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+        """Of all but the first of a row of checkpoints."""
+        loss = evidence.loss.number("loss") if evidence.loss is not None else None
+        before = [(found, one.model) for one in earlier if one.loss is not None and (found := one.loss.number("loss"))]
+        if loss is None or not before:
+            return None
+        least, name = min(before)
+        return Seen(
+            value=loss - least, site="head",
+            sentence=f"{evidence.model} loses {loss:.2f} nats a token, {name} before it {least:.2f}.",
+            advice="Sort the checkpoints by their step; where they are in order, look at the run between these two.",
+        )  # fmt: skip

@@ -1,0 +1,33 @@
+"""HS301: a state gives its prompt away."""
+
+from __future__ import annotations
+
+from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
+from headscan.diagnosis.evidence import ModelEvidence
+
+__all__ = ["ReadableStates"]
+
+
+@CONDITIONS.register("HS301")
+class ReadableStates(Condition):
+    """Share of a prompt's tokens that exact search reads from the states of a middle block."""
+
+    title = "States that give the prompt away"
+    question = "leak"
+    meaning = "Whoever has the states of one layer has the text: hidden states are to be kept as the text itself is."
+    source = "Morris et al. 2023, arXiv:2310.06816; exact search: docs/inversion.md"
+    unit = "share of tokens read"
+    threshold = 0.9
+    known = True
+
+    def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+        """Where search was tried."""
+        found = evidence.read
+        if found is None:
+            return None
+        return Seen(
+            value=found.recovered, site=found.site, interval=found.interval,
+            sentence=f"Exact search reads {found.recovered:.0%} of {found.tokens} tokens of the text from the states of "
+            f"{found.site} ({found.prompts} prompts; {found.verdict}).",
+            advice="Treat stored or shared states as text. headscan privacy says what a defence leaves in them, and costs.",
+        )  # fmt: skip

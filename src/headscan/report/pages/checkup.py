@@ -1,0 +1,247 @@
+"""The page of a checkup: five sentences, the four questions with a figure each, what was looked for, what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import plotly.graph_objects as go
+
+from headscan.report.kit import (
+    Cell,
+    Column,
+    Facts,
+    Figure,
+    Head,
+    Line,
+    Prose,
+    Section,
+    Table,
+    figures,
+    page,
+    palette,
+    section,
+)
+from headscan.report.kit.words import literal
+
+if TYPE_CHECKING:
+    from headscan.diagnosis.result import CheckupResult, Examination, Observation
+    from headscan.run import Row
+
+__all__ = ["cause", "cure", "head", "leak", "looked_for", "not_done", "shape", "summary"]
+
+COLUMNS: tuple[Column | str, ...] = (
+    "code", Column("condition", text=True), Column("found", text=True), Column("value", "What the condition rests on."),
+    Column("random weights", "The same of the architecture with random weights.", where="page"),
+    Column("threshold", "From here on (at least), or down to here (at most), the condition is named.", text=True),
+    Column("of", text=True, where="page"), Column("site", text=True), Column("reference", text=True, where="page"),
+)  # fmt: skip
+
+
+@page("checkup")
+def head(result: CheckupResult) -> Head:
+    """Names of the sources, and how many alarms."""
+    alarms = [one for one in result.findings if not one.known]
+    known = len(result.findings) - len(alarms)
+    said = "No alarm" if not alarms else f"{len(alarms)} alarm{'s' * (len(alarms) > 1)}"
+    said += f"; {known} finding{'s' * (known != 1)} that many healthy models have, too."
+    return Head([one.model for one in result.examinations], said)
+
+
+@section("checkup", 10)
+def summary(result: CheckupResult) -> Section:
+    """The five sentences of each source."""
+    parts: list[Prose] = []
+    for one in result.examinations:
+        parts += [Prose(one.model, heading=True)] if len(result.examinations) > 1 else []
+        for sentence in one.summary:
+            strong, _, said = sentence.partition(": ")
+            parts.append(Prose(said, strong=f"{strong}:") if said else Prose(strong))
+    return Section("In five sentences", "The number that is nearest to an alarm, of each question.", parts)
+
+
+@section("checkup", 20)
+def shape(result: CheckupResult) -> Section:
+    """Average cosine and directions in use over depth."""
+
+    def draw(measure: str, title: str, *, log: bool = False) -> go.Figure:
+        figure = figures.empty("site", title)
+        for index, one in enumerate(result.examinations):
+            for rows, dash in ((one.evidence.sites, "solid"), (_random(one.evidence.nulls), "dot")):
+                if rows:
+                    name = one.model if dash == "solid" else f"{one.model}, random weights"
+                    figure.add_scatter(
+                        x=[row.text("site") for row in rows], y=[_number(row, measure) for row in rows], name=literal(name),
+                        mode="lines+markers", line={"color": palette.model_colour(index), "dash": dash},
+                    )  # fmt: skip
+        if log:
+            figure.update_yaxes(type="log")
+        return figure
+
+    lead = "How the tokens lie at each site, sinks left out: how alike in direction, along how many directions they differ."
+    parts = [
+        Figure(
+            "cosine", lambda: draw("average_cosine", "average cosine"), "Average cosine by site", "Average cosine, site by site."
+        ),
+        Figure(
+            "directions", lambda: draw("participation_ratio", "directions in use", log=True), "Directions in use by site",
+            "Directions in use (participation ratio), site by site.",
+        ),
+    ]  # fmt: skip
+    return Section("Shape", lead, [*parts, _table(result, "shape")])
+
+
+@section("checkup", 30)
+def cause(result: CheckupResult) -> Section | None:
+    """Loss beside counting, which branches build the cone, and the conditions of the cause."""
+    shown = [one for one in result.examinations if one.evidence.loss is not None]
+    lead = "What made that shape: how well the next token is predicted, and which branch adds what to the cone."
+    parts: list[Figure | Table] = []
+    if shown:
+        names = [one.model for one in shown]
+        losses = [one.evidence.loss.number("loss") for one in shown if one.evidence.loss is not None]
+        counted = [one.evidence.loss.number("unigram_entropy") for one in shown if one.evidence.loss is not None]
+
+        def draw() -> go.Figure:
+            figure = figures.empty("", "nats a token")
+            figure.add_bar(x=names, y=losses, name="loss")
+            figure.add_bar(x=names, y=counted, name="frequencies alone")
+            return figure
+
+        parts.append(
+            Figure(
+                "loss",
+                draw,
+                "Loss of each model beside the entropy of the text's tokens",
+                "Loss, and what counting loses.",
+            )
+        )
+    parts += [table for one in result.examinations if (table := _branches(one, several=len(result.examinations) > 1))]
+    table = _table(result, "cause")
+    return Section("Cause", lead, [*parts, table]) if parts or table.rows else None
+
+
+@section("checkup", 40)
+def leak(result: CheckupResult) -> Section | None:
+    """What exact search reads from a middle block."""
+    shown = [(one.model, one.evidence.read) for one in result.examinations if one.evidence.read is not None]
+    if not shown:
+        return None
+
+    def draw() -> go.Figure:
+        figure = figures.empty("", "tokens read from the states")
+        figure.add_bar(x=[name for name, _ in shown], y=[read.recovered for _, read in shown])
+        figure.update_yaxes(range=[0, 1.03])
+        return figure
+
+    lead = "Whether the states of one middle block give their text back, by exact search with a certificate."
+    figure = Figure("leak", draw, "Share of tokens that exact search reads from the states", "Tokens read, by model.")
+    return Section("Leak", lead, [figure, _table(result, "leak")])
+
+
+@section("checkup", 50)
+def cure(result: CheckupResult) -> Section | None:
+    """The advice of what is present, and what a bias takes away."""
+    rows = [
+        Line(f"{one.code} {one.title}", (one.advice,), note=one.model or "" if len(result.examinations) > 1 else "")
+        for one in result.findings
+        if one.advice
+    ]
+    gauge = [
+        (one.model, before, after)
+        for one in result.examinations
+        for row in one.evidence.common
+        if row.get("null") is None
+        and (before := row.number("cosine")) is not None
+        and (after := row.number("cosine_after")) is not None
+    ]
+    parts: list[Figure | Table] = []
+    if gauge:
+
+        def draw() -> go.Figure:
+            figure = figures.empty("", "average cosine at the head's input")
+            figure.add_bar(x=[name for name, *_ in gauge], y=[before for _, before, _ in gauge], name="as it is")
+            figure.add_bar(
+                x=[name for name, *_ in gauge], y=[after for *_, after in gauge], name="with a bias of the head"
+            )
+            return figure
+
+        said = "The same logits, with a bias and without."
+        parts.append(
+            Figure("cure", draw, "Average cosine at the head's input before and after a bias of the head", said)
+        )
+    if rows:
+        parts.append(Table(["finding", Column("what would help", text=True)], rows))
+    return (
+        Section("Cure", "What would help, with its effect on this very model where it was measured.", parts)
+        if parts
+        else None
+    )
+
+
+@section("checkup", 60)
+def not_done(result: CheckupResult) -> Section | None:
+    """What there was no time for, or what the source has not."""
+    rows = [(one.model, reason) for one in result.examinations for reason in one.evidence.skipped]
+    return (
+        Section("Not examined", "What these sources lack, or the budget did not allow.", [Facts("", rows)])
+        if rows
+        else None
+    )
+
+
+@section("checkup", 70)
+def looked_for(result: CheckupResult) -> Section:
+    """Every condition, in words."""
+    words = {one.code: one for each in result.examinations for one in each.observations}
+    rows = [(code, one.title, one.meaning, one.source) for code, one in sorted(words.items())]
+    columns: list[Column | str] = [
+        "code",
+        Column("condition", text=True),
+        Column("what it is", text=True),
+        Column("source", text=True),
+    ]
+    return Section("What was looked for", "", [Table(columns, rows, folded=True, title="Conditions", where="page")])
+
+
+def _table(result: CheckupResult, question: str) -> Table:
+    several = len(result.examinations) > 1
+    rows = [
+        _line(one, each.model if several else "")
+        for each in result.examinations
+        for one in each.observations
+        if one.question == question
+    ]
+    return Table(COLUMNS, rows)
+
+
+def _line(one: Observation, model: str) -> Line:
+    found = (
+        "no" if not one.present else "yes, as in many" if one.known else "yes, perhaps" if one.sure is False else "yes"
+    )
+    bound = f"at {'least' if one.least else 'most'} {one.threshold:g}"
+    cells = (one.title, found, Cell(one.value, interval=one.interval), one.null, bound, one.unit, one.site, one.beside)
+    return Line(one.code, cells, note=model)
+
+
+def _branches(one: Examination, *, several: bool) -> Table | None:
+    """The branches that add most to the cone of the last block, and that take most away."""
+    last = one.evidence.blocks[-1].text("site") if one.evidence.blocks else ""
+    rows = [row for row in one.evidence.anatomy if row["site"] == last and row.number("share") is not None]
+    rows = [row for row in rows if abs(row.number("share") or 0.0) >= 0.02]
+    if not rows:
+        return None
+    ordered = sorted(rows, key=lambda row: -(row.number("share") or 0.0))
+    shown: Sequence[Row] = ordered if len(ordered) <= 8 else [*ordered[:5], *ordered[-3:]]
+    lines = [Line(row.text("part"), (Cell(row.number("share"), interval=row.interval("share")),)) for row in shown]
+    title = f"Who builds the cone of {last}" + (f" in {one.model}" if several else "")
+    return Table(["branch", Column("share of the average cosine", percent=True)], lines, title=title)
+
+
+def _random(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["null"] == "random-init"]
+
+
+def _number(row: Row, measure: str) -> float | None:
+    name = f"{measure}_without_sinks"
+    return row.number(name if name in row else measure)

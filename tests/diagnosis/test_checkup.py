@@ -1,0 +1,81 @@
+"""The verb: one run, its result kept and read again, exit statuses, a fault that is found, bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import headscan
+from headscan.cli import app
+from headscan.diagnosis.plan import planned
+from headscan.model import ByteTokenizer
+from headscan.run import BadInput
+from tests.inversion.conftest import build
+
+TEXT = ["Once upon a time there was a cat that sat on a mat. " * 60]
+
+
+@pytest.fixture(scope="module")
+def lens():
+    lens = build("gpt2", vocabulary=256, width=32, depth=2)
+    lens.tokenizer = ByteTokenizer()
+    return lens
+
+
+def test_one_run_answers_four_questions(lens, tmp_path):
+    result = headscan.checkup(lens, TEXT, context=16, max_tokens=512, out=tmp_path)
+    seen = {one.code: one for one in result.examinations[0].observations}
+    assert {"HS101", "HS102", "HS103", "HS104", "HS201", "HS301"} <= set(seen)
+    assert seen["HS201"].present  # random weights predict worse than counting does
+    assert seen["HS301"].value == 1.0
+    assert len(result.examinations[0].summary) == 5
+    again = headscan.load(tmp_path)
+    assert again.document == result.document
+    assert {"code", "site", "value", "threshold", "sentence", "advice"} <= set(again.document["findings"][0])
+    page = (tmp_path / "report.html").read_text()
+    assert "Head that was not trained" in page
+    assert "What was looked for" in page
+
+
+def test_stored_states_are_examined_and_the_command_fails_where_asked(tmp_path):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "cone.npy", rng.standard_normal((640, 16)) + 3)
+    arguments = ["checkup", str(tmp_path / "cone.npy"), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert "HS101" in done.output
+    assert CliRunner().invoke(app, [*arguments, "--fail-on", "HS1*"]).exit_code == 3
+    assert CliRunner().invoke(app, [*arguments, "--fail-on", "HS2*"]).exit_code == 0
+    refused = CliRunner().invoke(app, [*arguments, "--fail-on", "HS999"])
+    assert refused.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"text": "-"}, "more than once"), ({}, "--text"), ({"text": TEXT, "budget": "1h"}, "budget")],
+)
+def test_bad_input_is_refused(lens, options, said):
+    with pytest.raises(BadInput, match=said):
+        headscan.checkup(lens, **options)
+
+
+def test_less_time_reads_less_and_says_so():
+    many, few, none = planned("10m", 1e-3, 50_000), planned("2m", 1e-3, 50_000), planned("2m", 0.1, 50_000)
+    assert many.tokens > few.tokens > none.tokens
+    assert (many.null, none.null) == (True, False)
+    assert len(none.skipped) == 2
+    assert planned("full", 1.0, 50_000).tokens is None
+
+
+def test_the_scale_of_logits_is_found():
+    from headscan.geometry.confidence import SCALES, best_scale, scaled_losses
+
+    torch.manual_seed(0)
+    logits = torch.randn(4, 200, 32)
+    targets = torch.distributions.Categorical(logits=2 * logits).sample()
+    losses = scaled_losses(logits, targets).sum(0)
+    plain = -torch.log_softmax(logits.double() * 2.0 ** SCALES[10], -1).gather(-1, targets[..., None]).sum()
+    assert losses[10].item() == pytest.approx(plain.item(), rel=1e-6)
+    assert best_scale(losses.numpy()) == pytest.approx(2.0, rel=0.1)
