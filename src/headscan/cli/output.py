@@ -91,13 +91,33 @@ def progress_bar(*, visible: bool = True) -> Iterator[Progress]:
 def _lines() -> Progress:
     """A line of progress every ten seconds: work that is done before that says nothing."""
     last = time.monotonic()
+    begun: dict[str, tuple[float, int]] = {}
 
     def update(stage: str, done: int, total: int | None = None, unit: str = "tokens") -> None:
         nonlocal last
         now = time.monotonic()
+        start, before = begun.setdefault(stage.partition(" · ")[0], (now, done))
         if now - last >= EVERY:
             last = now
             of = f" of {total:,}" if total else ""
-            print(f"headscan: {stage}: {done:,}{of} {unit}", file=sys.stderr, flush=True)
+            left = ""
+            if total and done > before and now - start >= EVERY:
+                left = f", about {_duration((now - start) * (total - done) / (done - before))} left"
+            print(f"headscan: {stage}: {done:,}{of} {unit}{left}", file=sys.stderr, flush=True)
 
     return update
+
+
+def _duration(seconds: float) -> str:
+    """In the unit that a reader would take.
+
+    >>> _duration(40.2), _duration(600), _duration(9000)
+    ('40 s', '10 min', '2.5 h')
+    """
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )

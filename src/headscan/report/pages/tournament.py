@@ -63,6 +63,9 @@ KEPT = (
         name="kept_norm_null",
     ),
     Column("null, random head", "√(d/V).", places=3, name="kept_norm_random"),
+    Column("best", "What the d directions that are best for these very gradients would keep.", places=3, name="kept_norm_best"),
+    Column("kept, batch", "Of the mean gradient of the same tokens.", places=3, name="kept_norm_batch"),
+    Column("its null, leverages", "As before, of that mean gradient.", places=3, name="kept_norm_batch_null"),
 )  # fmt: skip
 
 

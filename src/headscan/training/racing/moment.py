@@ -26,9 +26,10 @@ class Moment:
     step, seconds: steps done, processor time of training them. nats: held-out loss a token.
     average_cosine, effective_rank: of the last block's states; `_without_ones`: each state less the mean of its own
     coordinates, which a LayerNorm deletes; `_without_mean`: less the mean state of other windows.
-    final_norm_cosine: of the states that meet the head.
-    kept_norm, kept_norm_null, kept_norm_random: of the logits' gradient through the head, and its nulls (`KeptGradient`;
-    the null is that of the leverages).
+    final_norm_cosine: of the states that meet the head. head_mean: norm of the head's mean row over its rows' mean norm.
+    kept_norm, kept_norm_null, kept_norm_random, kept_norm_best: of the logits' gradient through the head, token by token,
+    its nulls and the best rank d (`KeptGradient`; the null is that of the leverages); kept_norm_batch,
+    kept_norm_batch_null: of the mean gradient of the same tokens.
     """
 
     step: int
@@ -41,9 +42,13 @@ class Moment:
     effective_rank_without_ones: float | None
     effective_rank_without_mean: float | None
     final_norm_cosine: float | None
+    head_mean: float | None
     kept_norm: float | None
     kept_norm_null: float | None
     kept_norm_random: float | None
+    kept_norm_best: float | None
+    kept_norm_batch: float | None
+    kept_norm_batch_null: float | None
 
 
 SHAPES = tuple(one.name for one in fields(Moment))[3:]
@@ -62,7 +67,7 @@ def measured(
     head = learner.readout(counts)
     assert head is not None
     half = len(block) // 2
-    through = GradientThroughHead(head.rows, bias=head.bias, cap=head.cap, best=False)
+    through = GradientThroughHead(head.rows, bias=head.bias, cap=head.cap)
     chosen = torch.arange(0, len(states), max(1, len(states) // SAMPLED))[:SAMPLED]
     through.update(head.transform(states[chosen]), targets[chosen])
     kept = through.result()
@@ -79,7 +84,10 @@ def measured(
     return Moment(
         step=step, seconds=seconds, nats=held_out_loss(head, states, targets), **shape,
         final_norm_cosine=MEASURES["average_cosine"](Cloud.of_rows(_rows(states))),
+        head_mean=float(head.rows.mean(0).norm() / head.rows.norm(dim=1).mean()),
         kept_norm=kept.kept_norm, kept_norm_null=kept.kept_norm_leverage, kept_norm_random=kept.kept_norm_random,
+        kept_norm_best=kept.kept_norm_best, kept_norm_batch=kept.batch_kept_norm,
+        kept_norm_batch_null=kept.batch_kept_norm_leverage,
     )  # fmt: skip
 
 

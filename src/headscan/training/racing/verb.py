@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from headscan.run import Run, TextRecord, verb
 from headscan.text import Windows, documents
@@ -52,13 +53,16 @@ def tournament(settings: Tournament, run: Run) -> TournamentResult:
 
     races: list[Race] = []
     seeds: list[int] = []
+    ahead = _Ahead(
+        len(names) * (settings.seeds * len(plan.rates) + min(plan.others, settings.seeds) * len(plan.cells[1:]))
+    )
     with workers(settings.workers, plan, grounds) as start:
         for seed in range(settings.seed, settings.seed + settings.seeds):
             if seeds and over():
                 break
             races += _finish(
                 [Job(arm=arm, cell=plan.cells[0], rate=rate, seed=seed) for arm in names for rate in plan.rates],
-                start, run, f"seed {seed}",
+                start, run, ahead,
             )  # fmt: skip
             seeds.append(seed)
         chosen = {arm: _best_rate([race for race in races if race.arm == arm]) for arm in names}
@@ -67,7 +71,7 @@ def tournament(settings: Tournament, run: Run) -> TournamentResult:
             if over():
                 break
             jobs = [Job(arm=a, cell=cell, rate=chosen[a], seed=seed) for a in names for seed in seeds[: plan.others]]
-            aside += _finish(jobs, start, run, f"cell {cell.name}")
+            aside += _finish(jobs, start, run, ahead)
     if len(seeds) < settings.seeds or len({race.vocabulary * 1j + race.width for race in aside}) < len(plan.cells) - 1:
         run.announce("The budget is spent: the page has what was finished; --resume goes on.")
     return _result(settings, run, plan, grounds, races, aside, chosen, record)
@@ -89,15 +93,25 @@ def _ground(settings: Tournament, plan: TournamentPlan, cell: GridCell, run: Run
     return ground, record
 
 
-def _finish(jobs: Sequence[Job], start: Start, run: Run, stage: str) -> list[Race]:
+@dataclass
+class _Ahead:
+    """How many runs there are in all, and how many are behind."""
+
+    runs: int
+    done: int = 0
+
+
+def _finish(jobs: Sequence[Job], start: Start, run: Run, ahead: _Ahead) -> list[Race]:
     """Their races, in order: stored ones are read, the others run."""
     stored = set(run.parts.names()) if run.resume else set()
     missing = [job for job in jobs if f"unit-{job.name}" not in stored]
     waiting = dict(zip([job.name for job in missing], start(missing), strict=True))
     found = []
-    for done, job in enumerate(jobs):
-        run.progress(f"{stage} · {job.arm} at {job.rate:g}", done, len(jobs), "runs")
+    for job in jobs:
+        if job.name in waiting:  # what is only read says nothing of the time that is left
+            run.progress(f"tournament · {job.arm} at {job.rate:g}", ahead.done, ahead.runs, "runs")
         found.append(run.unit(job.name, Race, waiting.get(job.name, _never)))
+        ahead.done += 1
     return found
 
 
