@@ -20,6 +20,11 @@ from headscan.training.settings import Recovering
 
 __all__ = ["recover"]
 
+REPLACED = (
+    "The model has a head of its own, and this one replaces it: recovering is for models that were trained without. "
+    "headscan.decone keeps a head, and its logits, and takes the cone out of what it reads."
+)
+
 
 @verb("recover", Recovering)
 def recover(model: str | os.PathLike[str], settings: Recovering, run: Run) -> RecoverResult:
@@ -33,6 +38,9 @@ def recover(model: str | os.PathLike[str], settings: Recovering, run: Run) -> Re
     assert run.folder is not None
     how = recovery_of(settings.mode)
     trained = load_trained(model, settings, run, bare=True)
+    notes = [REPLACED] if trained.beheaded else []
+    for note in notes:
+        run.announce(note)
     body, words = trained.model, trained.tokenizer
     context = settings.context or min(128, getattr(body.config, "max_position_embeddings", None) or 128)
     windows = Windows(
@@ -55,7 +63,9 @@ def recover(model: str | os.PathLike[str], settings: Recovering, run: Run) -> Re
     parameters = sum(parameter.numel() for parameter in whole.parameters())
     record = replace(windows.record(), tokenizer=getattr(words, "name_or_path", None) or None)
     return RecoverResult(
-        protocol=run.protocol(text=record, device=str(whole.device), dtype=str(whole.dtype).removeprefix("torch.")),
+        protocol=run.protocol(
+            text=record, device=str(whole.device), dtype=str(whole.dtype).removeprefix("torch."), notes=notes
+        ),
         models=[trained.record],
         recovery=next((name for name, item in RECOVERIES.items() if item is type(how)), type(how).__name__),
         parameters=parameters,

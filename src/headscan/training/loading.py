@@ -20,12 +20,13 @@ __all__ = ["Trained", "load_trained"]
 
 @dataclass(frozen=True)
 class Trained:
-    """A model, its tokenizer, its local folder where it has one, and what it is."""
+    """A model, its tokenizer, its local folder where it has one, what it is, and whether it had a head that was left out."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     folder: Path | None
     record: ModelRecord
+    beheaded: bool = False
 
 
 def load_trained(model: str | os.PathLike[str], settings: Loading, run: Run, *, bare: bool = False) -> Trained:
@@ -48,7 +49,7 @@ def load_trained(model: str | os.PathLike[str], settings: Loading, run: Run, *, 
         record = replace(record, name=(folder.resolve().parent if folder.name == "model" else folder.resolve()).name)
     run.identify("the weights of the model", lens.identity())
     source = find_source(os.fspath(model), settings.revision)
-    return Trained(found, lens.tokenizer, None if source.gguf else source.folder, record)
+    return Trained(found, lens.tokenizer, None if source.gguf else source.folder, record, found is not lens.model)
 
 
 def _of_run(model: str | os.PathLike[str]) -> str | os.PathLike[str]:

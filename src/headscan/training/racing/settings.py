@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from headscan.run import BadInput, Option, Running
 from headscan.text.settings import TEXT, Reading, TextLike
@@ -31,15 +31,16 @@ def seconds_of(text: str) -> float | None:
 
 @dataclass(frozen=True)
 class Tournament(Reading, Running):
-    """Which arms, how large, how often."""
+    """Which arms, how large, how often. What was run stays: `resume` goes on after a budget was spent, or with more seeds."""
 
+    continues: ClassVar[bool] = True
     text: Annotated[TextLike, TEXT]
     _: KW_ONLY
     arms: Annotated[str, Option("Arms by comma-separated globs, as in 'ce,ce+unigram,headless' or 'ce*'.")] = "*"
     size: Annotated[
         Literal["tiny", "small", "base"], Option("tiny (an hour on two cores), small (a day of them) or base (a card).")
     ] = "tiny"
-    seeds: Annotated[int, Option("Seeds of every arm and rate in the first cell.", low=1)] = 5
+    seeds: Annotated[int, Option("Seeds of every arm and rate in the first cell.", low=1, identity=False)] = 5
     budget: Annotated[
         str,
         Option("Begin no further seed after so much time (90s, 30m, 2h): --resume goes on. Or full.", identity=False),

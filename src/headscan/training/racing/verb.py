@@ -58,19 +58,17 @@ def tournament(settings: Tournament, run: Run) -> TournamentResult:
     )
     with workers(settings.workers, plan, grounds) as start:
         for seed in range(settings.seed, settings.seed + settings.seeds):
-            if seeds and over():
+            jobs = [Job(arm=arm, cell=plan.cells[0], rate=rate, seed=seed) for arm in names for rate in plan.rates]
+            if seeds and over() and _missing(jobs, run):
                 break
-            races += _finish(
-                [Job(arm=arm, cell=plan.cells[0], rate=rate, seed=seed) for arm in names for rate in plan.rates],
-                start, run, ahead,
-            )  # fmt: skip
+            races += _finish(jobs, start, run, ahead)
             seeds.append(seed)
         chosen = {arm: _best_rate([race for race in races if race.arm == arm]) for arm in names}
         aside: list[Race] = []
         for cell in plan.cells[1:]:
-            if over():
-                break
             jobs = [Job(arm=a, cell=cell, rate=chosen[a], seed=seed) for a in names for seed in seeds[: plan.others]]
+            if over() and _missing(jobs, run):
+                break
             aside += _finish(jobs, start, run, ahead)
     if len(seeds) < settings.seeds or len({race.vocabulary * 1j + race.width for race in aside}) < len(plan.cells) - 1:
         run.announce("The budget is spent: the page has what was finished; --resume goes on.")
@@ -103,8 +101,7 @@ class _Ahead:
 
 def _finish(jobs: Sequence[Job], start: Start, run: Run, ahead: _Ahead) -> list[Race]:
     """Their races, in order: stored ones are read, the others run."""
-    stored = set(run.parts.names()) if run.resume else set()
-    missing = [job for job in jobs if f"unit-{job.name}" not in stored]
+    missing = _missing(jobs, run)
     waiting = dict(zip([job.name for job in missing], start(missing), strict=True))
     found = []
     for job in jobs:
@@ -113,6 +110,12 @@ def _finish(jobs: Sequence[Job], start: Start, run: Run, ahead: _Ahead) -> list[
         found.append(run.unit(job.name, Race, waiting.get(job.name, _never)))
         ahead.done += 1
     return found
+
+
+def _missing(jobs: Sequence[Job], run: Run) -> list[Job]:
+    """Those that are not stored from before."""
+    stored = set(run.parts.names()) if run.resume else set()
+    return [job for job in jobs if f"unit-{job.name}" not in stored]
 
 
 def _never() -> Race:
