@@ -57,11 +57,14 @@ def has_fused() -> bool:
 
 
 def fused(
-    hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None = None, *, reduction: str = "sum"
-) -> Tensor:
+    hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None = None, *, reduction: str = "sum",
+    chunk: int | None = None,
+) -> Tensor:  # fmt: skip
     """The platform's own fused loss (`torch.nn.functional.linear_cross_entropy`), summed or per row.
 
-    Summed, it computes the gradients during the forward pass, which saves the second look at the logits.
+    Summed, it computes the gradients during the forward pass, which saves the second look at the logits. chunk: rows whose
+    logits are held at a time; by default 256 on a CPU, where torch 2.13's own choice takes three to four times as long
+    (K = 512, V = 8,192, d = 64: 153 ms against 38), and torch's choice elsewhere.
     Raises BadInput where torch is older than 2.13.
     """
     if not has_fused():
@@ -72,7 +75,9 @@ def fused(
         targets,
         linear_bias=None if bias is None else bias.to(rows.dtype),
         reduction=reduction,
-        options=torch.nn.LinearCrossEntropyOptions(),
+        options=torch.nn.LinearCrossEntropyOptions(
+            batch_chunk_size=256 if chunk is None and hidden.device.type == "cpu" else chunk
+        ),
     )
 
 
