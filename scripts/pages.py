@@ -40,9 +40,28 @@ EXAMPLES = {
     "recover": "recover gpt-headless --text stories --context 32 --max-tokens 960",
     "tournament": "tournament --text stories --arms ce,ce+unigram --seeds 2 --steps 4 --cells 300/8,260/8 --rates 0.01,0.03 "
     "--matched-loss 5.5 --processes 1",
+    "remedy": "remedy {column} --partners {partners} --against {partners} --held-out 300 --formats dense,onnx,column",
     "reproduce": "reproduce 7 15 401",
 }
 """A command a kind, short enough for a test; those of `reproduce` end in three different verdicts."""
+
+
+def columns(folder: Path) -> dict[str, str]:
+    """Files of two columns of vectors whose rows belong together, about a far mean."""
+    import numpy as np
+
+    draw = np.random.default_rng(0)
+    rows = draw.standard_normal((600, 8))
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {name: folder / f"{name}.npy" for name in ("column", "partners")}
+    for path in paths.values():
+        np.save(path, (rows + 0.5 * draw.standard_normal(rows.shape) + 20 * np.eye(8)[0]).astype(np.float32))
+    return {name: str(path) for name, path in paths.items()}
+
+
+def _command(kind: str, folder: Path) -> str:
+    words = EXAMPLES[kind]
+    return words.format(**columns(folder)) if "{" in words else words
 
 
 def make(kind: str, folder: Path) -> Path:
@@ -50,7 +69,7 @@ def make(kind: str, folder: Path) -> Path:
     from headscan.cli import main
 
     said = io.StringIO()
-    words = ["headscan", *shlex.split(EXAMPLES[kind]), "--out", str(folder)]
+    words = ["headscan", *shlex.split(_command(kind, folder)), "--out", str(folder)]
     with mock.patch.object(sys, "argv", words), redirect_stdout(said), redirect_stderr(said):
         try:
             main()

@@ -45,7 +45,7 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("Head recoveries", "`headscan recover --mode NAME`", RECOVERIES),
     ("Evaluation tasks", "`headscan evaluate --tasks NAME`", TASKS),
     ("Conditions of a checkup", "`headscan checkup --fail-on CODES`; see [checkup](checkup.md)", CONDITIONS),
-    ("Remedies", "`headscan.remedies.REMEDIES`", REMEDIES),
+    ("Remedies", "`headscan remedy --remedies NAME`", REMEDIES),
 ]  # type: ignore[list-item]
 
 

@@ -14,8 +14,8 @@ from headscan.run import Result
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "schemas"
 PACKAGES = (
-    "attribution", "claims.ledger", "diagnosis", "flow", "geometry", "geometry.compare", "inversion", "leaks", "ntp", "states",
-    "training.racing.result", "training.result",
+    "attribution", "claims.ledger", "diagnosis", "flow", "geometry", "geometry.compare", "inversion", "leaks", "ntp",
+    "remedies.result", "states", "training.racing.result", "training.result",
 )  # fmt: skip
 
 

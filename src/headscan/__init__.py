@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from headscan.model.slicing import Slice
     from headscan.ntp import NtpResult
     from headscan.remedies.decone import decone
+    from headscan.remedies.result import RemedyResult
+    from headscan.remedies.run import remedy
     from headscan.run.result import Result
     from headscan.states.result import StatesResult
     from headscan.training import EvaluationResult, RecoverResult, TournamentResult, TrainResult, train
@@ -71,6 +73,8 @@ _HOMES = {
     "headscan.model.slicing": ("Slice",),
     "headscan.ntp": ("NtpResult",),
     "headscan.remedies.decone": ("decone",),
+    "headscan.remedies.result": ("RemedyResult",),
+    "headscan.remedies.run": ("remedy",),
     "headscan.run": ("Result",),
     "headscan.states": ("StatesResult",),
     "headscan.training": ("EvaluationResult", "RecoverResult", "TournamentResult", "TrainResult", "train"),
@@ -80,11 +84,11 @@ _PACKAGES = ("flow", "ntp", "states", "training")
 
 __all__ = [
     "AttributeResult", "BadInput", "ChannelResult", "CheckupResult", "CompareResult", "EvaluationResult", "FlowResult",
-    "InvertResult", "Lens", "NtpResult", "PrivacyResult", "RecoverResult", "ReproduceResult", "Result", "ScanResult",
-    "Slice", "StatesResult", "TournamentResult", "TrainResult", "__version__", "all_claims", "attribute",
+    "InvertResult", "Lens", "NtpResult", "PrivacyResult", "RecoverResult", "RemedyResult", "ReproduceResult", "Result",
+    "ScanResult", "Slice", "StatesResult", "TournamentResult", "TrainResult", "__version__", "all_claims", "attribute",
     "available_models", "average_cosine", "checkup", "compare", "decone", "effective_rank", "flow", "invert",
     "isoscore", "ledger_page", "load", "mean_norm", "mean_vector_norm", "ntp", "participation_ratio", "privacy",
-    "reproduce", "scan", "singular_values", "specimens", "states", "top_direction_share", "train", "training",
+    "remedy", "reproduce", "scan", "singular_values", "specimens", "states", "top_direction_share", "train", "training",
 ]  # fmt: skip
 
 

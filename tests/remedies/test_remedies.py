@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from headscan.geometry import Cloud, average_cosine, isoscore
-from headscan.remedies import REMEDIES, Remedy, remedies
-from headscan.remedies.methods.affine import AllButTheTop, Whiten
+from headscan.remedies import REMEDIES, FittingData, Remedy, remedies
+from headscan.remedies.exporting import append_to
+from headscan.remedies.methods.all_but_the_top import AllButTheTop
+from headscan.remedies.methods.whiten import Whiten
 from headscan.run import BadInput
 from headscan.statistics import DirectionTally, SiteBatch
 
@@ -24,11 +26,11 @@ def rows():
 def found(rows):
     tally = DirectionTally(12)
     tally.update(SiteBatch("s", torch.tensor(rows)[None], torch.zeros(1, len(rows), dtype=torch.long), [0]))
-    return remedies(Cloud.of_rows(rows), tally.total())
+    return remedies(Cloud.of_rows(rows), tally.total(), rows)
 
 
 def test_each_does_what_it_says(rows, found):
-    assert set(found) == {"centre", "all-but-the-top", "whiten", "standardise", "without-rogue"}
+    assert set(found) == set(REMEDIES)
     centred = rows - rows.mean(0)
     np.testing.assert_allclose(found["centre"](rows), centred, atol=1e-9)
     np.testing.assert_allclose(found["standardise"](rows), centred / rows.std(0), atol=1e-9)
@@ -36,11 +38,52 @@ def test_each_does_what_it_says(rows, found):
     top = np.linalg.svd(centred, full_matrices=False)[2][:1]
     np.testing.assert_allclose(found["all-but-the-top"](rows), centred - centred @ top.T @ top, atol=1e-8)
     assert (found["without-rogue"](rows) == 0).all(0).sum() == 3
+    half = np.linalg.eigvalsh(np.cov(found["whiten-softly"](rows), rowvar=False, bias=True))
+    np.testing.assert_allclose(half, np.sqrt(np.linalg.eigvalsh(np.cov(rows, rowvar=False, bias=True))), rtol=1e-9)
+    covariance = np.cov(rows, rowvar=False, bias=True)
+    shrunk = 0.9 * covariance + 0.1 * np.trace(covariance) / 12 * np.eye(12)
+    np.testing.assert_allclose(
+        found["whiten-shrunk"].matrix @ found["whiten-shrunk"].matrix, np.linalg.inv(shrunk), atol=1e-9
+    )
+    moment = rows.T @ rows / len(rows)
+    damped = np.linalg.inv(moment + np.trace(moment) / 12 / 4 * np.eye(12)) @ moment
+    np.testing.assert_allclose(found["conceptor"](rows), rows @ (np.eye(12) - damped), atol=1e-8)
+
+
+def test_zca_corr_whitens_and_keeps_the_coordinates_most_like_they_were(rows, found):
+    after = {name: found[name](rows) for name in ("zca-corr", "whiten")}
+    np.testing.assert_allclose(np.cov(after["zca-corr"], rowvar=False, bias=True), np.eye(12), atol=1e-7)
+    likeness = {
+        name: np.mean([np.corrcoef(rows[:, k], values[:, k])[0, 1] for k in range(12)])
+        for name, values in after.items()
+    }
+    assert likeness["zca-corr"] > max(0.5, likeness["whiten"])
+    draws = np.random.default_rng(1)
+    for _ in range(20):  # any other whitening is this one turned
+        turned = after["zca-corr"] @ np.linalg.qr(draws.standard_normal((12, 12)))[0]
+        assert np.mean([np.corrcoef(rows[:, k], turned[:, k])[0, 1] for k in range(12)]) < likeness["zca-corr"]
+
+
+def test_quantiles_become_normal_scores(found):
+    from scipy.stats import norm
+
+    draws = np.random.default_rng(3)
+    skewed = np.column_stack([draws.exponential(size=4000), draws.integers(0, 3, 4000), np.ones(4000)])
+    remedy = remedies(Cloud.of_rows(skewed), None, skewed)["quantile"]
+    after = remedy(skewed)
+    grid = np.quantile(after[:, 0], [0.1, 0.3, 0.5, 0.7, 0.9])
+    np.testing.assert_allclose(grid, norm.ppf([0.1, 0.3, 0.5, 0.7, 0.9]), atol=0.05)
+    levels = [after[skewed[:, 1] == k, 1] for k in range(3)]
+    assert all(np.ptp(level) < 1e-9 for level in levels)
+    assert levels[0][0] < levels[1][0] < levels[2][0]
+    assert (after[:, 2] == after[0, 2]).all()
+    far = remedy(np.array([[1e3, 0.0, 1.0]]))[0, 0]
+    assert far > after[:, 0].max(), "beyond the outer quantiles it goes on"
 
 
 def test_they_make_the_cloud_rounder(rows, found):
     before = average_cosine(Cloud.of_rows(rows))
-    for name in ("centre", "whiten", "standardise", "all-but-the-top"):
+    for name in ("centre", "whiten", "whiten-softly", "whiten-shrunk", "zca-corr", "standardise", "all-but-the-top"):
         assert abs(average_cosine(Cloud.of_rows(found[name](rows)))) < 0.05 < before
     assert isoscore(Cloud.of_rows(found["whiten"](rows))) == pytest.approx(1, abs=1e-9)
 
@@ -72,8 +115,8 @@ def test_a_remedied_sentence_transformer_gives_remedied_embeddings(tmp_path):
     ]
     plain = library.SentenceTransformer(str(package.MODEL_DIR), device="cpu")
     before = plain.encode(sentences).astype(np.float64)
-    remedy = AllButTheTop(remove=2).fit(Cloud.of_rows(before))
-    folder = remedy.append_to(package.MODEL_DIR, tmp_path / "model")
+    remedy = AllButTheTop(remove=2).fit(FittingData(Cloud.of_rows(before)))
+    folder = append_to(remedy, package.MODEL_DIR, tmp_path / "model")
     after = library.SentenceTransformer(str(folder), device="cpu").encode(sentences)
     by_hand = remedy(before)
     np.testing.assert_allclose(after, by_hand / np.linalg.norm(by_hand, axis=1, keepdims=True), atol=1e-4)
@@ -82,13 +125,13 @@ def test_a_remedied_sentence_transformer_gives_remedied_embeddings(tmp_path):
 
 def test_no_modules_no_export(found, tmp_path):
     with pytest.raises(BadInput, match=r"modules\.json"):
-        found["centre"].append_to(tmp_path, tmp_path / "out")
+        append_to(found["centre"], tmp_path, tmp_path / "out")
 
 
 def test_whitening_drops_what_is_only_rounding():
     rng = np.random.default_rng(0)
     flat = rng.standard_normal((50, 3)) @ rng.standard_normal((3, 8))
-    assert Whiten().fit(Cloud.of_rows(flat)).matrix.shape == (8, 3)
+    assert Whiten().fit(FittingData(Cloud.of_rows(flat))).matrix.shape == (8, 3)
     assert np.isfinite(remedies(Cloud.of_rows(np.ones((5, 4))))["standardise"](np.ones((5, 4)))).all()
 
 

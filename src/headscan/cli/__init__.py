@@ -33,6 +33,7 @@ VERBS = {
     "train": "A language model trained without a prediction head (or with one), its shape watched.",
     "recover": "A head for a model that was trained without one.",
     "tournament": "Cures of training side by side, at equal tokens, time and loss: a leaderboard.",
+    "remedy": "Cures after the fact for embeddings: fitted, judged on retrieval, exported.",
     "evaluate": "A model tried on sets of tasks in a folder, offline.",
     "reproduce": "Claims of the literature as experiments, with verdicts.",
     "models": "The models that can be named without a download.",

@@ -16,6 +16,7 @@ from scipy.stats import spearmanr
 from headscan.geometry.explained import Cells
 from headscan.geometry.interval import left_out
 from headscan.model import Lens
+from headscan.model.pooling import Pooling, pooled
 from headscan.run import BadInput
 
 __all__ = [
@@ -57,9 +58,11 @@ def sentence_ids(lens: Lens, sentences: Sequence[str], *, special: bool = True) 
 
 
 def mean_states(
-    lens: Lens, ids: Sequence[Sequence[int]], sites: Sequence[str], *, batch: int = 64, dropout: int | None = None
-) -> dict[str, npt.NDArray[np.float64]]:
-    """The mean over its tokens of each text's states, by site, float64 [n, width]; texts are lists of token ids."""
+    lens: Lens, ids: Sequence[Sequence[int]], sites: Sequence[str], *, batch: int = 64, dropout: int | None = None,
+    pooling: Pooling = "mean",
+) -> dict[str, npt.NDArray[np.float64]]:  # fmt: skip
+    """The mean over its tokens of each text's states (or the first or last one), by site, float64 [n, width]; texts are lists of
+    token ids."""
     groups: dict[int, list[int]] = {}
     for k, tokens in enumerate(ids):
         groups.setdefault(len(tokens), []).append(k)
@@ -70,7 +73,7 @@ def mean_states(
             rows = torch.tensor([list(ids[k]) for k in part], device=lens.device)
 
             def take(site: str, states: torch.Tensor, part: list[int] = part) -> None:
-                found[site][part] = states.detach().double().mean(1).cpu().numpy()
+                found[site][part] = pooled(states.detach().double(), pooling).cpu().numpy()
 
             _run(lens, rows, sites, dropout, take)
     return found

@@ -9,7 +9,7 @@ from typing import Literal
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["Pooling", "declared_pooling", "pooled"]
+__all__ = ["Pooling", "declared_pooling", "declares_unit_length", "pooled"]
 
 Pooling = Literal["mean", "first", "last"]
 
@@ -32,6 +32,19 @@ def declared_pooling(source: str | Path | None) -> Pooling | None:
         return None
     chosen = [name for flag, name in _FLAGS.items() if found.get(flag)] if isinstance(found, dict) else []
     return chosen[0] if len(chosen) == 1 else None
+
+
+def declares_unit_length(source: str | Path | None) -> bool:
+    """Whether a model's folder says that its sentence vectors are brought to length 1 (the last module of `modules.json`).
+
+    >>> declares_unit_length("no/such/folder")
+    False
+    """
+    try:
+        found = json.loads((Path(source or "") / "modules.json").read_text())
+        return str(found[-1]["type"]).endswith("Normalize")
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def pooled(

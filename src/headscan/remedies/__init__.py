@@ -1,5 +1,8 @@
-"""Cures after the fact: affine maps that make a cloud rounder, fitted on its sums, exported as ordinary modules."""
+"""Cures after the fact: maps that make a cloud rounder, fitted in one pass, judged on retrieval, exported.
 
-from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod, remedies
+`run` is the verb (`headscan.remedy`), `REMEDIES` what there is, `RemedyTransformer` the same for scikit-learn.
+"""
 
-__all__ = ["REMEDIES", "Remedy", "RemedyMethod", "remedies"]
+from headscan.remedies.remedy import REMEDIES, AffineRemedy, FittingData, Remedy, RemedyMethod, remedies
+
+__all__ = ["REMEDIES", "AffineRemedy", "FittingData", "Remedy", "RemedyMethod", "remedies"]

@@ -1,17 +1,13 @@
-"""Remedies after the fact: affine maps that make a cloud rounder, fitted on its sums, applied to any vectors.
-
-Every one of them is y = (x − μ)A with A [d, k], so that each can be saved as one matrix, applied in one product, and
-loaded by sentence-transformers as an ordinary `Dense` module, with no code of headscan's.
-"""
+"""Remedies after the fact: maps that make a cloud rounder, fitted in one pass over it, applied to any vectors."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +16,91 @@ from safetensors.numpy import load_file, save_file
 from headscan.run import BadInput, Registry
 from headscan.statistics import Cloud, Tally
 
-__all__ = ["REMEDIES", "Remedy", "RemedyMethod", "remedies"]
+__all__ = ["REMEDIES", "AffineRemedy", "FittingData", "Remedy", "RemedyMethod", "remedies"]
 
-DENSE = "sentence_transformers.models.Dense"
+Floats = npt.NDArray[np.float64]
+
+
+class Remedy(ABC):
+    """A fitted map of vectors [n, d] to [n, k], and the `name` of the method that made it.
+
+    Subclasses say what is computed (`apply`) and in which tensors it is kept (`tensors`, `of_tensors`).
+    """
+
+    name: str
+    forms: ClassVar[list[type[Remedy]]] = []
+
+    def __init_subclass__(cls) -> None:
+        Remedy.forms.append(cls)
+
+    @property
+    @abstractmethod
+    def widths(self) -> tuple[int, int]:
+        """d and k."""
+
+    @abstractmethod
+    def apply(self, rows: Floats) -> Floats:
+        """The mapped rows."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, npt.NDArray[np.float32]]:
+        """What `of_tensors` makes the same map of, in float32."""
+
+    @classmethod
+    @abstractmethod
+    def of_tensors(cls, name: str, tensors: dict[str, Floats]) -> Remedy:
+        """The inverse of `tensors`; KeyError where they are another form's."""
+
+    @abstractmethod
+    def config(self) -> dict[str, object]:
+        """What stands in config.json beside the tensors."""
+
+    def __call__(self, rows: npt.ArrayLike) -> Floats:
+        """The mapped rows [n, k], float64. Raises BadInput where the width is another."""
+        rows = np.asarray(rows, dtype=np.float64)
+        if rows.ndim == 0 or rows.shape[-1] != self.widths[0]:
+            raise BadInput(
+                f"The remedy '{self.name}' was fitted at width {self.widths[0]}, not {rows.shape[-1] if rows.ndim else 0}."
+            )
+        return self.apply(rows)
+
+    def __repr__(self) -> str:
+        return f"Remedy({self.name}: {self.widths[0]} to {self.widths[1]} dimensions)"
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write config.json and model.safetensors (float32) into a folder; `Remedy.load` reads them.
+
+        An affine map is written as sentence-transformers' `Dense` module: `sentence_transformers.models.Dense.load(folder)`.
+        """
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "config.json").write_text(json.dumps(self.config(), indent=1))
+        save_file(self.tensors(), path / "model.safetensors", metadata={"remedy": self.name})
+        return path
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Remedy:
+        """The map that `save` wrote, in float32's precision. Raises BadInput where there is none."""
+        from safetensors import safe_open
+
+        path = Path(folder) / "model.safetensors"
+        try:
+            found = {name: value.astype(np.float64) for name, value in load_file(path).items()}
+            with safe_open(path, "numpy") as file:
+                name = (file.metadata() or {}).get("remedy", Path(folder).name)
+        except Exception:
+            raise BadInput(f"There is no saved remedy in {folder}.") from None
+        for form in cls.forms:
+            try:
+                return form.of_tensors(name, found)
+            except KeyError:
+                continue
+        raise BadInput(f"There is no saved remedy in {folder}.")
 
 
 @dataclass(frozen=True, repr=False)
-class Remedy:
-    """The map x ↦ (x − shift)·matrix, with shift [d] and matrix [d, k], and its `name`.
+class AffineRemedy(Remedy):
+    """The map x ↦ (x − shift)·matrix + offset, with shift [d], matrix [d, k] and, of one that was read, an offset [k].
 
     >>> remedy = remedies(Cloud.of_rows([[1.0, 1.0], [3.0, 1.0]]))["centre"]
     >>> remedy
@@ -37,106 +110,76 @@ class Remedy:
     """
 
     name: str
-    shift: npt.NDArray[np.float64]
-    matrix: npt.NDArray[np.float64]
+    shift: Floats
+    matrix: Floats
+    offset: Floats | None = None
 
-    def __call__(self, rows: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """The mapped rows [n, k], float64. Raises BadInput where the width is another."""
-        rows = np.asarray(rows, dtype=np.float64)
-        if rows.shape[-1] != len(self.shift):
-            raise BadInput(f"The remedy '{self.name}' was fitted at width {len(self.shift)}, not {rows.shape[-1]}.")
-        return (rows - self.shift) @ self.matrix
+    @property
+    def widths(self) -> tuple[int, int]:
+        """The shape of the matrix."""
+        return self.matrix.shape[0], self.matrix.shape[1]
 
-    def __repr__(self) -> str:
-        return f"Remedy({self.name}: {self.matrix.shape[0]} to {self.matrix.shape[1]} dimensions)"
+    @property
+    def bias(self) -> Floats:
+        """What stands behind the product x·matrix, [k]."""
+        bias: Floats = -(self.shift @ self.matrix) + (0.0 if self.offset is None else self.offset)
+        return bias
 
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the map as a sentence-transformers `Dense` module: config.json and model.safetensors (float32).
+    def apply(self, rows: Floats) -> Floats:
+        """See the class."""
+        mapped: Floats = (rows - self.shift) @ self.matrix
+        return mapped if self.offset is None else mapped + self.offset
 
-        Load it by `sentence_transformers.models.Dense.load(folder)`, or by `Remedy.load(folder)`.
-        """
-        path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
-        config = {
-            "in_features": self.matrix.shape[0],
-            "out_features": self.matrix.shape[1],
+    def tensors(self) -> dict[str, npt.NDArray[np.float32]]:
+        """As a linear layer keeps them."""
+        weight = np.ascontiguousarray(self.matrix.T, dtype=np.float32)
+        return {"linear.weight": weight, "linear.bias": self.bias.astype(np.float32)}
+
+    @classmethod
+    def of_tensors(cls, name: str, tensors: dict[str, Floats]) -> AffineRemedy:
+        """The shift moved behind the product."""
+        weight = tensors["linear.weight"]
+        return cls(name, np.zeros(weight.shape[1]), weight.T, tensors["linear.bias"])
+
+    def config(self) -> dict[str, object]:
+        """As `Dense` of sentence-transformers wants it."""
+        return {
+            "in_features": self.widths[0],
+            "out_features": self.widths[1],
             "bias": True,
             "activation_function": "torch.nn.modules.linear.Identity",
         }
-        (path / "config.json").write_text(json.dumps(config, indent=1))
-        bias = -(self.shift @ self.matrix)
-        save_file(
-            {
-                "linear.weight": np.ascontiguousarray(self.matrix.T, dtype=np.float32),
-                "linear.bias": bias.astype(np.float32),
-            },
-            path / "model.safetensors",
-            metadata={"remedy": self.name},
-        )
-        return path
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Remedy:
-        """The map that `save` wrote, in float32's precision, its offset moved behind the product: shift is zero only
-        where the bias was. Raises BadInput where there is none."""
-        path = Path(folder) / "model.safetensors"
-        try:
-            found = load_file(path)
-            weight, bias = found["linear.weight"].astype(np.float64), found["linear.bias"].astype(np.float64)
-        except (OSError, KeyError):
-            raise BadInput(f"There is no saved remedy in {folder}.") from None
-        return _Biased(Path(folder).name, np.zeros(weight.shape[1]), weight.T, bias)
-
-    def append_to(self, model: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
-        """Copy a saved sentence-transformers model to `out` with this map as one more module, before a last Normalize.
-
-        `SentenceTransformer(out)` then gives remedied embeddings. Raises BadInput where `model` has no modules.json.
-        """
-        source, target = Path(model), Path(out)
-        try:
-            modules = json.loads((source / "modules.json").read_text())
-        except (OSError, ValueError):
-            raise BadInput(f"{source} is no saved sentence-transformers model: it has no modules.json.") from None
-        shutil.copytree(source, target, dirs_exist_ok=True)
-        index = len(modules)
-        name = f"{index}_Dense"
-        self.save(target / name)
-        modules.append({"idx": index, "name": str(index), "path": name, "type": DENSE})
-        if modules[index - 1]["type"].endswith("Normalize"):
-            again = f"{index + 1}_Normalize"
-            (target / again).mkdir(exist_ok=True)
-            for file in (source / modules[index - 1]["path"]).glob("*"):
-                shutil.copy(file, target / again / file.name)
-            modules.append(
-                {"idx": index + 1, "name": str(index + 1), "path": again, "type": modules[index - 1]["type"]}
-            )
-        (target / "modules.json").write_text(json.dumps(modules, indent=1))
-        return target
 
 
-@dataclass(frozen=True, repr=False)
-class _Biased(Remedy):
-    """A map read from a file, where shift and matrix are already one bias."""
+@dataclass(frozen=True)
+class FittingData:
+    """What one pass over a cloud leaves for remedies.
 
-    bias: npt.NDArray[np.float64]
+    Attributes:
+        cloud: its sums.
+        directions: the sums of `DirectionTally`, for the removal of rogue dimensions.
+        sample: some of its vectors [m, d], drawn evenly, for what no sums give (quantiles).
+    """
 
-    def __call__(self, rows: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        return super().__call__(rows) + self.bias
+    cloud: Cloud
+    directions: Tally | None = None
+    sample: Floats | None = None
 
 
 class RemedyMethod(ABC):
     """A way to make a cloud rounder: a frozen dataclass, in a file of headscan/remedies/methods or of a plug-in."""
 
     @abstractmethod
-    def fit(self, cloud: Cloud, directions: Tally | None = None) -> Remedy | None:
-        """The remedy for this cloud; None where it needs the sums of `DirectionTally`, `directions`, and has none."""
+    def fit(self, data: FittingData) -> Remedy | None:
+        """The remedy for this cloud; None where it needs what `data` does not hold."""
 
 
 REMEDIES: Registry[type[RemedyMethod]] = Registry("remedy", "headscan.remedies.methods")
 """Every remedy by its name."""
 
 
-def remedies(cloud: Cloud, directions: Tally | None = None) -> dict[str, Remedy]:
-    """All of them, fitted on one cloud, by name; the removal of rogue dimensions where their sums are given."""
-    found = {name: method().fit(cloud, directions) for name, method in REMEDIES.items()}
+def remedies(cloud: Cloud, directions: Tally | None = None, sample: npt.ArrayLike | None = None) -> dict[str, Remedy]:
+    """All of them, fitted on one cloud, by name, but those that need what is not given; see `FittingData`."""
+    data = FittingData(cloud, directions, None if sample is None else np.asarray(sample, dtype=np.float64))
+    found = {name: method().fit(data) for name, method in REMEDIES.items()}
     return {name: remedy for name, remedy in found.items() if remedy is not None}

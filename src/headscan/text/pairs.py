@@ -6,7 +6,7 @@ import csv
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headscan.run.errors import BadInput
@@ -21,11 +21,15 @@ PARAPHRASE = 4.0
 
 @dataclass(frozen=True)
 class PairSet:
-    """A list of pairs with a name: `one[k]` and `other[k]` mean the same."""
+    """A list of pairs with a name: `one[k]` and `other[k]` mean the same.
+
+    `scored`: where people said how alike two texts are, all of these pairs, with their scores; else empty.
+    """
 
     name: str
     one: list[str]
     other: list[str]
+    scored: tuple[tuple[str, str, float], ...] = ()
 
     def __len__(self) -> int:
         return len(self.one)
@@ -95,7 +99,8 @@ def _csv(path: Path, name: str) -> list[PairSet]:
         rows = [row for row in csv.reader(file) if row]
     if rows and not rows[0][2].replace(".", "", 1).isdigit():
         rows = rows[1:]
-    return [_made(name, [(row[0], row[1]) for row in rows if float(row[2]) >= PARAPHRASE])]
+    scored = tuple((row[0].strip(), row[1].strip(), float(row[2])) for row in rows)
+    return [replace(_made(name, [(one, other) for one, other, score in scored if score >= PARAPHRASE]), scored=scored)]
 
 
 def _json(path: Path, name: str) -> list[PairSet]:

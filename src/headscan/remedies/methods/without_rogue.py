@@ -8,9 +8,8 @@ from typing import Annotated
 import numpy as np
 
 from headscan.geometry.rogue import rogue_dimensions
-from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod
+from headscan.remedies.remedy import REMEDIES, AffineRemedy, FittingData, RemedyMethod
 from headscan.run import Option, Settings
-from headscan.statistics import Cloud, Tally
 
 __all__ = ["WithoutRogue"]
 
@@ -22,10 +21,10 @@ class WithoutRogue(RemedyMethod, Settings):
 
     dimensions: Annotated[int, Option("How many coordinates.", low=1)] = 3
 
-    def fit(self, cloud: Cloud, directions: Tally | None = None) -> Remedy | None:
-        """See the class; `directions` are the sums of a `DirectionTally`."""
-        if directions is None:
+    def fit(self, data: FittingData) -> AffineRemedy | None:
+        """See the class; `directions` are the sums of a `DirectionTally`, and None is there without them."""
+        if data.directions is None:
             return None
-        kept = np.ones(cloud.width)
-        kept[[one.dimension for one in rogue_dimensions(directions, self.dimensions)]] = 0.0
-        return Remedy("without-rogue", np.zeros(cloud.width), np.diag(kept))
+        kept = np.ones(data.cloud.width)
+        kept[[one.dimension for one in rogue_dimensions(data.directions, self.dimensions)]] = 0.0
+        return AffineRemedy("without-rogue", np.zeros(data.cloud.width), np.diag(kept))

@@ -1,0 +1,120 @@
+"""A fitted remedy written for use: a module, a graph, a rewritten column, a whole sentence encoder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headscan.remedies.material import RemedyMaterial
+from headscan.remedies.onnx import save_onnx
+from headscan.remedies.remedy import AffineRemedy, Remedy
+from headscan.remedies.result import ExportedRemedy
+from headscan.remedies.stored import rows_of
+from headscan.run import BadInput
+from headscan.states import VectorSource
+
+__all__ = ["append_to", "check_exports", "exported", "rewrite_column"]
+
+DENSE = "sentence_transformers.models.Dense"
+
+
+def check_exports(formats: Sequence[str], source: VectorSource | None, folder: str | os.PathLike[str] | None) -> None:
+    """BadInput where a format does not go with what is cured."""
+    if "column" in formats and source is None:
+        raise BadInput("--formats column rewrites stored vectors: a model has none.")
+    if "model" in formats and not (Path(folder or "") / "modules.json").is_file():
+        raise BadInput("--formats model is for a folder of sentence-transformers: there is no modules.json.")
+
+
+def exported(remedy: Remedy, formats: Sequence[str], folder: Path, material: RemedyMaterial) -> list[ExportedRemedy]:
+    """Write a remedy in each format into a folder; what was written."""
+    made = list[ExportedRemedy]()
+    for one in formats:
+        if one == "dense":
+            path = remedy.save(folder / "remedy")
+        elif one == "onnx":
+            path = save_onnx(remedy, folder / "remedy.onnx")
+        elif one == "column":
+            assert material.source is not None  # by `check_exports`
+            path = rewrite_column(remedy, material.source, material.site, folder)
+        else:
+            path = append_to(remedy, str(material.folder), folder / "model")
+        made.append(ExportedRemedy(remedy=remedy.name, format=one, path=str(path)))
+    return made
+
+
+def append_to(remedy: Remedy, model: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
+    """Copy a saved sentence-transformers model to `out` with a remedy as one more module, before a last Normalize (which is
+    repeated behind it, where the vectors that were fitted on had unit length).
+
+    `SentenceTransformer(out)` then gives remedied embeddings, with no code of headscan's. Raises BadInput where `model` has no
+    modules.json, or the remedy is not affine.
+    """
+    if not isinstance(remedy, AffineRemedy):
+        raise BadInput(
+            f"The remedy '{remedy.name}' is no affine map, so it becomes no module of sentence-transformers."
+        )
+    source, target = Path(model), Path(out)
+    try:
+        modules = json.loads((source / "modules.json").read_text())
+    except (OSError, ValueError):
+        raise BadInput(f"{source} is no saved sentence-transformers model: it has no modules.json.") from None
+    shutil.copytree(source, target, dirs_exist_ok=True)
+    index = len(modules)
+    name = f"{index}_Dense"
+    remedy.save(target / name)
+    modules.append({"idx": index, "name": str(index), "path": name, "type": DENSE})
+    if modules[index - 1]["type"].endswith("Normalize"):
+        again = f"{index + 1}_Normalize"
+        (target / again).mkdir(exist_ok=True)
+        for file in (source / modules[index - 1]["path"]).glob("*"):
+            shutil.copy(file, target / again / file.name)
+        modules.append({"idx": index + 1, "name": str(index + 1), "path": again, "type": modules[index - 1]["type"]})
+    (target / "modules.json").write_text(json.dumps(modules, indent=1))
+    return target
+
+
+def rewrite_column(remedy: Remedy, source: VectorSource, site: str, folder: Path) -> Path:
+    """All vectors of a store, remedied, float32, row by row in its order; memory is that of a batch.
+
+    A single Parquet file keeps its other columns; anything else becomes an .npy [n, k].
+    """
+    where = Path(str(getattr(source, "where", "") or ""))
+    if where.suffix == ".parquet" and where.is_file():
+        return _rewrite_parquet(remedy, where, site, folder / "column.parquet")
+    path = folder / "column.npy"
+    assert source.tokens is not None
+    out: Any = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(source.tokens, remedy.widths[1]))
+    for _, rows, first in rows_of(source, site):
+        out[first : first + len(rows)] = remedy(rows.numpy())
+    out.flush()
+    return path
+
+
+def _rewrite_parquet(remedy: Remedy, given: Path, site: str, path: Path) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from headscan.states.naming import site_of_hook
+
+    file = pq.ParquetFile(given)
+    place = next(k for k, name in enumerate(file.schema_arrow.names) if site_of_hook(name) == site)
+    kind = pa.list_(pa.float32(), remedy.widths[1])
+    schema = file.schema_arrow.set(place, pa.field(file.schema_arrow.names[place], kind))
+    with pq.ParquetWriter(path, schema) as writer:
+        for batch in file.iter_batches(batch_size=4096):
+            column = batch.column(place)
+            if not pa.types.is_primitive(column.type.value_type):
+                raise BadInput(f"{given}, column {site} holds windows: only a column of one vector a row is rewritten.")
+            rows = np.asarray(column.flatten().to_numpy(zero_copy_only=False), dtype=np.float64).reshape(len(batch), -1)
+            values = pa.array(remedy(rows).astype(np.float32).ravel())
+            columns = list(batch.columns)
+            columns[place] = pa.FixedSizeListArray.from_arrays(values, type=kind)
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+    return path

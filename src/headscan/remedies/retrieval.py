@@ -1,0 +1,158 @@
+"""The judge of a remedy: do texts find their partners among all others? By exact neighbours, on pairs nothing was fitted on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.special import betaincinv
+
+from headscan.geometry.deviation import Deviation
+from headscan.geometry.hubs import NEIGHBOURS
+from headscan.geometry.interval import of_items, wilson
+from headscan.geometry.neighbours import neighbours
+from headscan.run import Interval
+
+__all__ = ["HeldOutPairs", "average_cosine_of", "gain", "hub_skewness", "ranks", "share"]
+
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+BLOCK_BYTES = 2**26
+
+
+@dataclass(frozen=True)
+class HeldOutPairs:
+    """Pairs whose texts belong together, by rows of one matrix of vectors.
+
+    Attributes:
+        name: of the set. queries, answers: row of each pair's query, and of its partner [m].
+        items: the rows that are searched, ascending [N]; all answers are among them.
+        groups: pairs of one number err together [m].
+        scored: two rows and how alike people call them [s, 3], None where nobody did.
+    """
+
+    name: str
+    queries: Ids
+    answers: Ids
+    items: Ids
+    groups: Ids
+    scored: Floats | None = None
+
+
+def ranks(vectors: Floats, pairs: HeldOutPairs) -> Ids:
+    """Of each query the rank of its partner among all items by cosine [m], 1 the first.
+
+    Not in the way are the query itself and its other partners. Items that are as near as the partner count as nearer, so a map
+    that throws everything onto one point has the last rank, not the first. Exact: all cosines in float64, in blocks. O(mNd).
+
+    >>> pairs = HeldOutPairs("x", np.array([0, 1]), np.array([2, 3]), np.array([2, 3]), np.arange(2))
+    >>> ranks(np.array([[1.0, 0.1], [0.0, 1.0], [1.0, 0.0], [1.0, 0.2]]), pairs).tolist()
+    [2, 1]
+    """
+    unit = torch.from_numpy(_unit(vectors))
+    items = unit[pairs.items]
+    place = np.full(len(vectors), -1)
+    place[pairs.items] = np.arange(len(pairs.items))
+    partners: dict[int, list[int]] = {}
+    for query, answer in zip(pairs.queries.tolist(), pairs.answers.tolist(), strict=True):
+        partners.setdefault(query, [int(place[query])]).append(int(place[answer]))
+    found = np.empty(len(pairs.queries), dtype=np.int64)
+    block = max(1, BLOCK_BYTES // (8 * len(items)))
+    for first in range(0, len(found), block):
+        asked = pairs.queries[first : first + block]
+        cosines = unit[asked] @ items.T
+        own = cosines[torch.arange(len(asked)), torch.from_numpy(place[pairs.answers[first : first + block]])]
+        for row, query in enumerate(asked.tolist()):
+            cosines[row, [one for one in partners[query] if one >= 0]] = -torch.inf
+        found[first : first + block] = 1 + (cosines >= own[:, None]).sum(1).numpy()
+    return found
+
+
+def _unit(vectors: Floats) -> Floats:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Floats = vectors / np.where(lengths > 0, lengths, 1.0)
+    return unit
+
+
+def share(hits: npt.NDArray[np.bool_], groups: Ids) -> tuple[float, Interval]:
+    """A share of pairs and its 95 % interval: the wider of that by groups and Wilson's.
+
+    >>> value, (low, high) = share(np.array([True] * 9 + [False]), np.arange(10))
+    >>> value, round(low, 2), round(high, 2)
+    (0.9, 0.6, 1.0)
+    """
+    value = float(hits.mean())
+    by_groups = of_items(lambda taken: float(hits[taken].mean()), len(hits), groups=groups.tolist(), bounds=(0.0, 1.0))
+    return value, _hull(wilson(int(hits.sum()), len(hits)), by_groups)
+
+
+def gain(
+    before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_], groups: Ids, *, level: float
+) -> tuple[float, Interval]:
+    """By how much a share rose, paired by query, and an interval of this level.
+
+    The wider of two: Student's, by groups; and the exact one of a sign test (Clopper and Pearson) of the queries that changed,
+    which Student's falls short of where they are few.
+
+    >>> won = np.array([True] * 4 + [False] * 96)
+    >>> value, (low, high) = gain(np.zeros(100, bool), won, np.arange(100), level=0.95)
+    >>> value, low < 0 < high          # four of four: a coin does that once in eight times
+    (0.04, True)
+    >>> gain(np.zeros(100, bool), np.arange(100) < 12, np.arange(100), level=0.95)[1][0] > 0
+    True
+    """
+    change = after.astype(np.float64) - before
+    value, many = float(change.mean()), len(change)
+    better, worse = int((change > 0).sum()), int((change < 0).sum())
+    moved, tail = better + worse, (1 - level) / 2
+    if not moved:
+        reach = 1 - tail ** (1 / many)
+        return 0.0, (-reach, reach)
+    low = float(betaincinv(better, worse + 1, tail)) if better else 0.0
+    high = float(betaincinv(better + 1, worse, 1 - tail)) if worse else 1.0
+    exact = [(2 * low - 1) * moved / many, (2 * high - 1) * moved / many]
+    own = np.unique(groups, return_inverse=True)[1]
+    counts: Floats = np.bincount(own).astype(np.float64)
+    sums: Floats = np.bincount(own, weights=change - value).astype(np.float64)
+    error = Deviation.of_items(sums, counts)
+    student = None if error is None else list(error.interval(value, level=level, bounds=(-1.0, 1.0)))
+    return value, _hull(exact, student)
+
+
+def _hull(one: Sequence[float], other: Sequence[float] | None) -> Interval:
+    other = one if other is None else other
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def hub_skewness(vectors: Floats) -> tuple[float | None, Interval | None]:
+    """How unevenly vectors are among the ten nearest of the others by angle, with a 95 % interval (lists of neighbours taken as
+    they are); None of eleven vectors or fewer. See `geometry.hubs.hubness`."""
+    unit = _unit(vectors)
+    unit = unit[np.abs(unit).sum(1) > 0]
+    if len(unit) <= NEIGHBOURS + 1:
+        return None, None
+    counts = np.bincount(neighbours(unit, NEIGHBOURS)[1].numpy().ravel(), minlength=len(unit)).astype(np.float64)
+
+    def skewness(taken: Ids) -> float | None:
+        apart = counts[taken] - counts[taken].mean()
+        deviation = float(np.sqrt((apart**2).mean()))
+        return float((apart**3).mean()) / deviation**3 if deviation > 0 else 0.0
+
+    found = of_items(skewness, len(counts))
+    return skewness(np.arange(len(counts))), None if found is None else (found[0], found[1])
+
+
+def average_cosine_of(vectors: Floats) -> tuple[float | None, Interval | None]:
+    """The mean cosine over all pairs of vectors, with a 95 % interval by vectors; None of fewer than two that are not zero."""
+    unit = _unit(vectors)
+    unit = unit[np.abs(unit).sum(1) > 0]
+
+    def cosine(taken: Ids) -> float | None:
+        many = len(taken)
+        return float((np.square(unit[taken].sum(0)).sum() - many) / (many * (many - 1))) if many > 1 else None
+
+    found = of_items(cosine, len(unit), bounds=(-1.0, 1.0))
+    return cosine(np.arange(len(unit))), None if found is None else (found[0], found[1])
