@@ -33,7 +33,7 @@ def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run)
     run.progress(f"{name} · loading", 0, None, "steps")
     lens = open_model(source, settings)
     lens.require_tokenizer()
-    plan = planned(settings.budget, pace(lens, settings.context), lens.vocabulary_size)
+    plan = planned(settings.budget, pace(lens, settings.context), lens.vocabulary_size, settings.max_tokens)
     run.announce(_said(name, plan))
     grid, skipped = grid_of(lens.model), list(plan.skipped)
     read, why = _read(lens, plan, settings, run)
@@ -75,8 +75,8 @@ def _said(name: str, plan: ExaminationPlan) -> str:
 
 
 def _scanned(source: ModelLike, settings: CheckingUp, run: Run, plan: ExaminationPlan) -> ScanResult:
-    wanted = [limit for limit in (plan.tokens, settings.max_tokens) if limit is not None]
-    reading = settings.part(Reading) | {"max_tokens": max(settings.context, min(wanted)) if wanted else None}
+    most = None if plan.tokens is None else max(settings.context, plan.tokens)
+    reading = settings.part(Reading) | {"max_tokens": most}
     return scan(
         source, settings.text, context=settings.context, null=plan.null, measures=MEASURES, sample=0, seed=settings.seed,
         progress=run.progress, **settings.part(Loading), **reading,

@@ -48,8 +48,8 @@ def pace(lens: Lens, context: int) -> float:
     return took / length
 
 
-def planned(budget: str, seconds: float, vocabulary: int) -> ExaminationPlan:
-    """The plan of a model that takes so many seconds a token.
+def planned(budget: str, seconds: float, vocabulary: int, tokens: int | None = None) -> ExaminationPlan:
+    """The plan of a model that takes so many seconds a token, of at most so many tokens.
 
     >>> planned("2m", 1e-4, 4096)
     ExaminationPlan(tokens=16384, null=True, prompts=4, skipped=[])
@@ -58,9 +58,10 @@ def planned(budget: str, seconds: float, vocabulary: int) -> ExaminationPlan:
     (1500, False, 0, 2)
     """
     if budget == "full":
-        return ExaminationPlan(tokens=None, null=True, prompts=4)
+        return ExaminationPlan(tokens=tokens, null=True, prompts=4)
     share, skipped = SHAPE * BUDGETS[budget] / seconds, list[str]()
-    null = share / (ONE + TWIN) >= 2 * LEAST
+    most = min(MOST[budget], tokens or MOST[budget])
+    null = share / (ONE + TWIN) >= min(2 * LEAST, most)
     if not null:
         skipped.append(f"Random weights were not scanned for comparison: a pass takes {1000 * seconds:.1f} ms a token.")
     # Beyond some thousand tokens candidates are ordered by a readout, which one pass of 8,192 tokens fits.
@@ -69,5 +70,5 @@ def planned(budget: str, seconds: float, vocabulary: int) -> ExaminationPlan:
     prompts = max(0, min(4, int(possible)))
     if not prompts:
         skipped.append(f"No prompt was inverted: there was no time in {budget}.")
-    tokens = int(max(LEAST, min(MOST[budget], share / (ONE + TWIN * null))))
-    return ExaminationPlan(tokens=tokens, null=null, prompts=prompts, skipped=skipped)
+    read = round(min(most, max(LEAST, share / (ONE + TWIN * null))))
+    return ExaminationPlan(tokens=read, null=null, prompts=prompts, skipped=skipped)
