@@ -20,7 +20,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "measures" / "README.md"
 HEAD = """# Tables beyond the core
 
 Written by `scripts/probes.py` from the code. `headscan scan MODEL --text TEXT --measures GLOB,GLOB` takes the names of
-tables, of groups, or `all` (whatever is not expensive) or `expensive` (everything). Rows are in `result.json` under the
+tables, of groups or `all` (both: whatever is not expensive), or `expensive` (everything). Rows are in `result.json` under the
 table's name, in `.frame(NAME)`, in the terminal and in the page. The measures of a site's cloud are in
 [../measures.md](../measures.md); what each number is on Gaussian data in [gaussian.md](gaussian.md).
 

@@ -9,7 +9,7 @@ from torch.func import jacrev
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import Lens, scan
-from headscan.geometry.lenses import Readout, mean_jacobians, read
+from headscan.geometry.lenses import LensHead, mean_jacobians, read
 from headscan.model import ByteTokenizer
 from tests.model.tiny import family
 
@@ -24,7 +24,7 @@ def lens(name: str = "GPT-2") -> Lens:
 def test_the_readout_of_the_last_block_is_the_model_s_own_output(name):
     one = lens(name)
     ids = torch.randint(3, 97, (2, 9))
-    readout = Readout.of(one)
+    readout = LensHead.of(one)
     found = one.run(ids, sites=[readout.last, "head"])
     assert torch.allclose(readout(found[readout.last]), found["head"].float().log_softmax(-1), atol=1e-4)
 
@@ -33,7 +33,7 @@ def test_the_sums_are_those_of_scipy_token_by_token():
     from scipy.stats import entropy
 
     one = lens()
-    readout = Readout.of(one)
+    readout = LensHead.of(one)
     states = one.run(torch.randint(3, 97, (2, 9)), sites=["block.0", readout.last])
     final, early = states[readout.last].flatten(0, 1), states["block.0"].flatten(0, 1)
     following = torch.tensor([*range(3, 11), -1] * 2)

@@ -27,11 +27,14 @@ def choose(measures: str | Sequence[str] | None) -> tuple[list[Measure], list[Pr
     """The measures and probes that `--measures` names.
 
     None: the core measures only. `all`: everything but what is expensive. `expensive`: everything. Else globs, separated
-    by commas, of measures, probes, their groups or `PROBE.FIELD`; the core measures are always there.
+    by commas, of measures, probes, `PROBE.FIELD`, or groups (of which what is expensive is left out); the core measures are
+    always there.
     Raises BadInput where a glob matches nothing.
 
     >>> [m.name for m in choose("drift")[0]][-1], choose("drift")[1], choose(None)[1]
     ('drift', [], [])
+    >>> [probe.name for probe in choose("anatomy")[1]]              # not anatomy_heads, which is expensive
+    ['anatomy', 'common_direction']
     """
     parts = [] if measures is None else measures.split(",") if isinstance(measures, str) else list(measures)
     every, probes = ordered_measures(), ordered_probes()
@@ -44,7 +47,8 @@ def choose(measures: str | Sequence[str] | None) -> tuple[list[Measure], list[Pr
             hits = {one.name for one in every if fnmatchcase(one.name, glob) or fnmatchcase(one.words.group, glob)}
             for one in probes:
                 words = one.words
-                names = (words.name, words.group, *(f"{words.name}.{field}" for field in words.fields))
+                names = [words.name, *(f"{words.name}.{field}" for field in words.fields)]
+                names += [] if words.expensive else [words.group]
                 hits |= {words.name} if any(fnmatchcase(name, glob) for name in names) else set()
         if not hits:
             known = ", ".join([*(one.name for one in every), *(one.words.name for one in probes)])

@@ -22,7 +22,7 @@ from headscan.model.traits import LinearHead
 from headscan.run import BadInput
 from headscan.statistics import Tally
 
-__all__ = ["FIELDS", "Reading", "Readout", "mean_jacobians", "read", "reading_rows", "stream_sites"]
+__all__ = ["FIELDS", "LensHead", "StreamStates", "mean_jacobians", "read", "reading_rows", "stream_sites"]
 
 CHUNK = 2**23  # logits that are made at once
 SUMS = ("tokens", "kl", "agree", "kl_shuffled", "agree_shuffled", "loss", "predicted")
@@ -42,7 +42,7 @@ FIELDS = {
 
 
 @dataclass(frozen=True)
-class Readout:
+class LensHead:
     """The final norm and the head: from states [..., d] of the last block to log probabilities [..., V]."""
 
     norm: nn.Module | None
@@ -70,7 +70,7 @@ class Readout:
 
 
 @dataclass(frozen=True)
-class Reading:
+class StreamStates:
     """States of a batch at every site [n, d], the ids that follow [n] (−1: none), all of the same n tokens."""
 
     states: Mapping[str, Tensor]
@@ -82,17 +82,17 @@ def stream_sites(setup: ProbeSetup) -> tuple[str, ...]:
     return tuple(site for site in setup.sites if site == "embedding" or site.rsplit(".", 1)[-1].isdigit())
 
 
-def readings(lens: Lens, parts: Sequence[Int[Tensor, "w T"]], sites: Sequence[str]) -> Iterator[Reading]:
+def readings(lens: Lens, parts: Sequence[Int[Tensor, "w T"]], sites: Sequence[str]) -> Iterator[StreamStates]:
     """One forward pass, a part of the windows at a time."""
     for ids in parts:
         if not len(ids):
             continue
         found = lens.run(ids.to(lens.device), sites=sites)
         following = torch.nn.functional.pad(ids[:, 1:], (0, 1), value=-1).flatten()
-        yield Reading({site: found[site].flatten(0, 1) for site in sites}, following)
+        yield StreamStates({site: found[site].flatten(0, 1) for site in sites}, following)
 
 
-def read(readout: Readout, final: Tensor, states: Tensor, following: Tensor) -> Tally:
+def read(readout: LensHead, final: Tensor, states: Tensor, following: Tensor) -> Tally:
     """Sums over tokens: how far the readout of states [n, d] is from that of the last block's states `final` [n, d].
 
     The null pairs each token with the one half of the batch away. Cost 4·n·d·V operations.
@@ -122,7 +122,7 @@ def _numbers(tally: Tally) -> dict[str, float | None]:
 
 
 def reading_rows(
-    lens: Lens, readout: Readout, sites: Sequence[str], parts: Sequence[Tensor],
+    lens: Lens, readout: LensHead, sites: Sequence[str], parts: Sequence[Tensor],
     ways: Mapping[str, Callable[[str, Tensor], Tensor]], fields: Mapping[str, Field],
 ) -> list[Cells]:  # fmt: skip
     """One row a site: the numbers of `FIELDS` of the first way of moving states to the last block's place, and KL_NAME of the

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headscan.training.arms import ARMS, Arm
     from headscan.training.centring import CentreHead, centre_head
     from headscan.training.checkpoints import last_checkpoint
+    from headscan.training.course import Phases, phases
     from headscan.training.data import Masker, PackedText, StreamedText, collate
     from headscan.training.evaluation import evaluate
     from headscan.training.fitting import fit_head
@@ -92,6 +93,7 @@ __all__ = [
     "Objective",
     "Optimiser",
     "PackedText",
+    "Phases",
     "Pool",
     "Readout",
     "Recipe",
@@ -128,6 +130,7 @@ __all__ = [
     "nce_loss",
     "optimiser_of",
     "perplexity",
+    "phases",
     "pool_of",
     "recipe_of",
     "recover",
@@ -152,7 +155,8 @@ _HOMES = {
     "recovery", "REGULARISERS": "regulariser", "EvaluationResult": "result", "RecoverResult": "result",
     "TrainResult": "result", "build": "run", "train": "run", "Evaluating": "settings", "Recovering": "settings",
     "Training": "settings", "TASKS": "task", "Evaluated": "task", "Task": "task", "evaluate_task": "task",
-    "fit_tokenizer": "tokenizers", "HeadlessTrainer": "trainer", "LossIsNotFinite": "trainer",
+    "Phases": "course", "phases": "course", "fit_tokenizer": "tokenizers", "HeadlessTrainer": "trainer",
+    "LossIsNotFinite": "trainer",
 }  # fmt: skip
 
 

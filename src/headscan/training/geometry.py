@@ -25,7 +25,7 @@ from headscan.training.records import GeometryMoment
 __all__ = ["DEFAULT", "gradient_through_head", "measure_sites", "moment_of"]
 
 GRADIENTS = 512  # tokens whose gradients are measured
-DEFAULT = ("average_cosine", "top_direction_share", "effective_rank", "mean_norm")
+DEFAULT = ("average_cosine", "top_direction_share", "effective_rank", "alpha_req", "mean_norm")
 
 
 def measure_sites(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from headscan.run import Result
+from headscan.run import BadInput, Result
+from headscan.training.course import Phases, phases
 from headscan.training.monitor.alarm import Alarm
 from headscan.training.recipes import RecipeRecord
 from headscan.training.records import CurvePoint, GeometryMoment, Likelihood, ObjectiveRecord, Score
@@ -44,6 +45,20 @@ class TrainResult(Result):
     curve: list[CurvePoint] = field(default_factory=list)
     scan: list[GeometryMoment] = field(default_factory=list)
     alarms: list[Alarm] = field(default_factory=list)
+
+    def phases(self, site: str | None = None, measure: str = "effective_rank") -> Phases:
+        """Whether a measure of a site (the last block's effective rank) falls, rises and falls again; see `course.phases`.
+
+        Raises BadInput for fewer than four measurements, and where the site or the measure is not in them.
+        """
+        names = [row.text("site") for row in self.scan[-1].sites] if self.scan else []
+        blocks = [name for name in names if name.rsplit(".", 1)[-1].isdigit()]
+        if site is None and blocks:
+            site = blocks[-1]
+        if site not in names or measure not in self.scan[-1].site(site):
+            raise BadInput(f"There is no {measure} of {site}; there are the sites {', '.join(names) or '(none)'}.")
+        found = [(moment.step, moment.site(site).number(measure)) for moment in self.scan]
+        return phases([step for step, _ in found], [float("nan") if value is None else value for _, value in found])
 
     def frame(self) -> pd.DataFrame:
         """The learning curve as a pandas table, one row a log line."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from headscan.geometry.explained import Cells, Field, ProbeWords
-from headscan.geometry.lenses import FIELDS, Readout, mean_jacobians, reading_rows, stream_sites
+from headscan.geometry.lenses import FIELDS, LensHead, mean_jacobians, reading_rows, stream_sites
 from headscan.geometry.probe import Probe
 from headscan.geometry.probe_setup import Cost, ProbeData, ProbeSetup
 from headscan.run import BadInput
@@ -38,7 +38,7 @@ class JacobianLensProbe(Probe):
         lens = setup.lens
         if not lens.traits.causal:
             return "its output at a token is no prediction of the next"
-        if Readout.of(lens) is None:
+        if LensHead.of(lens) is None:
             return "its head is no linear map of its last norm or block"
         return "its weights are rounded to integers" if lens.traits.quantised else None
 
@@ -49,7 +49,7 @@ class JacobianLensProbe(Probe):
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         lens, sites = setup.lens, stream_sites(setup)
-        readout = Readout.of(lens)
+        readout = LensHead.of(lens)
         assert readout is not None
         fitted = max(1, FITTED // setup.context)
         chosen, read = data.windows[:fitted], data.windows[fitted : fitted + max(1, TOKENS // setup.context)]

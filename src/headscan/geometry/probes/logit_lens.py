@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from headscan.geometry.explained import Cells, Field, ProbeWords
-from headscan.geometry.lenses import FIELDS, Readout, reading_rows, readings, stream_sites
+from headscan.geometry.lenses import FIELDS, LensHead, reading_rows, readings, stream_sites
 from headscan.geometry.probe import Probe
 from headscan.geometry.probe_setup import Cost, ProbeData, ProbeSetup
 
@@ -35,7 +35,7 @@ class LogitLensProbe(Probe):
     def reason(self, setup: ProbeSetup) -> str | None:
         if not setup.lens.traits.causal:
             return "its output at a token is no prediction of the next"
-        return None if Readout.of(setup.lens) is not None else "its head is no linear map of its last norm or block"
+        return None if LensHead.of(setup.lens) is not None else "its head is no linear map of its last norm or block"
 
     def cost(self, setup: ProbeSetup) -> Cost:
         vocabulary, width = setup.lens.vocabulary_size, setup.lens.width("embedding")
@@ -44,7 +44,7 @@ class LogitLensProbe(Probe):
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         lens, sites = setup.lens, stream_sites(setup)
-        readout = Readout.of(lens)
+        readout = LensHead.of(lens)
         assert readout is not None
         ids = data.windows[: max(2, TOKENS // setup.context)]
         half = len(ids) // 2

@@ -1,0 +1,232 @@
+"""The text alone forecasts how a trained model's contexts lie: how far, over ten texts whose tokens are more and less uneven.
+
+    python benchmarks/the_text_alone_forecasts_how_contexts_lie.py [--runs 10] [--steps 400] [--forecasts FILE]
+
+Each text is 20,000 tokens of a Markov chain over 40 tokens, whose successors are drawn by a Zipf law (exponents 0 to 1.8). From
+its counts alone two forecasts of the cosines of all pairs of contexts are made along the regularisation path min CE + λ‖L‖_* of
+next-token prediction: with every context counted once, and with every occurrence of it (`frequency-weighted`: the norm of a
+context costs as often as it occurs). They are written to FILE, with a hash, before any model is built. Then a GPT-2 (d = 32, one
+block) is trained on the text; its loss picks the point of the path with the same loss, which is all that is read of the model.
+
+Compared are the cosines between mean final states of contexts: R² is the squared correlation over pairs, each weighted by how
+often its two contexts occur; intervals leave contexts out one at a time, and that of all texts is Student's over them.
+
+Nulls: the same model's contexts with their names permuted (95 % of draws); the forecast of another text with the same exponent,
+contexts matched by rank; the model before training. Last, the forecast of the cone: the average cosine of contexts by frequency,
+forecast against measured over all texts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.stats import t as student
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from headscan.ntp import SoftLabels, regularisation_path
+from headscan.ntp.path import largest_penalty
+
+VOCABULARY, TOKENS, WINDOW, OCCURRENCES, POINTS = 40, 20_000, 16, 400, 10
+KINDS = ("each context once", "frequency-weighted")
+
+
+def text(exponent: float, seed: int) -> np.ndarray:
+    """A chain: every token has 1 to 6 successors, drawn by a Zipf law, with probabilities from a Dirichlet."""
+    rng = np.random.default_rng(seed)
+    law = np.arange(1, VOCABULARY + 1) ** -exponent
+    after = np.zeros((VOCABULARY, VOCABULARY))
+    for row in after:
+        support = rng.choice(VOCABULARY, rng.integers(1, 7), replace=False, p=law / law.sum())
+        row[support] = rng.dirichlet(np.ones(len(support)))
+    found = [0]
+    for _ in range(TOKENS - 1):  # one token in twenty is drawn anew, so that no part of the chain is left for good
+        p = after[found[-1]] if rng.random() > 0.05 else law / law.sum()
+        found.append(int(rng.choice(VOCABULARY, p=p)))
+    return np.array(found)
+
+
+def counted(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The contexts that occur, and how often each token follows them [m, V]."""
+    counts = np.zeros((VOCABULARY, VOCABULARY))
+    np.add.at(counts, (ids[:-1], ids[1:]), 1)
+    seen = np.flatnonzero(counts.sum(1) >= 5)
+    return seen, counts[seen]
+
+
+def cosines(rows: np.ndarray) -> np.ndarray:
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit @ unit.T
+
+
+def forecast(counts: np.ndarray, kinds: tuple[str, ...] = KINDS) -> dict[str, list[tuple[float, np.ndarray]]]:
+    """By kind: (excess over the entropy in nats, cosines of contexts [m, m]) along the path.
+
+    A minimiser has W and H balanced: with A = D·L, D² how often a context counts, HHᵀ is (AAᵀ)^½ with each side over D.
+    """
+    p, often = counts / counts.sum(1, keepdims=True), counts.sum(1)
+    repeats = np.maximum(1, np.rint(OCCURRENCES * often / often.sum()).astype(int))
+    found = {}
+    for kind, labels, times in (
+        (KINDS[0], SoftLabels.from_probability(p, often / often.sum()), np.ones(len(p), dtype=int)),
+        (KINDS[1], SoftLabels.from_probability(np.repeat(p, repeats, axis=0)), repeats),
+    ):
+        if kind not in kinds:
+            continue
+        first = np.cumsum(times) - times
+        largest = largest_penalty(labels)
+        path = regularisation_path(labels, largest * np.geomspace(0.7, 1e-4, POINTS), gap=1e-3, max_iterations=200)
+        found[kind] = []
+        for point in path:
+            scaled = point.logits[first] * np.sqrt(times)[:, None]
+            left, sizes, _ = np.linalg.svd(scaled, full_matrices=False)
+            found[kind].append((point.excess, cosines(left * np.sqrt(sizes))))
+    return found
+
+
+def at_loss(path: list[tuple[float, np.ndarray]], excess: float) -> np.ndarray:
+    """The point with that loss, cosines interpolated in the log of the excess."""
+    logs = np.log([max(one, 1e-9) for one, _ in path])
+    wanted = np.log(max(excess, 1e-9))
+    k = int(np.clip(np.searchsorted(-logs, -wanted), 1, len(path) - 1))
+    share = np.clip((logs[k - 1] - wanted) / (logs[k - 1] - logs[k]), 0, 1)
+    return (1 - share) * path[k - 1][1] + share * path[k][1]
+
+
+def measured(model: GPT2LMHeadModel, ids: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, float]:
+    """Mean final states of the contexts [m, d], and the loss on the text in nats."""
+    windows = torch.from_numpy(ids[: len(ids) // WINDOW * WINDOW].reshape(-1, WINDOW))
+    model.eval()
+    with torch.no_grad():
+        states = model.transformer(windows).last_hidden_state[:, :-1].flatten(0, 1)
+        loss = torch.nn.functional.cross_entropy(model.lm_head(states), windows[:, 1:].flatten())
+    sums = torch.zeros(VOCABULARY, states.shape[1]).index_add_(0, windows[:, :-1].flatten(), states)
+    number = torch.bincount(windows[:, :-1].flatten(), minlength=VOCABULARY).clamp(min=1)
+    return (sums / number[:, None])[torch.from_numpy(seen)].double().numpy(), float(loss)
+
+
+def trained(ids: np.ndarray, steps: int, seed: int) -> tuple[GPT2LMHeadModel, GPT2LMHeadModel]:
+    """A model before and after training on the text."""
+    torch.manual_seed(seed)
+    config = GPT2Config(
+        vocab_size=VOCABULARY, n_positions=WINDOW, n_embd=32, n_layer=1, n_head=2, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
+        tie_word_embeddings=False, bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    before, model = GPT2LMHeadModel(config), GPT2LMHeadModel(config)
+    before.load_state_dict(model.state_dict())
+    windows = torch.from_numpy(ids[: len(ids) // WINDOW * WINDOW].reshape(-1, WINDOW))
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.1)
+    for _ in range(steps):
+        batch = windows[torch.randint(len(windows), (32,))]
+        loss = model(batch, labels=batch).loss
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return before, model
+
+
+def r_squared(a: np.ndarray, b: np.ndarray, often: np.ndarray) -> float:
+    """The squared correlation of the entries off the diagonal, weighted by both contexts' frequency."""
+    i, j = np.triu_indices(len(a), 1)
+    w = often[i] * often[j]
+    w = w / w.sum()
+    x, y = a[i, j] - w @ a[i, j], b[i, j] - w @ b[i, j]
+    return float((w @ (x * y)) ** 2 / ((w @ x**2) * (w @ y**2)))
+
+
+def jackknife(a: np.ndarray, b: np.ndarray, often: np.ndarray) -> tuple[float, float]:
+    """The 95 % interval of R² from leaving contexts out one at a time."""
+    value, n = r_squared(a, b, often), len(a)
+    left = []
+    for k in range(n):
+        rest = np.delete(np.arange(n), k)
+        left.append(r_squared(a[np.ix_(rest, rest)], b[np.ix_(rest, rest)], often[rest]))
+    half = 1.96 * float(np.sqrt((n - 1) / n * ((np.array(left) - np.mean(left)) ** 2).sum()))
+    return max(0.0, value - half), min(1.0, value + half)
+
+
+def cone(table: np.ndarray, often: np.ndarray) -> float:
+    """The average cosine of contexts, by frequency, without the diagonal."""
+    w = np.outer(often, often)
+    np.fill_diagonal(w, 0)
+    return float((w * table).sum() / w.sum())
+
+
+def of_all(values: list[float]) -> str:
+    """Mean and Student's interval over texts."""
+    half = student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5
+    return f"{np.mean(values):.2f} [{np.mean(values) - half:.2f}, {np.mean(values) + half:.2f}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--forecasts", type=Path, default=Path("forecasts.json"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    clock = time.process_time()
+    exponents = [round(float(z), 2) for z in np.linspace(0, 1.8, options.runs)]
+    texts = [text(z, seed) for seed, z in enumerate(exponents)]
+    tables = [counted(ids) for ids in texts]
+    forecasts = [forecast(counts) for _, counts in tables]
+    written = [{kind: [(e, c.tolist()) for e, c in path] for kind, path in one.items()} for one in forecasts]
+    options.forecasts.write_text(json.dumps({"exponents": exponents, "forecasts": written}))
+    print(f"forecasts written: sha256 {hashlib.sha256(options.forecasts.read_bytes()).hexdigest()}", flush=True)
+    strangers = [counted(text(z, 1000 + seed)) for seed, z in enumerate(exponents)]
+    print(
+        f"\n| Zipf | nats above entropy | {' | '.join(KINDS)} | permuted (95 %) | another text | untrained | cone | forecast |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    scores: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    cones: list[tuple[float, float]] = []
+    for seed, (z, ids, (seen, counts)) in enumerate(zip(exponents, texts, tables, strict=True)):
+        often = counts.sum(1) / counts.sum()
+        entropy = -float(
+            (counts * np.log(np.where(counts > 0, counts / counts.sum(1, keepdims=True), 1))).sum() / counts.sum()
+        )
+        before, model = trained(ids, options.steps, seed)
+        states, loss = measured(model, ids, seen)
+        own, excess = cosines(states), loss - entropy
+        cells = []
+        for kind in KINDS:
+            expected = at_loss(forecasts[seed][kind], excess)
+            scores[kind].append(r_squared(own, expected, often))
+            low, high = jackknife(own, expected, often)
+            cells.append(f"{scores[kind][-1]:.2f} [{low:.2f}, {high:.2f}]")
+        rng = np.random.default_rng(seed)
+        orders = [rng.permutation(len(own)) for _ in range(200)]
+        permuted = np.quantile([r_squared(own, expected[np.ix_(o, o)], often) for o in orders], 0.95)
+        # Another text's contexts, the most frequent held against the most frequent.
+        other_counts = strangers[seed][1]
+        size = min(len(own), len(other_counts))
+        ranks = np.argsort(-often)[:size], np.argsort(-other_counts.sum(1))[:size]
+        theirs = at_loss(forecast(other_counts, KINDS[1:])[KINDS[1]], excess)
+        stranger = r_squared(own[np.ix_(ranks[0], ranks[0])], theirs[np.ix_(ranks[1], ranks[1])], often[ranks[0]])
+        raw = r_squared(cosines(measured(before, ids, seen)[0]), expected, often)
+        cones.append((cone(own, often), cone(expected, often)))
+        print(
+            f"| {z} | {excess:.3f} | {' | '.join(cells)} | {permuted:.2f} | {stranger:.2f} | {raw:.2f} | {cones[-1][0]:.3f} "
+            f"| {cones[-1][1]:.3f} |",
+            flush=True,
+        )
+    print(
+        f"\nR² over {options.runs} texts: " + "; ".join(f"{kind} {of_all(values)}" for kind, values in scores.items())
+    )
+    pairs = np.array(cones)
+    rng = np.random.default_rng(0)
+    draws = [np.corrcoef(pairs[rng.integers(0, len(pairs), len(pairs))].T)[0, 1] ** 2 for _ in range(2000)]
+    print(
+        f"R² of the cone over texts: {np.corrcoef(pairs.T)[0, 1] ** 2:.2f} "
+        f"[{np.nanquantile(draws, 0.025):.2f}, {np.nanquantile(draws, 0.975):.2f}] (bootstrap)"
+    )
+    print(f"{time.process_time() - clock:.0f} s of processor time")
+
+
+if __name__ == "__main__":
+    main()
