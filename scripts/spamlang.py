@@ -126,8 +126,8 @@ def main() -> None:
 
 
 def _tell(arm: str, vocabulary: int, width: int, drawn: str, runs: dict[float, list[dict]]) -> None:
-    """The rows of a cell, at the rate with the best last accuracy; lowest to highest over seeds."""
-    best = max(runs, key=lambda rate: sum(each[SIGHTINGS[-1]]["accuracy"] for each in runs[rate]))
+    """The rows of a cell, at the rate with the best accuracy over all rows; lowest to highest over seeds."""
+    best = max(runs, key=lambda rate: sum(row["accuracy"] for each in runs[rate] for row in each.values()))
     for sightings in SIGHTINGS:
         rows = [each[sightings] for each in runs[best]]
         cells = [_range([row[key] for row in rows]) for key in ("coverage", "accuracy", "seen", "unseen", "kept")]

@@ -162,7 +162,9 @@ def test_every_form_of_the_cross_entropy_gives_the_bias_its_gradient():
 def _restated(table, slopes, *, rate, betas, eps, decay):
     """Coupled Adam, as arXiv:2502.08441 writes it: v̂ element by element, its mean over the vocabulary, then the step.
 
-    The authors' own code (github.com/flxst/coupled-adam) is no package, and of its three ways runs one; that one is this.
+    The authors' own code (github.com/flxst/coupled-adam, nanoGPT/coupled_adam.py at ba54c74e) is no package, and of its three
+    ways runs one; torch 2.13 no longer has a name that it imports. That one way, run beside ours on a head's cross-entropy
+    (V = 500, d = 16, scales 1 and 3, three seeds each): the largest difference over 50 steps was 6e-8.
     """
     m = v = torch.zeros_like(table)
     for step, g in enumerate(slopes, 1):

@@ -77,7 +77,7 @@ class GradientThroughHead:
         self.rows, self.cap = rows.detach(), cap
         self.bias = None if bias is None else bias.detach().double()
         width = rows.shape[1]
-        values, vectors = torch.linalg.eigh(self._gram(torch.eye(width, dtype=torch.float64, device=rows.device)))
+        values, vectors = torch.linalg.eigh(self._gram())
         kept = values > 4 * width * 2.2e-16 * values[-1].clamp(min=0)
         basis = vectors[:, kept] / values[kept].sqrt()
         # A Gram matrix squares the head's condition; that of the basis made from it is near 1, and takes the error away.
@@ -93,11 +93,12 @@ class GradientThroughHead:
             cut = slice(start, start + PIECE)
             yield cut, self.rows[cut].double()
 
-    def _gram(self, basis: Tensor) -> Tensor:
-        """(W basis)'(W basis)."""
-        gram = basis.new_zeros(basis.shape[1], basis.shape[1])
+    def _gram(self, basis: Tensor | None = None) -> Tensor:
+        """(W basis)'(W basis), or W'W."""
+        size = self.rows.shape[1] if basis is None else basis.shape[1]
+        gram = torch.zeros(size, size, dtype=torch.float64, device=self.rows.device)
         for _, part in self._parts():
-            image = part @ basis
+            image = part if basis is None else part @ basis
             gram += image.T @ image
         return gram
 

@@ -110,20 +110,6 @@ def curves(result: TournamentResult) -> Section | None:
     if not result.curves:
         return None
 
-    def draw(measure: str, title: str) -> go.Figure:
-        figure = empty("held-out loss, nats a token", title)
-        names = [row.text("arm") for row in result.arms]
-        for (light, _), name in zip(depth_colours(len(names)), names, strict=True):
-            found = [row for row in result.curves if row["arm"] == name and row.number(measure) is not None]
-            reach = [(each[1] - each[0]) / 2 if (each := row.interval(measure)) else 0.0 for row in found]
-            figure.add_scatter(
-                x=[row.number("nats") for row in found], y=[row.number(measure) for row in found], name=literal(name),
-                mode="lines+markers", line={"color": light},
-                error_y={"array": reach, "thickness": 1, "width": 2} if any(reach) else None,
-            )  # fmt: skip
-        figure.update_xaxes(autorange="reversed")
-        return figure
-
     shown = {
         "average_cosine": ("cosine", "Average cosine of the last block"),
         "average_cosine_without_ones": ("cosine-ones", "Average cosine without the direction of ones"),
@@ -135,7 +121,7 @@ def curves(result: TournamentResult) -> Section | None:
     figures = [
         Figure(
             name,
-            draw(measure, title),
+            _curve(result, measure, title),
             f"{title} against held-out loss, a line an arm",
             f"{title}; training goes right.",
         )
@@ -152,7 +138,12 @@ def gradient(result: TournamentResult) -> Section:
         "At the matched loss: how much of the norm of the logits' gradient reaches the states through the head, beside what "
         "a head of that shape keeps by its shape alone. Norm that is not kept is no learning that is lost."
     )
-    return Section("The gradient through the head", lead, [_table(result.arms, KEPT, "Kept norm and its nulls")])
+    title = "Kept norm of the logits' gradient"
+    shown = Figure(
+        "kept", _curve(result, "kept_norm", title), f"{title} against held-out loss, a line an arm", f"{title}."
+    )
+    board = _table(result.arms, KEPT, "Kept norm and its nulls")
+    return Section("The gradient through the head", lead, [board, shown] if result.curves else [board])
 
 
 @section("tournament", 50)
@@ -172,6 +163,22 @@ def elsewhere(result: TournamentResult) -> Section | None:
     )
     rows = sorted(result.others, key=lambda row: (row.text("vocabulary"), row.text("width")))
     return Section("Other vocabularies and widths", lead, [_table(rows, BOARD, "In other cells", folded=True)])
+
+
+def _curve(result: TournamentResult, measure: str, title: str) -> go.Figure:
+    """A measure against the held-out loss, a line an arm; training goes right."""
+    figure = empty("held-out loss, nats a token", title)
+    names = [row.text("arm") for row in result.arms]
+    for (light, _), name in zip(depth_colours(len(names)), names, strict=True):
+        found = [row for row in result.curves if row["arm"] == name and row.number(measure) is not None]
+        reach = [(each[1] - each[0]) / 2 if (each := row.interval(measure)) else 0.0 for row in found]
+        figure.add_scatter(
+            x=[row.number("nats") for row in found], y=[row.number(measure) for row in found], name=literal(name),
+            mode="lines+markers", line={"color": light},
+            error_y={"array": reach, "thickness": 1, "width": 2} if any(reach) else None,
+        )  # fmt: skip
+    figure.update_xaxes(autorange="reversed")
+    return figure
 
 
 def _table(
