@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import headscan
-from headscan.cli import app
+from headscan.cli import _check_text, app
 
 TINY = ["--steps", "4", "--batch", "4", "--context", "16", "--vocabulary", "300", "--geometry-every", "0"]
 
@@ -48,6 +48,15 @@ def test_trains_recovers_and_prints_json_alone(tmp_path):
     tried = _run("evaluate", tmp_path / "whole" / "model", "--text", tmp_path / "sets", "--out", tmp_path / "tried")
     assert tried.exit_code == 0, tried.output
     assert "synonyms" in tried.stdout
+
+
+def test_evaluation_sets_are_no_text(tmp_path):
+    (tmp_path / "pud.json").write_text("[]")
+    _check_text(
+        ["evaluate", "model", "--text", str(tmp_path)]
+    )  # what `main` looks at before anything heavy is imported
+    with pytest.raises(headscan.BadInput, match="holds no text"):
+        _check_text(["train", "gpt", "--text", str(tmp_path)])
 
 
 @pytest.mark.parametrize(
