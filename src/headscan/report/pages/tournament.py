@@ -63,9 +63,12 @@ KEPT = (
         name="kept_norm_null",
     ),
     Column("null, random head", "√(d/V).", places=3, name="kept_norm_random"),
-    Column("best", "What the d directions that are best for these very gradients would keep.", places=3, name="kept_norm_best"),
-    Column("kept, batch", "Of the mean gradient of the same tokens.", places=3, name="kept_norm_batch"),
-    Column("its null, leverages", "As before, of that mean gradient.", places=3, name="kept_norm_batch_null"),
+    Column(
+        "best", "What the d directions that are best for these very gradients would keep.", places=3, where="page",
+        name="kept_norm_best",
+    ),
+    Column("kept, batch", "Of the mean gradient of the same tokens.", places=3, name="kept_norm_batch", where="page"),
+    Column("its null, leverages", "As before, of that mean.", places=3, name="kept_norm_batch_null", where="page"),
 )  # fmt: skip
 
 
