@@ -55,7 +55,11 @@ def _cell(row: Row, name: str, places: int) -> str:
         value = None if value is None else value / 1000
         spread = None if spread is None else (spread[0] / 1000, spread[1] / 1000)
     told = _number(value, places)
-    return told if spread is None else f"{told} [{_number(spread[0], places)}, {_number(spread[1], places)}]"
+    return (
+        told
+        if spread is None or spread[0] == spread[1]
+        else f"{told} [{_number(spread[0], places)}, {_number(spread[1], places)}]"
+    )
 
 
 def _table(rows: Iterable[Row], columns: Sequence[tuple[str, str, int]], *, cells: bool = False) -> list[str]:
@@ -141,20 +145,19 @@ def _predictions(result: TournamentResult) -> list[str]:
 def page(result: TournamentResult) -> str:
     """The whole page as Markdown."""
     plan, main, first = result.plan, result.plan.cells[0], result.protocol
-    wanted = first.settings.get("seeds")
+    wanted, source = first.settings.get("seeds"), Path(first.text.source if first.text else "a text").name
     trained = sum(race.moments[-1].seconds for race in result.races)
     early = f" of {wanted} that were asked for" if wanted != result.seeds else ""
     text = [
         "# The leaderboard", "",
-        f"Written by `scripts/leaderboard.py` from a run of `headscan tournament` ({first.started[:10]}, size tiny, "
-        f"TinyStories): {len(result.arms)} arms, {result.seeds} seeds{early}, {len(result.races)} runs. A GPT-2 of "
-        f"{plan.blocks} blocks, d = {main.width}, V = {main.vocabulary:,}, {plan.steps} steps of {plan.batch} windows of "
+        f"Written by `scripts/leaderboard.py` from a run of `headscan tournament` ({first.started[:10]}; `{source}`): "
+        f"{len(result.arms)} arms, {result.seeds} seeds{early}, {len(result.races)} runs. A GPT-2 of {plan.blocks} blocks, "
+        f"d = {main.width}, V = {main.vocabulary:,}, {plan.steps} steps of {plan.batch} windows of "
         f"{plan.context} tokens; the rates {' and '.join(f'{rate:g}' for rate in plan.rates)} for every arm, each shown at its "
         "best by windows that are used for nothing else. The rules are in [Cures side by side](tournament.md).", "",
         f"Shape is read where an arm's held-out loss first falls to {result.matched_loss:.2f} nats. Brackets: 95 % intervals "
         f"over seeds. The steps took {trained / 60:.0f} minutes of one core's time in all, {trained / 120:.0f} of two cores, "
-        "without the measurements. These are models of a million weights, trained for half a minute: what is told here is "
-        "told of them.", "",
+        "without the measurements. What is told here is told of models of this size.", "",
         "## Arms by held-out loss", "", *_table(result.arms, COLUMNS), "",
         "*Without ones*: each state less the mean of its own coordinates, a direction that a layer norm deletes. *Without "
         "mean*: less the mean state of other windows.", "",
