@@ -1,10 +1,11 @@
 """A key-value cache gives back every token from any layer, keys alone or values alone, whatever its number format.
 
-    python benchmarks/a_cache_gives_back_every_token_from_any_layer.py [small|gpt2]
+    python benchmarks/a_cache_gives_back_every_token_from_any_layer.py [small|part|gpt2|real FOLDER BLOCK]
 
 small: prompts of 40 tokens from TinyStories; stories260K, and a GPT-2 and a Llama of grouped queries with random weights;
-candidates are rounded as the cache was (int4 also not). gpt2: a model of GPT-2's size with random weights, 8 tokens. Printed: the
-share of tokens recovered and processor seconds a token.
+candidates are rounded as the cache was (int4 also not). part: one stored head alone, and a cache that begins at an offset nobody
+knows. gpt2: a model of GPT-2's size with random weights, 8 tokens. real: 12 tokens of one block of a model in a folder, fp16 and
+int8. Without a word: small, part and gpt2. Printed: the share of tokens recovered and processor seconds a token.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from headscan.inversion import Search, exact
 from headscan.leaks import Mapped, cache_slice, read_format
 from headscan.leaks.exactness import exact_attack
+from headscan.leaks.offset import find_offset
 from headscan.model import Lens
 
-FORMATS = ("fp16", "bf16", "int8", "int4", "int2/8")
+FORMATS = ("fp16", "bf16", "fp8", "int8", "int4", "int2/8", "int2")
+TEXT = "Anna Kowalczyk met Dr. Meyer at 14:30 on Friday."
 
 
 def grouped() -> Lens:
@@ -62,6 +65,44 @@ def plain(lens: Lens, layer: int, part: str, ids: torch.Tensor) -> float:
     return float((torch.tensor([one.tokens for one in found]) == ids).double().mean())
 
 
+def part() -> None:
+    """One head alone, and an offset that nobody knows."""
+    lens = Lens.load(str(ASSETS / "models" / "stories260K"))
+    ids = prompts_of(lens, 2, 40)
+    print("\n| stories260K | part | format | tokens recovered, worst layer |\n|---|---|---|---|")
+    for part_ in ("keys", "values"):
+        for form in ("fp16", "int8", "int4"):
+            shares = []
+            for layer in range(lens.depth):
+                base = cache_slice(lens, [layer], part_, [layer % 4])
+                found = exact_attack(Mapped(base, read_format(form).each(base.parts), form), ids)
+                shares.append(sum(found.right) / len(ids))
+            print(f"| one head of four | {part_} | {form} | {min(shares):.4f} |", flush=True)
+    form, right, spent = read_format("int8"), [], 0.0
+    for layer, offset in ((0, 17), (2, 301), (4, 440)):
+        there, base = cache_slice(lens, [layer], "keys", offset=offset), cache_slice(lens, [layer], "keys")
+        seen, begun = form.each(base.parts)(there.run(ids[:1])[0]), time.process_time()
+        found_ = find_offset(base, seen[0], form=form)
+        spent += time.process_time() - begun
+        right.append((found_.offset, found_.token) == (offset, int(ids[0, 0])) and found_.told)
+    print(f"\nOffset and first token of int8 keys: {sum(right)} of {len(right)} found, {spent / 3:.1f} s each.")
+
+
+def real(folder: str, block: int) -> None:
+    """Twelve tokens of one block of a real model."""
+    lens = Lens.load(folder)
+    ids = torch.tensor([lens.require_tokenizer()(TEXT, add_special_tokens=False)["input_ids"][:12]])
+    print(f"{lens.name}: {len(lens.stacks[0].blocks)} blocks, V = {lens.vocabulary_size:,}\n")
+    print("| block | part | format | recovered | verdict | certificate | s a token | candidates |\n|" + 8 * "---|")
+    for form in ("fp16", "int8"):
+        base = cache_slice(lens, [block], "values")
+        found = exact_attack(Mapped(base, read_format(form).each(base.parts), form), ids, budget=4096)
+        print(
+            f"| {block} | values | {form} | {found.right[0]:.0%} | {found.verdict} | {found.certificate} | {found.seconds:.1f} "
+            f"| {found.evaluations:.0f} |", flush=True,
+        )  # fmt: skip
+
+
 def gpt2() -> None:
     """Two layers of a model of GPT-2's size."""
     lens = random_model("gpt2", 50257, 768, 12, 12)
@@ -79,4 +120,9 @@ def gpt2() -> None:
 
 
 if __name__ == "__main__":
-    gpt2() if "gpt2" in sys.argv[1:] else small()
+    asked = sys.argv[1:] or ["small", "part", "gpt2"]
+    if asked[0] == "real":
+        real(asked[1], int(asked[2]))
+    else:
+        for name in asked:
+            {"small": small, "part": part, "gpt2": gpt2}[name]()

@@ -9,7 +9,7 @@ from transformers import T5Config, T5ForConditionalGeneration
 from headscan.inversion import Joint, invert
 from headscan.inversion.exchange import JointSearch, joint
 from headscan.inversion.given import EmbeddingSlice, NextTokenSlice
-from headscan.leaks.span import first_gradient, tokens_in_gradient
+from headscan.leaks.span import gradients_of, tokens_in_gradient
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
@@ -78,7 +78,7 @@ def test_a_gradient_shows_which_tokens_were_in_the_batch():
     for kind in ("gpt2", "llama"):
         lens = build(kind, vocabulary=200, width=64, depth=1)
         rows = torch.randint(0, 200, (2, 5), generator=torch.Generator().manual_seed(2))
-        found = tokens_in_gradient(lens, first_gradient(lens, rows), 5)
+        found = tokens_in_gradient(lens, gradients_of(lens, rows)[0], 5)
         # The last token of a row is predicted but predicts nothing, yet its keys and values are never used either.
         used = rows[:, :-1]
         if kind == "gpt2":

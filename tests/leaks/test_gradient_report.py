@@ -20,8 +20,8 @@ def shown(lens, texts):
     return privacy(lens, texts, release="gradient").gradient
 
 
-def model(kind="gpt2", width=64):
-    lens = build(kind, vocabulary=256, width=width, depth=1)
+def model(kind="gpt2", width=64, depth=1):
+    lens = build(kind, vocabulary=256, width=width, depth=depth)
     lens.tokenizer = ByteTokenizer()
     return lens
 
@@ -47,6 +47,25 @@ def test_a_token_at_two_positions_makes_others_seem_to_stand_at_both():
     mirages = {(entry.position, entry.token) for entry in found.tokens if not entry.in_batch}
     assert mirages == {(0, ord("m")), (6, ord("g"))}
     assert "two positions" in found.certified
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_the_second_stage_puts_the_tokens_of_each_text_in_order(kind):
+    """Also where the first stage sees tokens at positions where they were not, and, with position embeddings, where the same
+    tokens stand in two texts; without them a nearly linear block makes mirages of these."""
+    texts = ["abcdefa!", "ghijklm!", "badcfeg!" if kind == "gpt2" else "nopqrst!"]
+    found = shown(model(kind, depth=2), texts)
+    assert {one.string for one in found.texts if one.in_batch} == {text[:-1] for text in texts}
+    assert all(one.in_batch for one in found.texts)
+    assert found.texts_found == 1
+    assert found.second_rank == 21 < found.width
+    assert "no other texts than the 3 listed" in found.certified
+
+
+def test_the_second_stage_lists_nothing_where_everything_lies_in_the_span():
+    found = shown(model("llama", width=32, depth=2), ["the quick brown fo", "a lazy dog, and th", "ere it was again a"])
+    assert (found.texts, found.texts_found, found.second_rank) == ([], 0, 32)
+    assert "Of order and grouping nothing is certified" in found.certified
 
 
 def test_a_batch_larger_than_the_width_shows_nothing_and_says_so():

@@ -90,5 +90,10 @@ class Inverting(Slicing, Loading, Running):
 def refuse_unused(settings: Settings, names: Sequence[str], by: str, users: Sequence[str]) -> None:
     """Raise BadInput for the first of the options `names` that was changed, though `by` does not use it."""
     for field in options_of(type(settings)):
-        if field.name in names and getattr(settings, field.name) != field.default:
+        if field.name in names and _changed(getattr(settings, field.name), field.default):
             raise BadInput(f"{field.flag} is not used by {by}; it belongs to {', '.join(sorted(users))}.")
+
+
+def _changed(value: object, default: object) -> bool:
+    """Whether a value is not the default; arrays, which compare number by number, never are one."""
+    return value is not default and (isinstance(value, Tensor | np.ndarray) or value != default)

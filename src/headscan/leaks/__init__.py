@@ -4,22 +4,27 @@
 - `headscan.leaks.bounds`: the bounds themselves, on points and probabilities
 - `cache_slice`, `Mapped`, `read_format`: caches, rounded releases, number formats, as slices that `headscan.inversion` inverts
 - `states_from_logits`: logits, log-probabilities and some tokens' of them, turned back into states
-- `applied`, `ChangedCache`: a defence at work in a model
+- `applied`, `ChangedCache`, `working`: a defence at work in a model
+- `find_offset`, `unshuffle`, `read_through_noise`: a cache that begins nobody knows where, states in a secret order of
+  the tokens, states with noise of unknown size
 """
 
 from __future__ import annotations
 
 from headscan.leaks.applying import ChangedCache, applied
-from headscan.leaks.defence import DEFENCES
+from headscan.leaks.defence import DEFENCES, working
+from headscan.leaks.offset import find_offset
+from headscan.leaks.outside import read_through_noise
 from headscan.leaks.privacy import privacy
 from headscan.leaks.release import RELEASES
 from headscan.leaks.releases.logits import states_from_logits
 from headscan.leaks.result import PrivacyResult
 from headscan.leaks.rounding import NumberFormat, read_format
+from headscan.leaks.shuffled import unshuffle
 from headscan.model.slicing.cache import CacheSlice, cache_slice
 from headscan.model.slicing.mapped import Mapped
 
 __all__ = [
     "DEFENCES", "RELEASES", "CacheSlice", "ChangedCache", "Mapped", "NumberFormat", "PrivacyResult", "applied", "cache_slice",
-    "privacy", "read_format", "states_from_logits",
+    "find_offset", "privacy", "read_format", "read_through_noise", "states_from_logits", "unshuffle", "working",
 ]  # fmt: skip

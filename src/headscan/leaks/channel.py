@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from headscan.leaks.bounds import GAUSSIAN, Law
 from headscan.model.slicing import SlicedModel
 
 __all__ = ["Change", "Channel", "cross_entropy"]
@@ -27,7 +28,9 @@ class Channel:
         parts: of each site the widths that are rounded together; empty where that is the whole.
         defence: what is done to the release before the noise, in a word.
         rounded: whether that makes some releases equal, so that there are bits without noise.
-        seen, back: of each site the map to what is released, and the way back, where something is done to it.
+        law: of the noise; withheld: whether nothing is released of a position.
+        working: from a site, sigma and a generator to what the release makes of states for whoever goes on with them; None
+            for noise alone.
         loss: nats a token of the model on token rows if, at a site, its states are changed so; None where it cannot be run.
     """
 
@@ -38,8 +41,9 @@ class Channel:
     parts: tuple[tuple[int, ...], ...] = ()
     defence: str = "none"
     rounded: bool = False
-    seen: Mapping[str, Change] | None = None
-    back: Mapping[str, Change] | None = None
+    law: Law = GAUSSIAN
+    withheld: Callable[[int], bool] = lambda place: False
+    working: Callable[[str, float, torch.Generator], Change] | None = None
     loss: Callable[[str, Int[Tensor, "B T"], Change], float] | None = None
 
 

@@ -63,5 +63,5 @@ def privacy(model: ModelLike, settings: Auditing, run: Run) -> PrivacyResult:
     protocol = run.protocol(text=text, device=record.device, dtype=record.dtype, notes=leak.notes)
     return PrivacyResult(
         protocol=protocol, models=[record], release=settings.release, prior=settings.prior, what=SENTENCES[settings.prior],
-        meaning=release.meaning, rows=leak.rows, whole=leak.whole, gradient=leak.gradient,
+        meaning=release.meaning, rows=leak.rows, whole=leak.whole, gradient=leak.gradient, outside=leak.outside,
     )  # fmt: skip

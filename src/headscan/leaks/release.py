@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from torch import Tensor
 
 from headscan.inversion.settings import refuse_unused
 from headscan.leaks.defence import DEFENCES, Defence
-from headscan.leaks.result import LeakedGradient, LeakRow, WholeText
+from headscan.leaks.result import LeakedGradient, LeakRow, OutsideStates, WholeText
 from headscan.leaks.rounding import read_format
 from headscan.model.lens import Lens
 from headscan.model.settings import Loading
@@ -30,6 +34,7 @@ class Leak:
     rows: list[LeakRow]
     whole: list[WholeText] = field(default_factory=list)
     gradient: LeakedGradient | None = None
+    outside: OutsideStates | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -57,7 +62,7 @@ RELEASES: Registry[type[Release]] = Registry("release", "headscan.leaks.releases
 
 SHARED = (
     "sites", "noise", "format", "defence", "stored", "heads", "prior", "windows", "length", "candidates", "draws", "particles",
-    "tolerance",
+    "others", "states", "tolerance",
 )  # fmt: skip
 
 
@@ -84,9 +89,11 @@ class Auditing(Reading, Loading, Running):
         ),
     ] = None
     defence: Annotated[
-        str | Defence | None,
+        str | Defence | Sequence[str | Defence] | None,
         Option(
-            "What is done to the release before the noise, known to the attacker. Default: nothing.", choices=DEFENCES
+            "What is done to the release, known to the attacker; several, with commas, or all, are put beside noise alone. "
+            "Default: noise alone.",
+            choices=DEFENCES,
         ),
     ] = None
     stored: Annotated[CachePart, Option("What of the cache: keys, values, both.")] = "both"
@@ -120,6 +127,22 @@ class Auditing(Reading, Loading, Running):
             low=0,
         ),
     ] = None
+    others: Annotated[
+        int,
+        Option(
+            "Positions of each piece at which also the bits are counted that all releases tell of a token to one who knows "
+            "all other tokens, where all candidates are run.",
+            low=0,
+        ),
+    ] = 2
+    states: Annotated[
+        str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None,
+        Option(
+            "States of the text that leaked, with noise that is estimated: a file, folder or URL of any format that scan reads; "
+            "in Python also an array [T, w]. Default: those that the model makes of the text, with the noise of --noise.",
+            content=True, metavar="FILE",
+        ),
+    ] = None  # fmt: skip
     tolerance: Annotated[float, Option("Distance from the gradient's span that counts as inside.", above=0)] = 1e-3
 
     def check(self) -> None:
@@ -128,14 +151,18 @@ class Auditing(Reading, Loading, Running):
         check_text(self.text)
         if self.format is not None:
             read_format(self.format)
-        if isinstance(self.defence, str):
-            DEFENCES[self.defence]
+        self.protections()
         uses = RELEASES[self.release].uses
         for name in SHARED:
             if name not in uses:
                 users = [other for other, item in RELEASES.items() if name in item.uses]
                 refuse_unused(self, [name], f"the release {self.release}", users)
 
-    def protection(self) -> Defence | None:
-        """The defence, with its defaults where only its name was given."""
-        return DEFENCES[self.defence]() if isinstance(self.defence, str) else self.defence
+    def protections(self) -> list[Defence | None]:
+        """The defences, with their defaults where only names were given; None is noise alone, which is put before several."""
+        given = [self.defence] if isinstance(self.defence, str | Defence) else list(self.defence or ())
+        words = [part.strip() for one in given if isinstance(one, str) for part in one.split(",") if part.strip()]
+        names = DEFENCES.names() if words == ["all"] else words
+        found = [DEFENCES[name]() for name in names] + [one for one in given if isinstance(one, Defence)]
+        protections: list[Defence | None] = [None, *found]
+        return protections[1:] if len(found) == 1 else protections

@@ -9,7 +9,31 @@ import pandas as pd
 
 from headscan.run import Interval, Result
 
-__all__ = ["GradientToken", "LeakRow", "LeakedGradient", "PrivacyResult", "WholeText"]
+__all__ = [
+    "GradientToken", "LeakRow", "LeakedGradient", "LeakedText", "OthersBits", "OutsideStates", "PrivacyResult", "WholeText",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class OthersBits:
+    """B_t = I(X_t; Y | all other tokens): what all releases tell of a token to one who knows all the others.
+
+    Beside A_t, the rows' own bits, it brackets whole texts that are drawn from the prior:
+    Σ A_t ≤ I(X; Y) ≤ Σ [B_t + I(X_t; later tokens | earlier ones)]. On a given text each term holds for its context, and no sum
+    of them bounds that text. Where the later tokens tell X_t, little is left to be told: B_t may be smaller than A_t.
+
+    Attributes:
+        tokens: positions that it is the mean of.
+        prior_bits: H(X_t | all other tokens): what there is to tell.
+        bits_lower, bits_upper: proved; bits_truth: by Monte Carlo, with its standard error.
+    """
+
+    tokens: int
+    prior_bits: float
+    bits_lower: float
+    bits_upper: float
+    bits_truth: float
+    bits_truth_error: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +64,8 @@ class LeakRow:
         verdict, certificate: of exact inversion, the worst of the windows, of releases without noise.
         loss_added: nats a token that the model loses if its own states are replaced by what is released; None where that
             was not run.
+        others: the bits that all releases together tell of a token to one who knows all other tokens, those after it
+            included; None where not counted.
         evaluations_per_token, seconds_per_token: candidates run, and processor time.
     """
 
@@ -68,6 +94,7 @@ class LeakRow:
     verdict: str | None = None
     certificate: str | None = None
     loss_added: float | None = None
+    others: OthersBits | None = None
     evaluations_per_token: float | None = None
     seconds_per_token: float | None = None
 
@@ -77,7 +104,7 @@ class WholeText:
     """What all releases of a text together tell of the whole text, later ones of earlier tokens included.
 
     Attributes:
-        site, noise: as in the rows.
+        site, noise, defence: as in the rows.
         texts, tokens: texts drawn from the model, and tokens of each.
         particles: prefixes that the filter keeps.
         prior_bits: bits a token that these texts have: −log2 p of them, in the mean.
@@ -101,6 +128,7 @@ class WholeText:
     own_bits: float
     own_bits_error: float
     accuracy: float
+    defence: str = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +150,21 @@ class GradientToken:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeakedText:
+    """The beginning of a text that a gradient shows, all but its last token, in order.
+
+    Attributes:
+        tokens, string: which; distance: the largest of its inputs' from block 1's span, relative.
+        in_batch: whether a text of the batch begins so.
+    """
+
+    tokens: list[int]
+    string: str
+    distance: float
+    in_batch: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class LeakedGradient:
     """What the gradient of one training step shows of its batch.
 
@@ -135,6 +178,9 @@ class LeakedGradient:
         nearest_other: least distance of a token that was not taken.
         tolerance: distance that counts as inside.
         certified: what is proved, and what is a guess, in words.
+        texts: what the second stage puts in order; empty where block 1 shows nothing.
+        texts_found: share of the batch's texts that are among them; None where there is no second stage.
+        second_rank: of block 1's gradient.
     """
 
     tokens: list[GradientToken]
@@ -149,9 +195,36 @@ class LeakedGradient:
     nearest_other: float | None
     tolerance: float
     certified: str
+    texts: list[LeakedText] = field(default_factory=list)
+    texts_found: float | None = None
+    second_rank: int | None = None
 
     def __repr__(self) -> str:
         return f"LeakedGradient({len(self.tokens)} tokens, recall {self.recall:.0%}, rank {self.rank} of {self.width})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutsideStates:
+    """What was found of states from outside, whose noise is unknown.
+
+    Attributes:
+        tokens: that they are of.
+        sigma, sigma_interval: the noise, from the residuals with the tokens known: √ of the mean square, and 95 % (χ²).
+        sigma_read: the same as the attack estimates it, which knows neither tokens nor noise.
+        noise: sigma in the rms of the site's centred coordinates: the rows' unit.
+        kurtosis: of the residuals, in excess of the Gaussian's: near 0 for Gaussian noise, 3 for Laplace, −1.2 for uniform;
+            None where nothing is left.
+        accuracy: share of the tokens that the attack names; strings: what it reads.
+    """
+
+    tokens: int
+    sigma: float
+    sigma_interval: Interval
+    sigma_read: float
+    noise: float
+    kurtosis: float | None
+    accuracy: float
+    strings: list[str]
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -165,6 +238,7 @@ class PrivacyResult(Result):
         rows: one a site and noise.
         whole: bits of whole texts, where these were computed.
         gradient: what a leaked gradient shows, token by token; None for other releases.
+        outside: the noise of states that were given; None where there were none.
     """
 
     kind: ClassVar[str] = "privacy"
@@ -176,6 +250,7 @@ class PrivacyResult(Result):
     rows: list[LeakRow]
     whole: list[WholeText] = field(default_factory=list)
     gradient: LeakedGradient | None = None
+    outside: OutsideStates | None = None
 
     def frame(self) -> pd.DataFrame:
         """A pandas table of the rows."""

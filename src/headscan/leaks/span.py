@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from headscan.model.record import Stop
 from headscan.model.verify import evaluating
 from headscan.run import BadInput
 
-__all__ = ["GradientTokens", "first_gradient", "tokens_in_gradient"]
+__all__ = ["GradientTokens", "gradients_of", "inputs_of", "span_of", "tokens_in_gradient"]
 
 
 @dataclass(frozen=True)
@@ -38,44 +39,70 @@ class GradientTokens:
     nearest_other: float
 
 
-def _reading_map(lens: Lens) -> nn.Module:
-    """The linear map of block 0 whose gradient shows most: the last of those that get the same input as the first.
+def _reading_map(lens: Lens, number: int = 0) -> nn.Module:
+    """The linear map of a block whose gradient shows most: the last of those that get the same input as the first.
 
     Queries, keys and values share theirs. The values come last, and only in their gradient does the first token of a
     row appear: attending to itself alone, its query and key have no influence.
     """
     seen: list[tuple[nn.Module, Tensor]] = []
     handles = []
-    block = lens.stacks[0].blocks[0]
+    block = lens.stacks[0].blocks[number]
     for module in block.modules():
         weight = getattr(module, "weight", None)
         if isinstance(weight, Tensor) and weight.ndim == 2 and not isinstance(module, nn.Embedding):
             handles.append(module.register_forward_pre_hook(lambda module, args: seen.append((module, args[0]))))
     try:
-        lens.run(torch.zeros(1, 1, dtype=torch.int64), sites=lens.match("block.0")[0])
+        lens.run(torch.zeros(1, 1, dtype=torch.int64), sites=f"block.{number}")
     finally:
         for handle in handles:
             handle.remove()
     if not seen:
-        raise BadInput(f"Block 0 of '{lens.name}' has no linear map whose gradient could be read.")
+        raise BadInput(f"Block {number} of '{lens.name}' has no linear map whose gradient could be read.")
     return [module for module, given in seen if given is seen[0][1]][-1]
 
 
-def first_gradient(lens: Lens, input_ids: Int[Tensor, "B T"]) -> Float[Tensor, "d m"]:
-    """The gradient of one step's next-token loss by block 0's value (or joint) projection, inputs first [d, m]."""
-    module: Any = _reading_map(lens)
-    weight = module.weight
-    before = weight.requires_grad
-    weight.requires_grad_(True)
+def gradients_of(lens: Lens, input_ids: Int[Tensor, "B T"], blocks: Sequence[int] = (0,)) -> list[Float[Tensor, "d m"]]:
+    """The gradients of one step's next-token loss by each block's value (or joint) projection, inputs first [d, m]."""
+    modules: list[Any] = [_reading_map(lens, number) for number in blocks]
+    weights = [module.weight for module in modules]
+    before = [weight.requires_grad for weight in weights]
+    for weight in weights:
+        weight.requires_grad_(True)
     try:
         with evaluating(lens.model), torch.enable_grad():
             logits = lens.model(input_ids=input_ids).logits[:, :-1].float()
             loss = F.cross_entropy(logits.flatten(0, 1), input_ids[:, 1:].flatten())
-            (gradient,) = torch.autograd.grad(loss, weight)
+            found = torch.autograd.grad(loss, weights)
     finally:
-        weight.requires_grad_(before)
-    inputs_first: Tensor = gradient if type(module).__name__ == "Conv1D" else gradient.T
-    return inputs_first
+        for weight, wanted in zip(weights, before, strict=True):
+            weight.requires_grad_(wanted)
+    return [one if type(module).__name__ == "Conv1D" else one.T for module, one in zip(modules, found, strict=True)]
+
+
+def span_of(gradient: Float[Tensor, "d m"]) -> tuple[Float[Tensor, "d r"], int]:
+    """An orthonormal basis of a gradient's columns, float64, and its rank r."""
+    basis, values, _ = torch.linalg.svd(gradient.double(), full_matrices=False)
+    rank = int((values > 1e-6 * values[0]).sum())
+    return basis[:, :rank], rank
+
+
+@torch.no_grad()
+def inputs_of(lens: Lens, rows: Int[Tensor, "B T"], number: int = 0) -> Float[Tensor, "B T d"]:
+    """What the linear map of a block, whose gradient is read, is given for token rows."""
+    place: dict[str, Tensor] = {}
+
+    def read(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        place["x"] = args[0]
+        raise Stop
+
+    handle = lens.once(("reading map", number), lambda: _reading_map(lens, number)).register_forward_pre_hook(read)
+    try:
+        with evaluating(lens.model), contextlib.suppress(Stop):
+            lens.model(input_ids=rows)
+    finally:
+        handle.remove()
+    return place["x"].reshape(*rows.shape, -1)
 
 
 @torch.no_grad()
@@ -90,7 +117,7 @@ def tokens_in_gradient(
 
     Args:
         lens: the model whose step it was.
-        gradient: [d, m] as `first_gradient` gives it.
+        gradient: [d, m] as `gradients_of` gives it.
         length: tokens of a row, for models with position embeddings.
         tolerance: relative distance from the span that counts as inside.
 
@@ -98,26 +125,11 @@ def tokens_in_gradient(
     from tokens whose loss gradient vanishes (the last of a row never has one of its own). A token inside the span was
     in the batch unless its vector is by accident a combination of others.
     """
-    module = _reading_map(lens)
-    basis, values, _ = torch.linalg.svd(gradient.double(), full_matrices=False)
-    rank = int((values > 1e-6 * values[0]).sum())
-    basis = basis[:, :rank]
-    inputs: list[Tensor] = []
-    place: dict[str, Tensor] = {}
-
-    def read(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        place["x"] = args[0]
-        raise Stop
-
-    handle = module.register_forward_pre_hook(read)
-    try:
-        with evaluating(lens.model):
-            for tokens in torch.arange(lens.vocabulary_size, device=lens.device).split(512):
-                with contextlib.suppress(Stop):
-                    lens.model(input_ids=tokens[:, None].repeat(1, length))
-                inputs.append(place["x"].reshape(len(tokens), length, -1))
-    finally:
-        handle.remove()
+    basis, rank = span_of(gradient)
+    inputs = [
+        inputs_of(lens, tokens[:, None].repeat(1, length))
+        for tokens in torch.arange(lens.vocabulary_size, device=lens.device).split(512)
+    ]
     vectors = torch.cat(inputs).double()
     positions = range(length) if not torch.allclose(vectors[:, 0], vectors[:, -1], rtol=1e-4, atol=1e-6) else [-1]
     found: dict[int, list[int]] = {}

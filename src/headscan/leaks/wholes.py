@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headscan.leaks.bounds import Stepper, sandwich
+from headscan.leaks.bounds import GAUSSIAN, Law, Stepper, sandwich
 from headscan.leaks.priors import Prior
 from headscan.leaks.result import WholeText
 from headscan.model.slicing import SlicedModel
@@ -21,12 +22,17 @@ TEXTS, TOKENS = 8, 12
 """Texts that are drawn from the model, and tokens of each."""
 
 
-def stepper(cut: SlicedModel, prior: Prior) -> Stepper:
-    """What the filter needs of a slice and a prior. Cost: V releases behind each prefix, and the prefixes themselves."""
+def stepper(cut: SlicedModel, prior: Prior, withheld: Callable[[int], bool] = lambda place: False) -> Stepper:
+    """What the filter needs of a slice and a prior; a withheld release is the same, 0, for every token.
+
+    Cost: V releases behind each prefix, and the prefixes themselves.
+    """
     vocabulary = torch.arange(cut.vocabulary_size, device=cut.lens.device)
 
     def step(prefixes: Tensor) -> tuple[Tensor, Tensor]:
         shares = prior(prefixes)[:, -1]
+        if withheld(prefixes.shape[1]):
+            return shares.log(), torch.zeros(*shares.shape, cut.width)
         behind, count = Prefix(cut, prefixes), len(prefixes)
         rows = torch.arange(count, device=vocabulary.device).repeat_interleave(len(vocabulary))
         points = behind.evaluate(rows, vocabulary.repeat(count))
@@ -52,19 +58,21 @@ def drawn_texts(prior: Prior, start: Int[Tensor, " s"], texts: int, tokens: int,
 def whole_texts(
     cut: SlicedModel, site: str, prior: Prior, start: Int[Tensor, " s"], noises: list[tuple[float, float]], particles: int, *,
     seed: int, progress: Progress | None = None, texts: int = TEXTS, tokens: int = TOKENS,
+    law: Law = GAUSSIAN, withheld: Callable[[int], bool] = lambda place: False, defence: str = "none",
 ) -> list[WholeText]:  # fmt: skip
     """The sandwich at each noise (in rms, and in the release's unit), on texts drawn from the prior after `start`."""
     rows, bits = drawn_texts(prior, start, texts, tokens, seed)
     whole = torch.cat([start[None].expand(len(rows), -1), rows], 1)
     clean = cut.run(whole.to(cut.lens.device))[:, len(start) :].double().cpu()
-    step, found = stepper(cut, prior), list[WholeText]()
+    clean[:, [place for place in range(tokens) if withheld(len(start) + place)]] = 0
+    step, found = stepper(cut, prior, withheld), list[WholeText]()
     for number, (noise, sigma) in enumerate(noises):
         if progress:
             progress(f"whole texts at {site}", number, len(noises), "noises")
-        one = sandwich(step, list(rows), list(clean), sigma, particles, start=start, seed=seed + 1)
+        one = sandwich(step, list(rows), list(clean), sigma, particles, start=start, seed=seed + 1, law=law)
         found.append(
             WholeText(
-                site=site, noise=noise, texts=one.texts, tokens=one.tokens, particles=particles, prior_bits=bits,
+                site=site, defence=defence, noise=noise, texts=one.texts, tokens=one.tokens, particles=particles, prior_bits=bits,
                 bits_lower=one.lower, bits_lower_error=one.lower_error, bits_upper=one.upper, bits_upper_error=one.upper_error,
                 gap_error=one.gap_error, own_bits=one.own, own_bits_error=one.own_error, accuracy=one.accuracy,
             )

@@ -39,6 +39,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from headscan.leaks.bounds.law import GAUSSIAN, Law
+
 __all__ = ["Sandwich", "Stepper", "evidence", "sandwich"]
 
 
@@ -79,9 +81,9 @@ class Sandwich:
 @torch.no_grad()
 def evidence(
     step: Stepper, seen: Float[Tensor, "T d"], sigma: float, particles: int, *, start: Int[Tensor, " s"],
-    keep: Int[Tensor, " T"] | None = None, generator: torch.Generator,
+    keep: Int[Tensor, " T"] | None = None, generator: torch.Generator, law: Law = GAUSSIAN,
 ) -> tuple[float, Int[Tensor, " T"]]:  # fmt: skip
-    """log p̂(y) in nats, without the Gaussian's constant, and the tokens of one of the last prefixes.
+    """log p̂(y) in nats, without the noise's constant, and the tokens of one of the last prefixes.
 
     Args:
         step: the model.
@@ -91,6 +93,7 @@ def evidence(
         start: tokens that are known to come before.
         keep: the true text, for the conditional run.
         generator: of the draws.
+        law: of the noise.
 
     Cost: at most P · V · T releases; equal prefixes are run once.
     """
@@ -99,8 +102,8 @@ def evidence(
         some, count = torch.unique(prefixes, dim=0, return_counts=True)
         prior, points = step(some)
         vocabulary = prior.shape[1]
-        far = (points.double() - seen[place].double()).square().sum(-1)
-        weights = (prior.double() + count.to(prior.device).log()[:, None] - far / (2 * sigma**2)).flatten().cpu()
+        far = law.surprise((points.double() - seen[place].double()) / sigma)
+        weights = (prior.double() + count.to(prior.device).log()[:, None] - far).flatten().cpu()
         total += float(torch.logsumexp(weights, 0)) - math.log(particles)
         picked = torch.multinomial(torch.softmax(weights, 0), particles, replacement=True, generator=generator)
         prefixes = torch.cat([some[picked // vocabulary], (picked % vocabulary)[:, None]], 1)
@@ -112,7 +115,7 @@ def evidence(
 @torch.no_grad()
 def sandwich(
     step: Stepper, texts: Sequence[Int[Tensor, " T"]], releases: Sequence[Float[Tensor, "T d"]], sigma: float,
-    particles: int, *, start: Int[Tensor, " s"], seed: int = 0,
+    particles: int, *, start: Int[Tensor, " s"], seed: int = 0, law: Law = GAUSSIAN,
 ) -> Sandwich:  # fmt: skip
     """Both bounds at one noise, in the mean over texts that were drawn from the prior.
 
@@ -124,15 +127,16 @@ def sandwich(
         particles: P of both runs.
         start: tokens that are known to come before.
         seed: of noise and draws.
+        law: of the noise.
     """
     generator = torch.Generator().manual_seed(seed)
     found = []
     for text, clean in zip(texts, releases, strict=True):
-        noise = torch.randn(clean.shape, generator=generator, dtype=torch.float64)
+        noise = law.draw(clean.shape, generator)
         seen = clean.double().cpu() + sigma * noise
-        own = -float(noise.square().sum()) / 2
+        own = -float(law.surprise(noise).sum())
         runs = [
-            evidence(step, seen.to(clean.device), sigma, count, start=start, keep=keep, generator=generator)
+            evidence(step, seen.to(clean.device), sigma, count, start=start, keep=keep, generator=generator, law=law)
             for count, keep in ((1, text), (particles, text), (particles, None))
         ]
         right = float((runs[2][1].cpu() == text.cpu()).double().mean())

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headscan.leaks.defence import DEFENCES, Defence, Fitted
+from headscan.model.lens import Lens
 from headscan.run import Option
 
 __all__ = ["Dropping"]
@@ -23,7 +24,7 @@ class Dropping(Defence):
     name: ClassVar[str] = "dropping"
     share: Annotated[float, Option("Share of the coordinates that is released.", above=0, high=1)] = 0.25
 
-    def fit(self, states: Float[Tensor, "N d"], seed: int) -> Fitted:
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
         """The coordinates, and the mean of these states for the others."""
         width = states.shape[1]
         order = torch.randperm(width, generator=torch.Generator().manual_seed(seed)).to(states.device)

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headscan.leaks.defence import DEFENCES, Defence, Fitted
+from headscan.model.lens import Lens
 from headscan.run import BadInput, Option
 
 __all__ = ["Projection"]
@@ -23,7 +24,7 @@ class Projection(Defence):
     name: ClassVar[str] = "projection"
     dimensions: Annotated[int, Option("Directions that are released.", low=1)] = 8
 
-    def fit(self, states: Float[Tensor, "N d"], seed: int) -> Fitted:
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
         """Mean and directions of these states."""
         if self.dimensions > states.shape[1]:
             raise BadInput(f"--dimensions {self.dimensions} is more than the {states.shape[1]} of the site.")

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headscan.leaks.defence import DEFENCES, Defence, Fitted
+from headscan.model.lens import Lens
 
 __all__ = ["Rotation"]
 
@@ -21,7 +22,7 @@ class Rotation(Defence):
 
     name: ClassVar[str] = "rotation"
 
-    def fit(self, states: Float[Tensor, "N d"], seed: int) -> Fitted:
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
         """The rotation of this seed."""
         width = states.shape[1]
         drawn = torch.randn(width, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headscan.leaks.defence import DEFENCES, Defence, Fitted
+from headscan.model.lens import Lens
 
 __all__ = ["Scaling"]
 
@@ -20,7 +21,7 @@ class Scaling(Defence):
 
     name: ClassVar[str] = "per-coordinate"
 
-    def fit(self, states: Float[Tensor, "N d"], seed: int) -> Fitted:
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
         """The spread of each coordinate; a constant one is released as it is."""
         spread = states.std(0, unbiased=False)
         spread = spread.where(spread > 0, spread.new_ones(()))

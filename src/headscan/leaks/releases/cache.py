@@ -30,7 +30,7 @@ class CacheRelease(Release):
     name: ClassVar[str] = "cache"
     uses: ClassVar[tuple[str, ...]] = (
         "sites", "noise", "format", "defence", "stored", "heads", "prior", "windows", "length", "candidates", "draws",
-        "particles",
+        "particles", "others",
     )  # fmt: skip
     meaning: ClassVar[str] = (
         "Bits that what the cache holds of a token tells of that token to one who knows the tokens before it; what later "

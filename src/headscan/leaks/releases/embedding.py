@@ -11,11 +11,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from headscan.inversion.given import EmbeddingSlice
-from headscan.leaks.audit import bits_row
 from headscan.leaks.budget import plan_of_whole_rows
 from headscan.leaks.positions import Asked, PositionLeak, at_position
 from headscan.leaks.priors import cut_prior, prior_of
 from headscan.leaks.release import RELEASES, Auditing, Leak, Release
+from headscan.leaks.rows import bits_row
 from headscan.model.lens import Lens
 from headscan.model.slicing import SlicedModel
 from headscan.run import BadInput, Run

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from headscan.leaks.audit import share_interval
+from headscan.leaks.order import GradientText, texts_in_gradient
 from headscan.leaks.release import RELEASES, Auditing, Leak, Release
-from headscan.leaks.result import GradientToken, LeakedGradient, LeakRow
-from headscan.leaks.span import GradientTokens, first_gradient, tokens_in_gradient
+from headscan.leaks.result import GradientToken, LeakedGradient, LeakedText, LeakRow
+from headscan.leaks.rows import share_interval
+from headscan.leaks.span import GradientTokens, gradients_of, span_of, tokens_in_gradient
 from headscan.model.lens import Lens
 from headscan.run import BadInput, Run
 from headscan.text import display
@@ -28,8 +30,8 @@ class GradientRelease(Release):
     What is certified: a token far from the gradient's span was in no text (but a text's last token has no gradient). What
     is a guess: that a token inside it was there. Vectors of which some are sums and differences of others fail it: with
     position embeddings, if u stands at positions 1 and 6 and v at 6, then v seems to stand at 1, too. At full rank
-    nothing is shown, and the result says so. Order and grouping into texts are not recovered; with position embeddings
-    the position of each token is, apart from such mirages.
+    nothing is shown, and the result says so. Order and grouping into texts come from the gradient of block 1, whose inputs
+    differ from prefix to prefix (`headscan.leaks.order`); mirages of the first stage fall there.
     """
 
     name: ClassVar[str] = "gradient"
@@ -39,8 +41,12 @@ class GradientRelease(Release):
     def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
         """Read the tokens off; the one row's accuracy is the recall."""
         rows = _batch(lens, texts)
-        shown = tokens_in_gradient(lens, first_gradient(lens, rows), rows.shape[1], tolerance=settings.tolerance)
+        two = lens.depth > 1 and lens.traits.causal
+        gradients = gradients_of(lens, rows, (0, 1) if two else (0,))
+        shown = tokens_in_gradient(lens, gradients[0], rows.shape[1], tolerance=settings.tolerance)
         found = _compared(lens, rows, shown, settings.tolerance)
+        if two:
+            found = _ordered(lens, rows, gradients[1], shown, found, run)
         inside = share_interval(found.recall, rows.numel())
         row = LeakRow(
             site="block.0", defence="none", noise=0.0, sigma=None, tokens=rows.numel(), prior_bits=None, bits_lower=None,
@@ -105,5 +111,32 @@ def _sentence(full: bool, with_positions: bool) -> str:
     where = "at that position of any text" if with_positions else "in any text"
     return (
         f"Certified: a token that is not listed was not {where}, a text's last token apart, which has no gradient. That a "
-        f"listed token was there is a guess{mirage}. Order and grouping are not recovered."
+        f"listed token was there is a guess{mirage}."
     )
+
+
+def _ordered(
+    lens: Lens, rows: Tensor, gradient: Tensor, shown: GradientTokens, found: LeakedGradient, run: Run
+) -> LeakedGradient:
+    """With the texts that the second stage puts in order."""
+    rank, length = span_of(gradient)[1], rows.shape[1]
+    some, whole = list[GradientText](), False
+    if shown.rank < shown.width:
+        some, whole = texts_in_gradient(lens, gradient, shown, length, tolerance=found.tolerance, progress=run.progress)
+    batch = {tuple(row[:-1]) for row in rows.tolist()}
+    texts = [
+        LeakedText(
+            tokens=one.tokens, string="".join(display(lens.tokenizer, one.tokens)), distance=one.distance,
+            in_batch=tuple(one.tokens) in batch,
+        )
+        for one in some
+    ]  # fmt: skip
+    told = (
+        f"Certified of the order: no other texts than the {len(texts)} listed were in the batch, their last tokens apart."
+        if texts and whole
+        else "Of order and grouping nothing is certified: block 1's gradient has full rank, or too much lies in its span."
+    )
+    return replace(
+        found, texts=texts, texts_found=len(batch & {tuple(one.tokens) for one in texts}) / len(batch), second_rank=rank,
+        certified=f"{found.certified} {told}",
+    )  # fmt: skip

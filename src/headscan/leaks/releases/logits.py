@@ -31,7 +31,16 @@ class LogitsRelease(Release):
     """
 
     name: ClassVar[str] = "logits"
-    uses: ClassVar[tuple[str, ...]] = ("noise", "prior", "windows", "length", "candidates", "draws", "particles")
+    uses: ClassVar[tuple[str, ...]] = (
+        "noise",
+        "prior",
+        "windows",
+        "length",
+        "candidates",
+        "draws",
+        "particles",
+        "others",
+    )
     meaning: ClassVar[str] = (
         "Bits that the logits at a token's position, given as log-probabilities, tell of that token to one who knows the "
         "tokens before it."
