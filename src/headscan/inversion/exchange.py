@@ -1,10 +1,11 @@
 """Joint search: several tokens at once, where no output tells one of them alone.
 
-For slices without a causal mask, and for hidden tokens, whose own outputs are not given. From a start (continuous
-inversion, many restarts) one token at a time is exchanged for the best of a list of candidates, the list growing up to
-the whole vocabulary; every exchange is a run of the real model on real tokens. Where that ends in a dead end, it begins
-again from a longer descent: deep encoders need many steps, shallow ones few. Pairs of positions are searched
-exhaustively where the budget allows. A result is verified like any other; not finding one proves nothing.
+For slices without a causal mask, and for hidden tokens, whose own outputs are not given. From a start (a linear readout, where
+the output of every position is given; else continuous inversion, many restarts) one token at a time is exchanged for the best
+of a list of candidates, the list growing up to the whole vocabulary; every exchange is a run of the real model on real tokens.
+Where that ends in a dead end, it begins again from a longer descent: deep encoders need many steps, shallow ones few. Pairs of
+positions are searched exhaustively where the budget allows. A result is verified like any other; not finding one proves
+nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from headscan.inversion.certificate import Residual, exchanges
 from headscan.inversion.decoders import Decoder
 from headscan.inversion.descent import descend
 from headscan.inversion.presets import Descent
+from headscan.inversion.reading import can_read, read_tokens
 from headscan.inversion.reconstruction import Reconstruction
 from headscan.inversion.tolerance import accepts
 from headscan.model.slicing import SlicedModel
@@ -46,6 +48,9 @@ class JointSearch(Settings):
         int, Option("Candidates a position in the first sweep; one without progress quadruples it.", low=1, python=True)
     ] = 64
     beam: Annotated[int, Option("States kept between sweeps.", low=1, python=True)] = 3
+    read: Annotated[
+        bool, Option("Start from a linear readout, where the output of every position is given.", python=True)
+    ] = True
     pairs: Annotated[bool, Option("Search all pairs of two hidden positions within the budget.", python=True)] = True
 
 
@@ -89,11 +94,16 @@ class _Exchange:
     def search(self) -> Reconstruction:
         """Attempts, each from a longer descent than the last, until one fits."""
         given, longer = self.settings, self.settings.longer if self.settings.steps else ()
-        states, best, lists = self._attempt(given, self.seed, last=not longer)
+        if given.read and self.free and can_read(self.cut, self.length):
+            states, best, lists = self._read()
+            longer = (1, *longer) if given.steps else ()
+        else:
+            states, best, lists = self._attempt(given, self.seed, last=not longer)
         for number, times in enumerate(longer):
             if accepts(float(best[0]), self.tolerance) or self.residual_of.left <= 0 or not self.free:
                 break
-            again = replace(given, steps=times * given.steps, restarts=max(1, given.restarts // 2))
+            few = given.restarts if times == 1 else max(1, given.restarts // 2)
+            again = replace(given, steps=times * given.steps, restarts=few)
             tried = self._attempt(again, self.seed + 100 * (1 + number), last=number == len(longer) - 1)
             if float(tried[1][0]) < float(best[0]):
                 states, best, lists = tried
@@ -113,10 +123,31 @@ class _Exchange:
             residual=residual,
         )
 
+    def _read(self) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """From what a readout reads to where no exchange helps."""
+        found = read_tokens(
+            self.cut,
+            self.target,
+            self.length,
+            known=self.known,
+            allowed=self.allowed,
+            seed=self.seed,
+            progress=self.progress,
+        )
+        order = found.scores.argsort(dim=-1, descending=True, stable=True)
+        if self.allowed is not None:
+            order = order[:, : int(self.allowed.sum())]
+        return self._exchanged(found.guesses.unique(dim=0), list(order), self.settings, last=False)
+
     def _attempt(self, search: JointSearch, seed: int, *, last: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
         """From one set of starts to where no exchange helps: states and residuals, best first, and the lists used."""
+        return self._exchanged(*self._start(search, seed), search, last=last)
+
+    def _exchanged(
+        self, states: Tensor, lists: list[Tensor], search: JointSearch, *, last: bool
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Exchanges from these states until none helps."""
         residual_of = self.residual_of
-        states, lists = self._start(search, seed)
         best = residual_of(states)
         keep = best.argsort()[: search.beam]
         states, best = states[keep], best[keep]

@@ -23,7 +23,7 @@ from headscan.run import Progress, write_atomic
 from headscan.text.documents import documents
 from headscan.text.tokens import tokenise
 
-__all__ = ["EMBEDDED", "TOKENS", "Readouts", "readouts_of"]
+__all__ = ["EMBEDDED", "TOKENS", "Readouts", "read_text", "readouts_of"]
 
 EMBEDDED = "stories"
 # Tokens of the pass: windows, a third of them of the text, the rest of tokens drawn from the whole vocabulary (a text has few of
@@ -96,7 +96,7 @@ def _batches(cut: SlicedModel, text: str | None) -> list[Int[Tensor, "B T"]]:
     vocabulary, generator = cut.vocabulary_size, torch.Generator().manual_seed(0)
     length = max(2, min(LENGTH, cut.lens.context_length or LENGTH))
     rows = max(3, WINDOWS // length)
-    ids = _read_text(cut, text, rows // 3 * length)
+    ids = read_text(cut, text, rows // 3 * length)
     written = ids[: len(ids) // length * length].reshape(-1, length)
     drawn = torch.randint(0, vocabulary, (rows - len(written), length), generator=generator)
     seen = ids.unique()
@@ -107,7 +107,8 @@ def _batches(cut: SlicedModel, text: str | None) -> list[Int[Tensor, "B T"]]:
     return [ids for ids in parts if len(ids)]
 
 
-def _read_text(cut: SlicedModel, text: str | None, count: int) -> Int[Tensor, " N"]:
+def read_text(cut: SlicedModel, text: str | None, count: int) -> Int[Tensor, " N"]:
+    """The first tokens of a text (None: the embedded sample); none where the model has no tokenizer."""
     if cut.lens.tokenizer is None:
         return torch.empty(0, dtype=torch.int64)
     found: list[Tensor] = []
