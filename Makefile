@@ -29,6 +29,7 @@ bench: setup
 real: setup
 	$(BIN)/python -m pytest -m real -q -rs
 	$(BIN)/python benchmarks/how_long_each_verb_takes_on_a_real_model.py all
+	$(BIN)/python benchmarks/run.py exact_inversion_recovers_every_token_of_a_real_model_in_seconds
 
 reproduce: setup
 	$(BIN)/headscan reproduce --page docs/ledger.md

@@ -54,15 +54,14 @@ def blimp_hits(
 ) -> dict[str, npt.NDArray[np.bool_]]:  # fmt: skip
     """In which pairs the grammatical sentence is the more probable, by paradigm.
 
-    A sentence's probability is the sum over all its tokens, given a beginning of text.
+    A sentence's probability is the sum over all its tokens, given a beginning of text. Sentences of all paradigms share
+    batches: a pass of few tokens takes a large model as long as one of many.
     """
-    scores: dict[str, npt.NDArray[np.bool_]] = {}
-    for name, pairs in paradigms.items():
-        sentences = [("", sentence) for pair in pairs for sentence in pair]
-        found, _ = log_likelihood(model, tokenizer, sentences, context=context)
-        good, bad = found[0::2], found[1::2]
-        scores[name] = np.asarray(good > bad)
-    return scores
+    sentences = [("", sentence) for pairs in paradigms.values() for pair in pairs for sentence in pair]
+    found, _ = log_likelihood(model, tokenizer, sentences, context=context)
+    hits = np.asarray(found[0::2] > found[1::2])
+    ends = np.cumsum([len(pairs) for pairs in paradigms.values()])[:-1]
+    return dict(zip(paradigms, np.split(hits, ends), strict=True))
 
 
 @TASKS.register("blimp")
