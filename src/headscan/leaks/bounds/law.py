@@ -126,7 +126,7 @@ class Law(ABC):
         return logs - self.surprise(away) + self.surprise(noise)[:, None]
 
 
-class _Gaussian(Law):
+class _GaussianLaw(Law):
     name, entropy = "Gaussian", ENTROPY
 
     def draw(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
@@ -148,7 +148,7 @@ class _Gaussian(Law):
         return draws_of(code, sigmas, draws=draws, seed=seed)
 
 
-class _Laplace(Law):
+class _LaplaceLaw(Law):
     name, entropy = "Laplace", math.log2(2 * math.e / math.sqrt(2))
 
     def draw(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
@@ -167,7 +167,7 @@ class _Laplace(Law):
         return (half - torch.log1p(half)).sum(-1)
 
 
-class _Uniform(Law):
+class _UniformLaw(Law):
     name, entropy, everywhere = "uniform", math.log2(2 * math.sqrt(3)), False
 
     def draw(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
@@ -184,6 +184,6 @@ class _Uniform(Law):
         return -torch.log((1 - away.abs() / (2 * math.sqrt(3))).clamp_min(0)).sum(-1)
 
 
-GAUSSIAN: Law = _Gaussian()
-LAPLACE: Law = _Laplace()
-UNIFORM: Law = _Uniform()
+GAUSSIAN: Law = _GaussianLaw()
+LAPLACE: Law = _LaplaceLaw()
+UNIFORM: Law = _UniformLaw()
