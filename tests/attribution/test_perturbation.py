@@ -114,6 +114,28 @@ def test_a_continuation_is_occluded_in_one_pass_as_step_by_step(llama):
         np.testing.assert_allclose(steps[k, 6 + k :], 0, atol=1e-6)
 
 
+def test_faithfulness_of_a_continuation_has_intervals_over_its_predictions(gpt2):
+    """Student's, of numbers that are those of each prediction by itself; of one prediction random orders alone have any."""
+    ids = IDS[:6]
+    result = attribute(gpt2, ids, method="occlusion", substitute="mean", generate=4)
+    found, said = result.faithfulness, ids + [step.id for step in result.steps]
+    alone = [
+        attribute(gpt2, said[: 6 + k], method="occlusion", substitute="mean", token=said[6 + k]).faithfulness for k in range(4)
+    ]  # fmt: skip
+    for name in ("comprehensiveness", "sufficiency"):
+        values = np.array([getattr(one, name) for one in alone])
+        reach = 3.182446 * values.std(ddof=1) / 2
+        assert getattr(found, name) == pytest.approx(values.mean(), abs=1e-5)
+        assert getattr(found, f"{name}_interval") == pytest.approx(
+            (values.mean() - reach, values.mean() + reach), abs=1e-5
+        )
+    assert found.deletion.area_interval[0] < found.deletion.area < found.deletion.area_interval[1]
+    assert found.gain == pytest.approx(found.random.deletion - found.deletion.area)
+    assert (found.no_interval, alone[0].comprehensiveness_interval) == (None, None)
+    assert "too few" in alone[0].no_interval
+    assert alone[0].random.deletion_interval[0] < alone[0].random.deletion < alone[0].random.deletion_interval[1]
+
+
 @pytest.mark.parametrize(
     ("name", "way"),
     [("qwen3", "packed"), ("gpt_neox", "packed"), ("opt", None), ("gemma2", None), ("mistral", None), ("bloom", None)],

@@ -171,8 +171,8 @@ def test_a_stopped_scan_continues_where_it_was(model, text, tmp_path):
 
 
 def test_torchrun_gives_the_same_as_one_process(model, text, tmp_path):
-    words = [model, "--tokenizer", "bytes", "--text", str(text), "--context", "32", "--batch", "3", "--json"]
-    single = json.loads(run(*words, "--out", str(tmp_path / "one")).stdout)
+    words = [model, "--tokenizer", "bytes", "--context", "32", "--batch", "3", "--json"]
+    single = json.loads(run(*words, "--text", str(text), "--out", str(tmp_path / "one")).stdout)
     launcher = [
         sys.executable,
         "-m",
@@ -184,7 +184,8 @@ def test_torchrun_gives_the_same_as_one_process(model, text, tmp_path):
         "headscan",
     ]
     done = subprocess.run(
-        [*launcher, "scan", *words, "--out", str(tmp_path / "two")],
+        [*launcher, "scan", *words, "--text", "-", "--out", str(tmp_path / "two")],
+        input=text.read_text(),  # which the processes share
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -49,6 +49,11 @@ def test_an_unknown_name_lists_what_there_is(methods):
         methods.match("z*")
 
 
+def test_several_names_where_one_is_taken_are_refused(methods):
+    with pytest.raises(BadInput, match="Only one method can be chosen; there are: plain, stepped"):
+        methods.build(["plain", "stepped"])
+
+
 def test_a_name_is_given_once(methods):
     with pytest.raises(BadInput, match="two methods named 'plain'"):
         methods.add("plain", Stepped)

@@ -9,9 +9,10 @@
 
 from __future__ import annotations
 
+from headscan.attribution.agreement import agreement
 from headscan.attribution.coalitions import Coalitions
 from headscan.attribution.engine import Engine
-from headscan.attribution.faithfulness import agreement, faithfulness
+from headscan.attribution.faithfulness import faithfulness
 from headscan.attribution.gradients import gradient_x_input, integrated_gradients
 from headscan.attribution.method import METHODS, AttributionMap, AttributionMethod, AttributionTask, MethodWords
 from headscan.attribution.methods.combined import Combined

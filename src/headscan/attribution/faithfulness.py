@@ -10,14 +10,23 @@ import numpy.typing as npt
 
 from headscan.attribution.coalitions import Coalitions
 from headscan.attribution.method import AttributionMap, AttributionTask
+from headscan.run import Interval
 
-__all__ = ["SHARES", "Agreement", "Faithfulness", "FaithfulnessCurve", "RandomOrders", "agreement", "faithfulness"]
+__all__ = [
+    "SHARES", "Faithfulness", "FaithfulnessCurve", "MeasuredOrder", "RandomOrders", "faithfulness", "measured_orders",
+    "over_predictions",
+]  # fmt: skip
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 """The shares of units over which comprehensiveness and sufficiency are averaged (DeYoung et al. 2020, "ERASER")."""
 POINTS = 20
 RANDOM_ORDERS = 3
 MOST_STEPS = 8
+FEWEST = 4  # predictions of which an interval is made
+ONE = (
+    "The predictions explained are too few to say what others of the text would give: with four or more of a continuation "
+    "(--continuation, --generate) there are intervals. Those of random orders are over orders."
+)
 
 Numbers = npt.NDArray[np.float32 | np.float64]
 
@@ -25,21 +34,29 @@ Numbers = npt.NDArray[np.float32 | np.float64]
 @dataclass(frozen=True)
 class FaithfulnessCurve:
     """The probability (of a sentence vector the cosine) as ever more units (a share of them) are replaced or put back;
-    `area` is its mean height."""
+    `area` is its mean height, `area_interval` over predictions."""
 
     share: list[float]
     probability: list[float]
     area: float
+    area_interval: Interval | None = None
 
 
 @dataclass(frozen=True)
 class RandomOrders:
-    """The four numbers (areas, for the curves) when units go in a random order, averaged over three."""
+    """The four numbers (areas, for the curves) when units go in a random order, averaged over three a prediction.
+
+    Intervals: of what all random orders would give, over predictions, or over orders where there are fewer than four.
+    """
 
     deletion: float
     insertion: float
     comprehensiveness: float
     sufficiency: float
+    deletion_interval: Interval | None = None
+    insertion_interval: Interval | None = None
+    comprehensiveness_interval: Interval | None = None
+    sufficiency_interval: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +71,9 @@ class Faithfulness:
         random: the same for random orders.
         substitute: what stands for absent units.
         steps: how many predictions of a continuation they are averaged over (evenly spaced, at most eight).
+        gain: how much lower the deletion area is than that of random orders, of the same predictions.
+        ..._interval: 95 %, of what endless text like the continuation would give, the predictions being what varies: from
+            four on; `no_interval` says why there is none.
     """
 
     deletion: FaithfulnessCurve
@@ -63,21 +83,15 @@ class Faithfulness:
     random: RandomOrders
     substitute: str
     steps: int
+    comprehensiveness_interval: Interval | None = None
+    sufficiency_interval: Interval | None = None
+    gain: float | None = None
+    gain_interval: Interval | None = None
+    no_interval: str | None = None
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """Spearman's rank correlation of two maps over units (None where one is constant), and the share of their `top`
-    largest units that they have in common; averaged over predictions."""
-
-    methods: tuple[str, str]
-    spearman: float | None
-    top: int
-    shared_top: float
-
-
-@dataclass(frozen=True)
-class _Curves:
+class MeasuredOrder:
     """Of one order of the units: the curves, and the means over `SHARES`."""
 
     share: Numbers
@@ -85,6 +99,30 @@ class _Curves:
     insertion: Numbers
     comprehensiveness: float
     sufficiency: float
+
+    @property
+    def numbers(self) -> list[float]:
+        """The areas of deletion and insertion (by the trapezium rule), comprehensiveness, sufficiency."""
+        widths = np.diff(self.share)
+        areas = [float(((one[1:] + one[:-1]) * widths).sum() / 2) for one in (self.deletion, self.insertion)]
+        return [*areas, self.comprehensiveness, self.sufficiency]
+
+
+def measured_orders(
+    task: AttributionTask, found: AttributionMap, steps: Sequence[int]
+) -> tuple[list[MeasuredOrder], list[list[MeasuredOrder]]]:
+    """Of each of these predictions the units in the order of their scores, and in three random orders."""
+    game, random = task.game(task.filler), np.random.default_rng(task.seed)
+    own, null = [], []
+    for step in steps:
+        position = task.target.steps[step].position
+        there = np.array([not task.engine.causal or unit.first <= position for unit in task.units])
+        there &= _readable(task, there)
+        units = np.flatnonzero(there)
+        order = units[np.argsort(-found.units[step][units], kind="stable")]
+        own.append(_measured(game, order, step))
+        null.append([_measured(game, random.permutation(units), step) for _ in range(RANDOM_ORDERS)])
+    return own, null
 
 
 def faithfulness(task: AttributionTask, found: AttributionMap) -> Faithfulness:
@@ -95,38 +133,57 @@ def faithfulness(task: AttributionTask, found: AttributionMap) -> Faithfulness:
 
     Cost: about 2 (21 + 5) prompts an order, in shared batches.
     """
-    game = task.game(task.filler)
-    chosen = np.unique(np.linspace(0, len(task.target.steps) - 1, MOST_STEPS).round().astype(int))
-    random = np.random.default_rng(task.seed)
-    own, null = [], []
-    for step in chosen.tolist():
-        position = task.target.steps[step].position
-        there = np.array([not task.engine.causal or unit.first <= position for unit in task.units])
-        there &= _readable(task, there)
-        units = np.flatnonzero(there)
-        order = units[np.argsort(-found.units[step][units], kind="stable")]
-        own.append(_curves(game, order, step))
-        null += [_curves(game, random.permutation(units), step) for _ in range(RANDOM_ORDERS)]
+    chosen = np.unique(np.linspace(0, len(task.target.steps) - 1, MOST_STEPS).round().astype(int)).tolist()
+    own, null = measured_orders(task, found, chosen)
     share = own[0].share if len(own) == 1 else np.linspace(0, 1, POINTS + 1)
+    numbers = np.array([one.numbers for one in own])  # [S, 4]
+    drawn = np.array([[one.numbers for one in orders] for orders in null])  # [S, orders, 4]
+    values, random, gains = (
+        numbers.mean(0).tolist(),
+        drawn.mean((0, 1)).tolist(),
+        drawn[:, :, 0].mean(1) - numbers[:, 0],
+    )
+    spans, enough = [over_predictions(one) for one in numbers.T], len(chosen) >= FEWEST
+    others = [over_predictions(one.mean(1)) if enough else _over_orders(one) for one in drawn.transpose(2, 0, 1)]
+    beyond = over_predictions(gains) if enough else _over_orders(drawn[:, :, 0] - numbers[:, :1])
 
-    def curve(values: list[Numbers]) -> FaithfulnessCurve:
-        mean = np.mean([np.interp(share, one.share, value) for one, value in zip(own, values, strict=True)], axis=0)
-        return FaithfulnessCurve(share.tolist(), mean.tolist(), _mean_area(own, values))
+    def curve(heights: list[Numbers], which: int) -> FaithfulnessCurve:
+        mean = np.mean([np.interp(share, one.share, value) for one, value in zip(own, heights, strict=True)], axis=0)
+        return FaithfulnessCurve(share.tolist(), mean.tolist(), values[which], spans[which])
 
     return Faithfulness(
-        curve([one.deletion for one in own]),
-        curve([one.insertion for one in own]),
-        _mean([one.comprehensiveness for one in own]),
-        _mean([one.sufficiency for one in own]),
-        RandomOrders(
-            _mean_area(null, [one.deletion for one in null]),
-            _mean_area(null, [one.insertion for one in null]),
-            _mean([one.comprehensiveness for one in null]),
-            _mean([one.sufficiency for one in null]),
-        ),
-        task.substitute_name if task.substitute is not None else "auto",
-        len(chosen),
-    )
+        deletion=curve([one.deletion for one in own], 0), insertion=curve([one.insertion for one in own], 1),
+        comprehensiveness=values[2], sufficiency=values[3], random=RandomOrders(*random, *others),
+        substitute=task.substitute_name if task.substitute is not None else "auto", steps=len(chosen),
+        comprehensiveness_interval=spans[2], sufficiency_interval=spans[3], gain=float(gains.mean()), gain_interval=beyond,
+        no_interval=None if enough else ONE,
+    )  # fmt: skip
+
+
+def over_predictions(values: npt.NDArray[np.float64]) -> Interval | None:
+    """Student's 95 % interval of the mean of a number over predictions [S], taken as independent; None below four.
+
+    How often it covers is measured in benchmarks/faithfulness_intervals_cover.py.
+
+    >>> low, high = over_predictions(np.array([1.0, 2.0, 3.0, 6.0]))
+    >>> round(low, 2), round(high, 2)
+    (-0.44, 6.44)
+    """
+    return _student(values, values.std(ddof=1) / len(values) ** 0.5, len(values) - 1) if len(values) >= FEWEST else None
+
+
+def _over_orders(values: npt.NDArray[np.float64]) -> Interval:
+    """The 95 % interval of the mean over all orders, from some of each prediction [S, orders], the predictions as they are."""
+    predictions, orders = values.shape
+    error = (values.var(1, ddof=1).sum() / orders) ** 0.5 / predictions
+    return _student(values, error, predictions * (orders - 1))
+
+
+def _student(values: npt.NDArray[np.float64], error: float, freedom: int) -> Interval:
+    from scipy.special import stdtrit
+
+    reach = float(stdtrit(freedom, 0.975)) * float(error)
+    return float(values.mean()) - reach, float(values.mean()) + reach
 
 
 def _readable(task: AttributionTask, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -137,7 +194,7 @@ def _readable(task: AttributionTask, there: npt.NDArray[np.bool_]) -> npt.NDArra
     return np.array([not masks & set(unit.tokens) for unit in task.units])
 
 
-def _curves(game: Coalitions, order: npt.NDArray[np.int64], step: int) -> _Curves:
+def _measured(game: Coalitions, order: npt.NDArray[np.int64], step: int) -> MeasuredOrder:
     n = len(order)
     counts = np.unique(np.linspace(0, n, min(n, POINTS) + 1).round().astype(int))
     tops = np.array([max(1, int(np.ceil(share * n))) for share in SHARES])
@@ -148,48 +205,10 @@ def _curves(game: Coalitions, order: npt.NDArray[np.int64], step: int) -> _Curve
         only[order[count:]] = False
     p = game.read(rows, lambda logits: game.target.judge(logits)[:, step])
     without_top, only_top = p[0::2], p[1::2]
-    return _Curves(
+    return MeasuredOrder(
         counts / n,
         without_top[: len(counts)],
         only_top[: len(counts)],
         float((without_top[0] - without_top[len(counts) :]).mean()),
         float((without_top[0] - only_top[len(counts) :]).mean()),
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))
-
-
-def _mean_area(found: Sequence[_Curves], curves: Sequence[Numbers]) -> float:
-    """The mean height of curves by the trapezium rule, averaged over steps or orders."""
-    return _mean(
-        [
-            float(((curve[1:] + curve[:-1]) * np.diff(one.share)).sum() / 2)
-            for one, curve in zip(found, curves, strict=True)
-        ]
-    )
-
-
-def agreement(maps: dict[str, AttributionMap]) -> list[Agreement]:
-    """How far every two maps agree."""
-    from scipy.stats import rankdata
-
-    def correlation(a: Numbers, b: Numbers) -> float:
-        x, y = (rankdata(values) - (len(values) + 1) / 2 for values in (a, b))
-        size = np.sqrt((x * x).sum() * (y * y).sum())
-        return float((x * y).sum() / size) if size else float("nan")
-
-    found = []
-    named = list(maps.items())
-    for i, (one, first) in enumerate(named):
-        for other, second in named[i + 1 :]:
-            top = min(5, first.units.shape[1])
-            rows = list(zip(first.units, second.units, strict=True))
-            shared = [
-                len(set(np.argsort(-np.abs(a))[:top].tolist()) & set(np.argsort(-np.abs(b))[:top].tolist())) / top
-                for a, b in rows
-            ]
-            spearman = _mean([correlation(a, b) for a, b in rows])
-            found.append(Agreement((one, other), spearman if np.isfinite(spearman) else None, top, _mean(shared)))
-    return found

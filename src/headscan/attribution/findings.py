@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headscan.attribution.faithfulness import Agreement
+from headscan.attribution.agreement import Agreement
 from headscan.attribution.result import MapRecord
 from headscan.run import Finding
 
@@ -15,15 +15,16 @@ GAP, APART = 0.01, 0.5
 
 
 def findings(maps: Sequence[MapRecord], agreement: Sequence[Agreement], judged: str) -> list[Finding]:
-    """Codes: FAITHFUL or UNFAITHFUL (each map that was checked, against random orders), INCOMPLETE, DISAGREE."""
+    """Codes: FAITHFUL (at 95 %: `Faithfulness.gain`) or UNFAITHFUL (each map that was checked, against random orders),
+    INCOMPLETE, DISAGREE."""
     found = []
     for one in maps:
         if (trust := one.faithfulness) is not None:
             own, null = trust.deletion.area, trust.random.deletion
-            better = own < null
+            better = trust.gain_interval is not None and trust.gain_interval[0] > 0
             text = (
-                f"The map by {one.method} says {'more' if better else 'no more'} than chance: replacing what it ranks highest "
-                f"leaves a mean {judged} of {own:.2g}, random orders {null:.2g}."
+                f"The map by {one.method} says {'more' if better else 'no more, as far as was measured,'} than chance: replacing "
+                f"what it ranks highest leaves a mean {judged} of {own:.2g}, random orders {null:.2g}."
             )
             code = "FAITHFUL" if better else "UNFAITHFUL"
             found.append(Finding(code=code, level="good" if better else "alert", sentence=text, value=own - null))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headscan.attribution.faithfulness import Agreement, Faithfulness
+from headscan.attribution.agreement import Agreement
+from headscan.attribution.faithfulness import Faithfulness
 from headscan.attribution.gradients import Completeness
 from headscan.attribution.method import MethodWords
 from headscan.run import Result

@@ -9,9 +9,10 @@ from functools import partial
 import numpy as np
 import torch
 
+from headscan.attribution.agreement import agreement
 from headscan.attribution.engine import Engine
 from headscan.attribution.explained import explained
-from headscan.attribution.faithfulness import agreement, faithfulness
+from headscan.attribution.faithfulness import faithfulness
 from headscan.attribution.findings import findings
 from headscan.attribution.memory import parse_memory
 from headscan.attribution.method import AttributionMap, AttributionMethod, AttributionTask

@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headscan.geometry.interval import wilson
+from headscan.run import Interval
 from headscan.statistics.information import fano_accuracy, gaussian_bits
 
 __all__ = ["NoisyDecoding", "RoundedDecoding", "noise_accuracy", "quantised_accuracy"]
@@ -21,11 +23,13 @@ class NoisyDecoding:
 
     `noise` is its standard deviation in those of a feature; `bits` the most that these very features can tell of a token
     (`gaussian_bits` of their covariance, at most log2 V), `highest` the accuracy that no decoder of them exceeds (Fano).
+    `accuracy_interval`: 95 %, over tokens and noises drawn (Wilson), the features as they are.
     """
 
     noise: float
     width: int
     accuracy: float
+    accuracy_interval: Interval
     standard_error: float
     bits: float
     highest: float
@@ -69,10 +73,13 @@ def noise_accuracy(
         for noise in noises:
             sent = torch.randint(vocabulary, (trials,), generator=generator)
             heard = code[sent] + noise * std * torch.randn(trials, width, generator=generator)
-            right = float((_nearest(heard, code) == sent).float().mean())
+            hits = int((_nearest(heard, code) == sent).sum())
+            right, (least, most) = hits / trials, wilson(hits, trials)
             error = float(np.sqrt(max(right * (1 - right), 1 / trials) / trials))
             bits = min(gaussian_bits(variances.numpy(), noise * (std or 1.0)), float(np.log2(vocabulary)))
-            found.append(NoisyDecoding(noise, width, right, error, bits, fano_accuracy(bits, vocabulary)))
+            found.append(
+                NoisyDecoding(noise, width, right, (least, most), error, bits, fano_accuracy(bits, vocabulary))
+            )
     return found
 
 

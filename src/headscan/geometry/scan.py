@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -20,9 +21,9 @@ from headscan.geometry.result import ProbeRecord, ScanResult
 from headscan.geometry.settings import Scanning
 from headscan.geometry.subjects import subjects
 from headscan.geometry.summary import SUFFIXES
-from headscan.run import Run, verb
+from headscan.run import BadInput, Run, verb
 from headscan.states import SourcesLike
-from headscan.statistics import process_count
+from headscan.statistics import process_count, process_rank, same_everywhere
 from headscan.text.settings import TextLike
 from headscan.text.source import check_text
 
@@ -122,12 +123,16 @@ def _record(probe: Probe, found: list[Examined]) -> ProbeRecord:
 def _rereadable(text: TextLike | None, *, passes: int) -> Iterator[TextLike | None]:
     """The text itself; standard input, where it must be read more than once, as a temporary file.
 
-    Several processes read the beginning of the text once more, for the intervals.
+    Several processes share one standard input: the first writes it down, and all read what it wrote.
     """
     if text != "-" or (passes < 2 and process_count() == 1):
         yield text
         return
+    if int(os.environ.get("LOCAL_WORLD_SIZE", process_count())) < process_count():
+        raise BadInput("Standard input reaches one machine of several: write the text to a file that all can read.")
     with tempfile.NamedTemporaryFile(suffix=".txt") as copy:
-        shutil.copyfileobj(sys.stdin.buffer, copy)
-        copy.flush()
-        yield copy.name
+        if process_rank() == 0:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+            copy.flush()
+        yield same_everywhere(copy.name)
+        same_everywhere(copy.name)  # nobody is still reading when the file goes

@@ -85,6 +85,8 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         self._load()
+        if isinstance(name, list | tuple):  # several, where a field takes one
+            raise BadInput(f"Only one {self.kind} can be chosen; there are: {', '.join(self._items)}.")
         if name not in self._items:
             raise BadInput(f"There is no {self.kind} {name!r}; there are: {', '.join(self._items)}.")
         return self._items[name]

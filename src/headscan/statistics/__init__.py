@@ -12,7 +12,7 @@ from headscan.statistics.cloud import Cloud, Vectors
 from headscan.statistics.contexts import ContextTally, DirectionTally, FollowTally
 from headscan.statistics.counts import BlockedCounts, TokenCounts, TokenSums
 from headscan.statistics.derivative import Derivative, Pieces, token_sums
-from headscan.statistics.distributed import merged, process_count, process_rank
+from headscan.statistics.distributed import merged, process_count, process_rank, same_everywhere
 from headscan.statistics.first_windows import FirstWindows
 from headscan.statistics.gram import Gram
 from headscan.statistics.influence import Aside, Derive, Influence
@@ -58,5 +58,6 @@ __all__ = [
     "merged",
     "process_count",
     "process_rank",
+    "same_everywhere",
     "token_sums",
 ]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headscan.statistics.accumulator import Accumulator
 
-__all__ = ["merged", "process_count", "process_rank"]
+__all__ = ["merged", "process_count", "process_rank", "same_everywhere"]
 
 A = TypeVar("A", bound=Accumulator)
 
@@ -24,6 +24,15 @@ def process_count() -> int:
 def process_rank() -> int:
     """Number of this process in the running `torch.distributed` group; 0 outside of one."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def same_everywhere(word: str) -> str:
+    """Process 0's word, on all; each waits for the others. Outside of a process group the word itself."""
+    words: list[object] = [word]
+    if process_count() > 1:
+        dist.broadcast_object_list(words, 0, device=_device())
+        dist.barrier()
+    return str(words[0])
 
 
 def merged(mine: A) -> A:

@@ -36,8 +36,8 @@ def perplexity(
 ) -> Likelihood:  # fmt: skip
     """Held-out likelihood over windows int [n, T]: every token but each window's first is predicted.
 
-    Returns nats_per_token, its standard error and 95 % interval, perplexity, tokens and, with a tokenizer, bits_per_byte
-    (the same nats over the UTF-8 bytes of the predicted tokens: comparable across tokenizers). The error is that of
+    Returns nats_per_token and its standard error, perplexity, tokens and, with a tokenizer, bits_per_byte (the same nats
+    over the UTF-8 bytes of the predicted tokens: comparable across tokenizers), each with its 95 % interval. The error is that of
     documents, which begin at the places `begins` of the n·T tokens, or of a text that runs on where there are fewer than
     three (`headscan.geometry.deviation`). Raises BadInput for no windows.
     """
@@ -55,34 +55,44 @@ def perplexity(
     nats = torch.cat(sums).numpy()
     tokens = nats.size
     mean = float(nats.sum()) / tokens
-    deviation = _deviation(nats, begins) if tokens else None
-    length = _bytes(tokenizer, rows)
+    deviation = _deviation(nats, np.ones(nats.shape), begins) if tokens else None
+    interval = None if deviation is None else list(deviation.interval(mean, bounds=(0.0, None)))
+    lengths = _bytes(tokenizer, rows)
+    length = 0.0 if lengths is None else float(lengths.sum())
+    bits = float(nats.sum()) / math.log(2) / length if length else None
+    spread = None if lengths is None or not length else _deviation(nats / math.log(2), lengths, begins)
     return Likelihood(
         nats_per_token=mean,
         standard_error=None if deviation is None else deviation.error,
-        interval=None if deviation is None else list(deviation.interval(mean, bounds=(0.0, None))),
+        interval=interval,
         perplexity=math.exp(min(mean, 700.0)),
-        bits_per_byte=float(nats.sum()) / math.log(2) / length if length else None,
+        perplexity_interval=None if interval is None else [math.exp(min(end, 700.0)) for end in interval],
+        bits_per_byte=bits,
+        bits_per_byte_interval=None
+        if bits is None or spread is None
+        else list(spread.interval(bits, bounds=(0.0, None))),
         tokens=tokens,
     )
 
 
-def _deviation(nats: npt.NDArray[np.float64], begins: npt.NDArray[np.int64] | None) -> Deviation | None:
-    """Of the mean of the nats of tokens 1, 2, ... of each window [n, T − 1]."""
-    windows, length = nats.shape[0], nats.shape[1] + 1
+def _deviation(
+    values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64], begins: npt.NDArray[np.int64] | None
+) -> Deviation | None:
+    """Of the ratio of the sums of values and weights of tokens 1, 2, ... of each window [n, T − 1]."""
+    windows, length = values.shape[0], values.shape[1] + 1
     owners = np.zeros(windows * length, dtype=np.int64)
     owners[begins if begins is not None else []] = 1
     owners = owners.cumsum().reshape(windows, length)[:, 1:].ravel()
-    counts, sums = (np.bincount(owners, weights=each).astype(np.float64) for each in (np.ones(nats.size), nats.ravel()))
+    counts, sums = (np.bincount(owners, weights=each.ravel()).astype(np.float64) for each in (weights, values))
     if several(counts):
         return Deviation.of_documents(sums, counts)
-    return Deviation.of_text(nats.sum(1), np.full(windows, length - 1.0))
+    return Deviation.of_text(values.sum(1), weights.sum(1))
 
 
-def _bytes(tokenizer: PreTrainedTokenizerBase | None, rows: npt.NDArray[np.integer]) -> float | None:
-    """Of the predicted tokens of windows; None where the tokens do not say."""
+def _bytes(tokenizer: PreTrainedTokenizerBase | None, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.float64] | None:
+    """Of the predicted tokens of windows [n, T − 1]; None where the tokens do not say."""
     try:
-        return None if tokenizer is None else float(bytes_of_tokens(tokenizer)[rows[:, 1:]].sum())
+        return None if tokenizer is None else bytes_of_tokens(tokenizer)[rows[:, 1:]].astype(np.float64)
     except BadInput:
         return None
 

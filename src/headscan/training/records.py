@@ -42,13 +42,16 @@ class GeometryMoment:
 
 @dataclass(frozen=True, kw_only=True)
 class Likelihood:
-    """How probable a model finds windows of tokens; see `perplexity`. `interval`: of nats_per_token, 95 %."""
+    """How probable a model finds windows of tokens; see `perplexity`. `interval`: of nats_per_token, 95 %; those of
+    perplexity and bits_per_byte by the same clusters."""
 
     nats_per_token: float
     standard_error: float | None
     interval: list[float] | None = None
     perplexity: float
+    perplexity_interval: list[float] | None = None
     bits_per_byte: float | None
+    bits_per_byte_interval: list[float] | None = None
     tokens: int
 
 

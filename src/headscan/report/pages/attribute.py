@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from rich.text import Text
 
 from headscan.report.kit import (
+    Cell,
     Column,
     Figure,
     Head,
@@ -223,12 +224,25 @@ def trust(result: AttributeResult) -> Section:
             Column("sufficiency", f"Mean fall of the {judged} with the top units only; low is good."),
         ]  # fmt: skip
         rows = [
-            Line(name, (one.deletion.area, one.insertion.area, one.comprehensiveness, one.sufficiency))
+            Line(
+                name,
+                (
+                    Cell(one.deletion.area, one.deletion.area_interval),
+                    Cell(one.insertion.area, one.insertion.area_interval),
+                    Cell(one.comprehensiveness, one.comprehensiveness_interval),
+                    Cell(one.sufficiency, one.sufficiency_interval),
+                ),
+            )
             for name, one in checked
         ]
         null = first.random
-        null_cells = (null.deletion, null.insertion, null.comprehensiveness, null.sufficiency)
+        null_cells = (
+            Cell(null.deletion, null.deletion_interval), Cell(null.insertion, null.insertion_interval),
+            Cell(null.comprehensiveness, null.comprehensiveness_interval), Cell(null.sufficiency, null.sufficiency_interval),
+        )  # fmt: skip
         parts.append(Table(columns, [*rows, Line("random order", null_cells, note="three, averaged")]))
+        if first.no_interval:
+            parts.append(Prose(first.no_interval))
     else:
         parts.append(Prose("Faithfulness was not measured."))
     for one in result.maps:
