@@ -17,6 +17,7 @@ from headscan.inversion.given import GIVEN
 from headscan.inversion.method import METHODS as INVERSION
 from headscan.leaks.defence import DEFENCES
 from headscan.leaks.release import RELEASES
+from headscan.model.adapter import ADAPTERS
 from headscan.remedies import REMEDIES
 from headscan.run import Registry, options_of
 from headscan.states import FORMATS
@@ -30,6 +31,7 @@ from headscan.training.task import TASKS
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "registries.md"
 SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("Formats of stored states", "`headscan scan PATH`, `headscan invert MODEL --states PATH`", FORMATS),
+    ("Live models of other libraries", "`headscan.scan(model, text)`, and wherever a model goes", ADAPTERS),
     ("Probes", "`headscan scan --measures NAME`", PROBES),
     ("Measures of similarity", "`headscan compare --measures NAME`", SIMILARITIES),
     ("Nulls of a comparison", "`headscan compare --nulls NAME`", NULLS),

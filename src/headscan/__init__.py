@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         top_direction_share,
     )
     from headscan.geometry.compare import CompareResult, compare
+    from headscan.geometry.expected import estimate_scan
     from headscan.inversion import InvertResult, invert
     from headscan.leaks import PrivacyResult, privacy
     from headscan.model.catalogue import available_models
@@ -66,6 +67,7 @@ _HOMES = {
         "participation_ratio", "scan", "singular_values", "top_direction_share",
     ),
     "headscan.geometry.compare": ("CompareResult", "compare"),
+    "headscan.geometry.expected": ("estimate_scan",),
     "headscan.inversion": ("InvertResult", "invert"),
     "headscan.leaks": ("PrivacyResult", "privacy"),
     "headscan.model": ("Lens", "specimens"),
@@ -86,7 +88,7 @@ __all__ = [
     "AttributeResult", "BadInput", "ChannelResult", "CheckupResult", "CompareResult", "EvaluationResult", "FlowResult",
     "InvertResult", "Lens", "NtpResult", "PrivacyResult", "RecoverResult", "RemedyResult", "ReproduceResult", "Result",
     "ScanResult", "Slice", "StatesResult", "TournamentResult", "TrainResult", "__version__", "all_claims", "attribute",
-    "available_models", "average_cosine", "checkup", "compare", "decone", "effective_rank", "flow", "invert",
+    "available_models", "average_cosine", "checkup", "compare", "decone", "effective_rank", "estimate_scan", "flow", "invert",
     "isoscore", "ledger_page", "load", "mean_norm", "mean_vector_norm", "ntp", "participation_ratio", "privacy",
     "remedy", "reproduce", "scan", "singular_values", "specimens", "states", "top_direction_share", "train", "training",
 ]  # fmt: skip

@@ -105,7 +105,9 @@ class Command:
             if name not in fields:
                 yield _parameter(name, _plain_type(one), _option(one, users), required=False)
         for name, (kind, said) in self.extra.items():
-            yield _parameter(name, kind | None, typer.Option(f"--{name}", help=escape(said)), required=False)
+            yield _parameter(
+                name, kind | None, typer.Option(f"--{name.replace('_', '-')}", help=escape(said)), required=False
+            )
         said = "Write the page's figures into this folder, as SVG and PDF (needs headscan[figures] and Chrome or Chromium)."
         info = typer.Option("--figures", help=escape(said), metavar="FOLDER")
         yield _parameter(FIGURES, str | None, info, required=False)

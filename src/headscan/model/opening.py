@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from torch import nn
 
+from headscan.model.adapter import adapted
 from headscan.model.lens import Lens
 from headscan.model.load import Preparation, prepare
 from headscan.model.settings import Building, Loading
@@ -16,7 +17,8 @@ from headscan.run import BadInput
 __all__ = ["ModelLike", "ModelsLike", "open_model", "open_models", "prepare_model"]
 
 ModelLike = str | os.PathLike[str] | Lens | nn.Module
-"""A specimen's name, a folder, a .gguf file, a Hugging Face id, a Lens, a model of transformers or of sentence-transformers."""
+"""A specimen's name, a folder, a .gguf file, a Hugging Face id, a Lens, a model of transformers or of sentence-transformers,
+or of a library that `headscan.model.adapter.ADAPTERS` knows."""
 ModelsLike = ModelLike | Sequence[ModelLike]
 
 
@@ -31,7 +33,8 @@ def open_models(given: ModelsLike, settings: Loading) -> Iterator[Lens]:
     >>> [lens.name for lens in open_models([live, "gpt-vanilla"], Loading(device="cpu"))]
     ['GPT2Model', 'gpt-vanilla']
     """
-    models = [given] if isinstance(given, str | os.PathLike | Lens | nn.Module) else list(given)
+    alone = isinstance(given, str | os.PathLike | Lens | nn.Module) or adapted(given) is not None
+    models = [given] if alone else list(given)  # type: ignore[arg-type]
     if not models:
         raise BadInput("No model was named: name at least one model.")
     ready = [prepare_model(one, settings) for one in models]
@@ -53,6 +56,12 @@ def prepare_model(given: ModelLike, settings: Loading) -> Preparation | Lens:
 def _live(model: Lens | nn.Module, settings: Loading) -> Lens:
     if isinstance(model, Lens):
         return model
+    found = adapted(model)
+    if found is not None:
+        name = getattr(getattr(found.network, "config", None), "name_or_path", "") or type(model).__name__
+        lens = Lens(found.network, load_tokenizer(settings.tokenizer) or found.tokenizer, name=str(name))
+        lens.notes += found.notes
+        return lens
     if not isinstance(model, nn.Module):
         raise BadInput(f"A model is a name, a folder, a Lens or a live model, not a {type(model).__name__}.")
     network, tokenizer = model, load_tokenizer(settings.tokenizer)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor, nn
 
+from headscan.model.adapter import adapted
 from headscan.model.embedded import specimens
 from headscan.model.gguf import is_gguf
 from headscan.model.lens import Lens
@@ -60,7 +61,7 @@ def stored_source(
     field = None if field == "text" else field  # what --field is where nobody said
     if isinstance(given, VectorSource):
         return given
-    if isinstance(given, Lens | nn.Module):
+    if isinstance(given, Lens | nn.Module) or adapted(given) is not None:
         return None
     if isinstance(given, str | os.PathLike):
         where = os.fspath(given)

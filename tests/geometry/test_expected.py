@@ -1,0 +1,47 @@
+"""`scan --dry-run`: what it says before, nothing written, and the memory bound it gives is the one that a scan announces."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import headscan
+from headscan import BadInput
+from tests.cli.test_scan_command import run
+
+
+def test_the_command_says_it_and_writes_nothing(tmp_path):
+    done = run("gpt-vanilla", "--text", "stories", "--max-tokens", "4096", "--dry-run", "--out", str(tmp_path / "out"))
+    assert done.stdout.startswith("gpt-vanilla: ")
+    assert "GB of weights" in done.stdout
+    assert "4,096 tokens" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tokens_are_counted_by_the_beginning_and_sites_by_their_globs(tmp_path):
+    text = "Once upon a time there was a little girl who had a red ball. " * 3000
+    (tmp_path / "t.txt").write_text(text)
+    tokens = len(headscan.Lens.load("gpt-vanilla").tokenizer.encode(text, add_special_tokens=False))
+    (one,) = headscan.estimate_scan("gpt-vanilla", tmp_path / "t.txt")
+    assert one.tokens == pytest.approx(tokens, rel=0.01)
+    (few,) = headscan.estimate_scan("gpt-vanilla", tmp_path / "t.txt", sites="block.0")
+    assert few.memory.total < one.memory.total
+    assert sum(many for many, _ in few.memory.sites.values()) == 1
+    assert min(few.seconds, one.seconds) > 0
+
+
+def test_of_stored_vectors():
+    (one,) = headscan.estimate_scan(np.zeros((3000, 16), dtype=np.float32))
+    assert one.tokens == 3000
+    assert one.weights == 0
+    assert "for 3,000 tokens" in str(one)
+
+
+def test_what_cannot_be_scanned_is_refused_here_too(tmp_path):
+    for call, words in [
+        (lambda: headscan.estimate_scan("gpt-vanilla"), "--text"),
+        (lambda: headscan.estimate_scan("gpt-vanilla", "stories", sites="nowhere"), "nowhere"),
+        (lambda: headscan.estimate_scan(str(tmp_path / "absent.npy")), "no file"),
+    ]:
+        with pytest.raises(BadInput, match=words):
+            call()
