@@ -41,7 +41,7 @@ EXAMPLES = {
     "tournament": "tournament --text stories --arms ce,ce+unigram --seeds 2 --steps 4 --cells 300/8,260/8 --rates 0.01,0.03 "
     "--matched-loss 5.5 --processes 1",
     "remedy": "remedy {column} --partners {partners} --against {partners} --held-out 300 --formats dense,onnx,column",
-    "reproduce": "reproduce 7 15 401",
+    "reproduce": "reproduce 7 15 403 422",
 }
 """A command a kind, short enough for a test; those of `reproduce` end in three different verdicts."""
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from headscan.attribution.method import METHODS as ATTRIBUTION
+from headscan.claims import EXPERIMENTS
 from headscan.diagnosis import CONDITIONS
 from headscan.geometry import PROBES
 from headscan.geometry.compare import NULLS, SIMILARITIES
@@ -48,6 +49,7 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("Evaluation tasks", "`headscan evaluate --tasks NAME`", TASKS),
     ("Conditions of a checkup", "`headscan checkup --fail-on CODES`; see [checkup](checkup.md)", CONDITIONS),
     ("Remedies", "`headscan remedy --remedies NAME`", REMEDIES),
+    ("Experiments of the ledger", "the tables of `headscan.claims.documents`", EXPERIMENTS),
 ]  # type: ignore[list-item]
 
 

@@ -23,7 +23,9 @@ from headscan.run.presenter import present_with
 if TYPE_CHECKING:
     from headscan import flow, ntp, states, training
     from headscan.attribution import AttributeResult, attribute
-    from headscan.claims.ledger import ReproduceResult, all_claims, ledger_page, reproduce
+    from headscan.claims.ledger import ReproduceResult, all_claims, reproduce, wanted_claims
+    from headscan.claims.markdown import ledger_page
+    from headscan.claims.originals import check_original
     from headscan.diagnosis import CheckupResult, checkup
     from headscan.flow import ChannelResult, FlowResult
     from headscan.geometry import (
@@ -59,7 +61,9 @@ __version__ = "0.2.0"
 # Loaded when first asked for: `import headscan` and `headscan --version` need no library that computes.
 _HOMES = {
     "headscan.attribution": ("AttributeResult", "attribute"),
-    "headscan.claims.ledger": ("ReproduceResult", "all_claims", "ledger_page", "reproduce"),
+    "headscan.claims.ledger": ("ReproduceResult", "all_claims", "reproduce", "wanted_claims"),
+    "headscan.claims.markdown": ("ledger_page",),
+    "headscan.claims.originals": ("check_original",),
     "headscan.diagnosis": ("CheckupResult", "checkup"),
     "headscan.flow": ("ChannelResult", "FlowResult"),
     "headscan.geometry": (
@@ -88,9 +92,10 @@ __all__ = [
     "AttributeResult", "BadInput", "ChannelResult", "CheckupResult", "CompareResult", "EvaluationResult", "FlowResult",
     "InvertResult", "Lens", "NtpResult", "PrivacyResult", "RecoverResult", "RemedyResult", "ReproduceResult", "Result",
     "ScanResult", "Slice", "StatesResult", "TournamentResult", "TrainResult", "__version__", "all_claims", "attribute",
-    "available_models", "average_cosine", "checkup", "compare", "decone", "effective_rank", "estimate_scan", "flow", "invert",
-    "isoscore", "ledger_page", "load", "mean_norm", "mean_vector_norm", "ntp", "participation_ratio", "privacy",
-    "remedy", "reproduce", "scan", "singular_values", "specimens", "states", "top_direction_share", "train", "training",
+    "available_models", "average_cosine", "check_original", "checkup", "compare", "decone", "effective_rank",
+    "estimate_scan", "flow", "invert", "isoscore", "ledger_page", "load", "mean_norm", "mean_vector_norm", "ntp",
+    "participation_ratio", "privacy", "remedy", "reproduce", "scan", "singular_values", "specimens", "states",
+    "top_direction_share", "train", "training", "wanted_claims",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The verb: claims one after another, typed, and taken up where a kill left off."""
+"""The verb: claims one after another, typed, and taken up where a kill left off; the page and the commands."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from headscan.claims import CLAIMS
-from headscan.claims.ledger import ReproduceResult, all_claims, reproduce
+from headscan.claims.claim import CLAIMS, enter
+from headscan.claims.ledger import ReproduceResult, all_claims, reproduce, wanted_claims
+from headscan.claims.markdown import ledger_page
 from headscan.run import BadInput
 
 KILLED = """
@@ -21,45 +22,75 @@ def progress(stage, done, total=None, unit="tokens"):
     if done == 2:
         os.kill(os.getpid(), signal.SIGKILL)
 
-reproduce(["7", "105", "402"], seed=3, out={out!r}, progress=progress)
+reproduce(["402", "403", "421"], seed=3, out={out!r}, progress=progress)
 """
 
 
-def never(seed):
-    raise AssertionError("what was finished is done again")
-
-
 def test_a_killed_ledger_goes_on_where_it_was(tmp_path, monkeypatch):
-    all_claims()
-    out = tmp_path / "killed"
+    out, numbers = tmp_path / "killed", ["402", "403", "421"]
     done = subprocess.run([sys.executable, "-c", KILLED.format(out=str(out))], capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL
-    for number in (7, 105):
-        monkeypatch.setitem(CLAIMS, number, replace(CLAIMS[number], experiment=never))
-    with pytest.raises(BadInput, match="--seed was 3 and is 4 now"):
-        reproduce(["7", "105", "402"], seed=4, out=out, resume=True)
-    with pytest.raises(BadInput, match="--claims was"):
-        reproduce(["7", "105"], seed=3, out=out, resume=True)
-    steps = []
-    resumed = reproduce(["7", "105", "402"], seed=3, out=out, resume=True, progress=lambda *step: steps.append(step))
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with monkeypatch.context() as patch:
+        for number in (402, 403):  # what was finished is not done again
+            patch.setitem(CLAIMS._items, str(number), replace(all_claims()[number], experiment=None, command="never"))
+        with pytest.raises(BadInput, match="--seed was 3 and is 4 now"):
+            reproduce(numbers, seed=4, out=out, resume=True)
+        with pytest.raises(BadInput, match="--claims was"):
+            reproduce(["402", "403"], seed=3, out=out, resume=True)
+        steps = []
+        resumed = reproduce(numbers, seed=3, out=out, resume=True, progress=lambda *step: steps.append(step))
     assert steps == [("experiments", number, 3, "claims") for number in range(4)]
-    monkeypatch.undo()
-    whole = reproduce(["7", "105", "402"], seed=3)
+    whole = reproduce(numbers, seed=3)
     assert [replace(row, seconds=0.0) for row in resumed.claims] == [replace(row, seconds=0.0) for row in whole.claims]
     assert ReproduceResult.load(out).claims == resumed.claims
 
 
-def test_claims_are_named_by_numbers_and_words_alike(tmp_path):
-    result = reproduce("7")
-    assert result.claims == [replace(row, seconds=result.claims[0].seconds) for row in reproduce([7]).claims]
-    assert list(result.frame().columns) == ["number", "statement", "source", "outcome", "why", "seconds"]
-    with pytest.raises(BadInput, match="no claim"):
-        reproduce(["7", "x"], out=tmp_path / "never")
-    assert not (tmp_path / "never").exists()
-
-
-def test_the_schema_says_what_a_verdict_is():
-    schema = ReproduceResult.json_schema()
-    assert set(schema["$defs"]["ClaimRecord"]["properties"]) == {
-        "number", "statement", "source", "outcome", "why", "measured", "seconds",
+def test_verdicts_carry_their_evidence():
+    result = reproduce(["7", "15", "401", "403", "422"])
+    rows = {row.id: row for row in result.claims}
+    assert {number: row.verdict for number, row in rows.items()} == {
+        7: "holds here", 15: "fails here", 401: "fails here", 403: "fails here", 422: "about a larger model",
     }  # fmt: skip
+    assert rows[7].evidence[0].side == "for"
+    assert rows[15].evidence[0].side == "against"
+    assert rows[7].interval[0] > 0.99
+    assert rows[7].stand_ins
+    assert rows[422].tendency is None
+    assert rows[422].effect is None
+    frame = result.frame()
+    assert list(frame["verdict"]) == [row.verdict for row in result.claims]
+    page = ledger_page(result)
+    assert f"5 of {len(all_claims())} claims were run" in page
+    assert page.count("| not run |") == len(all_claims()) - 5
+
+
+def test_the_json_has_what_the_contract_names():
+    properties = set(ReproduceResult.json_schema()["$defs"]["ClaimRecord"]["properties"])
+    assert properties >= {
+        "id", "document", "statement", "verdict", "effect", "interval", "prompts", "seeds", "models", "stand_ins", "evidence",
+    }  # fmt: skip
+
+
+def test_claims_are_named_by_numbers_ranges_and_documents():
+    assert wanted_claims("7") == wanted_claims([7]) == [7]
+    assert wanted_claims(["20-28"]) == [20, 21, 24, 27, 28]
+    assert wanted_claims("slides") == list(range(201, 216))
+    for text, words in (("x", "no claim"), ("3-", "no claim"), ("999", "no claim 999"), ("22", "no claim 22")):
+        with pytest.raises(BadInput, match=words):
+            wanted_claims([text])
+    with pytest.raises(BadInput, match="twice"):
+        enter(all_claims()[7])
+
+
+def test_the_original_commands_can_be_read_and_fit_their_models():
+    from headscan.cli.reproduce import dry_run
+
+    commands = {part for claim in all_claims().values() for part in claim.command.split("; ")}
+    for command in sorted(part for part in commands if part.startswith("headscan ")):
+        assert dry_run(command)
+    with pytest.raises(BadInput, match="there is no block"):
+        dry_run("headscan invert gpt2 --prompt 'The sky' --at block.12")
+    with pytest.raises(BadInput, match="4096 wide"):
+        dry_run("headscan invert huggyllama/llama-7b --prompt 'The sky' --at 'block.0[:, :, :5000]'")
+    with pytest.raises(BadInput, match="nonsense"):
+        dry_run("headscan invert gpt2 --prompt 'The sky' --nonsense 1")

@@ -1,34 +1,53 @@
-"""The ledger's page: every claim under its source, safe to open, filtered without a script."""
+"""The ledger's page: every claim under its document with its evidence, safe to open, filtered without a script."""
 
 from __future__ import annotations
 
 import pytest
 
-from headscan.claims.ledger import ClaimRecord, ReproduceResult
+from headscan.claims.figure import Curve, RedrawnFigure
+from headscan.claims.ledger import ReproduceResult
+from headscan.claims.protocol import Power, Region, StandIn
+from headscan.claims.record import ClaimEvidence, ClaimRecord
 from headscan.report.pages.reproduce import SIGNS, entry
 from headscan.run import BadInput, Protocol
 
-PROTOCOL = Protocol(verb="reproduce", command="headscan reproduce", seed=0, versions={"headscan": "0.1.0"})
+PROTOCOL = Protocol(verb="reproduce", command="headscan reproduce", seed=0, versions={"headscan": "0.2.0"})
+
+
+def record(number: int, verdict: str) -> ClaimRecord:
+    large = verdict == "about a larger model"
+    shown = ClaimEvidence(
+        side="for", name="tokens <i>found</i>", value=0.25, interval=(0.125, 0.5), unit="share of tokens", chance=0.0625,
+        tokens=240, prompts=40, seeds=5,
+    )  # fmt: skip
+    return ClaimRecord(
+        id=number, document=("slides", "paper", "article")[number % 3], place="Sec. 1", statement=f"Claim <b>{number}</b> holds.",
+        model="meta-llama/Llama-2-7b" if large else "any model", data="prompts", quantity="share of tokens",
+        counts=Region(None, 0.5), control=Region(0.9, None), test="Wilson's interval", scope="the stand-in",
+        needs=Power(), stand_ins=[StandIn("a small model", "It is small.")], verdict=verdict,
+        tendency="holds here" if large else verdict, more=12 if verdict == "undecided" else None, why="Because.",
+        effect=0.25, interval=(0.125, 0.5), unit="share of tokens", chance=0.0625, tokens=240, prompts=40, seeds=5,
+        models=["small, seed 0"], evidence=[shown], command="headscan invert meta-llama/Llama-2-7b" if large else "",
+        seconds=0.1,
+    )  # fmt: skip
 
 
 @pytest.fixture
 def result():
-    claims = [
-        ClaimRecord(
-            number=number, statement=f"Claim <b>{number}</b> holds.", source=("A <i>paper</i>", "Slides")[number % 2],
-            outcome=outcome, why="Because. The original: headscan invert meta-llama/Llama-2-7b", seconds=0.1,
-            measured={"largest_difference": 1e-9, "accuracy": [1.0, 0.5], "unique": True, "none": None},
-        )
-        for number, outcome in enumerate(SIGNS)
-    ]  # fmt: skip
-    return ReproduceResult(protocol=PROTOCOL, claims=claims)
+    return ReproduceResult(protocol=PROTOCOL, claims=[record(n, verdict) for n, verdict in enumerate(SIGNS)])
 
 
-def test_the_command_is_parted_from_the_reason(result):
-    row = entry(result.claims[0])
-    assert (row["why"], row["command"]) == ("Because.", "headscan invert meta-llama/Llama-2-7b")
-    assert dict(row["measured"])["accuracy"] == "1.00, 0.500"
-    assert dict(row["measured"])["unique"] == "yes"
+def test_a_claim_is_told_with_its_evidence_and_protocol(result):
+    row = entry(result.claims[3])
+    assert row["more"] == "At the effect seen, 12 more prompts would decide."
+    assert row["evidence"] == [
+        ("for", "tokens <i>found</i>", "0.250 [0.125, 0.500]", "0.062", "240 tokens, 40 prompts, 5 seeds")
+    ]
+    protocol = dict(row["protocol"])
+    assert protocol["would count"] == "at most 0.5"
+    assert protocol["power"] == "at least 5 seeds and 200 tokens"
+    assert entry(result.claims[4])["tendency"] == "holds here"
+    assert entry(result.claims[0])["tendency"] is None
 
 
 def test_a_result_without_claims_is_refused():
@@ -42,10 +61,13 @@ def test_the_terminal_has_every_verdict_and_the_file_every_number(result, capsys
     console = Console(width=100)
     console.print(result.table())
     shown = capsys.readouterr().out
-    assert all(outcome.split()[0] in shown for outcome in SIGNS)
+    assert all(verdict.split()[0] in shown for verdict in SIGNS)
     assert "Claim <b>1</b> holds." in shown
     assert [figure.name for figure in result.plot("verdicts").data] == [f"{s} {o}" for o, s in SIGNS.items()]
-    assert "processor seconds" in result.page()
+    page = result.page()
+    assert "Stand-in: a small model." in page
+    assert "headscan invert meta-llama/Llama-2-7b" in page
+    assert "tokens &lt;i&gt;found&lt;/i&gt;" in page
 
 
 @pytest.mark.browser
@@ -60,9 +82,30 @@ def test_claims_fit_the_screen_and_the_filter_hides_the_others(chromium, result,
     page.goto(path.as_uri())
     page.wait_for_selector("[data-figure] .main-svg")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.locator(".claim:visible").count() == 4
+    assert page.locator(".claim:visible").count() == 5
     page.check("#show-artefact")
     assert page.locator(".claim:visible").count() == page.locator(".source:visible").count() == 1
-    assert "Claim <b>1</b> holds." in page.inner_text(".claim:visible")
+    assert "Claim <b>2</b> holds." in page.inner_text(".claim:visible")
     assert faults == []
     page.close()
+
+
+def test_redrawn_figures_stand_beside_what_was_published():
+    """Those with curves are drawn (bars where they stand at names), those without say why not."""
+    made = [
+        RedrawnFigure(
+            id="paper-x", document="paper", place="Fig. 9", title="Loss", published="It falls.", across="step", up="nats",
+            log="xy", curves=[Curve("ours", [1.0, 10.0], [2.0, 0.5])],
+        ),
+        RedrawnFigure(
+            id="paper-y", document="paper", place="Fig. 10", title="Bars", published="Two.",
+            curves=[Curve("ours", ["a", "b"], [1.0, 2.0])],
+        ),
+        RedrawnFigure(id="paper-z", document="paper", place="Fig. 11", title="Map", published="A map.", why_not="No data."),
+    ]  # fmt: skip
+    result = ReproduceResult(protocol=PROTOCOL, claims=[], figures=made)
+    page = result.page()
+    for words in ("Fig. 9. Published: It falls.", "No data.", "3 figures of a document"):
+        assert words in page
+    assert [trace.type for trace in result.plot("paper-y").data] == ["bar"]
+    assert result.plot("paper-x").layout.yaxis.type == "log"

@@ -1,7 +1,32 @@
-"""The ledger: claims of the literature as experiments that run, each with a verdict."""
+"""The ledger: claims of the literature with a protocol, an experiment and a verdict each.
+
+- `CLAIMS`, `Claim`, `enter`: claims by number; plug-ins enter their own
+- `EXPERIMENTS`, `Experiment`, `ExperimentOutcome`, `Measurement`: what is measured, and what came of it
+- `decide`: the one rule from measurements to a verdict
+"""
 
 from __future__ import annotations
 
-from headscan.claims.claim import CLAIMS, OUTCOMES, Claim, Verdict, claim
+from headscan.claims.claim import CLAIMS, Claim, enter
+from headscan.claims.decision import Decision, decide
+from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.measurement import Measurement
+from headscan.claims.protocol import DOCUMENTS, VERDICTS, Power, Region, StandIn
 
-__all__ = ["CLAIMS", "OUTCOMES", "Claim", "Verdict", "claim"]
+__all__ = [
+    "CLAIMS",
+    "DOCUMENTS",
+    "EXPERIMENTS",
+    "VERDICTS",
+    "Claim",
+    "Decision",
+    "Experiment",
+    "ExperimentOutcome",
+    "ExperimentWords",
+    "Measurement",
+    "Power",
+    "Region",
+    "StandIn",
+    "decide",
+    "enter",
+]  # fmt: skip

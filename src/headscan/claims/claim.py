@@ -1,68 +1,89 @@
-"""A claim of the literature as code: what was said, what to measure, and what came of it."""
+"""A claim with its protocol, written before its experiment is run; the ledger of all claims, and how its tables are read."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+import csv
+import json
+from dataclasses import dataclass
+from importlib import resources
 
-from headscan.run import BadInput, Json
+from headscan.claims.experiment import EXPERIMENTS, Experiment
+from headscan.claims.protocol import DOCUMENTS, DocumentName, Region
+from headscan.run import BadInput, Registry
 
-__all__ = ["CLAIMS", "OUTCOMES", "Claim", "Experiment", "Outcome", "Verdict", "claim"]
-
-Outcome = Literal["reproduced", "artefact", "not reproduced", "needs a larger model"]
-OUTCOMES: tuple[Outcome, ...] = ("reproduced", "artefact", "not reproduced", "needs a larger model")
+__all__ = ["CLAIMS", "Claim", "enter", "enter_table"]
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What an experiment found.
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One claim with its protocol.
 
-    outcome: "reproduced", "artefact" (what was seen is seen again, but means something else), "not reproduced", or "needs
-    a larger model" (then `why` holds the command to run it there). measured: plain numbers by name. why: one sentence.
+    Attributes:
+        id: in the ledger: 1 to 126 the article, 201 on the slides, 401 on the paper.
+        document, place: where it stands: a slide, page, section or figure.
+        statement: what is said, one sentence.
+        model, data: what it is about; `large`: a model that is named and is not run here, so that nothing seen here
+            decides it.
+        experiment: what is measured and how; None where nothing here can measure it yet.
+        counts: the values of the effect under which the claim holds.
+        control: the values of the control under which an effect that was seen has another cause (an artefact); None where
+            the experiment has no control.
+        command: runs it on the claim's own model, or says what would decide it.
     """
 
-    outcome: Outcome
-    why: str
-    measured: Mapping[str, Json] = field(default_factory=dict)
-    seconds: float = 0.0
+    id: int
+    document: DocumentName
+    place: str
+    statement: str
+    model: str
+    data: str
+    large: bool
+    experiment: Experiment | None
+    counts: Region | None
+    control: Region | None = None
+    command: str = ""
 
     def __post_init__(self) -> None:
-        if self.outcome not in OUTCOMES:
-            raise ValueError(f"a verdict is one of {', '.join(OUTCOMES)}, not {self.outcome!r}")
+        if self.experiment is not None and self.counts is None:
+            raise ValueError(f"claim {self.id} has an experiment, but no effect that would count")
+        if self.experiment is None and not self.command:
+            raise ValueError(f"claim {self.id} has neither an experiment nor a command that would decide it")
 
 
-Experiment: TypeAlias = Callable[[int], Verdict]
-"""From a seed to what was found."""
+CLAIMS: Registry[Claim] = Registry("claim", "headscan.claims.documents")
+"""Every claim by its number (as text); `headscan.claims.documents` has one table a document, plug-ins `enter` their own."""
 
 
-@dataclass(frozen=True)
-class Claim:
-    """number: in the ledger. statement: what the source says. source: where. experiment: seed -> Verdict."""
-
-    number: int
-    statement: str
-    source: str
-    experiment: Experiment = field(repr=False, compare=False)
-
-    def check(self, seed: int = 0) -> Verdict:
-        """Run the experiment; the verdict carries the processor seconds it took."""
-        start = time.process_time()
-        verdict = self.experiment(seed)
-        return replace(verdict, seconds=round(time.process_time() - start, 1))
+def enter(claim: Claim) -> Claim:
+    """Put a claim into the ledger; BadInput where its number is taken."""
+    if str(claim.id) in CLAIMS._items:
+        raise BadInput(f"Claim {claim.id} is entered twice.")
+    return CLAIMS.add(str(claim.id), claim)
 
 
-CLAIMS: dict[int, Claim] = {}
+def enter_table(document: DocumentName) -> None:
+    """Enter the rows of `documents/DOCUMENT.tsv`, one claim a line.
+
+    Columns: id, place, statement, model, data, about ("large" or "here"), experiment and its options (JSON), counts and
+    control (JSON lists of two bounds; null is none), command. A cell of one ditto mark is the cell above.
+    """
+    text = (resources.files("headscan.claims.documents") / f"{document}.tsv").read_text(encoding="utf-8")
+    above: dict[str, str] = {}
+    for row in csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE):
+        above = {name: above[name] if value == '"' else (value or "") for name, value in row.items()}
+        enter(_claim(document, above))
 
 
-def claim(number: int, statement: str, source: str) -> Callable[[Experiment], Experiment]:
-    """Enter the decorated experiment (a function of a seed) into the ledger."""
+def _claim(document: DocumentName, row: dict[str, str]) -> Claim:
+    if row["about"] not in ("large", "here") or document not in DOCUMENTS:
+        raise BadInput(f"Claim {row['id']} is about a large model or one that is here, not {row['about']!r}.")
+    kind = row["experiment"]
+    return Claim(
+        id=int(row["id"]), document=document, place=row["place"], statement=row["statement"], model=row["model"],
+        data=row["data"], large=row["about"] == "large", counts=_region(row["counts"]), control=_region(row["control"]),
+        experiment=EXPERIMENTS[kind].of(json.loads(row["options"] or "{}")) if kind else None, command=row["command"],
+    )  # fmt: skip
 
-    def enter(experiment: Experiment) -> Experiment:
-        if number in CLAIMS:
-            raise BadInput(f"Claim {number} is entered twice.")
-        CLAIMS[number] = Claim(number, statement, source, experiment)
-        return experiment
 
-    return enter
+def _region(cell: str) -> Region | None:
+    return Region(*json.loads(cell)) if cell else None

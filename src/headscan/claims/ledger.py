@@ -1,64 +1,48 @@
-"""Running claims and writing the ledger: a result with one row a claim, and a Markdown page for the documentation."""
+"""The verb: claims run one after another, each kept as soon as it is done."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from headscan.claims.claim import CLAIMS, OUTCOMES, Claim, Outcome
-from headscan.run import BadInput, Json, ModelRecord, Option, Result, Run, Running, fingerprint, verb
+from headscan.claims.claim import CLAIMS, Claim
+from headscan.claims.figure import FIGURES, RedrawnFigure, redrawn
+from headscan.claims.record import ClaimRecord, recorded
+from headscan.run import BadInput, ModelRecord, Option, Result, Run, Running, fingerprint, verb
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ClaimRecord", "ReproduceResult", "Reproducing", "all_claims", "ledger_page", "reproduce", "wanted"]
-
-# Every module that enters claims.
-MODULES = (
-    "headscan.claims.inversion",  # 1-21, 28-89, 93-97, 99, 102-104, 123, 125, 126
-    "headscan.claims.attribution",  # 22-27
-    "headscan.claims.mixers",  # 105-122
-    "headscan.claims.ntp_theory",  # 401-
-    "headscan.claims.ntp_training",
-)
-
-
-@dataclass(frozen=True)
-class ClaimRecord:
-    """What came of one claim.
-
-    Attributes:
-        number, statement, source: of the claim.
-        outcome, why: the verdict, and one sentence on it.
-        measured: plain numbers by name.
-        seconds: of one processor, that its experiment took.
-    """
-
-    number: int
-    statement: str
-    source: str
-    outcome: Outcome
-    why: str
-    measured: dict[str, Json]
-    seconds: float
+__all__ = ["ReproduceResult", "Reproducing", "all_claims", "reproduce", "wanted_claims"]
 
 
 @dataclass(frozen=True, repr=False)
 class ReproduceResult(Result):
-    """Verdicts: one entry of `claims` a claim, by number."""
+    """Verdicts: one entry of `claims` a claim, by number; `figures`: those of a document redrawn, where they were asked for."""
 
     kind = "reproduce"
     claims: list[ClaimRecord]
+    figures: list[RedrawnFigure] = field(default_factory=list)
 
     def frame(self) -> pd.DataFrame:
-        """A pandas table, one row a claim."""
+        """A pandas table, one row a claim; stand-ins and models as words, the effect's interval as `low` and `high`."""
         import pandas as pd
 
-        return pd.DataFrame(self.document["claims"]).drop(columns="measured")
+        rows = [
+            {
+                "id": row.id, "document": row.document, "place": row.place, "statement": row.statement, "model": row.model,
+                "verdict": row.verdict, "tendency": row.tendency, "more": row.more, "quantity": row.quantity,
+                "counts": str(row.counts or ""), "effect": row.effect,
+                "low": row.interval[0] if row.interval else None, "high": row.interval[1] if row.interval else None,
+                "chance": row.chance, "tokens": row.tokens, "prompts": row.prompts, "seeds": row.seeds,
+                "stand_ins": "; ".join(one.name for one in row.stand_ins), "why": row.why, "command": row.command,
+                "seconds": row.seconds,
+            }
+            for row in self.claims
+        ]  # fmt: skip
+        return pd.DataFrame(rows)
 
 
 @dataclass(frozen=True)
@@ -67,111 +51,93 @@ class Reproducing(Running):
 
     claims: Annotated[
         str | Sequence[str | int],
-        Option("Numbers or ranges, such as 7 or 10-12. Default: all.", metavar="CLAIM", repeat=True),
-    ] = ()
+        Option(
+            "Numbers or ranges, such as 7 or 10-12, or a document: slides, paper, article. Default: all.",
+            metavar="CLAIM", repeat=True,
+        ),
+    ] = ()  # fmt: skip
+    figures: Annotated[
+        Literal["slides", "paper", "article"] | None,
+        Option(
+            "Redraw the figures of a document from runs of our own, beside what was published; without CLAIM no claim is run."
+        ),
+    ] = None
 
     def check(self) -> None:
         """Every claim is one of the ledger."""
         super().check()
-        wanted(self.claims)
+        wanted_claims(self.claims)
 
 
 def all_claims() -> dict[int, Claim]:
     """The whole ledger by number, in order."""
-    for name in MODULES:
-        import_module(name)
-    return dict(sorted(CLAIMS.items()))
+    return {number: CLAIMS[str(number)] for number in sorted(map(int, CLAIMS))}
 
 
-def wanted(claims: str | Sequence[str | int]) -> list[int]:
-    """Numbers from words such as "7" and "10-12"; none means all.
+def wanted_claims(claims: str | Sequence[str | int]) -> list[int]:
+    """Numbers from words such as "7", "10-12" and "paper"; none means all.
 
-    >>> wanted(["3", "5-6"]), wanted("7"), wanted([8])
+    >>> wanted_claims(["3", "5-6"]), wanted_claims("7"), wanted_claims([8])
     ([3, 5, 6], [7], [8])
     """
     known = all_claims()
     numbers: list[int] = []
     for text in [claims] if isinstance(claims, str) else map(str, claims):
+        if text in {claim.document for claim in known.values()}:
+            numbers += [number for number, claim in known.items() if claim.document == text]
+            continue
         first, dash, last = text.partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
-            raise BadInput(f"'{text}' is no claim: give numbers such as 7 or ranges such as 10-12.")
-        numbers += range(int(first), int(last or first) + 1)
-    if missing := [number for number in numbers if number not in known]:
-        raise BadInput(f"There is no claim {missing[0]}; 'headscan reproduce --list' shows those there are.")
+            raise BadInput(
+                f"'{text}' is no claim: give numbers such as 7, ranges such as 10-12, or slides, paper, article."
+            )
+        # A range may run over numbers that no claim has; a number alone may not.
+        found = [number for number in known if int(first) <= number <= int(last or first)]
+        if not found or (dash and int(last) not in known):
+            raise BadInput(f"There is no claim {last or first}; 'headscan reproduce --list' shows those there are.")
+        numbers += found
     return sorted(set(numbers)) or list(known)
 
 
 @verb("reproduce", Reproducing)
 def reproduce(settings: Reproducing, run: Run) -> ReproduceResult:
-    """Run claims of the literature as experiments: reproduced, artefact, not reproduced, or needs a larger model.
+    """Run claims of the literature as experiments, each under a protocol that was written before it.
+
+    Verdicts: holds here, fails here, artefact (seen here, with another cause), undecided (with how many more samples would
+    decide), about a larger model (with the tendency seen on stand-ins, and the command that decides it there).
 
     Raises:
         BadInput: a text that is no claim's number, or a number that no claim has.
 
-    Cost: from a fraction of a second to some minutes a claim; all of them take tens of minutes on one core. Claims that
+    Cost: from a fraction of a second to some minutes a claim; all of them tens of minutes on one core. Claims that
     were finished before an interruption are read back with `resume`.
 
     >>> result = reproduce(["7"])
-    >>> result.claims[0].outcome, result.claims[0].measured["argmax_right"]
-    ('reproduced', 1.0)
+    >>> result.claims[0].verdict, result.claims[0].effect, result.claims[0].seeds
+    ('holds here', 1.0, 5)
     """
-    numbers, known = wanted(settings.claims), all_claims()
-    models = stand_ins(numbers)
+    known = all_claims()
+    numbers = [] if settings.figures and not settings.claims else wanted_claims(settings.claims)
+    shown = [name for name in FIGURES if FIGURES[name].shown.document == settings.figures]
+    models = specimens_used([known[number] for number in numbers])
     for model in models:
         run.identify(f"the model {model.name}", fingerprint(model))
     records = []
     for done, number in enumerate(numbers):
         run.progress("experiments", done, len(numbers), "claims")
-        records.append(run.unit(f"claim-{number}", ClaimRecord, partial(record, known[number], settings.seed)))
+        records.append(run.unit(f"claim-{number}", ClaimRecord, partial(recorded, known[number], settings.seed)))
     run.progress("experiments", len(numbers), len(numbers), "claims")
-    return ReproduceResult(protocol=run.protocol(), models=models, claims=records)
+    figures = []
+    for done, name in enumerate(shown):
+        run.progress("figures", done, len(shown), "figures")
+        figures.append(run.unit(f"figure-{name}", RedrawnFigure, partial(redrawn, name, settings.seed)))
+    return ReproduceResult(protocol=run.protocol(), models=models, claims=records, figures=figures)
 
 
-def stand_ins(numbers: Sequence[int]) -> list[ModelRecord]:
-    """The trained model that stands for larger ones, where one of the claims may ask for it and it is there."""
-    from headscan.claims.inversion_statements import STATEMENTS
-    from headscan.claims.stand_ins import NoTrainedModel, lens_of  # transformers: not for the help
+def specimens_used(claims: Sequence[Claim]) -> list[ModelRecord]:
+    """The shipped model that stands in, where one of the claims uses it; all others are made anew by every run."""
+    from headscan.claims.stand_ins import about, lens_of  # transformers: not for the help
 
-    if not {entry.number for entry in STATEMENTS}.intersection(numbers):
-        return []
-    try:
-        return [lens_of("trained").provenance()]
-    except NoTrainedModel:
-        return []
-
-
-def record(entry: Claim, seed: int) -> ClaimRecord:
-    """Check one claim, and say what came of it."""
-    verdict = entry.check(seed)
-    return ClaimRecord(
-        entry.number,
-        entry.statement,
-        entry.source,
-        verdict.outcome,
-        verdict.why,
-        dict(verdict.measured),
-        verdict.seconds,
-    )
-
-
-def ledger_page(result: ReproduceResult) -> str:
-    """The ledger as Markdown."""
-    counts = Counter(row.outcome for row in result.claims)
-    lines = [
-        "# The ledger",
-        "",
-        "Written by `headscan reproduce --page docs/ledger.md`. Each claim was run as an experiment on small models. *Artefact*:",
-        "what was seen is seen again, but means something else. *Needs a larger model*: the command is in the row.",
-        "",
-        ", ".join(f"{outcome}: {counts[outcome]}" for outcome in OUTCOMES) + ".",
-        "",
-        "| claim | statement | verdict | why |",
-        "|---|---|---|---|",
-    ]
-    for row in result.claims:
-        why = row.why.replace("|", "\\|")
-        if " The original: " in why:
-            why, _, command = why.partition(" The original: ")
-            why = f"{why} The original: `{command}`"
-        lines.append(f"| {row.number} | {row.statement} | {row.outcome} | {why} |")
-    return "\n".join(lines) + "\n"
+    shipped = about("specimen")
+    used = any(one.experiment is not None and shipped in one.experiment.stand_ins() for one in claims)
+    return [lens_of("specimen").provenance()] if used else []

@@ -9,36 +9,41 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from headscan.claims.stand_ins import VOCABULARY, language
 from headscan.model.mixer import MixerConfig, MixerModel
 from headscan.run import Json
 from headscan.training.losses import ce_loss
 
 __all__ = ["Recall", "body", "recall"]
 
-SLOTS, SIZE, PROMPTS = 16, 512, 6
+SLOTS, SIZE, PROMPTS = 12, VOCABULARY, 6
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recall:
-    """Shares of tokens recovered, 0 to 1: own (their output is visible), hidden (it is not), both continuous; exact:
-    the last hidden token by search, the others known. margin: relative residual of the runner-up in that search, over
-    PROMPTS the least. count: how many tokens are hidden in each prompt."""
+    """What was found, 1 or 0 a token.
 
-    own: float
-    hidden: float | None
-    exact: float | None
+    Attributes:
+        own: [n, T - first], tokens whose output is visible, by descent; hidden: [n, first], the others (None for first = 0).
+        exact: [n, 1], the last hidden token by search, all others known; margin: the least relative residual of a runner-up
+            in that search: near 0, nothing tells the two apart.
+    """
+
+    own: Tensor
+    hidden: Tensor | None
+    exact: Tensor | None
     margin: float | None
-    count: int = 0
 
     def numbers(self) -> dict[str, Json]:
-        """The same as a dict."""
-        return {"own": self.own, "hidden": self.hidden, "exact": self.exact, "margin": self.margin, "count": self.count}
+        """Shares and margin as plain numbers."""
+        hidden, exact = (None if part is None else float(part.mean()) for part in (self.hidden, self.exact))
+        count = 0 if self.hidden is None else self.hidden.shape[1]
+        return {"own": float(self.own.mean()), "hidden": hidden, "exact": exact, "margin": self.margin, "count": count}
 
 
 def body(kind: str, width: int, blocks: int, *, trained: int = 0, seed: int = 0) -> Any:
@@ -77,7 +82,7 @@ def recall(
     *,
     first: int,
     seed: int = 0,
-    steps: int = 300,
+    steps: int = 150,
     blocks: int | None = None,
     rate: float = 0.1,
     ids: Tensor | None = None,
@@ -87,7 +92,7 @@ def recall(
 
     Continuous: Adam on the mean absolute difference from embeddings drawn as the table's own, the rate falling to zero.
     """
-    ids = language()(PROMPTS, seed + 1) if ids is None else ids
+    ids = language(seed + 50_000_000, PROMPTS, SLOTS) if ids is None else ids
     run = _runner(model, blocks)
     table = model.get_input_embeddings().weight.detach()
     target = run(table[ids])[:, first:]
@@ -102,17 +107,16 @@ def recall(
         schedule.step()
     found = torch.cdist(guess.detach(), table).argmin(-1)
     hits = (found == ids).float()
-    own = float(hits[:, first:].mean())
     if first == 0:
-        return Recall(own, None, None, None)
+        return Recall(hits, None, None, None)
     exact, margin = _search(run, table, ids, target, first)
-    return Recall(own, float(hits[:, :first].mean()), exact, margin, first)
+    return Recall(hits[:, first:], hits[:, :first], exact, margin)
 
 
 @torch.no_grad()
 def _search(
     run: Callable[[Tensor], Tensor], table: Tensor, ids: Tensor, target: Tensor, first: int
-) -> tuple[float, float]:
+) -> tuple[Tensor, float]:
     """Try every token at position first - 1, the last hidden one, all others known."""
     hits, margins = [], []
     for row, want in zip(ids, target, strict=True):
@@ -124,7 +128,7 @@ def _search(
         best = residual.argsort()[:2]
         hits.append(float(best[0] == row[first - 1]))
         margins.append(float(residual[best[1]] / want.norm()))
-    return sum(hits) / len(hits), min(margins)
+    return torch.tensor(hits)[:, None], min(margins)
 
 
 def _runner(model: Any, blocks: int | None) -> Callable[[Tensor], Tensor]:
@@ -141,30 +145,12 @@ def _runner(model: Any, blocks: int | None) -> Callable[[Tensor], Tensor]:
     return run
 
 
-@lru_cache(maxsize=1)
-def language() -> Callable[[int, int], Tensor]:
-    """A made-up language: a Markov chain whose every token has eight successors, Zipf-weighted. (rows, seed) to ids."""
-    generator = torch.Generator().manual_seed(0)
-    successors = torch.randint(SIZE, (SIZE, 8), generator=generator)
-    law = 1 / torch.arange(1.0, 9.0)
-
-    def draw(rows: int, seed: int) -> Tensor:
-        generator = torch.Generator().manual_seed(seed)
-        ids = torch.randint(SIZE, (rows, 1), generator=generator)
-        for _ in range(SLOTS - 1):
-            choice = torch.multinomial(law, rows, replacement=True, generator=generator)
-            ids = torch.cat([ids, successors[ids[:, -1], choice][:, None]], dim=1)
-        return ids
-
-    return draw
-
-
 def _train(model: Any, steps: int, seed: int) -> None:
     """Next-token prediction with a head of its own, which is then thrown away."""
     head = torch.nn.Linear(model.config.hidden_size, SIZE, bias=False)
     optimizer = torch.optim.AdamW([*model.parameters(), *head.parameters()], lr=1e-3)
     for step in range(steps):
-        ids = language()(32, 1000 * seed + step + 7)
+        ids = language(100_000 * seed + step, 32, SLOTS)
         states = model(input_ids=ids).last_hidden_state[:, :-1].flatten(0, 1)
         loss = ce_loss(states, head.weight, ids[:, 1:].flatten())
         optimizer.zero_grad()

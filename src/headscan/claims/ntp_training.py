@@ -1,161 +1,149 @@
-"""Claims 410-415: what training does with the geometry that the data predict."""
+"""What training does with the geometry that the data predict, as numbers of one run each."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
 import headscan.ntp as ntp
-from headscan.claims.claim import Verdict, claim
-from headscan.claims.ntp_theory import SOURCE, _story_labels
+from headscan.claims.ntp_theory import Found, defined, story_labels
 from headscan.claims.ntp_transformer import train_transformer
 from headscan.ntp.observe import observe
-from headscan.ntp.support_metrics import Spread
-from headscan.run import Json
 
-__all__: list[str] = []
+__all__ = [
+    "axes_in_order", "balance", "collapse_from_a_large_start", "collapse_of_equal_supports", "dominance", "entropy_reached",
+    "features_align", "log_odds_learned", "only_the_pattern", "transformer_turns", "width_below_the_vocabulary",
+]  # fmt: skip
+
+STEPS = 10_000
+WIDTH, CONTEXTS, SUPPORTS = 10, 95, 30
 
 
-def _features(
-    seed: int, *, optimiser: Literal["gd", "adam"] = "gd", init: float = 0.1
+@lru_cache(maxsize=16)
+def _run(
+    seed: int, optimiser: Literal["gd", "adam"] = "gd", init: float = 0.1, width: int = WIDTH
 ) -> tuple[ntp.SoftLabels, ntp.Prediction, ntp.FeatureRun]:
-    labels = ntp.random_labels(10, 95, supports=30, seed=seed)
+    labels = ntp.random_labels(WIDTH, CONTEXTS, supports=SUPPORTS, seed=seed)
     prediction = ntp.predict(labels)
-    run = ntp.train_features(labels, 10, 30_000, optimiser=optimiser, init=init, seed=seed, prediction=prediction)
+    run = ntp.train_features(
+        labels,
+        width,
+        STEPS,
+        optimiser=optimiser,
+        init=init,
+        seed=seed,
+        prediction=prediction,
+        checkpoints=[STEPS // 100],
+    )
     return labels, prediction, run
 
 
-def _last(run: ntp.FeatureRun) -> ntp.SupportMetrics:
+def _metrics(run: ntp.FeatureRun) -> ntp.SupportMetrics:
     metrics = run.records[-1].metrics
     assert metrics is not None
     return metrics
 
 
-def _spreads(run: ntp.FeatureRun) -> tuple[Spread, Spread]:
-    """Before and after projection."""
-    collapse = _last(run).SC1
+def features_align(seed: int) -> Found:
+    """Gradient descent on unconstrained features: cosine of the direction of the logits with the predicted one."""
+    m = _metrics(_run(seed)[2])
+    return {
+        "cosine of the direction": defined(m.direction), "similarity of words": defined(m.pattern_words),
+        "similarity of contexts": defined(m.pattern_contexts),
+    }  # fmt: skip
+
+
+def collapse_of_equal_supports(seed: int) -> Found:
+    """Mean cosine of contexts with equal supports, after projection on F⊥ and before."""
+    collapse = _metrics(_run(seed)[2]).SC1
     assert collapse.before is not None
     assert collapse.after is not None
-    return collapse.before, collapse.after
+    return {
+        "mean cosine after projection": defined(collapse.after.same_cosine),
+        "before projection": defined(collapse.before.same_cosine),
+    }
 
 
-@claim(
-    410, "Gradient descent on unconstrained features aligns with the predicted words and contexts (Figs. 3, 4).", SOURCE
-)
-def _(seed: int) -> Verdict:
-    labels, prediction, run = _features(seed)
-    m = _last(run)
-    direction = m.direction or 0.0
-    path = ntp.regularisation_path(labels, [10.0**-k for k in range(2, 9)])
-    same = next(p for p in path if p.excess <= run.records[-1].excess)
-    ahead = ntp.cosine(ntp.out_of_support(same.logits, labels.supports), prediction.solution.logits)  # type: ignore[union-attr]
-    measured = {
-        "excess": run.records[-1].excess, "direction": direction, "words": m.pattern_words,
-        "contexts": m.pattern_contexts, "in_support_distance": m.SC3, "path_direction_at_that_gap": ahead,
-    }  # fmt: skip
-    why = (
-        f"After 30,000 steps: CE - H = {measured['excess']:.1e}, direction {direction:.3f}, words {m.pattern_words:.3f}, "
-        f"contexts {m.pattern_contexts:.3f}; it lags behind the regularisation path, which has {ahead:.3f} at that gap."
-    )
-    good = direction >= 0.95 and m.pattern_words > 0.95 and m.pattern_contexts > 0.9
-    return Verdict("reproduced" if good else "not reproduced", why, measured)
+def collapse_from_a_large_start(seed: int) -> Found:
+    """The least cosine within a support, from a start of 0.1 less from one of 1."""
+    small, large = (_metrics(_run(seed, init=init)[2]).SC1.before for init in (0.1, 1.0))
+    assert small is not None
+    assert large is not None
+    low, high = defined(large.least_cosine), defined(small.least_cosine)
+    return {"least cosine, small start less large": high - low, "small start": high, "large start": low}
 
 
-@claim(411, "Contexts with equal supports collapse once projected on F⊥ (subspace collapse).", SOURCE)
-def _(seed: int) -> Verdict:
-    _, _, run = _features(seed)
-    before, after = _spreads(run)
-    wide, tight = before.cdnv or 0.0, after.cdnv or 0.0
-    measured = {
-        "same_before": before.same_cosine, "same_after": after.same_cosine, "cdnv_before": wide,
-        "cdnv_after": tight, "other_after": after.other_cosine,
-    }  # fmt: skip
-    good = after.same_cosine > 0.98 and tight < wide / 2
-    why = (
-        f"Mean cosine of equal supports {before.same_cosine:.3f} before and {after.same_cosine:.4f} after projection; "
-        f"variation {wide:.1e} and {tight:.1e}."
-    )
-    return Verdict("reproduced" if good else "not reproduced", why, measured)
-
-
-@claim(
-    412,
-    "Collapse needs a small start or weight decay: from a large start it stays partial.",
-    "derived; see docs/ntp.md",
-)
-def _(seed: int) -> Verdict:
-    small, large = (_spreads(_features(seed, init=init)[2])[0] for init in (0.1, 1.0))
-    measured = {"least_same_cosine_small": small.least_cosine, "least_same_cosine_large": large.least_cosine}
-    good = small.least_cosine > large.least_cosine + 0.1
-    why = f"Least cosine within a support: {small.least_cosine:.2f} from 0.1, {large.least_cosine:.2f} from 1.0."
-    return Verdict("reproduced" if good else "not reproduced", why, measured)
-
-
-@claim(413, "Adam does not keep words and contexts in balance as gradient descent does.", "derived; see docs/ntp.md")
-def _(seed: int) -> Verdict:
-    ratios: dict[str, float] = {}
+def balance(seed: int) -> Found:
+    """|log ‖H‖/‖W‖| by Adam less that by gradient descent."""
     names: tuple[Literal["gd", "adam"], ...] = ("gd", "adam")
-    for optimiser in names:
-        last = _features(seed, optimiser=optimiser)[2].records[-1]
-        ratios[optimiser] = last.contexts / last.words
-    good = abs(np.log(ratios["gd"])) < 0.1 < abs(np.log(ratios["adam"]))
-    why = f"‖H‖/‖W‖ after 30,000 steps: {ratios['gd']:.2f} by gradient descent, {ratios['adam']:.2f} by Adam."
-    return Verdict("reproduced" if good else "not reproduced", why, ratios)
+    last = {name: _run(seed, name)[2].records[-1] for name in names}
+    gd, adam = (abs(float(np.log(last[name].contexts / last[name].words))) for name in names)
+    return {"|log ‖H‖/‖W‖|, Adam less gradient descent": adam - gd, "gradient descent": gd, "Adam": adam}
 
 
-@claim(414, "Strong axes of the centred supports are learned before weak ones.", "arXiv:2505.08348")
-def _(seed: int) -> Verdict:
-    _, labels, _ = _story_labels(1, 400, seed)
+def entropy_reached(seed: int) -> Found:
+    """CE - H at the end, nats."""
+    return {"CE - H (nats)": _run(seed)[2].records[-1].excess}
+
+
+def log_odds_learned(seed: int) -> Found:
+    """Relative distance of the in-support part of the logits from the log-odds L^in."""
+    return {"relative distance from L^in": defined(_metrics(_run(seed)[2]).SC3)}
+
+
+def dominance(seed: int) -> Found:
+    """Norm of the low-rank part over that of the sparse part at the end; the first grows, the second converges."""
+    labels, _, run = _run(seed)
+    parts = ntp.out_of_support(run.logits, labels.supports), ntp.in_support(run.logits, labels.supports)
+    low_rank, sparse = (float(np.linalg.norm(part)) for part in parts)
+    return {"norm of the low-rank part over the sparse part": low_rank / sparse, "low-rank": low_rank, "sparse": sparse}
+
+
+def only_the_pattern(seed: int) -> Found:
+    """Two soft labels on the same supports: cosine of the two low-rank parts after training, and of the sparse parts."""
+    labels, _, run = _run(seed)
+    drawn = np.random.default_rng(seed).uniform(1, 5, len(labels.counts))
+    dense = labels.matrix().copy()
+    dense.data = drawn
+    other = ntp.SoftLabels.of(dense)
+    again = ntp.train_features(other, WIDTH, STEPS, seed=seed, checkpoints=[])
+    outside = [ntp.out_of_support(one.logits, labels.supports) for one in (run, again)]
+    inside = [ntp.in_support(one.logits, labels.supports) for one in (run, again)]
+    return {"cosine of the low-rank parts": ntp.cosine(*outside), "cosine of the sparse parts": ntp.cosine(*inside)}
+
+
+def width_below_the_vocabulary(seed: int) -> Found:
+    """log10 of CE - H at width 6 less at width 10, V = 10."""
+    thin, full = (_run(seed, width=width)[2].records[-1].excess for width in (6, WIDTH))
+    return {"log10 CE - H, width 6 less width 10": float(np.log10(thin / full)), "width 6": thin, "width 10": full}
+
+
+def axes_in_order(seed: int) -> Found:
+    """Rank correlation of a centred support axis's place in the order of strength with the steps to half of its strength."""
+    _, labels = story_labels(1, 100, seed)
     spectrum = ntp.support_spectrum(labels)
-    run_at = [2**k for k in range(3, 13)]
-    half: list[float] = []
-    count = min(12, len(spectrum.sigma))
+    steps, count = [2**k for k in range(3, 11)], min(10, len(spectrum.sigma))
     strengths = []
-    for steps in run_at:
-        run = ntp.train_features(labels, labels.vocabulary, steps, checkpoints=[], init=1e-3, seed=seed)
+    for last in steps:
+        run = ntp.train_features(labels, labels.vocabulary, last, checkpoints=[], init=1e-3, seed=seed)
         strengths.append(np.einsum("mk,mv,vk->k", spectrum.contexts[:, :count], run.logits, spectrum.tokens[:, :count]))
-    grown = np.array(strengths)
-    for k in range(count):
-        reached = np.flatnonzero(grown[:, k] > 0.5 * spectrum.sigma[k])
-        half.append(float(run_at[reached[0]]) if len(reached) else float("inf"))
-    order = np.corrcoef(np.argsort(np.argsort(np.log(np.array(half)))), np.arange(count))[0, 1]
-    _, first = ntp.early_spectrum(labels, 3)
-    overlap = float(np.linalg.norm(first.T @ spectrum.tokens[:, :3]) ** 2 / 3)
-    measured: dict[str, Json] = {
-        "rank_correlation": float(order), "steps_to_half": [*half[:6]], "early_overlap": overlap,
-    }  # fmt: skip
-    why = (
-        f"Rank correlation of strength and time to half of it: {order:.2f}. The very first directions are those of the "
-        f"prior-weighted labels, which share {overlap:.0%} of their top three with the centred supports."
-    )
-    return Verdict("reproduced" if order > 0.5 else "not reproduced", why, measured)
+    grown = np.array(strengths) > 0.5 * spectrum.sigma[:count]
+    half = [float(steps[int(np.flatnonzero(row)[0])]) if row.any() else 2.0 * steps[-1] for row in grown.T]
+    ranks = np.argsort(np.argsort(half)).astype(float)
+    return {"rank correlation": float(np.corrcoef(ranks, np.arange(count))[0, 1])}
 
 
-@claim(
-    415,
-    "A small transformer on simplified stories nears the entropy bound and the predicted geometry (Fig. 2).",
-    SOURCE,
-)
-def _(seed: int) -> Verdict:
-    contexts, labels, _ = _story_labels(3, 100, seed)
+def transformer_turns(seed: int) -> Found:
+    """A small transformer on simplified stories: cosine of its logits' direction with the predicted one, and CE - H."""
+    contexts, labels = story_labels(2, 60, seed)
     prediction = ntp.predict(labels)
-    course: list[dict[str, float]] = []
-    for step, lens in train_transformer(contexts, labels, width=64, steps=1500, checkpoints=(0, 30, 200), seed=seed):
-        m = ntp.support_metrics(observe(lens, contexts, labels.vocabulary)[0], prediction)
-        nowhere = float("nan")
-        course.append(
-            {"step": step, "excess": m.SC6.excess, "direction": m.direction or 0.0, "words": m.SC2_words or 0.0,
-             "contexts": m.SC2_contexts or 0.0, "same": m.SC1.after.same_cosine if m.SC1.after else nowhere,
-             "W": m.word_norm, "H": m.context_norm}
-        )  # fmt: skip
-    first, last = course[0], course[-1]
-    measured: dict[str, Json] = {"entropy_bound": labels.entropy(), "course": [dict[str, Json](one) for one in course]}
-    rises = last["direction"] > first["direction"] + 0.3 and last["words"] > first["words"]
-    good = last["excess"] < 0.02 and last["direction"] > 0.8 and rises
-    why = (
-        f"In {last['step']} steps CE - H falls from {first['excess']:.2f} to {last['excess']:.4f}, the direction rises to "
-        f"{last['direction']:.3f}, words to {last['words']:.3f}, contexts to {last['contexts']:.3f}, equal supports to "
-        f"{last['same']:.3f}; ‖H‖ is held by the final norm ({first['H']:.0f} to {last['H']:.0f})."
+    (_, begun), (_, lens) = train_transformer(contexts, labels, width=32, steps=400, checkpoints=(0,), seed=seed)
+    first, last = (
+        ntp.support_metrics(observe(one, contexts, labels.vocabulary)[0], prediction) for one in (begun, lens)
     )
-    return Verdict("reproduced" if good else "not reproduced", why, measured)
+    return {
+        "cosine of the direction": defined(last.direction), "CE - H (nats)": float(last.SC6.excess),
+        "cosine at the start": float(first.direction or 0.0),
+    }  # fmt: skip

@@ -35,6 +35,7 @@ class Command:
         before: may do without the verb: given the parsed options, prints something and returns True.
         after: called with the result and the options when it was shown, for what only the command line does.
         extra: options that only the command line has: name -> (type, help).
+        figures: whether --figures FOLDER writes the page's figures; a verb may have an option of that name itself.
         distributed: under `torchrun` the processes are joined before the verb runs (a Trainer joins them itself).
     """
 
@@ -43,6 +44,7 @@ class Command:
     subject_help: str = "Hugging Face id, local folder, .gguf file, or an embedded specimen."
     arguments: dict[str, str] = field(default_factory=dict)
     extra: dict[str, tuple[type, str]] = field(default_factory=dict)
+    figures: bool = True
     distributed: bool = False
     before: Callable[[dict[str, Any]], bool] | None = None
     after: Callable[[headscan.Result, dict[str, Any]], None] | None = None
@@ -110,7 +112,8 @@ class Command:
             )
         said = "Write the page's figures into this folder, as SVG and PDF (needs headscan[figures] and Chrome or Chromium)."
         info = typer.Option("--figures", help=escape(said), metavar="FOLDER")
-        yield _parameter(FIGURES, str | None, info, required=False)
+        if self.figures:
+            yield _parameter(FIGURES, str | None, info, required=False)
         said = "Print result.json, and nothing else, on standard output."
         yield _parameter("json", bool, typer.Option("--json", help=said), required=False, default=False)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -11,126 +9,157 @@ import plotly.graph_objects as go
 
 from headscan.report.kit import Column, Figure, Head, Raw, Section, Table, Word, page, palette, section
 from headscan.report.kit.figures import empty
-from headscan.report.kit.words import literal, number
+from headscan.report.kit.words import number
 from headscan.run.errors import BadInput
 
 if TYPE_CHECKING:
-    from headscan.claims.ledger import ClaimRecord, ReproduceResult
-    from headscan.run import Json
+    from headscan.claims.ledger import ReproduceResult
+    from headscan.claims.record import ClaimRecord
+    from headscan.run import Interval
 
 __all__ = ["claims", "head", "verdicts"]
 
-SIGNS = {"reproduced": "●", "artefact": "◐", "not reproduced": "○", "needs a larger model": "↗"}
+SIGNS = {"holds here": "●", "fails here": "○", "artefact": "◐", "undecided": "◌", "about a larger model": "↗"}
 """A sign a verdict, so that no verdict is told by colour or words alone."""
 
 MEANINGS = {
-    "reproduced": "What was said is what the experiment shows.",
-    "artefact": "What was seen is seen again, but means something else than was claimed.",
-    "not reproduced": "The experiment shows something else.",
-    "needs a larger model": "Small models cannot decide it; the command that runs the original is beside the claim.",
+    "holds here": "The interval of the effect lies within the values that would count, on the stand-ins.",
+    "fails here": "It lies outside.",
+    "artefact": "The effect was seen here, and a control showed another cause than the one claimed.",
+    "undecided": "The interval crosses a bound, the control did not settle it, or nothing here measures it yet.",
+    "about a larger model": "A model is named that is not run here: the tendency of stand-ins is shown, and the command.",
 }
-
-COMMAND = " The original: "
-"""What parts the reason from the command that runs the experiment on the source's own model."""
 
 
 @page("reproduce")
 def head(result: ReproduceResult) -> Head:
     """How many claims there are, and what the verdicts mean."""
     count = len(result.claims)
-    if not count:
+    if not count and not result.figures:
         raise BadInput("The result is no ledger: it has no claims.")
-    said = f"{count} {'claim' if count == 1 else 'claims'} of the literature, run as experiments on small models."
-    found = {row.outcome for row in result.claims}
+    if not count:
+        return Head(["Figures"], f"{len(result.figures)} figures of a document, redrawn from runs of our own.")
+    said = f"{count} {'claim' if count == 1 else 'claims'} of the literature, each under a protocol written before it was run."
+    found = {row.verdict for row in result.claims}
     return Head(["The ledger"], said, words=[Word(name, MEANINGS[name]) for name in SIGNS if name in found])
 
 
 @section("reproduce", 10)
-def verdicts(result: ReproduceResult) -> Section:
-    """How many claims of each source have which verdict."""
-    sources = list(dict.fromkeys(publication(row.source) for row in result.claims))
-    counts: Counter[tuple[str, str]] = Counter((publication(row.source), row.outcome) for row in result.claims)
+def verdicts(result: ReproduceResult) -> Section | None:
+    """How many claims of each document have which verdict."""
+    if not result.claims:
+        return None
+    documents = list(dict.fromkeys(row.document for row in result.claims))
+    counts: Counter[tuple[str, str]] = Counter((row.document, row.verdict) for row in result.claims)
 
     def draw() -> go.Figure:
         figure = empty("claims")
-        for index, outcome in enumerate(SIGNS):
-            heights = [counts[source, outcome] for source in sources]
+        for index, verdict in enumerate(SIGNS):
+            heights = [counts[document, verdict] for document in documents]
             if any(heights):
                 figure.add_bar(
-                    y=[wrapped(source) for source in sources], x=heights, orientation="h", name=f"{SIGNS[outcome]} {outcome}",
-                    marker={"color": palette.model_colour((2, 4, 1, 0)[index])}, text=[height or "" for height in heights],
-                    hovertemplate="%{x} " + outcome + "<extra></extra>", cliponaxis=False,
+                    y=documents, x=heights, orientation="h", name=f"{SIGNS[verdict]} {verdict}",
+                    marker={"color": palette.model_colour((2, 4, 1, 3, 0)[index])}, text=[height or "" for height in heights],
+                    hovertemplate="%{x} " + verdict + "<extra></extra>", cliponaxis=False,
                 )  # fmt: skip
         figure.update_layout(barmode="stack", legend={"traceorder": "normal"}, showlegend=True)
         figure.update_xaxes(showgrid=True)
         figure.update_yaxes(showgrid=False, autorange="reversed")
         return figure
 
-    alt = "Number of claims of each source with each verdict"
+    alt = "Number of claims of each document with each verdict"
     table = Table(
         ["claim", Column("verdict", text=True), Column("statement", text=True), Column("why", text=True)],
-        [(row.number, f"{SIGNS[row.outcome]} {row.outcome}", row.statement, row.why) for row in result.claims],
+        [(row.id, f"{SIGNS[row.verdict]} {row.verdict}", row.statement, row.why) for row in result.claims],
         where="terminal",
     )
-    drawn = Figure("verdicts", draw, alt, "Claims by source and verdict.", 90 + 90 * len(sources))
-    return Section("Verdicts", "An artefact is seen again, but means something else than was claimed.", [drawn, table])
+    drawn = Figure("verdicts", draw, alt, "Claims by document and verdict.", 90 + 90 * len(documents))
+    return Section(
+        "Verdicts", "Each is of what was run here; a tendency is no verdict on a larger model.", [drawn, table]
+    )
 
 
 @section("reproduce", 20)
-def claims(result: ReproduceResult) -> Section:
-    """Every claim under its source, with what was measured, and a filter by verdict."""
-    counts: Counter[str] = Counter(row.outcome for row in result.claims)
-    sources: dict[str, list[dict[str, object]]] = {}
+def claims(result: ReproduceResult) -> Section | None:
+    """Every claim under its document: what was said and of what, the verdict, the evidence, the protocol."""
+    if not result.claims:
+        return None
+    counts: Counter[str] = Counter(row.verdict for row in result.claims)
+    documents: dict[str, list[dict[str, object]]] = {}
     for row in result.claims:
-        sources.setdefault(publication(row.source), []).append(entry(row))
+        documents.setdefault(TITLES[row.document], []).append(entry(row))
     context = {
-        "all": len(result.claims), "sources": sources,
+        "all": len(result.claims), "documents": documents,
         "counts": [(name, slug(name), sign, counts[name]) for name, sign in SIGNS.items() if counts[name]],
     }  # fmt: skip
     table = Table(
-        ["claim", Column("verdict", text=True), Column("processor seconds"), Column("statement", text=True)],
-        [(row.number, row.outcome, row.seconds, row.statement) for row in result.claims],
+        [
+            "claim", Column("verdict", text=True), Column("tendency", text=True), "effect", "prompts", "seeds",
+            Column("processor seconds"), Column("statement", text=True),
+        ],
+        [
+            (row.id, row.verdict, row.tendency or "", _cell(row.effect, row.interval), row.prompts, row.seeds, row.seconds,
+             row.statement)
+            for row in result.claims
+        ],
         "All verdicts as a table", folded=True, where="page",
     )  # fmt: skip
     ledger = Raw("reproduce_claims.html.j2", context, styles=["reproduce.css"])
-    return Section("Claims", "Each with its verdict, the reason, and what was measured.", [ledger, table])
+    return Section("Claims", "Each with its verdict, the evidence for and against, and its protocol.", [ledger, table])
+
+
+TITLES = {
+    "slides": "Slides: Language models have cone-shaped heads",
+    "paper": "Paper: the implicit geometry of next-token prediction",
+    "article": "Article: Language modeling and discrete encodings",
+}
 
 
 def entry(row: ClaimRecord) -> dict[str, object]:
-    """One claim as the template prints it: the command parted from the reason, what was measured as words."""
-    why, _, command = row.why.partition(COMMAND)
+    """One claim as the template prints it."""
+    tendency = row.tendency if row.verdict == "about a larger model" else None
     return {
-        "number": row.number, "statement": row.statement, "outcome": row.outcome, "slug": slug(row.outcome),
-        "sign": SIGNS[row.outcome], "why": why, "command": command, "seconds": number(row.seconds),
-        "measured": [(name.replace("_", " "), value(found)) for name, found in row.measured.items()],
+        "id": row.id, "statement": row.statement, "verdict": row.verdict, "slug": slug(row.verdict), "sign": SIGNS[row.verdict],
+        "tendency": tendency, "why": row.why, "command": row.command,
+        "about": f"{row.place}. Of {row.model}" + (f", on {row.data}." if row.data else "."),
+        "more": more(row),
+        "evidence": [
+            (one.side, one.name, _cell(one.value, one.interval), "" if one.chance is None else number(one.chance),
+             ", ".join(f"{n:,} {what}" for n, what in
+                       ((one.tokens, "tokens"), (one.prompts, "prompts"), (one.seeds, "seeds")) if n))
+            for one in row.evidence
+        ],
+        "stand_ins": [(one.name, one.why) for one in row.stand_ins],
+        "protocol": [(name, words) for name, words in protocol(row) if words],
     }  # fmt: skip
 
 
-def value(found: Json) -> str:
-    """A measured value in words: numbers short, lists and tables spelled out."""
-    if isinstance(found, dict):
-        return ", ".join(f"{name}: {value(item)}" for name, item in found.items())
-    if isinstance(found, list):
-        return ", ".join(map(value, found))
-    if isinstance(found, bool):
-        return "yes" if found else "no"
-    return found if isinstance(found, str) else number(found)
+def protocol(row: ClaimRecord) -> list[tuple[str, str]]:
+    """What was fixed before the run, as words."""
+    needs = f"at least {row.needs.seeds} seeds and {row.needs.tokens} tokens" if row.needs is not None else ""
+    return [
+        ("quantity", row.quantity), ("would count", str(row.counts or "")),
+        ("another cause, if the control is", str(row.control or "")), ("test", row.test), ("scope", row.scope),
+        ("power", needs), ("models run", "; ".join(row.models)),
+        ("processor seconds", number(row.seconds) if row.quantity else ""),
+    ]  # fmt: skip
 
 
-def publication(source: str) -> str:
-    """The source without the place in it.
-
-    >>> publication("Zhao 2024, arXiv:2408.15417, Sec. 5")
-    'Zhao 2024, arXiv:2408.15417'
-    """
-    return re.sub(r", (Sec|App)\. .*", "", source)
+def more(row: ClaimRecord) -> str:
+    """How many more samples would decide, of what is undecided."""
+    if row.more is None:
+        return ""
+    return f"At the effect seen, {row.more:,} more {'prompts' if row.prompts else 'seeds'} would decide."
 
 
-def slug(outcome: str) -> str:
+def _cell(value: float | None, interval: Interval | None) -> str:
+    if value is None:
+        return ""
+    if interval is None or interval[0] == interval[1]:
+        return number(value)
+    return f"{number(value)} [{number(interval[0])}, {number(interval[1])}]"
+
+
+def slug(verdict: str) -> str:
     """A verdict as a CSS class."""
-    return outcome.replace(" ", "-")
-
-
-def wrapped(source: str, width: int = 24) -> str:
-    """A source's name over as many short lines as an axis label can take."""
-    return "<br>".join(literal(line) for line in textwrap.wrap(source, width))
+    return verdict.replace(" ", "-")

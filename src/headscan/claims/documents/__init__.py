@@ -1,0 +1,1 @@
+"""The three documents, a table of claims each."""

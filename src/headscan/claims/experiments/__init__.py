@@ -1,0 +1,1 @@
+"""The experiments of the ledger, one kind a file; they register themselves."""

@@ -1,0 +1,48 @@
+"""Whether the pseudo-inverse of an embedding takes its rows back to their tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.measurement import exactly, share_of
+from headscan.claims.protocol import StandIn
+from headscan.claims.stand_ins import ModelKind, about, lens_of
+from headscan.inversion import Decoder
+
+__all__ = ["EmbeddingInverted"]
+
+
+@EXPERIMENTS.register("embedding-inverted")
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingInverted(Experiment):
+    """x W⁺ of every row of the table: is the largest entry its own, and how large is it beside d/V."""
+
+    words: ClassVar[ExperimentWords] = ExperimentWords(
+        quantity="share of the vocabulary that the pseudo-inverse takes back to itself",
+        test="Wilson's interval, a table a seed",
+        scope="embedding tables of the stand-ins",
+    )
+
+    model: ModelKind = "gpt2"
+
+    def stand_ins(self) -> tuple[StandIn, ...]:
+        """The model of its kind."""
+        return (about(self.model),)
+
+    def observe(self, seed: int) -> ExperimentOutcome:
+        """See the class."""
+        shares, diagonals = [], []
+        for k in range(5):
+            table = lens_of(self.model, 1000 * seed + k).input_embeddings.detach()
+            scores = Decoder(table).pinv(table)
+            shares.append((scores.argmax(-1) == torch.arange(len(table))).double()[:, None].numpy())
+            diagonals.append(float(scores.diagonal().mean()) * len(table) / table.shape[1])
+        return ExperimentOutcome(
+            effect=share_of("tokens taken back to themselves", shares, chance=1 / len(table)),
+            beside=(exactly("mean of a token's own entry over d/V", sum(diagonals) / 5, unit="ratio", seeds=5),),
+            models=tuple(lens_of(self.model, 1000 * seed + k).name for k in range(5)),
+        )

@@ -1,0 +1,59 @@
+"""How good a code of its own token one state is under noise: random weights against trained ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.measurement import difference_of, share_of
+from headscan.claims.protocol import StandIn
+from headscan.claims.stand_ins import VOCABULARY, about, lens_of
+from headscan.model.slicing import Slice
+
+__all__ = ["NoisyCode"]
+
+
+@EXPERIMENTS.register("noisy-code")
+@dataclass(frozen=True, kw_only=True)
+class NoisyCode(Experiment):
+    """The first block's states of all single tokens, with noise of `noise` times their spread: nearest state decoding, before
+    training (the same shape, fresh weights) less after.
+    """
+
+    words: ClassVar[ExperimentWords] = ExperimentWords(
+        quantity="share of tokens decoded from a noisy state, untrained less trained",
+        test="Newcombe's interval of a difference of two shares, clustered by token and seed",
+        scope="small models of one shape, single tokens, one level of noise",
+        range=(-1.0, 1.0),
+    )
+
+    noise: float = 1.0
+
+    def stand_ins(self) -> tuple[StandIn, ...]:
+        """The same shape, trained here and fresh."""
+        return (about("taught"),)
+
+    def observe(self, seed: int) -> ExperimentOutcome:
+        """See the class."""
+        shares: dict[str, list[np.ndarray]] = {"untrained": [], "trained": []}
+        for k in range(5):
+            own = 1000 * seed + k
+            lens = lens_of("taught", own)
+            for name, cut in (("trained", Slice()), ("untrained", Slice(weights=f"fresh:{own}"))):
+                states = cut.on(lens).states(torch.arange(VOCABULARY)[:, None])[:, 0].float()
+                drawn = torch.randn(states.shape, generator=torch.Generator().manual_seed(own))
+                noisy = states + self.noise * float(states.std(0).mean()) * drawn
+                shares[name].append(
+                    (torch.cdist(noisy, states).argmin(1) == torch.arange(VOCABULARY)).double()[:, None].numpy()
+                )
+        before, after = (
+            share_of(f"tokens decoded, {name}", rows, chance=1 / VOCABULARY) for name, rows in shares.items()
+        )
+        return ExperimentOutcome(
+            effect=difference_of("tokens decoded, untrained less trained", before, after), beside=(before, after),
+            models=tuple(lens_of("taught", 1000 * seed + k).name for k in range(5)),
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The figures of the three documents, a module each."""

@@ -1,0 +1,125 @@
+"""The one rule: every verdict can come out, of every claim, and none by luck."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headscan.claims import CLAIMS, Claim, ExperimentOutcome, Measurement, Region, decide
+from headscan.claims.decision import side
+from headscan.claims.ledger import all_claims
+from headscan.claims.measurement import difference_of, share_of
+from headscan.claims.protocol import VERDICTS
+
+NUMBERS = sorted(all_claims())
+CAUSE = "the optimiser failed"
+
+
+def seen(low: float, high: float, *, tokens: int = 240, seeds: int = 5, prompts: int = 40) -> Measurement:
+    return Measurement(
+        name="x", value=(low + high) / 2, interval=(low, high), tokens=tokens, seeds=seeds, prompts=prompts
+    )
+
+
+def tried(claim: Claim) -> Claim:
+    """The claim as if it were about something that is here."""
+    return replace(claim, large=False)
+
+
+@pytest.mark.parametrize("number", [n for n in NUMBERS if all_claims()[n].experiment is not None])
+def test_every_claim_can_hold_and_can_fail(number):
+    """Within the values that its quantity can have, with the power that it asks for: no rule is a foregone conclusion."""
+    claim = tried(all_claims()[number])
+    low, high = claim.experiment.words.range
+    bounds = claim.counts.bounds()
+    steps = [low + (high - low) * k / 64 for k in range(65)] + [b + d for b in bounds for d in (-1e-3, 0, 1e-3)]
+    seeds = claim.experiment.power.seeds
+    points = [seen(x, x, seeds=seeds) for x in steps if low <= x <= high]
+    points += [seen(b - 1e-3, b + 1e-3, seeds=seeds) for b in bounds]
+    beside = seen(0.0, 0.0) if claim.control is not None else None
+    found = {decide(claim, ExperimentOutcome(effect=x, control=beside, cause=CAUSE)).verdict for x in points}
+    assert {"holds here", "fails here", "undecided"} <= found
+    assert (claim.control is not None) <= type(claim.experiment).controlled
+    if claim.control is not None:
+        effect = next(x for x in points if side(x, claim.counts) == "in")
+        verdicts = {
+            decide(claim, ExperimentOutcome(effect=effect, control=seen(x, x), cause=CAUSE)).verdict
+            for x in (0.0, 0.5, 1.0)
+        }
+        assert verdicts == {"artefact", "holds here"}
+
+
+def test_a_named_large_model_is_never_more_than_a_tendency():
+    for claim in all_claims().values():
+        if claim.large:
+            assert claim.command, claim.id
+            for x in (0.0, 0.5, 1.0) if claim.experiment is not None else ():
+                found = decide(claim, ExperimentOutcome(effect=seen(x, x, seeds=40)))
+                assert found.verdict == "about a larger model"
+                assert found.tendency in VERDICTS[:4]
+        for name in ("llama", "gpt-j", "gpt2", "mistral", "bert-base", "pythia"):
+            assert claim.large or name not in claim.model.lower(), claim.id
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine draws slowly
+@given(st.floats(0, 1), st.floats(0, 0.5), st.floats(0, 1), st.floats(0, 0.5))
+def test_a_verdict_follows_from_the_interval_and_not_from_the_estimate(value, reach, bound, control):
+    claim = tried(replace(all_claims()[75], counts=Region(None, bound)))
+    low, high = max(0.0, value - reach), min(1.0, value + reach)
+    found = decide(
+        claim, ExperimentOutcome(effect=seen(low, high), control=seen(0.5 - control, 0.5 + control), cause=CAUSE)
+    )
+    if high <= bound:
+        assert found.verdict == (
+            "artefact" if 0.5 - control >= 0.9 else "holds here" if 0.5 + control < 0.9 else "undecided"
+        )
+    elif low > bound:
+        assert found.verdict == "fails here"
+    else:
+        assert found.verdict == "undecided"
+
+
+def test_what_would_decide_is_told():
+    claim = tried(all_claims()[1])
+    # At .8 with a reach of .15 on 40 prompts, the bound .9 is cleared when the reach is .1: 40 · (.15/.1)² = 90 prompts.
+    assert decide(claim, ExperimentOutcome(effect=seen(0.65, 0.95))).more == 50
+    assert decide(claim, ExperimentOutcome(effect=seen(0.8, 1.0))).more is None  # on the bound: no number would
+    # 20 tokens are missing, 4.5 come with a prompt.
+    assert decide(claim, ExperimentOutcome(effect=seen(0, 0, tokens=180))).more == 5
+    assert decide(claim, ExperimentOutcome(effect=seen(0, 0, seeds=2))).more == 3
+
+
+def test_a_search_that_does_not_work_explains_nothing():
+    claim = tried(all_claims()[75])
+    assert decide(claim, ExperimentOutcome(effect=seen(0.0, 0.1))).verdict == "undecided"  # nor one that was not made
+    lost, nothing = seen(0.0, 0.1), seen(0.0, 0.1)
+    assert (
+        decide(claim, ExperimentOutcome(effect=lost, control=nothing, cause=CAUSE, works=seen(0.95, 1.0))).verdict
+        == "holds here"
+    )
+    assert (
+        decide(claim, ExperimentOutcome(effect=lost, control=nothing, cause=CAUSE, works=seen(0.4, 0.6))).verdict
+        == "undecided"
+    )
+
+
+def test_intervals_never_close_by_luck():
+    same = share_of("x", [[[1.0] * 5] * 8] * 5)
+    assert same.interval[0] < 0.95
+    assert same.tokens == 200
+    by_seed = share_of("x", [[[float(k % 2)] * 5] * 8 for k in range(5)])
+    mixed = share_of("x", [[[float(p % 2)] * 5 for p in range(8)]] * 5)
+    assert by_seed.interval[1] - by_seed.interval[0] > 2 * (mixed.interval[1] - mixed.interval[0])
+    difference = difference_of("x", same, by_seed)
+    assert difference.interval[0] < difference.value <= difference.interval[1]
+
+
+def test_the_ledger_has_each_claim_once_with_its_protocol():
+    assert [*range(1, 22), 24, 27, *range(28, 130), *range(201, 216), *range(401, 426)] == NUMBERS
+    for claim in map(CLAIMS.__getitem__, CLAIMS):
+        assert claim.statement.endswith("."), claim.id
+        assert claim.place, claim.id
+        assert claim.model, claim.id

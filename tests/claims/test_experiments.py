@@ -1,0 +1,112 @@
+"""The tools behind the experiments: they find what is there, and say so where it is not."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise, product
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from headscan.claims.family import design
+from headscan.claims.ledger import all_claims
+from headscan.claims.mixer_recall import SIZE, SLOTS, body, recall
+from headscan.claims.recovery import allowed_words, hits, positions, search_hidden
+from headscan.claims.stand_ins import language, lens_of, prompts
+from headscan.model import Lens
+from headscan.model.slicing import Slice
+
+
+def tiny() -> Lens:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=8, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    return Lens(LlamaForCausalLM(config), name="tiny")
+
+
+def test_the_search_finds_hidden_tokens_and_stops_at_a_fit():
+    lens = tiny()
+    ids = torch.randint(32, (4, 3), generator=torch.Generator().manual_seed(1))
+    ready = Slice(tokens="1:").on(lens)
+    begin = ids.clone()
+    begin[:, 0] = 0
+    assert torch.equal(search_hidden(ready, ready.run(ids), begin, None), ids)
+    only_itself = allowed_words(32, ids[:, 1:], 0, 0)
+    found = search_hidden(ready, ready.run(ids), begin, only_itself)
+    assert bool(only_itself[found[found != begin]].all())
+    # Nothing of a token that no given output sees: the search cannot know it.
+    blind = Slice(tokens=":1").on(lens)
+    assert not torch.equal(search_hidden(blind, blind.run(ids), torch.zeros_like(ids), None)[:, 1:], ids[:, 1:])
+
+
+def test_what_counts_as_found():
+    ready = Slice(tokens="1:").on(tiny())
+    assert positions(ready, 3, "hidden") == [0]
+    assert positions(ready, 3, "shown") == [1, 2]
+    assert positions(ready, 3, "all") == [0, 1, 2]
+    ids, answer = torch.tensor([[1, 2, 3]]), torch.tensor([[2, 1, 3]])
+    top = answer[..., None].repeat(1, 1, 5)
+    top[0, 0, 4] = 1
+    assert hits(answer, top, ids, [0, 1, 2], "all").tolist() == [[0, 0, 1]]
+    assert hits(answer, top, ids, [0, 1, 2], "whole").tolist() == [[0]]
+    assert hits(answer, top, ids, [0, 1, 2], "set").tolist() == [[1, 1, 1]]
+    assert hits(answer, top, ids, [0, 1, 2], "five").tolist() == [[1, 0, 1]]
+
+
+def test_recall_knows_what_is_there_and_what_is_not():
+    model = body("flat", 32, 1)
+    ids = language(3, 6, SLOTS)
+    found = recall(model, first=1, steps=40, ids=ids)
+    assert float(found.exact.mean()) == 1.0
+    # Cut the wire from position 0 to all others: now nothing of it is left, and the search must say so.
+    with torch.no_grad():
+        for layer in model.layers:
+            layer.mixing.weight[1:, 0] = 0
+    blind = recall(model, first=1, steps=40, ids=ids)
+    assert float(blind.exact.mean()) < 0.5
+    assert blind.margin < 1e-6
+
+
+def test_the_language_is_repeatable_and_sparse():
+    ids = language(3, 50, SLOTS)
+    assert torch.equal(ids, language(3, 50, SLOTS))
+    assert int(ids.max()) < SIZE
+    after: dict[int, set[int]] = {}
+    for row in ids.tolist():
+        for one, two in pairwise(row):
+            after.setdefault(one, set()).add(two)
+    assert max(map(len, after.values())) <= 8
+
+
+def test_a_trained_stand_in_is_the_shipped_one_wherever_it_runs(monkeypatch):
+    """No folder outside the package decides which model it is."""
+    monkeypatch.setenv("HEADSCAN_ASSETS", "/nowhere")
+    assert lens_of("specimen").name == "gpt-vanilla"
+    assert prompts("specimen", 0, 3, 5).shape == (3, 5)
+
+
+def test_cheap_experiments_say_what_they_rest_on():
+    for number in (7, 93, 205, 212):
+        seen = all_claims()[number].experiment.observe(1)
+        assert seen.effect.seeds == 5
+        assert seen.effect.tokens >= 200
+        assert seen.models or number == 212
+
+
+def test_every_two_factors_of_the_family_show_all_pairs_of_their_levels():
+    for half in (0, 1):
+        members = design(half)
+        assert len({one.name for one in members}) == 40
+        assert sum(one.seed % 10 > 0 for one in members) == 8
+        for first, second in combinations(("width", "depth", "vocabulary", "head", "text"), 2):
+            levels = [{getattr(one, name) for one in members} for name in (first, second)]
+            assert {(getattr(one, first), getattr(one, second)) for one in members} == set(product(*levels))
+
+
+def test_a_family_that_is_not_there_is_told_and_nothing_steps_in(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADSCAN_CACHE", str(tmp_path))
+    seen = all_claims()[127].experiment.observe(0)
+    assert seen.effect is None
+    assert seen.models == ()
+    assert "train_family.py --half 0" in seen.note
