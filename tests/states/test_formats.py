@@ -209,6 +209,69 @@ def test_a_damaged_foreign_nan_or_misshaped_file_is_refused_in_a_sentence(tmp_pa
         assert "\n" not in said, (what, said)
 
 
+def damaged_stores(folder):
+    """Of each format: a way to write rows [n, 8] of it, and what a NaN, a truncation and another shape do to it."""
+    rows = np.random.default_rng(0).standard_normal((200, 8)).astype(np.float32)
+    nan = rows.copy()
+    nan[150, 3] = np.nan
+
+    def arrow(values, path):
+        table = pa.table({"v": pa.array(list(values))})
+        with pa.ipc.new_file(path, table.schema) as sink:
+            sink.write_table(table)
+
+    def memmap(values, path):
+        path.mkdir()
+        values.tofile(path / "shard_0.memmap")
+        (path / "shard_0.meta").write_text(json.dumps({"shape": [200, 8]}))
+
+    def vllm(values, path):
+        path.mkdir()
+        ids = torch.arange(200)
+        save_file({"hidden_states": torch.from_numpy(values)[:, None], "token_ids": ids}, path / "r.safetensors")
+
+    def activault(values, path):
+        (path / "blocks.0.hook_resid_post").mkdir(parents=True)
+        held = {"states": torch.from_numpy(values)[None], "input_ids": torch.zeros(1, len(values), dtype=torch.long)}
+        torch.save(held, path / "blocks.0.hook_resid_post" / "a--0_1.pt")
+        (path / "cfg.json").write_text("{}")
+
+    writers = {
+        "a.npy": lambda values, path: np.save(path, values),
+        "a.npz": lambda values, path: np.savez(path, v=values),
+        "a.safetensors": lambda values, path: save_file({"v": torch.from_numpy(values)}, path),
+        "a.parquet": lambda values, path: pq.write_table(pa.table({"v": pa.array(list(values))}), path),
+        "a.arrow": arrow,
+        "a.pt": lambda values, path: torch.save(torch.from_numpy(values), path),
+        "memmap": memmap,
+        "vllm": vllm,
+        "activault": activault,
+    }
+    for name, write in writers.items():
+        for kind, values in (("nan", nan), ("infinite", np.where(np.isnan(nan), np.inf, nan)), ("cut", rows)):
+            (folder / kind).mkdir(exist_ok=True)
+            path = folder / kind / name
+            write(values, path)
+            if kind == "cut":
+                largest = max(
+                    [one for one in path.rglob("*") if one.is_file()] or [path], key=lambda one: one.stat().st_size
+                )
+                largest.write_bytes(largest.read_bytes()[: largest.stat().st_size * 2 // 3])
+            yield kind, path
+
+
+def test_nan_infinite_and_truncated_stores_of_every_format_are_refused_in_a_sentence(tmp_path):
+    found = set()
+    for kind, path in damaged_stores(tmp_path):
+        with pytest.raises(BadInput) as refused:
+            headscan.scan(str(path), context=50)
+        said = str(refused.value)
+        assert "\n" not in said, (kind, path.name, said)
+        assert kind == "cut" or "NaN" in said, (kind, path.name, said)
+        found.add((kind, path.name))
+    assert len(found) == 27
+
+
 def test_the_command_says_it_and_exits_with_2(tmp_path):
     (tmp_path / "foreign.npy").write_bytes(b"not numpy at all")
     done = run(str(tmp_path / "foreign.npy"), "--out", str(tmp_path / "out"), status=2)
