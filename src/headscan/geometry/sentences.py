@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.stats import spearmanr
 
 from headscan.geometry.explained import Cells
 from headscan.geometry.interval import left_out
@@ -215,4 +214,6 @@ def sts_spearman(
     x, y = (rows if remedy is None else remedy(rows) for rows in (one, other))
     sizes = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
     cosines = np.divide((x * y).sum(1), sizes, out=np.zeros(len(x)), where=sizes > 0)
+    from scipy.stats import spearmanr  # it takes longer to import than everything else that a scan needs
+
     return None if np.ptp(cosines) < 1e-12 else float(spearmanr(cosines, scores).statistic)
