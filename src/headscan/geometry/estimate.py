@@ -15,7 +15,12 @@ from headscan.statistics.series import GROUPS as CLUSTERS
 from headscan.statistics.sinks import CELLS, GROUPS
 from headscan.statistics.site import FINE_BLOCKS
 
-__all__ = ["Memory", "finishing"]
+__all__ = ["Memory", "adding", "finishing"]
+
+
+def adding(tokens: int, width: int) -> float:
+    """What adding one batch to one site holds at once, in bytes: at most eight times its vectors in float64."""
+    return 8 * 8.0 * tokens * width
 
 
 def finishing(width: int) -> float:
@@ -47,9 +52,10 @@ class Memory:
         """For sites of these widths, windows of `context` tokens, batches of so many tokens, a text of so many (None: any)."""
         many = Counter(widths.values())
         widest = max(many)
-        at_work = 8 * 8.0 * batch * widest  # float64 copies of the batch's rows and their products
-        finish = max(finishing(widest), min(ROOM, finishing(widest) * len(widths)))
-        once = sample + max(at_work, finish, 4.0 * max(Parts.PIECE, 8 * widest * (widest // 4)))
+        work, finish = (
+            max(one, min(ROOM, one * len(widths))) for one in (adding(batch, widest), finishing(widest))
+        )  # of several sites at once
+        once = sample + max(work, finish, 4.0 * max(Parts.PIECE, 8 * widest * (widest // 4)))
         each = {width: (count, _site(width, context, tokens, measures)) for width, count in many.items()}
         return cls(dict(sorted(each.items(), key=lambda item: -item[1][0] * item[1][1])), once)
 

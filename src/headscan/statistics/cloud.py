@@ -128,7 +128,9 @@ class Cloud:
 
     @lazy
     def _form(self) -> Tridiagonal:
-        return Tridiagonal.of(self.covariance + np.outer(self.mean, self.mean))
+        moment = np.outer(self.mean, self.mean)
+        moment += self.covariance
+        return Tridiagonal.of(moment)
 
     @lazy
     def rounding(self) -> float:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headscan.statistics.accumulator import Accumulator
 
-__all__ = ["CELLS", "FACTOR", "GROUPS", "Occurrences", "sinks"]
+__all__ = ["CELLS", "FACTOR", "GROUPS", "Occurrences", "lengths", "sinks"]
 
 FACTOR = 3.0
 """A token is a sink where its vector is longer than so many times the median of its window at that site.
@@ -28,8 +28,14 @@ GROUPS = {"all": (0, 1, 2, 3), "without_first": (0, 2), "without_sinks": (0, 1)}
 """The sets that measures are taken of, as unions of cells: nothing is ever taken away from a sum."""
 
 
-def sinks(states: Tensor) -> Tensor:
-    """Which tokens are sinks, bool [B, T], of the states [B, T, d] of whole windows.
+def lengths(states: Tensor) -> Tensor:
+    """The lengths [B, T] of states [B, T, d], in float32 at least."""
+    found: Tensor = torch.linalg.vector_norm(states, dim=-1, dtype=torch.promote_types(states.dtype, torch.float32))
+    return found
+
+
+def sinks(states: Tensor, norms: Tensor | None = None) -> Tensor:
+    """Which tokens are sinks, bool [B, T], of the states [B, T, d] of whole windows; `norms`: their `lengths`, if known.
 
     The rule looks at the token's own window only, so it gives the same for any split of the text. Of an even number of
     tokens the median is the lower one.
@@ -37,8 +43,7 @@ def sinks(states: Tensor) -> Tensor:
     >>> sinks(torch.tensor([[[9.0], [1.0], [1.0], [-7.0], [2.0]], [[1.0], [1.0], [1.0], [1.0], [1.0]]]))[0].tolist()
     [True, False, False, True, False]
     """
-    kind = torch.promote_types(states.dtype, torch.float32)
-    norms = torch.linalg.vector_norm(states, dim=-1, dtype=kind)
+    norms = lengths(states) if norms is None else norms
     median = norms.median(dim=1, keepdim=True).values
     found: Tensor = (norms > FACTOR * median) & (median > 0)
     return found

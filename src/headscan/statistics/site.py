@@ -12,13 +12,16 @@ from headscan.statistics.blocks import Blocks
 from headscan.statistics.derivative import Pieces, token_sums
 from headscan.statistics.gram import Gram
 from headscan.statistics.influence import Derive, Influence
-from headscan.statistics.sinks import CELLS, GROUPS, Occurrences, sinks
+from headscan.statistics.sinks import CELLS, GROUPS, Occurrences, lengths, sinks
 from headscan.statistics.sums import Sums
 
 __all__ = ["NonFinite", "SiteStatistics"]
 
 FINE_BLOCKS = 64
 CHUNK = 512  # tokens that are read twice while they are near
+AT_ONCE = (
+    2**20
+)  # numbers, 8 MiB in float64, that are added at a time: more leave the cache, and their memory is new each time
 
 
 class NonFinite(ArithmeticError):
@@ -66,11 +69,11 @@ class SiteStatistics(Accumulator):
     def _zero(self) -> Sums:
         return Sums(self.width, gram=False, device=self.device)
 
-    def _aside(self, states: Tensor) -> Tensor:
+    def _aside(self, states: Tensor, norms: Tensor | None = None) -> Tensor:
         """Masks [2, B, T] of the tokens that further treatments leave out: position 0, and sinks."""
         first = torch.zeros(states.shape[:2], dtype=torch.bool, device=states.device)
         first[:, : self._lead] = True
-        return torch.stack([first, sinks(states)])
+        return torch.stack([first, sinks(states, norms)])
 
     def _counted(self, states: Tensor) -> Tensor:
         return states.detach()[:, self.skip_first :].to(self.device)
@@ -86,25 +89,34 @@ class SiteStatistics(Accumulator):
         in the sums; its influence is not kept.
 
         Raises `NonFinite` before anything is added, so a bad batch leaves the statistics as they were.
-        Cost: .625·B·T·width² multiply-adds in float64 for the Gram matrix, six passes over the batch, and what
+        Cost: .625·B·T·width² multiply-adds in float64 for the Gram matrix, seven passes over the batch, and what
         `Derivative.of` says.
         """
         if documents is None:
             documents = torch.zeros(states.shape[:2], dtype=torch.int64)
-        states = self._counted(states)
-        cut = Pieces.of(states, documents[:, self.skip_first :], self._aside(states))
-        finite = torch.isfinite(cut.norms)
-        if not bool(finite.all()):
-            window, position = (~finite).nonzero()[0].tolist()
-            raise NonFinite(windows[window], position + self.skip_first)
+        states, documents = self._counted(states), documents[:, self.skip_first :]
+        norms = lengths(states)
+        if not bool(torch.isfinite(norms).all()):  # in float32 they may overflow
+            finite = torch.isfinite(torch.linalg.vector_norm(states.double(), dim=-1))
+            if not bool(finite.all()):
+                window, position = (~finite).nonzero()[0].tolist()
+                raise NonFinite(windows[window], position + self.skip_first)
+        aside = self._aside(states, norms)
+        if ids is not None:
+            self.sink_tokens.update(ids[:, self.skip_first :].cpu()[aside[1].cpu()])
+        step = max(1, -(-len(states) // max(1, -(-states.numel() // AT_ONCE))))
+        for start in range(0, len(states), step):
+            part = slice(start, start + step)
+            self._add(Pieces.of(states[part], documents[part], aside[:, part]), windows[part], rest=rest)
+
+    def _add(self, cut: Pieces, windows: list[int], *, rest: bool) -> None:
+        """Add finite windows."""
         if self.influence is not None and not rest:
             self.influence.update(cut, windows)
         self._blocks("all", windows, cut.sums)
         if self._lead:
             self._blocks("first", windows, token_sums(cut.rows[:, 0], cut.norms[:, 0]))
         self._cells(cut)
-        if ids is not None:
-            self.sink_tokens.update(ids[:, self.skip_first :].cpu()[cut.aside[1].cpu()])
 
     def _cells(self, cut: Pieces) -> None:
         """Add each token to the set that it belongs to."""

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["html", "script_json"]
 
-DIGITS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"  # of base 85 (RFC 1924)
+DIGITS = (
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"  # of base 85 (RFC 1924)
+)
 PLACES = (4, 3, 2, 1, 0)
 CONFIG = {"displayModeBar": False, "displaylogo": False, "responsive": False, "scrollZoom": False, "doubleClick": False}
 POLICY = (
