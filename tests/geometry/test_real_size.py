@@ -15,6 +15,7 @@ from tests.reference import geometry as reference
     ("model", "tokens", "sites"),
     [
         ("all-mpnet-base-v2", 1024, ["embedding", *(f"block.{k}" for k in range(12))]),
+        ("qwen", 512, ["embedding", "block.2", "block.13", "block.26", "final_norm"]),
     ],
 )
 def test_every_figure_of_a_scan_is_brute_force(real, assets, monkeypatch, model, tokens, sites):
