@@ -79,8 +79,10 @@ HELD: dict[str, Callable[[int], Arms]] = {
 
 
 def _given(seed: int, lens: Lens | None) -> tuple[Lens, Int[Tensor, "P T"]]:
-    lens = lens or lens_of("trained")
-    return lens, prompts(lens, seed, PROMPTS, TOKENS)
+    """The embedded specimen and pieces of the stories; of another model random tokens."""
+    if lens is None:
+        return lens_of("specimen"), prompts("specimen", seed, PROMPTS, TOKENS)
+    return lens, torch.randint(lens.vocabulary_size, (PROMPTS, TOKENS), generator=torch.Generator().manual_seed(seed))
 
 
 def _searched(cut: SlicedModel, ids: Int[Tensor, "P T"]) -> Float[Tensor, "P T"]:
