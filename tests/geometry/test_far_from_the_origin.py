@@ -38,7 +38,9 @@ def exact(x: np.ndarray) -> dict[str, object]:
 
         ranks = [mpmath.log(i) for i in range(2, d + 1)]  # of narrow clouds the slope over all but the first
         steps = [x - mpmath.fsum(ranks) / len(ranks) for x in ranks]
-        fall = [-mpmath.fsum(x * mpmath.log(e) for x, e in zip(steps, energies[1:], strict=True))] if energies[-1] else [0]
+        fall = (
+            [-mpmath.fsum(x * mpmath.log(e) for x, e in zip(steps, energies[1:], strict=True))] if energies[-1] else [0]
+        )
         trace = mpmath.fsum(covariance[i, i] for i in range(d))
         ratio = trace**2 / mpmath.fsum(covariance[i, j] ** 2 for i in range(d) for j in range(d))
         found = {

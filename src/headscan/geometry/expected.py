@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import cast
 
 import torch
 
@@ -14,7 +15,7 @@ from headscan.geometry.estimate import Memory
 from headscan.geometry.settings import Scanning
 from headscan.model import Lens
 from headscan.model.load import Preparation
-from headscan.model.opening import prepare_model
+from headscan.model.opening import ModelLike, prepare_model
 from headscan.model.tokenizers import require_tokenizer
 from headscan.run import BadInput, takes
 from headscan.states import SourceLike, SourcesLike, VectorSource, given_sources, stored_source
@@ -72,7 +73,7 @@ def _estimate(given: SourceLike, settings: Scanning, rate: float) -> ScanEstimat
     )  # fmt: skip
     if stored is not None:
         return _of_store(stored, settings, rate)
-    ready = prepare_model(given, settings)
+    ready = prepare_model(cast(ModelLike, given), settings)
     if settings.text is None:
         raise BadInput("A model reads a text: say which, by --text.")
     check_text(settings.text)
@@ -123,7 +124,7 @@ def _tokens(settings: Scanning, tokenizer: object) -> int | None:
     """Tokens of the text: by its bytes and those that the beginning takes a token; None where its size is not known."""
     text, most = settings.text, settings.max_tokens
     assert text is not None
-    files = find_files(text) if isinstance(text, str) or hasattr(text, "__fspath__") else None  # type: ignore[arg-type]
+    files = find_files(text) if isinstance(text, str) or hasattr(text, "__fspath__") else None
     if files is None or any(file.suffix not in (".txt", ".jsonl") for file in files):
         return most
     first = next(_beginnings(settings), "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from torch import nn
 
@@ -34,7 +35,7 @@ def open_models(given: ModelsLike, settings: Loading) -> Iterator[Lens]:
     ['GPT2Model', 'gpt-vanilla']
     """
     alone = isinstance(given, str | os.PathLike | Lens | nn.Module) or adapted(given) is not None
-    models = [given] if alone else list(given)  # type: ignore[arg-type]
+    models = [cast(ModelLike, given)] if alone else list(cast("Sequence[ModelLike]", given))
     if not models:
         raise BadInput("No model was named: name at least one model.")
     ready = [prepare_model(one, settings) for one in models]
