@@ -21,7 +21,7 @@ def codes(*cosines: float, random: tuple[float, ...] = ()) -> dict[str, str]:
     nulls = [site(f"block.{k}", value, null="random-init") for k, value in enumerate(random)]
     found = findings([site(f"block.{k}", value) for k, value in enumerate(cosines)], nulls, {})
     assert len(found) == len({one.code for one in found})
-    return {one.code: one.text for one in found}
+    return {one.code: one.sentence for one in found}
 
 
 @pytest.mark.parametrize(
