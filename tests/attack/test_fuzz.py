@@ -11,7 +11,7 @@ from tests.attack.fuzz import attack, literals, members, parameters, run
 
 
 def test_no_drawn_command_line_ends_in_a_traceback():
-    assert attack(24, seed=1) == []
+    assert attack(12, seed=1) == []
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "models"])

@@ -77,7 +77,7 @@ def test_every_number_and_every_finding_is_on_the_page(two):
     words = " ".join(" ".join(Outline(scan_page(*two)).words).split())
     for finding in document["findings"]:
         assert finding["code"] in words
-        assert finding["text"] in words
+        assert finding["sentence"] in words
     for entry in document["sites"] + document["nulls"]:
         assert f"{entry['average_cosine']:z.4f}".replace("-", "−") in words
         assert f"{entry['top_direction_share_without_sinks']:.4f}" in words

@@ -36,7 +36,7 @@ def test_the_nulls_and_the_findings_are_there(document):
     assert text.count("Gaussian") == 2
     joined = " ".join(text.split())
     for finding in document["findings"]:
-        assert f"{finding['code']}: {finding['text']} ({finding['model']}, {finding['site']})" in joined
+        assert f"{finding['code']}: {finding['sentence']} ({finding['model']}, {finding['site']})" in joined
 
 
 def test_a_null_is_a_dash_and_its_note_is_told():
