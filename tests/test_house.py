@@ -200,8 +200,9 @@ def test_the_list_of_verbs_loads_no_library_that_computes():
 def test_written_pages_are_up_to_date():
     """In one process: what they import takes seconds."""
     code = (
-        "import runpy, sys; sys.argv = ['', '--check']\nfor path in {paths}:\n    try: runpy.run_path(path, run_name='__main__')\n"
-        "    except SystemExit as end:\n        if end.code: raise"
+        "import runpy, sys\nsys.argv = ['', '--check']\nfor path in {paths}:\n"
+        "    try:\n        runpy.run_path(path, run_name='__main__')\n"
+        "    except SystemExit as end:\n        if end.code:\n            raise"
     )
     paths = [str(ROOT / "scripts" / script) for script in ("measures.py", "registries.py", "schemas.py")]
     subprocess.run([sys.executable, "-c", code.format(paths=paths)], check=True)
