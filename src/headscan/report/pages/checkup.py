@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
@@ -99,23 +99,14 @@ def cause(result: CheckupResult) -> Section | None:
     parts: list[Figure | Table] = []
     if shown:
         names = [one.model for one in shown]
-        losses = [one.evidence.loss.number("loss") for one in shown if one.evidence.loss is not None]
-        counted = [one.evidence.loss.number("unigram_entropy") for one in shown if one.evidence.loss is not None]
-
-        def draw() -> go.Figure:
-            figure = figures.empty("", "nats a token")
-            figure.add_bar(x=names, y=losses, name="loss")
-            figure.add_bar(x=names, y=counted, name="frequencies alone")
-            return figure
-
-        parts.append(
-            Figure(
-                "loss",
-                draw,
-                "Loss of each model beside the entropy of the text's tokens",
-                "Loss, and what counting loses.",
-            )
-        )
+        rows = [one.evidence.loss for one in shown if one.evidence.loss is not None]
+        values = {
+            "loss": [row.number("loss") for row in rows],
+            "frequencies alone": [row.number("unigram_entropy") for row in rows],
+        }
+        said = "Loss, and what knowing the tokens' frequencies loses."
+        alt = "Loss of each model beside the entropy of the text's tokens"
+        parts.append(_bars("loss", names, values, "nats a token", alt, said))
     parts += [table for one in result.examinations if (table := _branches(one, several=len(result.examinations) > 1))]
     table = _table(result, "cause")
     return Section("Cause", lead, [*parts, table]) if parts or table.rows else None
@@ -128,25 +119,18 @@ def leak(result: CheckupResult) -> Section | None:
     if not shown:
         return None
 
-    def draw() -> go.Figure:
-        figure = figures.empty("", "tokens read from the states")
-        figure.add_bar(x=[name for name, _ in shown], y=[read.recovered for _, read in shown])
-        figure.update_yaxes(range=[0, 1.03])
-        return figure
-
     lead = "Whether the states of one middle block give their text back, by exact search with a certificate."
-    figure = Figure("leak", draw, "Share of tokens that exact search reads from the states", "Tokens read, by model.")
+    values = {"tokens read": [read.recovered for _, read in shown]}
+    alt = "Share of tokens that exact search reads from the states"
+    figure = _bars(
+        "leak", [name for name, _ in shown], values, "share of tokens", alt, "Tokens read, by model.", most=1.0
+    )
     return Section("Leak", lead, [figure, _table(result, "leak")])
 
 
 @section("checkup", 50)
 def cure(result: CheckupResult) -> Section | None:
     """The advice of what is present, and what a bias takes away."""
-    rows = [
-        Line(f"{one.code} {one.title}", (one.advice,), note=one.model or "" if len(result.examinations) > 1 else "")
-        for one in result.findings
-        if one.advice
-    ]
     gauge = [
         (one.model, before, after)
         for one in result.examinations
@@ -155,28 +139,22 @@ def cure(result: CheckupResult) -> Section | None:
         and (before := row.number("cosine")) is not None
         and (after := row.number("cosine_after")) is not None
     ]
-    parts: list[Figure | Table] = []
+    parts: list[Figure | Prose] = []
     if gauge:
-
-        def draw() -> go.Figure:
-            figure = figures.empty("", "average cosine at the head's input")
-            figure.add_bar(x=[name for name, *_ in gauge], y=[before for _, before, _ in gauge], name="as it is")
-            figure.add_bar(
-                x=[name for name, *_ in gauge], y=[after for *_, after in gauge], name="with a bias of the head"
-            )
-            return figure
-
-        said = "The same logits, with a bias and without."
-        parts.append(
-            Figure("cure", draw, "Average cosine at the head's input before and after a bias of the head", said)
+        values = {
+            "as it is": [before for _, before, _ in gauge],
+            "with a bias of the head": [after for *_, after in gauge],
+        }
+        alt, said = (
+            "Average cosine at the head's input before and after a bias of the head",
+            "The same logits, with and without a bias.",
         )
-    if rows:
-        parts.append(Table(["finding", Column("what would help", text=True)], rows))
-    return (
-        Section("Cure", "What would help, with its effect on this very model where it was measured.", parts)
-        if parts
-        else None
-    )
+        parts.append(
+            _bars("cure", [name for name, *_ in gauge], values, "average cosine at the head's input", alt, said)
+        )
+    parts += [Prose(one.advice, strong=f"{one.code} {one.title}.") for one in result.findings if one.advice]
+    lead = "What would help, with its effect on this very model where it was measured."
+    return Section("Cure", lead, parts) if parts else None
 
 
 @section("checkup", 60)
@@ -202,6 +180,26 @@ def looked_for(result: CheckupResult) -> Section:
         Column("source", text=True),
     ]
     return Section("What was looked for", "", [Table(columns, rows, folded=True, title="Conditions", where="page")])
+
+
+def _bars(
+    name: str, models: Sequence[str], values: Mapping[str, Sequence[float | None]], axis: str, alt: str, caption: str,
+    *, most: float | None = None,
+) -> Figure:  # fmt: skip
+    """Horizontal bars, some a model; as high as there are bars."""
+
+    def draw() -> go.Figure:
+        figure = figures.empty(axis)
+        for index, (label, found) in enumerate(values.items()):
+            figure.add_bar(
+                y=[literal(model) for model in models], x=list(found), name=label, orientation="h",
+                marker_color=palette.model_colour(index), showlegend=len(values) > 1,
+            )  # fmt: skip
+        figure.update_yaxes(autorange="reversed", showgrid=False)
+        figure.update_xaxes(showgrid=True, range=None if most is None else [0, most])
+        return figure
+
+    return Figure(name, draw, alt, caption, 100 + 28 * len(models) * len(values))
 
 
 def _table(result: CheckupResult, question: str) -> Table:
