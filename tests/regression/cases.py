@@ -85,10 +85,17 @@ def _place(table: str, row: Any) -> str:
     return "/".join(part for part in parts if part)
 
 
+MEASURES = (
+    "rankme,singular_entropy,stable_rank,cone_angle,drift,alignment,attention,axis,collapse,dimension,frequency,"
+    "frequency_directions,head,loss,negative,partition,prediction,rogue,sphere,words,zipf"
+)
+"""All that 0.1 had."""
+
+
 @case
 def scan() -> Numbers:
     models = ["gpt-vanilla", "gpt-headless"]
-    return _scanned(headscan.scan(models, "stories", context=64, max_tokens=6400, null=True, measures="all"))
+    return _scanned(headscan.scan(models, "stories", context=64, max_tokens=6400, null=True, measures=MEASURES))
 
 
 @case
