@@ -84,6 +84,11 @@ def test_random_weights_stand_beside_every_finding():
     own = {"top_direction_share": 0.9, "effective_rank": 1.2, "mean_vector_norm": 0.9}
     row, null = site("block.0", 0.9, **own), site("block.0", 0.9, **own, null="random-init")
     said = {one.code: one for one in findings([row], [null], {})}
-    assert {code for code, one in said.items() if "random weights" in one.sentence} == {"CONE", "SPIKE", "DRIFT", "FLAT"}
+    assert {code for code, one in said.items() if "random weights" in one.sentence} == {
+        "CONE",
+        "SPIKE",
+        "DRIFT",
+        "FLAT",
+    }
     assert said["SPIKE"].level == "notice"
     assert {one.code: one.level for one in findings([row], [], {})}["SPIKE"] == "alert"
