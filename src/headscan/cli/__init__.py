@@ -96,10 +96,8 @@ def _check_text(words: list[str]) -> None:
     """Say what is wrong with the text before the libraries that compute are imported, which takes seconds."""
     given = [value for flag, value in pairwise(words) if flag == "--text"]
     given += [word.removeprefix("--text=") for word in words if word.startswith("--text=")]
-    texts = [
-        verb for verb in VERBS if verb != "evaluate"
-    ]  # whose folder is one of evaluation sets, in formats of their own
-    if given and words[0] in texts and not {"-h", "--help"} & {*words}:
+    # What evaluate reads is a folder of evaluation sets, in formats of their own.
+    if given and words[0] in VERBS and words[0] != "evaluate" and not {"-h", "--help"} & {*words}:
         from headscan.text import check_text
 
         check_text(given[-1])

@@ -13,10 +13,9 @@ from headscan.diagnosis.population import beside
 from headscan.diagnosis.result import CheckupResult, Examination, Observation
 from headscan.diagnosis.settings import CheckingUp
 from headscan.diagnosis.summary import summary
-from headscan.model import Lens
 from headscan.model.opening import ModelLike
 from headscan.run import BadInput, Run, verb
-from headscan.states import SourceLike, SourcesLike, VectorSource, given_sources, stored_source
+from headscan.states import SourceLike, SourcesLike, given_sources, stored_source
 from headscan.text.source import check_text
 
 __all__ = ["checkup", "judged"]
@@ -69,10 +68,11 @@ def checkup(sources: SourcesLike, settings: CheckingUp, run: Run) -> CheckupResu
 
 
 def _examined(source: SourceLike, name: str, settings: CheckingUp, run: Run) -> ModelEvidence:
-    if isinstance(source, VectorSource) or (
-        not isinstance(source, Lens) and stored_source(source, context=settings.context) is not None
-    ):
-        return examined_states(source, name, settings, run)
+    stored = stored_source(
+        source, context=settings.context, max_tokens=settings.max_tokens, field=settings.field,
+    )  # fmt: skip
+    if stored is not None:
+        return examined_states(stored, name, settings, run)
     if settings.text is None:
         raise BadInput(f"Say which text {name} is to read: --text TEXT.")
     return examined_model(cast(ModelLike, source), name, settings, run)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headscan.geometry.explained import WITHOUT_SINKS
+from headscan.geometry.explained import leading
 from headscan.inversion.certificate import Verdict
+from headscan.model.sites import is_block
 from headscan.run import Interval, ModelRecord, Row, TextRecord
 
-__all__ = ["Grid", "ModelEvidence", "PromptRead"]
+__all__ = ["CONE", "Grid", "ModelEvidence", "PromptRead"]
+
+CONE = 0.15
+"""From this average cosine on, tokens are said to lean towards a common direction, as in a scan's findings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,20 +76,35 @@ class ModelEvidence:
     @property
     def blocks(self) -> list[Row]:
         """The rows of whole blocks, or of all sites where there is none."""
-        return [row for row in self.sites if row.text("site").rsplit(".", 1)[-1].isdigit()] or self.sites
+        return [row for row in self.sites if is_block(row.text("site"))] or self.sites
+
+    @property
+    def gauge(self) -> tuple[str, float, float] | None:
+        """Where the head reads, and the average cosine there as it is and with a bias of the head; None where nothing is
+        known of it."""
+        return _gauge(self.common, None)
+
+    @property
+    def gauge_of_null(self) -> tuple[str, float, float] | None:
+        """The same of random weights."""
+        return _gauge(self.common, "random-init")
 
     def null(self, site: str) -> Row | None:
         """The row of random weights at a site."""
         return next((row for row in self.nulls if row["site"] == site and row["null"] == "random-init"), None)
 
 
+def _gauge(rows: list[Row], null: str | None) -> tuple[str, float, float] | None:
+    row = next((row for row in rows if row.get("null") == null), None)
+    before, after = (row.number("cosine"), row.number("cosine_after")) if row is not None else (None, None)
+    return None if row is None or before is None or after is None else (row.text("site"), before, after)
+
+
 def value(row: Row | None, measure: str) -> float | None:
     """A measure of the tokens that are no sinks; of all where the row knows of no sinks; None without a row."""
-    if row is None:
-        return None
-    return row.number(measure + WITHOUT_SINKS if measure + WITHOUT_SINKS in row else measure)
+    return None if row is None else row.number(leading(row, measure))
 
 
 def interval(row: Row, measure: str) -> Interval | None:
     """Its 95 % interval."""
-    return row.interval(measure + WITHOUT_SINKS if measure + WITHOUT_SINKS in row else measure)
+    return row.interval(leading(row, measure))

@@ -15,8 +15,9 @@ from headscan.inversion import invert
 from headscan.model import Lens
 from headscan.model.opening import ModelLike, open_model
 from headscan.model.settings import Loading
+from headscan.model.sites import is_block
 from headscan.run import BadInput, Run
-from headscan.states import SourceLike
+from headscan.states import VectorSource
 from headscan.text import documents
 from headscan.text.settings import Reading
 from headscan.text.tokens import tokenise
@@ -54,13 +55,10 @@ def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run)
     )  # fmt: skip
 
 
-def examined_states(source: SourceLike, name: str, settings: CheckingUp, run: Run) -> ModelEvidence:
+def examined_states(source: VectorSource, name: str, settings: CheckingUp, run: Run) -> ModelEvidence:
     """Of stored states the shape alone is known."""
     clock = time.perf_counter()
-    found = scan(
-        source, context=settings.context, field=settings.field, max_tokens=settings.max_tokens, seed=settings.seed,
-        progress=run.progress,
-    )  # fmt: skip
+    found = scan(source, context=settings.context, seed=settings.seed, progress=run.progress)
     return ModelEvidence(
         model=name, record=found.models[0] if found.models else None, text=found.protocol.text, sites=found.sites,
         nulls=found.nulls, seconds=round(time.perf_counter() - clock, 3),
@@ -92,7 +90,7 @@ def _read(lens: Lens, plan: ExaminationPlan, settings: CheckingUp, run: Run) -> 
             None,
             "No prompt was inverted: exact search needs a model that reads from left to right (headscan invert --method joint).",
         )
-    blocks = [site for site in lens.default_sites if site.rsplit(".", 1)[-1].isdigit()]
+    blocks = [site for site in lens.default_sites if is_block(site)]
     if not blocks:
         return None, "No prompt was inverted: the model has no blocks."
     site, clock = blocks[(len(blocks) - 1) // 2], time.perf_counter()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headscan.model.sites import is_block
 from headscan.run.records import Finding
 from headscan.run.rows import Row
 
@@ -22,7 +23,7 @@ def built(sites: Sequence[Row], rows: Sequence[Row]) -> list[Finding]:
     found = []
     for model in dict.fromkeys(row.text("model") for row in rows if not row.get("null")):
         mine = [row for row in rows if row["model"] == model and not row.get("null")]
-        blocks = [row for row in mine if row["kind"] == "branch" and row.text("site").rsplit(".", 1)[-1].isdigit()]
+        blocks = [row for row in mine if row["kind"] == "branch" and is_block(row.text("site"))]
         if not blocks:
             continue
         site = blocks[-1].text("site")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,6 +18,7 @@ __all__ = [
     "Group",
     "MeasureWords",
     "ProbeWords",
+    "leading",
     "number",
 ]
 
@@ -33,6 +35,16 @@ Cells = dict[str, Cell]
 def number(cell: Cell) -> float | None:
     """The number in a cell, None where it holds none."""
     return cell if isinstance(cell, int | float) else None
+
+
+def leading(row: Mapping[str, object], measure: str) -> str:
+    """The column of a measure that leads: of the tokens that are no sinks; of all where the row knows of no sinks.
+
+    >>> leading({"drift": 0.5, "drift_without_sinks": 0.1}, "drift"), leading({"drift": 0.5}, "drift")
+    ('drift_without_sinks', 'drift')
+    """
+    name = measure + WITHOUT_SINKS
+    return name if name in row else measure
 
 
 Bounds = tuple[float | None, float | None]

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from headscan.geometry.anatomy_findings import built, says
-from headscan.geometry.explained import WITHOUT_SINKS
+from headscan.geometry.explained import WITHOUT_SINKS, leading
+from headscan.model.sites import is_block
 from headscan.run.records import Finding
 from headscan.run.rows import Row
 
@@ -30,7 +31,7 @@ def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Se
     found: list[Finding | None] = []
     for model in dict.fromkeys(row.text("model") for row in sites):
         mine = [row for row in sites if row["model"] == model]
-        blocks = [row for row in mine if ".block." in f".{row['site']}" and row.text("site").split(".")[-1].isdigit()]
+        blocks = [row for row in mine if ".block." in f".{row['site']}" and is_block(row.text("site"))]
         last = (blocks or mine)[-1]
         random = {row.text("site"): row for row in nulls if row["model"] == model and row["null"] == "random-init"}
         found += [
@@ -53,7 +54,7 @@ def _finding(code: str, level: Literal["alert", "notice", "good"], row: Row, val
 
 def _value(row: Row, name: str) -> float | None:
     """A measure of the tokens that are no sinks; of all where the row knows of no sinks."""
-    return row.number(name + WITHOUT_SINKS if name + WITHOUT_SINKS in row else name)
+    return row.number(leading(row, name))
 
 
 def _beside(row: Row, random: Mapping[str, Row], name: str) -> float | None:

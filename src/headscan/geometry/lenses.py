@@ -18,6 +18,7 @@ from headscan.geometry.explained import Cells, Field
 from headscan.geometry.interval import left_out
 from headscan.geometry.probe_setup import ProbeSetup
 from headscan.model import Lens
+from headscan.model.sites import is_block
 from headscan.model.traits import LinearHead
 from headscan.run import BadInput
 from headscan.statistics import Tally
@@ -79,7 +80,7 @@ class StreamStates:
 
 def stream_sites(setup: ProbeSetup) -> tuple[str, ...]:
     """The blocks among the scan's sites, and the embedding."""
-    return tuple(site for site in setup.sites if site == "embedding" or site.rsplit(".", 1)[-1].isdigit())
+    return tuple(site for site in setup.sites if site == "embedding" or is_block(site))
 
 
 def readings(lens: Lens, parts: Sequence[Int[Tensor, "w T"]], sites: Sequence[str]) -> Iterator[StreamStates]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from headscan.model import Lens
+from headscan.model.sites import is_block
 from headscan.states import VectorSource
 from headscan.statistics import Accumulator, Cloud, SiteStatistics
 from headscan.text import PairSet
@@ -76,7 +77,7 @@ class ProbeSetup:
     @cached_property
     def deepest(self) -> str:
         """The last block of the scan's sites, or the last of them where no block is among them."""
-        blocks = [site for site in self.sites if site.rsplit(".", 1)[-1].isdigit()]
+        blocks = [site for site in self.sites if is_block(site)]
         return (blocks or [*self.sites])[-1]
 
     @property

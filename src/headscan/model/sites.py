@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from headscan.run import BadInput
 
-__all__ = ["match_sites", "possible_sites"]
+__all__ = ["is_block", "match_sites", "possible_sites"]
 
 STACKS = ("encoder", "decoder")
 KINDS = ("attention", "cross_attention", "mlp", "mixer")
@@ -38,6 +38,15 @@ def match_sites(globs: str | Iterable[str], sites: Sequence[str], owner: str) ->
             raise BadInput(f"No site of {owner} matches '{glob}'; it has: {_listed(sites)}.")
         chosen |= found
     return tuple(site for site in sites if site in chosen)
+
+
+def is_block(site: str) -> bool:
+    """Whether a site is the output of a whole block, and none of its branches.
+
+    >>> is_block("block.3"), is_block("decoder.block.0"), is_block("block.3.mlp"), is_block("final_norm")
+    (True, True, False, False)
+    """
+    return site.rsplit(".", 1)[-1].isdigit()
 
 
 def possible_sites(blocks: int) -> tuple[str, ...]:

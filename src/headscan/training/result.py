@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from headscan.model.sites import is_block
 from headscan.run import BadInput, Result
 from headscan.training.course import Phases, phases
 from headscan.training.monitor.alarm import Alarm
@@ -52,7 +53,7 @@ class TrainResult(Result):
         Raises BadInput for fewer than four measurements, and where the site or the measure is not in them.
         """
         names = [row.text("site") for row in self.scan[-1].sites] if self.scan else []
-        blocks = [name for name in names if name.rsplit(".", 1)[-1].isdigit()]
+        blocks = [name for name in names if is_block(name)]
         if site is None and blocks:
             site = blocks[-1]
         if site not in names or measure not in self.scan[-1].site(site):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
-from headscan.diagnosis.evidence import ModelEvidence, interval, value
+from headscan.diagnosis.evidence import CONE, ModelEvidence, interval, value
 
 __all__ = ["Cone"]
 
@@ -29,17 +29,16 @@ class Cone(Condition):
         beside = f", {null:.2f} with random weights" if null is not None else ""
         where = last.text("site")
         return Seen(
-            value=found, site=where, interval=interval(last, "average_cosine"), null=null, advice=_advice(evidence, found),
+            value=found, site=where, interval=interval(last, "average_cosine"), null=null, advice=_advice(evidence),
             sentence=f"Two tokens have a cosine of {found:.2f} on average at {where}{beside}.",
         )  # fmt: skip
 
 
-def _advice(evidence: ModelEvidence, cosine: float) -> str:
-    row = next((row for row in evidence.common if row.get("null") is None), None)
-    before, after = (row.number("cosine"), row.number("cosine_after")) if row is not None else (None, None)
-    if row is None or before is None or after is None or before < 0.15:
+def _advice(evidence: ModelEvidence) -> str:
+    if evidence.gauge is None or evidence.gauge[1] < CONE:
         return "Centre vectors before they are compared (headscan remedy measures what that gains)."
+    site, before, after = evidence.gauge
     return (
-        f"headscan.decone(model) moves the common direction into a bias of the head: at {row['site']} the average cosine "
+        f"headscan.decone(model) moves the common direction into a bias of the head: at {site} the average cosine "
         f"goes from {before:.2f} to {after:z.2f}, and no logit changes. Vectors for search: centre them (headscan remedy)."
     )

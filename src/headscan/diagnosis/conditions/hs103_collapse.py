@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
-from headscan.diagnosis.evidence import ModelEvidence, value
+from headscan.diagnosis.evidence import ModelEvidence, interval, value
 
 __all__ = ["Collapse"]
 
@@ -30,7 +30,7 @@ class Collapse(Condition):
         width = row.number("width")
         beside = f" (random weights: {null:.0f})" if null is not None else ""
         return Seen(
-            value=found, site=row.text("site"), null=null, interval=row.interval("participation_ratio_without_sinks"),
+            value=found, site=row.text("site"), null=null, interval=interval(row, "participation_ratio"),
             sentence=f"The tokens of {row['site']} differ along about {found:.1f} of {width:.0f} directions{beside}.",
             advice="Look at the block's weights and learning rate; in a run, headscan.training.Monitor stops at the first sign.",
         )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
-from headscan.diagnosis.evidence import ModelEvidence
+from headscan.diagnosis.evidence import CONE, ModelEvidence
 
 __all__ = ["RemovableCone"]
 
@@ -17,21 +17,18 @@ class RemovableCone(Condition):
     meaning = "Part of the cone is a constant that every logit row could hold as a bias: it can go without changing a prediction."
     source = "docs/anatomy.md; Godey et al. 2024, arXiv:2401.12143"
     unit = "average cosine that goes"
-    threshold = 0.15
+    threshold = CONE
     known = True
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
         """Where the head is linear."""
-        row = next((row for row in evidence.common if row.get("null") is None), None)
-        before, after = (row.number("cosine"), row.number("cosine_after")) if row is not None else (None, None)
-        if row is None or before is None or after is None:
+        if evidence.gauge is None:
             return None
-        null = next((one for one in evidence.common if one.get("null") == "random-init"), None)
-        ends = [null.number("cosine"), null.number("cosine_after")] if null is not None else [None, None]
+        site, before, after = evidence.gauge
+        null = evidence.gauge_of_null
         return Seen(
-            value=before - after, site=row.text("site"),
-            null=ends[0] - ends[1] if ends[0] is not None and ends[1] is not None else None,
-            sentence=f"A bias of the head takes the average cosine at {row['site']} from {before:.2f} to {after:z.2f}, "
+            value=before - after, site=site, null=None if null is None else null[1] - null[2],
+            sentence=f"A bias of the head takes the average cosine at {site} from {before:.2f} to {after:z.2f}, "
             "and no logit changes.",
             advice="headscan.decone(model) returns that model.",
         )  # fmt: skip

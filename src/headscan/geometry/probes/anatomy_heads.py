@@ -11,6 +11,7 @@ from headscan.geometry.explained import Cells, Field, ProbeWords
 from headscan.geometry.heads import head_maps, head_sums
 from headscan.geometry.probe import Probe
 from headscan.geometry.probe_setup import ProbeData, ProbeSetup
+from headscan.model.sites import is_block
 
 __all__ = ["AnatomyHeadsProbe"]
 
@@ -35,7 +36,7 @@ class AnatomyHeadsProbe(Probe):
 
     def reason(self, setup: ProbeSetup) -> str | None:
         stacks = [stack for stack in setup.lens.stacks if setup.deepest in stack.taps]
-        if not stacks or not setup.deepest.rsplit(".", 1)[-1].isdigit():
+        if not stacks or not is_block(setup.deepest):
             return "none of its blocks is among the sites"
         if not all(stacks[0].plain):
             return "norms act on its stream, or its branches are not known"

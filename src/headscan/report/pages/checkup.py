@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
+from headscan.diagnosis.evidence import value
 from headscan.report.kit import (
     Cell,
     Column,
@@ -71,7 +72,7 @@ def shape(result: CheckupResult) -> Section:
                 if rows:
                     name = one.model if dash == "solid" else f"{one.model}, random weights"
                     figure.add_scatter(
-                        x=[row.text("site") for row in rows], y=[_number(row, measure) for row in rows], name=literal(name),
+                        x=[row.text("site") for row in rows], y=[value(row, measure) for row in rows], name=literal(name),
                         mode="lines+markers", line={"color": palette.model_colour(index), "dash": dash},
                     )  # fmt: skip
         if log:
@@ -94,12 +95,11 @@ def shape(result: CheckupResult) -> Section:
 @section("checkup", 30)
 def cause(result: CheckupResult) -> Section | None:
     """Loss beside counting, which branches build the cone, and the conditions of the cause."""
-    shown = [one for one in result.examinations if one.evidence.loss is not None]
+    shown = [(one.model, one.evidence.loss) for one in result.examinations if one.evidence.loss is not None]
     lead = "What made that shape: how well the next token is predicted, and which branch adds what to the cone."
     parts: list[Figure | Table] = []
     if shown:
-        names = [one.model for one in shown]
-        rows = [one.evidence.loss for one in shown if one.evidence.loss is not None]
+        names, rows = [name for name, _ in shown], [row for _, row in shown]
         values = {
             "loss": [row.number("loss") for row in rows],
             "frequencies alone": [row.number("unigram_entropy") for row in rows],
@@ -131,14 +131,7 @@ def leak(result: CheckupResult) -> Section | None:
 @section("checkup", 50)
 def cure(result: CheckupResult) -> Section | None:
     """The advice of what is present, and what a bias takes away."""
-    gauge = [
-        (one.model, before, after)
-        for one in result.examinations
-        for row in one.evidence.common
-        if row.get("null") is None
-        and (before := row.number("cosine")) is not None
-        and (after := row.number("cosine_after")) is not None
-    ]
+    gauge = [(one.model, *one.evidence.gauge[1:]) for one in result.examinations if one.evidence.gauge is not None]
     parts: list[Figure | Prose] = []
     if gauge:
         values = {
@@ -238,8 +231,3 @@ def _branches(one: Examination, *, several: bool) -> Table | None:
 
 def _random(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["null"] == "random-init"]
-
-
-def _number(row: Row, measure: str) -> float | None:
-    name = f"{measure}_without_sinks"
-    return row.number(name if name in row else measure)
