@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from headscan.diagnosis.evidence import value
+from headscan.geometry.explained import leading
 from headscan.report.kit import (
     Cell,
     Column,
@@ -72,7 +72,7 @@ def shape(result: CheckupResult) -> Section:
                 if rows:
                     name = one.model if dash == "solid" else f"{one.model}, random weights"
                     figure.add_scatter(
-                        x=[row.text("site") for row in rows], y=[value(row, measure) for row in rows], name=literal(name),
+                        x=[row.text("site") for row in rows], y=[row.number(leading(row, measure)) for row in rows], name=literal(name),
                         mode="lines+markers", line={"color": palette.model_colour(index), "dash": dash},
                     )  # fmt: skip
         if log:
