@@ -119,6 +119,11 @@ def recovered(found: Any) -> str:
     return f"perplexity {number(found['after']['perplexity'])} by '{found['recovery']}'"
 
 
+def stored(found: Any) -> str:
+    """What was written."""
+    return f"{len(found['sites'])} sites of {found['tokens']:,} tokens, {found['bytes'] / 1e9:.2g} GB"
+
+
 def evaluated(found: Any) -> str:
     """The first scores."""
     return ", ".join(f"{row['task']} {row['number']} {number(row['value'])}" for row in found["scores"][:3])
@@ -141,6 +146,7 @@ def lines() -> dict[str, Line]:
         "invert": Line(["invert", qwen, *prompt, "--at", "block.2"], inverted),
         "recover": Line(["recover", qwen, "--text", small], recovered),
         "evaluate": Line(["evaluate", qwen, "--text", str(TEXTS)], evaluated),
+        "states": Line(["states", qwen, "--text", small, "--max-tokens", "4096"], stored),
         "mpnet-scan": Line(["scan", mpnet, "--text", wikitext, "--max-tokens", "16384"], scanned),
         "mpnet-attribute": Line(["attribute", mpnet, *prompt], attributed),
         "mpnet-invert": Line(
