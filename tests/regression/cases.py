@@ -363,7 +363,7 @@ def training() -> Numbers:
 
 @case
 def contrastive_loss() -> Numbers:
-    from headscan.training import CWT_FORMS, cwt_loss, infonce_loss
+    from headscan.training import available_kernels, cwt_loss, infonce_loss
 
     draw = torch.Generator().manual_seed(7)
     hidden = torch.randn(24, 10, generator=draw)
@@ -371,7 +371,7 @@ def contrastive_loss() -> Numbers:
     targets = torch.randint(0, 15, (24,), generator=draw)
     pool = torch.cat([targets, torch.randint(0, 15, (9,), generator=draw)])
     numbers: Numbers = {}
-    for form in sorted(CWT_FORMS):
+    for form in sorted(["chunked", "dense", "unique", *available_kernels()]):
         for name, options in {
             "plain": {},
             "cosine": {"normalize": True, "temperature": 0.2},

@@ -8,17 +8,17 @@ import torch
 from headscan import BadInput
 from headscan.training import (
     AdaptiveSoftmax,
+    available_kernels,
     ce_loss,
     full_ce_loss,
     gather_rows,
-    has_fused,
     log_unigram,
     nce_loss,
     sample_noise,
     sampled_softmax_loss,
 )
 
-FORMS = ["full", "chunked", *(["fused"] if has_fused() else [])]
+FORMS = ["full", "chunked", *available_kernels()]
 
 
 @pytest.fixture

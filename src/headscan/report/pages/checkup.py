@@ -72,8 +72,8 @@ def shape(result: CheckupResult) -> Section:
                 if rows:
                     name = one.model if dash == "solid" else f"{one.model}, random weights"
                     figure.add_scatter(
-                        x=[row.text("site") for row in rows], y=[row.number(leading(row, measure)) for row in rows], name=literal(name),
-                        mode="lines+markers", line={"color": palette.model_colour(index), "dash": dash},
+                        x=[row.text("site") for row in rows], y=[row.number(leading(row, measure)) for row in rows],
+                        name=literal(name), mode="lines+markers", line={"color": palette.model_colour(index), "dash": dash},
                     )  # fmt: skip
         if log:
             figure.update_yaxes(type="log")

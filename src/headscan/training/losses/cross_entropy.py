@@ -8,9 +8,12 @@ from torch import Tensor
 from headscan.run import BadInput
 from headscan.training.losses import linear
 from headscan.training.losses.cwt import cwt_loss
+from headscan.training.losses.kernels import KERNELS
 from headscan.training.losses.shapes import check, reduce
 
-__all__ = ["IGNORE", "ce_loss", "full_ce_loss", "gather_rows"]
+__all__ = ["CE_FORMS", "IGNORE", "ce_loss", "full_ce_loss", "gather_rows"]
+
+CE_FORMS = ("full", "chunked", *KERNELS)
 
 IGNORE = -100
 
@@ -43,7 +46,8 @@ def ce_loss(
 ) -> Tensor:
     """Cross-entropy over the whole vocabulary (nats) of logits hidden [K, d] . embeddings [V, d] (+ bias [V]).
 
-    form: "full" (K x V logits in memory), "chunked" (O(chunk x V), logits computed twice), "fused" (torch's own).
+    form: "full" (K x V logits in memory), "chunked" (O(chunk x V), logits computed twice), or one of `KERNELS`: "fused"
+    (torch's own), "liger", "cce".
     K = 0 gives 0 and zero gradients.
 
     >>> ce_loss(torch.zeros(2, 3), torch.zeros(8, 3), torch.tensor([1, 2])).exp().round()
@@ -51,15 +55,13 @@ def ce_loss(
     """
     check(hidden, embeddings, targets)
     targets = targets.long()
-    if form not in linear.LINEAR_FORMS:
-        raise BadInput(f"form must be one of {', '.join(linear.LINEAR_FORMS)}, not {form!r}.")
+    if form not in CE_FORMS:
+        raise BadInput(f"form must be one of {', '.join(CE_FORMS)}, not {form!r}.")
     if len(targets) == 0:
         return cwt_loss(hidden, embeddings, targets, reduction=reduction)
-    if form == "fused" and reduction != "none":
-        total = linear.fused(hidden, embeddings, targets, bias, reduction="sum")
-        return total if reduction == "sum" else total / len(targets)
-    if form == "fused":
-        return linear.fused(hidden, embeddings, targets, bias, reduction="none")
+    if form in KERNELS:
+        found = KERNELS[form](hidden, embeddings, targets, bias, "none" if reduction == "none" else "sum")
+        return found / len(targets) if reduction == "mean" else found
     if form == "chunked":
         return reduce(linear.chunked(hidden, embeddings, targets, bias, chunk=chunk), reduction)
     return reduce(linear.full(hidden, embeddings, targets, bias), reduction)

@@ -27,12 +27,13 @@ from torch import Tensor
 
 from headscan.run import BadInput
 from headscan.training.losses import linear
+from headscan.training.losses.kernels import KERNELS
 from headscan.training.losses.shapes import check, reduce
 from headscan.training.losses.unique import Pool, pool_of
 
 __all__ = ["CWT_FORMS", "cwt_loss"]
 
-CWT_FORMS = ("dense", "unique", "chunked", "fused")
+CWT_FORMS = ("dense", "unique", "chunked", *KERNELS)
 
 
 def cwt_loss(
@@ -53,7 +54,8 @@ def cwt_loss(
     hidden: [K, d], what the model made of the context. embeddings: [V, d], its input embeddings (the gradient flows
     into both). targets: int [K], the tokens to find.
     form: "dense" (K x P, as published, positive counted once), "unique" (K x U, the same value and gradient),
-    "chunked" (unique, memory O(chunk x U), logits computed twice), "fused" (unique, through torch's own fused kernel).
+    "chunked" (unique, memory O(chunk x U), logits computed twice), or one of `KERNELS` over the unique rows: "fused" (torch's
+    own), "liger", "cce".
     pool: int [P], all tokens to compare against, the targets among them; default the targets. Give
     `torch.cat([targets, extra])` for extra negatives, or the targets of all devices (`gather_ids`) or of all
     micro-batches of an accumulation: targets are known before the forward pass, so a batch-invariant loss needs no
@@ -96,14 +98,14 @@ def cwt_loss(
         floor = tokens.log_counts[positions]
     if normalize:
         rows = F.normalize(rows, dim=1)
-    if form == "fused" and reduction != "none":
-        total = linear.fused(hidden, rows, positions, bias, reduction="sum")
+    if form in KERNELS and reduction != "none":
+        total = KERNELS[form](hidden, rows, positions, bias)
         total = total + floor.sum().to(total.dtype)
         return total if reduction == "sum" else total / len(targets)
     if form == "chunked":
         losses = linear.chunked(hidden, rows, positions, bias, chunk=chunk)
-    elif form == "fused":
-        losses = linear.fused(hidden, rows, positions, bias, reduction="none")
+    elif form in KERNELS:
+        losses = KERNELS[form](hidden, rows, positions, bias, "none")
     else:
         losses = linear.full(hidden, rows, positions, bias)
     return reduce(losses if form == "dense" else losses + floor.to(losses.dtype), reduction)

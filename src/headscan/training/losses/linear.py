@@ -5,12 +5,11 @@ All forms compute, for hidden h [K, d], rows W [C, d], bias b [C] and targets t 
     loss_k = log sum_c exp(h_k . W_c + b_c) - (h_k . W_{t_k} + b_{t_k}).
 
 They differ in what they keep: *full* keeps K x C logits for the backward pass, *chunked* keeps one log-sum per row and
-computes the logits again, one chunk of rows at a time, so that memory is O(chunk x C). *fused* is the platform's own.
+computes the logits again, one chunk of rows at a time, so that memory is O(chunk x C). Libraries' own are in `kernels`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from headscan.run import BadInput
 
-__all__ = ["LINEAR_FORMS", "chunked", "full", "fused", "has_fused", "logits_of"]
+__all__ = ["chunked", "full", "logits_of"]
 
 
 def full(hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -49,39 +48,6 @@ def chunked(hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None =
         hidden, rows = hidden.to(dtype), rows.to(dtype)
     losses: Tensor = _Chunked.apply(hidden, rows, targets, bias, chunk)  # type: ignore[no-untyped-call]
     return losses
-
-
-def has_fused() -> bool:
-    """Whether this torch has `linear_cross_entropy` (2.13 and later)."""
-    return hasattr(F, "linear_cross_entropy")
-
-
-def fused(
-    hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None = None, *, reduction: str = "sum",
-    chunk: int | None = None,
-) -> Tensor:  # fmt: skip
-    """The platform's own fused loss (`torch.nn.functional.linear_cross_entropy`), summed or per row.
-
-    Summed, it computes the gradients during the forward pass, which saves the second look at the logits. chunk: rows whose
-    logits are held at a time; by default 256 on a CPU, where torch 2.13's own choice takes three to four times as long
-    (K = 512, V = 8,192, d = 64: 153 ms against 38), and torch's choice elsewhere.
-    Raises BadInput where torch is older than 2.13.
-    """
-    if not has_fused():
-        raise BadInput("This torch has no linear_cross_entropy (2.13 and later have): use the chunked form.")
-    return F.linear_cross_entropy(
-        hidden,
-        rows,
-        targets,
-        linear_bias=None if bias is None else bias.to(rows.dtype),
-        reduction=reduction,
-        options=torch.nn.LinearCrossEntropyOptions(
-            batch_chunk_size=256 if chunk is None and hidden.device.type == "cpu" else chunk
-        ),
-    )
-
-
-LINEAR_FORMS: dict[str, Callable[..., Tensor]] = {"full": full, "chunked": chunked, "fused": fused}
 
 
 def logits_of(hidden: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:

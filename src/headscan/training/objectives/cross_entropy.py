@@ -25,11 +25,13 @@ class CrossEntropy(Headed):
     """Cross-entropy over the whole vocabulary, of a model with a head.
 
     "full" projects the positions that carry loss, "chunked" computes the logits twice in little memory, "fused" is
-    torch's own kernel, and "ungathered" projects every position, as most masked models do.
+    torch's own kernel, "liger" and "cce" are those of two libraries for GPUs, and "ungathered" projects every position, as
+    most masked models do.
     """
 
     projection: Annotated[
-        Literal["full", "chunked", "fused", "ungathered"], Option("How the logits of the cross-entropy are computed.")
+        Literal["full", "chunked", "fused", "liger", "cce", "ungathered"],
+        Option("How the logits of the cross-entropy are computed."),
     ] = "full"
     cap: Annotated[
         float | None, Option("Soft cap of the logits: z becomes cap · tanh(z / cap); Gemma 2 has 30.", above=0)

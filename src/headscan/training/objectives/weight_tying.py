@@ -23,7 +23,8 @@ class WeightTying(Contrastive):
     """
 
     form: Annotated[
-        Literal["unique", "dense", "chunked", "fused"], Option("How contrastive weight tying is computed.")
+        Literal["unique", "dense", "chunked", "fused", "liger", "cce"],
+        Option("How contrastive weight tying is computed."),
     ] = "unique"
 
     def loss(self, inputs: LossInputs) -> Tensor:
