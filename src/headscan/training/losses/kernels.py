@@ -66,7 +66,8 @@ def cce(hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None = Non
     """Apple's cut cross-entropy (Wijmans et al. 2025, arXiv:2411.09009), on a card; `pip install cut-cross-entropy`.
 
     Nothing is left out of its gradients (its filter is off), so they are those of the other forms, in bf16 or fp16, which
-    are all it takes. It knows no bias: b is a column more of W, which a column of ones in h meets. Raises BadInput without the package or a card that Triton serves.
+    are all it takes. It knows no bias: b is a column more of W, which a column of ones in h meets. Raises BadInput for
+    other types, and without the package or a card that Triton serves.
     """
     found = _library("cce", "cut_cross_entropy", "cut-cross-entropy", hidden)
     if hidden.dtype not in (torch.bfloat16, torch.float16):
