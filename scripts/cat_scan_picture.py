@@ -1,6 +1,6 @@
 """Draw the README's first picture from a scan: each layer of a model as a slice, above the same with random weights.
 
-    headscan scan MODEL --text TEXT --max-tokens 512 --null --out DIR [--sites GLOBS]
+    headscan scan MODEL --text TEXT --max-tokens 4096 --null --out DIR [--sites GLOBS]
     python scripts/cat_scan_picture.py DIR/result.json docs/images/layers.svg --name "Qwen2.5-Coder-1.5B-Instruct"
 
 A slice shows the half-angle of the cone that a layer's tokens lie in, seen from the origin: arccos √c, with c the average

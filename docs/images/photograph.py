@@ -1,6 +1,6 @@
 r"""Makes the pictures of the page that the README shows, from a scan's report.
 
-    headscan scan qwen --text wikitext-2/test.txt --max-tokens 512 --null --out DIR \
+    headscan scan qwen --text wikitext-2/test.txt --max-tokens 4096 --null --out DIR \
         --sites 'embedding,block.0,block.2,block.13,block.20,block.27,final_norm'
     python docs/images/photograph.py DIR/report.html
 
