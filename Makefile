@@ -3,6 +3,7 @@
 # make reproduce   run the claims of the literature and write docs/ledger.md (tens of minutes)
 # make real   test and measure the real models in ~/.cache/headscan/real (an hour; skips, and says so, where they are absent)
 # make docs   write the pages that follow from the code
+# make gpu    test and measure on a CUDA device, in ten minutes; tiny on the CPU where there is none
 # make attack   60 kills, 10 GiB of zeros, 2,000 drawn command lines, 500 inversions (an hour and a half)
 # Every target sets up .venv first where it is missing or out of date.
 
@@ -11,7 +12,7 @@ BIN := .venv/bin
 # One test process a core, one thread a process: two threads on two busy cores only wait for each other.
 WORKERS ?= auto
 
-.PHONY: scan test lint bench real reproduce docs attack setup browser clean
+.PHONY: scan test lint bench real gpu reproduce docs attack setup browser clean
 
 scan: setup
 	$(BIN)/headscan scan gpt-vanilla-early gpt-headless-early gpt-vanilla gpt-headless --text stories --documents paragraphs \
@@ -30,6 +31,10 @@ real: setup
 	$(BIN)/python -m pytest -m real -q -rs
 	$(BIN)/python benchmarks/how_long_each_verb_takes_on_a_real_model.py all
 	$(BIN)/python benchmarks/run.py exact_inversion_recovers_every_token_of_a_real_model_in_seconds
+
+gpu: setup
+	HEADSCAN_REAL= $(BIN)/python -m pytest -m gpu -q -rs
+	$(BIN)/python benchmarks/run.py what_a_gpu_makes_of_scan_losses_and_inversion
 
 reproduce: setup
 	$(BIN)/headscan reproduce --page docs/ledger.md

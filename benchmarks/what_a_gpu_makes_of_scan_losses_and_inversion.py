@@ -1,0 +1,201 @@
+"""What a GPU makes of it: the scan beside its forward pass, split float32 beside float64, losses side by side, exact inversion
+
+Four tables, each of ratios within one run. Models are Llamas of 1 and of 8 billion parameters with random weights in bf16, which
+cost what trained ones do; texts are drawn bytes. Without a GPU the same is run at tiny sizes on the CPU, so that the script
+is known to work: those figures say nothing of a GPU, and the first line says so.
+
+    make gpu
+    python benchmarks/what_a_gpu_makes_of_scan_losses_and_inversion.py [--tokens 65536] [--parts scan,moments,losses,inversion]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+from _losses import machine, medians
+from _table import show
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import headscan
+from headscan.model import ByteTokenizer, Lens
+from headscan.text import Windows, batches
+from headscan.training import available_kernels
+
+GPU = torch.cuda.is_available()
+DEVICE, DTYPE = ("cuda", torch.bfloat16) if GPU else ("cpu", torch.float32)
+CONTEXT, BATCH = (1024, 16) if GPU else (32, 4)
+TURNS = 3
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A Llama by its sizes."""
+
+    blocks: int
+    width: int
+    inner: int
+    heads: int
+    groups: int
+    vocabulary: int
+
+
+SHAPES = (
+    {"1B": Shape(16, 2048, 8192, 32, 8, 128_256), "8B": Shape(32, 4096, 14_336, 32, 8, 128_256)}
+    if GPU
+    else {"tiny": Shape(2, 64, 128, 4, 2, 512)}
+)
+
+
+def built(shape: Shape) -> Lens:
+    """A model of that shape on the device, random weights."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=shape.width, intermediate_size=shape.inner, num_hidden_layers=shape.blocks, vocab_size=shape.vocabulary,
+        num_attention_heads=shape.heads, num_key_value_heads=shape.groups, max_position_embeddings=2 * CONTEXT,
+    )  # fmt: skip
+    kept = torch.get_default_dtype()
+    torch.set_default_dtype(DTYPE)
+    try:
+        with torch.device(DEVICE):
+            model = LlamaForCausalLM(config).eval()
+    finally:
+        torch.set_default_dtype(kept)
+    return Lens(model, ByteTokenizer(), name=f"{shape.blocks} x {shape.width}")
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """Seconds, of what the device does too."""
+    if GPU:
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    work()
+    if GPU:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def scan(tokens: int) -> None:
+    """A whole scan (every site, default measures, intervals) beside the forward pass, in turns."""
+    rows = []
+    for name, shape in SHAPES.items():
+        lens = built(shape)
+        drawn = torch.Generator().manual_seed(0)
+        text = [bytes(torch.randint(32, 127, (tokens + CONTEXT,), generator=drawn).tolist()).decode()]
+        work = list(batches(Windows(text, lens.require_tokenizer(), CONTEXT, max_tokens=tokens), BATCH))
+        last = lens.default_sites[-1:]
+
+        def bare(lens: Lens = lens, work: list[Any] = work, last: Sequence[str] = last) -> None:
+            for batch in work:
+                lens.run(torch.from_numpy(batch.ids), sites=last, each=lambda *_: None)
+
+        def whole(lens: Lens = lens, text: list[str] = text) -> None:
+            headscan.scan(lens, text, max_tokens=tokens, context=CONTEXT)
+
+        bare(), whole()  # what is made once
+        if GPU:
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+        times: dict[str, list[float]] = {"bare": [], "whole": []}
+        for turn in range(TURNS):
+            for way in (bare, whole) if turn % 2 else (whole, bare):
+                times[way.__name__].append(timed(way))
+        ratios = [one / other for one, other in zip(times["whole"], times["bare"], strict=True)]
+        rows.append(
+            {
+                "model": name, "sites": len(lens.default_sites), "tokens": tokens, "forward_s": median(times["bare"]),
+                "scan_s": median(times["whole"]), "scan_over_forward": median(ratios),
+                "beside_the_model_GB": (torch.cuda.max_memory_allocated() - before) / 1e9 if GPU else "",
+            }
+        )  # fmt: skip
+        del lens, bare, whole
+        if GPU:
+            torch.cuda.empty_cache()
+    show(rows)
+
+
+def moments() -> None:
+    """One second moment: float64, float32 split in 3 slices of 8 bits (its error below float32's by 2^-16), plain float32."""
+    from second_moments_from_split_float32_are_slower_than_float64_on_a_cpu import moment
+
+    rows = []
+    for width in (2048, 4096) if GPU else (64,):
+        x = torch.randn(16_384 if GPU else 512, width, device=DEVICE)
+        ways = {
+            "float64": lambda x=x: x.double().T @ x.double(), "3 slices": lambda x=x: moment(x, 3),
+            "float32": lambda x=x: x.T @ x,
+        }  # fmt: skip
+        exact = ways["float64"]()
+        for way in ways.values():
+            way()
+        times = {name: min(timed(way) for _ in range(TURNS)) for name, way in ways.items()}
+        for name, way in ways.items():
+            error = float((way().double() - exact).abs().max() / exact.diagonal().max())
+            times_64 = times[name] / times["float64"]
+            rows.append(
+                {"d": width, "products": name, "ms": 1e3 * times[name], "times_float64": times_64, "error": error}
+            )
+    show(rows)
+
+
+def losses() -> None:
+    """Forward and backward of headless and usual losses, by every kernel that runs here."""
+    rows, vocabulary, width = (8192, 128_256, 2048) if GPU else (64, 512, 32)
+    kernels = available_kernels(DEVICE) if GPU else ["fused"]
+    names = ["CWT unique", "CWT chunked", "CE gathered, logits kept", "CE gathered, chunked"]
+    names += [f"{family} {kernel}" for family in ("CWT", "CE gathered,") for kernel in kernels]
+    seconds = medians(names, rows, vocabulary, width, 10 if GPU else 2, DEVICE, DTYPE)
+    best = min(value for name, value in seconds.items() if name.startswith("CE"))
+    show(
+        [
+            {"loss": name, "ms": 1e3 * value, "of_the_best_cross_entropy": value / best}
+            for name, value in sorted(seconds.items(), key=lambda item: item[1])
+        ]
+    )
+    print(f"\nK = {rows:,}, V = {vocabulary:,}, d = {width:,}.")
+
+
+def inversion() -> None:
+    """Exact inversion of drawn bytes from a middle block: every token, and seconds a token."""
+    name, shape = next(iter(SHAPES.items()))
+    lens = built(shape)
+    length = 24 if GPU else 6
+    drawn = torch.Generator().manual_seed(1)
+    prompt = bytes(torch.randint(97, 123, (length,), generator=drawn).tolist()).decode()
+    site = f"block.{shape.blocks // 2}"
+    found: list[Any] = []
+    seconds = timed(lambda: found.append(headscan.invert(lens, [prompt], at=site)))
+    result = found[0]
+    show(
+        [
+            {
+                "model": name, "site": site, "tokens": length, "recovered": float(result.token_accuracy),
+                "s_a_token": seconds / length, "verdict": str(result.prompts[0].verdict),
+            }
+        ]
+    )  # fmt: skip
+    print("\nThe readout's fit is counted in.")
+
+
+def main() -> None:
+    """Every part."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, default=65_536 if GPU else 512)
+    parser.add_argument("--parts", default="scan,moments,losses,inversion")
+    options = parser.parse_args()
+    if not GPU:
+        print("**There is no GPU here: tiny sizes on the CPU, which say only that the script works.**\n")
+    print(machine())
+    parts = {"scan": lambda: scan(options.tokens), "moments": moments, "losses": losses, "inversion": inversion}
+    for name in options.parts.split(","):
+        print(f"\n{(parts[name].__doc__ or globals()[name].__doc__).strip()}\n")
+        parts[name]()
+
+
+if __name__ == "__main__":
+    main()
