@@ -1,12 +1,13 @@
 """The text alone forecasts how a trained model's contexts lie: how far, over ten texts whose tokens are more and less uneven.
 
-    python benchmarks/the_text_alone_forecasts_how_contexts_lie.py [--runs 10] [--steps 400] [--forecasts FILE]
+    python benchmarks/the_text_alone_forecasts_how_contexts_lie.py [--runs 10] [--steps 60] [--folder FOLDER]
 
 Each text is 20,000 tokens of a Markov chain over 40 tokens, whose successors are drawn by a Zipf law (exponents 0 to 1.8). From
 its counts alone two forecasts of the cosines of all pairs of contexts are made along the regularisation path min CE + λ‖L‖_* of
 next-token prediction: with every context counted once, and with every occurrence of it (`frequency-weighted`: the norm of a
-context costs as often as it occurs). They are written to FILE, with a hash, before any model is built. Then a GPT-2 (d = 32, one
-block) is trained on the text; its loss picks the point of the path with the same loss, which is all that is read of the model.
+context costs as often as it occurs). All forecasts are written to FOLDER, with a hash, before any model is built. Then a GPT-2
+(d = 32, one block) is trained on the text; its loss picks the point of the path with the same loss, which is all that is read of
+the model. Whatever is finished stays in FOLDER: a run that was stopped goes on from there.
 
 Compared are the cosines between mean final states of contexts: R² is the squared correlation over pairs, each weighted by how
 often its two contexts occur; intervals leave contexts out one at a time, and that of all texts is Student's over them.
@@ -22,7 +23,9 @@ import argparse
 import hashlib
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -33,6 +36,8 @@ from headscan.ntp import SoftLabels, regularisation_path
 from headscan.ntp.path import largest_penalty
 
 VOCABULARY, TOKENS, WINDOW, OCCURRENCES, POINTS = 40, 20_000, 16, 400, 10
+T = TypeVar("T")
+Forecast = list[tuple[float, np.ndarray]]
 KINDS = ("each context once", "frequency-weighted")
 
 
@@ -163,62 +168,80 @@ def of_all(values: list[float]) -> str:
     return f"{np.mean(values):.2f} [{np.mean(values) - half:.2f}, {np.mean(values) + half:.2f}]"
 
 
+def kept(path: Path, make: Callable[[], T]) -> T:
+    """What the file holds, or what is made and then held there."""
+    if not path.exists():
+        path.write_text(json.dumps(make()))
+    found: T = json.loads(path.read_text())
+    return found
+
+
+def as_lists(forecasts: dict[str, Forecast]) -> dict[str, list[tuple[float, list[list[float]]]]]:
+    return {kind: [(excess, table.tolist()) for excess, table in path] for kind, path in forecasts.items()}
+
+
+def run(z: float, seed: int, path: dict[str, Forecast], steps: int) -> dict[str, Any]:
+    """One text: its model, and both forecasts against it."""
+    ids = text(z, seed)
+    seen, counts = counted(ids)
+    often = counts.sum(1) / counts.sum()
+    p = counts / counts.sum(1, keepdims=True)
+    entropy = -float((counts * np.log(np.where(counts > 0, p, 1))).sum() / counts.sum())
+    before, model = trained(ids, steps, seed)
+    states, loss = measured(model, ids, seen)
+    own, excess = cosines(states), loss - entropy
+    row: dict[str, Any] = {"zipf": z, "excess": excess}
+    for kind in KINDS:
+        expected = at_loss(path[kind], excess)
+        row[kind] = [r_squared(own, expected, often), *jackknife(own, expected, often)]
+    rng = np.random.default_rng(seed)
+    orders = [rng.permutation(len(own)) for _ in range(200)]
+    row["permuted"] = float(np.quantile([r_squared(own, expected[np.ix_(o, o)], often) for o in orders], 0.95))
+    # Another text's contexts, the most frequent held against the most frequent.
+    _, other_counts = counted(text(z, 1000 + seed))
+    size = min(len(own), len(other_counts))
+    ranks = np.argsort(-often)[:size], np.argsort(-other_counts.sum(1))[:size]
+    theirs = at_loss(forecast(other_counts, KINDS[1:])[KINDS[1]], excess)
+    row["another"] = r_squared(own[np.ix_(ranks[0], ranks[0])], theirs[np.ix_(ranks[1], ranks[1])], often[ranks[0]])
+    row["untrained"] = r_squared(cosines(measured(before, ids, seen)[0]), expected, often)
+    return row | {"cone": cone(own, often), "cone forecast": cone(expected, often)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--forecasts", type=Path, default=Path("forecasts.json"))
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--folder", type=Path, default=Path("forecasts"))
     options = parser.parse_args()
     torch.set_num_threads(1)
     clock = time.process_time()
+    options.folder.mkdir(parents=True, exist_ok=True)
     exponents = [round(float(z), 2) for z in np.linspace(0, 1.8, options.runs)]
-    texts = [text(z, seed) for seed, z in enumerate(exponents)]
-    tables = [counted(ids) for ids in texts]
-    forecasts = [forecast(counts) for _, counts in tables]
-    written = [{kind: [(e, c.tolist()) for e, c in path] for kind, path in one.items()} for one in forecasts]
-    options.forecasts.write_text(json.dumps({"exponents": exponents, "forecasts": written}))
-    print(f"forecasts written: sha256 {hashlib.sha256(options.forecasts.read_bytes()).hexdigest()}", flush=True)
-    strangers = [counted(text(z, 1000 + seed)) for seed, z in enumerate(exponents)]
+    files = [options.folder / f"forecast-{z}.json" for z in exponents]
+    paths = []
+    for seed, (z, file) in enumerate(zip(exponents, files, strict=True)):
+        lists = kept(file, lambda z=z, seed=seed: as_lists(forecast(counted(text(z, seed))[1])))  # type: ignore[misc]
+        paths.append({kind: [(excess, np.array(table)) for excess, table in path] for kind, path in lists.items()})
+    together = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    print(f"forecasts written: sha256 {together}\n", flush=True)
     print(
-        f"\n| Zipf | nats above entropy | {' | '.join(KINDS)} | permuted (95 %) | another text | untrained | cone | forecast |"
+        f"| Zipf | nats above entropy | {' | '.join(KINDS)} | permuted (95 %) | another text | untrained | cone | forecast |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
-    scores: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    cones: list[tuple[float, float]] = []
-    for seed, (z, ids, (seen, counts)) in enumerate(zip(exponents, texts, tables, strict=True)):
-        often = counts.sum(1) / counts.sum()
-        entropy = -float(
-            (counts * np.log(np.where(counts > 0, counts / counts.sum(1, keepdims=True), 1))).sum() / counts.sum()
-        )
-        before, model = trained(ids, options.steps, seed)
-        states, loss = measured(model, ids, seen)
-        own, excess = cosines(states), loss - entropy
-        cells = []
-        for kind in KINDS:
-            expected = at_loss(forecasts[seed][kind], excess)
-            scores[kind].append(r_squared(own, expected, often))
-            low, high = jackknife(own, expected, often)
-            cells.append(f"{scores[kind][-1]:.2f} [{low:.2f}, {high:.2f}]")
-        rng = np.random.default_rng(seed)
-        orders = [rng.permutation(len(own)) for _ in range(200)]
-        permuted = np.quantile([r_squared(own, expected[np.ix_(o, o)], often) for o in orders], 0.95)
-        # Another text's contexts, the most frequent held against the most frequent.
-        other_counts = strangers[seed][1]
-        size = min(len(own), len(other_counts))
-        ranks = np.argsort(-often)[:size], np.argsort(-other_counts.sum(1))[:size]
-        theirs = at_loss(forecast(other_counts, KINDS[1:])[KINDS[1]], excess)
-        stranger = r_squared(own[np.ix_(ranks[0], ranks[0])], theirs[np.ix_(ranks[1], ranks[1])], often[ranks[0]])
-        raw = r_squared(cosines(measured(before, ids, seen)[0]), expected, often)
-        cones.append((cone(own, often), cone(expected, often)))
+    rows = []
+    for seed, (z, path) in enumerate(zip(exponents, paths, strict=True)):
+        row = kept(options.folder / f"run-{z}-{options.steps}.json", lambda: run(z, seed, path, options.steps))  # noqa: B023
+        rows.append(row)
+        cells = [f"{row[kind][0]:.2f} [{row[kind][1]:.2f}, {row[kind][2]:.2f}]" for kind in KINDS]
+        cells += [f"{row[name]:.2f}" for name in ("permuted", "another", "untrained")]
         print(
-            f"| {z} | {excess:.3f} | {' | '.join(cells)} | {permuted:.2f} | {stranger:.2f} | {raw:.2f} | {cones[-1][0]:.3f} "
-            f"| {cones[-1][1]:.3f} |",
+            f"| {z} | {row['excess']:.3f} | {' | '.join(cells)} | {row['cone']:.3f} | {row['cone forecast']:.3f} |",
             flush=True,
         )
-    print(
-        f"\nR² over {options.runs} texts: " + "; ".join(f"{kind} {of_all(values)}" for kind, values in scores.items())
-    )
-    pairs = np.array(cones)
+    scores = {kind: of_all([row[kind][0] for row in rows]) for kind in KINDS}
+    print(f"\nR² over {options.runs} texts: " + "; ".join(f"{kind} {said}" for kind, said in scores.items()))
+    print(f"the second less the first: {of_all([row[KINDS[1]][0] - row[KINDS[0]][0] for row in rows])}")
+    pairs = np.array([(row["cone"], row["cone forecast"]) for row in rows])
     rng = np.random.default_rng(0)
     draws = [np.corrcoef(pairs[rng.integers(0, len(pairs), len(pairs))].T)[0, 1] ** 2 for _ in range(2000)]
     print(

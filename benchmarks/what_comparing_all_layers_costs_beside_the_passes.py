@@ -1,6 +1,6 @@
 """What comparing all layers of two models costs beside their two forward passes: the goal is 1.6 times these.
 
-    python benchmarks/what_comparing_all_layers_costs_beside_the_passes.py [--tokens 65536]
+    python benchmarks/what_comparing_all_layers_costs_beside_the_passes.py [--tokens 65536] [--cases '7 x 7']
 
 Seven sites by seven: gpt-vanilla and gpt-headless (d = 128, 5 blocks), as they ship. Twelve by twelve: two GPT-2s of 12 blocks,
 d = 256, random weights. Processor time of one thread: the two models run on the text alone, then `headscan compare` on it,
@@ -54,6 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", required=True, help="a text of enough tokens")
     parser.add_argument("--tokens", type=int, default=65536)
+    parser.add_argument("--cases", default="7 x 7,12 x 12", help="which of the two, comma-separated")
     options = parser.parse_args()
     torch.set_num_threads(1)
     cases = {
@@ -62,7 +63,7 @@ def main() -> None:
     }
     print("| sites | tokens | two passes, s | compare, s | ratio | of it whatever the length, s |")
     print("|---|---|---|---|---|---|")
-    for name, (lenses, sites) in cases.items():
+    for name, (lenses, sites) in ((name, case) for name, case in cases.items() if name in options.cases):
         few = options.tokens // 4
         alone(lenses, options.text, 2048, sites)
         small = [alone(lenses, options.text, few, sites), compared(lenses, options.text, few, sites)]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from headscan.model import Lens
-from headscan.model.norms import Norm
+from headscan.model.norms import Norm, near
 from headscan.model.structure import Stack
 from headscan.statistics import PartSums, SiteBatch
 
@@ -149,7 +149,8 @@ class Followed:
             if isinstance(step, str):
                 if step == site:
                     self.held[site] = states - x
-                x = x + self.held[step]
+                if any(isinstance(later, int) or later == site for later in steps[number + 1 :]):
+                    x = x + self.held[step]
                 continue
             norm, last = self.plan.factors[step], number + 1 == len(steps)
             if norm is None:
@@ -179,11 +180,13 @@ class Followed:
             using = [k for k, (site, _, _) in enumerate(self.kept) if self.plan.places[site].sources > source]
             if not using:
                 continue
-            states = self.held[name].to(self.device).double()
-            every = torch.stack([weights[k][born] for k in using])
+            states, every = self.held[name].to(self.device), torch.stack([weights[k][born] for k in using])
             runs = [list(self.kept[k][1].runs(self.windows)) for k in using]
             for number, (_, rows) in enumerate(runs[0]):
-                found = every[:, rows].flatten(1) @ states[rows].flatten(0, 1)
+                found = torch.zeros(len(using), states.shape[-1], dtype=torch.float64, device=self.device)
+                flat, own = states[rows].flatten(0, 1), every[:, rows].flatten(1)
+                for part, some in zip(flat.split(near(flat)), own.split(near(flat), dim=1), strict=True):
+                    found.addmm_(some, part.double())
                 for run, one in zip(runs, found, strict=True):
                     run[number][0]["sources"][source] += one
         self.stream, self.held, self.factors, self.kept = None, {}, [], []

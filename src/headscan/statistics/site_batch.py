@@ -42,13 +42,17 @@ class SiteBatch:
     @cached_property
     def rows(self) -> Tensor:
         """The states in float64 [B, T, width]."""
-        device = "cpu" if self._states.device.type == "mps" else self._states.device
-        return self._states.detach()[:, self.skip_first :].to(device=device, dtype=torch.float64)
+        return self.counted.to(dtype=torch.float64)
+
+    @property
+    def counted(self) -> Tensor:
+        """The states where float64 can be had [B, T, width]: a step that takes few of them at a time needs no `rows`."""
+        return self.states.cpu() if self._states.device.type == "mps" else self.states
 
     @cached_property
     def norms(self) -> Tensor:
-        """Their lengths [B, T]."""
-        lengths: Tensor = torch.linalg.vector_norm(self.rows, dim=-1)
+        """Their lengths [B, T], float64."""
+        lengths: Tensor = torch.linalg.vector_norm(self.counted, dim=-1, dtype=torch.float64)
         return lengths
 
     @cached_property
@@ -69,7 +73,8 @@ class SiteBatch:
     @cached_property
     def ids(self) -> Tensor:
         """Token ids [B, T]."""
-        return self._ids[:, self.skip_first :].to(self.rows.device)
+        device = self._states.device
+        return self._ids[:, self.skip_first :].to("cpu" if device.type == "mps" else device)
 
     @cached_property
     def next_ids(self) -> Tensor:

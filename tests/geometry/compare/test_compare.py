@@ -11,7 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import headscan
 from headscan.geometry.compare.covariance import CrossCovariance
-from headscan.geometry.compare.prepared import Prepared
+from headscan.geometry.compare.prepared import Prepared, alike
 from headscan.geometry.compare.reading import Passed, aligned
 from headscan.model import ByteTokenizer, Lens
 from headscan.model.tokenizers import load_tokenizer
@@ -146,10 +146,13 @@ def test_a_sample_permuted_is_the_permuted_sample():
     measures = {name: found() for name, found in headscan.geometry.compare.SIMILARITIES.items()}
     rows = torch.randn(6, 4, 8, generator=torch.Generator().manual_seed(0))
     order = torch.tensor([3, 1, 5, 0, 2, 4])
-    moved = Prepared.of([rows], measures).permuted(order)
-    fresh = Prepared.of([rows[order]], measures)
-    for name, table in moved.relations.items():
-        assert torch.allclose(table, fresh.relations[name], atol=1e-6), name
+    moved, fresh = Prepared.of([rows], measures).permuted(order), Prepared.of([rows[order]], measures)
+    other = Prepared.of([rows + torch.randn(6, 4, 8, generator=torch.Generator().manual_seed(1))], measures)
+    wanted = alike(other, fresh, measures)
+    for name, found in alike(other, moved, measures).items():
+        assert float(found) == pytest.approx(float(wanted[name]), abs=1e-6), name
+    assert moved.relations["rsa"].symmetric
+    assert not moved.relations["mutual_knn"].symmetric
     pair = CrossCovariance.of_rows(moved.coordinates, fresh.coordinates)
     assert float(measures["procrustes"].value(pair)) == pytest.approx(1.0, abs=1e-6)
 

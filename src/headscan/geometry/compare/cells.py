@@ -13,7 +13,7 @@ from headscan.geometry.compare.covariance import CrossCovariance, SiteCovariance
 from headscan.geometry.compare.gathering import Gathering, Sampled
 from headscan.geometry.compare.intervals import GroupSpread, of_groups, of_sample
 from headscan.geometry.compare.null import NullModel, NullTask
-from headscan.geometry.compare.prepared import Prepared, cosines
+from headscan.geometry.compare.prepared import Prepared
 from headscan.geometry.compare.result import Alignment, NullTest, SimilarityCell
 from headscan.geometry.compare.settings import ComparisonSettings
 from headscan.geometry.compare.similarity import MomentMeasure, RelationMeasure, SimilarityMeasure
@@ -129,7 +129,7 @@ def _relations(
         return {name: [[float("nan")] * sizes[1]] * sizes[0] for name in own}, {}
     x, y = (Prepared.of(_sampled(found, model), own) for model in models)
     clusters = found.gathering.clusters
-    values: Values = {name: cosines(x.relations[name], y.relations[name]).tolist() for name in own}
+    values: Values = {name: x.relations[name].cosines(y.relations[name]).tolist() for name in own}
     return values, {name: of_sample(x, y, found.sample, clusters, name) for name in own}
 
 

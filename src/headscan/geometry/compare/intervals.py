@@ -107,19 +107,17 @@ def of_sample(x: Prepared, y: Prepared, sample: Sampled, clusters: str, name: st
     group = number * min(SAMPLE_GROUPS, int(number.max()) + 1) // (int(number.max()) + 1)
     count = int(group.max()) + 1
     run = x.coordinates.shape[1] // x.windows
-    belongs = torch.zeros(count, x.windows * run, dtype=x.relations[name].dtype)
-    belongs[group.repeat_interleave(run), torch.arange(x.windows * run)] = 1.0
+    belongs = torch.zeros(count, x.windows, dtype=torch.float64)
+    belongs[group, torch.arange(x.windows)] = 1.0
     one, two = x.relations[name], y.relations[name]
-    sums_xx = torch.stack([_by_group(table * table, belongs) for table in one])[:, None]
-    sums_yy = torch.stack([_by_group(table * table, belongs) for table in two])[None]
-    sums_xy = torch.stack([torch.stack([_by_group(left * right, belongs) for right in two]) for left in one])
-    whole = (one.flatten(1) @ two.flatten(1).T).double()
-    left = [_without(sums_xy, g) / (_without(sums_xx, g) * _without(sums_yy, g)).sqrt() for g in range(count)]
-    return GroupSpread(whole.numpy(), torch.stack(left).numpy(), belongs.sum(1).double().numpy(), clusters)
-
-
-def _by_group(table: Tensor, belongs: Tensor) -> Tensor:
-    return (belongs @ table @ belongs.T).double()
+    sums_xx, sums_yy, sums_xy = (
+        belongs @ table.cpu() @ belongs.T for table in (one.by_windows(), two.by_windows(), one.by_windows(two))
+    )
+    left = [
+        _without(sums_xy, g) / (_without(sums_xx, g)[:, None] * _without(sums_yy, g)[None]).sqrt() for g in range(count)
+    ]
+    whole = one.cosines(two).cpu().numpy()
+    return GroupSpread(whole, torch.stack(left).numpy(), belongs.sum(1).numpy() * run, clusters)
 
 
 def _without(sums: Tensor, group: int) -> Tensor:

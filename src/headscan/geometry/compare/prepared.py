@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
 from torch import Tensor
 
 from headscan.geometry.compare.covariance import CrossCovariance, SiteCovariance
+from headscan.geometry.compare.relations import Relations
 from headscan.geometry.compare.similarity import MomentMeasure, RelationMeasure, SimilarityMeasure
 
-__all__ = ["COORDINATES", "Prepared", "alike", "cosines", "principal"]
+__all__ = ["COORDINATES", "Prepared", "alike", "principal"]
 
 COORDINATES = 16
 """Principal components of the sample in which measures made of covariances are tested."""
@@ -35,13 +36,15 @@ def principal(rows: Tensor, count: int) -> Tensor:
 class Prepared:
     """S sites of one model, of the same n tokens, `windows` equal runs of neighbours.
 
-    `coordinates` [S, n, k] on principal components, `covariance` of these, `relations` [S, n, n] by name, of length 1.
+    `coordinates` [S, n, k] on principal components, `covariance` of these, `relations` by name; of those that are permuted
+    the windows are in this `order`.
     """
 
     windows: int
     coordinates: Tensor
     covariance: SiteCovariance
-    relations: Mapping[str, Tensor]
+    relations: Mapping[str, Relations]
+    order: Tensor | None = None
 
     @classmethod
     def of(cls, sites: Sequence[Tensor], measures: Mapping[str, SimilarityMeasure]) -> Self:
@@ -64,7 +67,7 @@ class Prepared:
         for name in ("whitened", "principal", "nuclear", "trace", "norm"):  # once, for all pairs and draws
             getattr(covariance, name)
         relations = {
-            name: torch.stack([_unit(measure.relation(one)) for one in rows])
+            name: Relations.of(torch.stack([measure.relation(one) for one in rows]), windows)
             for name, measure in measures.items()
             if isinstance(measure, RelationMeasure)
         }
@@ -72,37 +75,18 @@ class Prepared:
 
     def permuted(self, order: Tensor) -> Self:
         """The same with the windows in another order [windows]."""
-
-        def blocks(table: Tensor, dims: tuple[int, ...]) -> Tensor:
-            shape = table.shape
-            for dim in dims:
-                table = table.unflatten(dim, (self.windows, -1)).index_select(dim, order).flatten(dim, dim + 1)
-            return table.reshape(shape)
-
-        relations = {name: blocks(table, (1, 2)) for name, table in self.relations.items()}
-        return type(self)(self.windows, blocks(self.coordinates, (1,)), self.covariance, relations)
-
-
-def _unit(table: Tensor) -> Tensor:
-    found: Tensor = table / torch.linalg.vector_norm(table)
-    return found
-
-
-def cosines(x: Tensor, y: Tensor) -> Tensor:
-    """The cosines [S, T] of tables [S, n, n] and [T, n, n], in float64."""
-    one, two = (tables.flatten(1).double() for tables in (x, y))
-    lengths = [torch.linalg.vector_norm(tables, dim=1) for tables in (one, two)]
-    found: Tensor = one @ two.T / torch.outer(*lengths)
-    return found
+        moved = self.coordinates.unflatten(1, (self.windows, -1)).index_select(1, order.to(self.coordinates.device))
+        return replace(self, coordinates=moved.flatten(1, 2), order=order)
 
 
 def alike(x: Prepared, y: Prepared, measures: Mapping[str, SimilarityMeasure]) -> dict[str, Tensor]:
-    """Each measure of all pairs of sites [S, T]: of the relations as they are, of covariances on the coordinates."""
+    """Each measure of all pairs of sites [S, T], x in the order of the text: of the relations as they are, of covariances
+    on the coordinates."""
     pair = CrossCovariance.of_rows(x.coordinates, y.coordinates, (x.covariance, y.covariance))
     found: dict[str, Tensor] = {}
     for name, measure in measures.items():
         if isinstance(measure, MomentMeasure):
             found[name] = measure.value(pair)
         else:
-            found[name] = (x.relations[name].flatten(1) @ y.relations[name].flatten(1).T).double()
+            found[name] = x.relations[name].products(y.relations[name], y.order)
     return found

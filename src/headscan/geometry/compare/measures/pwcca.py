@@ -34,5 +34,9 @@ class Pwcca(MomentMeasure):
         """In [0, 1]; NaN where there are no more tokens than directions."""
         correlations, directions = pair.canonical
         weights = (pair.x.whitened.back @ directions).abs().sum(-2)
-        known = pair.count > pair.x.whitened.kept + pair.y.whitened.kept
+        kept = pair.x.whitened.kept, pair.y.whitened.kept
+        known = pair.count > kept[0] + kept[1]
+        # Of what the smaller site has no direction for, any basis would do: it counts for nothing.
+        places = torch.arange(weights.shape[-1], device=weights.device)
+        weights = weights * (places < torch.minimum(*kept)[..., None])
         return torch.where(known, (weights * correlations).sum(-1) / weights.sum(-1), torch.nan)

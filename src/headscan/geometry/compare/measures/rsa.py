@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,8 +31,22 @@ class Rsa(RelationMeasure):
         """Ranks of the distances about their mean, zero on the diagonal; equal distances are ranked in order."""
         about = torch.nn.functional.normalize(rows - rows.mean(0), dim=1)
         upper = torch.ones(len(rows), len(rows), dtype=torch.bool, device=rows.device).triu(1)
-        order = (1 - about @ about.T)[upper].argsort(stable=True)
+        order = _ordered((1 - about @ about.T)[upper])
         ranks = torch.empty(len(order), dtype=rows.dtype, device=rows.device)
         ranks[order] = torch.arange(len(order), dtype=rows.dtype, device=rows.device) - (len(order) - 1) / 2
         found = rows.new_zeros(len(rows), len(rows)).masked_scatter_(upper, ranks)
         return found + found.T
+
+
+def _ordered(values: Tensor) -> Tensor:
+    """The stable order of values [n]. Of float32 on a CPU their bits are sorted by radix, lower half first: twice as fast.
+
+    >>> _ordered(torch.tensor([0.5, -1.0, 0.5, 0.0, -0.0])).tolist()
+    [1, 3, 4, 0, 2]
+    """
+    if values.dtype != torch.float32 or values.device.type != "cpu":
+        return values.argsort(stable=True)
+    bits = (values + 0.0).view(torch.int32).numpy()  # −0 becomes 0
+    bits = np.where(bits < 0, ~bits, bits ^ np.int32(-(2**31))).view(np.uint32)  # ordered as the values are
+    order = np.argsort(bits.astype(np.uint16), kind="stable")
+    return torch.from_numpy(order[np.argsort((bits >> 16).astype(np.uint16)[order], kind="stable")])

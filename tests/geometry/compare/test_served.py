@@ -1,0 +1,82 @@
+"""What a comparison is for: a model and its own self in fewer bits, checkpoints, before and after training, two columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+import headscan
+
+TEXT = "The quick brown fox jumps over the lazy dog, and then it sleeps. " * 12
+OPTIONS = {"tokenizer": "bytes", "context": 16, "draws": 19, "measures": "cka", "sites": "embedding,block.*"}
+
+
+def test_a_model_is_held_against_itself_in_8_and_in_4_bits(tmp_path):
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: --against is NOT tested")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=32, initializer_range=0.2, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "small")
+    found = {}
+    for bits in ("8bit", "4bit"):
+        result = headscan.compare(str(tmp_path / "small"), TEXT, against=bits, **OPTIONS)
+        cell = result.cell("cka", "block.1")
+        assert (cell.model_a, cell.model_b) == ("small", f"small ({bits})")
+        assert result.cell("cka", "embedding").value == pytest.approx(1, abs=1e-4)  # embeddings are not rounded
+        found[bits] = cell.value
+    assert 0.8 < found["4bit"] < found["8bit"] - 1e-4 < 1
+    with pytest.raises(headscan.BadInput, match="--quantize rounds all"):
+        headscan.compare(str(tmp_path / "small"), TEXT, against="8bit", quantize="8bit", **OPTIONS)
+
+
+def test_before_and_after_training_are_two_folders_and_what_moved_is_seen(tmp_path):
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=32, n_embd=16, n_layer=2, n_head=2))
+    model.save_pretrained(tmp_path / "before")
+    ids = torch.tensor(list(TEXT.encode())).unfold(0, 16, 16)
+    optimiser = torch.optim.Adam(model.transformer.h[1].parameters(), lr=0.03)
+    for _ in range(10):
+        model(ids, labels=ids).loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    model.save_pretrained(tmp_path / "after")
+    models = [str(tmp_path / "before"), str(tmp_path / "after")]
+    result = headscan.compare(models, TEXT, shape=True, **OPTIONS)
+    assert [one.name for one in result.models] == ["before", "after"]
+    for untouched in ("embedding", "block.0"):
+        assert result.cell("cka", untouched).value == pytest.approx(1, abs=1e-9)
+    assert result.cell("cka", "block.1").value < 0.99
+    moved = [one for one in result.differences if one.difference and abs(one.difference) > 1e-9]
+    assert moved
+    assert {one.site_a for one in moved} == {"block.1"}
+
+
+def test_revisions_of_one_id_are_checkpoints(tmp_path):
+    torch.manual_seed(0)
+    folder = str(tmp_path / "model")
+    GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=32, n_embd=16, n_layer=1, n_head=2)).save_pretrained(folder)
+    result = headscan.compare(folder, TEXT, revisions="step1,step2", **OPTIONS)
+    assert [one.name for one in result.models] == [f"{folder}@step1", f"{folder}@step2"]
+    assert result.cell("cka", "block.0").value == pytest.approx(1, abs=1e-9)  # a folder has but one
+    with pytest.raises(headscan.BadInput, match="--revisions takes names"):
+        headscan.compare(["a", "b"], TEXT, revisions="step1,step2", **OPTIONS)
+    with pytest.raises(headscan.BadInput, match="one model and --against"):
+        headscan.compare(folder, TEXT, **OPTIONS)
+
+
+def test_two_versions_of_a_column_of_embeddings(tmp_path):
+    rng = np.random.default_rng(0)
+    before = rng.standard_normal((96, 12)).astype(np.float32)
+    turn = np.linalg.qr(rng.standard_normal((12, 12)))[0].astype(np.float32)
+    np.save(tmp_path / "before.npy", before)
+    np.save(tmp_path / "after.npy", before @ turn * 3 + 1)
+    files = [str(tmp_path / "before.npy"), str(tmp_path / "after.npy")]
+    result = headscan.compare(files, draws=19, sample=64, measures="cka,procrustes,mutual_knn")
+    assert [one.name for one in result.models] == ["before.npy", "after.npy"]
+    for name in ("cka", "procrustes"):  # turned, scaled and shifted: the same
+        assert result.cell(name, "vectors").value == pytest.approx(1, abs=1e-5)
+    assert result.cell("mutual_knn", "vectors").value < 1  # of angles about the origin: a shift is seen
