@@ -11,7 +11,10 @@ from headscan.claims.measurement import Measurement
 from headscan.claims.protocol import Power, StandIn
 from headscan.run import Interval, Registry
 
-__all__ = ["EXPERIMENTS", "Experiment", "ExperimentOutcome", "ExperimentWords"]
+__all__ = ["EXPERIMENTS", "SEEDS", "Experiment", "ExperimentOutcome", "ExperimentWords", "own_seeds"]
+
+SEEDS = 5
+"""How often an experiment is repeated, each time with a seed of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,3 +75,12 @@ class Experiment(ABC):
 
 EXPERIMENTS: Registry[type[Experiment]] = Registry("experiment", "headscan.claims.experiments")
 """Every kind of experiment by its name; `headscan.claims.experiments` holds one a file."""
+
+
+def own_seeds(seed: int) -> list[int]:
+    """The seeds of the repeats under a master seed.
+
+    >>> own_seeds(3)
+    [3000, 3001, 3002, 3003, 3004]
+    """
+    return [1000 * seed + k for k in range(SEEDS)]

@@ -126,7 +126,4 @@ def _evidence(claim: Claim, seen: ExperimentOutcome | None) -> list[ClaimEvidenc
 
 
 def _row(one: Measurement, where: Literal["for", "against", "beside"]) -> ClaimEvidence:
-    return ClaimEvidence(
-        side=where, name=one.name, value=one.value, interval=one.interval, unit=one.unit, chance=one.chance,
-        tokens=one.tokens, prompts=one.prompts, seeds=one.seeds,
-    )  # fmt: skip
+    return ClaimEvidence(side=where, **vars(one))

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.stand_ins import about, lens_of, prompts
@@ -38,8 +38,7 @@ class Alone(Experiment):
     def observe(self, seed: int) -> ExperimentOutcome:
         """See the class."""
         bare, prefixed, names = [], [], []
-        for k in range(5):
-            own = 1000 * seed + k
+        for own in own_seeds(seed):
             ready = Slice().on(lens_of("gpt2", own))
             ids = prompts("gpt2", own, 7, LENGTH)
             target, setting = ready.run(ids), Descent(steps=150, seed=own)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.stand_ins import about, lens_of, prompts
@@ -33,18 +33,18 @@ class DecodedWith(Experiment):
 
     def observe(self, seed: int) -> ExperimentOutcome:
         """See the class."""
-        other, own = [], []
+        other, same = [], []
         lens = lens_of("specimen")
-        for k in range(5):
-            ready = Slice(embedding=f"random:{1000 * seed + k}").on(lens)
-            ids = prompts("specimen", 1000 * seed + k, 7, 6)
+        for k, own in enumerate(own_seeds(seed)):
+            ready = Slice(embedding=f"random:{own}").on(lens)
+            ids = prompts("specimen", own, 7, 6)
             target, setting = ready.run(ids), Descent(steps=150, check_every=0, seed=k)
             wrong = descend(ready, target, 6, setting, decode_with=lens.input_embeddings.detach())
             other.append((wrong.tokens == ids).double().numpy())
-            own.append((descend(ready, target, 6, setting).tokens == ids).double().numpy())
+            same.append((descend(ready, target, 6, setting).tokens == ids).double().numpy())
         return ExperimentOutcome(
             effect=share_of("tokens right, decoded with the model's table", other, chance=1 / lens.vocabulary_size),
-            control=share_of("decoded with the table that ran", own, chance=1 / lens.vocabulary_size),
+            control=share_of("decoded with the table that ran", same, chance=1 / lens.vocabulary_size),
             cause="the source decodes with another table than it ran with",
             models=(lens.name,),
         )

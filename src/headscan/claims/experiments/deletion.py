@@ -7,14 +7,14 @@ from functools import lru_cache
 from typing import ClassVar
 
 from headscan.attribution import attribute
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.experiment import EXPERIMENTS, SEEDS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import mean_of
 from headscan.claims.protocol import Power, StandIn
 from headscan.claims.stand_ins import about, lens_of, prompts
 
 __all__ = ["Deletion"]
 
-SEEDS, PROMPTS, LENGTH = 5, 6, 7
+PROMPTS, LENGTH = 6, 7
 METHODS = ("gradient-x-input", "occlusion", "combined")
 
 
@@ -58,7 +58,7 @@ class Deletion(Experiment):
                 )
                 for one in (self.method, *self.against)
             ),
-            models=tuple(lens_of("taught", 1000 * seed + k).name for k in range(SEEDS)),
+            models=tuple(lens_of("taught", own).name for own in own_seeds(seed)),
         )
 
 
@@ -66,10 +66,10 @@ class Deletion(Experiment):
 def _areas(seed: int) -> dict[str, list[float]]:
     """By method, and for random orders, a mean area a training seed."""
     found: dict[str, list[float]] = {name: [] for name in (*METHODS, "random")}
-    for k in range(SEEDS):
-        lens = lens_of("taught", 1000 * seed + k)
+    for own in own_seeds(seed):
+        lens = lens_of("taught", own)
         sums = dict.fromkeys(found, 0.0)
-        for ids in prompts("taught", 1000 * seed + k, PROMPTS, LENGTH):
+        for ids in prompts("taught", own, PROMPTS, LENGTH):
             for method in METHODS:
                 judged = attribute(lens, ids.tolist(), method=method, signed=False, substitute="mean").faithfulness
                 assert judged is not None

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.experiment import EXPERIMENTS, SEEDS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import exactly, share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.stand_ins import ModelKind, about, lens_of
@@ -36,13 +36,15 @@ class EmbeddingInverted(Experiment):
     def observe(self, seed: int) -> ExperimentOutcome:
         """See the class."""
         shares, diagonals = [], []
-        for k in range(5):
-            table = lens_of(self.model, 1000 * seed + k).input_embeddings.detach()
+        for own in own_seeds(seed):
+            table = lens_of(self.model, own).input_embeddings.detach()
             scores = Decoder(table).pinv(table)
             shares.append((scores.argmax(-1) == torch.arange(len(table))).double()[:, None].numpy())
             diagonals.append(float(scores.diagonal().mean()) * len(table) / table.shape[1])
         return ExperimentOutcome(
             effect=share_of("tokens taken back to themselves", shares, chance=1 / len(table)),
-            beside=(exactly("mean of a token's own entry over d/V", sum(diagonals) / 5, unit="ratio", seeds=5),),
-            models=tuple(lens_of(self.model, 1000 * seed + k).name for k in range(5)),
+            beside=(
+                exactly("mean of a token's own entry over d/V", sum(diagonals) / SEEDS, unit="ratio", seeds=SEEDS),
+            ),
+            models=tuple(lens_of(self.model, own).name for own in own_seeds(seed)),
         )

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.stand_ins import about, lens_of, prompts
@@ -34,14 +34,14 @@ class MaskLifted(Experiment):
     def observe(self, seed: int) -> ExperimentOutcome:
         """See the class."""
         shares: dict[bool, list[np.ndarray]] = {False: [], True: []}
-        for k in range(5):
-            lens = lens_of("llama", 1000 * seed + k)
-            ids = prompts("llama", 1000 * seed + k, 8, 6)
+        for own in own_seeds(seed):
+            lens = lens_of("llama", own)
+            ids = prompts("llama", own, 8, 6)
             for lifted, rows in shares.items():
                 moved = [leak_check(Slice(causal=False if lifted else None), lens, one) > 0 for one in ids]
                 rows.append(np.stack([one[np.tril_indices(6, -1)] for one in map(np.asarray, moved)]).astype(float))
         return ExperimentOutcome(
             effect=share_of("earlier outputs moved, mask lifted", shares[True]),
             beside=(share_of("earlier outputs moved, with the model's mask", shares[False]),),
-            models=tuple(lens_of("llama", 1000 * seed + k).name for k in range(5)),
+            models=tuple(lens_of("llama", own).name for own in own_seeds(seed)),
         )

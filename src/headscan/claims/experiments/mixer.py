@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.experiment import EXPERIMENTS, SEEDS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import share_of
 from headscan.claims.mixer_recall import SIZE, SLOTS, body, recall
 from headscan.claims.protocol import StandIn
@@ -15,7 +15,7 @@ from headscan.claims.stand_ins import language
 
 __all__ = ["MixerRecall"]
 
-SEEDS, TOKENS = 5, 200
+TOKENS = 200
 
 
 @EXPERIMENTS.register("mixer-recall")
@@ -62,8 +62,7 @@ def _observe(asked: MixerRecall, seed: int) -> ExperimentOutcome:
     own, hidden, exact = [], [], []
     everything = asked.first == 0 or asked.scored == "all"
     count = math.ceil(TOKENS / SEEDS / (SLOTS if everything else asked.first))
-    for k in range(SEEDS):
-        inner = 1000 * seed + k
+    for inner in own_seeds(seed):
         model = _body(asked.body, asked.width, asked.blocks, asked.trained, inner)
         ids = language(inner + 50_000_000, count, SLOTS)
         found = recall(model, first=asked.first, seed=inner, blocks=asked.at, ids=ids)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.experiment import EXPERIMENTS, SEEDS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import exactly, share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.recovery import search_shown
@@ -42,8 +42,7 @@ class NearAndWrong(Experiment):
         lens = lens_of("specimen")
         ready = Slice().on(lens)
         found, sought, near = [], [], 0
-        for k in range(5):
-            own = 1000 * seed + k
+        for own in own_seeds(seed):
             ids = prompts("specimen", own, 8, 6)
             target = ready.run(ids)
             done = descend(ready, target, 6, preset("seed", steps=self.steps, seed=own))
@@ -55,7 +54,7 @@ class NearAndWrong(Experiment):
             if bool(close.any()):
                 found.append((done.tokens == ids)[close].double().numpy())
                 sought.append((search_shown(ready, target[close], None) == ids[close]).double().numpy())
-        reached = exactly("prompts that came as near", near / 40, unit="share of prompts", seeds=5)
+        reached = exactly("prompts that came as near", near / 40, unit="share of prompts", seeds=SEEDS)
         if len(found) < 2:
             note = f"Of 40 descents {near} came as near as the claim asks; more steps or another rate would be needed."
             return ExperimentOutcome(effect=None, beside=(reached,), models=(lens.name,), note=note)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import difference_of, share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.stand_ins import VOCABULARY, about, lens_of
@@ -40,8 +40,7 @@ class NoisyCode(Experiment):
     def observe(self, seed: int) -> ExperimentOutcome:
         """See the class."""
         shares: dict[str, list[np.ndarray]] = {"untrained": [], "trained": []}
-        for k in range(5):
-            own = 1000 * seed + k
+        for own in own_seeds(seed):
             lens = lens_of("taught", own)
             for name, cut in (("trained", Slice()), ("untrained", Slice(weights=f"fresh:{own}"))):
                 states = cut.on(lens).states(torch.arange(VOCABULARY)[:, None])[:, 0].float()
@@ -55,5 +54,5 @@ class NoisyCode(Experiment):
         )
         return ExperimentOutcome(
             effect=difference_of("tokens decoded, untrained less trained", before, after), beside=(before, after),
-            models=tuple(lens_of("taught", 1000 * seed + k).name for k in range(5)),
+            models=tuple(lens_of("taught", own).name for own in own_seeds(seed)),
         )  # fmt: skip

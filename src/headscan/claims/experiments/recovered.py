@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.experiment import EXPERIMENTS, SEEDS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.recovery import Scored, allowed_words, hits, positions, search_hidden, search_shown
@@ -20,7 +20,7 @@ from headscan.model.slicing import Slice, SlicedModel
 
 __all__ = ["Recovered"]
 
-SEEDS, TOKENS = 5, 200
+TOKENS = 200
 SAID = {
     "whole": "whole prompts",
     "set": "tokens anywhere in the answer",
@@ -104,8 +104,7 @@ class Recovered(Experiment):
 
     def arms(self, seed: int) -> Iterator[tuple[int, SlicedModel, Tensor]]:
         """A seed, the slice on its model, and its prompts, five times."""
-        for k in range(SEEDS):
-            own = 1000 * seed + k
+        for own in own_seeds(seed):
             ready = self.cut(self.at).on(lens_of(self.model, own, self.width, self.depth))
             scored = 1 if self.scored == "whole" else len(positions(ready, self.length, self.scored))
             yield own, ready, prompts(self.model, own, math.ceil(TOKENS / SEEDS / scored), self.length)

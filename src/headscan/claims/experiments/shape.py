@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.experiment import EXPERIMENTS, SEEDS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import mean_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.stand_ins import ModelKind, about, lens_of, prompts
@@ -21,7 +21,7 @@ from headscan.model.slicing import Slice
 __all__ = ["ShapeOfStates"]
 
 Numbers = npt.NDArray[np.float64]
-SEEDS, ROWS, LENGTH = 5, 12, 32
+ROWS, LENGTH = 12, 32
 
 
 def _target_cosine(states: Numbers, table: Numbers, targets: npt.NDArray[np.int64]) -> float:
@@ -84,7 +84,7 @@ class ShapeOfStates(Experiment):
                 for kind, values in ((self.model, mine), (self.less, others))
             ),
             models=tuple(dict.fromkeys(
-                lens_of(kind, 1000 * seed + k).name for kind in (self.model, self.less) if kind for k in range(SEEDS)
+                lens_of(kind, own).name for kind in (self.model, self.less) if kind for own in own_seeds(seed)
             )),
         )  # fmt: skip
 
@@ -93,9 +93,9 @@ class ShapeOfStates(Experiment):
 def _by_seed(kind: ModelKind, seed: int) -> dict[str, list[float]]:
     """Every measure, a number a seed: one pass serves them all."""
     found: dict[str, list[float]] = {name: [] for name in MEASURES}
-    for k in range(SEEDS):
-        lens = lens_of(kind, 1000 * seed + k)
-        ids = prompts(kind, 1000 * seed + k, ROWS, LENGTH)
+    for own in own_seeds(seed):
+        lens = lens_of(kind, own)
+        ids = prompts(kind, own, ROWS, LENGTH)
         states = Slice(sites=("final_norm",)).on(lens).states(ids)[:, :-1].flatten(0, 1).double().numpy()
         targets = ids[:, 1:].flatten().numpy()
         for name, measure in MEASURES.items():

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from torch import Tensor
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.stand_ins import ModelKind, about, lens_of, prompts
@@ -18,7 +18,7 @@ from headscan.model.slicing import Slice
 
 __all__ = ["StartDecides"]
 
-LENGTH, PROMPTS, SEEDS = 6, 8, 5
+LENGTH, PROMPTS = 6, 8
 
 
 @EXPERIMENTS.register("start-decides")
@@ -49,12 +49,11 @@ class StartDecides(Experiment):
     def observe(self, seed: int) -> ExperimentOutcome:
         """See the class."""
         shares, names = [], []
-        for k in range(SEEDS):
-            own = 1000 * seed + k
+        for own in own_seeds(seed):
             shared, used = self._models(own) if self.among == "models" else self._prompts(own)
             shares.append(shared)
             names += used
-        vocabulary = lens_of(self.first, 1000 * seed).vocabulary_size
+        vocabulary = lens_of(self.first, own_seeds(seed)[0]).vocabulary_size
         return ExperimentOutcome(
             effect=share_of("wrong tokens in common", shares, chance=1 / vocabulary), models=tuple(dict.fromkeys(names))
         )

@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.experiment import EXPERIMENTS, SEEDS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import mean_of
 from headscan.claims.protocol import Power
 from headscan.training import cwt_loss
 
 __all__ = ["StepCost"]
 
-SEEDS, REPEATS = 5, 5
+REPEATS = 5
 
 
 def _headed(hidden: Tensor, table: Tensor, targets: Tensor) -> Tensor:
@@ -51,8 +51,8 @@ class StepCost(Experiment):
     def observe(self, seed: int) -> ExperimentOutcome:
         """See the class."""
         ratios = []
-        for k in range(SEEDS):
-            drawing = torch.Generator().manual_seed(1000 * seed + k)
+        for own in own_seeds(seed):
+            drawing = torch.Generator().manual_seed(own)
             table = torch.randn(self.vocabulary, self.width, generator=drawing, requires_grad=True)
             hidden = torch.randn(self.batch, self.width, generator=drawing, requires_grad=True)
             law = 1 / torch.arange(1.0, self.vocabulary + 1)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import difference_of, share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.stand_ins import about, lens_of, prompts
@@ -36,8 +36,7 @@ class TargetScaled(Experiment):
     def observe(self, seed: int) -> ExperimentOutcome:
         """See the class."""
         shares: dict[float, list[np.ndarray]] = {10.0: [], 1.0: []}
-        for k in range(5):
-            own = 1000 * seed + k
+        for own in own_seeds(seed):
             ready = Slice().on(lens_of("gpt2", own))
             ids = prompts("gpt2", own, 7, 6)
             setting = Descent(method="direct", init="zeros", steps=150, rate=0.02, seed=own, check_every=0)
@@ -50,5 +49,5 @@ class TargetScaled(Experiment):
         )
         return ExperimentOutcome(
             effect=difference_of("one-hot less pseudo-inverse", one, other), beside=(one, other),
-            models=tuple(lens_of("gpt2", 1000 * seed + k).name for k in range(5)),
+            models=tuple(lens_of("gpt2", own).name for own in own_seeds(seed)),
         )  # fmt: skip
