@@ -10,7 +10,7 @@ from typing import Annotated
 from headscan.geometry.choose import choose
 from headscan.model.settings import Loading
 from headscan.run import BadInput, Option, Running
-from headscan.text import PairSet, read_pairs, synonyms
+from headscan.text import PairSet, read_pair_files, synonyms
 from headscan.text.settings import TEXT, Reading, TextLike
 
 __all__ = ["Scanning"]
@@ -77,5 +77,4 @@ class Scanning(Loading, Reading, Running):
 
     def pair_sets(self) -> tuple[PairSet, ...]:
         """The pairs in the files, or the shipped synonyms where there are none."""
-        files = [self.pairs] if isinstance(self.pairs, str | os.PathLike) else self.pairs
-        return tuple(pairs for file in files for pairs in read_pairs(os.fspath(file))) or (synonyms(),)
+        return tuple(read_pair_files(self.pairs)) or (synonyms(),)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from headscan.geometry.interval import of_items
 from headscan.geometry.neighbours import neighbours
-from headscan.remedies.retrieval import HeldOutPairs, average_cosine_of, ranks
+from headscan.remedies.retrieval import HeldOutPairs, average_cosine_of, directions, paired_cosines, ranks
 from headscan.run import Interval
 
 __all__ = ["Drift", "drift"]
@@ -51,15 +51,12 @@ def drift(old: Floats, new: Floats, groups: npt.NDArray[np.int64] | None = None)
         value = None if values is None else float(values.mean())
         found.append(_made(quantity, value, interval, sentence))
 
-    same = None
-    if old.shape[1] == new.shape[1]:
-        lengths = np.linalg.norm(old, axis=1) * np.linalg.norm(new, axis=1)
-        same = (old * new).sum(1) / np.where(lengths > 0, lengths, 1.0)
+    same = paired_cosines(old, new) if old.shape[1] == new.shape[1] else None
     of("same_direction", same, -1.0, "Mean cosine of a row's two vectors.")
     found.append(_mean_moved(old, new, names))
     k = min(K, many - 2)
     if k >= 1:
-        lists = [neighbours(_directions(rows), k)[1].numpy() for rows in (old, new)]
+        lists = [neighbours(directions(rows), k)[1].numpy() for rows in (old, new)]
         kept = np.array([len(np.intersect1d(a, b)) / k for a, b in zip(*lists, strict=True)])
         of("neighbours_kept", kept, 0.0, f"Share of a row's {k} nearest rows that still are.")
     again = None
@@ -79,12 +76,6 @@ def drift(old: Floats, new: Floats, groups: npt.NDArray[np.int64] | None = None)
 def _made(quantity: str, value: float | None, interval: list[float] | None, sentence: str) -> Drift:
     ends = None if interval is None else (interval[0], interval[1])
     return Drift(quantity=quantity, value=value, interval=ends, sentence=sentence)
-
-
-def _directions(rows: Floats) -> Floats:
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit: Floats = rows / np.where(lengths > 0, lengths, 1.0)
-    return unit
 
 
 def _mean_moved(old: Floats, new: Floats, groups: list[int] | None) -> Drift:

@@ -8,13 +8,11 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from headscan.remedies.remedy import REMEDIES, FittingData, Remedy
 from headscan.run import BadInput
-from headscan.statistics import Cloud, DirectionTally, SiteBatch
 
 __all__ = ["RemedyTransformer"]
 
@@ -41,12 +39,8 @@ class RemedyTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def fit(self, X: npt.ArrayLike, y: object = None) -> Self:
         """Fit to rows [n, d], two at least. Raises ValueError for NaN and other shapes, BadInput for an unknown remedy."""
         rows = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
-        tally = DirectionTally(rows.shape[1])
-        tally.update(
-            SiteBatch("X", torch.from_numpy(np.array(rows))[None], torch.zeros(1, len(rows), dtype=torch.long), [0])
-        )
         method = REMEDIES.build(self.remedy, self.parameters)
-        found = method.fit(FittingData(Cloud.of_rows(rows), tally.total(), rows))
+        found = method.fit(FittingData.of_rows(rows))
         if found is None:
             raise BadInput(f"The remedy '{self.remedy}' cannot be fitted to these vectors: all are alike.")
         self.remedy_: Remedy = found

@@ -12,7 +12,15 @@ from headscan.geometry.interval import of_items
 from headscan.remedies.material import RemedyMaterial
 from headscan.remedies.remedy import Remedy
 from headscan.remedies.result import NONE
-from headscan.remedies.retrieval import HeldOutPairs, average_cosine_of, gain, hub_skewness, ranks, share
+from headscan.remedies.retrieval import (
+    HeldOutPairs,
+    average_cosine_of,
+    gain,
+    hub_skewness,
+    paired_cosines,
+    ranks,
+    share,
+)
 from headscan.run import Finding, Row
 
 __all__ = ["best_of", "findings", "judged"]
@@ -78,8 +86,7 @@ def _scored(vectors: Floats, pairs: HeldOutPairs) -> dict[str, object]:
     if pairs.scored is None:
         return {}
     one, other = (vectors[pairs.scored[:, side].astype(int)] for side in (0, 1))
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    cosines, scores = (one * other).sum(1) / np.where(lengths > 0, lengths, 1.0), pairs.scored[:, 2]
+    cosines, scores = paired_cosines(one, other), pairs.scored[:, 2]
 
     def value(taken: npt.NDArray[np.int64]) -> float | None:
         found = float(spearmanr(cosines[taken], scores[taken]).statistic) if np.ptp(cosines[taken]) > 0 else np.nan

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import nn
 
 from headscan.geometry.sentences import mean_states, sentence_ids
@@ -19,11 +18,10 @@ from headscan.remedies.retrieval import HeldOutPairs
 from headscan.remedies.settings import RemedySettings
 from headscan.run import BadInput, ModelRecord, Run, TextRecord
 from headscan.states import VectorSource
-from headscan.statistics import Cloud, DirectionTally, SiteBatch
 from headscan.text import PairSet
 from headscan.text.documents import documents
 
-__all__ = ["RemedyMaterial", "fitting_data", "material_of_model"]
+__all__ = ["RemedyMaterial", "material_of_model"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -55,13 +53,6 @@ class RemedyMaterial:
     source: VectorSource | None = None
     folder: str | None = None
     notes: tuple[str, ...] = ()
-
-
-def fitting_data(rows: Floats) -> FittingData:
-    """What remedies need of rows [n, d] in memory."""
-    tally = DirectionTally(rows.shape[1])
-    tally.update(SiteBatch("fit", torch.from_numpy(rows)[None], torch.zeros(1, len(rows), dtype=torch.long), [0]))
-    return FittingData(Cloud.of_rows(rows), tally.total(), rows)
 
 
 def material_of_model(given: ModelLike, settings: RemedySettings, run: Run) -> RemedyMaterial:
@@ -97,7 +88,7 @@ def material_of_model(given: ModelLike, settings: RemedySettings, run: Run) -> R
     other = None if settings.against is None else _TextEmbedder(settings.against, settings).vectors(judged)
     whole = "half of the texts of the pairs" if settings.text is None else "the text's documents"
     return RemedyMaterial(
-        embedder.name, embedder.record, embedder.site, fitting_data(fit), len(fit), vectors, own, made, other=other,
+        embedder.name, embedder.record, embedder.site, FittingData.of_rows(fit), len(fit), vectors, own, made, other=other,
         folder=embedder.folder,
         notes=(f"Fitted on {whole} ({len(fit):,}); judged by texts that were not among them. {embedder.said}",),
     )  # fmt: skip

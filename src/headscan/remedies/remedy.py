@@ -7,14 +7,15 @@ import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from safetensors.numpy import load_file, save_file
 
 from headscan.run import BadInput, Registry
-from headscan.statistics import Cloud, Tally
+from headscan.statistics import Cloud, DirectionTally, SiteBatch, Tally
 
 __all__ = ["REMEDIES", "AffineRemedy", "FittingData", "Remedy", "RemedyMethod", "remedies"]
 
@@ -164,6 +165,14 @@ class FittingData:
     cloud: Cloud
     directions: Tally | None = None
     sample: Floats | None = None
+
+    @classmethod
+    def of_rows(cls, rows: Floats) -> Self:
+        """Of vectors [n, d] that are in memory, all of them the sample."""
+        tally = DirectionTally(rows.shape[1])
+        states = torch.tensor(rows)[None]
+        tally.update(SiteBatch("rows", states, torch.zeros(1, len(rows), dtype=torch.long), [0]))
+        return cls(Cloud.of_rows(rows), tally.total(), rows)
 
 
 class RemedyMethod(ABC):

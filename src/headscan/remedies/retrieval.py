@@ -16,7 +16,16 @@ from headscan.geometry.interval import of_items, wilson
 from headscan.geometry.neighbours import neighbours
 from headscan.run import Interval
 
-__all__ = ["HeldOutPairs", "average_cosine_of", "gain", "hub_skewness", "ranks", "share"]
+__all__ = [
+    "HeldOutPairs",
+    "average_cosine_of",
+    "directions",
+    "gain",
+    "hub_skewness",
+    "paired_cosines",
+    "ranks",
+    "share",
+]
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
@@ -52,7 +61,7 @@ def ranks(vectors: Floats, pairs: HeldOutPairs) -> Ids:
     >>> ranks(np.array([[1.0, 0.1], [0.0, 1.0], [1.0, 0.0], [1.0, 0.2]]), pairs).tolist()
     [2, 1]
     """
-    unit = torch.from_numpy(_unit(vectors))
+    unit = torch.from_numpy(directions(vectors))
     items = unit[pairs.items]
     place = np.full(len(vectors), -1)
     place[pairs.items] = np.arange(len(pairs.items))
@@ -71,10 +80,22 @@ def ranks(vectors: Floats, pairs: HeldOutPairs) -> Ids:
     return found
 
 
-def _unit(vectors: Floats) -> Floats:
+def directions(vectors: Floats) -> Floats:
+    """The vectors [n, d] at length 1; those of length 0 stay."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit: Floats = vectors / np.where(lengths > 0, lengths, 1.0)
     return unit
+
+
+def paired_cosines(one: Floats, other: Floats) -> Floats:
+    """The cosine of each row [n, d] with the same row of the other matrix [n]; 0 where one of the two has length 0.
+
+    >>> paired_cosines(np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([[2.0, 0.0], [1.0, 0.0]])).tolist()
+    [1.0, 0.0]
+    """
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    cosines: Floats = (one * other).sum(1) / np.where(lengths > 0, lengths, 1.0)
+    return cosines
 
 
 def share(hits: npt.NDArray[np.bool_], groups: Ids) -> tuple[float, Interval]:
@@ -130,7 +151,7 @@ def _hull(one: Sequence[float], other: Sequence[float] | None) -> Interval:
 def hub_skewness(vectors: Floats) -> tuple[float | None, Interval | None]:
     """How unevenly vectors are among the ten nearest of the others by angle, with a 95 % interval (lists of neighbours taken as
     they are); None of eleven vectors or fewer. See `geometry.hubs.hubness`."""
-    unit = _unit(vectors)
+    unit = directions(vectors)
     unit = unit[np.abs(unit).sum(1) > 0]
     if len(unit) <= NEIGHBOURS + 1:
         return None, None
@@ -147,7 +168,7 @@ def hub_skewness(vectors: Floats) -> tuple[float | None, Interval | None]:
 
 def average_cosine_of(vectors: Floats) -> tuple[float | None, Interval | None]:
     """The mean cosine over all pairs of vectors, with a 95 % interval by vectors; None of fewer than two that are not zero."""
-    unit = _unit(vectors)
+    unit = directions(vectors)
     unit = unit[np.abs(unit).sum(1) > 0]
 
     def cosine(taken: Ids) -> float | None:

@@ -11,7 +11,7 @@ from headscan.model.pooling import Pooling
 from headscan.model.settings import Loading
 from headscan.remedies.remedy import REMEDIES, RemedyMethod
 from headscan.run import BadInput, Option, Running
-from headscan.text import PairSet, read_pairs
+from headscan.text import PairSet, read_pair_files
 from headscan.text.settings import TEXT, Reading, TextLike
 
 __all__ = ["FORMATS", "RemedySettings"]
@@ -95,5 +95,4 @@ class RemedySettings(Loading, Reading, Running):
 
     def pair_sets(self) -> list[PairSet]:
         """The pairs in the files."""
-        files = [self.pairs] if isinstance(self.pairs, str | os.PathLike) else self.pairs
-        return [found for file in files for found in read_pairs(os.fspath(file))]
+        return read_pair_files(self.pairs)

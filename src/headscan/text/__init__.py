@@ -9,7 +9,7 @@ from headscan.text.batches import Batch, batches
 from headscan.text.display import display
 from headscan.text.documents import Document, documents
 from headscan.text.identity import TextIdentity, TextMark
-from headscan.text.pairs import PairSet, read_pairs, synonyms
+from headscan.text.pairs import PairSet, read_pair_files, read_pairs, synonyms
 from headscan.text.prompts import Limits, Prompt, read_prompt, read_prompts
 from headscan.text.shipped import embedded, embedded_names
 from headscan.text.source import TextLike, check_text
@@ -34,6 +34,7 @@ __all__ = [
     "documents",
     "embedded",
     "embedded_names",
+    "read_pair_files",
     "read_pairs",
     "read_prompt",
     "read_prompts",

@@ -13,7 +13,7 @@ from headscan.run.errors import BadInput
 from headscan.text.reading import LONGEST, too_long
 from headscan.text.shipped import FOLDER
 
-__all__ = ["PARAPHRASE", "PairSet", "read_pairs", "synonyms"]
+__all__ = ["PARAPHRASE", "PairSet", "read_pair_files", "read_pairs", "synonyms"]
 
 PARAPHRASE = 4.0
 """The least score, out of 5, at which a pair of STS-B counts as a paraphrase."""
@@ -47,6 +47,12 @@ def synonyms() -> PairSet:
     (True, 'begin', 'start')
     """
     return _tsv(FOLDER / "synonyms.tsv", "synonyms")[0]
+
+
+def read_pair_files(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[PairSet]:
+    """The sets of pairs in one file or several; see `read_pairs`."""
+    every = [files] if isinstance(files, str | os.PathLike) else files
+    return [pairs for file in every for pairs in read_pairs(file)]
 
 
 def read_pairs(source: str | os.PathLike[str]) -> list[PairSet]:
