@@ -20,8 +20,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
-from headscan.geometry.explained import Cells, number
-from headscan.geometry.interval import left_out, of_items
+from headscan.geometry.explained import Cells
+from headscan.geometry.interval import of_items, with_intervals
 from headscan.geometry.measures.average_cosine import average_cosine
 from headscan.model import Lens
 from headscan.run import BadInput
@@ -192,13 +192,9 @@ def attention_drift(lens: Lens, batches: Iterable[Tensor]) -> list[Cells]:
     rows = head_rows(whole)
     others = [head_rows({k: whole[k].without(part[k]) for k in part}) for part in parts] if len(parts) > 2 else []
     sizes = [float(part[min(part)]["positions"][0]) for part in parts]
-    for k, row in enumerate(rows):
-        for name in HEADS:
-            low = -1.0 if name == "drift_cosine" else 0.0
-            high = None if name in ("attention_entropy", "query_norm", "key_norm") else 1.0
-            values = [number(other[k][name]) for other in others]
-            row[f"{name}_interval"] = left_out(number(row[name]), values, sizes, bounds=(low, high)) if others else None
-    return rows
+    unbounded = ("attention_entropy", "query_norm", "key_norm")
+    bounds = {name: (-1.0 if name == "drift_cosine" else 0.0, None if name in unbounded else 1.0) for name in HEADS}
+    return [row | with_intervals(row, [other[k] for other in others], sizes, bounds) for k, row in enumerate(rows)]
 
 
 def biased_input(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from headscan.geometry.explained import Cells
-from headscan.geometry.interval import left_out
+from headscan.geometry.interval import with_intervals
 from headscan.statistics import ClassSums
 from headscan.statistics.collapse import nearest_means, pair_sums, variation
 
@@ -77,14 +77,9 @@ def collapse(sums: ClassSums, *, weight: Tensor | None = None, least: int = 2, b
     # Too few classes in a group and the interval says more of the split than of the classes.
     others = [metrics(torch.arange(GROUPS) != g) for g in range(GROUPS)] if c >= 4 * GROUPS else []
     counts = torch.bincount(groups.cpu(), minlength=GROUPS).numpy()
+    bounds = {name: (-1.0, 1.0) if name in ("interference", "duality") else (0.0, None) for name in names}
     row: Cells = {"classes": c, **answer}
-    for name in names:
-        bounds = (-1.0, 1.0) if name in ("interference", "duality") else (0.0, None)
-        values = [other[name] for other in others]
-        row[f"{name}_interval"] = (
-            left_out(answer[name], values, counts, running=False, bounds=bounds) if others else None
-        )
-    return row
+    return row | with_intervals(answer, others, counts, bounds, running=False)
 
 
 def _groups(labels: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from headscan.geometry.explained import Cells
-from headscan.geometry.interval import left_out
+from headscan.geometry.interval import with_intervals
 from headscan.geometry.neighbours import distinct
 from headscan.geometry.neighbours import neighbours as find_neighbours
 
@@ -156,12 +156,7 @@ def _estimates(table: Tensor | None, blocks: npt.NDArray[np.int64] | None) -> Ce
         return found
     owners, sizes = np.unique(blocks, return_counts=True)
     others = [] if table is None or len(owners) < 3 else [all_three(table[blocks != owner]) for owner in owners]
-    for name in names:
-        values = [other[name] for other in others]
-        found[f"{name}_interval"] = (
-            left_out(estimates[name], values, sizes.astype(float), bounds=(0.0, None)) if others else None
-        )
-    return found
+    return found | with_intervals(estimates, others, sizes.astype(float), dict.fromkeys(names, (0.0, None)))
 
 
 def _among(points: npt.NDArray[np.float64], table: Tensor, near: Tensor, rest: npt.NDArray[np.bool_], k: int) -> Tensor:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import cast
 
-import torch
-
 from headscan.geometry.choose import choose
-from headscan.geometry.estimate import Memory
+from headscan.geometry.estimate import Memory, operations_a_second
 from headscan.geometry.settings import Scanning
 from headscan.model import Lens
 from headscan.model.load import Preparation
@@ -63,7 +60,7 @@ def estimate_scan(sources: SourcesLike, settings: Scanning) -> list[ScanEstimate
     >>> one.tokens, one.weights > 1e6, one.seconds > 0
     (1280, True, True)
     """
-    rate = _operations_a_second()
+    rate = operations_a_second()
     return [_estimate(one, settings, rate) for one in given_sources(sources)]
 
 
@@ -137,17 +134,6 @@ def _beginnings(settings: Scanning) -> Iterator[str]:
     assert settings.text is not None
     for one in islice(documents(settings.text, documents=settings.documents, field=settings.field), 1):
         yield one.beginning(BEGINNING)
-
-
-def _operations_a_second() -> float:
-    """Of a product in float32 on this machine as it is now, in the better of three tries of a tenth of a second at most."""
-    side = 512
-    matrix, best = torch.rand(side, side), 0.0
-    for _ in range(3):
-        start = time.perf_counter()
-        matrix @ matrix
-        best = max(best, 2.0 * side**3 / (time.perf_counter() - start))
-    return best
 
 
 def _duration(seconds: float) -> str:

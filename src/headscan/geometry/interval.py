@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from headscan.geometry.deviation import Deviation
+from headscan.geometry.explained import Bounds, Cells, number
+from headscan.run.rows import Cell
 
-__all__ = ["left_out", "of_items", "wilson"]
+__all__ = ["left_out", "of_items", "wilson", "with_intervals"]
 
 GROUPS = 64
 
@@ -21,7 +23,7 @@ def left_out(
     *,
     running: bool = True,
     level: float = 0.95,
-    bounds: tuple[float | None, float | None] = (None, None),
+    bounds: Bounds = (None, None),
 ) -> list[float] | None:
     """The interval of an estimate from its values with each cluster left out and the clusters' sizes; those of size zero are
     passed over.
@@ -49,9 +51,33 @@ def left_out(
     return None if found is None else list(found.interval(estimate, level=level, bounds=bounds))
 
 
+def with_intervals(
+    row: Mapping[str, Cell],
+    others: Sequence[Mapping[str, Cell]],
+    sizes: Sequence[float] | npt.NDArray[np.float64],
+    bounds: Mapping[str, Bounds],
+    *,
+    running: bool = True,
+    suffix: str = "",
+) -> Cells:
+    """The numbers of a row that `bounds` names, each with its NAME_interval from rows with each cluster left out; see `left_out`.
+
+    Where there are no `others` the intervals are None. `suffix` is put behind every name.
+
+    >>> list(with_intervals({"a": 1.0}, [], [], {"a": (0.0, 1.0)}, suffix="_b").items())
+    [('a_b', 1.0), ('a_b_interval', None)]
+    """
+    found: Cells = {}
+    for name, ends in bounds.items():
+        rest = [number(other[name]) for other in others]
+        interval = left_out(number(row[name]), rest, sizes, running=running, bounds=ends) if others else None
+        found |= {name + suffix: row[name], f"{name}{suffix}_interval": interval}
+    return found
+
+
 def of_items(
     function: Callable[[npt.NDArray[np.int64]], float | None], items: int, *, groups: Sequence[object] | None = None,
-    bounds: tuple[float | None, float | None] = (None, None),
+    bounds: Bounds = (None, None),
 ) -> list[float] | None:  # fmt: skip
     """The interval of a number of independent items: `function` gives it from the numbers of those that are taken.
 

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headscan.geometry.explained import Cells, Field
-from headscan.geometry.interval import left_out
+from headscan.geometry.interval import with_intervals
 from headscan.geometry.probe_setup import ProbeSetup
 from headscan.model import Lens
 from headscan.model.sites import is_block
@@ -143,16 +143,11 @@ def reading_rows(
             whole = Tally.restore(own[0].state())
             for part in own[1:]:
                 whole.merge(part)
-            values, others = _numbers(whole), [_numbers(whole.without(part)) for part in own] if len(own) > 2 else []
+            found = [_numbers(whole), *(_numbers(whole.without(part)) for part in own if len(own) > 2)]
+            if number:
+                found = [{f"kl_{name}": one["kl"]} for one in found]
             sizes = [float(part["tokens"]) for part in own]
-            for key, value in values.items() if not number else [("kl", values["kl"])]:
-                field = key if not number else f"kl_{name}"
-                row[field] = value
-                row[f"{field}_interval"] = (
-                    left_out(value, [other[key] for other in others], sizes, bounds=fields[field].range)
-                    if others
-                    else None
-                )
+            row |= with_intervals(found[0], found[1:], sizes, {field: fields[field].range for field in found[0]})
         rows.append(row)
     return rows
 

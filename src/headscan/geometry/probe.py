@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from headscan.geometry.explained import WITHOUT, Cells, Field, ProbeWords
-from headscan.geometry.interval import left_out
+from headscan.geometry.interval import with_intervals
 from headscan.geometry.probe_setup import Cost, ProbeData, ProbeSetup
 from headscan.run import Registry
 from headscan.run.rows import Cell
@@ -131,10 +131,6 @@ def tally_row(
         found = function(total)
         sizes = [float(part["tokens" if "tokens" in part.sums else "pairs"]) for part in blocks]
         others = [function(total.without(part)) for part in blocks] if len(blocks) > 2 else []
-        for name, value in found.items():
-            bounds = fields[name].range if name in fields else (None, None)
-            row[name + suffix] = value
-            row[f"{name}{suffix}_interval"] = (
-                left_out(value, [other[name] for other in others], sizes, bounds=bounds) if others else None
-            )
+        bounds = {name: fields[name].range if name in fields else (None, None) for name in found}
+        row |= with_intervals(found, others, sizes, bounds, suffix=suffix)
     return row

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from headscan.geometry.estimate import operations_a_second
 from headscan.model import Lens
 from headscan.model.sites import is_block
 from headscan.states import VectorSource
@@ -39,15 +39,9 @@ class Cost:
 
 @cache
 def speed() -> float:
-    """Floating-point operations a second of this machine, by a product of 768 x 768 in float32 (best of three)."""
-    a = torch.randn(768, 768)
-    times = []
-    for _ in range(4):
-        clock = time.perf_counter()
-        a @ a
-        times.append(time.perf_counter() - clock)
+    """Floating-point operations a second of this machine, as probes were seen to get them."""
     # Elementwise work, softmax and float64 run slower than the product alone: a third of it is what probes were seen to get.
-    return 2 * 768**3 / min(times) / 3
+    return operations_a_second() / 3
 
 
 @dataclass

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from headscan.geometry.explained import Cells
-from headscan.geometry.interval import left_out
+from headscan.geometry.interval import with_intervals
 from headscan.model import Lens
 from headscan.model.pooling import Pooling, pooled
 from headscan.run import BadInput
@@ -162,14 +162,9 @@ def from_pair_sums(total: PairSums, parts: Sequence[PairSums]) -> Cells:
         return {"alignment": near, "unrelated": far, "relative": near / far if far > 1e-12 else None}
 
     whole = values(*total)
-    found: Cells = {**whole}
     others = [values(*(every - mine for every, mine in zip(total, part, strict=True))) for part in parts]
-    for name, high in (("alignment", 4.0), ("unrelated", 4.0), ("relative", None)):
-        rest = [other[name] for other in others]
-        found[f"{name}_interval"] = left_out(
-            whole[name], rest, [part[0] for part in parts], running=False, bounds=(0.0, high)
-        )
-    return found
+    bounds = {"alignment": (0.0, 4.0), "unrelated": (0.0, 4.0), "relative": (0.0, None)}
+    return {**whole} | with_intervals(whole, others, [part[0] for part in parts], bounds, running=False)
 
 
 def read_sts(path: str | os.PathLike[str]) -> tuple[list[str], list[str], npt.NDArray[np.float64]]:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from headscan.geometry.attention import watched
-from headscan.geometry.explained import Cells, Field, ProbeWords, number
-from headscan.geometry.interval import left_out
+from headscan.geometry.explained import Cells, Field, ProbeWords
+from headscan.geometry.interval import with_intervals
 from headscan.geometry.probe import Probe
 from headscan.geometry.probe_setup import ProbeData, ProbeSetup
 from headscan.run import BadInput
@@ -84,10 +84,6 @@ class SinkRateProbe(Probe):
             row = sink_numbers(tally)
             others = [sink_numbers(tally.without(part[layer])) for part in parts] if len(parts) > 2 else []
             sizes = [float(part[layer]["positions"][0]) for part in parts]
-            for name in list(row):
-                values = [number(other[name]) for other in others]
-                row[f"{name}_interval"] = (
-                    left_out(number(row[name]), values, sizes, bounds=(0.0, 1.0)) if others else None
-                )
-            rows.append({"site": f"block.{layer}.attention", **row, "even": even, "length": length})
+            found = row | with_intervals(row, others, sizes, dict.fromkeys(row, (0.0, 1.0)))
+            rows.append({"site": f"block.{layer}.attention", **found, "even": even, "length": length})
         return rows
