@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headscan.inversion import Descent, descend, exact
+from headscan.inversion import Descent, Search, descend, exact
+from headscan.inversion.table import share_table
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
@@ -71,6 +72,8 @@ def accuracy(lens: Lens, slice_: Slice, prompts: Int[Tensor, "N T"], search: str
         raise BadInput(f"There is no search '{search}'; there are: {', '.join(SEARCHES)}.")
     settings = SEARCHES[search] if isinstance(search, str) else search
     cut = slice_.on(lens)
+    if settings is None and Search().ranked_by(cut) == "table":
+        share_table(slice_.but(features=":").on(lens), cut)
     with torch.no_grad():
         target = cut.run(prompts)
     if settings is None:

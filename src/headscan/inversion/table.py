@@ -20,7 +20,7 @@ from headscan.model.slicing.exhaustion import split_on_exhaustion
 from headscan.model.slicing.prefix import Prefix
 from headscan.run import Progress, write_atomic
 
-__all__ = ["FirstPositions", "cache_folder", "passes_of_table", "table_of"]
+__all__ = ["FirstPositions", "cache_folder", "passes_of_table", "share_table", "table_of"]
 
 # Below this many numbers a table is made faster than it is read.
 WORTH_KEEPING = 8_000_000
@@ -28,6 +28,7 @@ COMPONENTS = 24
 # Tokens before the second part of the table: enough that attention is shared out, few enough to cost nothing.
 CONTEXT = 4
 STEP = 512
+TABLE = "table of one-token outputs"
 
 
 @dataclass
@@ -81,7 +82,20 @@ def table_of(cut: SlicedModel, *, progress: Progress | None = None, keep: bool =
 
     Cost: 2 V forward passes of one token, once a model and slice (without a key-value cache, V of them of five tokens).
     """
-    return cut.once("table of one-token outputs", lambda: _read_or_build(cut, progress, keep))
+    return cut.once(TABLE, lambda: _read_or_build(cut, progress, keep))
+
+
+def share_table(whole: SlicedModel, part: SlicedModel) -> None:
+    """Give a slice that keeps some features of another one the columns of its table, so that no second one is made.
+
+    Cost: the table of `whole`, where it has none yet.
+    """
+
+    def columns() -> FirstPositions:
+        table = table_of(whole)
+        return FirstPositions(part.features(table.outputs).contiguous(), part.features(table.change).contiguous())
+
+    part.once(TABLE, columns)
 
 
 def passes_of_table(cut: SlicedModel) -> int:

@@ -157,6 +157,10 @@ class SlicedModel(Memo):
             self.lens.model(**inputs)
         parts = [found[site] for site in self.sites]
         whole = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+        return self.features(whole)
+
+    def features(self, whole: Float[Tensor, "*shape all"]) -> Float[Tensor, "*shape width"]:
+        """Of all features of the sites those that the slice keeps."""
         return whole if self.width == whole.shape[-1] and isinstance(self._index, slice) else whole[..., self._index]
 
     def part(self, states: Float[Tensor, "B T width"]) -> Float[Tensor, "B kept width"]:
