@@ -21,7 +21,11 @@ from headscan.flow import (
     variant,
     width_sweep,
 )
+from headscan.flow.width import SEARCHES
+from headscan.inversion import Descent
+from headscan.inversion.table import share_table, table_of
 from headscan.model import Lens
+from headscan.model.slicing import Slice
 from tests.attribution.test_encoder_decoder import build as encoder_decoder
 from tests.reference import flow as reference
 
@@ -252,7 +256,19 @@ def test_prompts_are_windows_of_a_text(llama, tmp_path):
         headscan.flow.run([lens, lens], IDS, revisions="a,b")
 
 
-def test_the_channel_has_widths_thresholds_and_bounds(llama, tmp_path):
+@pytest.mark.parametrize("features", [":5", "3:9", "random(4, 1)"])
+def test_some_features_have_the_columns_of_the_whole_table(llama, features):
+    some = Slice(sites=("block.1",), features=features)
+    own = table_of(some.on(Lens(llama.model, name="with a table of its own")))
+    share_table(Slice(sites=("block.1",)).on(llama), some.on(llama))
+    shared = table_of(some.on(llama))
+    assert torch.equal(shared.outputs, own.outputs)
+    assert torch.equal(shared.change, own.change)
+    assert shared.built == 0 < own.built
+
+
+def test_the_channel_has_widths_thresholds_and_bounds(llama, tmp_path, monkeypatch):
+    monkeypatch.setitem(SEARCHES, "zeros", Descent(init="zeros", steps=20))  # what it finds is not asked here
     found = headscan.flow.channel(llama, [IDS], at="block.1", searches="exact,zeros", out=tmp_path)
     measured = found.parts[0]
     assert {row.width for row in measured.widths} == {1, 4, 16}
