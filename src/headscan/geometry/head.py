@@ -145,7 +145,7 @@ def train_low_rank_head(
     half = len(h) // 2
     a = torch.zeros(vocabulary, rank, requires_grad=True)
     b = (torch.randn(rank, h.shape[1], generator=generator) / h.shape[1] ** 0.5).requires_grad_()
-    optimiser = torch.optim.Adam([a, b], lr=rate)
+    optimiser = torch.optim.Adam([a, b], lr=rate, fused=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     path = []
     for step in range(steps):
