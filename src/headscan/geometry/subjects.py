@@ -54,7 +54,8 @@ class Subject:
     def release(self) -> None:
         """Give back the memory of the weights, unless whoever called the scan holds the model."""
         self.lens = None
-        gc.collect()  # the modules of a model point to one another
+        if isinstance(self.ready, Preparation) or self.settings.null:  # else there is nothing that could be given back
+            gc.collect()  # the modules of a model point to one another
 
     def source(self, text: TextLike | None) -> VectorSource:
         """The model reading the text, or the stored states."""

@@ -68,7 +68,8 @@ class Party:
     def release(self) -> None:
         """Give back the memory of the weights, unless whoever called holds the model."""
         self.lens = None
-        gc.collect()
+        if isinstance(self.ready, Preparation):
+            gc.collect()
 
     def source(self, *, ends: bool) -> VectorSource:
         """The model reading the text, or the stored vectors; `ends`: say where tokens end."""
