@@ -153,9 +153,9 @@ def test_a_measure_a_probe_and_a_section_are_seen_in_scan(installed, scanned):
 
 
 @pytest.mark.browser
-def test_they_are_seen_on_the_page_in_a_browser(scanned, chromium):
+def test_they_are_seen_on_the_page_in_a_browser(scanned, chromium_without_webgl):
     out, _ = scanned
-    page = chromium.new_page()
+    page = chromium_without_webgl.new_page()
     page.goto((out / "report.html").as_uri())
     page.wait_for_selector("[data-figure] .main-svg")
     said = page.inner_text("body")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,23 +13,23 @@ from headscan.claims.claim import CLAIMS, enter
 from headscan.claims.ledger import ReproduceResult, all_claims, reproduce, wanted_claims
 from headscan.claims.markdown import ledger_page
 from headscan.run import BadInput
+from tests.forked import fork, status_of
 
-KILLED = """
-import os, signal
-from headscan.claims.ledger import reproduce
 
-def progress(stage, done, total=None, unit="tokens"):
-    if done == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
+def killed(out: Path) -> None:
+    """Three claims, and a kill before the third."""
 
-reproduce(["402", "403", "421"], seed=3, out={out!r}, progress=progress)
-"""
+    def progress(stage: str, done: int, total: int | None = None, unit: str = "tokens") -> None:
+        if done == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    reproduce(["402", "403", "421"], seed=3, out=out, progress=progress)
 
 
 def test_a_killed_ledger_goes_on_where_it_was(tmp_path, monkeypatch):
     out, numbers = tmp_path / "killed", ["402", "403", "421"]
-    done = subprocess.run([sys.executable, "-c", KILLED.format(out=str(out))], capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    process = fork(lambda: killed(out), tmp_path / "said.txt")
+    assert status_of(process) == -signal.SIGKILL, (tmp_path / "said.txt").read_text()
     with monkeypatch.context() as patch:
         for number in (402, 403):  # what was finished is not done again
             patch.setitem(CLAIMS._items, str(number), replace(all_claims()[number], experiment=None, command="never"))

@@ -8,8 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -18,6 +18,8 @@ import pytest
 import torch
 
 from headscan.cli import main
+from headscan.run.parts import Parts
+from tests.forked import fork, status_of
 
 
 @pytest.fixture(scope="module")
@@ -139,34 +141,38 @@ def test_every_option_is_documented(monkeypatch):
         assert option in shown
 
 
-# `headscan`, but for when it stores its state: at once and at every chance, so that a short scan has something to take up.
-STORING = (
-    "from headscan.run.parts import Parts; Parts.FIRST, Parts.SHARE = 0, 1e9; from headscan.cli import main; main()"
-)
+def stopped(words: list[str], sign: signal.Signals) -> None:
+    """`headscan`, but that it stores its state at every chance, and is sent a signal when it has stored it three times."""
+    write, times = Parts.write, []
+
+    def written(*given, **named):
+        write(*given, **named)
+        times.append(1)
+        if len(times) == 3:
+            os.kill(os.getpid(), sign)
+
+    Parts.FIRST, Parts.SHARE, Parts.write = 0, 1e9, written
+    sys.argv = ["headscan", *words]
+    main()
 
 
 def test_a_stopped_scan_continues_where_it_was(model, text, tmp_path):
     """Politely, and by Ctrl-C: each time it goes on, and what comes out in the end is that of a scan left in peace."""
-    text.write_text(text.read_text() * 8)
-    words = [model, "--tokenizer", "bytes", "--text", str(text), "--context", "64", "--batch", "2", "--json"]
-    folder, resume = tmp_path / "o", []
+    words = ["scan", model, "--tokenizer", "bytes", "--text", str(text), "--context", "64", "--batch", "2", "--json"]
+    folder, resume, said = tmp_path / "o", [], tmp_path / "said.txt"
+    stored, before = folder / ".resume" / "parts.0.json", b""
     for sign in (signal.SIGTERM, signal.SIGINT):
-        command = [sys.executable, "-c", STORING, "scan", *words, "--out", str(folder), *resume]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        stored = folder / ".resume" / "parts.0.json"
-        before = stored.read_bytes() if stored.exists() else b""
-        while process.poll() is None and not (stored.exists() and stored.read_bytes() != before):
-            time.sleep(0.005)
-        process.send_signal(sign)
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 130, errors
+        process = fork(partial(stopped, [*words, "--out", str(folder), *resume], sign), said)
+        assert status_of(process) == 130, said.read_text()
+        assert stored.read_bytes() != before
+        before, errors = stored.read_bytes(), said.read_text()
         assert "interrupted" in errors
         assert "--resume" in errors
         assert "Traceback" not in errors
         assert not (folder / "result.json").exists()
         resume = ["--resume"]
-    resumed = json.loads(run(*words, "--out", str(folder), "--resume").stdout)
-    whole = json.loads(run(*words, "--out", str(tmp_path / "w")).stdout)
+    resumed = json.loads(run(*words[1:], "--out", str(folder), "--resume").stdout)
+    whole = json.loads(run(*words[1:], "--out", str(tmp_path / "w")).stdout)
     assert resumed["sites"] == whole["sites"]
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from typer.testing import CliRunner
 
 import headscan
 from headscan.cli import _check_text, app
+from tests.forked import together
 
 TINY = ["--steps", "4", "--batch", "4", "--context", "16", "--vocabulary", "300", "--geometry-every", "0"]
 
@@ -86,6 +84,7 @@ def test_what_belongs_to_another_verb_is_no_option(tmp_path):
 def test_two_processes_train_the_model_of_one(tmp_path):
     """Data-parallel, negatives from both processes: the same windows a step, the same loss, the same weights."""
     import torch
+    from accelerate.state import AcceleratorState
     from safetensors.torch import load_file
 
     text = _story(tmp_path)
@@ -99,15 +98,13 @@ def test_two_processes_train_the_model_of_one(tmp_path):
         "pool": "all",
     }
     headscan.train("gpt", str(text), out=tmp_path / "one", batch=8, **options)
-    script = tmp_path / "job.py"
-    script.write_text(
-        "import torch; torch.set_num_threads(1)\n"
-        "from headscan.training import train\n"
-        f"train('gpt', {str(text)!r}, out={str(tmp_path / 'two')!r}, batch=4, **{options!r})\n"
-    )
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone", str(script)]
-    done = subprocess.run(launch, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stderr[-2000:]
+
+    def job():
+        AcceleratorState._reset_state(reset_partial_state=True)  # as in a process that has trained nothing yet
+        headscan.train("gpt", str(text), out=tmp_path / "two", batch=4, **options)
+
+    said = tmp_path / "said"
+    assert together(job, 2, said) == [0, 0], [(tmp_path / f"said.{rank}").read_text()[-2000:] for rank in (0, 1)]
     one, two = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("one", "two"))
     assert two["protocol"]["processes"] == 2
     assert two["tokens"] == one["tokens"]

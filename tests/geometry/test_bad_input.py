@@ -11,6 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import Lens, scan
 from headscan.geometry import MEASURES, PROBES
+from headscan.geometry.probes.bottleneck import BottleneckProbe
 from headscan.model.byte_tokenizer import ByteTokenizer
 
 LONG = ["Once upon a time there was a cone, and it was very narrow. " * 8]
@@ -54,7 +55,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_number_is_finite_or_has_a_reason(case):
+def test_every_number_is_finite_or_has_a_reason(case, monkeypatch):
+    monkeypatch.setattr(BottleneckProbe, "STEPS", 30)  # of a training that others watch to its end
     make, text, context = CASES[case]
     result = scan(make(), text, context=context, measures="expensive")
     json.loads(result.json())

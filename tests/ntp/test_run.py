@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +13,7 @@ from headscan.ntp.observe import observe, observe_in_text, start_tokens
 from headscan.run.errors import BadInput
 from headscan.text.counts import count
 from headscan.text.settings import Counting
+from tests import command_line
 from tests.reference.ntp import entropy
 
 TEXT = ["the cat sat. the cat ran. the dog ran. the dog sat. " * 3, "a cat and a dog sat. the sun rose. " * 3]
@@ -221,15 +220,14 @@ def test_supports_that_cover_everything_are_trivial():
 def test_the_command(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text(" ".join(TEXT))
-    command = [sys.executable, "-m", "headscan", "ntp", str(text), "--tokenizer", "bytes", "--order", "2"]
-    done = subprocess.run([*command, "--json", "--out", str(tmp_path / "out")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    options = ("--tokenizer", "bytes", "--order", "2")
+    done = command_line.headscan("ntp", str(text), *options, "--json", "--out", str(tmp_path / "out"))
+    assert done.status == 0, done.stderr
     assert json.loads(done.stdout)["kind"] == "ntp"
     assert {p.name for p in (tmp_path / "out").iterdir()} >= {"result.json", "report.html", "arrays.safetensors"}
     (tmp_path / "short.txt").write_text("ab")
-    command[4] = str(tmp_path / "short.txt")
-    done = subprocess.run([*command, "--out", str(tmp_path / "bad")], capture_output=True, text=True)
-    assert done.returncode == 2
+    done = command_line.headscan("ntp", str(tmp_path / "short.txt"), *options, "--out", str(tmp_path / "bad"))
+    assert done.status == 2
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
     assert "Traceback" not in done.stderr

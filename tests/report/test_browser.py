@@ -105,10 +105,10 @@ def test_hostile_text_is_shown_as_it_is_without_webgl(nasty, chromium_without_we
         opened.clean()
 
 
-def test_a_hostile_model_name_is_literal_in_plots_and_headings(nasty, chromium, visit):
+def test_a_hostile_model_name_is_literal_in_plots_and_headings(nasty, chromium_without_webgl, visit):
     document, path = nasty
     names = [model["name"] for model in document["models"]]
-    with visit(chromium, path, viewport={"width": 380, "height": 800}) as opened:
+    with visit(chromium_without_webgl, path, viewport={"width": 380, "height": 800}) as opened:
         page = opened.page
         assert page.evaluate("document.documentElement.scrollWidth") <= 380
         headings = page.locator("h1 bdi").all_text_contents()

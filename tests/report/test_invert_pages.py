@@ -49,9 +49,9 @@ def test_pages_say_what_they_show(pages):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1200, 400])
-def test_figures_are_drawn_and_nothing_is_wider_than_the_screen(pages, width, chromium):
+def test_figures_are_drawn_and_nothing_is_wider_than_the_screen(pages, width, chromium_without_webgl):
     for name, path in pages.items():
-        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme="dark")
+        context = chromium_without_webgl.new_context(viewport={"width": width, "height": 900}, color_scheme="dark")
         page = context.new_page()
         faults: list[str] = []
         page.on("pageerror", lambda error, faults=faults: faults.append(str(error)))

@@ -16,10 +16,10 @@ def saved():
 
 
 @pytest.mark.browser
-def test_all_figures_are_drawn(chromium, saved, tmp_path):
+def test_all_figures_are_drawn(chromium_without_webgl, saved, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(saved.page())
-    page = chromium.new_page()
+    page = chromium_without_webgl.new_page()
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)

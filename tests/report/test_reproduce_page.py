@@ -72,10 +72,10 @@ def test_the_terminal_has_every_verdict_and_the_file_every_number(result, capsys
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [380, 1200])
-def test_claims_fit_the_screen_and_the_filter_hides_the_others(chromium, result, tmp_path, width):
+def test_claims_fit_the_screen_and_the_filter_hides_the_others(chromium_without_webgl, result, tmp_path, width):
     path = tmp_path / "page.html"
     path.write_text(result.page())
-    page = chromium.new_page(viewport={"width": width, "height": 800})
+    page = chromium_without_webgl.new_page(viewport={"width": width, "height": 800})
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)

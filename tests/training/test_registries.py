@@ -24,7 +24,7 @@ from headscan.training import (
 )
 from headscan.training.heads import head_of
 
-OPTIONS = {"steps": 4, "batch": 4, "context": 16, "vocabulary": 300, "save_every": 0}
+OPTIONS = {"steps": 4, "batch": 4, "context": 16, "vocabulary": 300, "save_every": 0, "geometry_every": 0}
 
 
 @pytest.fixture

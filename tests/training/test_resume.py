@@ -14,6 +14,8 @@ from headscan import BadInput
 from headscan.training import fit_tokenizer, last_checkpoint, recipe_of, train
 
 TINY = {"steps": 12, "batch": 4, "context": 16, "vocabulary": 300, "log_every": 3, "save_every": 4, "geometry_every": 5}
+BARE = TINY | {"geometry_every": 0}
+"""Where what is measured on the way is not looked at."""
 PLAN = recipe_of("gpt").but(rate=1e-3, warmup=2)
 
 
@@ -32,7 +34,7 @@ class _KillAt(TrainerCallback):
 
 def _killed(text, folder, at=6, **options):
     with pytest.raises(Killed):
-        train(PLAN, str(text), out=folder, callbacks=[_KillAt(at)], **(TINY | options))
+        train(PLAN, str(text), out=folder, callbacks=[_KillAt(at)], **(BARE | options))
     assert last_checkpoint(folder) is not None
     assert not (folder / "result.json").exists()
 
@@ -43,18 +45,25 @@ def text(story_file, tmp_path):
     return shutil.copy(story_file, tmp_path / "story.txt")
 
 
+@pytest.fixture(scope="module")
+def undisturbed(story_file, tmp_path_factory):
+    """The folder and the result of a run that nothing stopped."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return folder, train(PLAN, str(story_file), out=folder, **TINY)
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_changed_text_is_refused(text, tmp_path, streaming):
     words = fit_tokenizer([Path(text).read_text()], 300)
     options = {"tokenizer": words, "vocabulary": None}
-    options |= {"streaming": True, "geometry_every": None} if streaming else {}
+    options |= {"streaming": True} if streaming else {"geometry_every": 5}
     _killed(text, tmp_path / "run", **options)
     whole = Path(text).read_text()
     Path(text).write_text(re.sub("ba", "fi", whole))
     with pytest.raises(BadInput, match=r"[Tt]he (content of the )?text"):
-        train(PLAN, str(text), out=tmp_path / "run", resume=True, **(TINY | options))
+        train(PLAN, str(text), out=tmp_path / "run", resume=True, **(BARE | options))
     Path(text).write_text(whole)
-    assert train(PLAN, str(text), out=tmp_path / "run", resume=True, **(TINY | options)).steps == 12
+    assert train(PLAN, str(text), out=tmp_path / "run", resume=True, **(BARE | options)).steps == 12
 
 
 def test_a_fitted_tokenizer_does_not_hide_a_changed_text(text, tmp_path):
@@ -62,14 +71,14 @@ def test_a_fitted_tokenizer_does_not_hide_a_changed_text(text, tmp_path):
     with open(text, "a") as file:
         file.write(" ba de fi go ku" * 10)
     with pytest.raises(BadInput, match="the content of the text was"):
-        train(PLAN, str(text), out=tmp_path / "run", resume=True, **TINY)
+        train(PLAN, str(text), out=tmp_path / "run", resume=True, **BARE)
 
 
 def test_another_tokenizer_setting_recipe_or_start_is_refused(text, tmp_path, monkeypatch):
     _killed(text, tmp_path / "run")
 
     def again(plan=PLAN, **changes):
-        return train(plan, str(text), out=tmp_path / "run", resume=True, **(TINY | changes))
+        return train(plan, str(text), out=tmp_path / "run", resume=True, **(BARE | changes))
 
     for changes, words in (
         ({"context": 8}, "--context was 16 and is 8"),
@@ -89,22 +98,22 @@ def test_another_tokenizer_setting_recipe_or_start_is_refused(text, tmp_path, mo
 
 def test_a_checkpoint_of_another_run_is_not_taken_up(text, tmp_path):
     """A folder whose own record was lost, or was overwritten before the old checkpoints were gone."""
-    train(PLAN, str(text), out=tmp_path / "run", **TINY)
+    train(PLAN, str(text), out=tmp_path / "run", **BARE)
     kept = tmp_path / "kept"
     shutil.copytree(tmp_path / "run", kept)
     whole = Path(text).read_text()
     Path(text).write_text(re.sub("ba", "fi", whole))
-    train(PLAN, str(text), out=tmp_path / "run", **TINY)
+    train(PLAN, str(text), out=tmp_path / "run", **BARE)
     for checkpoint in (tmp_path / "run").glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
         shutil.copytree(kept / checkpoint.name, checkpoint)
     with pytest.raises(BadInput, match="the content of the text"):
-        train(PLAN, str(text), out=tmp_path / "run", resume=True, **TINY)
+        train(PLAN, str(text), out=tmp_path / "run", resume=True, **BARE)
     Path(text).write_text(whole)
     (last_checkpoint(kept) / "headscan.sha256.json").unlink()  # killed before it was written
     (last_checkpoint(kept) / "headscan.json").write_text("{")
     with pytest.raises(BadInput, match="does not say what it rests on"):
-        train(PLAN, str(text), out=kept, resume=True, **TINY)
+        train(PLAN, str(text), out=kept, resume=True, **BARE)
 
 
 def test_a_damaged_checkpoint_is_refused(text, tmp_path):
@@ -119,28 +128,29 @@ def test_a_damaged_checkpoint_is_refused(text, tmp_path):
         whole = (checkpoint / name).read_bytes()
         (checkpoint / name).write_bytes(change(whole))
         with pytest.raises(BadInput, match=f"{name} is damaged"):
-            train(PLAN, str(text), out=tmp_path / "run", resume=True, **TINY)
+            train(PLAN, str(text), out=tmp_path / "run", resume=True, **BARE)
         (checkpoint / name).write_bytes(whole)
-    assert train(PLAN, str(text), out=tmp_path / "run", resume=True, **TINY).steps == 12
+    assert train(PLAN, str(text), out=tmp_path / "run", resume=True, **BARE).steps == 12
 
 
 @pytest.mark.parametrize("at", [4, 6, 11])
-def test_a_resumed_run_leaves_the_files_of_an_undisturbed_one(story_file, tmp_path, at):
+def test_a_resumed_run_leaves_the_files_of_an_undisturbed_one(story_file, undisturbed, tmp_path, at):
     """Log lines that end between checkpoints, and measurements that fall on none."""
-    whole = train(PLAN, str(story_file), out=tmp_path / "a", **TINY)
-    _killed(story_file, tmp_path / "b", at=at)
-    resumed = train(PLAN, str(story_file), out=tmp_path / "b", resume=True, **TINY)
+    a, whole = undisturbed
+    b = tmp_path / "b"
+    _killed(story_file, b, at=at, **TINY)
+    resumed = train(PLAN, str(story_file), out=b, resume=True, **TINY)
     assert [moment.step for moment in resumed.scan] == [0, 5, 10, 12]
-    one, other = (json.loads((tmp_path / name / "result.json").read_text()) for name in "ab")
+    one, other = (json.loads((folder / "result.json").read_text()) for folder in (a, b))
     for document in (one, other):
         for name in ("started", "seconds"):
             document["protocol"].pop(name)
     assert one == other
-    assert (tmp_path / "a" / "geometry.jsonl").read_text() == (tmp_path / "b" / "geometry.jsonl").read_text()
+    assert (a / "geometry.jsonl").read_text() == (b / "geometry.jsonl").read_text()
     for name in ("config.json", "tokenizer_config.json", "tokenizer.json"):
-        assert (tmp_path / "a" / "model" / name).read_text() == (tmp_path / "b" / "model" / name).read_text()
-    a, b = (AutoModel.from_pretrained(tmp_path / name / "model").state_dict() for name in "ab")
-    assert all(a[name].equal(b[name]) for name in a)
+        assert (a / "model" / name).read_text() == (b / "model" / name).read_text()
+    first, second = (AutoModel.from_pretrained(folder / "model").state_dict() for folder in (a, b))
+    assert all(first[name].equal(second[name]) for name in first)
     assert resumed.curve == whole.curve
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from headscan.training import (
     recover,
     train,
 )
+from tests.forked import fork, status_of
 
 TINY = {"steps": 12, "batch": 4, "context": 16, "vocabulary": 300, "log_every": 1, "save_every": 4}
 
@@ -86,9 +86,10 @@ def test_the_same_seed_gives_the_same_curve_and_a_resumed_run_too(story_file, he
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_a_finished_run_takes_no_step_more_and_a_stopped_one_is_not_thrown_away(story_file, tmp_path):
+def test_a_finished_run_takes_no_step_more_and_a_stopped_one_is_not_thrown_away(story_file, headless, tmp_path):
     options = TINY | {"geometry_every": 6}
-    whole = train(_small(), str(story_file), out=tmp_path, **options)
+    _, whole = headless
+    shutil.copytree(headless[0], tmp_path, dirs_exist_ok=True)
     again = train(_small(), str(story_file), out=tmp_path, resume=True, **options)
     assert (again.steps, again.curve) == (12, whole.curve)
     assert again.document["heldout"] == whole.document["heldout"]
@@ -116,27 +117,17 @@ class _StopAt(TrainerCallback):
 
 
 def test_a_killed_process_resumes(story_file, tmp_path):
-    code = (
-        "import torch, sys; torch.set_num_threads(1)\n"
-        "from headscan.training import train, recipe_of\n"
-        f"options = {TINY | {'steps': 400, 'save_every': 2}!r}\n"
-        f"train(recipe_of('gpt').but(warmup=2), {str(story_file)!r}, out={str(tmp_path)!r}, geometry_every=0, **options)\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code], env=os.environ, stderr=subprocess.DEVNULL)
-    try:
-        limit = time.monotonic() + 120
-        while last_checkpoint(tmp_path) is None and time.monotonic() < limit:
-            assert process.poll() is None
-            time.sleep(0.05)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    reached = int(last_checkpoint(tmp_path).name.rpartition("-")[2])
-    options = TINY | {"steps": 400, "save_every": 2}
-    plan = recipe_of("gpt").but(warmup=2)
-    result = train(
-        plan, str(story_file), out=tmp_path, geometry_every=0, resume=True, callbacks=[_StopAt(reached + 3)], **options
-    )
+    options = TINY | {"steps": 400, "save_every": 2, "geometry_every": 0}
+    plan, out, said = recipe_of("gpt").but(warmup=2), tmp_path / "out", tmp_path / "said.txt"
+    process = fork(lambda: train(plan, str(story_file), out=out, **options), said)
+    limit = time.monotonic() + 120
+    while last_checkpoint(out) is None and time.monotonic() < limit:
+        assert os.waitpid(process, os.WNOHANG) == (0, 0), said.read_text()
+        time.sleep(0.05)
+    os.kill(process, signal.SIGKILL)
+    assert status_of(process) == -signal.SIGKILL
+    reached = int(last_checkpoint(out).name.rpartition("-")[2])
+    result = train(plan, str(story_file), out=out, resume=True, callbacks=[_StopAt(reached + 3)], **options)
     assert result.document["steps"] == reached + 3
     assert [point.step for point in result.curve] == list(range(1, reached + 4))
 
@@ -295,14 +286,11 @@ def test_a_headless_bert_resumes(story_file, tmp_path):
     assert _losses(resumed) == _losses(whole)
 
 
-def test_streaming_trains_without_packing(story_file, tmp_path):
-    options = TINY | {"save_every": 0}
-    tokenizer = train(_small(), str(story_file), out=tmp_path / "a", geometry_every=0, **(options | {"steps": 1}))
-    assert tokenizer.document["heldout"]
-    result = train(
-        _small(), str(story_file), out=tmp_path / "b", tokenizer=str(tmp_path / "a" / "model"), streaming=True,
-        **(options | {"vocabulary": None}),
-    )  # fmt: skip
+def test_streaming_trains_without_packing(story_file, headless, tmp_path):
+    folder, packed = headless
+    assert packed.document["heldout"]
+    options = TINY | {"save_every": 0, "vocabulary": None}
+    result = train(_small(), str(story_file), out=tmp_path, tokenizer=str(folder / "model"), streaming=True, **options)
     assert result.document["steps"] == 12
     assert result.document["heldout"] == {}
 
