@@ -5,6 +5,7 @@
 # make docs   write the pages that follow from the code
 # make gpu    test and measure on a CUDA device, in ten minutes; tiny on the CPU where there is none
 # make attack   60 kills, 10 GiB of zeros, 2,000 drawn command lines, 500 inversions (an hour and a half)
+# make spark   install Spark (half a gigabyte, Java 17) and test its engines on a cluster of two workers, one killed (2 minutes)
 # Every target sets up .venv first where it is missing or out of date.
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ BIN := .venv/bin
 # One test process a core, one thread a process: two threads on two busy cores only wait for each other.
 WORKERS ?= auto
 
-.PHONY: scan test lint bench real gpu reproduce docs attack setup browser clean
+.PHONY: scan test lint bench real gpu reproduce docs attack spark setup browser clean
 
 scan: setup
 	$(BIN)/headscan scan gpt-vanilla-early gpt-headless-early gpt-vanilla gpt-headless --text stories --documents paragraphs \
@@ -47,6 +48,10 @@ attack: setup
 	$(BIN)/python -m tests.attack.zeros
 	$(BIN)/python -m tests.attack.fuzz 2000
 	$(BIN)/python -m tests.attack.inversions 500
+
+spark: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,spark]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -rs tests/spark
 
 setup: .venv/.ready
 

@@ -77,5 +77,7 @@ def test_an_encoder_decoder_and_states_in_half_precision_are_scanned(card, tmp_p
     lens = Lens(T5ForConditionalGeneration(config).to(card).eval(), ByteTokenizer(), name="t5")
     found = headscan.scan(lens, ["a text of some length, twice. " * 40], max_tokens=512, context=32)
     assert all(np.isfinite(row["average_cosine"]) for row in found.sites)
-    states = headscan.states.run("gpt-vanilla", text="stories", out=tmp_path, max_tokens=512, store="float16", device=card)
+    states = headscan.states.run(
+        "gpt-vanilla", text="stories", out=tmp_path, max_tokens=512, store="float16", device=card
+    )
     assert states.tokens == 512

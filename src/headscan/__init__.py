@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         top_direction_share,
     )
     from headscan.geometry.compare import CompareResult, compare
+    from headscan.geometry.compare.expected import estimate_compare
     from headscan.geometry.expected import estimate_scan
     from headscan.inversion import InvertResult, invert
     from headscan.leaks import PrivacyResult, privacy
@@ -50,9 +51,11 @@ if TYPE_CHECKING:
     from headscan.model.slicing import Slice
     from headscan.ntp import NtpResult
     from headscan.remedies.decone import decone
+    from headscan.remedies.expected import estimate_remedy
     from headscan.remedies.result import RemedyResult
     from headscan.remedies.run import remedy
     from headscan.run.result import Result
+    from headscan.states.expected import estimate_states
     from headscan.states.result import StatesResult
     from headscan.training import EvaluationResult, RecoverResult, TournamentResult, TrainResult, train
 
@@ -71,6 +74,7 @@ _HOMES = {
         "participation_ratio", "scan", "singular_values", "top_direction_share",
     ),
     "headscan.geometry.compare": ("CompareResult", "compare"),
+    "headscan.geometry.compare.expected": ("estimate_compare",),
     "headscan.geometry.expected": ("estimate_scan",),
     "headscan.inversion": ("InvertResult", "invert"),
     "headscan.leaks": ("PrivacyResult", "privacy"),
@@ -79,10 +83,12 @@ _HOMES = {
     "headscan.model.slicing": ("Slice",),
     "headscan.ntp": ("NtpResult",),
     "headscan.remedies.decone": ("decone",),
+    "headscan.remedies.expected": ("estimate_remedy",),
     "headscan.remedies.result": ("RemedyResult",),
     "headscan.remedies.run": ("remedy",),
     "headscan.run": ("Result",),
     "headscan.states": ("StatesResult",),
+    "headscan.states.expected": ("estimate_states",),
     "headscan.training": ("EvaluationResult", "RecoverResult", "TournamentResult", "TrainResult", "train"),
 }  # fmt: skip
 _PLACES = {name: home for home, names in _HOMES.items() for name in names}
@@ -93,7 +99,8 @@ __all__ = [
     "InvertResult", "Lens", "NtpResult", "PrivacyResult", "RecoverResult", "RemedyResult", "ReproduceResult", "Result",
     "ScanResult", "Slice", "StatesResult", "TournamentResult", "TrainResult", "__version__", "all_claims", "attribute",
     "available_models", "average_cosine", "check_original", "checkup", "compare", "decone", "effective_rank",
-    "estimate_scan", "flow", "invert", "isoscore", "ledger_page", "load", "mean_norm", "mean_vector_norm", "ntp",
+    "estimate_compare", "estimate_remedy", "estimate_scan", "estimate_states", "flow",
+    "invert", "isoscore", "ledger_page", "load", "mean_norm", "mean_vector_norm", "ntp",
     "participation_ratio", "privacy", "remedy", "reproduce", "scan", "singular_values", "specimens", "states",
     "top_direction_share", "train", "training", "wanted_claims",
 ]  # fmt: skip

@@ -25,8 +25,8 @@ def test_tokens_are_counted_by_the_beginning_and_sites_by_their_globs(tmp_path):
     (one,) = headscan.estimate_scan("gpt-vanilla", tmp_path / "t.txt")
     assert one.tokens == pytest.approx(tokens, rel=0.01)
     (few,) = headscan.estimate_scan("gpt-vanilla", tmp_path / "t.txt", sites="block.0")
-    assert few.memory.total < one.memory.total
-    assert sum(many for many, _ in few.memory.sites.values()) == 1
+    assert few.memory < one.memory
+    assert sum(many for many, _ in few.bound.sites.values()) == 1
     assert min(few.seconds, one.seconds) > 0
 
 
@@ -45,3 +45,37 @@ def test_what_cannot_be_scanned_is_refused_here_too(tmp_path):
     ]:
         with pytest.raises(BadInput, match=words):
             call()
+
+
+def test_states_compare_and_remedy_say_it_too(tmp_path):
+    text = "Once upon a time there was a little girl who had a red ball. " * 300
+    (tmp_path / "t.txt").write_text(text)
+    out = tmp_path / "out"
+    (written,) = headscan.estimate_states("gpt-vanilla", tmp_path / "t.txt", context=64, out=out)
+    stored = headscan.states.run("gpt-vanilla", tmp_path / "t.txt", context=64, out=out)
+    assert written.written == pytest.approx(stored.bytes, rel=0.02)
+    (both,) = headscan.estimate_compare([out, out], context=64)
+    assert both.tokens == stored.tokens
+    assert both.memory > 8 * sum(site.width for site in stored.sites) ** 2
+    (cure,) = headscan.estimate_remedy(np.zeros((9000, 16), dtype=np.float32), partners=np.zeros((9000, 16)))
+    assert cure.tokens == 9000
+    assert cure.memory > 2 * 8 * 5000 * 16
+    (tmp_path / "pairs.tsv").write_text("a red ball\tone ball\nthe girl\ta girl\n")
+    (model,) = headscan.estimate_remedy("gpt-vanilla", pairs=[tmp_path / "pairs.tsv"])
+    assert model.weights > 1e6
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("compare", "gpt-vanilla", "gpt-headless", "--text", "stories", "--max-tokens", "512"),
+        ("states", "gpt-vanilla", "--text", "stories", "--max-tokens", "512"),
+        ("remedy", "STORE"),
+    ],
+)
+def test_every_command_with_an_estimate_writes_nothing(command, tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((500, 8), dtype=np.float32))
+    verb, *words = [str(tmp_path / "a.npy") if word == "STORE" else word for word in command]
+    done = run(*words, "--dry-run", "--out", str(tmp_path / "out"), program=(verb,))
+    assert " GB" in done.stdout
+    assert not (tmp_path / "out").exists()

@@ -91,6 +91,19 @@ def test_a_leap_of_the_loss_is_named_and_noise_is_not():
     assert watch.loss(61, 6.0) == []
 
 
+def test_a_small_rise_that_stays_is_named_and_a_lone_bad_batch_is_not():
+    """Of .03 nats where batches differ by .01: no leap, but noise in place of what a young model expects of its text."""
+    watch, noise = Watch(_model(), ROWS[:4]), np.random.default_rng(2)
+    losses = 6.2 - 1e-4 * np.arange(140) + 0.01 * noise.standard_normal(140)
+    losses[50] += 0.03
+    losses[100:] += 0.03
+    found = [alarm for step, loss in enumerate(losses) for alarm in watch.loss(step, float(loss))]
+    assert [alarm.name for alarm in found] == ["rise"]
+    assert 100 <= found[0].step < 110
+    assert found[0].before == pytest.approx(6.19, abs=0.01)
+    assert found[0].sentence.startswith("The loss rose from 6.189 to 6.2")
+
+
 def test_the_trainers_own_log_has_the_numbers(tmp_path):
     trainer = _trainer(tmp_path)
     monitor = Monitor(trainer, every=3)
@@ -200,4 +213,4 @@ def test_bad_input(tmp_path):
         Monitor(windows=ROWS, share=0)
     with pytest.raises(BadInput, match="nonsense"):
         Monitor(windows=ROWS, alarms="nonsense")
-    assert set(ALARMS.names()) == {"rank", "cone", "dead", "norm", "loss"}
+    assert set(ALARMS.names()) == {"rank", "cone", "dead", "norm", "loss", "rise"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -20,7 +20,7 @@ from headscan.cli.processes import joined
 
 __all__ = ["Command"]
 
-FIGURES = "figures_folder"
+FIGURES, DRY_RUN = "figures_folder", "dry_run"
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Command:
         subject_help: what may stand there.
         arguments: fields of the settings that are written without their names, each with its metavar.
         before: may do without the verb: given the parsed options, prints something and returns True.
+        estimate: gives the function of the verb's estimates, which takes what the verb takes; --dry-run prints them and stops.
         after: called with the result and the options when it was shown, for what only the command line does.
         extra: options that only the command line has: name -> (type, help).
         figures: whether --figures FOLDER writes the page's figures; a verb may have an option of that name itself.
@@ -47,6 +48,7 @@ class Command:
     figures: bool = True
     distributed: bool = False
     before: Callable[[dict[str, Any]], bool] | None = None
+    estimate: Callable[[], Callable[..., Sequence[object]]] | None = None
     after: Callable[[headscan.Result, dict[str, Any]], None] | None = None
 
     def function(self, name: str) -> Callable[..., None]:
@@ -61,9 +63,13 @@ class Command:
 
         def run(**given: Any) -> None:
             as_json, figures = given.pop("json", False), given.pop(FIGURES, None)
+            dry = given.pop(DRY_RUN, False)
             extra = {one: given.pop(one) for one in self.extra}
             chosen = {one: value for one, value in given.items() if value is not None and value != ()}
             if self.before is not None and self.before(chosen | extra):
+                return
+            if self.estimate is not None and dry:
+                print(*self.estimate()(chosen.pop("subject"), **chosen), sep="\n")
                 return
             subject = chosen.pop("subject", None)
             own = {key: chosen.pop(key) for key in list(chosen) if key in items and key not in fields}
@@ -110,6 +116,9 @@ class Command:
             yield _parameter(
                 name, kind | None, typer.Option(f"--{name.replace('_', '-')}", help=escape(said)), required=False
             )
+        if self.estimate is not None:
+            said = "Print what it would take in memory and time, and stop: no weights are read, nothing is written."
+            yield _parameter(DRY_RUN, bool, typer.Option("--dry-run", help=said), required=False, default=False)
         said = "Write the page's figures into this folder, as SVG and PDF (needs headscan[figures] and Chrome or Chromium)."
         info = typer.Option("--figures", help=escape(said), metavar="FOLDER")
         if self.figures:

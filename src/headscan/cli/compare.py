@@ -4,5 +4,8 @@ from __future__ import annotations
 
 import headscan
 from headscan.cli.command import Command
+from headscan.cli.scan import SOURCE_HELP
 
-COMMAND = Command(lambda: headscan.compare, subject="MODEL...")
+COMMAND = Command(
+    lambda: headscan.compare, subject="SOURCE...", subject_help=SOURCE_HELP, estimate=lambda: headscan.estimate_compare
+)

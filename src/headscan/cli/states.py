@@ -7,4 +7,4 @@ from headscan.cli.command import Command
 
 __all__ = ["COMMAND"]
 
-COMMAND = Command(lambda: headscan.states.run)
+COMMAND = Command(lambda: headscan.states.run, estimate=lambda: headscan.estimate_states)

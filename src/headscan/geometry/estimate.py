@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import torch
 
 from headscan.geometry.linearisation import DIRECTIONS
 from headscan.geometry.threads import ROOM
@@ -18,18 +15,7 @@ from headscan.statistics.series import GROUPS as CLUSTERS
 from headscan.statistics.sinks import CELLS, GROUPS
 from headscan.statistics.site import FINE_BLOCKS
 
-__all__ = ["Memory", "adding", "finishing", "operations_a_second"]
-
-
-def operations_a_second() -> float:
-    """Of a product in float32 on this machine as it is now, the best of three tries of a tenth of a second at most."""
-    side, best = 512, 0.0
-    matrix = torch.ones(side, side)
-    for _ in range(3):
-        start = time.perf_counter()
-        matrix @ matrix
-        best = max(best, 2.0 * side**3 / (time.perf_counter() - start))
-    return best
+__all__ = ["Memory", "adding", "finishing"]
 
 
 def adding(tokens: int, width: int) -> float:

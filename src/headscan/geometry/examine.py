@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from headscan.geometry.cluster import on_cluster, readable
 from headscan.geometry.differences import Estimates
 from headscan.geometry.errors import Errors
 from headscan.geometry.estimate import Memory, finishing
@@ -160,16 +161,14 @@ class Examiner:
         if needed.total > LARGE:
             self.run.announce(f"The scan of {label} takes {needed}.")
         stored = parts.read(name)
-        swept = Sweep.restore(stored.tensors) if stored else Sweep(
-            {site: source.width(site) for site in sites}, source.vocabulary, skip_first=settings.skip_first,
-            sample=max(settings.sample, runner.sample), sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
-            extras=runner.accumulators, token_sums=settings.token_sums, seed=settings.seed,
-            # Apple's GPUs have no float64; there the states are brought to the CPU first.
-            device="cpu" if source.device.type == "mps" else source.device, derive=Linearisation(self.measures),
-        )  # fmt: skip
+        swept = Sweep.restore(stored.tensors) if stored else self._empty(source, sites, runner)
         swept.follow(Linearisation(self.measures))
         if process_count() > 1:
             learn(source, source.batches(), swept)
+        elif settings.engine == "spark":
+            empty, known = self._empty(source, sites, runner), readable(source)
+            learn(source, source.batches(), empty)
+            swept.merge(on_cluster(known, sites, empty, swept.next, settings, self.run.progress))
         own = source.batches(
             start=swept.next,
             process=process_rank(),
@@ -202,6 +201,17 @@ class Examiner:
         if process_rank() == 0:  # the others hold a part of it
             self._again(source, runner, swept, label)
         return swept, text
+
+    def _empty(self, source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner) -> Sweep:
+        """A pass that has seen nothing."""
+        settings = self.settings
+        return Sweep(
+            {site: source.width(site) for site in sites}, source.vocabulary, skip_first=settings.skip_first,
+            sample=max(settings.sample, runner.sample), sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
+            extras=runner.accumulators, token_sums=settings.token_sums, seed=settings.seed,
+            # Apple's GPUs have no float64; there the states are brought to the CPU first.
+            device="cpu" if source.device.type == "mps" else source.device, derive=Linearisation(self.measures),
+        )  # fmt: skip
 
     def _again(self, source: VectorSource, runner: ProbeRunner, swept: Sweep, label: str) -> None:
         """Further passes over the same text for probes that must see it again."""

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headscan.geometry.estimate import operations_a_second
 from headscan.model import Lens
 from headscan.model.sites import is_block
 from headscan.states import VectorSource
+from headscan.states.expected import operations_a_second
 from headscan.statistics import Accumulator, Cloud, SiteStatistics
 from headscan.text import PairSet
 

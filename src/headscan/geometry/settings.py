@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from headscan.geometry.choose import choose
 from headscan.model.settings import Loading
 from headscan.run import BadInput, Option, Running
+from headscan.run.spark import MASTER, check_engine
 from headscan.text import PairSet, read_pair_files, synonyms
 from headscan.text.settings import TEXT, Reading, TextLike
 
@@ -58,10 +59,19 @@ class Scanning(Loading, Reading, Running):
     batch: Annotated[
         int | None, Option("Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.", low=1)
     ] = None
+    engine: Annotated[
+        Literal["here", "spark"],
+        Option(
+            "Who reads stored states: here (these processes) or spark (a cluster whose workers see them).",
+            identity=False,
+        ),
+    ] = "here"
+    master: Annotated[str | None, MASTER] = None
 
     def check(self) -> None:
         """Names of measures, files of pairs and lengths fit together."""
         super().check()
+        check_engine(self.engine, self.master)
         _, probes = choose(self.measures)
         if self.skip_first >= self.context:
             raise BadInput(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from headscan.geometry.cluster import readable
 from headscan.geometry.settings import Scanning
 from headscan.model import Lens
 from headscan.model.identity import tokenizer_identity
@@ -112,6 +113,8 @@ class Subject:
         self.sites(source)
         if self.settings.token_sums and not source.vocabulary:
             raise BadInput(f"--token-sums needs token ids, and {source.name} holds none.")
+        if self.settings.engine == "spark":
+            readable(source)
         if self.settings.skip_first >= source.context:
             raise BadInput(f"--skip-first must leave at least one of the {source.context} vectors of a window.")
         if self.run.folder is not None:
@@ -168,6 +171,8 @@ def _ready(given: SourceLike, settings: Scanning) -> Preparation | Lens | Vector
 def _check_text(found: list[Subject], settings: Scanning) -> None:
     """A model needs a text to read; stored states read none."""
     models = [one.name for one in found if not isinstance(one.ready, VectorSource) or one.ready.lens is not None]
+    if models and settings.engine == "spark":
+        raise BadInput(f"--engine spark reads stored states, and {models[0]} is a model: share its text by torchrun.")
     if models and settings.text is None:
         raise BadInput(f"Say which text {models[0]} is to read: --text TEXT.")
     if not models and settings.text is not None:

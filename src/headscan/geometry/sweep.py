@@ -215,11 +215,15 @@ def _count(
     try:
         statistics.update(states, batch.indices.tolist(), torch.from_numpy(batch.documents), ids, rest=rest)
     except NonFinite as error:
-        advice = "Try --dtype float32, or look for broken weights." if source.lens else "They are stored so."
-        raise BadInput(
-            f"{source.name} gives NaN or infinite values at site {site} (window {error.window}, position "
-            f"{error.position}, in {str(states.dtype).removeprefix('torch.')}); nothing was averaged. {advice}"
-        ) from None
+        raise _not_finite(source, site, error.window, error.position, states.dtype) from None
+
+
+def _not_finite(source: VectorSource, site: str, window: int, position: int, dtype: torch.dtype) -> BadInput:
+    advice = "Try --dtype float32, or look for broken weights." if source.lens else "They are stored so."
+    return BadInput(
+        f"{source.name} gives NaN or infinite values at site {site} (window {window}, position {position}, in "
+        f"{str(dtype).removeprefix('torch.')}); nothing was averaged. {advice}"
+    )
 
 
 def look(
@@ -247,7 +251,8 @@ def learn(source: VectorSource, batches: Iterable[Batch], result: Sweep) -> None
     """Take the intervals' derivatives from the first windows of a text, which other processes are going to count.
 
     `batches` give the text from its beginning. Every process takes the same windows, so all have the same derivatives
-    and what they add up is what one alone would have. Cost: the forward pass of at most `pilot_tokens` tokens.
+    and what they add up is what one alone would have. Cost: the forward pass of at most `pilot_tokens` tokens. Raises
+    BadInput where a state is NaN or infinite.
     """
     wanted = {
         site: kept.influence for site, kept in result.sites.items() if kept.influence and not kept.influence.known
@@ -260,7 +265,14 @@ def learn(source: VectorSource, batches: Iterable[Batch], result: Sweep) -> None
         if batch.ids.shape[1] < source.context:
             break
         numbers += batch.indices.tolist()
-        source.visit(batch, list(wanted), lambda site, states: held[site].append(states.float()))
+
+        def take(site: str, states: Tensor, windows: list[int] = numbers[-len(batch.indices) :]) -> None:
+            broken = (~torch.isfinite(states).all(-1)).nonzero()
+            if len(broken):
+                raise _not_finite(source, site, windows[int(broken[0, 0])], int(broken[0, 1]), states.dtype)
+            held[site].append(states.float())
+
+        source.visit(batch, list(wanted), take)
         length = batch.ids.shape[1]
         if numbers[-1] + 1 >= max(influence.wanted(length) for influence in wanted.values()):
             break

@@ -15,7 +15,7 @@ from headscan.remedies.result import ExportedRemedy, RemedyResult
 from headscan.remedies.settings import RemedySettings
 from headscan.remedies.stored import material_of_store
 from headscan.run import BadInput, Row, Run, verb
-from headscan.states import SourceLike, stored_source
+from headscan.states import SourceLike, counted_source
 
 __all__ = ["remedy"]
 
@@ -50,7 +50,7 @@ def remedy(source: SourceLike, settings: RemedySettings, run: Run) -> RemedyResu
     True
     """
     methods = settings.methods()
-    stored = stored_source(source, context=128, max_tokens=settings.max_tokens, field=settings.field)
+    stored = counted_source(source, context=128, max_tokens=settings.max_tokens, field=settings.field)
     if stored is None and settings.partners is not None:
         raise BadInput("--partners are stored vectors, for stored vectors: a model takes --pairs FILE.")
     material = (

@@ -16,7 +16,7 @@ from headscan.remedies.remedy import FittingData
 from headscan.remedies.retrieval import HeldOutPairs
 from headscan.remedies.settings import RemedySettings
 from headscan.run import BadInput, Run
-from headscan.states import VectorSource, stored_source
+from headscan.states import VectorSource, counted_source
 from headscan.statistics import Cloud, DirectionTally, Reservoir, SiteBatch, Sums
 from headscan.text import Batch
 
@@ -35,8 +35,7 @@ def material_of_store(source: VectorSource, settings: RemedySettings, run: Run) 
     if settings.pairs:
         raise BadInput("--pairs are of texts, for a model: stored vectors take --partners SOURCE.")
     site = read_site(source, settings.site)
-    if source.tokens is None:
-        raise BadInput("A remedy is fitted on stored vectors that can be counted; an iterator cannot be.")
+    assert source.tokens is not None  # by `counted_source`
     picked = _Picked(source.tokens, settings)
     width = source.width(site)
     sums, tally, sample = Sums(width), DirectionTally(width), Reservoir(SAMPLE, settings.seed)
@@ -124,7 +123,7 @@ def _beside(
     given: Any, source: VectorSource, several: bool, picked: _Picked, settings: RemedySettings, flag: str
 ) -> Floats:
     """The held-out rows of another store of the same rows."""
-    other = stored_source(given, context=source.context, field=settings.field)
+    other = counted_source(given, context=source.context, field=settings.field)
     if other is None or other.tokens != source.tokens:
         many = "a model" if other is None else f"{other.tokens:,} vectors"
         raise BadInput(f"{flag} must hold as many vectors as {source.name}, {source.tokens:,}, not {many}.")

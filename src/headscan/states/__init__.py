@@ -10,6 +10,7 @@ from headscan.states.live import ModelSource
 from headscan.states.opening import SourceLike, SourcesLike, given_sources, stored_source
 from headscan.states.result import StatesResult
 from headscan.states.source import Each, VectorSource
+from headscan.states.spooled import counted_source
 from headscan.states.stored import StoredSource
 from headscan.states.vectors import Vectors
 from headscan.states.writing import run
@@ -25,6 +26,7 @@ __all__ = [
     "StoredSource",
     "VectorSource",
     "Vectors",
+    "counted_source",
     "given_sources",
     "read_states",
     "run",

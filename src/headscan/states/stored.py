@@ -100,6 +100,10 @@ class StoredSource(VectorSource):
             rows = self.vectors.sites[site].read(first, first + windows * length)
             each(site, rows.reshape(windows, length, -1))
 
+    def passed(self) -> None:
+        """Take it as read, by others."""
+        self._read = self.tokens or 0
+
     def identity(self) -> str:
         """See `VectorSource`."""
         return self.vectors.identity()

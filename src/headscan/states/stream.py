@@ -40,6 +40,7 @@ class StreamSource(VectorSource):
         first, window = head
         self._waiting = deque([first])
         self.sites = tuple(name for name in first if name not in (TOKENS[0], DOCUMENTS[0]))
+        self.window, self.has_documents = window, DOCUMENTS[0] in first
         self.context = window or context
         self.batch, self._held = batch or max(1, 2048 // self.context), dict[str, Tensor]()
         self._windows = self._read = 0

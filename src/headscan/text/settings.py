@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from headscan.run import BadInput, Option, Settings
+from headscan.run.spark import MASTER, check_engine
 from headscan.text.source import TextLike
 
 __all__ = ["TEXT", "Counting", "Reading", "TextLike", "parse_bytes"]
@@ -66,16 +67,11 @@ class Counting(Settings):
     engine: Annotated[
         Literal["sort", "spark"], Option("What counts: sort (on this machine, out of core) or spark (on a cluster).")
     ] = "sort"
-    master: Annotated[
-        str | None, Option("URL of the Spark master, such as spark://host:7077 or local[2].", identity=False)
-    ] = None
+    master: Annotated[str | None, MASTER] = None
 
     def check(self) -> None:
         """The memory is an amount; Spark has a master, and nothing else has one."""
         super().check()
         if parse_bytes(self.memory) < 1:
             raise BadInput(f"--memory must be at least a byte, not {self.memory}.")
-        if self.engine == "spark" and self.master is None:
-            raise BadInput('The engine "spark" needs the URL of a master, such as spark://host:7077 or local[2].')
-        if self.engine != "spark" and self.master is not None:
-            raise BadInput("--master is not used by the engine sort; it belongs to spark.")
+        check_engine(self.engine, self.master)

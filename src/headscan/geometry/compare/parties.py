@@ -25,8 +25,8 @@ from headscan.states import (
     SourcesLike,
     StoredSource,
     VectorSource,
+    counted_source,
     given_sources,
-    stored_source,
 )
 from headscan.text.source import check_text
 
@@ -144,7 +144,7 @@ def parties(given: SourcesLike, settings: ComparisonSettings, run: Run) -> list[
 
 def _ready(given: SourceLike, how: Loading, settings: ComparisonSettings) -> Preparation | Lens | VectorSource:
     """Stored vectors that are open, or a model whose weights wait to be read."""
-    stored = stored_source(
+    stored = counted_source(
         given, context=settings.context, batch=settings.batch, max_tokens=settings.max_tokens, field=settings.field
     )
     if isinstance(stored, StoredSource) and stored.vectors.window is None and stored.vectors.ids is None:

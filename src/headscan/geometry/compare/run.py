@@ -23,7 +23,7 @@ from headscan.model import Lens
 from headscan.run import BadInput, ModelRecord, Run, verb
 from headscan.states import SourcesLike, VectorSource
 
-__all__ = ["compare"]
+__all__ = ["compare", "moments_bytes"]
 
 SIDE_BY_SIDE = 0.4  # of the machine's memory that the models may take to be in it together
 LARGEST = 0.5  # of the machine's memory that the moments may take
@@ -135,9 +135,14 @@ def _read(given: SourcesLike, settings: ComparisonSettings, run: Run) -> Compare
     )  # fmt: skip
 
 
+def moments_bytes(widths: Sequence[Sequence[int]]) -> float:
+    """What the moments of all pairs of sites take, from the widths of each source's."""
+    return 8.0 * sum(sum(one) * sum(two) for one, two in combinations(widths, 2))
+
+
 def _check_size(states: Sequence[Sequence[Tensor]], memory: float) -> None:
     widths = [[rows.shape[1] for rows in model] for model in states]
-    needed = 8.0 * sum(sum(one) * sum(two) for one, two in combinations(widths, 2))
+    needed = moments_bytes(widths)
     if needed > LARGEST * memory:
         pairs = sum(len(one) * len(two) for one, two in combinations(widths, 2))
         raise BadInput(

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headscan.run import BadInput, Progress
+from headscan.run.spark import check_master, spark_session
 from headscan.text.counts.keys import Keys, run_bounds
 from headscan.text.counts.store import CountPart, CountStore
 from headscan.text.counts.tokens import TokenStore
 
 __all__ = ["count_spark", "csr_of", "gram_batches"]
 
-_CONNECT_SECONDS = 10.0
 _CHUNK = 1 << 22
 
 
@@ -36,7 +33,7 @@ def count_spark(
     """
     if store.work is None:
         raise BadInput('The engine "spark" needs a folder that every worker sees.')
-    _check_master(master)
+    check_master(master)
     if not store.needs(0):
         return
     work = (store.work / "spark").resolve()
@@ -46,13 +43,8 @@ def count_spark(
         pq.write_table(pa.Table.from_batches([batch]), work / "grams" / f"{number:06d}.parquet")
         if progress is not None:
             progress("writing", min((number + 1) * _CHUNK, len(held.tokens)), len(held.tokens), "tokens")
-    session = _session(master)
-    try:
+    with spark_session(master) as session:
         _group(session, work, keys, min_count)
-    except Exception as error:
-        raise BadInput(f"The Spark cluster {master} gave up: {str(error).splitlines()[0][:200]}") from error
-    finally:
-        session.stop()
     answer = pq.read_table(work / "counted")
     answer = answer.sort_by([(f"t{place}", "ascending") for place in range(keys.length)])
     store.add(0, csr_of(answer, keys.order))
@@ -88,34 +80,3 @@ def _group(session: Any, work: Path, keys: Keys, min_count: int) -> None:
         seen = frame.groupBy(*context).agg(functions.sum("n").alias("seen")).where(f"seen >= {min_count}")
         frame = frame.join(seen.drop("seen"), context)
     frame.write.mode("overwrite").parquet(str(work / "counted"))
-
-
-def _check_master(master: str) -> None:
-    """Spark itself would try for minutes and leave a traceback of Java; a dead port is found at once."""
-    if master.startswith("local"):
-        return
-    address = urlparse(master)
-    if address.scheme != "spark" or not address.hostname or not address.port:
-        raise BadInput(f'"{master}" is no Spark master; write spark://host:port or local[2].')
-    try:
-        socket.create_connection((address.hostname, address.port), timeout=_CONNECT_SECONDS).close()
-    except OSError:
-        raise BadInput(f"No Spark master answers at {master}.") from None
-
-
-def _session(master: str) -> Any:
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise BadInput('The engine "spark" needs the package pyspark: pip install "headscan[spark]".') from None
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if "127.0.0.1" in master or "local" in master else "")
-    if not os.environ["SPARK_LOCAL_IP"]:
-        del os.environ["SPARK_LOCAL_IP"]
-    try:
-        builder = SparkSession.builder.master(master).appName("headscan").config("spark.ui.enabled", "false")
-        builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.sql.shuffle.partitions", "16")
-        session = builder.getOrCreate()
-    except Exception as error:
-        raise BadInput(f"Spark could not be started for {master}: {str(error).splitlines()[0][:200]}") from error
-    session.sparkContext.setLogLevel("ERROR")
-    return session

@@ -2,10 +2,10 @@
 
 A rule sees a quantity on a scale where more is worse. It compares the latest reading with the median of the four (losses:
 eight) before it, in units of the largest step between two of those: a young model changes fast, and an old one that
-suddenly does is broken. Limits were calibrated on small healthy runs that differ in seed, width, depth, rate, objective, text and
-distance between readings, and then held against others
-(`benchmarks/the_monitor_names_collapses_and_leaves_healthy_runs_alone.py`). So an alarm means "no healthy run of the calibration
-changed so fast"; it does not mean that a larger model never does.
+suddenly does is broken. One (`rise`) compares the last ten losses with the twenty before them, in standard errors. Limits
+were calibrated on small healthy runs that differ in seed, width, depth, rate, objective, text and distance between readings,
+and then held against others (`benchmarks/the_monitor_names_collapses_and_leaves_healthy_runs_alone.py`). So an alarm means
+"no healthy run of the calibration changed so fast"; it does not mean that a larger model never does.
 """
 
 from __future__ import annotations
@@ -57,6 +57,10 @@ class AlarmRule(Settings, ABC):
     """Added to the largest step, so that what hardly moves does not make every breath an alarm; on the rule's scale."""
     limit: float
 
+    def before(self, values: Sequence[float]) -> float:
+        """What the latest of these readings is compared with, for people."""
+        return float(np.median(values[-self.memory - 1 : -1]))
+
     @abstractmethod
     def bad(self, value: float) -> float:
         """The quantity on the rule's scale, where more is worse."""
@@ -85,7 +89,7 @@ def rules_of(alarms: str | Iterable[str | AlarmRule]) -> list[AlarmRule]:
     """Rules by name (globs), or made with limits of one's own: `[Cone(limit=3), "loss"]`.
 
     >>> [rule.name for rule in rules_of("r*,loss")]
-    ['rank', 'loss']
+    ['rank', 'rise', 'loss']
     """
     found: list[AlarmRule] = []
     for one in alarms.split(",") if isinstance(alarms, str) else alarms:

@@ -82,7 +82,7 @@ class Watch:
         found: list[Alarm] = []
         for rule in self.rules:
             if rule.quantity == "loss" and rule.speaks(self.losses):
-                before = float(np.median(self.losses[-rule.memory - 1 : -1]))
+                before = rule.before(self.losses)
                 sentence = rule.say("", before, loss)
                 alarm = Alarm(name=rule.name, step=step, site=None, before=before, value=loss, sentence=sentence)
                 found += self._said(rule, alarm, len(self.losses))
@@ -100,7 +100,7 @@ class Watch:
             return []
         site = max(changes, key=changes.__getitem__)
         values = _course(lately, site, rule.quantity)
-        before = float(np.median(values[:-1]))
+        before = rule.before(values)
         more = f" and {len(changes) - 1} other site{'s' * (len(changes) > 2)}" if len(changes) > 1 else ""
         alarm = Alarm(
             name=rule.name, step=step, site=site, sites=list(changes), before=before, value=values[-1],

@@ -20,7 +20,7 @@ class LossSpike(AlarmRule):
     quantity: ClassVar[str] = "loss"
     memory: ClassVar[int] = 8
     ground: ClassVar[float] = 0.05
-    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 3.0
+    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 4.0
 
     def bad(self, value: float) -> float:
         """More is worse."""
