@@ -5,7 +5,7 @@
 # make docs   write the pages that follow from the code
 # make gpu    test and measure on a CUDA device, in ten minutes; tiny on the CPU where there is none
 # make attack   60 kills, 10 GiB of zeros, 2,000 drawn command lines, 500 inversions (an hour and a half)
-# make spark   install Spark (half a gigabyte, Java 17) and test its engines on a cluster of two workers, one killed (2 minutes)
+# make spark   install Spark (half a gigabyte, Java 17) and test its engines on a cluster of two workers, one killed (some minutes)
 # Every target sets up .venv first where it is missing or out of date.
 
 PYTHON ?= python3

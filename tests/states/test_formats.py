@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,8 @@ from headscan import BadInput
 from headscan.states import FORMATS, read_states
 from tests.cli.test_scan_command import run
 from tests.states.conftest import CONTEXT, TOKENS
+
+HERE = Path(__file__).parent
 
 
 def table(seen, *, fixed=True, dtype=np.float32) -> pa.Table:
@@ -74,6 +77,17 @@ def test_activations_as_saelens_stores_them_with_datasets(seen, tmp_path):
     found = headscan.scan(tmp_path).site("block.1")
     assert found["average_cosine"] == seen.live.site("block.1")["average_cosine"]
     assert found["singular_values"] == seen.live.site("block.1")["singular_values"]
+
+
+def test_what_saelens_itself_wrote():
+    """Its runner's store of a random model (saelens/write.py), against what the model's own cache held."""
+    seen = np.load(HERE / "saelens" / "seen.npz")
+    store = read_states(str(HERE / "saelens" / "store"))
+    assert store.window == 16
+    assert store.ids.read(0, 640).flatten().tolist() == seen["ids"].flatten().tolist()
+    stored, live = headscan.scan(HERE / "saelens" / "store"), headscan.scan({"block.1": seen["states"]})
+    for name in ("average_cosine", "mean_norm", "singular_values"):
+        assert stored.site("block.1")[name] == live.site("block.1")[name]
 
 
 def test_token_embeddings_and_sentence_embeddings_of_sentence_transformers(seen, tmp_path):

@@ -128,7 +128,12 @@ def test_stores_with_windows_documents_and_ids_are_taken(rows, tmp_path):
     (tmp_path / "activault" / "cfg.json").write_text("{}")
     torch.save({"states": windows, "input_ids": ids.reshape(20, 16), "tensor_bytes": 0}, hook / "a--0_1.pt")
     headscan.states.run(
-        "gpt-vanilla", "stories", sites="block.0", max_tokens=COUNT, context=16, out=tmp_path / "headscan"
+        "gpt-vanilla",
+        ["A red hen ran. "] * 60,
+        sites="block.0",
+        max_tokens=COUNT,
+        context=16,
+        out=tmp_path / "headscan",
     )
     for name in ("vllm", "activault", "headscan"):
         path = tmp_path / name

@@ -46,7 +46,7 @@ class DatasetsFormat(StateFormat):
         "What `Dataset.save_to_disk` writes, also in folders shard_0, shard_1, ...; columns that are named by hooks of "
         "TransformerLens get headscan's names."
     )
-    tried: ClassVar[str] = "datasets"
+    tried: ClassVar[str] = "datasets, SAELens"
     first: ClassVar[int] = 1
 
     def recognises(self, place: Location) -> bool:
