@@ -45,6 +45,6 @@ class Visit:
         self.context.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def visit():
     return Visit

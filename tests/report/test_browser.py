@@ -36,6 +36,13 @@ def nasty(tmp_path_factory):
     return document, write(tmp_path_factory.mktemp("nasty"), document, arrays)
 
 
+@pytest.fixture(scope="module")
+def looked_at(two, chromium_without_webgl, visit):
+    """The page opened once for what only looks at it, or puts back what it changes."""
+    with visit(chromium_without_webgl, two) as opened:
+        yield opened
+
+
 def context_of(picture: dict, index: int) -> str:
     return picture["before"][index] + picture["tokens"][index] + picture["after"][index]
 
@@ -178,15 +185,15 @@ def test_a_token_is_found_and_followed(two, chromium_without_webgl, visit):
         opened.clean()
 
 
-def test_sinks_are_switched_in_every_plot(two, chromium_without_webgl, visit):
+def test_sinks_are_switched_in_every_plot(looked_at):
     shown = """[...document.querySelectorAll('[data-figure]')].map(
         (place) => [...new Set(place.data.filter((t) => t.visible !== false).map((t) => t.meta.first))].join())"""
-    with visit(chromium_without_webgl, two) as opened:
-        assert set(opened.page.evaluate(shown)) == {"without"}
-        opened.page.locator("input[value=with]").check()
-        opened.page.wait_for_timeout(300)
-        assert set(opened.page.evaluate(shown)) == {"with"}
-        opened.clean()
+    page = looked_at.page
+    for treatment, other in (("without", "with"), ("with", "without")):
+        assert set(page.evaluate(shown)) == {treatment}
+        page.locator(f"input[value={other}]").check()
+        page.wait_for_timeout(300)
+    looked_at.clean()
 
 
 def test_dark_is_followed_and_print_is_light(two, chromium_without_webgl, visit):
@@ -218,31 +225,31 @@ def test_dark_is_followed_and_print_is_light(two, chromium_without_webgl, visit)
         opened.clean()
 
 
-def test_no_width_scrolls_the_page_sideways(two, chromium_without_webgl, visit):
+def test_no_width_scrolls_the_page_sideways(looked_at):
     pictures = "[...document.querySelectorAll('.plot .main-svg, .scene .main-svg')]"
     right = f"Math.max(...{pictures}.map((picture) => picture.getBoundingClientRect().right))"
-    with visit(chromium_without_webgl, two, viewport={"width": 1440, "height": 800}) as opened:
-        for width in (768, 380, 320):
-            opened.page.set_viewport_size({"width": width, "height": 800})
-            opened.page.wait_for_function(f"{right} <= {width}")
-            assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
-        opened.clean()
+    page, before = looked_at.page, looked_at.page.viewport_size
+    for width in (1440, 768, 380, 320):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.wait_for_function(f"{right} <= {width}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.set_viewport_size(before)
+    looked_at.clean()
 
 
-def test_what_a_listener_needs_is_there(two, chromium_without_webgl, visit):
-    with visit(chromium_without_webgl, two) as opened:
-        page = opened.page
-        levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((h) => Number(h.tagName[1]))")
-        assert levels[0] == 1
-        assert levels.count(1) == 1
-        assert all(after - before <= 1 for before, after in pairwise(levels))
-        for label in page.evaluate(
-            "[...document.querySelectorAll('[role=img]')].map((e) => e.getAttribute('aria-label'))"
-        ):
-            assert len(label) > 20
-        named = "[...document.querySelectorAll('input, button')].map((e) => e.labels?.length || e.textContent || e.ariaLabel)"
-        assert all(page.evaluate(named))
-        opened.clean()
+def test_what_a_listener_needs_is_there(looked_at):
+    page = looked_at.page
+    levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((h) => Number(h.tagName[1]))")
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    for label in page.evaluate("[...document.querySelectorAll('[role=img]')].map((e) => e.getAttribute('aria-label'))"):
+        assert len(label) > 20
+    named = (
+        "[...document.querySelectorAll('input, button')].map((e) => e.labels?.length || e.textContent || e.ariaLabel)"
+    )
+    assert all(page.evaluate(named))
+    looked_at.clean()
 
 
 def test_a_page_without_pictures_nulls_or_values_opens(tmp_path, chromium_without_webgl, visit):
