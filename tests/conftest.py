@@ -26,7 +26,6 @@ def pytest_collection_finish():
     """What is loaded by now is never looked through for garbage again: that took a half of a small scan's time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_collection_modifyitems(items):
