@@ -123,12 +123,17 @@ def _enumerated(
 def main() -> None:
     """All cells, and what they show."""
     models = Path(sys.argv[1]) if len(sys.argv) > 1 else ASSETS / "models"
+    if not models.is_dir():
+        print(f"this benchmark needs stories260K and babyllama-tok105 in {models}", file=sys.stderr)
+        sys.exit(2)
     text = Path(sys.argv[2]) if len(sys.argv) > 2 else ASSETS / "text" / "tinystories" / "tinystories_2MiB.txt"
     count, begun = int(sys.argv[3]) if len(sys.argv) > 3 else 20, time.process_time()
     cells = positions(models, text.read_text("utf-8")[:40_000], count) + prompts(models)
     wrong = sum(cell.violated for cell in cells)
+    if wrong:
+        sys.exit(f"{wrong} of {len(cells):,} cells lie outside their bounds by more than 4 standard errors")
     print(
-        f"{len(cells):,} cells, {wrong} outside their bounds by more than 4 standard errors. Upper - lower, in the mean:\n"
+        f"{len(cells):,} cells, none outside their bounds by more than 4 standard errors. Upper - lower, in the mean:\n"
     )
     print(
         "| of | cells | "

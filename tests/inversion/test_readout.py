@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from headscan.cli import app
 from headscan.inversion import fitting
 from headscan.inversion.candidates import SearchTrace
-from headscan.inversion.fitting import readouts_of
+from headscan.inversion.fitting import fit_together, readouts_of
 from headscan.inversion.kept import KeptSearch
 from headscan.inversion.left_to_right import Search, exact
 from headscan.inversion.order import ReadoutOrder
@@ -68,6 +68,22 @@ def test_the_true_token_stands_among_the_first_also_where_the_fit_never_saw_it(s
     assert [one.tokens for one in found] == ids.tolist()
     counts = [count for one in found for count in one.evaluations]
     assert sorted(counts)[len(counts) // 2] == 16  # half of the vocabulary would be 2,000
+
+
+def test_several_slices_are_fitted_in_one_pass_as_each_by_itself(small_fit, monkeypatch):
+    sites = ("block.0", "block.1")
+    one, other = (build("llama", vocabulary=400, width=16, depth=2, seed=4) for _ in range(2))
+    alone = [readouts_of(Slice(sites=(site,)).on(one), keep=False) for site in sites]
+    parts = [Slice(sites=(site,)).on(other) for site in sites]
+    fit_together(Slice(sites=sites).on(other), parts)
+    monkeypatch.setattr(fitting, "_fit", lambda *_: pytest.fail("fitted twice"))
+    fit_together(Slice(sites=sites).on(other), [Slice(sites=(site,)).on(build("llama", vocabulary=400, width=16, depth=2, seed=4))
+                                               for site in sites])  # fmt: skip
+    for cut, before in zip(parts, alone, strict=True):
+        found = readouts_of(cut)
+        for position in (True, False):
+            torch.testing.assert_close(found(position).filter, before(position).filter)
+            torch.testing.assert_close(found(position).lengths, before(position).lengths)
 
 
 def test_large_vocabularies_never_build_the_table(small_fit, monkeypatch):

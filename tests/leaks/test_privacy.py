@@ -13,6 +13,7 @@ from headscan.inversion import exact
 from headscan.leaks import DEFENCES, Mapped, audit, budget, cache_slice, privacy, read_format
 from headscan.leaks.defences.projection import Projection
 from headscan.leaks.exactness import exact_attack
+from headscan.leaks.releases.embedding import retrieval
 from headscan.model import ByteTokenizer
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
@@ -50,6 +51,7 @@ def test_the_report_orders_noise_and_holds_its_bounds(lens, tmp_path):
             assert row.bits_upper <= row.prior_bits + 1e-9
             assert row.attack_accuracy <= row.attack_accuracy_upper + 0.02
             assert row.bits_interval[0] <= row.bits_lower <= row.bits_upper <= row.bits_interval[1]
+            assert row.loss_added_interval[0] <= row.loss_added <= row.loss_added_interval[1]
     assert "At noise 20 at block." in (tmp_path / "report.html").read_text()
 
 
@@ -74,6 +76,8 @@ def test_whole_texts_lie_between(lens, monkeypatch):
     assert found.bits_lower <= found.bits_upper + 4 * found.gap_error
     assert found.bits_lower >= found.own_bits - 4 * found.own_bits_error
     assert found.bits_upper <= found.prior_bits + 4 * found.bits_upper_error
+    assert found.accuracy_interval[0] < found.accuracy_interval[1]
+    assert found.accuracy_interval[0] <= found.accuracy <= found.accuracy_interval[1]
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -162,10 +166,33 @@ def test_a_defence_brings_states_back(lens, defence):
 
 
 def test_an_embedding_tells_of_a_token_when_the_others_are_known(lens):
-    clean, noisy = privacy(lens, TEXT, release="embedding", prior="text", windows=2, length=6, noise=(0, 0.8)).rows
+    result = privacy(
+        lens,
+        TEXT,
+        release="embedding",
+        prior="text",
+        windows=2,
+        length=6,
+        noise=(0, 0.8),
+        defence="rounding,dropping-tokens",
+    )
+    clean, noisy, rounded, both = result.rows
     assert (clean.text_accuracy, clean.bits_upper) == (1, None)
-    slack = 4 * noisy.bits_truth_error
-    assert noisy.bits_lower - slack <= noisy.bits_truth <= noisy.bits_upper + slack
+    for row in (noisy, both):
+        slack = 4 * row.bits_truth_error
+        assert row.bits_lower - slack <= row.bits_truth <= row.bits_upper + slack
+    assert (rounded.defence, rounded.noise, both.noise) == ("rounding", 0, 0.8)
+    assert rounded.bits_lower == rounded.bits_upper <= rounded.prior_bits
+    assert all(row.retrieval_interval[0] <= row.retrieval <= row.retrieval_interval[1] for row in result.rows)
+    assert any("dropping-tokens" in note for note in result.protocol.notes)
+
+
+def test_what_a_defence_costs_an_embedding_is_told_by_retrieval():
+    stored = torch.eye(8, dtype=torch.float64)
+    queries = stored + 0.1 * torch.randn(8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert retrieval(stored, queries, lambda rows: rows) == 1
+    assert retrieval(stored, queries, lambda rows: rows.flip(0)) == 0
+    assert retrieval(stored, queries, lambda rows: rows[:, :1].expand(8, 8)) == 1 / 8
 
 
 def test_what_cannot_be_is_refused(lens):

@@ -19,7 +19,7 @@ class Claim:
     """One claim with its protocol.
 
     Attributes:
-        id: in the ledger: 1 to 126 the article, 201 on the slides, 401 on the paper.
+        id: in the ledger: 1 to 126 the article, 201 on the slides, 301 on what the field holds, 401 on the paper.
         document, place: where it stands: a slide, page, section or figure.
         statement: what is said, one sentence.
         model, data: what it is about; `large`: a model that is named and is not run here, so that nothing seen here

@@ -52,7 +52,7 @@ class Reproducing(Running):
     claims: Annotated[
         str | Sequence[str | int],
         Option(
-            "Numbers or ranges, such as 7 or 10-12, or a document: slides, paper, article. Default: all.",
+            "Numbers or ranges, such as 7 or 10-12, or a document: slides, paper, article, field. Default: all.",
             metavar="CLAIM", repeat=True,
         ),
     ] = ()  # fmt: skip
@@ -89,7 +89,7 @@ def wanted_claims(claims: str | Sequence[str | int]) -> list[int]:
         first, dash, last = text.partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
             raise BadInput(
-                f"'{text}' is no claim: give numbers such as 7, ranges such as 10-12, or slides, paper, article."
+                f"'{text}' is no claim: give numbers such as 7, ranges such as 10-12, or slides, paper, article, field."
             )
         # A range may run over numbers that no claim has; a number alone may not.
         found = [number for number in known if int(first) <= number <= int(last or first)]

@@ -47,12 +47,12 @@ def ledger_page(result: ReproduceResult) -> str:
 def learnt(rows: list[ClaimRecord]) -> str:
     """One paragraph, from the verdicts alone."""
     said = []
-    for document, name in (("slides", "slides"), ("paper", "paper"), ("article", "article")):
+    for document in DOCUMENTS:
         tried = [row for row in rows if row.document == document and row.tendency]
         count = Counter(row.tendency for row in tried)
         if tried:
             parts = [f"{count[word]} {words}" for word, words in WORDS.items() if count[word]]
-            said.append(f"Of {len(tried)} claims of the {name} that were tried, {', '.join(parts)}")
+            said.append(f"Of {len(tried)} claims of the {document} that were tried, {', '.join(parts)}")
     return ". ".join(said) + "." if said else "No experiment was run."
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import t as student
+from scipy import stats
 
+from headscan.geometry.interval import student
 from headscan.run import Interval
 
 __all__ = ["Measurement", "difference_of", "exactly", "mean_of", "share_of"]
@@ -64,7 +65,7 @@ def share_of(name: str, hits: Sequence[npt.ArrayLike], *, chance: float | None =
     if max(by_prompt, by_seed) > 0 and 0 < p < 1:
         effective = min(float(tokens), max(float(k), p * (1 - p) / max(by_prompt, by_seed)))
         freedom = max(1, k - 1 if by_seed > by_prompt else n - 1)
-    low, high = _score(p, effective, float(student.ppf(0.975, freedom)))
+    low, high = _score(p, effective, float(stats.t.ppf(0.975, freedom)))
     return Measurement(name=name, value=p, interval=(low, high), chance=chance, tokens=tokens, prompts=n, seeds=k)
 
 
@@ -97,12 +98,9 @@ def mean_of(
     >>> [round(end, 2) for end in mean_of("x", [1.0, 2.0, 3.0], unit="nats").interval]
     [-0.48, 4.48]
     """
-    found = np.asarray(values, dtype=np.float64)
-    reach = float(student.ppf(0.975, len(found) - 1)) * float(found.std(ddof=1)) / len(found) ** 0.5
-    value = float(found.mean())
     return Measurement(
-        name=name, value=value, interval=(value - reach, value + reach), unit=unit, chance=chance, tokens=tokens,
-        prompts=prompts, seeds=len(found),
+        name=name, value=float(np.mean(values)), interval=student(values), unit=unit, chance=chance, tokens=tokens,
+        prompts=prompts, seeds=len(values),
     )  # fmt: skip
 
 

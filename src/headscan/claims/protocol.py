@@ -7,11 +7,12 @@ from typing import Literal, TypeAlias
 
 __all__ = ["DOCUMENTS", "VERDICTS", "ClaimVerdict", "DocumentName", "Power", "Region", "StandIn", "Tendency"]
 
-DocumentName: TypeAlias = Literal["slides", "paper", "article"]
+DocumentName: TypeAlias = Literal["slides", "paper", "article", "field"]
 DOCUMENTS: dict[DocumentName, str] = {
     "slides": "Godey, Language models have cone-shaped heads",
     "paper": "Zhao, Behnia, Vakilian, Thrampoulidis, arXiv:2408.15417",
     "article": "Badger, Language Modeling and Discrete Encodings",
+    "field": "What is held of leaked states",
 }
 
 Tendency: TypeAlias = Literal["holds here", "fails here", "artefact", "undecided"]

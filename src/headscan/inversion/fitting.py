@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,7 +24,7 @@ from headscan.run import Progress, write_atomic
 from headscan.text.documents import documents
 from headscan.text.tokens import tokenise
 
-__all__ = ["EMBEDDED", "TOKENS", "Readouts", "read_text", "readouts_of"]
+__all__ = ["EMBEDDED", "TOKENS", "Readouts", "fit_together", "read_text", "readouts_of"]
 
 EMBEDDED = "stories"
 # Tokens of the pass: windows, a third of them of the text, the rest of tokens drawn from the whole vocabulary (a text has few of
@@ -70,11 +71,58 @@ def readouts_of(
         keep: write them to the cache folder (`HEADSCAN_CACHE`, else `~/.cache/headscan`), where the next run with the
             same weights, slice and text finds them: 40 MB at a width of 1,536.
     """
-    return cut.once(("readouts", text), lambda: _read_or_fit(cut, text, progress, keep))
+
+    def found() -> Readouts:
+        (one,) = _read_or_fit(cut, [cut], text, progress, keep, 1)
+        assert one is not None
+        return one
+
+    return cut.once(("readouts", text), found)
 
 
-def _read_or_fit(cut: SlicedModel, text: str | None, progress: Progress | None, keep: bool) -> Readouts:
-    batches = _batches(cut, text)
+def fit_together(
+    whole: SlicedModel, parts: Sequence[SlicedModel], text: str | None = None, *, progress: Progress | None = None,
+    keep: bool = True,
+) -> None:  # fmt: skip
+    """Fit the readouts of several slices of one model in one pass, that of the deepest; `readouts_of` then has them at hand.
+
+    Args:
+        whole: what the parts give, one after another.
+        parts, text, progress, keep: as in `readouts_of`. Those that were kept are read; of one alone nothing is fitted here.
+    """
+    for cut, one in zip(parts, _read_or_fit(whole, parts, text, progress, keep, 2), strict=True):
+        if one is not None:
+            cut.once(("readouts", text), partial(_same, one))
+
+
+def _same(found: Readouts) -> Readouts:
+    return found
+
+
+def _read_or_fit(
+    whole: SlicedModel,
+    parts: Sequence[SlicedModel],
+    text: str | None,
+    progress: Progress | None,
+    keep: bool,
+    least: int,
+) -> list[Readouts | None]:
+    """Those that were kept, and the others by one pass where they are at least so many; None of those that are not there."""
+    batches = _batches(whole, text)
+    places = [_place(cut, batches) for cut in parts]
+    found = [_read(*place, cut) if keep else None for place, cut in zip(places, parts, strict=True)]
+    missing = [number for number, one in enumerate(found) if one is None]
+    if len(missing) >= least:
+        names = {number: places[number][2] for number in missing}
+        for number, one in _fit(whole, names, [cut.width for cut in parts], batches, progress).items():
+            found[number] = one
+            if keep:
+                _write(*places[number][:2], one)
+    return found
+
+
+def _place(cut: SlicedModel, batches: list[Tensor]) -> tuple[Path, str, str]:
+    """The file in which readouts are kept, what they rest on, and its hash."""
     what = {
         "version": VERSION, "weights": cut.lens.identity(), "class": type(cut.lens.model).__name__,
         "dtype": str(cut.lens.input_embeddings.dtype), "slice": cut.document(),
@@ -82,13 +130,7 @@ def _read_or_fit(cut: SlicedModel, text: str | None, progress: Progress | None, 
     }  # fmt: skip
     key = json.dumps(what, sort_keys=True)
     name = hashlib.sha256(key.encode()).hexdigest()
-    path = cache_folder() / "readouts" / f"{name[:32]}.safetensors"
-    found = _read(path, key, name, cut) if keep else None
-    if found is None:
-        found = _fit(cut, batches, name, progress)
-        if keep:
-            _write(path, key, found)
-    return found
+    return cache_folder() / "readouts" / f"{name[:32]}.safetensors", key, name
 
 
 def _batches(cut: SlicedModel, text: str | None) -> list[Int[Tensor, "B T"]]:
@@ -121,21 +163,30 @@ def read_text(cut: SlicedModel, text: str | None, count: int) -> Int[Tensor, " N
 
 
 @torch.no_grad()
-def _fit(cut: SlicedModel, batches: list[Tensor], key: str, progress: Progress | None) -> Readouts:
-    first, later = ReadoutSums(cut.width), ReadoutSums(cut.width)
+def _fit(
+    whole: SlicedModel, names: Mapping[int, str], widths: list[int], batches: list[Tensor], progress: Progress | None
+) -> dict[int, Readouts]:
+    """The readouts of some parts of a slice, by number, from one pass; `widths` are of all its parts."""
+    sums = {number: (ReadoutSums(widths[number]), ReadoutSums(widths[number])) for number in names}
     total, done = sum(ids.numel() for ids in batches), 0
     for ids in batches:
-        ids = ids.to(cut.lens.device)
-        vectors = cut.embed(ids)
-        outputs = cut.states(inputs_embeds=vectors).float()
-        first.update(vectors[:, 0], outputs[:, 0])
-        if ids.shape[1] > 1:
-            later.update(vectors[:, 1:].flatten(0, 1), outputs[:, 1:].flatten(0, 1))
+        ids = ids.to(whole.lens.device)
+        vectors = whole.embed(ids)
+        outputs = whole.states(inputs_embeds=vectors).float().split(widths, -1)
+        for number, (first, later) in sums.items():
+            first.update(vectors[:, 0], outputs[number][:, 0])
+            if ids.shape[1] > 1:
+                later.update(vectors[:, 1:].flatten(0, 1), outputs[number][:, 1:].flatten(0, 1))
         done += ids.numel()
         if progress:
             progress("fit of the readout", done, total, "tokens")
     # A model of one position has no later ones.
-    return Readouts(first.solve(cut.vectors), (later if later.count else first).solve(cut.vectors), key, passes=done)
+    return {
+        number: Readouts(
+            *(one.solve(whole.vectors) for one in (first, later if later.count else first)), names[number], done
+        )
+        for number, (first, later) in sums.items()
+    }
 
 
 def _fields(readout: TokenReadout) -> Iterator[tuple[str, Tensor]]:

@@ -20,7 +20,6 @@ from headscan.model.slicing import SlicedModel
 from headscan.run import BadInput
 from headscan.states import Vectors, VectorSource, stored_source
 from headscan.states.stored import StoredSource
-from headscan.text.display import display
 from headscan.text.prompts import Prompt
 
 __all__ = ["LeakedStates", "estimated_noise", "foreign", "leaked", "solve_unknown"]
@@ -72,7 +71,7 @@ def leaked(cut: SlicedModel, given: object, field: str | None = None) -> LeakedS
             raise BadInput(f"{name} holds NaN or infinite values at vector {first + broken[0]:,}.")
         targets.append(states)
         ids = [] if vectors.ids is None else vectors.ids.read(first, last).flatten().tolist()
-        prompts.append(_prompt(cut, ids))
+        prompts.append(Prompt.of_ids(cut.lens.tokenizer, ids))
     digest = hashlib.sha256()
     for states in targets:
         digest.update(states.numpy().tobytes())
@@ -99,12 +98,6 @@ def _spans(vectors: Vectors) -> list[tuple[int, int]]:
     numbers = vectors.documents.read(0, vectors.count).flatten().numpy()
     cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), vectors.count]
     return list(pairwise(cuts))
-
-
-def _prompt(cut: SlicedModel, ids: list[int]) -> Prompt:
-    """The tokens that the store has; nothing where it has none."""
-    words = display(cut.lens.tokenizer, ids)
-    return Prompt("".join(words), tuple(ids), tuple(words), ((0, 0),) * len(ids), (False,) * len(ids))
 
 
 def _length(cut: SlicedModel, outputs: int) -> int:

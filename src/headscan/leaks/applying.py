@@ -93,15 +93,15 @@ class ChangedCache(DynamicCache):
 
 
 @torch.no_grad()
-def loss_with(lens: Lens, site: str, ids: Int[Tensor, "B T"], change: Change) -> float:
-    """Nats a token of the model if the states at a site are changed so."""
+def loss_with(lens: Lens, site: str, ids: Int[Tensor, "B T"], change: Change) -> Float[Tensor, " B"]:
+    """Nats a token of the model on each row if the states at a site are changed so."""
     with applied(lens, site, change):
         return cross_entropy(lens.run(ids, sites="head")["head"], ids)
 
 
 @torch.no_grad()
-def loss_with_cache(lens: Lens, layer: int, part: str, ids: Int[Tensor, "B T"], change: Change) -> float:
-    """Nats a token of the model if what a layer stores in the cache is changed so, and read back by attention."""
+def loss_with_cache(lens: Lens, layer: int, part: str, ids: Int[Tensor, "B T"], change: Change) -> Float[Tensor, " B"]:
+    """Nats a token of the model on each row if what a layer stores in the cache is changed so, and read back by attention."""
     cache = ChangedCache([layer], change, part)
     inputs = lens.inputs.forward(ids, None, None, None, ("head",)) | {"past_key_values": cache, "use_cache": True}
     with evaluating(lens.model):

@@ -13,7 +13,7 @@ from torch import Tensor
 from headscan.leaks.budget import LIMIT, AuditPlan, plan_of
 from headscan.leaks.channel import Channel
 from headscan.leaks.defence import plain, protected
-from headscan.leaks.exactness import ExactAttack, exact_attack
+from headscan.leaks.exactness import ExactAttack, exact_attack, prepare
 from headscan.leaks.others import others_leaks, places_of
 from headscan.leaks.positions import Asked, PositionLeak, position_leaks
 from headscan.leaks.priors import Prior, prior_of
@@ -22,6 +22,7 @@ from headscan.leaks.result import LeakRow, WholeText
 from headscan.leaks.rounding import read_format
 from headscan.leaks.rows import bits_row, exact_row, others_bits
 from headscan.leaks.wholes import TEXTS, TOKENS, whole_texts
+from headscan.model.slicing import SlicedModel
 from headscan.run import BadInput, Run
 
 __all__ = ["audit", "scales_of"]
@@ -72,19 +73,26 @@ class _Audit:
             rows = self._bits(losses)
         hides = any(self.channel.withheld(place) for place in range(self.plan.windows.shape[1]))
         if 0.0 in self.levels and not hides:
+            cuts = [self.channel.alone(name) for name in self.channel.names]
+            ready = cache(partial(prepare, self.channel.together, cuts, self.run.progress))
             for number, name in enumerate(self.channel.names):
-                solve = partial(
-                    exact_attack, self.channel.alone(name), self.plan.windows, budget=self.plan.budget,
-                    seed=self.settings.seed, progress=self.run.progress,
-                )  # fmt: skip
-                attack = self.run.unit(f"{self.mark}exact-{name}", ExactAttack, solve)
+                attack = self.run.unit(
+                    f"{self.mark}exact-{name}", ExactAttack, partial(self._exact, cuts[number], ready)
+                )
                 rows[name, 0.0] = exact_row(
                     self.channel, name, attack, self.plan, rows.get((name, 0.0)), losses.get((name, 0.0))
                 )
                 self.run.progress("exact inversion", number + 1, len(self.channel.names), "sites")
         return [rows[name, level] for name in self.channel.names for level in self.levels if (name, level) in rows]
 
-    def _bits(self, losses: dict[tuple[str, float], float]) -> dict[tuple[str, float], LeakRow]:
+    def _exact(self, cut: SlicedModel, ready: Callable[[], None]) -> ExactAttack:
+        """The search of all windows; what orders its candidates is made ready for all sites before the first."""
+        ready()
+        return exact_attack(
+            cut, self.plan.windows, budget=self.plan.budget, seed=self.settings.seed, progress=self.run.progress
+        )
+
+    def _bits(self, losses: dict[tuple[str, float], list[float]]) -> dict[tuple[str, float], LeakRow]:
         """The rows that have bits."""
         channel, settings, windows = self.channel, self.settings, self.plan.windows
         sigmas = tuple(tuple(level * scale for level in self.counted) for scale in self.scales)
@@ -112,19 +120,21 @@ class _Audit:
                 )  # fmt: skip
         return rows
 
-    def _losses(self) -> dict[tuple[str, float], float]:
-        """What the model loses at each site and noise, in nats a token; empty where it has no head."""
+    def _losses(self) -> dict[tuple[str, float], list[float]]:
+        """What the model loses at each site and noise, in nats a token of each window; empty where it has no head."""
         channel, windows = self.channel, self.plan.windows
         if channel.loss is None or not channel.together.lens.traits.predicts:
             return {}
-        clean, found = channel.loss(channel.names[0], windows, lambda states: states), dict[tuple[str, float], float]()
+        clean = channel.loss(channel.names[0], windows, lambda states: states)
+        found: dict[tuple[str, float], list[float]] = {}
         for name, scale in zip(channel.names, self.scales, strict=True):
             for level in self.levels:
                 generator = torch.Generator().manual_seed(self.settings.seed + 2)
                 sigma = level * scale
                 change = plain(sigma, generator) if channel.working is None else channel.working(name, sigma, generator)
                 untouched = level == 0 and channel.working is None
-                found[name, level] = 0.0 if untouched else channel.loss(name, windows, change) - clean
+                lost = clean if untouched else channel.loss(name, windows, change)
+                found[name, level] = (lost - clean).tolist()
         return found
 
     def whole(self) -> tuple[list[WholeText], list[str]]:

@@ -31,7 +31,7 @@ class Channel:
         law: of the noise; withheld: whether nothing is released of a position.
         working: from a site, sigma and a generator to what the release makes of states for whoever goes on with them; None
             for noise alone.
-        loss: nats a token of the model on token rows if, at a site, its states are changed so; None where it cannot be run.
+        loss: nats a token of the model on each token row if, at a site, its states are changed so; None where it cannot be run.
     """
 
     names: tuple[str, ...]
@@ -44,10 +44,11 @@ class Channel:
     law: Law = GAUSSIAN
     withheld: Callable[[int], bool] = lambda place: False
     working: Callable[[str, float, torch.Generator], Change] | None = None
-    loss: Callable[[str, Int[Tensor, "B T"], Change], float] | None = None
+    loss: Callable[[str, Int[Tensor, "B T"], Change], Float[Tensor, " B"]] | None = None
 
 
-def cross_entropy(logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"]) -> float:
-    """Nats a token, of all tokens but the first of each row."""
+def cross_entropy(logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"]) -> Float[Tensor, " B"]:
+    """Nats a token of each row, of all its tokens but the first."""
     flat = logits[:, :-1].double().flatten(0, 1)
-    return float(torch.nn.functional.cross_entropy(flat, ids[:, 1:].flatten().to(flat.device)))
+    nats = torch.nn.functional.cross_entropy(flat, ids[:, 1:].flatten().to(flat.device), reduction="none")
+    return nats.view(len(ids), -1).mean(1).cpu()

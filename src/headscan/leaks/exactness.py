@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from headscan.inversion.assess import assess
 from headscan.inversion.certificate import VERDICTS
+from headscan.inversion.fitting import fit_together
 from headscan.inversion.left_to_right import refuse_unordered
 from headscan.inversion.losses import relative
 from headscan.inversion.method import Problem
@@ -19,10 +21,9 @@ from headscan.inversion.tolerance import FACTOR, accepted, noise_floor
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.mapped import Mapped
 from headscan.run import Progress
-from headscan.text import display
 from headscan.text.prompts import Prompt
 
-__all__ = ["ExactAttack", "blurred", "exact_attack"]
+__all__ = ["ExactAttack", "blurred", "exact_attack", "prepare"]
 
 FINE = 2e-3
 """The relative residual up to which the search itself takes a release for equal: what one code of a coarse format turns over
@@ -63,6 +64,12 @@ def blurred(cut: SlicedModel, ids: Int[Tensor, "B T"], seed: int = 0) -> float:
     return max(worst, noise_floor(cut))
 
 
+def prepare(whole: SlicedModel, parts: Sequence[SlicedModel], progress: Progress | None = None) -> None:
+    """Fit what orders the candidates of several slices in one pass, where that is a readout (long vocabularies)."""
+    if len(parts) > 1 and all(Exact().ranked_by(cut) == "readout" for cut in parts):
+        fit_together(whole, parts, progress=progress)
+
+
 def exact_attack(
     cut: SlicedModel, windows: Int[Tensor, "B T"], *, budget: int | None = None, seed: int = 0,
     progress: Progress | None = None,
@@ -95,7 +102,7 @@ def exact_attack(
         tolerance=None if not isinstance(cut, Mapped) else max(accepted(cut), tolerance),
     )  # fmt: skip
     entries = [
-        assess(judged, number, _prompt(cut, row.tolist()), one)
+        assess(judged, number, Prompt.of_ids(cut.lens.tokenizer, row.tolist()), one)
         for number, (row, one) in enumerate(zip(windows, found, strict=True))
     ]
     worst = max(entries, key=lambda one: VERDICTS.index(one.verdict))
@@ -103,8 +110,3 @@ def exact_attack(
         right=[one.token_accuracy or 0.0 for one in entries], verdict=worst.verdict, certificate=worst.certificate.type,
         evaluations=sum(one.evaluations for one in found) / windows.numel(), seconds=seconds / windows.numel(),
     )  # fmt: skip
-
-
-def _prompt(cut: SlicedModel, ids: list[int]) -> Prompt:
-    names = display(cut.lens.tokenizer, ids)
-    return Prompt("", tuple(ids), tuple(names), ((0, 0),) * len(ids), (False,) * len(ids))

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headscan.leaks.span import GradientTokens, inputs_of, span_of
+from headscan.leaks.span import GradientTokens, distances, inputs_of, span_of
 from headscan.model.lens import Lens
 from headscan.run import Progress
 
@@ -66,7 +66,8 @@ def texts_in_gradient(
             return [], whole
         starts = torch.tensor([one.tokens for one in found], dtype=torch.int64).reshape(len(found), place)
         rows = torch.cat([starts.repeat_interleave(len(listed), 0), listed.repeat(len(found))[:, None]], 1)
-        away = torch.cat([_distances(lens, some.to(lens.device), basis) for some in rows.split(BATCH)])
+        last = [inputs_of(lens, some.to(lens.device), 1)[:, -1].double() for some in rows.split(BATCH)]
+        away = torch.cat([distances(some, basis).cpu() for some in last])
         inside = (away <= tolerance).nonzero()[:, 0]
         whole = whole and len(inside) <= most
         inside = inside[away[inside].argsort(stable=True)][:most]
@@ -77,10 +78,3 @@ def texts_in_gradient(
         if progress:
             progress("order of tokens", place + 1, length - 1, "positions")
     return found, whole
-
-
-def _distances(lens: Lens, rows: Tensor, basis: Tensor) -> Tensor:
-    """Relative distances of block 1's input at the last position of each row from a span."""
-    x = inputs_of(lens, rows, 1)[:, -1].double()
-    away: Tensor = (x - (x @ basis) @ basis.T).norm(dim=1) / x.norm(dim=1).clamp_min(1e-30)
-    return away.cpu()

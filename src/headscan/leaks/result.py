@@ -63,7 +63,9 @@ class LeakRow:
         text_accuracy, text_accuracy_interval: share of the text's own tokens that the attack names.
         verdict, certificate: of exact inversion, the worst of the windows, of releases without noise.
         loss_added: nats a token that the model loses if its own states are replaced by what is released; None where that
-            was not run.
+            was not run. loss_added_interval: 95 %, with the windows as clusters; None of fewer than two.
+        retrieval, retrieval_interval: of embeddings, the share of passages that their first half still finds first among what is
+            released of all; None of other releases.
         others: the bits that all releases together tell of a token to one who knows all other tokens, those after it
             included; None where not counted.
         evaluations_per_token, seconds_per_token: candidates run, and processor time.
@@ -94,6 +96,9 @@ class LeakRow:
     verdict: str | None = None
     certificate: str | None = None
     loss_added: float | None = None
+    loss_added_interval: Interval | None = None
+    retrieval: float | None = None
+    retrieval_interval: Interval | None = None
     others: OthersBits | None = None
     evaluations_per_token: float | None = None
     seconds_per_token: float | None = None
@@ -111,7 +116,8 @@ class WholeText:
         bits_lower, bits_upper: bits a token, in the mean over the texts, with `bits_lower_error`, `bits_upper_error` and, of
             their difference, `gap_error`, all standard errors. Both hold in expectation.
         own_bits: the part that each token's own release tells; own_bits_error.
-        accuracy: share of tokens that a text drawn from the filter's posterior names rightly.
+        accuracy: share of tokens that a text drawn from the filter's posterior names rightly; accuracy_interval: 95 %, with the
+            texts as clusters; None of fewer than three.
     """
 
     site: str
@@ -128,6 +134,7 @@ class WholeText:
     own_bits: float
     own_bits_error: float
     accuracy: float
+    accuracy_interval: Interval | None = None
     defence: str = "none"
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from scipy import stats
 
-from headscan.geometry.interval import wilson
+from headscan.geometry.interval import student, wilson
 from headscan.leaks.budget import AuditPlan
 from headscan.leaks.channel import Channel
 from headscan.leaks.exactness import ExactAttack
@@ -17,6 +18,12 @@ from headscan.leaks.result import LeakRow, OthersBits
 from headscan.run import Interval
 
 __all__ = ["bits_row", "clustered", "exact_row", "others_bits", "share_interval"]
+
+OF_BITS = (
+    "prior_bits", "bits_lower", "bits_upper", "lower_by", "upper_by", "bits_interval", "bits_truth", "bits_truth_error", "kept",
+    "others",
+)  # fmt: skip
+"""What a row without noise takes from the bits that rounding leaves."""
 
 
 def others_bits(found: list[PositionLeak]) -> OthersBits | None:
@@ -36,7 +43,7 @@ def others_bits(found: list[PositionLeak]) -> OthersBits | None:
 
 
 def bits_row(
-    site: str, defence: str, level: float, sigma: float, parts: list[list[PositionLeak]], draws: int, loss: float | None,
+    site: str, defence: str, level: float, sigma: float, parts: list[list[PositionLeak]], draws: int, losses: list[float] | None,
     others: OthersBits | None = None,
 ) -> LeakRow:  # fmt: skip
     """The row of one site and noise, from what was found at each position of each window."""
@@ -63,37 +70,36 @@ def bits_row(
         attack="posterior", attack_accuracy=mean("accuracy"),
         attack_accuracy_interval=share_interval(mean("accuracy"), count * (draws if level else 1)),
         attack_accuracy_upper=mean("ceiling"), text_accuracy=right, text_accuracy_interval=share_interval(right, count),
-        loss_added=loss, others=others,
+        others=others, **_lost(losses),
     )  # fmt: skip
 
 
 def exact_row(
-    channel: Channel, name: str, attack: ExactAttack, plan: AuditPlan, bits: LeakRow | None, loss: float | None
+    channel: Channel, name: str, attack: ExactAttack, plan: AuditPlan, bits: LeakRow | None, losses: list[float] | None
 ) -> LeakRow:
     """The row without noise: of the search, with the bits that rounding leaves where there are any."""
     right = float(np.mean(attack.right))
     inside = share_interval(right, plan.windows.numel())
-    return LeakRow(
-        site=name, defence=channel.defence, noise=0.0, sigma=None, tokens=plan.windows.numel(),
-        prior_bits=bits.prior_bits if bits else None, bits_lower=bits.bits_lower if bits else None,
-        bits_upper=bits.bits_upper if bits else None, lower_by=bits.lower_by if bits else None,
-        upper_by=bits.upper_by if bits else None, bits_interval=bits.bits_interval if bits else None,
-        bits_truth=bits.bits_truth if bits else None, bits_truth_error=bits.bits_truth_error if bits else None,
-        kept=bits.kept if bits else None, candidates=plan.candidates,
-        attack="exact", attack_accuracy=right, attack_accuracy_interval=inside, attack_accuracy_upper=None,
-        text_accuracy=right, text_accuracy_interval=inside, verdict=attack.verdict, certificate=attack.certificate,
-        loss_added=loss,
-        others=bits.others if bits else None, evaluations_per_token=attack.evaluations, seconds_per_token=attack.seconds,
+    row = LeakRow(
+        site=name, defence=channel.defence, noise=0.0, sigma=None, tokens=plan.windows.numel(), prior_bits=None,
+        bits_lower=None, bits_upper=None, candidates=plan.candidates, attack="exact", attack_accuracy=right,
+        attack_accuracy_interval=inside, attack_accuracy_upper=None, text_accuracy=right, text_accuracy_interval=inside,
+        verdict=attack.verdict, certificate=attack.certificate, evaluations_per_token=attack.evaluations,
+        seconds_per_token=attack.seconds, **_lost(losses),
     )  # fmt: skip
+    return row if bits is None else replace(row, **{field: getattr(bits, field) for field in OF_BITS})
+
+
+def _lost(windows: list[float] | None) -> dict[str, Any]:
+    """What the model loses in the mean of the windows, with its interval; None where that was not run."""
+    if windows is None:
+        return {"loss_added": None}
+    return {"loss_added": float(np.mean(windows)), "loss_added_interval": clustered([[one] for one in windows])}
 
 
 def clustered(parts: Sequence[Sequence[float]]) -> Interval | None:
     """The 95 % interval of a mean of equally long windows, each a cluster (Student's t of their means); None of one window."""
-    means = np.array([np.mean(part) for part in parts])
-    if len(means) < 2:
-        return None
-    reach = float(stats.t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / len(means) ** 0.5)
-    return float(means.mean()) - reach, float(means.mean()) + reach
+    return student([float(np.mean(part)) for part in parts]) if len(parts) > 1 else None
 
 
 def share_interval(share: float, count: int) -> Interval:

@@ -17,7 +17,7 @@ from headscan.model.record import Stop
 from headscan.model.verify import evaluating
 from headscan.run import BadInput
 
-__all__ = ["GradientTokens", "gradients_of", "inputs_of", "span_of", "tokens_in_gradient"]
+__all__ = ["GradientTokens", "distances", "gradients_of", "inputs_of", "span_of", "tokens_in_gradient"]
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,12 @@ def span_of(gradient: Float[Tensor, "d m"]) -> tuple[Float[Tensor, "d r"], int]:
     return basis[:, :rank], rank
 
 
+def distances(vectors: Float[Tensor, "N d"], basis: Float[Tensor, "d r"]) -> Float[Tensor, " N"]:
+    """Relative distances of vectors from the span of an orthonormal basis, 0 (inside) to 1."""
+    away: Tensor = (vectors - (vectors @ basis) @ basis.T).norm(dim=1) / vectors.norm(dim=1).clamp_min(1e-30)
+    return away
+
+
 @torch.no_grad()
 def inputs_of(lens: Lens, rows: Int[Tensor, "B T"], number: int = 0) -> Float[Tensor, "B T d"]:
     """What the linear map of a block, whose gradient is read, is given for token rows."""
@@ -136,8 +142,7 @@ def tokens_in_gradient(
     residuals: dict[int, list[float]] = {}
     other = float("inf")
     for position in positions:
-        x = vectors[:, position]
-        distance = (x - (x @ basis) @ basis.T).norm(dim=1) / x.norm(dim=1).clamp_min(1e-30)
+        distance = distances(vectors[:, position], basis)
         inside = (distance <= tolerance).nonzero()[:, 0]
         found[position], residuals[position] = inside.tolist(), distance[inside].tolist()
         outside = distance[distance > tolerance]

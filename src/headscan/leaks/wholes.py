@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from headscan.geometry.interval import of_items
 from headscan.leaks.bounds import GAUSSIAN, Law, Stepper, sandwich
 from headscan.leaks.priors import Prior
 from headscan.leaks.result import WholeText
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix
-from headscan.run import Progress
+from headscan.run import Interval, Progress
 
 __all__ = ["TEXTS", "TOKENS", "drawn_texts", "stepper", "whole_texts"]
 
@@ -75,6 +77,13 @@ def whole_texts(
                 site=site, defence=defence, noise=noise, texts=one.texts, tokens=one.tokens, particles=particles, prior_bits=bits,
                 bits_lower=one.lower, bits_lower_error=one.lower_error, bits_upper=one.upper, bits_upper_error=one.upper_error,
                 gap_error=one.gap_error, own_bits=one.own, own_bits_error=one.own_error, accuracy=one.accuracy,
+                accuracy_interval=_interval(one.accuracies),
             )
         )  # fmt: skip
     return found
+
+
+def _interval(shares: list[float]) -> Interval | None:
+    """The 95 % interval of the mean of one share a text."""
+    ends = of_items(lambda taken: float(np.mean(np.array(shares)[taken])), len(shares), bounds=(0, 1))
+    return None if ends is None else (ends[0], ends[1])

@@ -55,6 +55,12 @@ class Prompt:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @classmethod
+    def of_ids(cls, tokenizer: Any, ids: Sequence[int]) -> Prompt:
+        """Tokens that no text is known of: their spelling is the text, and no token is looked for in it."""
+        pieces = display(tokenizer, ids)
+        return cls("".join(pieces), tuple(ids), tuple(pieces), ((0, 0),) * len(ids), (False,) * len(ids))
+
     def extended(self, tokenizer: Any, ids: Sequence[int]) -> Prompt:
         """The prompt with more tokens behind it; they count as text of the model's own."""
         pieces = display(tokenizer, ids)

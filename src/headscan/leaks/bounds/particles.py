@@ -60,7 +60,7 @@ class Sandwich:
         lower, upper: bits a token, with their standard errors over the texts; the gap's error is that of the paired
             difference.
         own: Σ A_t / T, the part that each token's own release tells (P = 1), with its standard error.
-        accuracy: share of tokens that a text drawn from the filter's posterior names rightly.
+        accuracy: share of tokens that a text drawn from the filter's posterior names rightly; accuracies: of each text.
         texts, tokens, particles: how many texts, tokens of each, prefixes kept.
     """
 
@@ -73,6 +73,7 @@ class Sandwich:
     own: float
     own_error: float
     accuracy: float
+    accuracies: list[float]
     texts: int
     tokens: int
     particles: int
@@ -147,5 +148,6 @@ def sandwich(
     gap = float((table[:, 2] - table[:, 1]).std() / len(table) ** 0.5) if len(table) > 1 else math.inf
     return Sandwich(
         noise=sigma, own=mean[0], own_error=error[0], lower=mean[1], lower_error=error[1], upper=mean[2],
-        upper_error=error[2], gap_error=gap, accuracy=mean[3], texts=len(table), tokens=len(texts[0]), particles=particles,
+        upper_error=error[2], gap_error=gap, accuracy=mean[3], accuracies=table[:, 3].tolist(), texts=len(table),
+        tokens=len(texts[0]), particles=particles,
     )  # fmt: skip

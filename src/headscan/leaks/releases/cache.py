@@ -60,5 +60,5 @@ def _alone(lens: Lens, settings: Auditing, name: str) -> SlicedModel:
 
 def _loss(
     lens: Lens, settings: Auditing, name: str, ids: Int[Tensor, "B T"], change: Callable[[Tensor], Tensor]
-) -> float:
+) -> Tensor:
     return loss_with_cache(lens, int(name.partition(".")[2]), settings.stored, ids, change)

@@ -59,7 +59,7 @@ class LogitsRelease(Release):
         root = _root(head.weight)
         cut = Mapped(Slice(sites=(head.site,)).on(lens), lambda states: states.float() @ root.T, "centred logits")
 
-        def loss(_: str, ids: Int[Tensor, "B T"], change: Callable[[Tensor], Tensor]) -> float:
+        def loss(_: str, ids: Int[Tensor, "B T"], change: Callable[[Tensor], Tensor]) -> Tensor:
             with torch.no_grad():
                 states = lens.run(ids, sites=head.site)[head.site].float()
                 seen = states @ root.T

@@ -112,6 +112,7 @@ TITLES = {
     "slides": "Slides: Language models have cone-shaped heads",
     "paper": "Paper: the implicit geometry of next-token prediction",
     "article": "Article: Language modeling and discrete encodings",
+    "field": "Field: what is held of leaked states",
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headscan.report.kit import Head, Word, page
 from headscan.report.kit.words import named
 from headscan.report.pages.privacy import attacks, bits, frontier, gradient, outside
-from headscan.report.pages.privacy.frontier import frontier_said, setting
+from headscan.report.pages.privacy.frontier import frontier_said, remains
 from headscan.report.pages.privacy.outside import outside_said
 
 if TYPE_CHECKING:
@@ -60,19 +60,14 @@ def _said(result: PrivacyResult) -> str:
 
 
 def _remains(result: PrivacyResult, row: LeakRow) -> str:
-    """At this setting at least a bits of b remain, and the model loses c nats."""
+    """What remains at a setting, of whole texts too where these were counted."""
     whole = next(
         (one for one in result.whole if (one.site, one.noise, one.defence) == (row.site, row.noise, row.defence)), None
     )
-    at = f"{setting(row)} at {row.site}"
-    low, high, of = row.bits_lower or 0.0, row.bits_upper or 0.0, row.prior_bits or 0.0
-    words = f"{at} at least {low:.2f} of {of:.2f} bits a token remain (at most {high:.2f})"
-    if whole is not None:
-        words += (
-            f", of whole texts {whole.bits_lower:.2f} to {whole.bits_upper:.2f} of {whole.prior_bits:.2f} "
-            f"(± {1.96 * whole.gap_error:.2f})"
-        )
-    return words + (f", and the model loses {row.loss_added:.2f} nats a token." if row.loss_added is not None else ".")
+    if whole is None:
+        return remains(row)
+    bits = f"{whole.bits_lower:.2f} to {whole.bits_upper:.2f} of {whole.prior_bits:.2f}"
+    return remains(row, f", of whole texts {bits} (± {1.96 * whole.gap_error:.2f})")
 
 
 def _range(shares: list[float]) -> str:

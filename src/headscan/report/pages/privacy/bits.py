@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from headscan.report.kit import Cell, Column, Figure, Section, Table, figures, palette, section
 from headscan.report.kit.words import literal
+from headscan.report.pages.privacy.frontier import FOUND, LOST, worth
 
 if TYPE_CHECKING:
     from headscan.leaks.result import LeakRow, PrivacyResult
@@ -32,22 +33,21 @@ def bits(result: PrivacyResult) -> Section | None:
         Column("bits, prior", "Entropy of a token given those before it, under the prior."),
         Column("at least", "Proved from below.", "U(2σ), Fano"), Column("truth", "Monte Carlo over all candidates."),
         Column("at most", "Proved from above.", "U(σ), Gaussian, entropy"),
-        Column("nats lost", "What the model loses if it goes on with what is released."),
+        LOST if rows[0].retrieval is None else FOUND,
     ]  # fmt: skip
     cells = [
         (
             row.site, row.defence, row.noise, row.prior_bits, row.bits_lower,
-            Cell(row.bits_truth, interval=_about(row), why="not all candidates were run"), row.bits_upper, row.loss_added,
+            Cell(row.bits_truth, interval=_about(row.bits_truth, row.bits_truth_error), why="not all candidates were run"),
+            row.bits_upper, worth(row),
         )
         for row in rows
     ]  # fmt: skip
     return Section("Bits that remain", result.meaning, [figure, Table(columns, cells)])
 
 
-def _about(row: LeakRow) -> tuple[float, float] | None:
-    if row.bits_truth is None or row.bits_truth_error is None:
-        return None
-    return row.bits_truth - 1.96 * row.bits_truth_error, row.bits_truth + 1.96 * row.bits_truth_error
+def _about(value: float | None, error: float | None) -> tuple[float, float] | None:
+    return None if value is None or error is None else (value - 1.96 * error, value + 1.96 * error)
 
 
 def _bands(rows: list[LeakRow]) -> go.Figure:
@@ -88,7 +88,7 @@ def others_known(result: PrivacyResult) -> Section | None:
     cells = [
         (
             row.site, row.defence, row.noise, row.bits_truth, one.prior_bits, one.bits_lower,
-            Cell(one.bits_truth, interval=_around(one.bits_truth, one.bits_truth_error)), one.bits_upper,
+            Cell(one.bits_truth, interval=_about(one.bits_truth, one.bits_truth_error)), one.bits_upper,
         )
         for row, one in rows
     ]  # fmt: skip
@@ -113,9 +113,10 @@ def whole_texts(result: PrivacyResult) -> Section | None:
     rows = [
         (
             one.site, one.defence, one.noise, one.prior_bits,
-            Cell(one.own_bits, interval=_around(one.own_bits, one.own_bits_error)),
-            Cell(one.bits_lower, interval=_around(one.bits_lower, one.bits_lower_error)),
-            Cell(one.bits_upper, interval=_around(one.bits_upper, one.bits_upper_error)), one.accuracy,
+            Cell(one.own_bits, interval=_about(one.own_bits, one.own_bits_error)),
+            Cell(one.bits_lower, interval=_about(one.bits_lower, one.bits_lower_error)),
+            Cell(one.bits_upper, interval=_about(one.bits_upper, one.bits_upper_error)),
+            Cell(one.accuracy, interval=one.accuracy_interval),
         )
         for one in result.whole
     ]  # fmt: skip
@@ -125,7 +126,3 @@ def whole_texts(result: PrivacyResult) -> Section | None:
         f"text, a token. A filter of {first.particles} prefixes bounds it from both sides in expectation, and is the attack."
     )
     return Section("Whole texts", lead, [Table(columns, rows)])
-
-
-def _around(value: float, error: float) -> tuple[float, float]:
-    return value - 1.96 * error, value + 1.96 * error

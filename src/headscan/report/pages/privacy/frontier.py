@@ -12,12 +12,30 @@ from headscan.report.kit.words import literal
 if TYPE_CHECKING:
     from headscan.leaks.result import LeakRow, PrivacyResult
 
-__all__ = ["frontier_said", "setting"]
+__all__ = ["FOUND", "LOST", "frontier_said", "remains", "worth"]
 
 HALF = 0.5
+LOST = Column("nats lost", "What the model loses if it goes on with what is released.")
+FOUND = Column("still found", "Passages that their first half finds first among what is released of all.", percent=True)
 
 
-def setting(row: LeakRow) -> str:
+def worth(row: LeakRow) -> Cell:
+    """What is left of the release's use: nats lost, or of embeddings the passages that are still found."""
+    if row.retrieval is not None:
+        return Cell(row.retrieval, interval=row.retrieval_interval)
+    return Cell(row.loss_added, interval=row.loss_added_interval, why="was not run")
+
+
+def remains(row: LeakRow, beside: str = "") -> str:
+    """At this setting at least a bits of b remain, and the model loses c nats; `beside`: what else remains, a clause."""
+    low, high, of = row.bits_lower or 0.0, row.bits_upper or 0.0, row.prior_bits or 0.0
+    lost = "" if row.loss_added is None else f", and the model loses {row.loss_added:.2f} nats a token"
+    lost = lost if row.retrieval is None else f", and {row.retrieval:.0%} of passages are still found"
+    said = f"at least {low:.2f} of {of:.2f} bits a token remain (at most {high:.2f})"
+    return f"{_setting(row)} at {row.site} {said}{beside}{lost}."
+
+
+def _setting(row: LeakRow) -> str:
     """Defence and noise in words, as a sentence begins."""
     noise = f"noise {row.noise:g}" if row.noise else "no noise"
     return f"At {noise}" if row.defence == "none" else f"Behind {row.defence} at {noise}"
@@ -30,67 +48,67 @@ def frontier_said(result: PrivacyResult) -> str:
         return "No setting has bits between bounds."
     safe = [row for row in rows if (row.bits_upper or 0.0) <= HALF * (row.prior_bits or 0.0)]
     if safe:
-        row = min(safe, key=lambda one: one.loss_added if one.loss_added is not None else float("inf"))
-        return f"{_told(row)} No cheaper setting tried is proved to leave half of the bits or fewer."
+        row = min(safe, key=lambda one: float("inf") if (cost := _cost(one)) is None else cost)
+        return f"{remains(row)} No cheaper setting tried is proved to leave half of the bits or fewer."
     row = min(rows, key=lambda one: one.bits_upper or 0.0)
-    return f"No setting tried is proved to leave half of the bits or fewer. {_told(row)}"
-
-
-def _told(row: LeakRow) -> str:
-    low, high, of = row.bits_lower or 0.0, row.bits_upper or 0.0, row.prior_bits or 0.0
-    lost = "" if row.loss_added is None else f", and the model loses {row.loss_added:.2f} nats a token"
-    return (
-        f"{setting(row)} at {row.site} at least {low:.2f} of {of:.2f} bits a token remain (at most {high:.2f}){lost}."
-    )
+    return f"No setting tried is proved to leave half of the bits or fewer. {remains(row)}"
 
 
 def _rows(result: PrivacyResult) -> list[LeakRow]:
     return [row for row in result.rows if row.bits_upper is not None]
 
 
+def _cost(row: LeakRow) -> float | None:
+    """What a setting costs: nats a token that the model loses, of embeddings the share of passages no longer found."""
+    return row.loss_added if row.retrieval is None else 1 - row.retrieval
+
+
 @section("privacy", 8)
 def frontier(result: PrivacyResult) -> Section | None:
-    """Bits against loss, one line a defence."""
-    rows = [row for row in _rows(result) if row.loss_added is not None]
+    """Bits against what a setting costs, one line a defence."""
+    rows = [row for row in _rows(result) if _cost(row) is not None]
     if len({row.defence for row in rows}) < 2:
         return None
+    found = rows[0].retrieval is not None
+    lost = "share of passages no longer found" if found else "nats a token that the model loses"
     figure = Figure(
-        "frontier", lambda: _frontier(rows),
-        "Bits a token that remain against nats a token that the model loses, one line a defence, one point a noise",
-        "Bits a token that remain, by Monte Carlo or at most, against nats a token that the model loses; one line a defence at a "
-        "site, one point a noise. The nearer to the lower left, the better the defence.", 420,
+        "frontier", lambda: _frontier(rows, lost),
+        f"Bits a token that remain against {lost}, one line a defence, one point a noise",
+        f"Bits a token that remain, by Monte Carlo or at most, against {lost}; one line a defence at a site, one point a noise. "
+        "The nearer to the lower left, the better the defence.", 420,
     )  # fmt: skip
     columns: list[Column | str] = [
         Column("defence", text=True), "release", "noise", Column("at least", "Proved from below."),
         Column("at most", "Proved from above."), Column("of", "Entropy of a token under the prior."),
         Column("tokens named", "By the attack, in the mean over the prior.", percent=True),
-        Column("nats lost", "What the model loses if it goes on with what is released."),
+        FOUND if found else LOST,
     ]  # fmt: skip
-    ranked = sorted(rows, key=lambda row: (row.bits_upper or 0.0, row.loss_added or 0.0))
+    ranked = sorted(rows, key=lambda row: (row.bits_upper or 0.0, _cost(row) or 0.0))
     cells = [
         (
             row.defence, row.site, row.noise, row.bits_lower, row.bits_upper, row.prior_bits,
-            Cell(row.attack_accuracy, interval=row.attack_accuracy_interval), row.loss_added,
+            Cell(row.attack_accuracy, interval=row.attack_accuracy_interval),
+            worth(row),
         )
         for row in ranked
     ]  # fmt: skip
-    lead = f"What protects most at least loss, the fewest bits first. {result.what}"
+    lead = f"What protects most at least cost, the fewest bits first. {result.what}"
     return Section("Defences on one frontier", lead, [figure, Table(columns, cells)])
 
 
-def _frontier(rows: list[LeakRow]) -> go.Figure:
+def _frontier(rows: list[LeakRow], lost: str) -> go.Figure:
     """One line a defence and site."""
-    figure = figures.empty("nats a token lost", "bits a token that remain")
+    figure = figures.empty(lost, "bits a token that remain")
     for index, (defence, site) in enumerate(dict.fromkeys((row.defence, row.site) for row in rows)):
         some = sorted(
-            (row for row in rows if (row.defence, row.site) == (defence, site)), key=lambda row: row.loss_added or 0.0
+            (row for row in rows if (row.defence, row.site) == (defence, site)), key=lambda row: _cost(row) or 0.0
         )
         figure.add_scatter(
-            x=[row.loss_added for row in some],
+            x=[_cost(row) for row in some],
             y=[row.bits_upper if row.bits_truth is None else row.bits_truth for row in some],
             text=[f"noise {row.noise:g}" for row in some], name=literal(f"{defence}, {site}"), mode="lines+markers",
             line={"color": palette.model_colour(index)}, marker={"size": 7},
-            hovertemplate="%{text}: %{y:.2f} bits, %{x:.2f} nats",
+            hovertemplate="%{text}: %{y:.2f} bits, cost %{x:.2f}",
         )  # fmt: skip
     figure.update_yaxes(rangemode="tozero")
     return figure

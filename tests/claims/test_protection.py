@@ -1,0 +1,79 @@
+"""What the field holds of protection: the experiments find what is there, and find protection where there is some."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from headscan.claims import Power, Region, decide
+from headscan.claims.experiments import protection
+from headscan.claims.experiments.protection import Depth, FewBits, LittleNoise
+from headscan.claims.ledger import all_claims, wanted_claims
+from headscan.claims.stand_ins import lens_of, prompts
+from headscan.leaks import applied
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    monkeypatch.setattr(protection, "SEEDS", 2)
+    monkeypatch.setattr(protection, "PROMPTS", 6)
+    monkeypatch.setattr(protection, "TOKENS", 2)
+    monkeypatch.setattr(protection, "lens_of", lambda model, seed: lens_of("gpt2", 0, 32, 2))
+    monkeypatch.setattr(protection, "prompts", lambda model, *asked: prompts("gpt2", *asked))
+    monkeypatch.setattr(protection.Protection, "power", Power(seeds=2, tokens=24))
+
+
+def verdict(number, experiment):
+    """By the claim's own rule, but for what so few prompts can tell."""
+    found = experiment.observe(0)
+    claim = replace(all_claims()[number], experiment=experiment, counts=Region(0.5, None))
+    return decide(claim, found).verdict, found
+
+
+def flat(states):
+    return torch.ones_like(states)
+
+
+def test_depth_and_few_bits_and_a_little_noise_do_not_protect_a_random_model():
+    for number, experiment, arms in ((301, Depth(), 3), (302, FewBits(), 4), (303, LittleNoise(), 2)):
+        said, found = verdict(number, experiment)
+        assert said == "fails here"
+        assert found.effect.value == 0
+        assert [one.value for one in found.beside] == [1.0] * arms
+
+
+def test_what_does_protect_is_seen_to_hold(monkeypatch):
+    """The second block gives the same whatever came in; the format holds one number only; noise drowns the states."""
+    with applied(lens_of("gpt2", 0, 32, 2), "block.1", flat):
+        monkeypatch.setattr(protection.Depth, "arms", _first_and_last)
+        said, found = verdict(301, Depth())
+    assert said == "holds here"
+    assert found.effect.value > 0.8
+    monkeypatch.setattr(protection, "read_format", lambda name: _Blank())
+    assert verdict(302, FewBits())[0] == "holds here"
+    assert verdict(303, LittleNoise(share=1000.0))[0] == "holds here"
+
+
+_arms = Depth.arms
+
+
+def _first_and_last(self, lens, ids, seed):
+    """Of two blocks the middle one is the first, which is not damaged."""
+    return (arm for arm in _arms(self, lens, ids, seed) if arm[0] != "middle block")
+
+
+class _Blank:
+    def __call__(self, values):
+        return flat(values)
+
+    def each(self, widths):
+        return flat
+
+
+def test_the_ledger_has_them_with_rules_that_can_turn():
+    assert wanted_claims("field") == [301, 302, 303]
+    claims = [all_claims()[number] for number in wanted_claims("field")]
+    assert [type(claim.experiment) for claim in claims] == [Depth, FewBits, LittleNoise]
+    assert all(claim.counts.low > 0 and claim.counts.high is None and not claim.large for claim in claims)
