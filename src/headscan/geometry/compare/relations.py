@@ -11,6 +11,7 @@ from torch import Tensor
 
 __all__ = ["Relations"]
 
+FEW = 20  # one entry in so many at most is not zero: then those alone are looked up
 AT_ONCE = 1024  # pairs of windows: what is gathered of them stays in the cache
 
 
@@ -57,11 +58,32 @@ class Relations:
         twice = torch.where(pairs[0] == pairs[1], 1.0, 2.0).to(self.blocks)
         return pairs, self.blocks.index_select(1, self._place(pairs).to(self.blocks.device)) * twice[:, None]
 
+    @cached_property
+    def _entries(self) -> tuple[Tensor, Tensor, Tensor, list[int]] | None:
+        """Where most entries are zero the others: pair and place in its block [entries], values, and how many a site."""
+        found = self.blocks.nonzero()
+        if FEW * len(found) > self.blocks.numel():
+            return None
+        site, pair, place = found.unbind(1)
+        values = self.blocks[site, pair, place]
+        return pair, place, values, torch.bincount(site, minlength=len(self.blocks)).tolist()
+
+    @cached_property
+    def _by_entry(self) -> Tensor:
+        """The tables side by side [entries of a table, S]."""
+        return self.blocks.flatten(1).T.contiguous()
+
     def _place(self, pairs: Tensor) -> Tensor:
         return pairs[0] * self.windows + pairs[1]
 
     def products(self, other: Relations, order: Tensor | None = None) -> Tensor:
         """The sums of products entry by entry [S, T], float64, the other's windows in this order [windows]."""
+        if self._entries is not None:
+            pair, place, values, counts = self._entries
+            if order is not None:
+                pair = self._place(order[torch.stack([pair // self.windows, pair % self.windows])])
+            rows = other._by_entry.index_select(0, pair * self.blocks.shape[2] + place) * values[:, None]
+            return torch.stack([part.sum(0, dtype=torch.float64) for part in rows.split(counts)])
         pairs, blocks = self._halves if self.symmetric and other.symmetric else self._whole
         taken = self._place(pairs if order is None else order[pairs]).to(blocks.device)
         found = blocks.new_zeros(len(blocks), len(other.blocks), dtype=torch.float64)
