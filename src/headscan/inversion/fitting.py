@@ -183,7 +183,7 @@ def _fit(
     # A model of one position has no later ones.
     return {
         number: Readouts(
-            *(one.solve(whole.vectors) for one in (first, later if later.count else first)), names[number], done
+            first.solve(whole.vectors), (later if later.count else first).solve(whole.vectors), names[number], done
         )
         for number, (first, later) in sums.items()
     }
