@@ -184,8 +184,8 @@ class Followed:
             runs = [list(self.kept[k][1].runs(self.windows)) for k in using]
             for number, (_, rows) in enumerate(runs[0]):
                 found = torch.zeros(len(using), states.shape[-1], dtype=torch.float64, device=self.device)
-                flat, own = states[rows].flatten(0, 1), every[:, rows].flatten(1)
-                for part, some in zip(flat.split(near(flat)), own.split(near(flat), dim=1), strict=True):
+                flat, weighted = states[rows].flatten(0, 1), every[:, rows].flatten(1)
+                for part, some in zip(flat.split(near(flat)), weighted.split(near(flat), dim=1), strict=True):
                     found.addmm_(some, part.double())
                 for run, one in zip(runs, found, strict=True):
                     run[number][0]["sources"][source] += one
