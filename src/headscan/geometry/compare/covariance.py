@@ -117,7 +117,7 @@ class CrossCovariance:
     def principal_correlations(self) -> Tensor:
         """Canonical correlations [..., k] of the principal components alone."""
         between = self._between(self.x.principal, self.y.principal)
-        used = [int(max(1, site.principal.kept.max())) for site in (self.x, self.y)]  # what is beyond is zero
+        used = [max(1, int(site.principal.kept.max())) for site in (self.x, self.y)]  # what is beyond is zero
         found: Tensor = torch.linalg.svdvals(between[..., : used[0], : used[1]]).clamp(max=1.0)
         return found
 
