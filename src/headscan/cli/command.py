@@ -63,7 +63,7 @@ class Command:
 
         def run(**given: Any) -> None:
             as_json, figures = given.pop("json", False), given.pop(FIGURES, None)
-            dry = given.pop(DRY_RUN, False)
+            dry = self.estimate is not None and given.pop(DRY_RUN, False)
             extra = {one: given.pop(one) for one in self.extra}
             chosen = {one: value for one, value in given.items() if value is not None and value != ()}
             if self.before is not None and self.before(chosen | extra):
