@@ -33,7 +33,7 @@ def slices(rows: Tensor, many: int) -> list[Tensor]:
 
 def moment(rows: Tensor, many: int) -> Tensor:
     """Σ x xᵀ of rows [n, d] from products in float32, summed over chunks in float64."""
-    whole = torch.zeros(rows.shape[1], rows.shape[1], dtype=torch.float64)
+    whole = rows.new_zeros(rows.shape[1], rows.shape[1], dtype=torch.float64)
     for chunk in rows.split(K):
         parts = slices(chunk, many)
         for i, one in enumerate(parts):
@@ -46,7 +46,7 @@ def moment(rows: Tensor, many: int) -> Tensor:
 
 def bound(rows: Tensor, many: int) -> Tensor:
     """The proved bound of its error [d, d], beside float64's own rounding."""
-    whole = torch.zeros(rows.shape[1], rows.shape[1], dtype=torch.float64)
+    whole = rows.new_zeros(rows.shape[1], rows.shape[1], dtype=torch.float64)
     for chunk in rows.split(K):
         top = chunk.abs().amax(0).double()
         left = torch.ldexp(torch.ones_like(top), torch.frexp(top.float().clamp(min=1e-30))[1] - BITS * many)

@@ -120,7 +120,7 @@ def scan(tokens: int) -> None:
 
 
 def moments() -> None:
-    """One second moment: float64, float32 split in 3 slices of 8 bits (its error below float32's by 2^-16), plain float32."""
+    """One second moment: float64, float32 split in 3 slices of 8 bits (docs/states.md has the bound), plain float32."""
     from second_moments_from_split_float32_are_slower_than_float64_on_a_cpu import moment
 
     rows = []
