@@ -143,7 +143,7 @@ def estimate_states(model: ModelLike, settings: Storing) -> list[Estimate]:
     Raises BadInput as `headscan.states.run` does for what can be known without the weights.
 
     >>> one, = estimate_states("gpt-vanilla", "stories", max_tokens=1280, context=64, sites="block.0", out="states")
-    >>> one.tokens, one.written == 1280 * (96 + 2) * 4
+    >>> one.tokens, one.written == 1280 * (128 + 2) * 4
     (1280, True)
     """
     reader = expected_reader(model, settings)
