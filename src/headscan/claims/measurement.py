@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import stdtrit
 
 from headscan.geometry.interval import student
 from headscan.run import Interval
@@ -65,7 +65,7 @@ def share_of(name: str, hits: Sequence[npt.ArrayLike], *, chance: float | None =
     if max(by_prompt, by_seed) > 0 and 0 < p < 1:
         effective = min(float(tokens), max(float(k), p * (1 - p) / max(by_prompt, by_seed)))
         freedom = max(1, k - 1 if by_seed > by_prompt else n - 1)
-    low, high = _score(p, effective, float(stats.t.ppf(0.975, freedom)))
+    low, high = _score(p, effective, float(stdtrit(freedom, 0.975)))
     return Measurement(name=name, value=p, interval=(low, high), chance=chance, tokens=tokens, prompts=n, seeds=k)
 
 

@@ -18,22 +18,15 @@ from safetensors.torch import save
 from headscan.geometry.portion import SCHEMA, Portion, merge, partial_sums, whole
 from headscan.geometry.settings import Scanning
 from headscan.geometry.sweep import Sweep
-from headscan.run import BadInput, Progress
+from headscan.run import Progress
 from headscan.run.spark import spark_session
-from headscan.states import StoredSource, VectorSource
+from headscan.states import StoredSource
 
-__all__ = ["on_cluster", "readable", "tree"]
+__all__ = ["on_cluster", "tree"]
 
 FAN = 4
 PIECES = 4  # pieces a core: what a lost worker had done is little, and none waits long for the last
 SECONDS = 0.5  # between two looks at how far the cluster is
-
-
-def readable(source: VectorSource) -> StoredSource:
-    """The source, if the workers of a cluster can open it."""
-    if not isinstance(source, StoredSource) or source.where is None:
-        raise BadInput("--engine spark reads what its workers can open themselves: give a path that all see, or a URL.")
-    return source
 
 
 def on_cluster(source: StoredSource, sites: tuple[str, ...], empty: Sweep, first: int, settings: Scanning,

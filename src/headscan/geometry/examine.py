@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from headscan.geometry.cluster import on_cluster, readable
 from headscan.geometry.differences import Estimates
 from headscan.geometry.errors import Errors
 from headscan.geometry.estimate import Memory, finishing
@@ -20,7 +19,7 @@ from headscan.geometry.probe_runner import ProbeRunner
 from headscan.geometry.probe_setup import Clouds
 from headscan.geometry.result import Picture
 from headscan.geometry.settings import Scanning
-from headscan.geometry.subjects import Subject
+from headscan.geometry.subjects import Subject, readable
 from headscan.geometry.summary import gaussian_cells, site_cells
 from headscan.geometry.sweep import MEASURED_BYTES, SAMPLE_BYTES, Sweep, learn, look, sweep
 from headscan.geometry.threads import side_by_side
@@ -166,9 +165,11 @@ class Examiner:
         if process_count() > 1:
             learn(source, source.batches(), swept)
         elif settings.engine == "spark":
-            empty, known = self._empty(source, sites, runner), readable(source)
+            from headscan.geometry.cluster import on_cluster  # pyarrow, which no other scan needs
+
+            empty = self._empty(source, sites, runner)
             learn(source, source.batches(), empty)
-            swept.merge(on_cluster(known, sites, empty, swept.next, settings, self.run.progress))
+            swept.merge(on_cluster(readable(source), sites, empty, swept.next, settings, self.run.progress))
         own = source.batches(
             start=swept.next,
             process=process_rank(),

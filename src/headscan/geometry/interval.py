@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import stdtrit
 
 from headscan.geometry.deviation import Deviation
 from headscan.geometry.explained import Bounds, Cells, number
@@ -112,15 +112,15 @@ def of_items(
     return found
 
 
-def student(values: Sequence[float] | npt.NDArray[np.float64]) -> tuple[float, float]:
-    """The 95 % interval of the mean of independent numbers, two at least, by Student's t.
+def student(values: Sequence[float] | npt.NDArray[np.float64], *, level: float = 0.95) -> tuple[float, float]:
+    """The interval of the mean of independent numbers, two at least, by Student's t.
 
     >>> [round(end, 2) for end in student([1.0, 2.0, 3.0])]
     [-0.48, 4.48]
     """
     found = np.asarray(values, dtype=np.float64)
     mean = float(found.mean())
-    reach = float(stats.t.ppf(0.975, len(found) - 1)) * float(found.std(ddof=1)) / len(found) ** 0.5
+    reach = float(stdtrit(len(found) - 1, 0.5 + level / 2)) * float(found.std(ddof=1)) / len(found) ** 0.5
     return mean - reach, mean + reach
 
 

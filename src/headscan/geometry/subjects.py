@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from headscan.geometry.cluster import readable
 from headscan.geometry.settings import Scanning
 from headscan.model import Lens
 from headscan.model.identity import tokenizer_identity
@@ -18,10 +17,18 @@ from headscan.model.settings import Loading
 from headscan.model.sites import match_sites, possible_sites
 from headscan.model.tokenizers import load_tokenizer, require_tokenizer
 from headscan.run import BadInput, Run
-from headscan.states import ModelSource, SourceLike, SourcesLike, VectorSource, given_sources, stored_source
+from headscan.states import (
+    ModelSource,
+    SourceLike,
+    SourcesLike,
+    StoredSource,
+    VectorSource,
+    given_sources,
+    stored_source,
+)
 from headscan.text.settings import TextLike
 
-__all__ = ["Subject", "checkpoints", "subjects"]
+__all__ = ["Subject", "checkpoints", "readable", "subjects"]
 
 KEPT_BYTES = 2 * 2**30
 """Weights of several models that are read at once; beyond, a model's are read when its turn comes."""
@@ -166,6 +173,13 @@ def _ready(given: SourceLike, settings: Scanning) -> Preparation | Lens | Vector
         tokenizer=load_tokenizer(settings.tokenizer) if settings.text is None else None,
     )  # fmt: skip
     return stored or prepare_model(cast(ModelLike, given), Loading(**settings.part(Loading)))
+
+
+def readable(source: VectorSource) -> StoredSource:
+    """The source, if the workers of a cluster can open it."""
+    if not isinstance(source, StoredSource) or source.where is None:
+        raise BadInput("--engine spark reads what its workers can open themselves: give a path that all see, or a URL.")
+    return source
 
 
 def _check_text(found: list[Subject], settings: Scanning) -> None:

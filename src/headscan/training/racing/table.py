@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
-from scipy.special import stdtrit
 
+from headscan.geometry.interval import student
 from headscan.run import Interval, Row
 from headscan.training.racing.moment import SHAPES, Moment
 from headscan.training.racing.race import Race
@@ -25,11 +24,7 @@ def mean_over_seeds(values: Iterable[float | None], *, level: float = 0.95) -> t
     found = np.array([value for value in values if value is not None], dtype=np.float64)
     if not len(found):
         return None, None
-    mean = float(found.mean())
-    if len(found) < 2:
-        return mean, None
-    reach = float(stdtrit(len(found) - 1, 0.5 + level / 2)) * float(found.std(ddof=1)) / math.sqrt(len(found))
-    return mean, (mean - reach, mean + reach)
+    return float(found.mean()), student(found, level=level) if len(found) > 1 else None
 
 
 def at_loss(race: Race, nats: float) -> dict[str, float | None]:
