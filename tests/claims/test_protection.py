@@ -17,7 +17,7 @@ from headscan.leaks import applied
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr(protection, "SEEDS", 2)
+    monkeypatch.setattr(protection, "own_seeds", lambda seed: [1000 * seed, 1000 * seed + 1])
     monkeypatch.setattr(protection, "PROMPTS", 6)
     monkeypatch.setattr(protection, "TOKENS", 2)
     monkeypatch.setattr(protection, "lens_of", lambda model, seed: lens_of("gpt2", 0, 32, 2))

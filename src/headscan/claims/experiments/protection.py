@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
+from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import difference_of, share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.recovery import search_shown
@@ -25,7 +25,7 @@ from headscan.model.slicing import Slice, SlicedModel
 
 __all__ = ["Depth", "FewBits", "LittleNoise", "Protection"]
 
-SEEDS, PROMPTS, TOKENS = 5, 8, 6
+PROMPTS, TOKENS = 8, 6
 Arm: TypeAlias = tuple[str, bool, Float[Tensor, "prompts tokens"]]
 """A release in words, whether it counts as protected, and which tokens were recovered: 1, else 0."""
 
@@ -60,7 +60,7 @@ class Protection(Experiment):
         found: defaultdict[str, list[np.ndarray]] = defaultdict(list)
         sides: dict[bool, list[np.ndarray]] = {True: [], False: []}
         names = []
-        for own in range(1000 * seed, 1000 * seed + SEEDS):
+        for own in own_seeds(seed):
             lens, here = lens_of(self.model, own), defaultdict[bool, list[Tensor]](list)
             for name, protected, hits in self.arms(lens, prompts(self.model, own, PROMPTS, TOKENS), own):
                 found[name].append(hits.numpy())
