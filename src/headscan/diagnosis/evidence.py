@@ -9,10 +9,7 @@ from headscan.inversion.certificate import Verdict
 from headscan.model.sites import is_block
 from headscan.run import Interval, ModelRecord, Row, TextRecord
 
-__all__ = ["CONE", "Grid", "ModelEvidence", "PromptRead"]
-
-CONE = 0.15
-"""From this average cosine on, tokens are said to lean towards a common direction, as in a scan's findings."""
+__all__ = ["Grid", "ModelEvidence", "PromptRead"]
 
 
 @dataclass(frozen=True, kw_only=True)

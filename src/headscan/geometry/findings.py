@@ -11,7 +11,7 @@ from headscan.model.sites import is_block
 from headscan.run.records import Finding
 from headscan.run.rows import Row
 
-__all__ = ["findings"]
+__all__ = ["LEANING", "findings"]
 
 NARROW, LEANING = 0.5, 0.15
 """From these average cosines on, a cloud is called a narrow cone, and a cone."""

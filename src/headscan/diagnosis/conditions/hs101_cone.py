@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
-from headscan.diagnosis.evidence import CONE, ModelEvidence, interval, value
+from headscan.diagnosis.evidence import ModelEvidence, interval, value
+from headscan.geometry.findings import LEANING
 
 __all__ = ["Cone"]
 
@@ -35,7 +36,7 @@ class Cone(Condition):
 
 
 def _advice(evidence: ModelEvidence) -> str:
-    if evidence.gauge is None or evidence.gauge[1] < CONE:
+    if evidence.gauge is None or evidence.gauge[1] < LEANING:
         return "Centre vectors before they are compared (headscan remedy measures what that gains)."
     site, before, after = evidence.gauge
     return (

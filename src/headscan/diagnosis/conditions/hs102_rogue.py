@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
-from headscan.diagnosis.evidence import CONE, ModelEvidence, value
+from headscan.diagnosis.evidence import ModelEvidence, value
+from headscan.geometry.findings import LEANING
 
 __all__ = ["RogueCoordinate"]
 
@@ -21,7 +22,7 @@ class RogueCoordinate(Condition):
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
         """Among sites that are cones at all."""
-        sites = [row for row in evidence.sites if (value(row, "average_cosine") or 0.0) >= CONE]
+        sites = [row for row in evidence.sites if (value(row, "average_cosine") or 0.0) >= LEANING]
         if not sites:
             return Seen(value=0.0, sentence="No site is a cone that coordinates could make.", advice="")
         row = max(sites, key=lambda row: row.number("rogue_share") or 0.0)

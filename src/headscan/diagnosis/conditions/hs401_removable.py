@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
-from headscan.diagnosis.evidence import CONE, ModelEvidence
+from headscan.diagnosis.evidence import ModelEvidence
+from headscan.geometry.findings import LEANING
 
 __all__ = ["RemovableCone"]
 
@@ -17,7 +18,7 @@ class RemovableCone(Condition):
     meaning = "Part of the cone is a constant that every logit row could hold as a bias: it can go without changing a prediction."
     source = "docs/anatomy.md; Godey et al. 2024, arXiv:2401.12143"
     unit = "average cosine that goes"
-    threshold = CONE
+    threshold = LEANING
     known = True
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
