@@ -12,7 +12,7 @@ from headscan.remedies.settings import RemedySettings
 from headscan.remedies.stored import SAMPLE, read_site
 from headscan.run import BadInput, takes
 from headscan.states import SourceLike, VectorSource, stored_source
-from headscan.states.expected import Estimate, operations_a_second
+from headscan.states.expected import Estimate, model_size, operations_a_second
 from headscan.text.documents import Document
 from headscan.text.tokens import tokenise
 
@@ -54,13 +54,10 @@ def _of_texts(model: ModelLike, settings: RemedySettings) -> Estimate:
     tokenizer = require_tokenizer(ready.tokenizer, "the model")
     some = [Document(str(k), [text]) for k, text in enumerate(sorted(texts)[:COUNTED])]
     tokens = sum(len(one.ids) for one in tokenise(some, tokenizer)) * len(texts) // len(some)
+    name, entries, weights = model_size(ready)
     if isinstance(ready, Preparation):
-        name, entries, weights = ready.source.name, float(ready.size.entries), float(ready.bytes)
         width = int(ready.config.get_text_config().hidden_size)
     else:
-        parameters = list(ready.model.parameters())
-        name, entries = ready.name, float(sum(one.numel() for one in parameters))
-        weights = float(sum(one.numel() * one.element_size() for one in parameters))
         width = ready.width(ready.default_sites[-1])
     models = 1 + (settings.against is not None)
     work = models * 2.0 * entries * tokens + _judging(settings, len(texts) // 2, len(texts) // 2, width)

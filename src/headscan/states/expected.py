@@ -25,7 +25,7 @@ from headscan.text.documents import Document, documents
 from headscan.text.source import TextLike, find_files
 from headscan.text.tokens import tokenise
 
-__all__ = ["Estimate", "ExpectedReader", "estimate_states", "expected_reader", "operations_a_second"]
+__all__ = ["Estimate", "ExpectedReader", "estimate_states", "expected_reader", "model_size", "operations_a_second"]
 
 BEGINNING = 2**16
 """Characters of the text by which its tokens are counted."""
@@ -118,8 +118,8 @@ def expected_reader(given: SourceLike, settings: WindowSettings) -> ExpectedRead
     if settings.text is None:
         raise BadInput("A model reads a text: say which, by --text.")
     check_text(settings.text)
+    name, entries, weights = model_size(ready)
     if isinstance(ready, Preparation):
-        name, entries, weights = ready.source.name, ready.size.entries, ready.bytes
         width, blocks = int(ready.config.get_text_config().hidden_size), ready.size.blocks
         sites: Sequence[str] = [f"site.{k}" for k in range(blocks + 2)]
         if settings.sites is not None:
@@ -127,13 +127,19 @@ def expected_reader(given: SourceLike, settings: WindowSettings) -> ExpectedRead
             sites = [one for one in asked if not one.startswith(("encoder.", "decoder."))] or asked
         widths = dict.fromkeys(sites, width)
     else:
-        parameters = list(ready.model.parameters())
-        name, entries = ready.name, sum(one.numel() for one in parameters)
-        weights = float(sum(one.numel() * one.element_size() for one in parameters))
         widths = {site: ready.width(site) for site in _sites(ready, settings)}
     tokens = _tokens(settings, require_tokenizer(ready.tokenizer, name))
     batch = (settings.batch or max(1, 2048 // settings.context)) * settings.context
     return ExpectedReader(name, tokens, weights, 2.0 * entries, widths, batch)
+
+
+def model_size(ready: Preparation | Lens) -> tuple[str, float, float]:
+    """A model's name, the entries of its weights and their bytes, read or not."""
+    if isinstance(ready, Preparation):
+        return ready.source.name, float(ready.size.entries), float(ready.bytes)
+    parameters = list(ready.model.parameters())
+    entries = sum(one.numel() for one in parameters)
+    return ready.name, float(entries), float(sum(one.numel() * one.element_size() for one in parameters))
 
 
 @takes(Storing)
