@@ -5,7 +5,7 @@ eight) before it, in units of the largest step between two of those: a young mod
 suddenly does is broken. One (`rise`) compares the last ten losses with the twenty before them, in standard errors. Limits
 were calibrated on small healthy runs that differ in seed, width, depth, rate, objective, text and distance between readings,
 and then held against others (`benchmarks/the_monitor_names_collapses_and_leaves_healthy_runs_alone.py`). So an alarm means
-"no healthy run of the calibration changed so fast"; it does not mean that a larger model never does.
+"1 healthy run in 300 changed so fast" (at a lone odd batch); it does not mean that a larger model never does.
 """
 
 from __future__ import annotations
