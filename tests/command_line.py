@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from unittest import mock
 
 from headscan.cli import main
+from tests.forked import exit_status
 
 __all__ = ["Said", "headscan"]
 
@@ -29,5 +30,5 @@ def headscan(*words: str) -> Said:
         try:
             main()
         except SystemExit as leaving:
-            status = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
+            status = exit_status(leaving)
     return Said(status, out.getvalue(), err.getvalue())

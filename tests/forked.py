@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-__all__ = ["fork", "status_of", "together"]
+__all__ = ["exit_status", "fork", "status_of", "together"]
 
 
 def fork(work: Callable[[], object], said: Path) -> int:
@@ -32,7 +32,7 @@ def fork(work: Callable[[], object], said: Path) -> int:
         work()
         status = 0
     except SystemExit as leaving:
-        status = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
+        status = exit_status(leaving)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -41,6 +41,11 @@ def fork(work: Callable[[], object], said: Path) -> int:
             sys.stderr.flush()
         finally:
             os._exit(status)
+
+
+def exit_status(leaving: SystemExit) -> int:
+    """The status that a process ends with: no code is 0, and a sentence 1."""
+    return leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
 
 
 def status_of(process: int) -> int:
