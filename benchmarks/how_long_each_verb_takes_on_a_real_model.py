@@ -211,7 +211,8 @@ def table(kept: dict[str, Measured]) -> str:
     return (
         f'## {title(HERE)}\n\n`make real`, {processor()}, {platform.system()}; {about}. Defaults everywhere; "busy" marks '
         "seconds of a machine that had other work, which are too many; processor seconds are those of all threads. 60kB.txt is "
-        "the beginning of wikitext-2's test set.\n\n" + "\n".join(rows) + last
+        "the beginning of wikitext-2's test set. Where all other work was stopped meanwhile the load is given as 0: the system "
+        "goes on counting stopped processes.\n\n" + "\n".join(rows) + last
     )
 
 
