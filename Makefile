@@ -7,6 +7,8 @@
 # make gpu    test and measure on a CUDA device, in ten minutes; tiny on the CPU where there is none
 # make attack   60 kills, 10 GiB of zeros, 2,000 drawn command lines, 500 inversions (an hour and a half)
 # make spark   install Spark (half a gigabyte, Java 17) and test its engines on a cluster of two workers, one killed (some minutes)
+# make wheel   build the packages, weigh them, and try every verb where only they are installed (some minutes)
+# make lowest   run the tests under the lowest versions that pyproject.toml declares; TORCH=2.13.0 takes that torch instead
 # Every target sets up .venv first where it is missing or out of date.
 
 PYTHON ?= python3
@@ -14,7 +16,7 @@ BIN := .venv/bin
 # One test process a core, one thread a process: two threads on two busy cores only wait for each other.
 WORKERS ?= auto
 
-.PHONY: scan test lint bench real gpu reproduce docs attack spark setup browser clean
+.PHONY: scan test lint bench real gpu reproduce docs attack spark wheel lowest setup browser clean
 
 scan: setup
 	$(BIN)/headscan scan gpt-vanilla-early gpt-headless-early gpt-vanilla gpt-headless --text stories --documents paragraphs \
@@ -55,6 +57,17 @@ spark: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,spark]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -rs tests/spark
 
+wheel: setup
+	$(BIN)/python scripts/wheel.py
+
+# The tests' own tools and oracles are the newest that go with them. On Linux, torch from PyPI brings gigabytes of CUDA:
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu has builds without.
+lowest:
+	$(PYTHON) -m venv .venv-lowest
+	$(PYTHON) scripts/lowest.py $(if $(TORCH),torch==$(TORCH)) > .venv-lowest/lowest.txt
+	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/lowest.txt --editable '.[dev]'
+	HEADSCAN_REAL= OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -q tests
+
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints.txt
@@ -70,4 +83,4 @@ browser:
 	  || echo "chromium is not here and cannot be installed: browser tests will be skipped"
 
 clean:
-	rm -rf .venv headscan-results
+	rm -rf .venv .venv-lowest dist headscan-results

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from headscan.model.embedded import specimen_path, specimens
+from headscan.model.embedded import OTHERS, specimen_path, specimens
 from headscan.model.gguf import is_gguf
 from headscan.model.quiet import quiet
 from headscan.run import BadInput
@@ -123,6 +123,8 @@ def find_source(model: str, revision: str | None) -> Source:
     if not given.strip():
         raise BadInput("No model was named: give a folder, an embedded specimen or a Hugging Face id.")
     folder = Path(given).expanduser()
+    if given in OTHERS and not folder.exists():
+        specimen_path(given)  # says which extra has it
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise BadInput(f"The folder '{given}' has no config.json, so it holds no Hugging Face model.")

@@ -1,0 +1,154 @@
+"""Build the packages, weigh them, and try every verb where only they are installed: `make wheel`.
+
+    python scripts/wheel.py [FOLDER]
+
+In a temporary environment without extras every verb runs on the specimen that the wheel has, or says in one sentence which
+extra it needs and leaves with 2; so does every option that needs an extra. Then the package of specimens is installed
+beside it, and what asked for it runs. The packages stand in FOLDER (dist).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+import shlex
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT = 6_000_000
+REFUSAL = re.compile(r"headscan: .*[Pp]ip install ['\"]headscan\[(\w+)\]['\"].*\.")
+# What needs an extra, by the extra; {folder} holds a .gguf file and an index that is not flat, which are not read so far.
+MISSING = {
+    "specimens": "scan gpt-headless --text stories",
+    "datasets": "scan gpt-vanilla --text somebody/stories --max-tokens 64",
+    "train": "train gpt --text stories --steps 2 --size tiny --context 32 --batch 4",
+    "eval": "evaluate gpt-vanilla --tasks lm-eval:lambada_openai",
+    "spark": "ntp stories --tokenizer gpt-vanilla --engine spark --master local[1] --max-tokens 500",
+    "quantize": "scan gpt-vanilla --text stories --quantize 8bit --max-tokens 64",
+    "gguf": "scan {folder}/model.gguf --text stories --max-tokens 64",
+    "onnx": "remedy {column} --partners {partners} --against {partners} --held-out 300 --formats onnx",
+    "faiss": "scan {folder}/vectors.faiss",
+    "figures": "scan gpt-vanilla --text stories --max-tokens 64 --context 32 --figures {folder}/figures",
+}
+
+
+def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run it; a fault of its own ends the script with what it said."""
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, cwd=ROOT)
+    if done.returncode:
+        sys.exit(f"{shlex.join(map(str, words))} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return done
+
+
+def built(dist: Path, python: Path) -> tuple[Path, Path]:
+    """The wheel of headscan and that of the specimens, built, weighed and looked into."""
+    command(python, "-m", "pip", "install", "--quiet", "build", "twine")
+    for old in [*dist.glob("headscan-*"), *dist.glob("headscan_specimens-*")]:
+        old.unlink()
+    command(python, "-m", "build", "--outdir", dist, ROOT)
+    command(python, "-m", "build", "--wheel", "--outdir", dist, ROOT / "packaging" / "specimens")
+    (wheel,), (archive,) = dist.glob("headscan-*.whl"), dist.glob("headscan-*.tar.gz")
+    (specimens,) = dist.glob("headscan_specimens-*.whl")
+    command(python, "-m", "twine", "check", "--strict", wheel, archive, specimens)
+    for package in (wheel, archive):
+        print(f"{package.name}: {package.stat().st_size:,} bytes")
+        if package.stat().st_size > LIMIT:
+            sys.exit(f"{package.name} is larger than {LIMIT:,} bytes")
+    held = {name for path in (wheel, specimens) for name in zipfile.ZipFile(path).namelist()}
+    source = command("git", "ls-files", "src").stdout.split("\n")
+    lacking = sorted({name.removeprefix("src/") for name in source if name} - held)
+    if lacking:
+        sys.exit(f"in no wheel: {', '.join(lacking)}")
+    about = (
+        zipfile.ZipFile(wheel).read(next(name for name in held if re.match(r"headscan-[^/]*/METADATA", name))).decode()
+    )
+    relative = [link for link in re.findall(r"\]\(([^)]+)\)", about) if not link.startswith(("https://", "#"))]
+    if relative:
+        sys.exit(f"links that lead nowhere on a package index: {', '.join(relative)}")
+    return wheel, specimens
+
+
+def examples() -> dict[str, str]:
+    """A short command a verb, those of scripts/pages.py."""
+    spec = importlib.util.spec_from_file_location("pages", Path(__file__).with_name("pages.py"))
+    assert spec
+    assert spec.loader
+    pages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pages)
+    return dict(pages.EXAMPLES) | {"models": "models"}
+
+
+def tried(python: Path, words: str, folder: Path, paths: dict[str, str]) -> str:
+    """What came of a command: "runs", the extra it asks for, or how it failed."""
+    out = [] if words == "models" else ["--out", str(folder)]
+    called = [str(python.with_name("headscan")), *shlex.split(words.format(**paths)), *out]
+    done = subprocess.run(called, capture_output=True, text=True, cwd=folder.parent)
+    last = (done.stderr.strip() or "nothing was said").splitlines()[-1]
+    if done.returncode == 0:
+        complete = not out or (folder / "result.json").is_file()
+        return "runs" if complete and "Traceback" not in done.stderr else f"leaves no result: {last}"
+    refused = REFUSAL.fullmatch(last)
+    if done.returncode == 2 and refused and "Traceback" not in done.stderr:
+        return refused[1] if not (folder / "result.json").exists() else f"refuses and leaves a result: {last}"
+    return f"leaves with {done.returncode}: {last}"
+
+
+def clean_environment(place: Path, wheel: Path) -> Path:
+    """The Python of a new environment that has the wheel and what it needs, at the versions of constraints.txt."""
+    command(sys.executable, "-m", "venv", place)
+    python = place / "bin" / "python"
+    command(python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel)
+    return python
+
+
+def try_all(place: Path, wheel: Path, specimens: Path) -> list[str]:
+    """Every verb and every option that needs an extra; what is not as it should be."""
+    numpy_files = "import numpy; [numpy.save(p, numpy.random.default_rng(0).normal(5, 1, (600, 8))) for p in {!r}]"
+    paths = {name: str(place / f"{name}.npy") for name in ("column", "partners")} | {"folder": str(place)}
+    python = clean_environment(place / "environment", wheel)
+    command(python, "-c", numpy_files.format([paths["column"], paths["partners"]]))
+    (place / "model.gguf").write_bytes(b"GGUF" + bytes(96))
+    (place / "vectors.faiss").write_bytes(struct.pack("<4siqqq?i", b"IwFl", 8, 10, 0, 0, True, 1) + bytes(64))
+    wrong, later = [], {}
+
+    def report(name: str, words: str, found: str, wanted: set[str]) -> None:
+        print(f"{'ok ' if found in wanted else 'NOT'}  {name}: {found}", flush=True)
+        if found not in wanted:
+            wrong.append(f"{name}: {found} (headscan {words})")
+
+    for extra, words in MISSING.items():
+        report(f"without {extra}", words, tried(python, words, place / f"without-{extra}", paths), {extra})
+    for verb, words in examples().items():
+        found = tried(python, words, place / verb, paths)
+        report(verb, words, found, {"runs", *MISSING})
+        if found == "specimens":
+            later[verb] = words
+    command(python, "-m", "pip", "install", "--quiet", "--no-deps", specimens)
+    for verb, words in later.items():
+        found = tried(python, words, place / f"{verb}-specimens", paths)
+        report(f"{verb} with specimens", words, found, {"runs", *MISSING})
+    return wrong
+
+
+def main() -> None:
+    """Leaves with 1, and says why, where a package or a verb is not as it should be."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", default=ROOT / "dist")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        command(sys.executable, "-m", "venv", place / "tools")
+        wheel, specimens = built(options.folder, place / "tools" / "bin" / "python")
+        wrong = try_all(place, wheel, specimens)
+    if wrong:
+        sys.exit("\n".join(["", *wrong]))
+
+
+if __name__ == "__main__":
+    main()
