@@ -162,6 +162,23 @@ def test_a_torn_part_is_refused(tmp_path, harm):
         parts.read("pass")
 
 
+def test_no_bit_of_the_index_of_parts_turns_unseen(tmp_path):
+    """Results of units stand in it: a digit or a name that turned would be read as what was measured."""
+    parts = Parts(tmp_path)
+    parts.write("unit", {"x": torch.ones(1)}, note={"accuracy": 0.25})
+    data = parts._index.read_bytes()
+    for bit in range(8 * len(data)):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        parts._index.write_bytes(changed)
+        with pytest.raises(BadInput, match="damaged"):
+            parts.read("unit")
+    for end in range(len(data)):
+        parts._index.write_bytes(data[:end])
+        with pytest.raises(BadInput, match="damaged"):
+            parts.names()
+
+
 def test_a_result_comes_back_from_its_folder(tmp_path):
     made = count("x", out=tmp_path)
     found = CountResult.load(tmp_path)

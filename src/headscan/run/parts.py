@@ -35,9 +35,9 @@ class Parts:
     """The stored parts of one process of a run, in a folder of their own; `folder=None` keeps nothing.
 
     A part is one or several safetensors files of 64 MiB, named by their checksums. The index, replaced in one step after
-    the files are on the disk, says which files are which part: a kill at any moment leaves the old part or the new one. A
-    file that does not have its checksum any more is refused. While a part is written, the disk holds it twice; what it
-    replaces goes then. Memory: one file's tensors.
+    the files are on the disk, says which files are which part: a kill at any moment leaves the old part or the new one. The
+    index begins with its own checksum; what does not have its checksum any more is refused. While a part is written, the disk
+    holds it twice; what it replaces goes then. Memory: one file's tensors.
 
     >>> import tempfile, torch
     >>> parts = Parts(Path(tempfile.mkdtemp()))
@@ -66,10 +66,11 @@ class Parts:
         if self.folder is None or not self._index.exists():
             return {}
         try:
-            found = json.loads(self._index.read_text(encoding="utf-8"))
-            if isinstance(found, dict):
+            sha, _, text = self._index.read_bytes().partition(b"\n")
+            if sha == _sha(text).encode():
+                found: dict[str, dict[str, Any]] = json.loads(text)
                 return found
-        except (OSError, ValueError):
+        except OSError:
             pass
         raise BadInput(
             f"What was stored in {self.folder} is damaged ({self._index.name}): start afresh without --resume."
@@ -106,7 +107,7 @@ class Parts:
                 data = path.read_bytes()
             except OSError:
                 data = b""
-            if hashlib.sha256(data).hexdigest() != sha:
+            if _sha(data) != sha:
                 raise BadInput(
                     f"What was stored of this run is damaged ({path} is torn): start afresh without --resume."
                 )
@@ -127,11 +128,12 @@ class Parts:
         files: dict[str, str] = {}
         for number, piece in enumerate(self._pieces(tensors)):
             data = save({key: torch.as_tensor(value).contiguous().cpu() for key, value in piece.items()})
-            sha, size = hashlib.sha256(data).hexdigest(), size + len(data)
+            sha, size = _sha(data), size + len(data)
             files[f"{safe}.{self.rank}.{number}.{sha[:16]}.safetensors"] = sha
             write_atomic(self.folder / f"{safe}.{self.rank}.{number}.{sha[:16]}.safetensors", data)
         entries[name] = {"files": files, "note": note}
-        write_atomic(self._index, json.dumps(entries))
+        text = json.dumps(entries).encode()
+        write_atomic(self._index, _sha(text).encode() + b"\n" + text)
         kept = {file for entry in entries.values() for file in entry["files"]}
         for path in self.folder.iterdir():  # what was replaced, and what a killed run had not finished
             if path.name not in kept and re.search(rf"\.{self.rank}\.\d+\.[0-9a-f]{{16}}\.safetensors", path.name):
@@ -158,3 +160,7 @@ class Parts:
         """Forget everything."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
