@@ -12,6 +12,7 @@ from headscan.geometry.explained import MeasureWords
 from headscan.geometry.linearisation import Linearisation
 from headscan.geometry.measure import Measure
 from headscan.geometry.moments import entropy_bias
+from headscan.geometry.noise import Noise
 from headscan.geometry.summary import site_cells
 from headscan.statistics import Pieces, SiteStatistics, Sums
 
@@ -194,6 +195,24 @@ def test_the_bias_is_that_of_gaussian_tokens(power):
     error = np.std(found) / 20
     told = entropy_bias(spectrum**2, 200.0, power)
     assert told == pytest.approx(np.mean(found), abs=4 * error + 0.1 * abs(np.mean(found)))
+
+
+@pytest.mark.parametrize("name", ["alpha_req", "renyi_entropy", "effective_rank", "participation_ratio", "isoscore"])
+def test_the_bias_of_a_spectrum_of_independent_tokens_is_told(name):
+    """Within a fifth, or a quarter of the standard error, where the spectrum falls; of one that is nearly flat, half at least."""
+    generator, measure, width, tokens = np.random.default_rng(0), MEASURES[name], 12, 100
+    for steep in (0.1, 0.7):
+        spectrum = np.arange(1, width + 1) ** -steep
+        both = np.sqrt(width) * np.concatenate([np.diag(spectrum), -np.diag(spectrum)])  # of mean 0
+        truth = measure.function(Cloud.of_rows(both))
+        clouds = [Cloud.of_rows(generator.standard_normal((tokens, width)) * spectrum) for _ in range(400)]
+        errors = np.array([measure.function(cloud) for cloud in clouds]) - truth
+        noise = Noise(unit=0.0, mean=0.0, tokens=float(tokens), error=float(errors.std()))
+        told = np.mean([measure.bias(cloud, noise) for cloud in clouds])
+        if steep > 0.5:
+            assert told == pytest.approx(errors.mean(), rel=0.2, abs=0.25 * errors.std())
+        else:
+            assert 0.5 < told / errors.mean() < 1.2
 
 
 def test_the_bias_of_a_mean_direction_of_few_documents_is_told():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,15 +105,23 @@ class Deviation:
         return found
 
     def interval(
-        self, estimate: float, *, level: float = 0.95, bias: float = 0.0, bounds: tuple[float | None, float | None]
-    ) -> tuple[float, float]:
-        """estimate ± t·error, further out by `bias` on the side where the truth then lies, cut to `bounds`.
+        self, estimate: float, *, level: float = 0.95, biases: Sequence[float] = (),
+        bounds: tuple[float | None, float | None],
+    ) -> tuple[float, float]:  # fmt: skip
+        """estimate − Σ biases ± t·error, as far as the estimate at least, cut to `bounds`.
 
-        The bias is known from the same few clusters: to 1/√freedom of itself, which is added to the error.
+        Each bias (a difference has those of two numbers) is known from the same few clusters: to 1/√freedom of itself, which
+        is added to the error.
+
+        >>> found = Deviation(error=1.0, freedom=1e9, effective=1e9)
+        >>> [round(end, 2) for end in found.interval(10.0, biases=[1.0], bounds=(None, 10.5))]
+        [7.04, 10.5]
+        >>> [round(end, 2) for end in found.interval(10.0, biases=[-3.0], bounds=(None, None))]
+        [10.0, 14.96]
         """
-        error = float(np.hypot(self.error, bias / self.freedom**0.5))
-        reach = float(stdtrit(self.freedom, 0.5 + level / 2)) * error
-        return bounded(estimate - reach - max(0.0, bias), estimate + reach - min(0.0, bias), bounds)
+        error = float(np.sqrt(self.error**2 + sum(bias**2 for bias in biases) / self.freedom))
+        reach, centre = float(stdtrit(self.freedom, 0.5 + level / 2)) * error, estimate - sum(biases)
+        return bounded(min(estimate, centre - reach), max(estimate, centre + reach), bounds)
 
 
 def _pieces(rest: Floats, counts: Floats, pieces: int) -> Floats:

@@ -99,8 +99,8 @@ def _difference(a: Estimates, b: Estimates, group: int, j: int, name: str) -> It
     interval = None
     deviation = _deviation(a.errors, b.errors, group, j)
     if deviation is not None:
-        bias = (number(a.cells.get(f"{name}_bias")) or 0.0) - (number(b.cells.get(f"{name}_bias")) or 0.0)
-        interval = list(deviation.interval(one - other, bias=bias, bounds=(None, None)))
+        biases = [number(a.cells.get(f"{name}_bias")) or 0.0, -(number(b.cells.get(f"{name}_bias")) or 0.0)]
+        interval = list(deviation.interval(one - other, biases=biases, bounds=(None, None)))
     yield Difference(
         site_a=a.site, site_b=b.site, model_a=a.name, model_b=b.name, measure=name, difference=one - other,
         interval=interval,

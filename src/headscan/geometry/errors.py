@@ -101,7 +101,9 @@ class Errors:
                 bias = measure.bias(cloud, replace(noise, error=deviation.error))
             if bias is not None:
                 found[f"{name}_bias"] = bias
-            found[f"{name}_interval"] = list(deviation.interval(estimate, bias=bias or 0.0, bounds=measure.words.range))
+            found[f"{name}_interval"] = list(
+                deviation.interval(estimate, biases=[bias or 0.0], bounds=measure.words.range)
+            )
         found[f"effective_clusters{suffix}"] = min(effective) if effective else None
         found[f"clusters{suffix}"] = self.clusters if effective else None
         return found

@@ -45,7 +45,7 @@ class GroupSpread:
         """The 95 % interval of the measure of a pair of sites, and how far few tokens are expected to shift it.
 
         With h = n/n_g the jackknife expects of the estimate a bias of Σ(1 − 1/h)θ₋ − (G − 1)θ (Busing, Meijer and van der
-        Leeden 1999); the interval reaches further out by it on the side where the truth then lies.
+        Leeden 1999); the interval lies around the value less its bias.
         """
         whole, left = self.whole[s, t], self.left_out[:, s, t]
         if len(left) < 3 or not np.isfinite(value) or not np.isfinite([whole, *left]).all():
@@ -57,7 +57,7 @@ class GroupSpread:
         deviation = make(influences, self.sizes)
         if deviation is None:
             return None, None
-        return deviation.interval(value, bias=bias, bounds=bounds), bias
+        return deviation.interval(value, biases=[bias], bounds=bounds), bias
 
 
 def of_groups(

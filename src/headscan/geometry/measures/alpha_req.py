@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
 from headscan.geometry.moments import Gradient, Moments
+from headscan.geometry.noise import Noise
 from headscan.statistics import Cloud
 
 __all__ = ["alpha_req"]
@@ -15,24 +18,44 @@ __all__ = ["alpha_req"]
 FIRST, LAST, WIDE = 11, 500, 24  # the window of ranks; narrower clouds than WIDE are fitted from rank 2 to the last
 
 
-def _fit(energies: npt.NDArray[np.float64], floor: float) -> tuple[float, npt.NDArray[np.float64]] | None:
-    """α and ∂α/∂λ [d] of log λ = c − α log i, least squares over the window; None where an eigenvalue there is rounding."""
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+def _fit(energies: Floats, floor: float) -> tuple[slice, Floats] | None:
+    """The window and what the logarithms of its eigenvalues weigh in α, the slope of log λ = c − α log i by least squares;
+    None where an eigenvalue there is rounding."""
     d = len(energies)
     low, high = (FIRST, min(LAST, d // 2)) if d >= WIDE else (2, d)
     kept = slice(low - 1, high)
-    values = energies[kept]
-    if len(values) < 2 or not values[-1] > floor:
+    if high - low < 1 or not energies[kept][-1] > floor:
         return None
     x = np.log(np.arange(low, high + 1))
-    weight = -(x - x.mean()) / ((x - x.mean()) ** 2).sum()
-    slope = np.zeros(d)
-    slope[kept] = weight / values
-    return float(weight @ np.log(values)), slope
+    return kept, -(x - x.mean()) / ((x - x.mean()) ** 2).sum()
 
 
 def _gradient(at: Moments) -> Gradient | None:
     found = _fit(at.energies, 0.0)
-    return None if found is None else Gradient(energies=found[1])
+    if found is None:
+        return None
+    kept, weight = found
+    slope = np.zeros(len(at.energies))
+    slope[kept] = weight / at.energies[kept]
+    return Gradient(energies=slope)
+
+
+def _bias(cloud: Cloud, noise: Noise) -> float | None:
+    """As of Gaussian tokens, to second order: log λᵢ grows by (Σⱼ λⱼ/(λᵢ − λⱼ) − 1)/n, for noise drives neighbours apart. A
+    gap below the noise of its eigenvalues counts as that."""
+    found = _fit(cloud.energies, cloud.rounding) if cloud.count else None
+    if found is None or not noise.tokens:
+        return None
+    kept, weight = found
+    every, own = cloud.energies, cloud.energies[kept]
+    gap, least = own[:, None] - every, np.sqrt(own[:, None] * np.maximum(every, 0) * 2 / noise.tokens)
+    order = np.sign(np.arange(len(every)) - np.arange(kept.start, kept.stop)[:, None])
+    apart = order * np.maximum(np.abs(gap), least)
+    grown = np.divide(every, apart, out=np.zeros_like(apart), where=apart != 0).sum(1)
+    return float(weight @ grown) / noise.tokens
 
 
 def slow(rows: npt.NDArray[np.float64]) -> float | None:
@@ -64,6 +87,7 @@ def slow(rows: npt.NDArray[np.float64]) -> float | None:
     ),
     reference=slow,
     gradient=_gradient,
+    bias=_bias,
 )
 def alpha_req(cloud: Cloud) -> float | None:
     """α of the second moment's eigenvalues, by least squares over the window of ranks; from 0 (a ball) up. It depends on the
@@ -74,4 +98,7 @@ def alpha_req(cloud: Cloud) -> float | None:
     True
     """
     found = _fit(cloud.energies, cloud.rounding) if cloud.count else None
-    return None if found is None else max(0.0, found[0])
+    if found is None:
+        return None
+    kept, weight = found
+    return max(0.0, float(weight @ np.log(cloud.energies[kept])))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
@@ -25,9 +27,9 @@ def _gradient(at: Moments) -> Gradient | None:
 
 def _bias(cloud: Cloud, noise: Noise) -> float | None:
     """The participation ratio's, divided by d − 1."""
-    found = MEASURES["participation_ratio"].bias
-    bias = found(cloud, noise) if found else None
-    return None if bias is None or cloud.width < 2 else bias / (cloud.width - 1)
+    found, rest = MEASURES["participation_ratio"].bias, max(1, cloud.width - 1)
+    bias = found(cloud, replace(noise, error=noise.error * rest)) if found else None
+    return None if bias is None or cloud.width < 2 else bias / rest
 
 
 @measure(

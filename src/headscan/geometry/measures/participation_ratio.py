@@ -23,12 +23,13 @@ def _gradient(at: Moments) -> Gradient | None:
 
 
 def _bias(cloud: Cloud, noise: Noise) -> float | None:
-    """As of Gaussian tokens, of which E‖Ĉ‖² = ‖C‖² + (‖C‖² + (tr C)²)/n: the noise is taken from ‖Ĉ‖², at most half of it."""
+    """As of Gaussian tokens, of which E‖Ĉ‖² = ‖C‖² + (‖C‖² + (tr C)²)/n: the noise is taken from ‖Ĉ‖², at most half of it.
+    A ratio grows with the relative variance of what it is divided by, which is about its own."""
     value = participation_ratio(cloud)
     if value is None or not noise.tokens:
         return None
     share = min(0.5, (value + 1) / noise.tokens)
-    return -value * share / (1 - share)
+    return -value * share / (1 - share) + noise.error**2 / value
 
 
 @measure(

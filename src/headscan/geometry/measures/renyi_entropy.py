@@ -9,6 +9,7 @@ import numpy as np
 from headscan.geometry.explained import MeasureWords
 from headscan.geometry.measure import measure
 from headscan.geometry.moments import Gradient, Moments, share_gradient
+from headscan.geometry.noise import Noise
 from headscan.geometry.spectrum import entropy_of, shares_of
 from headscan.run import BadInput
 from headscan.statistics import Cloud, Vectors
@@ -47,6 +48,15 @@ def _gradient(at: Moments) -> Gradient | None:
     return Gradient(energies=share_gradient(at, -2 * shares / float(shares @ shares), shares))
 
 
+def _bias(cloud: Cloud, noise: Noise) -> float | None:
+    """As of Gaussian tokens, of which E‖M̂‖² = ‖M‖² + (‖M‖² + (tr M)²)/n: the noise is taken from ‖M̂‖², at most half of it.
+    A mean of logarithms lies half of their variance below the logarithm of the mean."""
+    value = renyi_entropy(cloud)
+    if value is None or not noise.tokens:
+        return None
+    return math.log1p(-min(0.5, (math.exp(value) + 1) / noise.tokens)) + noise.error**2 / 2
+
+
 @measure(
     MeasureWords(
         title="Rényi entropy of order 2",
@@ -69,6 +79,7 @@ def _gradient(at: Moments) -> Gradient | None:
         float(-np.log(np.square((s := np.linalg.svd(rows)[1] ** 2) / s.sum()).sum())) if rows.any() else None
     ),
     gradient=_gradient,
+    bias=_bias,
 )
 def renyi_entropy(cloud: Cloud) -> float | None:
     """`matrix_entropy` of order 2; other orders in Python: `headscan.geometry.measures.renyi_entropy.matrix_entropy`.
