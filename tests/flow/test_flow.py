@@ -153,6 +153,31 @@ def test_prompts_are_taken_alike_as_lists_tensors_and_arrays(llama):
     assert all((one == leaks[0]).all() for one in leaks)
 
 
+def test_means_over_prompts_have_intervals_of_students_over_prompts(llama):
+    prompts = np.random.default_rng(0).integers(0, 50, (6, 4)).tolist()
+    site = headscan.flow.run(llama, prompts, at="block.0", candidates=5).parts[0].sites[0]
+    cut, upper = variant("whole", ["block.0"]), np.triu_indices(4, 1)
+    alone = [recovery(llama, cut, [one]).recoverable[0][upper].mean() for one in prompts]
+    assert set(alone) == {1.0}  # so nothing varies, and how many there are says how many could be otherwise
+    assert site.recoverable_of_earlier_interval == pytest.approx([0.025 ** (1 / 6), 1.0])
+    generator = torch.Generator().manual_seed(0)
+    moved = []
+    for one in prompts:  # four others in each place, as `leak` draws them
+        shift = torch.randint(1, 50, (16,), generator=generator)
+        changed = torch.tensor(one).repeat(16, 1)
+        place = torch.arange(4).repeat_interleave(4)
+        changed[torch.arange(16), place] = (changed[torch.arange(16), place] + shift) % 50
+        states = llama.run(torch.tensor([one, *changed.tolist()]), sites="block.0")["block.0"].double()
+        apart = (states[1:] - states[:1]).norm(dim=-1) / states[:1].norm(dim=-1)
+        moved.append(float(apart.reshape(4, 4, 4).mean(1).numpy()[upper].mean()))
+    low, high = site.leak_of_earlier_interval
+    reach = 2.5706 * np.std(moved, ddof=1) / 6**0.5
+    assert site.leak_of_earlier == pytest.approx(np.mean(moved), rel=1e-5)
+    assert (low, high) == pytest.approx((np.mean(moved) - reach, np.mean(moved) + reach), rel=1e-4)
+    assert site.leak_of_later_interval == [0.0, 0.0]
+    assert headscan.flow.run(llama, prompts[:2], recover=False).parts[0].sites[0].leak_of_earlier_interval is None
+
+
 @pytest.mark.parametrize("family", ["t5", "bart"])
 def test_of_an_encoder_decoder_the_encoder_is_looked_at(family):
     lens = encoder_decoder(family)
@@ -169,7 +194,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(llama, tmp_path, monkeypatc
     from headscan.flow import verbs
 
     done = []
-    measure = verbs.leak
+    measure = verbs.leaks
 
     def counted(lens, cut, *arguments, **options):
         done.append(str(cut))
@@ -177,7 +202,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(llama, tmp_path, monkeypatc
             raise KeyboardInterrupt
         return measure(lens, cut, *arguments, **options)
 
-    monkeypatch.setattr(verbs, "leak", counted)
+    monkeypatch.setattr(verbs, "leaks", counted)
     with pytest.raises(KeyboardInterrupt):
         headscan.flow.run(llama, IDS, cuts="whole,mlp", out=tmp_path)
     with pytest.raises(headscan.BadInput, match="prompts of model 0"):

@@ -13,7 +13,7 @@ from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.run import Progress, no_progress
 
-__all__ = ["leak", "outputs"]
+__all__ = ["leak", "leaks", "outputs"]
 
 
 def outputs(lens: Lens, slice_: Slice, ids: Int[Tensor, "B T"]) -> list[Float[Tensor, "B T w"]]:
@@ -45,10 +45,20 @@ def leak(
 
     Cost: N T trials rows of T tokens through the slice.
     """
+    each = leaks(lens, slice_, prompts, trials=trials, seed=seed, rows=rows, progress=progress)
+    matrices: Float64[np.ndarray, "sites T T"] = each.mean(0)
+    return matrices
+
+
+def leaks(
+    lens: Lens, slice_: Slice, prompts: Tensor | Sequence[Sequence[int]], *, trials: int = 4, seed: int = 0,
+    rows: int = 64, progress: Progress = no_progress,
+) -> Float64[np.ndarray, "N sites T T"]:  # fmt: skip
+    """`leak` of each prompt."""
     prompts = torch.as_tensor(prompts)
     count, length = prompts.shape
     generator = torch.Generator().manual_seed(seed)
-    total: Tensor | None = None
+    each = []
     for number, prompt in enumerate(prompts):
         progress("leak", number * length * trials, count * length * trials, "rows")
         changed = prompt.repeat(length * trials, 1)
@@ -64,9 +74,6 @@ def leak(
             )
         found = torch.cat(moved, dim=1).double()  # [sites, T trials, T]
         found = torch.where(found > 1e-6, found, torch.zeros_like(found))
-        found = found.reshape(len(found), length, trials, length).mean(2)
-        total = found if total is None else total + found
+        each.append(found.reshape(len(found), length, trials, length).mean(2).numpy())
     progress("leak", count * length * trials, count * length * trials, "rows")
-    assert total is not None
-    matrices: Float64[np.ndarray, "sites T T"] = (total / count).numpy()
-    return matrices
+    return np.stack(each)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from headscan.flow.cost import near_and_random
@@ -24,23 +24,39 @@ class Recovery:
     """What exact search found, matrices with entry (s, i, j) about token i in output j.
 
     Attributes:
-        recoverable: the share of prompts in which the true token fits output j and no other does.
-        margin: the least relative distance of another token's output, median over prompts: how much relative error
-            of output j the search would bear, twice over.
+        margins: of each prompt the least relative distance of another token's output.
         noise: of each site, the largest residual of the *true* token when it is run again among others: the rounding that a
             margin must exceed.
         candidates: tokens tried in each place.
         exhaustive: whether they are the whole vocabulary.
     """
 
-    recoverable: Float64[np.ndarray, "sites T T"]
-    margin: Float64[np.ndarray, "sites T T"]
+    margins: Float64[np.ndarray, "N sites T T"] = field(repr=False)
     noise: Float64[np.ndarray, " sites"]
     candidates: int
     exhaustive: bool
 
+    @property
+    def told(self) -> Bool[np.ndarray, "N sites T T"]:
+        """Whether in a prompt the true token fits output j and no other does."""
+        floor = np.maximum(10 * self.noise, 1e-5)[None, :, None, None]
+        told: Bool[np.ndarray, "N sites T T"] = self.margins > floor
+        return told
+
+    @property
+    def recoverable(self) -> Float64[np.ndarray, "sites T T"]:
+        """The share of prompts in which the true token is told."""
+        shares: Float64[np.ndarray, "sites T T"] = self.told.mean(0)
+        return shares
+
+    @property
+    def margin(self) -> Float64[np.ndarray, "sites T T"]:
+        """Median over prompts: how much relative error of output j the search would bear, twice over."""
+        median: Float64[np.ndarray, "sites T T"] = np.median(self.margins, 0)
+        return median
+
     def __repr__(self) -> str:
-        sites, length, _ = self.recoverable.shape
+        _, sites, length, _ = self.margins.shape
         return f"Recovery({sites} sites, {length} tokens, {self.candidates} candidates)"
 
 
@@ -98,7 +114,5 @@ def recovery(
         margins.append(torch.stack(nearest, 1).cpu())  # [sites, T, T]
         noises.append(torch.stack(noise).amax(0).cpu())
     progress("recovery", total, total, "tokens")
-    margin = torch.stack(margins).double().numpy()
     noise_of = torch.stack(noises).amax(0).double().numpy()
-    floor = np.maximum(10 * noise_of, 1e-5)[None, :, None, None]
-    return Recovery((margin > floor).mean(0), np.median(margin, 0), noise_of, count, count == size)
+    return Recovery(torch.stack(margins).double().numpy(), noise_of, count, count == size)

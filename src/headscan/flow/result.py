@@ -30,7 +30,8 @@ class MatrixMeans:
 class FlowSummary:
     """One site: the means of `leak`, `recoverable` and `margin` over own, earlier and later tokens; see `MatrixMeans`.
 
-    Those of recovery are None where it was not asked for.
+    Those of recovery are None where it was not asked for. NAME_interval: at 95 %, over prompts; None of fewer than three. A
+    margin has none: it is a median, whose spread does not show by leaving prompts out.
     """
 
     site: str
@@ -43,6 +44,12 @@ class FlowSummary:
     margin_own: float | None = None
     margin_of_earlier: float | None = None
     margin_of_later: float | None = None
+    leak_own_interval: list[float] | None = None
+    leak_of_earlier_interval: list[float] | None = None
+    leak_of_later_interval: list[float] | None = None
+    recoverable_own_interval: list[float] | None = None
+    recoverable_of_earlier_interval: list[float] | None = None
+    recoverable_of_later_interval: list[float] | None = None
 
 
 @dataclass(frozen=True)

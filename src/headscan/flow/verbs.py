@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Float64, Int
+from jaxtyping import Float64, Int, Num
 from torch import Tensor
 
 from headscan.flow.channel_of import channel_of
 from headscan.flow.cost import affordable, multiplications, untried
 from headscan.flow.findings import channel_findings, flow_findings
-from headscan.flow.leak import leak
+from headscan.flow.leak import leaks
 from headscan.flow.recovery import recovery
 from headscan.flow.replaced import computed_tokens
 from headscan.flow.result import ChannelPart, ChannelResult, FlowPart, FlowResult, FlowSummary, MatrixMeans
 from headscan.flow.settings import Channelling, Comparing, Flowing
 from headscan.flow.sources import find_models, find_prompts, find_sites
 from headscan.flow.variants import variant
+from headscan.geometry.interval import of_items
 from headscan.model import Lens
 from headscan.model.opening import ModelsLike
 from headscan.run import ModelRecord, Run, TextRecord, fingerprint, verb
@@ -178,21 +179,23 @@ def measure_flow(
         run.progress(f"{lens.name}, {name}, {stage}", done, total, unit)
 
     cut = variant(name, sites)
-    matrices = {"leak": leak(lens, cut, ids, trials=settings.trials, seed=settings.seed, progress=progress)}
+    each = {"leak": leaks(lens, cut, ids, trials=settings.trials, seed=settings.seed, progress=progress)}
+    matrices = {"leak": each["leak"].mean(0)}
     again = None
     if settings.recover:
         most, rows = settings.candidates, 256
-        each = multiplications(lens, cut.on(lens).sites)
-        room = affordable(lens, len(ids) * computed_tokens(lens, cut, int(ids.shape[1])) * each)
+        work = multiplications(lens, cut.on(lens).sites)
+        room = affordable(lens, len(ids) * computed_tokens(lens, cut, int(ids.shape[1])) * work)
         if most is None and room < lens.vocabulary_size:
             most = max(2, room)
             run.announce(
                 f"Recovery tries {most} of {lens.vocabulary_size} tokens in each place, the nearest and random ones: all "
                 f"would take {lens.vocabulary_size / most:.0f} times as long (--candidates)."
             )
-        if ids.shape[1] * each > 1e9:
+        if ids.shape[1] * work > 1e9:
             rows = 32  # progress within a minute, and little memory
         again = recovery(lens, cut, ids, most=most, seed=settings.seed, rows=rows, progress=progress)
+        each |= {"recoverable": again.told, "margin": again.margins}
         matrices |= {"recoverable": again.recoverable, "margin": again.margin}
     measured = list(cut.on(lens).sites)
     part = FlowPart(
@@ -200,7 +203,7 @@ def measure_flow(
         cut=name,
         slice=str(cut.but(sites=(measured[-1],))),
         tokens=labels(lens, ids),
-        sites=[summary(site, {key: found[k] for key, found in matrices.items()}) for k, site in enumerate(measured)],
+        sites=[summary(site, {key: found[:, k] for key, found in each.items()}) for k, site in enumerate(measured)],
         noise=None if again is None else again.noise.tolist(),
         candidates=None if again is None else again.candidates,
         exhaustive=None if again is None else again.exhaustive,
@@ -238,12 +241,22 @@ def means(matrix: Float64[np.ndarray, "T T"]) -> MatrixMeans:
     return MatrixMeans(float(np.diag(matrix).mean()), float(matrix[before].mean()), float(matrix[behind].mean()))
 
 
-def summary(site: str, matrices: dict[str, Float64[np.ndarray, "T T"]]) -> FlowSummary:
-    """The means of every matrix of a site."""
-    found = {key: means(matrix) for key, matrix in matrices.items()}
-    leaks, recovered, margin = found["leak"], found.get("recoverable"), found.get("margin")
-    return FlowSummary(
-        site, leaks.own, leaks.of_earlier, leaks.of_later,
-        *((recovered.own, recovered.of_earlier, recovered.of_later) if recovered is not None else (None,) * 3),
-        *((margin.own, margin.of_earlier, margin.of_later) if margin is not None else (None,) * 3),
-    )  # fmt: skip
+def summary(site: str, each: dict[str, Num[np.ndarray, "N T T"]]) -> FlowSummary:
+    """The means of every matrix of a site, and the intervals of those that are means over prompts."""
+    found: dict[str, float] = {}
+    intervals: dict[str, list[float] | None] = {}
+    for kind, values in each.items():
+        over = means((np.median if kind == "margin" else np.mean)(values, axis=0))
+        found |= {f"{kind}_{part}": value for part, value in asdict(over).items()}
+        if kind == "margin":
+            continue
+        single = [asdict(means(matrix)) for matrix in values]
+        most = 1.0 if kind == "recoverable" else None
+        for part in single[0]:
+            own = np.array([one[part] for one in single])
+            intervals[f"{kind}_{part}_interval"] = of_items(partial(_mean, own), len(own), bounds=(0.0, most))
+    return FlowSummary(site, **found, **intervals)  # type: ignore[arg-type]
+
+
+def _mean(values: Float64[np.ndarray, " N"], taken: Int[np.ndarray, " n"]) -> float:
+    return float(values[taken].mean())

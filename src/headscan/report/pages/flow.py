@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import plotly.graph_objects as go
 
-from headscan.report.kit import Column, Figure, Head, Line, Raw, Section, Table, figures, page, palette, section
+from headscan.report.kit import Cell, Column, Figure, Head, Line, Raw, Section, Table, figures, page, palette, section
 from headscan.report.kit.words import literal, named
 from headscan.run.errors import BadInput
 
 if TYPE_CHECKING:
-    from headscan.flow.result import ChannelPart, FlowPart, FlowResult
+    from headscan.flow.result import ChannelPart, FlowPart, FlowResult, FlowSummary
 
 __all__ = ["flow", "layers", "matrices"]
 
@@ -114,9 +114,15 @@ def layers(result: FlowResult) -> Section:
         )  # fmt: skip
     columns = [column for column in COLUMNS if recovered or column.name.startswith("leak")]
     for part in result.parts:
-        rows = [Line(entry.site, [getattr(entry, column.name) for column in columns]) for entry in part.sites]
+        rows = [Line(entry.site, [with_interval(entry, column.name) for column in columns]) for entry in part.sites]
         parts.append(Table(["site", *columns], rows, title=titled(part)))
     return Section("By layer", "Means over all pairs of an output and a token before it.", parts)
+
+
+def with_interval(entry: FlowSummary, name: str) -> Cell:
+    """A number of a site with its interval over prompts."""
+    found = getattr(entry, f"{name}_interval", None)
+    return Cell(getattr(entry, name), interval=tuple(found) if found else None)
 
 
 def by_site(result: FlowResult, key: str) -> go.Figure:
