@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import shlex
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -41,27 +42,41 @@ EXAMPLES = {
     "tournament": "tournament --text stories --arms ce,ce+unigram --seeds 2 --steps 4 --cells 300/8,260/8 --rates 0.01,0.03 "
     "--matched-loss 5.5 --processes 1",
     "remedy": "remedy {column} --partners {partners} --against {partners} --held-out 300 --formats dense,onnx,column",
+    "evaluation": "evaluate gpt-vanilla --text {sets} --tasks blimp,synonyms",
     "reproduce": "reproduce 7 15 403 422",
 }
 """A command a kind, short enough for a test; those of `reproduce` end in three different verdicts."""
+PAIRS = {
+    "number": [
+        ("The dogs run home.", "The dogs runs home."),
+        ("A girl sings.", "A girl sing."),
+        ("They were sad.", "They was sad."),
+    ],
+    "order": [("He saw a big tree.", "He saw big a tree."), ("She went to the park.", "She went the to park.")],
+}
+"""Minimal pairs of two paradigms: the first of each is right."""
 
 
-def columns(folder: Path) -> dict[str, str]:
-    """Files of two columns of vectors whose rows belong together, about a far mean."""
+def materials(folder: Path) -> dict[str, str]:
+    """Two columns of vectors whose rows belong together, about a far mean; and a folder of minimal pairs."""
     import numpy as np
+
+    (folder / "sets" / "blimp").mkdir(parents=True, exist_ok=True)
+    for name, pairs in PAIRS.items():
+        rows = [json.dumps({"sentence_good": good, "sentence_bad": bad}) for good, bad in pairs]
+        (folder / "sets" / "blimp" / f"{name}.jsonl").write_text("\n".join(rows))
 
     draw = np.random.default_rng(0)
     rows = draw.standard_normal((600, 8))
-    folder.mkdir(parents=True, exist_ok=True)
     paths = {name: folder / f"{name}.npy" for name in ("column", "partners")}
     for path in paths.values():
         np.save(path, (rows + 0.5 * draw.standard_normal(rows.shape) + 20 * np.eye(8)[0]).astype(np.float32))
-    return {name: str(path) for name, path in paths.items()}
+    return {name: str(path) for name, path in paths.items()} | {"sets": str(folder / "sets")}
 
 
 def _command(kind: str, folder: Path) -> str:
     words = EXAMPLES[kind]
-    return words.format(**columns(folder)) if "{" in words else words
+    return words.format(**materials(folder)) if "{" in words else words
 
 
 def make(kind: str, folder: Path) -> Path:

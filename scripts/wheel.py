@@ -19,6 +19,7 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 6_000_000
@@ -26,12 +27,12 @@ REFUSAL = re.compile(r"headscan: .*[Pp]ip install ['\"]headscan\[(\w+)\]['\"].*\
 # What needs an extra, by the extra; {folder} holds a .gguf file and an index that is not flat, which are not read so far.
 MISSING = {
     "specimens": "scan gpt-headless --text stories",
-    "datasets": "scan gpt-vanilla --text somebody/stories --max-tokens 64",
+    "datasets": "scan gpt-vanilla --text somebody/stories --max-tokens 64 --context 32",
     "train": "train gpt --text stories --steps 2 --size tiny --context 32 --batch 4",
-    "eval": "evaluate gpt-vanilla --tasks lm-eval:lambada_openai",
+    "eval": "evaluate gpt-vanilla --text {sets} --tasks lm-eval:lambada_openai",
     "spark": "ntp stories --tokenizer gpt-vanilla --engine spark --master local[1] --max-tokens 500",
-    "quantize": "scan gpt-vanilla --text stories --quantize 8bit --max-tokens 64",
-    "gguf": "scan {folder}/model.gguf --text stories --max-tokens 64",
+    "quantize": "scan gpt-vanilla --text stories --quantize 8bit --max-tokens 64 --context 32",
+    "gguf": "scan {folder}/model.gguf --text stories --max-tokens 64 --context 32",
     "onnx": "remedy {column} --partners {partners} --against {partners} --held-out 300 --formats onnx",
     "faiss": "scan {folder}/vectors.faiss",
     "figures": "scan gpt-vanilla --text stories --max-tokens 64 --context 32 --figures {folder}/figures",
@@ -74,14 +75,14 @@ def built(dist: Path, python: Path) -> tuple[Path, Path]:
     return wheel, specimens
 
 
-def examples() -> dict[str, str]:
-    """A short command a verb, those of scripts/pages.py."""
+def scripts_pages() -> ModuleType:
+    """The neighbour that has a short command for every kind of page, and what they read."""
     spec = importlib.util.spec_from_file_location("pages", Path(__file__).with_name("pages.py"))
     assert spec
     assert spec.loader
     pages = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(pages)
-    return dict(pages.EXAMPLES) | {"models": "models"}
+    return pages
 
 
 def tried(python: Path, words: str, folder: Path, paths: dict[str, str]) -> str:
@@ -109,10 +110,9 @@ def clean_environment(place: Path, wheel: Path) -> Path:
 
 def try_all(place: Path, wheel: Path, specimens: Path) -> list[str]:
     """Every verb and every option that needs an extra; what is not as it should be."""
-    numpy_files = "import numpy; [numpy.save(p, numpy.random.default_rng(0).normal(5, 1, (600, 8))) for p in {!r}]"
-    paths = {name: str(place / f"{name}.npy") for name in ("column", "partners")} | {"folder": str(place)}
+    pages = scripts_pages()
+    paths = pages.materials(place) | {"folder": str(place)}
     python = clean_environment(place / "environment", wheel)
-    command(python, "-c", numpy_files.format([paths["column"], paths["partners"]]))
     (place / "model.gguf").write_bytes(b"GGUF" + bytes(96))
     (place / "vectors.faiss").write_bytes(struct.pack("<4siqqq?i", b"IwFl", 8, 10, 0, 0, True, 1) + bytes(64))
     wrong, later = [], {}
@@ -124,7 +124,7 @@ def try_all(place: Path, wheel: Path, specimens: Path) -> list[str]:
 
     for extra, words in MISSING.items():
         report(f"without {extra}", words, tried(python, words, place / f"without-{extra}", paths), {extra})
-    for verb, words in examples().items():
+    for verb, words in (pages.EXAMPLES | {"models": "models"}).items():
         found = tried(python, words, place / verb, paths)
         report(verb, words, found, {"runs", *MISSING})
         if found == "specimens":

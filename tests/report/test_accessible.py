@@ -23,6 +23,11 @@ def axe():
         pytest.skip("axe-playwright-python is not installed: accessibility is NOT tested")
 
 
+def test_no_kind_is_left_out():
+    schemas = Path(__file__).resolve().parents[2] / "docs" / "schemas"
+    assert {path.stem for path in schemas.glob("*.json")} == set(pages.EXAMPLES)
+
+
 @pytest.mark.parametrize("kind", pages.EXAMPLES)
 def test_a_page_keeps_nobody_out(kind, tmp_path, chromium_without_webgl, axe, visit):
     path = pages.make(kind, tmp_path)
