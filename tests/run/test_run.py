@@ -44,12 +44,16 @@ def square(number):
 
 @verb("test-count", Counting)
 def count(name: str, settings: Counting, run: Run) -> CountResult:
+    if name == "refused":
+        raise BadInput("No.")
     run.identify(f"the content of {name}", len(name))
     squares = []
     for number in range(settings.upto):
         squares.append(run.unit(f"square-{number}", Square, lambda number=number: square(number)))
         if name == "stops" and number == 1 and not run.resume:
             raise KeyboardInterrupt
+        if name == "refused late" and number == 1:
+            raise BadInput("No.")
     return CountResult(protocol=run.protocol(), squares=squares, rows=[Row(a=1.5, a_interval=(1, 2))])
 
 
@@ -69,6 +73,21 @@ def test_an_interrupted_run_goes_on_and_ends_as_an_undisturbed_one(tmp_path):
     assert resumed.squares == whole.squares
     assert not (tmp_path / "a" / ".resume").exists()
     assert not (tmp_path / "a" / ".lock").exists()
+
+
+def test_what_is_refused_before_any_work_leaves_nothing(tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "mine.txt").write_text("kept")
+    for place in ("new", "old"):
+        with pytest.raises(BadInput):
+            count("refused", out=tmp_path / place)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine.txt", "old"]
+    with pytest.raises(BadInput):
+        count("refused late", out=tmp_path / "new")
+    with pytest.raises(BadInput, match="No"):
+        count("refused late", out=tmp_path / "new", resume=True)
+    assert DONE == [0, 1]
+    assert (tmp_path / "new" / ".resume").is_dir()
 
 
 @pytest.mark.parametrize(

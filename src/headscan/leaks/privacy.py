@@ -47,7 +47,7 @@ def privacy(model: ModelLike, settings: Auditing, run: Run) -> PrivacyResult:
     texts: list[list[int]] = []
     left = settings.max_tokens
     for document in documents(settings.text, documents=settings.documents, field=settings.field):
-        ids = tokenizer(document.beginning(CHARACTERS), add_special_tokens=False)["input_ids"]
+        ids = tokenizer(document.beginning(CHARACTERS), add_special_tokens=False, verbose=False)["input_ids"]
         texts.append(ids if left is None else ids[:left])
         left = None if left is None else left - len(texts[-1])
         if left == 0:

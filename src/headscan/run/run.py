@@ -9,6 +9,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -56,7 +57,9 @@ class Run:
         self.rank, self.processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         self.resume = settings.resume
         self.progress = settings.progress or no_progress
+        self._made = settings.out is not None and not Path(settings.out).exists()
         self.folder = None if settings.out is None else check_writable(settings.out)
+        self._before = set() if self.folder is None else {path.name for path in self.folder.iterdir()}
         self._unfinished = None if self.folder is None else self.folder / UNFINISHED
         self._lock = FolderLock(self.folder, settings.command) if self.folder is not None and self.rank == 0 else None
         self.parts = Parts(self._unfinished, rank=self.rank)
@@ -93,6 +96,17 @@ class Run:
     def __exit__(self, *_: object) -> None:
         if self._lock is not None:
             self._lock.release()
+            if self._made and self.folder is not None:
+                with suppress(OSError):  # it is not empty
+                    self.folder.rmdir()
+
+    def refused(self) -> None:
+        """What was refused before anything was stored leaves nothing behind; a resume finds all else where it was."""
+        if self.folder is None or self._unfinished is None or self._lock is None or self.resume:
+            return
+        found = {path.name for path in self.folder.iterdir()} - {UNFINISHED, self._lock.path.name}
+        if found <= self._before and [path.name for path in self._unfinished.glob("*")] == [self._record.name]:
+            self.parts.clear()
 
     # ---- identity
 

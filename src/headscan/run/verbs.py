@@ -59,6 +59,9 @@ class _Verb(Generic[P, S_contra]):
             with Run(name, made, subject=_subject(first)) as run:
                 try:
                     return run.finish(function(*first, made, run))
+                except BadInput:
+                    run.refused()
+                    raise
                 except Exception as error:
                     if not disk_is_full(error):
                         raise

@@ -37,6 +37,8 @@ def evaluate(model: str | os.PathLike[str], settings: Evaluating, run: Run) -> E
     theirs = [name.removeprefix(HARNESS) for name in names or [] if name.startswith(HARNESS)]
     for name in own or ():
         _ = TASKS[name]
+    if own != [] and not Path(settings.text).is_dir():
+        raise BadInput(f"There is no folder '{settings.text}' of evaluation sets.")
     if theirs:
         check_harness()
     trained = load_trained(model, settings, run)
