@@ -31,6 +31,18 @@ def test_figures_are_written_as_svg_and_pdf(tmp_path, chromium_without_webgl):
     assert found[1].read_bytes().startswith(b"%PDF")
 
 
+def test_a_missing_extra_is_said_before_any_work(tmp_path, monkeypatch, capsys):
+    from headscan.cli import main
+
+    words = ["scan", str(tmp_path / "nowhere.npy"), "--figures", str(tmp_path), "--out", str(tmp_path / "out")]
+    monkeypatch.setattr("sys.argv", ["headscan", *words])
+    monkeypatch.setattr("headscan.report.kit.paper.find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert capsys.readouterr().err == "headscan: Figures for papers need kaleido: pip install 'headscan[figures]'.\n"
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_cannot_be_written_is_said(tmp_path):
     with pytest.raises(BadInput, match="has no figure"):
         write_figures(page(), tmp_path)

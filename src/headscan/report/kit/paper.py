@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -12,7 +13,7 @@ from headscan.report.kit.parts import Page as PageOf
 from headscan.report.kit.words import clean, written
 from headscan.run.errors import BadInput
 
-__all__ = ["FORMATS", "latex", "write_figures"]
+__all__ = ["FORMATS", "check_kaleido", "latex", "write_figures"]
 
 FORMATS = ("svg", "pdf")
 WIDTH = 640  # pixels; SVG and PDF have no resolution
@@ -21,6 +22,12 @@ ESCAPES = {
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "×": r"$\times$", "–": "--", "—": "---",
 }  # fmt: skip
 SUPERSCRIPTS = dict(zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789", strict=True))
+
+
+def check_kaleido() -> None:
+    """BadInput where what writes figures is not installed: said before the work whose figures they are."""
+    if find_spec("kaleido") is None:
+        raise BadInput("Figures for papers need kaleido: pip install 'headscan[figures]'.")
 
 
 def write_figures(page: PageOf, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
@@ -34,11 +41,9 @@ def write_figures(page: PageOf, folder: Path, formats: Sequence[str] = FORMATS) 
     figures = {one.name: one for part in page.parts() for one in figures_of(part)}
     if not figures:
         raise BadInput(f"A result of the verb '{page.kind}' has no figure.")
-    try:
-        import kaleido  # noqa: F401
-        import plotly.io
-    except ModuleNotFoundError:
-        raise BadInput("Figures for papers need kaleido: pip install 'headscan[figures]'.") from None
+    check_kaleido()
+    import plotly.io
+
     drawn = [_framed(one) for one in figures.values()]
     paths = [folder / f"{name}.{kind}" for name in figures for kind in formats]
     every = [figure for figure in drawn for _ in formats]
