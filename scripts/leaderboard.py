@@ -146,7 +146,7 @@ def page(result: TournamentResult) -> str:
     """The whole page as Markdown."""
     plan, main, first = result.plan, result.plan.cells[0], result.protocol
     wanted, source = first.settings.get("seeds"), Path(first.text.source if first.text else "a text").name
-    trained = sum(race.moments[-1].seconds for race in result.races)
+    trained = sum(race.seconds for race in result.races)
     early = f" of {wanted} that were asked for" if wanted != result.seeds else ""
     text = [
         "# The leaderboard", "",

@@ -16,6 +16,7 @@ from headscan import BadInput
 from headscan.training import ARMS, Tournament, tournament
 from headscan.training.racing.comparison import ArmDifference, compare
 from headscan.training.racing.moment import SHAPES, Moment
+from headscan.training.racing.pace import pace
 from headscan.training.racing.race import Race
 from headscan.training.racing.sentences import sentence_of
 from headscan.training.racing.table import arm_row, at_loss, at_seconds
@@ -35,8 +36,7 @@ def _without_seconds(result):
     text = json.dumps(result.document["races"])
     races = json.loads(text)
     for race in races:
-        for moment in race["moments"]:
-            del moment["seconds"]
+        assert race.pop("seconds_a_step") > 0
     return races
 
 
@@ -100,14 +100,15 @@ def test_bad_input(options, words):
 
 def _moment(step, nats, cosine, inner=None):
     shape = dict.fromkeys(SHAPES, 1.0) | {"average_cosine": cosine, "average_cosine_without_ones": inner or cosine}
-    return Moment(step=step, seconds=2.0 * step, nats=nats, **shape)
+    return Moment(step=step, nats=nats, **shape)
 
 
 def _race(arm, seed, cosine, inner=None, *, rate=1e-3, speed=10):
     moments = [_moment(0, 8.0, 0.9), _moment(speed, 6.0, 2 * cosine, inner), _moment(40, 4.0, 0.0, inner)]
     return Race(
-        arm=arm, vocabulary=300, width=8, rate=rate, seed=seed, tuning_nats=4.0, tokens_a_step=100, moments=moments
-    )
+        arm=arm, vocabulary=300, width=8, rate=rate, seed=seed, tuning_nats=4.0, tokens_a_step=100, moments=moments,
+        seconds_a_step=2.0,
+    )  # fmt: skip
 
 
 def test_a_run_is_read_where_its_loss_is_the_matched_one():
@@ -129,6 +130,25 @@ def test_a_run_is_read_where_its_loss_is_the_matched_one():
     assert never.number("tokens_to_matched_loss") is None
 
 
+def test_a_pace_is_taken_of_all_arms_in_turn_so_that_a_machine_that_slows_down_slows_all(monkeypatch):
+    now, turns = [0.0], []
+
+    class Slowing:
+        def __init__(self, job, *rest):
+            self.name = job.arm
+
+        def step(self):
+            now[0] += (2.0 if self.name == "headless" else 1.0) * 1.01 ** len(turns)
+            turns.append(self.name)
+
+    monkeypatch.setattr("headscan.training.racing.pace.Runner", Slowing)
+    monkeypatch.setattr("headscan.training.racing.pace.time.process_time", lambda: now[0])
+    plan = Tournament("no text").plan
+    found = pace(["ce", "headless"], plan.cells[0], plan, None, 0)
+    assert turns == (["ce"] * 3 + ["headless"] * 3) * 4
+    assert found.of("headless") / found.of("ce") == pytest.approx(2.0, rel=0.05)
+
+
 def _told(cosines, others, *, inner=(None, None), speeds=(10, 10), more=()):
     arm = [_race("x", k, cosine, inner[0], speed=speeds[0]) for k, cosine in enumerate(cosines)]
     reference = [_race("ce", k, cosine, inner[1], speed=speeds[1]) for k, cosine in enumerate(others)]
@@ -148,6 +168,12 @@ def test_the_words_are_those_of_the_numbers():
     assert "equal tokens its held-out loss is not told apart" in moved
     assert "fewer tokens, 0.88 times as many" in _told(clear, other, speeds=(4, 10))
     assert "tokens" not in _told(clear, other).replace("equal tokens", "")
+    flat = ArmDifference(
+        arm="x", reference="ce", measure="effective_rank", where="own rates", seeds=5, value=2.3, reference_value=6.6,
+        difference=-4.3, interval=(-6.0, -2.0), neutral=0.0,
+    )  # fmt: skip
+    assert "Part of it has only moved" in _told(clear, other, inner=(0.2, 0.3), more=[flat])
+    assert "Part of it has only moved" not in _told(other, clear, more=[flat])
     turned = ArmDifference(
         arm="x", reference="ce", measure="average_cosine", where="rate 0.003", seeds=5, value=0.3, reference_value=0.2,
         difference=0.1, interval=None, neutral=0.0,

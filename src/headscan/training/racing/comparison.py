@@ -54,8 +54,7 @@ def _shape(name: str) -> Callable[[Race, float], float | None]:
 
 
 def _seconds_a_step(race: Race, matched: float) -> float | None:
-    last = race.moments[-1]
-    return last.seconds / last.step if last.step and last.seconds else None
+    return race.seconds_a_step
 
 
 def _nats(race: Race, matched: float) -> float | None:

@@ -23,7 +23,7 @@ __all__ = ["SHAPES", "Moment", "held_out_loss", "last_states", "measured"]
 class Moment:
     """A run at one step; None where a number is undefined.
 
-    step, seconds: steps done, processor time of training them. nats: held-out loss a token.
+    step: steps done. nats: held-out loss a token.
     average_cosine, effective_rank: of the last block's states; `_without_ones`: each state less the mean of its own
     coordinates, which a LayerNorm deletes; `_without_mean`: less the mean state of other windows.
     final_norm_cosine: of the states that meet the head. head_mean: norm of the head's mean row over its rows' mean norm.
@@ -33,7 +33,6 @@ class Moment:
     """
 
     step: int
-    seconds: float
     nats: float
     average_cosine: float | None
     average_cosine_without_ones: float | None
@@ -51,7 +50,7 @@ class Moment:
     kept_norm_batch_null: float | None
 
 
-SHAPES = tuple(one.name for one in fields(Moment))[3:]
+SHAPES = tuple(one.name for one in fields(Moment))[2:]
 """The names of what is measured besides the loss."""
 
 SAMPLED = 512  # tokens whose gradients are measured
@@ -59,7 +58,7 @@ SAMPLED = 512  # tokens whose gradients are measured
 
 @torch.no_grad()
 def measured(
-    learner: Learner, windows: Int[Tensor, "n time"], counts: Int[Tensor, " vocabulary"], *, step: int, seconds: float
+    learner: Learner, windows: Int[Tensor, "n time"], counts: Int[Tensor, " vocabulary"], *, step: int
 ) -> Moment:
     """The moment of a run, on held-out windows; two halves of which take each other's mean away."""
     block, states = last_states(learner, windows[:, :-1])
@@ -82,7 +81,7 @@ def measured(
         for name in ("average_cosine", "effective_rank")
     }
     return Moment(
-        step=step, seconds=seconds, nats=held_out_loss(head, states, targets), **shape,
+        step=step, nats=held_out_loss(head, states, targets), **shape,
         final_norm_cosine=MEASURES["average_cosine"](Cloud.of_rows(_rows(states))),
         head_mean=float(head.rows.mean(0).norm() / head.rows.norm(dim=1).mean()),
         kept_norm=kept.kept_norm, kept_norm_null=kept.kept_norm_leverage, kept_norm_random=kept.kept_norm_random,

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
-from headscan.training.arms import ARMS, Arm
+from headscan.training.arms import ARMS
 from headscan.training.centring import centre_head
-from headscan.training.learner import Learner
 from headscan.training.racing.moment import Moment, held_out_loss, last_states, measured
 from headscan.training.racing.plan import GridCell, TournamentPlan
 from headscan.training.run import build
 
-__all__ = ["Ground", "Job", "Race", "race"]
+__all__ = ["Ground", "Job", "Race", "Runner", "alone", "race"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,8 @@ class Job:
 class Race:
     """A run: the job, its last loss on the tuning windows (None: not finite), tokens a step, and its moments in order.
 
-    seconds a moment are processor time: all else is the same, bit for bit, whenever and beside whatever it is run.
+    seconds_a_step: processor time, taken apart (`headscan.training.racing.pace`); all else is the same, bit for bit, whenever
+    and beside whatever it is run.
     """
 
     arm: str
@@ -69,48 +68,74 @@ class Race:
     tuning_nats: float | None
     tokens_a_step: int
     moments: list[Moment]
+    seconds_a_step: float | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps that were done."""
+        return self.moments[-1].step
+
+    @property
+    def seconds(self) -> float:
+        """Processor time of training."""
+        return self.steps * (self.seconds_a_step or 0.0)
 
 
-def race(job: Job, plan: TournamentPlan, ground: Ground) -> Race:
-    """Run one job, on one thread: its numbers depend on nothing else. A loss that is not finite ends it early."""
+class Runner:
+    """A run in progress: the model, its optimiser, and the batches that are still to come."""
+
+    def __init__(self, job: Job, plan: TournamentPlan, ground: Ground) -> None:
+        self.arm, self.plan, self.done = ARMS[job.arm], plan, 0
+        self.counts = torch.from_numpy(ground.counts)
+        model = build(plan.recipe(self.arm.recipe, job.cell), self.arm.objective, len(self.counts), tied=self.arm.tied)
+        self.learner = self.arm.learner(model, self.counts)
+        self.optimizer = self.arm.optimiser.make(self.learner, rate=job.rate, betas=plan.betas, decay=plan.decay)
+        self.peaks = [group["lr"] for group in self.optimizer.param_groups]
+        self.rows = _batches(ground.data, plan, job.seed)
+
+    def step(self) -> bool:
+        """One step; False where the loss is not finite."""
+        for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
+            group["lr"] = peak * min(1.0, (self.done + 1) / max(1, self.plan.warmup))
+        ids = next(self.rows)
+        self.optimizer.zero_grad()
+        loss = self.learner(ids, ids)["loss"]
+        if not bool(torch.isfinite(loss)):
+            return False
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.learner.parameters(), 1.0)
+        self.optimizer.step()
+        if self.arm.centre_head:
+            centre_head(self.learner.model)
+        self.done += 1
+        return True
+
+
+@contextmanager
+def alone(seed: int) -> Iterator[None]:
+    """On one thread, from a seed of its own."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(job.seed)
-            return _race(job, plan, ground, ARMS[job.arm])
+            torch.manual_seed(seed)
+            yield
     finally:
         torch.set_num_threads(threads)
 
 
-def _race(job: Job, plan: TournamentPlan, ground: Ground, arm: Arm) -> Race:
-    counts, held_out = torch.from_numpy(ground.counts), torch.from_numpy(ground.held_out).long()
-    model = build(plan.recipe(arm.recipe, job.cell), arm.objective, len(counts), tied=arm.tied)
-    learner = arm.learner(model, counts)
-    optimizer = arm.optimiser.make(learner, rate=job.rate, betas=plan.betas, decay=plan.decay)
-    peaks = [group["lr"] for group in optimizer.param_groups]
-    rows = _batches(ground.data, plan, job.seed)
-    moments: list[Moment] = []
-    seconds, due = 0.0, set(plan.measured)
-    for step in range(plan.steps + 1):
-        if step in due:
-            moments.append(measured(learner, held_out, counts, step=step, seconds=seconds))
-        if step == plan.steps:
-            break
-        begun = time.process_time()
-        for group, peak in zip(optimizer.param_groups, peaks, strict=True):
-            group["lr"] = peak * min(1.0, (step + 1) / max(1, plan.warmup))
-        if not _step(learner, optimizer, next(rows), arm):
-            break
-        seconds += time.process_time() - begun
-    tuning = None
-    if moments and moments[-1].step == plan.steps:
-        windows = torch.from_numpy(ground.tuning).long()
-        with torch.no_grad():
-            states = last_states(learner, windows[:, :-1])[1]
-            head = learner.readout(counts)
-            assert head is not None
-            tuning = held_out_loss(head, states, windows[:, 1:].flatten())
+def race(job: Job, plan: TournamentPlan, ground: Ground) -> Race:
+    """Run one job, on one thread: its numbers depend on nothing else. A loss that is not finite ends it early."""
+    with alone(job.seed):
+        runner = Runner(job, plan, ground)
+        held_out = torch.from_numpy(ground.held_out).long()
+        moments: list[Moment] = []
+        for step in range(plan.steps + 1):
+            if step in plan.measured:
+                moments.append(measured(runner.learner, held_out, runner.counts, step=step))
+            if step == plan.steps or not runner.step():
+                break
+        tuning = _tuning(runner, ground) if moments and moments[-1].step == plan.steps else None
     return Race(
         arm=job.arm, vocabulary=job.cell.vocabulary, width=job.cell.width, rate=job.rate, seed=job.seed,
         tuning_nats=tuning if tuning is not None and np.isfinite(tuning) else None,
@@ -118,18 +143,13 @@ def _race(job: Job, plan: TournamentPlan, ground: Ground, arm: Arm) -> Race:
     )  # fmt: skip
 
 
-def _step(learner: Learner, optimizer: torch.optim.Optimizer, ids: Int[Tensor, "batch time"], arm: Arm) -> bool:
-    """One step; False where the loss is not finite."""
-    optimizer.zero_grad()
-    loss = learner(ids, ids)["loss"]
-    if not bool(torch.isfinite(loss)):
-        return False
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
-    optimizer.step()
-    if arm.centre_head:
-        centre_head(learner.model)
-    return True
+@torch.no_grad()
+def _tuning(runner: Runner, ground: Ground) -> float:
+    windows = torch.from_numpy(ground.tuning).long()
+    states = last_states(runner.learner, windows[:, :-1])[1]
+    head = runner.learner.readout(runner.counts)
+    assert head is not None
+    return held_out_loss(head, states, windows[:, 1:].flatten())
 
 
 def _batches(data: npt.NDArray[np.integer], plan: TournamentPlan, seed: int) -> Iterator[Tensor]:

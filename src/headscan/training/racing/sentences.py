@@ -57,6 +57,12 @@ def _cone(of: dict[str, ArmDifference], differences: Sequence[ArmDifference], ma
             " The cone has only moved: without the direction of ones, which a LayerNorm deletes, its cosine is "
             f"{'larger' if inner.sign > 0 else 'not told apart'}, {_pair(inner, 3)}."
         )
+    elif cone.sign < 0 and of["effective_rank"].sign < 0 <= of["effective_rank_without_ones"].sign:
+        said += (
+            " Part of it has only moved, into the direction of ones, which a LayerNorm deletes: its effective rank is lower, "
+            f"{_pair(of['effective_rank'], 1)}, and without that direction it is not; the cosine is then "
+            f"{_pair(inner, 3)}{_turns(inner, differences)}."
+        )
     return said
 
 
@@ -65,7 +71,7 @@ def _rank(of: dict[str, ArmDifference], differences: Sequence[ArmDifference]) ->
     if rank.sign == 0:
         return ""
     word = "higher" if rank.sign > 0 else "lower"
-    return f"Its effective rank without that direction is {word}: {_pair(rank, 1)}{_turns(rank, differences)}."
+    return f"Its effective rank without the direction of ones is {word}: {_pair(rank, 1)}{_turns(rank, differences)}."
 
 
 def _tokens(of: dict[str, ArmDifference], differences: Sequence[ArmDifference]) -> str:

@@ -35,9 +35,11 @@ def at_loss(race: Race, nats: float) -> dict[str, float | None]:
     for before, after in pairwise(race.moments):
         if before.nats > nats >= after.nats:
             share = (before.nats - nats) / (before.nats - after.nats)
-            found = {name: _between(before, after, name, share) for name in (*SHAPES, "step", "seconds")}
+            found = {name: _between(before, after, name, share) for name in (*SHAPES, "step")}
             step = found.pop("step")
-            return found | {"tokens": None if step is None else step * race.tokens_a_step}
+            assert step is not None
+            spent = None if race.seconds_a_step is None else step * race.seconds_a_step
+            return found | {"seconds": spent, "tokens": step * race.tokens_a_step}
     return dict.fromkeys((*SHAPES, "seconds", "tokens"))
 
 
@@ -48,16 +50,16 @@ def _between(before: Moment, after: Moment, name: str, share: float) -> float | 
 
 def at_seconds(race: Race, seconds: float) -> float | None:
     """Held-out loss after so much processor time of training; None where the run did not last so long."""
+    step = seconds / race.seconds_a_step if race.seconds_a_step else -1.0
     for before, after in pairwise(race.moments):
-        if before.seconds <= seconds <= after.seconds and after.seconds > before.seconds:
-            share = (seconds - before.seconds) / (after.seconds - before.seconds)
-            return before.nats + share * (after.nats - before.nats)
+        if before.step <= step <= after.step:
+            return before.nats + (step - before.step) / (after.step - before.step) * (after.nats - before.nats)
     return None
 
 
 def spent(races: Sequence[Race]) -> float:
     """Processor seconds of a whole run, the mean over seeds."""
-    return float(np.mean([race.moments[-1].seconds for race in races])) if races else 0.0
+    return float(np.mean([race.seconds for race in races])) if races else 0.0
 
 
 def arm_row(races: Sequence[Race], *, about: str, matched: float, seconds: float) -> Row:
@@ -65,11 +67,10 @@ def arm_row(races: Sequence[Race], *, about: str, matched: float, seconds: float
     first = races[0]
     matching = [at_loss(race, matched) for race in races]
     whole = [race for race in races if race.tuning_nats is not None]
-    steps = [race.moments[-1].step for race in races]
     numbers: dict[str, list[float | None]] = {
         "heldout_nats": [race.moments[-1].nats for race in whole],
         "heldout_nats_at_equal_seconds": [at_seconds(race, seconds) for race in races],
-        "seconds_a_step": [r.moments[-1].seconds / n if n else None for r, n in zip(races, steps, strict=True)],
+        "seconds_a_step": [race.seconds_a_step for race in races],
         "tokens_to_matched_loss": [found["tokens"] for found in matching],
         "seconds_to_matched_loss": [found["seconds"] for found in matching],
     }

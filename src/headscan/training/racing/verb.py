@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headscan.run import Run, TextRecord, verb
 from headscan.text import Windows, documents
@@ -12,6 +12,7 @@ from headscan.text.source import check_text
 from headscan.training.arms import ARMS
 from headscan.training.data import PackedText
 from headscan.training.racing.comparison import ArmDifference, compare
+from headscan.training.racing.pace import Pace, pace
 from headscan.training.racing.plan import GridCell, TournamentPlan
 from headscan.training.racing.race import Ground, Job, Race
 from headscan.training.racing.result import TournamentResult
@@ -70,6 +71,7 @@ def tournament(settings: Tournament, run: Run) -> TournamentResult:
             if over() and _missing(jobs, run):
                 break
             aside += _finish(jobs, start, run, ahead)
+    races, aside = (_paced(each, names, plan, grounds, run) for each in (races, aside))
     if len(seeds) < settings.seeds or len({race.vocabulary * 1j + race.width for race in aside}) < len(plan.cells) - 1:
         run.announce("The budget is spent: the page has what was finished; --resume goes on.")
     return _result(settings, run, plan, grounds, races, aside, chosen, record)
@@ -110,6 +112,19 @@ def _finish(jobs: Sequence[Job], start: Start, run: Run, ahead: _Ahead) -> list[
         found.append(run.unit(job.name, Race, waiting.get(job.name, _never)))
         ahead.done += 1
     return found
+
+
+def _paced(races: Sequence[Race], names: Sequence[str], plan: TournamentPlan, grounds: dict[str, Ground],
+           run: Run) -> list[Race]:  # fmt: skip
+    """The races with what a step of theirs costs: every seed of a cell has a round of its own, over all arms."""
+
+    def of(race: Race) -> Pace:
+        cell = GridCell(vocabulary=race.vocabulary, width=race.width)
+        name = f"pace-{cell.vocabulary}-{cell.width}-{race.seed}"
+        return run.unit(name, Pace, lambda: pace(names, cell, plan, grounds[cell.name], race.seed))
+
+    known = {key: of(one) for key, one in {(r.vocabulary, r.width, r.seed): r for r in races}.items()}
+    return [replace(r, seconds_a_step=known[r.vocabulary, r.width, r.seed].of(r.arm)) for r in races]
 
 
 def _missing(jobs: Sequence[Job], run: Run) -> list[Job]:
