@@ -3,7 +3,7 @@
 # make reproduce   run the claims of the literature and write docs/ledger.md, and hold the bounds on leaks in 1,000 cells, all 105³
 #                  prompts of a small model enumerated (tens of minutes)
 # make real   test and measure the real models in ~/.cache/headscan/real (an hour; skips, and says so, where they are absent)
-# make docs   write the pages that follow from the code
+# make docs   write the pages that follow from the code, then all of them as a site in site/ that needs no network (two minutes)
 # make gpu    test and measure on a CUDA device, in ten minutes; tiny on the CPU where there is none
 # make attack   60 kills, 10 GiB of zeros, 2,000 drawn command lines, 500 inversions (an hour and a half)
 # make spark   install Spark (half a gigabyte, Java 17) and test its engines on a cluster of two workers, one killed (some minutes)
@@ -46,6 +46,9 @@ reproduce: setup
 
 docs: setup
 	$(BIN)/python scripts/measures.py && $(BIN)/python scripts/registries.py && $(BIN)/python scripts/schemas.py
+	$(BIN)/python -c 'import furo, myst_parser, sphinx_gallery' 2>/dev/null \
+	  || $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/docsite site
 
 attack: setup
 	$(BIN)/python -m tests.attack.kills 20
@@ -83,4 +86,4 @@ browser:
 	  || echo "chromium is not here and cannot be installed: browser tests will be skipped"
 
 clean:
-	rm -rf .venv .venv-lowest dist headscan-results
+	rm -rf .venv .venv-lowest dist site headscan-results

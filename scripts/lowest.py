@@ -13,7 +13,10 @@ import tomllib
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
-OWN = ("dev",)
+OWN = (
+    "dev",
+    "docs",
+)
 
 
 def lowest(project: dict[str, object]) -> dict[str, str]:

@@ -9,9 +9,27 @@ import inspect
 import sys
 from pathlib import Path
 
-from headscan.geometry import ordered_measures
+from headscan.geometry import Measure, ordered_measures
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "measures.md"
+
+
+def span(measure: Measure) -> str:
+    """The range of a measure with its unit."""
+    words = measure.words
+    low, high = (end if bound is None else f"{bound:g}" for bound, end in zip(words.range, ("−∞", "∞"), strict=True))
+    return f"{low} to {high}" + (f" {words.unit}" if words.unit else "")
+
+
+def entry(measure: Measure) -> str:
+    """What a measure says of itself, under a heading of the third level."""
+    words = measure.words
+    details = inspect.cleandoc(measure.function.__doc__ or "").split(">>>")[0].strip()
+    return (
+        f"### `{measure.name}`: {words.title}\n\n{words.sentence}\n\n    {words.formula}\n\n{details}\n\n"
+        f"Range {span(measure)}. Cost {words.cost}. Undefined for {words.undefined}. "
+        f"Source: {words.source}.\n"
+    )
 
 
 def page() -> str:
@@ -20,18 +38,7 @@ def page() -> str:
     measures = ordered_measures()
     for group in dict.fromkeys(measure.words.group for measure in measures):
         parts.append(f"## {group.capitalize()}\n")
-        for measure in (one for one in measures if one.words.group == group):
-            words = measure.words
-            low, high = (
-                end if bound is None else f"{bound:g}" for bound, end in zip(words.range, ("−∞", "∞"), strict=True)
-            )
-            unit = f" {words.unit}" if words.unit else ""
-            details = inspect.cleandoc(measure.function.__doc__ or "").split(">>>")[0].strip()
-            parts.append(
-                f"### `{measure.name}`: {words.title}\n\n{words.sentence}\n\n    {words.formula}\n\n{details}\n\n"
-                f"Range {low} to {high}{unit}. Cost {words.cost}. Undefined for {words.undefined}. "
-                f"Source: {words.source}.\n"
-            )
+        parts += [entry(measure) for measure in measures if measure.words.group == group]
     return "\n".join(parts)
 
 

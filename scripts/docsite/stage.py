@@ -1,0 +1,108 @@
+"""The tree that Sphinx reads: the repository's Markdown, moved, with links that hold there, and the pages made from the code."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from entries import entries
+from reference import reference
+
+ROOT = Path(__file__).resolve().parents[2]
+REPOSITORY = "https://github.com/headscan/headscan/blob/main/"
+TOP = ("BENCHMARKS.md", "CONTRIBUTING.md", "CHANGELOG.md", "AGENTS.md")
+START = ["01-first-scan", "notebooks/index", "gallery"]
+REFERENCE = [
+    "commands/index",
+    "python/index",
+    "measures",
+    "measures/index",
+    "findings/index",
+    "formats/index",
+    "registries",
+]
+EVIDENCE = [
+    "ledger",
+    "intervals",
+    "coverage",
+    "cone",
+    "real-models",
+    "headless-experiments",
+    "scaling",
+    "peers",
+    "BENCHMARKS",
+]
+PROJECT = ["CONTRIBUTING", "AGENTS", "CHANGELOG"]
+LINK = re.compile(r"(\]\()([^)\s]+)(\))")
+CODE = re.compile(r"(^```.*?^```$|^(?: {4}|\t)[^\n]*$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
+
+
+def place(path: str) -> str | None:
+    """Where a file of the repository stands in the site; None where it is no page of it."""
+    if path in TOP or path.startswith("docs/images/"):
+        return path.removeprefix("docs/")
+    if path.startswith("docs/notebooks/") and path.endswith(".py"):
+        return f"notebooks/{Path(path).stem}.rst"
+    if path == "docs/schemas":
+        return "formats/index.md"
+    if path.startswith("docs/schemas/"):
+        return path.removeprefix("docs/")
+    if path.startswith("docs/") and path.endswith(".md"):
+        return re.sub(r"(^|/)README\.md$", r"\1index.md", path.removeprefix("docs/"))
+    return None
+
+
+def relinked(text: str, path: str) -> str:
+    """A file's Markdown with links that hold in the site; what is no page there is linked in the repository.
+
+    Raises SystemExit where a link leads nowhere.
+    """
+    here = os.path.dirname(place(path) or "")
+
+    def link(found: re.Match[str]) -> str:
+        target, hash, anchor = found[2].partition("#")
+        if not target or re.match(r"[a-z]+:", target):
+            return found[0]
+        wanted = os.path.normpath(os.path.join(os.path.dirname(path), target))
+        if not (ROOT / wanted).exists():
+            raise SystemExit(f"{path} has a broken link: {found[2]}")
+        own = place(wanted)
+        moved = os.path.relpath(own, here) if own else REPOSITORY + wanted
+        return f"{found[1]}{moved}{hash}{anchor}{found[3]}"
+
+    parts = CODE.split(text)
+    return "".join(part if CODE.fullmatch(part) else LINK.sub(link, part) for part in parts)
+
+
+def contents(caption: str, pages: list[str]) -> str:
+    """A hidden table of contents, which the sidebar shows."""
+    return "\n".join(["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```", ""])
+
+
+def stage(source: Path) -> None:
+    """Write everything that Sphinx reads into a folder."""
+    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in TOP if (ROOT / path).exists()}
+    for file in sorted((ROOT / "docs").rglob("*.md")):
+        texts[file.relative_to(ROOT).as_posix()] = file.read_text(encoding="utf-8")
+    pages = {str(place(path)): relinked(text, path) for path, text in texts.items()}
+    made = entries(pages) | reference(pages)
+    if twice := (made.keys() & pages.keys()) - {"measures.md", "ledger.md", "checkup.md"}:
+        raise SystemExit(f"made from the code and written, too: {', '.join(sorted(twice))}")
+    named = {f"{name}.md" for name in [*START, *REFERENCE, *EVIDENCE, *PROJECT, "index"]}
+    guides = [name.removesuffix(".md") for name in pages if "/" not in name and name not in named]
+    tables = {"Start": START, "Guides": guides, "Reference": REFERENCE, "Evidence": EVIDENCE, "Project": PROJECT}
+    beyond = [
+        name.removesuffix(".md") for name in pages if name.startswith("measures/") and name != "measures/index.md"
+    ]
+    pages |= made
+    pages["index.md"] += "".join(contents(caption, names) for caption, names in tables.items())
+    pages["measures/index.md"] += contents("Tables", [name.removeprefix("measures/") for name in beyond])
+    for name, text in pages.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(text, encoding="utf-8")
+    shutil.copytree(ROOT / "docs" / "images", source / "images", ignore=shutil.ignore_patterns("*.py"))
+    shutil.copytree(ROOT / "docs" / "schemas", source / "schemas")
+    shutil.copytree(ROOT / "docs" / "notebooks", source / "percent")
+    shutil.copy(ROOT / "llms.txt", source)
