@@ -1,4 +1,4 @@
-# make scan   scan the embedded models on the embedded text        make test   the whole test suite
+# make scan   examine the embedded models on the embedded text     make test   the whole test suite
 # make bench  run benchmarks/ and write BENCHMARKS.md's tables      make lint   ruff and mypy
 # make reproduce   run the claims of the literature and write docs/ledger.md, and hold the bounds on leaks in 1,000 cells, all 105³
 #                  prompts of a small model enumerated (tens of minutes)
@@ -19,8 +19,8 @@ WORKERS ?= auto
 .PHONY: scan test lint bench real gpu reproduce docs attack spark wheel lowest setup browser clean
 
 scan: setup
-	$(BIN)/headscan scan gpt-vanilla-early gpt-headless-early gpt-vanilla gpt-headless --text stories --documents paragraphs \
-		--null --out headscan-results/first-scan
+	$(BIN)/headscan checkup gpt-vanilla-early gpt-headless-early gpt-vanilla gpt-headless --text stories --documents paragraphs \
+		--max-tokens 8192 --out headscan-results/first-scan
 
 test: setup browser
 	HEADSCAN_REAL= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q

@@ -1,111 +1,28 @@
 """Faults injected into healthy models are named by their codes; the same models without them raise no alarm that is not known.
 
-    python benchmarks/the_checkup_names_injected_faults.py [--models gpt-vanilla,FOLDER,...] [--text stories]
+    python benchmarks/the_checkup_names_injected_faults.py [--models gpt-vanilla,FOLDER,...] [--text stories] [--doses]
 
-Each fault is put into a live model by a hook or by its weights, then `headscan checkup --budget 2m` examines it. The table says
-which codes were found beyond those of the model without a fault. The faults: a rogue coordinate (one coordinate of all states
-from the middle block on gets 30 times the states' rms), a cone (a constant vector of three times their norm is added), a
-collapsed layer (the middle block's output is projected onto two directions around its mean), an untied scale (the head's
-weights times 4), 4-bit damage (all matrices rounded to 16 levels in groups of 64, scaled by their largest), an untrained head
-(its weights drawn anew), checkpoints in the wrong order (the trained model, then one with noise in its weights).
+Each fault (`_faults.py`) is put into a live model, then `headscan checkup` examines it. The table says which codes were found
+beyond those of the model without a fault, and which was named first; with --doses, how weak three of the faults may be and still
+be named.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
-from collections.abc import Callable
 from typing import Any
 
 import torch
+from _faults import EXPECTED, FAULTS, noisy, sick
 from _table import show
-from torch import Tensor, nn
 
 import headscan
 from headscan.model import Lens
 
-EXPECTED = {
-    "none": (), "rogue coordinate": ("HS102",), "cone": ("HS101",), "collapsed layer": ("HS103",), "untied scale": ("HS202",),
-    "4-bit damage": ("HS203",), "untrained head": ("HS201",), "shuffled checkpoints": ("HS204",),
+DOSES = {
+    "rogue coordinate": ("HS102", (0.3, 1, 3, 10, 30)), "cone": ("HS101", (0.1, 0.3, 1, 3)),
+    "untied scale": ("HS202", (1.25, 1.5, 2, 3, 4)),
 }  # fmt: skip
-
-
-def middle(lens: Lens) -> tuple[Any, Tensor]:
-    """The middle block's module, and states that it gives [T, d]."""
-    blocks = [site for site in lens.default_sites if site.rsplit(".", 1)[-1].isdigit()]
-    site = blocks[len(blocks) // 2]
-    ids = torch.arange(64)[None] % lens.vocabulary_size
-    return lens.tap(site).module, lens.run(ids, sites=site)[site][0]
-
-
-def hooked(change: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
-    def hook(module: nn.Module, given: Any, output: Any) -> Any:
-        return (change(output[0]), *output[1:]) if isinstance(output, tuple) else change(output)
-
-    return hook
-
-
-def rogue(lens: Lens) -> None:
-    module, states = middle(lens)
-    move = torch.zeros(states.shape[1])
-    move[states.shape[1] // 3] = 30 * states.square().mean().sqrt()
-    module.register_forward_hook(hooked(lambda x: x + move))
-
-
-def cone(lens: Lens) -> None:
-    module, states = middle(lens)
-    direction = torch.randn(states.shape[1])
-    module.register_forward_hook(hooked(lambda x: x + 3 * states.norm(dim=1).mean() * direction / direction.norm()))
-
-
-def collapsed(lens: Lens) -> None:
-    module, states = middle(lens)
-    mean = states.mean(0)
-    basis = torch.linalg.svd(states - mean, full_matrices=False).Vh[:2]
-    module.register_forward_hook(hooked(lambda x: mean + (x - mean) @ basis.T @ basis))
-
-
-def head_of(lens: Lens) -> nn.Module:
-    """The output layer with weights of its own."""
-    head: nn.Module = lens.model.get_output_embeddings()
-    head.weight = nn.Parameter(head.weight.detach().clone())
-    return head
-
-
-def scaled(lens: Lens) -> None:
-    head_of(lens).weight.data *= 4
-
-
-def untrained(lens: Lens) -> None:
-    weight = head_of(lens).weight
-    weight.data = torch.randn_like(weight) * weight.std()
-
-
-def rounded(lens: Lens) -> None:
-    for weight in lens.model.parameters():
-        if weight.ndim == 2 and weight.shape[1] % 64 == 0:
-            groups = weight.data.reshape(len(weight), -1, 64)
-            step = groups.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 7.5
-            weight.data = ((groups / step - 0.5).round().clamp(-8, 7) + 0.5).mul(step).reshape(weight.shape)
-
-
-def noisy(lens: Lens) -> None:
-    for weight in lens.model.parameters():
-        if weight.ndim == 2:
-            weight.data = weight.data + 0.5 * weight.std() * torch.randn_like(weight)
-
-
-FAULTS: dict[str, Callable[[Lens], None]] = {
-    "none": lambda lens: None, "rogue coordinate": rogue, "cone": cone, "collapsed layer": collapsed, "untied scale": scaled,
-    "4-bit damage": rounded, "untrained head": untrained,
-}  # fmt: skip
-
-
-def sick(healthy: Lens, fault: Callable[[Lens], None], name: str) -> Lens:
-    made = Lens(copy.deepcopy(healthy.model), healthy.tokenizer, name=name)
-    with torch.no_grad():
-        fault(made)
-    return made
 
 
 def codes(result: Any, which: int = -1) -> set[str]:
@@ -114,31 +31,47 @@ def codes(result: Any, which: int = -1) -> set[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="gpt-vanilla,gpt-headless")
+    parser.add_argument("--models", default="gpt-vanilla")
     parser.add_argument("--text", default="stories")
     parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("--doses", action="store_true")
     given = parser.parse_args()
-    records = []
+    records, doses = [], []
     for name in given.models.split(","):
-        torch.manual_seed(0)
         healthy = Lens.load(name)
         own: set[str] = set()
         for fault, put in FAULTS.items():
-            result = headscan.checkup(sick(healthy, put, fault), given.text, max_tokens=given.tokens, context=64)
-            found = codes(result)
-            own = found if fault == "none" else own
-            records.append(record(healthy.name, fault, found, own))
+            result = examined(sick(healthy, put, fault), given)
+            own = codes(result) if fault == "none" else own
+            records.append(record(healthy.name, fault, result, own))
         pair = [healthy, sick(healthy, noisy, "worse")]
-        found = codes(headscan.checkup(pair, given.text, max_tokens=given.tokens, context=64, checkpoints=True))
-        records.append(record(healthy.name, "shuffled checkpoints", found, own))
+        records.append(record(healthy.name, "shuffled checkpoints", examined(pair, given, checkpoints=True), own))
+        for fault, (code, strengths) in DOSES.items() if given.doses else ():
+            for dose in strengths:
+                result = examined(sick(healthy, FAULTS[fault], fault, dose), given)
+                value = next((one.value for one in result.examinations[0].observations if one.code == code), None)
+                doses.append({
+                    "model": healthy.name, "fault": fault, "dose": dose, "code": code, "value": value,
+                    "named": "yes" if code in codes(result) else "no",
+                })  # fmt: skip
     show(records)
+    if doses:
+        print()
+        show(doses)
 
 
-def record(model: str, fault: str, found: set[str], own: set[str]) -> dict[str, Any]:
-    expected = set(EXPECTED[fault])
+def examined(source: Any, given: argparse.Namespace, **more: Any) -> Any:
+    torch.manual_seed(0)
+    return headscan.checkup(source, given.text, max_tokens=given.tokens, context=64, budget="10m", **more)
+
+
+def record(model: str, fault: str, result: Any, own: set[str]) -> dict[str, Any]:
+    expected, found = set(EXPECTED[fault]), codes(result)
+    alarms = [one.code for one in result.findings if not one.known and one.model == result.examinations[-1].model]
     return {
         "model": model, "fault": fault, "expected": ", ".join(sorted(expected)) or "-",
         "found": "yes" if expected <= found else "NO",
+        "named first": alarms[0] if alarms else "-",
         "others, beyond the healthy model's": ", ".join(sorted(found - own - expected)) or "-",
         "of the healthy model": ", ".join(sorted(own)) or "-",
     }  # fmt: skip

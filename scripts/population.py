@@ -1,45 +1,127 @@
-"""Write src/headscan/diagnosis/population.json: what the conditions' numbers are in the reference models.
+"""Write src/headscan/diagnosis/population.json: what the conditions' numbers are in the reference models; then its page.
 
-    python scripts/population.py --text TEXT MODEL=healthy MODEL=ill ... [--budget 10m]
+    python scripts/population.py --text stories --max-tokens 4096 'gpt-vanilla=healthy: 4,000 steps on spamlang' ...
+    python scripts/population.py --faults FOLDER --text stories --max-tokens 4096        each fault of benchmarks/_faults.py
+    python scripts/population.py --add reference.json --kind healthy                     a row that somebody contributed
+    python scripts/population.py                                                         only the pages anew
 
-Each model is examined anew and its row replaced; the others' rows stay. Names are the models' own; TEXT is named by its file.
+A model is NAME@SOURCE=KIND: ABOUT, or SOURCE=KIND: ABOUT where the source is its name. It is examined anew and its row
+replaced; the others' rows stay.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import headscan
-from headscan.diagnosis.population import Reference, population
+from headscan.diagnosis import CONDITIONS
+from headscan.diagnosis.population import LEAST, Reference, population, reference
+from headscan.model import Lens
 
-FILE = Path(headscan.__file__).with_name("diagnosis") / "population.json"
+ROOT = Path(__file__).parent.parent
+FILE = ROOT / "src" / "headscan" / "diagnosis" / "population.json"
+MARKS = ("<!-- population -->", "<!-- /population -->")
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "scripts")]
 
 
-def row(model: str, kind: str, text: str, budget: str) -> Reference:
-    """One model's values."""
-    found = headscan.checkup(model, text, budget=budget).examinations[0]  # type: ignore[arg-type]
-    values = {one.code: float(f"{one.value:.4g}") for one in found.observations if one.value is not None}
-    return Reference(model=found.model, text=Path(text).name, kind=kind, values=values)  # type: ignore[arg-type]
+def examined(name: str, source: str | Lens, kind: str, about: str, given: argparse.Namespace) -> Reference:
+    """One model's row."""
+    found = headscan.checkup(source, given.text, budget=given.budget, max_tokens=given.max_tokens)
+    return replace(reference(found, 0), model=name, kind=kind, about=about)  # type: ignore[arg-type]
+
+
+def write(rows: list[Reference]) -> None:
+    """The table, by kind and name."""
+    ordered = [asdict(one) for one in sorted(rows, key=lambda one: (one.kind, one.model.lower()))]
+    FILE.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    population.cache_clear()
+
+
+def table(rows: list[Reference], codes: list[str]) -> str:
+    """The leaderboard: a line a model, healthy ones first, the roundest (least average cosine) at the top."""
+    heads = [CONDITIONS[code].unit.split(" (")[0] for code in codes]
+    lines = [
+        "| model | what it is | "
+        + " | ".join(f"{code} {head}" for code, head in zip(codes, heads, strict=True))
+        + " | alarms |",
+        "|---|---|" + "---|" * (len(codes) + 1),
+    ]
+    for one in sorted(rows, key=lambda one: (one.kind != "healthy", one.values.get("HS101", 2.0))):
+        alarms = [code for code, value in one.values.items() if CONDITIONS[code]().alarms(value)]
+        cells = [f"{one.values[code]:.3g}" if code in one.values else "-" for code in codes]
+        lines.append(f"| {one.model} | {one.about} | {' | '.join(cells)} | {', '.join(alarms) or 'none'} |")
+    return "\n".join(lines)
+
+
+def pages() -> dict[Path, str]:
+    """The pages that show the table, as they must be: docs/population.md, and the lines between README's marks."""
+    rows = list(population())
+    healthy = [one for one in rows if one.kind == "healthy"]
+    texts = sorted({f"{one.text} ({one.tokens:,} tokens)" for one in rows if one.tokens})
+    known = [code for code in CONDITIONS if any(code in one.values for one in rows)]
+    by_question = [[code for code in known if code.startswith(f"HS{k}")] for k in (1, 2, 3, 4)]
+    ill = len(rows) - len(healthy)
+    parts = [
+        "# The reference population",
+        "<!-- written by scripts/population.py from src/headscan/diagnosis/population.json -->",
+        f"{len(healthy)} models that are trained and healthy, and {ill} that are known to be ill, examined by `headscan checkup` "
+        f"on one text: {', '.join(texts)}. A checkup says beside each number how the model stands among the healthy ones; of "
+        f"fewer than {LEAST} it says that they are too few. So few models make no percentile of all there are, and most are "
+        "small: a number that stands apart is a reason to look, no diagnosis. A number moves with the text, too.",
+        "`headscan checkup MODEL --text stories --contribute` writes `reference.json`, a row to be shared in a pull request; "
+        "`python scripts/population.py --add reference.json --kind healthy` takes it in.",
+    ]
+    for title, codes in zip(("Shape", "Cause", "Leak", "Cure"), by_question, strict=True):
+        parts += [f"## {title}", table(rows, codes)] if codes else []
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    before, begins, rest = readme.partition(MARKS[0])
+    _, ends, after = rest.partition(MARKS[1])
+    short = table([one for one in rows if "injected" not in one.about], ["HS101", "HS103", "HS201"])
+    made = {ROOT / "docs" / "population.md": "\n\n".join(parts) + "\n"}
+    return made | ({ROOT / "README.md": f"{before}{begins}\n{short}\n{ends}{after}"} if begins and ends else {})
 
 
 def main() -> None:
     """Examine and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="+", metavar="MODEL=healthy|ill")
-    parser.add_argument("--text", required=True)
+    parser.add_argument("models", nargs="*", metavar="[NAME@]SOURCE=KIND: ABOUT")
+    parser.add_argument("--text", default="stories")
     parser.add_argument("--budget", default="2m")
+    parser.add_argument("--max-tokens", type=int)
+    parser.add_argument("--faults", nargs="*", default=[], metavar="[NAME@]SOURCE")
+    parser.add_argument("--add", nargs="*", default=[], metavar="FILE")
+    parser.add_argument("--kind", default="unjudged")
     given = parser.parse_args()
-    rows = {(one.model, one.text): one for one in population()}
+    work: list[tuple[str, str | Lens, str, str]] = []
     for each in given.models:
-        model, _, kind = each.rpartition("=")
-        made = row(model, kind, given.text, given.budget)
-        rows[made.model, made.text] = made
-        print(made, flush=True)
-        ordered = [asdict(rows[key]) for key in sorted(rows)]
-        FILE.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        model, _, words = each.partition("=")
+        name, _, source = model.rpartition("@")
+        kind, _, about = words.partition(":")
+        work.append((name or source, source, kind.strip(), about.strip()))
+    for each in given.faults:
+        from _faults import FAULTS, sick
+
+        name, _, source = each.rpartition("@")
+        healthy = Lens.load(source)
+        for fault, put in FAULTS.items():
+            if fault != "none":
+                title = f"{name or source}, {fault}"
+                work.append((title, sick(healthy, put, title), "ill", f"injected: {fault}"))
+    rows = {one.model: one for one in population()}
+    for path in given.add:
+        for stored in json.loads(Path(path).read_text(encoding="utf-8")):
+            rows[stored["model"]] = Reference(**stored | {"kind": given.kind})
+    for name, source, kind, about in work:
+        rows[name] = examined(name, source, kind, about, given)
+        print(rows[name], flush=True)
+        write(list(rows.values()))
+    write(list(rows.values()))
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

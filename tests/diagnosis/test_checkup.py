@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from typer.testing import CliRunner
 import headscan
 from headscan.cli import app
 from headscan.diagnosis.plan import planned
+from headscan.diagnosis.population import Reference
 from headscan.model import ByteTokenizer
 from headscan.run import BadInput
 from tests.inversion.conftest import build
@@ -25,9 +28,9 @@ def lens():
 
 
 def test_one_run_answers_four_questions(lens, tmp_path):
-    result = headscan.checkup(lens, TEXT, context=16, max_tokens=512, out=tmp_path)
+    result = headscan.checkup(lens, TEXT, context=16, max_tokens=1200, out=tmp_path, contribute=True)
     seen = {one.code: one for one in result.examinations[0].observations}
-    assert {"HS101", "HS102", "HS103", "HS104", "HS201", "HS301"} <= set(seen)
+    assert {"HS101", "HS102", "HS103", "HS104", "HS201", "HS301", "HS302", "HS303", "HS402"} <= set(seen)
     assert seen["HS201"].present  # random weights predict worse than counting does
     assert seen["HS301"].value == 1.0
     assert len(result.examinations[0].summary) == 5
@@ -37,6 +40,11 @@ def test_one_run_answers_four_questions(lens, tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "Head that was not trained" in page
     assert "What was looked for" in page
+    rows = [Reference(**row) for row in json.loads((tmp_path / "reference.json").read_text())]
+    assert (rows[0].kind, rows[0].values["HS301"], "HS201" in rows[0].present) == ("unjudged", 1.0, True)
+    card = (tmp_path / "card.md").read_text()
+    assert "| HS201 | Head that was not trained | **yes** |" in card
+    assert card.count("- **") == 5
 
 
 def test_stored_states_are_examined_and_the_command_fails_where_asked(tmp_path):
@@ -65,7 +73,7 @@ def test_less_time_reads_less_and_says_so():
     many, few, none = planned("10m", 1e-3, 50_000), planned("2m", 1e-3, 50_000), planned("2m", 0.1, 50_000)
     assert many.tokens > few.tokens > none.tokens
     assert (many.null, none.null) == (True, False)
-    assert len(none.skipped) == 2
+    assert [len(one.skipped) for one in (many, few, none)] == [0, 0, 4]
     assert planned("full", 1.0, 50_000).tokens is None
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from headscan.diagnosis import CONDITIONS, Grid, ModelEvidence, PromptRead
+from headscan.diagnosis import CONDITIONS, Grid, LeakedBits, ModelEvidence, PromptRead, TokenFlow, TriedRemedies
 from headscan.diagnosis.checkup import judged
 from headscan.diagnosis.grid import grid_of, levels
 from headscan.run import Row
@@ -28,11 +28,20 @@ def loss(**more: object) -> Row:
                 "best_scale_interval": [0.95, 1.2]}, **more)  # fmt: skip
 
 
+def tried(gain: float, low: float, high: float) -> list[Row]:
+    more = {"recall_at_1_gain": gain, "recall_at_1_gain_interval": [low, high]}
+    return [Row(remedy="none", recall_at_1=0.2), Row(more, remedy="centre", recall_at_1=0.2 + gain)]
+
+
 HEALTHY = ModelEvidence(
     model="m", record=None, text=None, sites=[site("block.0"), site("block.1")], loss=loss(),
     common=[Row(site="final_norm", cosine=0.1, cosine_after=0.0)],
     grid=Grid(levels=64, groups=100, coarsest="w", coarsest_levels=60),
     read=PromptRead(site="block.0", prompts=1, tokens=12, recovered=0.1, interval=(0, 0.3), verdict="not recovered", seconds=1),
+    bits=LeakedBits(site="block.0", noise=0.8, tokens=11, prior_bits=4.0, lower=0.5, upper=1.0, interval=(0.3, 1.2),
+                    candidates=64, guessed=0.2, named=0.3),
+    flow=TokenFlow(site="block.1", prompts=3, length=12, heard=0.2, interval=(0.1, 0.3), null=0.1),
+    cure=TriedRemedies(site="final_norm", length=16, fitted=50, queries=50, rows=tried(0.0, -0.02, 0.01)),
 )  # fmt: skip
 ILL = {
     "HS101": {
@@ -42,7 +51,7 @@ ILL = {
         ]
     },
     "HS102": {
-        "sites": [site("block.0", average_cosine_without_sinks=0.3, rogue_share=0.8, rogue_coordinates=[7, 9])],
+        "sites": [site("block.0", average_cosine_without_sinks=0.3, rogue_share=0.98, rogue_coordinates=[7, 9])],
     },
     "HS103": {"sites": [site("block.0", participation_ratio_without_sinks=1.4), site("block.1")]},
     "HS104": {"sites": [site("block.0", sink_energy=0.97), site("block.1")]},
@@ -50,6 +59,9 @@ ILL = {
     "HS202": {"loss": loss(best_scale=0.25, best_scale_interval=[0.2, 0.3])},
     "HS203": {"grid": Grid(levels=64, groups=100, coarsest="w", coarsest_levels=15)},
     "HS301": {"read": replace(HEALTHY.read, recovered=1.0)},
+    "HS302": {"bits": replace(HEALTHY.bits, lower=3.0, upper=3.5, interval=(2.5, 3.8))},
+    "HS303": {"flow": replace(HEALTHY.flow, heard=1e-5, interval=(0.0, 1e-4))},
+    "HS402": {"cure": replace(HEALTHY.cure, rows=tried(0.1, 0.04, 0.16))},
     "HS401": {"common": [Row(site="final_norm", cosine=0.6, cosine_after=0.001)]},
 }
 
@@ -60,7 +72,29 @@ def present(evidence: ModelEvidence, earlier: list[ModelEvidence] = ()) -> set[s
 
 def test_a_healthy_model_has_none():
     assert present(HEALTHY) == set()
-    assert judged(HEALTHY, []).summary[-1] == "No alarm: of 6 conditions that are alarms none is present."
+    assert judged(HEALTHY, []).summary[-1].startswith("No alarm: of 7 conditions that are alarms none is present")
+
+
+def test_what_brings_others_about_is_named_first():
+    cone = ILL["HS101"]["sites"] + ILL["HS102"]["sites"]
+    said = judged(replace(HEALTHY, sites=[cone[-1], cone[1]]), []).summary[-1]
+    assert said.startswith("First: rogue coordinates (HS102), 2 of 7 alarms; HS101 may follow from it")
+
+
+def test_each_sentence_has_its_number_and_what_stands_beside_it():
+    shape, cause, leak, cure, _ = judged(replace(HEALTHY, **ILL["HS101"]), []).summary
+    assert "average cosine 0.9, 0.85 to 0.95" in shape
+    assert "logits' scale and the best 1.1, 1 to 1.2" in cause
+    assert "at least 0.125, 0.075 to 0.3; tokens guessed without a state 0.2" in leak
+    assert cure.startswith("Cure: ")
+    assert all("healthy models" in one or "reference models" in one for one in (shape, cause, leak, cure))
+
+
+@pytest.mark.parametrize("code", CONDITIONS)
+def test_a_condition_says_what_it_is_what_to_do_and_what_it_does_not_say(code):
+    kind = CONDITIONS[code]
+    assert all(len(words) > 20 for words in (kind.meaning, kind.todo, kind.limits))
+    assert set(kind.brings) <= set(CONDITIONS)
 
 
 @pytest.mark.parametrize("code", sorted(set(CONDITIONS) - {"HS204"}))
@@ -79,9 +113,17 @@ def test_checkpoints_are_held_against_the_best_before():
 
 
 def test_an_interval_across_the_threshold_is_no_alert():
-    row = site("block.1", average_cosine_without_sinks=0.52, average_cosine_without_sinks_interval=[0.45, 0.6])
-    found = next(one for one in judged(replace(HEALTHY, sites=[row]), []).observations if one.code == "HS101")
+    loose = loss(loss=5.2, loss_interval=[4.8, 5.6])
+    found = next(one for one in judged(replace(HEALTHY, loss=loose), []).observations if one.code == "HS201")
     assert (found.present, found.sure, found.level) == (True, False, "notice")
+
+
+def test_what_healthy_models_have_too_is_present_and_no_alarm_until_it_is_beyond_them():
+    row = site("block.1", average_cosine_without_sinks=0.6, average_cosine_without_sinks_interval=[0.55, 0.65])
+    result = judged(replace(HEALTHY, sites=[row]), [])
+    found = next(one for one in result.observations if one.code == "HS101")
+    assert (found.present, found.known, found.level) == (True, True, "notice")
+    assert result.summary[-1].startswith("No alarm: of 7 conditions")
 
 
 def test_stored_states_have_a_shape_and_no_more():

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import asdict
 from functools import partial
 from typing import Literal, cast
 
+from headscan.diagnosis.card import markdown
 from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.examine import examined_model, examined_states
-from headscan.diagnosis.population import beside
+from headscan.diagnosis.population import beside, reference
 from headscan.diagnosis.result import CheckupResult, Examination, Observation
 from headscan.diagnosis.settings import CheckingUp
-from headscan.diagnosis.summary import summary
+from headscan.diagnosis.summary import ordered, summary
 from headscan.model.opening import ModelLike
-from headscan.run import BadInput, Run, verb
+from headscan.run import BadInput, Run, verb, write_atomic
 from headscan.states import SourceLike, SourcesLike, given_sources, stored_source
 from headscan.text.source import check_text
 
@@ -31,7 +34,8 @@ def checkup(sources: SourcesLike, settings: CheckingUp, run: Run) -> CheckupResu
         text: what the models read; a file or name, for it is read more than once.
 
     Returns:
-        A `CheckupResult`. Each finding rests on one number with its threshold (docs/checkup.md says how these were set).
+        A `CheckupResult`. Each finding rests on one number with its threshold (docs/checkup.md says how these were set). With
+        `out`, the folder has `card.md`, too, for a model card (`headscan.diagnosis.push` sends it there).
 
     Raises:
         BadInput: a source or text that cannot be used; `-` as text.
@@ -56,15 +60,21 @@ def checkup(sources: SourcesLike, settings: CheckingUp, run: Run) -> CheckupResu
         work = partial(_examined, source, name, settings, run)
         examined.append(run.unit(f"source-{number}", ModelEvidence, work))
     found = [judged(one, examined[:k] if settings.checkpoints else []) for k, one in enumerate(examined)]
-    present = [one for each in found for one in each.observations if one.present]
+    present = [one for each in found for one in ordered(each.observations) if one.present]
     wanted = settings.failing()
-    return CheckupResult(
+    result = CheckupResult(
         protocol=run.protocol(text=next((one.text for one in examined if one.text is not None), None)),
         models=[one.record for one in examined if one.record is not None],
         findings=sorted(present, key=lambda one: one.known),
         examinations=found,
         failed=sorted({one.code for one in present if one.code in wanted}),
     )
+    if run.folder is not None:
+        write_atomic(run.folder / "card.md", markdown(result).encode())
+        if settings.contribute:
+            rows = [asdict(reference(result, number)) for number in range(len(found))]
+            write_atomic(run.folder / "reference.json", json.dumps(rows, indent=1, ensure_ascii=False).encode())
+    return result
 
 
 def _examined(source: SourceLike, name: str, settings: CheckingUp, run: Run) -> ModelEvidence:
@@ -106,12 +116,15 @@ def judged(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Examination
 def _observation(code: str, condition: Condition, seen: Seen, model: str) -> Observation:
     present = condition.present(seen.value)
     sure = None if seen.interval is None else all(condition.present(end) == present for end in seen.interval)
+    known = condition.known or (present and not condition.alarms(seen.value))
     level: Literal["alert", "notice", "good"] = (
-        "good" if not present else "notice" if condition.known or sure is False else "alert"
+        "good" if not present else "notice" if known or sure is False else "alert"
     )
     return Observation(
         code=code, level=level, sentence=seen.sentence, model=model, site=seen.site, value=seen.value,
         title=condition.title, question=condition.question, meaning=condition.meaning, source=condition.source,
-        unit=condition.unit, threshold=condition.threshold, least=condition.least, present=present, known=condition.known,
-        advice=seen.advice, interval=seen.interval, sure=sure, null=seen.null, beside=beside(code, seen.value),
+        unit=condition.unit, threshold=condition.threshold, least=condition.least, present=present, known=known,
+        alarm=condition.alarm,
+        advice=seen.advice, interval=seen.interval, sure=sure, null=seen.null, null_of=seen.null_of,
+        beside=beside(code, seen.value, least=condition.least),
     )  # fmt: skip

@@ -19,7 +19,7 @@ class Seen:
     """What a condition saw in one source, ill or not.
 
     Attributes:
-        value: the number it rests on; interval: 95 %, where there is one; null: the same of random weights.
+        value: the number it rests on; interval: 95 %, where there is one; null: what chance gives, `null_of` says how.
         site: where. sentence: what it says to a reader. advice: what would help, with its effect on this model where that
             was measured.
     """
@@ -30,6 +30,7 @@ class Seen:
     site: str | None = None
     interval: Interval | None = None
     null: float | None = None
+    null_of: str = "random weights"
 
 
 class Condition:
@@ -39,6 +40,9 @@ class Condition:
         title: its name; question: which of the four it answers; meaning: what it is, in a sentence; source: literature.
         unit: of the value, in words. threshold: from here on (`least`), or down to here (not `least`), it is named.
         known: many healthy models have it: it is stated, and no alarm.
+        alarm: where between the threshold and here many healthy models are, and only beyond it is an alarm.
+        brings: codes of conditions that it brings about: where both are present, it is named first.
+        todo: what to do about it; limits: what it does not say. Both in sentences, for the page of its code.
     """
 
     title: ClassVar[str]
@@ -49,6 +53,10 @@ class Condition:
     threshold: ClassVar[float]
     least: ClassVar[bool] = True
     known: ClassVar[bool] = False
+    alarm: ClassVar[float | None] = None
+    brings: ClassVar[tuple[str, ...]] = ()
+    todo: ClassVar[str]
+    limits: ClassVar[str]
 
     @abstractmethod
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
@@ -57,6 +65,11 @@ class Condition:
     def present(self, value: float) -> bool:
         """Whether the value is on the ill side of the threshold."""
         return value >= self.threshold if self.least else value <= self.threshold
+
+    def alarms(self, value: float) -> bool:
+        """Whether it is an alarm: present, and beyond what many healthy models have."""
+        beyond = self.alarm is None or (value >= self.alarm if self.least else value <= self.alarm)
+        return self.present(value) and not self.known and beyond
 
 
 CONDITIONS: Registry[type[Condition]] = Registry("condition", "headscan.diagnosis.conditions")

@@ -9,7 +9,7 @@ from headscan.inversion.certificate import Verdict
 from headscan.model.sites import is_block
 from headscan.run import Interval, ModelRecord, Row, TextRecord
 
-__all__ = ["Grid", "ModelEvidence", "PromptRead"]
+__all__ = ["Grid", "LeakedBits", "ModelEvidence", "PromptRead", "TokenFlow", "TriedRemedies"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +46,89 @@ class PromptRead:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeakedBits:
+    """What the same states still tell behind Gaussian noise, to one who knows the model and the tokens before.
+
+    Attributes:
+        site: which; noise: in the rms of its centred coordinates. tokens: positions that the bits are the mean of.
+        prior_bits: what there is to tell of a token; lower, upper: bits that are told, proved from below and above.
+        interval: 95 % of the mean over such positions. candidates: tokens that were run at each position.
+        guessed: share of tokens that are named without any state; named: share that the best attack names through the noise.
+    """
+
+    site: str
+    noise: float
+    tokens: int
+    prior_bits: float
+    lower: float
+    upper: float
+    interval: Interval | None
+    candidates: int | None
+    guessed: float | None
+    named: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenFlow:
+    """What one token's output knows of the other tokens.
+
+    Attributes:
+        site: the last block. prompts, length: how many, from the text, of how many tokens.
+        heard: how far an output moves when another token that it may see is replaced, over how far when its own is: in the mean
+            over places and prompts. interval: 95 %, by prompts. null: the same of random weights.
+        told: share of the other tokens that a single output gives away, all others known; candidates: tokens tried for it
+            (an upper bound where that is not the vocabulary). None where it was not tried.
+    """
+
+    site: str
+    prompts: int
+    length: int
+    heard: float
+    interval: Interval | None = None
+    null: float | None = None
+    told: float | None = None
+    candidates: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriedRemedies:
+    """Do passages of the text find the passage that follows them, by the vectors as they are and after each remedy?
+
+    Attributes:
+        site: whose vectors, in the mean over a passage. length: tokens of a passage.
+        fitted: passages that remedies were fitted on; queries: others, that judge.
+        rows: as `headscan remedy` writes them, `none` first.
+    """
+
+    site: str
+    length: int
+    fitted: int
+    queries: int
+    rows: list[Row]
+
+    @property
+    def best(self) -> Row | None:
+        """The remedy of the largest gain in recall@1, by its estimate; None where there is none."""
+        tried = [row for row in self.rows if row.number("recall_at_1_gain") is not None]
+        return max(tried, key=lambda row: row.number("recall_at_1_gain") or 0.0) if tried else None
+
+    @property
+    def plain(self) -> float:
+        """Recall@1 of the vectors as they are."""
+        return self.rows[0].number("recall_at_1") or 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelEvidence:
     """One source, as far as it was examined.
 
     Attributes:
         model: its name; record, text: what it is and what it read.
         sites: a scan's rows; nulls: the same of random weights, where there was time; anatomy, common: the rows of these probes.
-        loss: the row of the probe `loss`; None of models that predict no next token, and of stored states.
-        grid: of the weights; None of stored states. read: what inversion gave back; None where it was not tried.
+        loss, loss_of_null: the row of the probe `loss`, and that of random weights; None of models that predict no next
+            token, and of stored states.
+        grid: of the weights; None of stored states. read, bits: what inversion gave back, and what noise leaves; flow: between
+            tokens; cure: remedies that were tried. None where it was not done.
         skipped: what was not done, and why, as sentences. seconds: what the examination took.
     """
 
@@ -65,8 +140,12 @@ class ModelEvidence:
     anatomy: list[Row] = field(default_factory=list)
     common: list[Row] = field(default_factory=list)
     loss: Row | None = None
+    loss_of_null: Row | None = None
     grid: Grid | None = None
     read: PromptRead | None = None
+    bits: LeakedBits | None = None
+    flow: TokenFlow | None = None
+    cure: TriedRemedies | None = None
     skipped: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -80,6 +159,13 @@ class ModelEvidence:
         """Where the head reads, and the average cosine there as it is and with a bias of the head; None where nothing is
         known of it."""
         return _gauge(self.common, None)
+
+    @property
+    def gauge_interval(self) -> Interval | None:
+        """95 % of what the bias takes away, at least: the ends of both intervals put against each other."""
+        row = next((row for row in self.common if row.get("null") is None), None)
+        before, after = (row.interval("cosine"), row.interval("cosine_after")) if row is not None else (None, None)
+        return None if before is None or after is None else (before[0] - after[1], before[1] - after[0])
 
     @property
     def gauge_of_null(self) -> tuple[str, float, float] | None:

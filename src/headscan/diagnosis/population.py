@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from headscan.run import BadInput
 
-__all__ = ["Reference", "beside", "population"]
+if TYPE_CHECKING:
+    from headscan.diagnosis.result import CheckupResult
+
+__all__ = ["LEAST", "Reference", "beside", "healthy_without", "population", "reference"]
+
+LEAST = 5
+"""Healthy models that must have a number before others are put beside it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """One model of the population: its name, whether it is a trained, healthy one, and the value of each condition by code."""
+    """One model of the population.
+
+    Attributes:
+        model: its name; about: what it is, in a few words. kind: a trained, healthy model; one with a fault, which `about`
+            names; or one that nobody has judged, as `--contribute` writes it.
+        text, tokens: what it read. budget, version: of the checkup, and of headscan.
+        values: each condition's number, by code; present: the codes that are present.
+    """
 
     model: str
+    about: str = ""
+    kind: Literal["healthy", "ill", "unjudged"]
     text: str
-    kind: Literal["healthy", "ill"]
+    tokens: int | None = None
+    budget: str = ""
+    version: str = ""
     values: dict[str, float]
+    present: list[str]
 
 
 @cache
@@ -35,13 +55,35 @@ def population() -> tuple[Reference, ...]:
         raise BadInput(f"The reference population is damaged: {error.errors()[0]['msg']}.") from None
 
 
-def beside(code: str, value: float) -> str | None:
-    """How a value stands among the healthy models; None where fewer than five have it.
+def beside(code: str, value: float, *, least: bool = True) -> str:
+    """How a value stands among the healthy models, the ill side being up (`least`) or down.
 
-    >>> beside("HS999", 0.5) is None
-    True
+    >>> beside("HS999", 0.5)
+    'too few reference models'
     """
     known = [one.values[code] for one in population() if one.kind == "healthy" and code in one.values]
-    if len(known) < 5:
+    if len(known) < LEAST:
+        return "too few reference models"
+    under, over = sum(other < value for other in known), sum(other > value for other in known)
+    return f"{'more' if least else 'less'} than {under if least else over} of {len(known)} healthy models"
+
+
+def healthy_without(alarms: Mapping[str, Callable[[float], bool]]) -> tuple[int, int] | None:
+    """How many of the healthy models raise none of these alarms, and of how many; None of fewer than five."""
+    healthy = [one for one in population() if one.kind == "healthy"]
+    if len(healthy) < LEAST:
         return None
-    return f"Of {len(known)} healthy reference models {sum(other < value for other in known)} have less."
+    quiet = [not any(code in one.values and told(one.values[code]) for code, told in alarms.items()) for one in healthy]
+    return sum(quiet), len(healthy)
+
+
+def reference(result: CheckupResult, number: int) -> Reference:
+    """The row of one examined source, for the population: nobody has judged it yet."""
+    one, text = result.examinations[number], result.protocol.text
+    return Reference(
+        model=one.model, kind="unjudged", text=os.path.basename(str(text.source or "").rstrip("/")) if text is not None else "",
+        tokens=text.tokens if text is not None else None,
+        budget=str(result.protocol.settings.get("budget", "")), version=result.protocol.versions.get("headscan", ""),
+        values={found.code: float(f"{found.value:.4g}") for found in one.observations if found.value is not None},
+        present=[found.code for found in one.observations if found.present],
+    )  # fmt: skip

@@ -22,11 +22,11 @@ class Observation(Finding):
 
     Attributes:
         title, question, meaning, source, unit: the condition's words.
-        value, interval, null: its number, 95 %, and that of random weights.
+        value, interval: its number, and 95 %; null: what `null_of` (random weights, guessing, ...) gives.
         threshold: from here on (`least`), or down to here, it is named; present: whether it is.
         sure: whether the whole interval is on the value's side of the threshold; None without an interval.
-        known: many healthy models have it, and it is no alarm.
-        advice: what would help. beside: how the value stands among the reference models, as a sentence.
+        known: many healthy models have it, and it is no alarm; alarm: from here on it is one, where that is not the threshold.
+        advice: what would help. beside: how the value stands among the reference models, in words.
     """
 
     title: str
@@ -42,6 +42,8 @@ class Observation(Finding):
     interval: Interval | None = None
     sure: bool | None = None
     null: float | None = None
+    alarm: float | None = None
+    null_of: str = "random weights"
     beside: str | None = None
 
 

@@ -34,6 +34,13 @@ class CheckingUp(Loading, Reading, Running):
             metavar="CODES", identity=False,
         ),
     ] = None  # fmt: skip
+    contribute: Annotated[
+        bool,
+        Option(
+            "Write reference.json into --out, too: a row of the reference population, to be shared (docs/population.md).",
+            identity=False,
+        ),
+    ] = False
     checkpoints: Annotated[
         bool, Option("The sources are checkpoints of one training run, in its order: that order is examined, too.")
     ] = False

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headscan.diagnosis.condition import Question
+from headscan.diagnosis.condition import CONDITIONS, Question
 from headscan.diagnosis.evidence import ModelEvidence
+from headscan.diagnosis.population import healthy_without
 from headscan.diagnosis.result import Observation
 
-__all__ = ["summary"]
+__all__ = ["ordered", "summary"]
 
 QUESTIONS: tuple[tuple[Question, str], ...] = (
     ("shape", "Shape"), ("cause", "Cause"), ("leak", "Leak"), ("cure", "Cure"),
@@ -16,41 +17,62 @@ QUESTIONS: tuple[tuple[Question, str], ...] = (
 
 
 def summary(evidence: ModelEvidence, observations: Sequence[Observation]) -> list[str]:
-    """The most telling observation of each question, and the first advice. A question without any says why."""
-    said = []
+    """The most telling observation of each question, with its interval, what chance gives and how reference models stand;
+    then the verdict. A question without any observation says why."""
+    said, every = [], ordered(observations)
     for question, title in QUESTIONS:
-        mine = sorted((one for one in observations if one.question == question), key=_urgency)
-        if not mine:
-            why = next(
-                (reason for reason in evidence.skipped if _about(question, reason)), "nothing could be examined."
-            )
-            said.append(f"{title}: {why}")
+        mine = [one for one in every if one.question == question]
+        if mine:
+            said.append(f"{title}: {mine[0].sentence.rstrip('.')}{_beside(mine[0])}.")
             continue
-        said.append(f"{title}: {mine[0].sentence}{_beside(mine[0])}")
-    alarms = [one for one in observations if one.present and not one.known]
-    if alarms:
-        said.append(f"First: {min(alarms, key=_urgency).advice}")
-    else:
-        said.append(
-            "No alarm: of " + _counted(len([one for one in observations if not one.known])) + " none is present."
+        why = next((reason for reason in evidence.skipped if _about(question, reason)), "nothing could be examined.")
+        said.append(f"{title}: {why}")
+    return [*said, _verdict(every)]
+
+
+def ordered(observations: Sequence[Observation]) -> list[Observation]:
+    """Alarms first, those first that bring others about; then what is known of many models; then what is nearest to its
+    threshold."""
+    present = {one.code for one in observations if one.present and not one.known}
+    follows = {code for one in present for code in CONDITIONS[one].brings if one in CONDITIONS}
+
+    def urgency(one: Observation) -> tuple[bool, bool, bool, float]:
+        distance = (
+            abs(one.value - one.threshold) / max(abs(one.threshold), 1e-9) if one.value is not None else float("inf")
         )
-    return said
+        alarm = one.present and not one.known
+        return not alarm, not one.present, alarm and one.code in follows, distance
+
+    return sorted(observations, key=urgency)
 
 
-def _urgency(one: Observation) -> tuple[bool, bool, float]:
-    """Alarms first, then what is known of many models; then whatever is nearest to its threshold."""
-    distance = abs(one.value - one.threshold) / max(abs(one.threshold), 1e-9) if one.value is not None else float("inf")
-    return not (one.present and not one.known), not one.present, distance
+def _verdict(every: Sequence[Observation]) -> str:
+    looked = [one for one in every if not CONDITIONS[one.code].known]
+    alarms = [one for one in looked if one.present and not one.known]
+    random = [one.code for one in looked if one.null is not None and CONDITIONS[one.code]().alarms(one.null)]
+    beside = list[str]()
+    if any(one.null is not None for one in looked):
+        beside.append(f"random weights would raise {len(random) or 'none'}" + f": {', '.join(random)}" * bool(random))
+    if (healthy := healthy_without({one.code: CONDITIONS[one.code]().alarms for one in looked})) is not None:
+        beside.append(f"{healthy[0]} of {healthy[1]} healthy reference models raise none")
+    said = f" ({'; '.join(beside)})" if beside else ""
+    if not alarms:
+        return f"No alarm: of {len(looked)} conditions that are alarms none is present{said}."
+    first = alarms[0]
+    brought = [one.code for one in alarms[1:] if one.code in CONDITIONS[first.code].brings]
+    others = f"; {', '.join(brought)} may follow from it" if brought else ""
+    return f"First: {first.title.lower()} ({first.code}), {len(alarms)} of {len(looked)} alarms{others}{said}. {first.advice}"
 
 
 def _beside(one: Observation) -> str:
-    return f" {one.beside}" if one.beside else ""
+    """The number with its interval, what chance gives, and how reference models stand."""
+    ends = f", {one.interval[0]:.3g} to {one.interval[1]:.3g}" if one.interval is not None else ""
+    said = [f"{one.unit} {one.value:.3g}{ends}"] if one.value is not None else []
+    said += [f"{one.null_of} {one.null:.2g}"] if one.null is not None else []
+    said += [one.beside] if one.beside else []
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def _about(question: Question, reason: str) -> bool:
-    words = {"leak": "inverted", "cause": "loss", "cure": "Stored states", "shape": ""}
+    words = {"leak": "inverted", "cause": "loss", "cure": "remedy", "shape": ""}
     return words[question] in reason or "Stored states" in reason
-
-
-def _counted(number: int) -> str:
-    return f"{number} conditions that are alarms" if number != 1 else "one condition that is an alarm"

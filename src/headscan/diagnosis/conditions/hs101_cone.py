@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headscan.diagnosis.advice import searching
 from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
 from headscan.diagnosis.evidence import ModelEvidence, interval, value
 from headscan.geometry.findings import LEANING
@@ -19,6 +20,17 @@ class Cone(Condition):
     source = "Ethayarajh 2019, arXiv:1909.00512; Godey et al. 2024, arXiv:2401.12143"
     unit = "average cosine"
     threshold = 0.5
+    alarm = 0.7
+    brings = ("HS201", "HS401")
+    todo = (
+        "Compare vectors only after centring (headscan remedy measures which map helps search). Of a model with a linear "
+        "head headscan.decone moves the common direction into a bias, and no logit changes. In training: a head with a "
+        "bias, or none (docs/training.md)."
+    )
+    limits = (
+        "A cone is no defect by itself: a healthy model may predict well inside one. It says that raw cosines are "
+        "uninformative, not that the states are. Sinks are left out, and one site, the last block, decides."
+    )
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
         """The last block, the biased input of its head beside it."""
@@ -27,19 +39,18 @@ class Cone(Condition):
         if found is None:
             return None
         null = value(evidence.null(last.text("site")), "average_cosine")
-        beside = f", {null:.2f} with random weights" if null is not None else ""
         where = last.text("site")
         return Seen(
             value=found, site=where, interval=interval(last, "average_cosine"), null=null, advice=_advice(evidence),
-            sentence=f"Two tokens have a cosine of {found:.2f} on average at {where}{beside}.",
+            sentence=f"Two tokens have a cosine of {found:.2f} on average at {where}.",
         )  # fmt: skip
 
 
 def _advice(evidence: ModelEvidence) -> str:
     if evidence.gauge is None or evidence.gauge[1] < LEANING:
-        return "Centre vectors before they are compared (headscan remedy measures what that gains)."
+        return f"Centre vectors before they are compared.{searching(evidence)}"
     site, before, after = evidence.gauge
     return (
         f"headscan.decone(model) moves the common direction into a bias of the head: at {site} the average cosine "
-        f"goes from {before:.2f} to {after:z.2f}, and no logit changes. Vectors for search: centre them (headscan remedy)."
+        f"goes from {before:.2f} to {after:z.2f}, and no logit changes.{searching(evidence)}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headscan.diagnosis.advice import searching
 from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
 from headscan.diagnosis.evidence import ModelEvidence, value
 from headscan.geometry.findings import LEANING
@@ -19,6 +20,18 @@ class RogueCoordinate(Condition):
     source = "Timkey and van Schijndel 2021, arXiv:2109.04404"
     unit = "share of the average cosine"
     threshold = 0.5
+    alarm = 0.95
+    brings = ("HS101", "HS201", "HS202", "HS401")
+    todo = (
+        "Standardise coordinates, or leave these out, before vectors are compared or rounded; give them a scale of their "
+        "own in 8 bits. Where a checkpoint has them and the one before has not, look at the norms' weights and biases "
+        "there."
+    )
+    limits = (
+        "Many large models have such coordinates at early blocks and work with them. The share is of the average cosine, "
+        "not of the loss: whether the model needs them, headscan compare on a model without them says. It has no "
+        "interval."
+    )
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
         """Among sites that are cones at all."""
@@ -33,5 +46,5 @@ class RogueCoordinate(Condition):
         return Seen(
             value=share, site=row.text("site"), null=null.number("rogue_share") if null is not None else None,
             sentence=f"Outlying coordinates ({names}) make {share:.0%} of the average cosine at {row['site']}.",
-            advice=f"Standardise coordinates, or set these aside, before vectors are compared{effect}.",
+            advice=f"Standardise coordinates, or set these aside, before vectors are compared{effect}.{searching(evidence)}",
         )  # fmt: skip

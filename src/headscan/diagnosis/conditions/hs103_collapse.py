@@ -19,6 +19,15 @@ class Collapse(Condition):
     unit = "directions in use (participation ratio)"
     threshold = 3.0
     least = False
+    brings = ("HS101", "HS201", "HS202", "HS401")
+    todo = (
+        "Look at that block's weights and at its learning rate; compare with an earlier checkpoint (headscan compare). In "
+        "a run, headscan.training.Monitor warns, keeps a checkpoint or stops."
+    )
+    limits = (
+        "The participation ratio counts directions by variance: a few loud ones hide many quiet ones that still carry the "
+        "text (HS301 tells). On very few tokens, or a monotonous text, it is low of itself."
+    )
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
         """The flattest block."""
@@ -28,9 +37,8 @@ class Collapse(Condition):
         found, row = min(known, key=lambda pair: pair[0])
         null = value(evidence.null(row.text("site")), "participation_ratio")
         width = row.number("width")
-        beside = f" (random weights: {null:.0f})" if null is not None else ""
         return Seen(
             value=found, site=row.text("site"), null=null, interval=interval(row, "participation_ratio"),
-            sentence=f"The tokens of {row['site']} differ along about {found:.1f} of {width:.0f} directions{beside}.",
+            sentence=f"The tokens of {row['site']} differ along about {found:.1f} of {width:.0f} directions.",
             advice="Look at the block's weights and learning rate; in a run, headscan.training.Monitor stops at the first sign.",
         )  # fmt: skip

@@ -21,6 +21,13 @@ class SinkTokens(Condition):
     unit = "share of the energy"
     threshold = 0.5
     known = True
+    todo = (
+        "Read the columns without sinks; leave the first token out of means; give sinks a scale of their own where "
+        "activations are rounded."
+    )
+    limits = (
+        "Sinks are how attention rests, in most trained transformers; they harm only who averages or rounds over them."
+    )
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
         """The site whose energy they carry most of."""

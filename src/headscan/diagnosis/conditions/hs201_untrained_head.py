@@ -18,6 +18,15 @@ class UntrainedHead(Condition):
     source = "definition"
     unit = "loss over the unigram entropy"
     threshold = 1.0
+    brings = ("HS202",)
+    todo = (
+        "See that the tokenizer is the model's own and that the checkpoint has the head's weights (a warning of missing "
+        "keys on loading). A body that was trained without a head gets one from headscan recover."
+    )
+    limits = (
+        "It compares with the frequencies of the very text that was read, which no model knew beforehand: on a short or "
+        "foreign text a healthy model may come near. It does not say whether head, body or tokenizer is at fault."
+    )
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
         """Of models that predict a next token."""
@@ -25,9 +34,11 @@ class UntrainedHead(Condition):
         loss, counted = (row.number("loss"), row.number("unigram_entropy")) if row is not None else (None, None)
         if row is None or loss is None or not counted:
             return None
-        ends = row.interval("loss")
+        ends, random = row.interval("loss"), evidence.loss_of_null
+        null = random.number("loss") if random is not None else None
         return Seen(
             value=loss / counted, site="head", interval=(ends[0] / counted, ends[1] / counted) if ends else None,
+            null=null / counted if null is not None else None,
             sentence=f"The model loses {loss:.2f} nats a token on this text; frequencies alone lose {counted:.2f}.",
             advice="See that the tokenizer is the model's own; a body trained without a head gets one from headscan recover.",
         )  # fmt: skip

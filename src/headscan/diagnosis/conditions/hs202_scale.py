@@ -20,6 +20,14 @@ class LogitScale(Condition):
     source = "Guo et al. 2017, arXiv:1706.04599 (temperature)"
     unit = "factor between the logits' scale and the best"
     threshold = 2.0
+    todo = (
+        "Compare the configuration with training's: tied or untied weights, a scale of the embedding or of the logits, "
+        "the final norm. Where only the temperature is off, divide the logits by it."
+    )
+    limits = (
+        "A factor below 2 is common: a model that is a little too sure on a foreign text. It is measured on the first "
+        "1,024 tokens."
+    )
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
         """Either way: the value is the factor or its reciprocal, whichever is above 1."""
@@ -29,10 +37,12 @@ class LogitScale(Condition):
         ends = evidence.loss.interval("best_scale")
         factors = sorted(_factor(end) for end in ends) if ends and min(ends) > 0 else None
         through = ends is not None and ends[0] <= 1 <= ends[1]
+        random = evidence.loss_of_null.number("best_scale") if evidence.loss_of_null is not None else None
         word = "too small" if scale > 1 else "too large"
         return Seen(
             value=_factor(scale), site="head",
             interval=(1.0 if through else factors[0], factors[1]) if factors else None,
+            null=_factor(random) if random else None,
             sentence=f"The logits are {_factor(scale):.2f} times {word}: the loss is least with {scale:.2f} times them.",
             advice="Compare the configuration with training's: tied weights, a scale of embedding or logits, the final norm.",
         )  # fmt: skip

@@ -19,6 +19,14 @@ class CoarseWeights(Condition):
     unit = "different values in 64 weights"
     threshold = 16.0
     least = False
+    todo = (
+        "Say with every number that it is of the rounded model. headscan compare MODEL ORIGINAL tells site by site what "
+        "rounding changed; headscan evaluate what it costs."
+    )
+    limits = (
+        "It sees rounding with one scale for 64 neighbours or more. Finer groups, or codebooks of vectors, pass unseen; "
+        "what rounding costs it does not say. Weights of equal values were never rounded and are passed over."
+    )
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
         """Of models whose weights are at hand."""
@@ -26,7 +34,8 @@ class CoarseWeights(Condition):
         if grid is None:
             return None
         return Seen(
-            value=grid.coarsest_levels, site=grid.coarsest,
+            value=grid.coarsest_levels, site=grid.coarsest, null=64.0,
+            null_of="weights never rounded",
             sentence=f"64 neighbouring weights of {grid.coarsest} hold {grid.coarsest_levels:.0f} different values in the median "
             f"(all matrices: {grid.levels:.0f}).",
             advice="headscan compare MODEL ORIGINAL says, site by site, what rounding changed.",

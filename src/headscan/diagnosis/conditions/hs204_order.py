@@ -20,6 +20,14 @@ class CheckpointOrder(Condition):
     source = "definition"
     unit = "nats a token above the best checkpoint before"
     threshold = 0.1
+    todo = (
+        "Sort checkpoints by their step. Where they are in order, look at the run between these two: learning rate, data, "
+        "a restart without the optimiser's state."
+    )
+    limits = (
+        "Losses are of one text: a run may get worse on it and better on others. Neighbours that differ by less than .1 "
+        "nat are not told apart, and it has no interval."
+    )
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
         """Of all but the first of a row of checkpoints."""

@@ -19,6 +19,14 @@ class ReadableStates(Condition):
     unit = "share of tokens read"
     threshold = 0.9
     known = True
+    todo = (
+        "Keep states as the text itself is kept: who may see the one may see the other. headscan privacy says how many "
+        "bits a defence leaves, and what it costs the model."
+    )
+    limits = (
+        "One block and a few prompts were tried, by an attacker who has the weights. That a prompt was not read is no "
+        "proof that it cannot be."
+    )
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
         """Where search was tried."""
@@ -27,7 +35,18 @@ class ReadableStates(Condition):
             return None
         return Seen(
             value=found.recovered, site=found.site, interval=found.interval,
+            null=evidence.bits.guessed if evidence.bits is not None else None, null_of="guessing without a state",
             sentence=f"Exact search reads {found.recovered:.0%} of {found.tokens} tokens of the text from the states of "
             f"{found.site} ({found.prompts} prompts; {found.verdict}).",
-            advice="Treat stored or shared states as text. headscan privacy says what a defence leaves in them, and costs.",
+            advice=f"Treat stored or shared states as text. {_noise(evidence)}",
         )  # fmt: skip
+
+
+def _noise(evidence: ModelEvidence) -> str:
+    bits = evidence.bits
+    if bits is None:
+        return "headscan privacy says what a defence leaves in them, and costs."
+    return (
+        f"Noise of {bits.noise:g} of their spread leaves {bits.lower:.1f} to {bits.upper:.1f} of a token's "
+        f"{bits.prior_bits:.1f} bits in them (headscan privacy: other defences, and what they cost)."
+    )

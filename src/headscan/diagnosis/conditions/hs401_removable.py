@@ -20,6 +20,11 @@ class RemovableCone(Condition):
     unit = "average cosine that goes"
     threshold = LEANING
     known = True
+    todo = "headscan.decone(model) returns the model with that bias, and proves that no logit changed."
+    limits = (
+        "What goes is the cone at the head's input; inner blocks keep theirs. Whether vectors then search better is "
+        "another question (HS402)."
+    )
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
         """Where the head is linear."""
@@ -28,7 +33,7 @@ class RemovableCone(Condition):
         site, before, after = evidence.gauge
         null = evidence.gauge_of_null
         return Seen(
-            value=before - after, site=site, null=None if null is None else null[1] - null[2],
+            value=before - after, site=site, interval=evidence.gauge_interval, null=None if null is None else null[1] - null[2],
             sentence=f"A bias of the head takes the average cosine at {site} from {before:.2f} to {after:z.2f}, "
             "and no logit changes.",
             advice="headscan.decone(model) returns that model.",

@@ -31,8 +31,26 @@ def findings(document: Mapping[str, object]) -> list[FindingLine]:
         where = [model] if several and model else []
         where += [site] if site and site not in said else []
         level = {"warning": "alert", "alert": "alert", "good": "good"}.get(text(item, "level"), "notice")
-        found.append(FindingLine(text(item, "code"), level, said, number(item, "value"), where, text(item, "advice")))
+        found.append(
+            FindingLine(
+                text(item, "code"),
+                level,
+                titled(text(item, "title"), said),
+                number(item, "value"),
+                where,
+                text(item, "advice"),
+            )
+        )
     return found
+
+
+def titled(title: str, sentence: str) -> str:
+    """The sentence, with the finding's title before it where it has one.
+
+    >>> titled("", "It is so."), titled("Cone", "It is so.")
+    ('It is so.', 'Cone. It is so.')
+    """
+    return f"{title}. {sentence}" if title else sentence
 
 
 def shown(result: Result) -> Shown:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from headscan.geometry.explained import leading
 from headscan.report.kit import (
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
     from headscan.diagnosis.result import CheckupResult, Examination, Observation
     from headscan.run import Row
 
-__all__ = ["cause", "cure", "head", "leak", "looked_for", "not_done", "shape", "summary"]
+__all__ = ["cause", "cure", "head", "leak", "looked_for", "not_done", "shape"]
 
 COLUMNS: tuple[Column | str, ...] = (
     "code", Column("condition", text=True), Column("found", text=True), Column("value", "What the condition rests on."),
-    Column("random weights", "The same of the architecture with random weights.", where="page"),
+    Column("chance", "What random weights of the same architecture give, or guessing without a state.", where="page"),
     Column("threshold", "From here on (at least), or down to here (at most), the condition is named.", text=True),
     Column("of", text=True, where="page"), Column("site", text=True), Column("reference", text=True, where="page"),
 )  # fmt: skip
@@ -41,55 +42,57 @@ COLUMNS: tuple[Column | str, ...] = (
 
 @page("checkup")
 def head(result: CheckupResult) -> Head:
-    """Names of the sources, and how many alarms."""
-    alarms = [one for one in result.findings if not one.known]
-    known = len(result.findings) - len(alarms)
-    said = "No alarm" if not alarms else f"{len(alarms)} alarm{'s' * (len(alarms) > 1)}"
-    said += f"; {known} finding{'s' * (known != 1)} that many healthy models have, too."
-    return Head([one.model for one in result.examinations], said)
-
-
-@section("checkup", 10)
-def summary(result: CheckupResult) -> Section:
-    """The five sentences of each source."""
+    """Names of the sources, the alarms in words, and the five sentences of each source."""
     parts: list[Prose] = []
+    several = len(result.examinations) > 1
     for one in result.examinations:
-        parts += [Prose(one.model, heading=True)] if len(result.examinations) > 1 else []
+        parts += [Prose(one.model, heading=True)] if several else []
         for sentence in one.summary:
             strong, _, said = sentence.partition(": ")
             parts.append(Prose(said, strong=f"{strong}:") if said else Prose(strong))
-    return Section("In five sentences", "The number that is nearest to an alarm, of each question.", parts)
+    return Head([one.model for one in result.examinations], _verdict(result), parts)
+
+
+def _verdict(result: CheckupResult) -> str:
+    """The first alarm of each source, and how many more there are; else what was found that many healthy models have."""
+    said, several = [], len(result.examinations) > 1
+    for one in result.examinations:
+        alarms = [found for found in result.findings if found.model == one.model and not found.known]
+        if alarms:
+            more = f", and {len(alarms) - 1} more" if len(alarms) > 1 else ""
+            said.append(f"{one.model if several else 'Alarm'}: {alarms[0].title.lower()} ({alarms[0].code}){more}.")
+    healthy = len(result.examinations) - len(said)
+    if not said:
+        return "No alarm: nothing was found that healthy models have not."
+    return "Alarms. " * several + " ".join(said) + (f" The other{'s' * (healthy > 1)}: no alarm." if healthy else "")
 
 
 @section("checkup", 20)
 def shape(result: CheckupResult) -> Section:
     """Average cosine and directions in use over depth."""
 
-    def draw(measure: str, title: str, *, log: bool = False) -> go.Figure:
-        figure = figures.empty("site", title)
-        for index, one in enumerate(result.examinations):
-            for rows, dash in ((one.evidence.sites, "solid"), (_random(one.evidence.nulls), "dot")):
-                if rows:
-                    name = one.model if dash == "solid" else f"{one.model}, random weights"
-                    figure.add_scatter(
-                        x=[row.text("site") for row in rows], y=[row.number(leading(row, measure)) for row in rows],
-                        name=literal(name), mode="lines+markers", line={"color": palette.model_colour(index), "dash": dash},
-                    )  # fmt: skip
-        if log:
-            figure.update_yaxes(type="log")
+    def draw() -> go.Figure:
+        figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06)
+        figure.update_layout(figures.empty("", "").layout)
+        measures = (("average_cosine", "average cosine"), ("participation_ratio", "directions in use"))
+        for panel, (measure, title) in enumerate(measures, 1):
+            for index, one in enumerate(result.examinations):
+                for rows, dash in ((one.evidence.sites, "solid"), (_random(one.evidence.nulls), "dot")):
+                    if rows:
+                        name = one.model if dash == "solid" else f"{one.model}, random weights"
+                        figure.add_scatter(
+                            x=[row.text("site") for row in rows], y=[row.number(leading(row, measure)) for row in rows],
+                            name=literal(name), mode="lines+markers", showlegend=panel == 1, legendgroup=f"{index}{dash}",
+                            line={"color": palette.model_colour(index), "dash": dash}, row=panel, col=1,
+                        )  # fmt: skip
+            figure.update_yaxes(title_text=title, row=panel, col=1)
+        figure.update_yaxes(type="log", row=2, col=1)
         return figure
 
     lead = "How the tokens lie at each site, sinks left out: how alike in direction, along how many directions they differ."
-    parts = [
-        Figure(
-            "cosine", lambda: draw("average_cosine", "average cosine"), "Average cosine by site", "Average cosine, site by site."
-        ),
-        Figure(
-            "directions", lambda: draw("participation_ratio", "directions in use", log=True), "Directions in use by site",
-            "Directions in use (participation ratio), site by site.",
-        ),
-    ]  # fmt: skip
-    return Section("Shape", lead, [*parts, _table(result, "shape")])
+    caption = "Average cosine, and below it directions in use (participation ratio), site by site."
+    alt = "Average cosine and directions in use by site"
+    return Section("Shape", lead, [Figure("shape", draw, alt, caption, 520), _table(result, "shape")])
 
 
 @section("checkup", 30)
@@ -114,25 +117,33 @@ def cause(result: CheckupResult) -> Section | None:
 
 @section("checkup", 40)
 def leak(result: CheckupResult) -> Section | None:
-    """What exact search reads from a middle block."""
-    shown = [(one.model, one.evidence.read) for one in result.examinations if one.evidence.read is not None]
+    """What the states of one block give away: tokens guessed without them, read through noise, read by exact search."""
+    shown = [one for one in result.examinations if one.evidence.read or one.evidence.bits]
+    table = _table(result, "leak")
     if not shown:
-        return None
-
-    lead = "Whether the states of one middle block give their text back, by exact search with a certificate."
-    values = {"tokens read": [read.recovered for _, read in shown]}
-    alt = "Share of tokens that exact search reads from the states"
-    figure = _bars(
-        "leak", [name for name, _ in shown], values, "share of tokens", alt, "Tokens read, by model.", most=1.0
+        return Section("Leak", "What outputs know of other tokens.", [table]) if table.rows else None
+    every = [(one.evidence.read, one.evidence.bits) for one in shown]
+    values = {
+        "guessed without states": [bits.guessed if bits else None for _, bits in every],
+        "named through noise": [bits.named if bits else None for _, bits in every],
+        "read by exact search": [read.recovered if read else None for read, _ in every],
+    }
+    noise = next((f"{bits.noise:g}" for _, bits in every if bits), "")
+    lead = (
+        "Whether the states of one block give their text back, by exact search with a certificate, and what noise leaves of it; "
+        "whether tokens know of each other."
     )
-    return Section("Leak", lead, [figure, _table(result, "leak")])
+    caption = "Tokens named from the states of one block." + (f" Noise: {noise} of the states' rms." if noise else "")
+    alt = "Share of tokens that are named without states, through noise, and by exact search"
+    figure = _bars("leak", [one.model for one in shown], values, "share of tokens", alt, caption, most=1.0)
+    return Section("Leak", lead, [figure, table])
 
 
 @section("checkup", 50)
 def cure(result: CheckupResult) -> Section | None:
-    """The advice of what is present, and what a bias takes away."""
+    """The advice of what is present, what a bias takes away, and what remedies gain."""
     gauge = [(one.model, *one.evidence.gauge[1:]) for one in result.examinations if one.evidence.gauge is not None]
-    parts: list[Figure | Prose] = []
+    parts: list[Figure | Prose | Table] = []
     if gauge:
         values = {
             "as it is": [before for _, before, _ in gauge],
@@ -146,8 +157,39 @@ def cure(result: CheckupResult) -> Section | None:
             _bars("cure", [name for name, *_ in gauge], values, "average cosine at the head's input", alt, said)
         )
     parts += [Prose(one.advice, strong=f"{one.code} {one.title}.") for one in result.findings if one.advice]
+    parts += [_remedies(one, several=len(result.examinations) > 1) for one in result.examinations if one.evidence.cure]
+    table = _table(result, "cure")
     lead = "What would help, with its effect on this very model where it was measured."
-    return Section("Cure", lead, parts) if parts else None
+    return Section("Cure", lead, [*parts, table]) if parts else None
+
+
+def _remedies(one: Examination, *, several: bool) -> Table:
+    """Whether passages find the one that follows, as they are and after each remedy."""
+    cure = one.evidence.cure
+    assert cure is not None
+    lines = [
+        Line(
+            row.text("remedy"),
+            [
+                Cell(row.number(name), interval=row.interval(name))
+                for name in ("recall_at_1", "recall_at_1_gain", "recall_at_10", "average_cosine", "hubness")
+            ],
+        )
+        for row in cure.rows
+    ]
+    percent = Column("found first", "Passages whose follower is nearest of all.", percent=True)
+    columns: list[Column | str] = [
+        "remedy",
+        percent,
+        Column("gain", percent=True),
+        Column("among ten", percent=True),
+        "average cosine",
+        "hubness",
+    ]
+    title = (
+        f"{cure.queries} passages of {cure.length} tokens look for the one that follows" + f", {one.model}" * several
+    )
+    return Table(columns, lines, title=title)
 
 
 @section("checkup", 60)
@@ -166,12 +208,7 @@ def looked_for(result: CheckupResult) -> Section:
     """Every condition, in words."""
     words = {one.code: one for each in result.examinations for one in each.observations}
     rows = [(code, one.title, one.meaning, one.source) for code, one in sorted(words.items())]
-    columns: list[Column | str] = [
-        "code",
-        Column("condition", text=True),
-        Column("what it is", text=True),
-        Column("source", text=True),
-    ]
+    columns: list[Column | str] = ["code", *(Column(one, text=True) for one in ("condition", "what it is", "source"))]
     return Section("What was looked for", "", [Table(columns, rows, folded=True, title="Conditions", where="page")])
 
 
@@ -210,7 +247,9 @@ def _line(one: Observation, model: str) -> Line:
     found = (
         "no" if not one.present else "yes, as in many" if one.known else "yes, perhaps" if one.sure is False else "yes"
     )
-    bound = f"at {'least' if one.least else 'most'} {one.threshold:g}"
+    bound = f"at {'least' if one.least else 'most'} {one.threshold:g}" + (
+        f", alarm {one.alarm:g}" if one.alarm is not None else ""
+    )
     cells = (one.title, found, Cell(one.value, interval=one.interval), one.null, bound, one.unit, one.site, one.beside)
     return Line(one.code, cells, note=model)
 

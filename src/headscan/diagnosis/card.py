@@ -1,0 +1,67 @@
+"""A checkup in Markdown, as a section of a model card."""
+
+from __future__ import annotations
+
+from headscan.diagnosis.result import CheckupResult, Examination, Observation
+from headscan.diagnosis.summary import ordered
+
+__all__ = ["BEGIN", "END", "inserted", "markdown"]
+
+BEGIN, END = "<!-- headscan checkup -->", "<!-- /headscan checkup -->"
+
+
+def markdown(result: CheckupResult) -> str:
+    """The five sentences of each source and a table of every condition that was looked for, between two comments by which a later
+    checkup finds its place in a model card again.
+
+    >>> from headscan.diagnosis import checkup
+    >>> print(markdown(checkup("gpt-vanilla", "stories", max_tokens=1024, context=64)).splitlines()[1])
+    ## Checkup
+    """
+    text = result.protocol.text
+    read = f" on {text.tokens:,} tokens of {_escaped(str(text.source))}" if text is not None and text.source else ""
+    lines = [BEGIN, "## Checkup", "", f"headscan {result.protocol.versions.get('headscan', '')}{read}.", ""]
+    for one in result.examinations:
+        lines += [f"### {_escaped(one.model)}", ""] if len(result.examinations) > 1 else []
+        lines += [*_said(one), "", *_table(ordered(one.observations)), ""]
+    return "\n".join([*lines, END]) + "\n"
+
+
+def inserted(card: str, section: str) -> str:
+    """A model card with this section in place of an earlier one, or at its end.
+
+    >>> card = inserted("# A model", BEGIN + " old " + END)
+    >>> inserted(card, BEGIN + " new " + END)
+    '# A model\\n\\n<!-- headscan checkup --> new <!-- /headscan checkup -->\\n'
+    """
+    before, begins, rest = card.partition(BEGIN)
+    _, ends, after = rest.partition(END)
+    if begins and ends:
+        return before + section.strip() + after
+    return f"{card.rstrip()}\n\n{section.strip()}\n" if card.strip() else section
+
+
+def _said(one: Examination) -> list[str]:
+    found = []
+    for sentence in one.summary:
+        strong, _, said = sentence.partition(": ")
+        found.append(f"- **{_escaped(strong)}:** {_escaped(said)}")
+    return found
+
+
+def _table(observations: list[Observation]) -> list[str]:
+    lines = ["| code | condition | found | value | 95 % | threshold |", "|---|---|---|---|---|---|"]
+    for one in sorted(observations, key=lambda one: one.code):
+        found = "no" if not one.present else "yes, as in many" if one.known else "**yes**"
+        ends = f"{one.interval[0]:.3g} to {one.interval[1]:.3g}" if one.interval is not None else ""
+        value = "" if one.value is None else f"{one.value:.3g}"
+        bound = f"at {'least' if one.least else 'most'} {one.threshold:g}"
+        lines.append(f"| {one.code} | {one.title} | {found} | {value} | {ends} | {bound} |")
+    return lines
+
+
+def _escaped(text: str) -> str:
+    """Without what Markdown or HTML would take for its own."""
+    for sign in "\\`*_[]<>|":
+        text = text.replace(sign, f"\\{sign}" if sign not in "<>" else {"<": "&lt;", ">": "&gt;"}[sign])
+    return " ".join(text.split())
