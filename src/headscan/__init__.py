@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from headscan.remedies.expected import estimate_remedy
     from headscan.remedies.result import RemedyResult
     from headscan.remedies.run import remedy
+    from headscan.report.kit.paper import check_kaleido
     from headscan.run.result import Result
     from headscan.states.expected import estimate_states
     from headscan.states.result import StatesResult
@@ -86,6 +87,7 @@ _HOMES = {
     "headscan.remedies.expected": ("estimate_remedy",),
     "headscan.remedies.result": ("RemedyResult",),
     "headscan.remedies.run": ("remedy",),
+    "headscan.report.kit.paper": ("check_kaleido",),
     "headscan.run": ("Result",),
     "headscan.states": ("StatesResult",),
     "headscan.states.expected": ("estimate_states",),
@@ -98,7 +100,7 @@ __all__ = [
     "AttributeResult", "BadInput", "ChannelResult", "CheckupResult", "CompareResult", "EvaluationResult", "FlowResult",
     "InvertResult", "Lens", "NtpResult", "PrivacyResult", "RecoverResult", "RemedyResult", "ReproduceResult", "Result",
     "ScanResult", "Slice", "StatesResult", "TournamentResult", "TrainResult", "__version__", "all_claims", "attribute",
-    "available_models", "average_cosine", "check_original", "checkup", "compare", "decone", "effective_rank",
+    "available_models", "average_cosine", "check_kaleido", "check_original", "checkup", "compare", "decone", "effective_rank",
     "estimate_compare", "estimate_remedy", "estimate_scan", "estimate_states", "flow",
     "invert", "isoscore", "ledger_page", "load", "mean_norm", "mean_vector_norm", "ntp",
     "participation_ratio", "privacy", "remedy", "reproduce", "scan", "singular_values", "specimens", "states",

@@ -65,9 +65,7 @@ class Command:
             as_json, figures = given.pop("json", False), given.pop(FIGURES, None)
             dry = self.estimate is not None and given.pop(DRY_RUN, False)
             if figures is not None:
-                from headscan.report.kit.paper import check_kaleido
-
-                check_kaleido()
+                headscan.check_kaleido()
             extra = {one: given.pop(one) for one in self.extra}
             chosen = {one: value for one, value in given.items() if value is not None and value != ()}
             if self.before is not None and self.before(chosen | extra):
