@@ -51,7 +51,7 @@ for row in twins.sites:
 # Compared with what?
 # -------------------
 # A number alone says little. The same architecture with random weights, and a round Gaussian cloud of the same size, are what
-# it is compared with. Later in training the cone of this small model is nearly gone:
+# it is compared with. Later in training the cone of this small model is mostly gone:
 late = headscan.scan("gpt-vanilla", "stories", max_tokens=3200, context=64, null=True)
 frame = late.frame(nulls=True)
 print(frame[frame.site == "block.3"][["null", "average_cosine", "effective_rank"]].to_string(index=False))

@@ -10,6 +10,7 @@ project, author, release = "headscan", "The headscan maintainers", headscan.__ve
 copyright = "The headscan maintainers, Apache-2.0"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
 exclude_patterns = ["percent"]
+default_role = "code"  # `name` is code, as it is in Markdown
 highlight_language = "default"
 myst_heading_anchors = 4
 smartquotes = False  # an option is --text

@@ -128,7 +128,7 @@ def _claim(one: Claim, told: list[str] | None) -> str:
         rows |= {
             "Experiment": sentence(inspect.getdoc(experiment)), "Quantity": words.quantity,
             "Counts as holding": str(one.counts), "Test": words.test, "Scope": words.scope,
-            "Power asked for": f"{power.seeds} seeds, {power.tokens:,} tokens an arm",
+            "Power asked for": f"{power.seeds} seeds" + (f", {power.tokens:,} tokens an arm" if power.tokens else ""),
             "Stand-ins": "; ".join(f"{each.name}: {each.why}" for each in experiment.stand_ins()) or "none",
         }  # fmt: skip
     if one.control is not None:
@@ -136,9 +136,11 @@ def _claim(one: Claim, told: list[str] | None) -> str:
     if one.command:
         rows["On the claim's own model"] = f"`{one.command}`"
     verdict, effect, why = (part.strip() for part in told or ("not run", "", ""))
+    effect = effect and f"Effect {effect}. "
     lines = [
-        f"# Claim {one.id}", one.statement, f"**Verdict: {verdict}.** {effect} {why}".rstrip(),
-        "## Protocol", "\n".join(["| | |", "|---|---|", *(f"| {name} | {cell(said)} |" for name, said in rows.items())]),
+        f"# Claim {one.id}", one.statement, f"**Verdict: {verdict}.** {effect}{why}".rstrip(),
+        "## Protocol",
+        "\n".join(["| part | what was laid down |", "|---|---|", *(f"| {name} | {cell(said)} |" for name, said in rows.items())]),
         f"    headscan reproduce {one.id}", "All claims: [the ledger](../ledger.md).\n",
     ]  # fmt: skip
     return "\n\n".join(lines)
@@ -156,7 +158,7 @@ def _formats() -> Pages:
     made = {"formats/index.md": listing("File formats", said, rows + stored, "format")}
     made |= {f"formats/{kind}.md": leaf(_schema(kind, one.json_schema())) for kind, one in kinds.items()}
     for name, one in FORMATS.items():
-        tried = f"Tried: {one.tried}" if one.tried else "Written from the library's documentation."
+        tried = f"Tried: {one.tried}" if one.tried else "Not tried with files that the library itself wrote."
         use = "    headscan scan PATH\n    headscan invert MODEL --states PATH --at SITE"
         parts = [
             f"# {one.title}",
@@ -185,7 +187,7 @@ def _fields(schema: dict[str, Any]) -> list[str]:
     if "enum" in schema:
         return [*lines, "One of " + ", ".join(f"`{one}`" for one in schema["enum"]) + "."]
     required = schema.get("required", ())
-    lines += ["| field | type | |", "|---|---|---|"]
+    lines += ["| field | type | notes |", "|---|---|---|"]
     for name, one in schema.get("properties", {}).items():
         notes = one.get("description") or ("" if name in required else "may be left out")
         lines.append(f"| `{name}` | {cell(_type(one))} | {cell(notes)} |")

@@ -113,21 +113,20 @@ def _packages() -> Pages:
 def _facade() -> str:
     import headscan
 
-    lines = [
-        "headscan",
-        "========",
-        "",
-        ".. automodule:: headscan",
-        "   :no-members:",
-        "",
-        ".. autofunction:: headscan.load",
-        "",
-    ]
+    lines = ["headscan", "========", "", ".. automodule:: headscan", "   :no-members:", ""]
+    own = ["headscan.load"]
     for name in sorted(set(headscan.__all__) - {"load", "__version__"}, key=str.lower):
         one = getattr(headscan, name)
+        home = one.__name__ if inspect.ismodule(one) else _public(one)
+        if home.removeprefix("headscan.") not in PACKAGES:
+            own.append(f"headscan.{name}")
+            continue
         role = "mod" if inspect.ismodule(one) else "class" if inspect.isclass(one) else "func"
-        home = one.__name__ if inspect.ismodule(one) else f"{_public(one)}.{name}"
-        lines.append(f"- :py:{role}:`headscan.{name} <{home}>`: {sentence(inspect.getdoc(one)).replace('*', '')}")
+        target = home if role == "mod" else f"{home}.{name}"
+        lines.append(f"- :py:{role}:`headscan.{name} <{target}>`: {sentence(inspect.getdoc(one)).replace('*', '')}")
+    for name in own:
+        kind = "class" if inspect.isclass(getattr(headscan, name.partition(".")[2])) else "function"
+        lines += ["", f".. auto{kind}:: {name}", *(["   :members:"] if kind == "class" else [])]
     return "\n".join([*lines, ""])
 
 

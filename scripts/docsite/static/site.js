@@ -1,12 +1,16 @@
 // What the theme leaves out for readers who do not see or do not point.
 window.addEventListener("load", () => {
-  for (const one of document.querySelectorAll("pre, .table-wrapper, .output_subarea")) {
+  for (const one of document.querySelectorAll("pre, .table-wrapper, .output_subarea, .output_subarea div")) {
     if (one.scrollWidth > one.clientWidth) {
       one.tabIndex = 0;
     }
   }
   for (const one of document.querySelectorAll("p.caption[role=heading]")) {
     one.setAttribute("aria-level", "2");
+  }
+  for (const one of document.querySelectorAll(".sig dl")) {
+    one.setAttribute("role", "list"); // parameters a line each, which are no terms with definitions
+    one.querySelectorAll("dd").forEach((line) => line.setAttribute("role", "listitem"));
   }
   document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "Pages");
   document.querySelector(".toc-drawer")?.setAttribute("aria-label", "On this page");
