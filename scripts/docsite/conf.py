@@ -20,7 +20,6 @@ autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 napoleon_attr_annotations = False  # shapes in types hold stars
-python_maximum_signature_line_length = 100
 
 # Every notebook is executed anew, in the tables and drawings that a result shows of itself, which need no script.
 sphinx_gallery_conf = {

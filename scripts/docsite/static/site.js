@@ -8,10 +8,6 @@ window.addEventListener("load", () => {
   for (const one of document.querySelectorAll("p.caption[role=heading]")) {
     one.setAttribute("aria-level", "2");
   }
-  for (const one of document.querySelectorAll(".sig dl")) {
-    one.setAttribute("role", "list"); // parameters a line each, which are no terms with definitions
-    one.querySelectorAll("dd").forEach((line) => line.setAttribute("role", "listitem"));
-  }
   document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "Pages");
   document.querySelector(".toc-drawer")?.setAttribute("aria-label", "On this page");
   const title = document.querySelector("h1") ?? document.querySelector("h2");
