@@ -51,7 +51,7 @@ ILL = {
         ]
     },
     "HS102": {
-        "sites": [site("block.0", average_cosine_without_sinks=0.3, rogue_share=0.98, rogue_coordinates=[7, 9])],
+        "sites": [site("block.0", average_cosine_without_sinks=0.3, rogue_share=0.99, rogue_coordinates=[7, 9])],
     },
     "HS103": {"sites": [site("block.0", participation_ratio_without_sinks=1.4), site("block.1")]},
     "HS104": {"sites": [site("block.0", sink_energy=0.97), site("block.1")]},

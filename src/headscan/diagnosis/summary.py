@@ -67,7 +67,7 @@ def _verdict(every: Sequence[Observation]) -> str:
 def _beside(one: Observation) -> str:
     """The number with its interval, what chance gives, and how reference models stand."""
     ends = f", {one.interval[0]:.3g} to {one.interval[1]:.3g}" if one.interval is not None else ""
-    said = [f"{one.unit} {one.value:.3g}{ends}"] if one.value is not None else []
+    said = [f"{one.unit.split(' (')[0]} {one.value:.3g}{ends}"] if one.value is not None else []
     said += [f"{one.null_of} {one.null:.2g}"] if one.null is not None else []
     said += [one.beside] if one.beside else []
     return f" ({'; '.join(said)})" if said else ""

@@ -20,7 +20,7 @@ class RogueCoordinate(Condition):
     source = "Timkey and van Schijndel 2021, arXiv:2109.04404"
     unit = "share of the average cosine"
     threshold = 0.5
-    alarm = 0.95
+    alarm = 0.985
     brings = ("HS101", "HS201", "HS202", "HS401")
     todo = (
         "Standardise coordinates, or leave these out, before vectors are compared or rounded; give them a scale of their "

@@ -19,7 +19,7 @@ class DeafTokens(Condition):
     unit = "movement by another token over that by the own"
     threshold = 0.01
     least = False
-    brings = ("HS202",)
+    brings = ("HS201", "HS202")
     todo = (
         "Look at the attention: its mask, its output projection, a norm before it. headscan flow --cut attention,mlp shows which "
         "part carries what, site by site."
