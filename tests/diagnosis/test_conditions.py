@@ -11,6 +11,7 @@ from torch import nn
 from headscan.diagnosis import CONDITIONS, Grid, LeakedBits, ModelEvidence, PromptRead, TokenFlow, TriedRemedies
 from headscan.diagnosis.checkup import judged
 from headscan.diagnosis.grid import grid_of, levels
+from headscan.diagnosis.plan import Deadline
 from headscan.run import Row
 
 
@@ -143,6 +144,7 @@ def test_the_grid_of_weights_is_counted():
     rounded.weight.data = (groups / step).round().mul(step).view(32, 128)
     assert levels(smooth.weight).min() > 60
     assert levels(rounded.weight).max() <= 15
-    found = grid_of(nn.ModuleDict({"a": smooth, "b": rounded}))
+    found, said = grid_of(nn.ModuleDict({"a": smooth, "b": rounded}), Deadline(float("inf")))
+    assert not said
     assert (found.coarsest, found.coarsest_levels <= 15) == ("b.weight", True)
-    assert grid_of(nn.ModuleList([nn.Linear(8, 8)])) is None
+    assert grid_of(nn.ModuleList([nn.Linear(8, 8)]), Deadline(float("inf"))) == (None, [])

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from headscan.diagnosis.evidence import TriedRemedies
-from headscan.diagnosis.plan import PASSAGE, ExaminationPlan
+from headscan.diagnosis.plan import BUDGETS, CURE, PASSAGE, Deadline, ExaminationPlan, OutOfTime
 from headscan.diagnosis.settings import CheckingUp
 from headscan.geometry.sentences import mean_states
 from headscan.model import Lens
@@ -17,11 +18,11 @@ from headscan.run import BadInput, Run
 __all__ = ["TRIED", "curing"]
 
 TRIED = "centre,standardise,all-but-the-top,whiten-softly,without-rogue"
-LEAST = 32
+LEAST, BATCH = 32, 64
 
 
 def curing(
-    lens: Lens, ids: Sequence[int], plan: ExaminationPlan, settings: CheckingUp, run: Run
+    lens: Lens, ids: Sequence[int], plan: ExaminationPlan, settings: CheckingUp, run: Run, until: Deadline
 ) -> tuple[TriedRemedies | None, list[str]]:
     """Remedies fitted on half of the passages and judged by the others; and why there are none."""
     passages = [list(ids[k : k + PASSAGE]) for k in range(0, len(ids) - PASSAGE + 1, PASSAGE)][: plan.passages]
@@ -31,14 +32,24 @@ def curing(
     if pairs < LEAST:
         return None, [f"No remedy was tried: the text has {pairs} pairs of passages, fewer than {LEAST}."]
     site = lens.default_sites[-1]
-    vectors = mean_states(lens, passages[: 2 * pairs], [site])[site]
+    progress = until.within(CURE * BUDGETS[settings.budget]).kept(run.progress)
+    try:
+        parts = list[npt.NDArray[np.float64]]()
+        for start in range(0, 2 * pairs, BATCH):
+            progress("passages", start, 2 * pairs, "passages")
+            parts.append(mean_states(lens, passages[start : min(start + BATCH, 2 * pairs)], [site])[site])
+        vectors = np.concatenate(parts)
+    except OutOfTime:
+        return None, [f"No remedy was tried: there was no time in {settings.budget}."]
     if not np.isfinite(vectors).all():
         return None, ["No remedy was tried: the vectors are not finite."]
     try:
         found = remedy(
             vectors[1::2], partners=vectors[::2], remedies=TRIED, held_out=pairs, export="none", seed=settings.seed,
-            progress=run.progress,
+            progress=progress,
         )  # fmt: skip
+    except OutOfTime:
+        return None, [f"No remedy was tried: there was no time in {settings.budget}."]
     except BadInput as error:
         return None, [f"No remedy was tried: {error}"]
     return TriedRemedies(

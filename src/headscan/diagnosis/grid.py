@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from headscan.diagnosis.evidence import Grid
+from headscan.diagnosis.plan import Deadline
 
 __all__ = ["grid_of", "levels"]
 
@@ -28,20 +29,25 @@ def levels(weight: torch.Tensor) -> torch.Tensor:
     return 1 + (ordered[:, 1:] != ordered[:, :-1]).sum(1)
 
 
-def grid_of(model: nn.Module) -> Grid | None:
-    """The grid of all matrices of at least 64 columns; None where there is none in floating point."""
-    found: dict[str, torch.Tensor] = {}
+def grid_of(model: nn.Module, until: Deadline) -> tuple[Grid | None, list[str]]:
+    """The grid of all matrices of at least 64 columns, None where there is none in floating point; and what was left out."""
+    found, said = dict[str, torch.Tensor](), list[str]()
     for name, weight in model.named_parameters():
+        if until.left <= 0:
+            said.append(
+                f"The grid of the weights was looked at in {len(found)} matrices only: there was no time for more."
+            )
+            break
         if weight.ndim == 2 and weight.is_floating_point():
             counts = levels(weight)
             # A matrix of equal values, such as one that was never trained, was not rounded.
             if len(counts) and counts.float().median() > 1:
                 found[name] = counts.float()
     if not found:
-        return None
+        return None, said
     coarsest = min(found, key=lambda name: float(found[name].median()))
     every = torch.cat(list(found.values()))
     return Grid(
         levels=float(every.median()), groups=len(every), coarsest=coarsest,
         coarsest_levels=float(found[coarsest].median()),
-    )  # fmt: skip
+    ), said  # fmt: skip

@@ -1,15 +1,20 @@
-"""What fits into a budget of time: from the speed of a first pass, before any of the work is done."""
+"""What fits into a budget of time: from the speed of a first pass, from a first scan, and by deadlines that work keeps."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 
 from headscan.model import Lens
+from headscan.run import Progress
 
-__all__ = ["BUDGETS", "ExaminationPlan", "pace", "planned"]
+__all__ = ["BUDGETS", "Deadline", "ExaminationPlan", "OutOfTime", "ScanCost", "afforded", "drawing", "pace", "planned"]
+
+T = TypeVar("T")
 
 BUDGETS = {"2m": 120.0, "10m": 600.0, "full": float("inf")}
 """Seconds of each budget, for one source."""
@@ -19,8 +24,90 @@ SHAPE, LEAK, FLOW, CURE = 0.42, 0.22, 0.05, 0.1
 # Passes of the model's text: the scan with its anatomy, the loss; the same of the random twin.
 ONE, TWIN = 2.2, 2.0
 LEAST, FITTED, PROMPT, PASSAGE, PASSAGES = 1024, 8192, 12, 16, 1024
+SAFE, PAGE, LOST = 1.25, 0.04, 8192
+"""By how much a scan may take longer than a first one promised; the share of a budget that is kept for the result; tokens that
+the loss is of, at most."""
 CANDIDATES, TOLD = 256, 32
 """Tokens of a position that the bits are counted over, and that are tried for what an output tells of another token."""
+
+
+class OutOfTime(Exception):
+    """The time that a part of an examination has is over."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When work has to stop, in seconds of `time.perf_counter`.
+
+    >>> Deadline(float("inf")).left, Deadline(float("inf")).within(-1).left < 0
+    (inf, True)
+    """
+
+    at: float
+
+    @classmethod
+    def of(cls, budget: str) -> Deadline:
+        """That of a budget which begins now; what it takes to write the result is kept free."""
+        return cls(float("inf")).within((1 - PAGE) * BUDGETS[budget])
+
+    @property
+    def left(self) -> float:
+        """Seconds from now."""
+        return self.at - time.perf_counter()
+
+    def within(self, seconds: float) -> Deadline:
+        """After so many seconds, or when this one is, whichever is earlier."""
+        return Deadline(min(self.at, time.perf_counter() + seconds))
+
+    def kept(self, progress: Progress) -> Progress:
+        """A progress that raises `OutOfTime` once the time is over: whatever tells it how far it is, stops there."""
+
+        def told(stage: str, done: int, total: int | None = None, unit: str = "tokens") -> None:
+            progress(stage, done, total, unit)
+            if self.left <= 0:
+                raise OutOfTime(f"{stage}: {done}")
+
+        return told
+
+    def each(self, works: list[Callable[[], T]]) -> list[T]:
+        """What pieces of work give, one after another, as many as end in time: none begins for which there is less time than
+        the longest took before it."""
+        found, longest = list[T](), 0.0
+        for work in works:
+            start = self.left
+            if start <= longest:
+                break
+            try:
+                found.append(work())
+            except OutOfTime:
+                break
+            longest = max(longest, start - self.left) if start < float("inf") else 0.0
+        return found
+
+
+@dataclass(frozen=True)
+class ScanCost:
+    """Seconds of a scan, from one that was timed: of each token's pass and of its loss, and whatever the tokens.
+
+    >>> cost = ScanCost(fixed=10.0, token=0.01, loss=0.01)
+    >>> cost.tokens(1.25 * 50), cost.tokens(1.25 * 1010)
+    (2000, 91808)
+    """
+
+    fixed: float
+    token: float
+    loss: float
+
+    @classmethod
+    def of(cls, tokens: int, seconds: float, passing: float, losing: float) -> ScanCost:
+        """A scan of so many tokens, the seconds that it took, and those of them that its pass and its loss took."""
+        return cls(max(0.0, seconds - passing - losing), passing / tokens, losing / tokens)
+
+    def tokens(self, seconds: float) -> int:
+        """Of how many tokens a scan takes no longer, even if it is slower by a quarter than the first was."""
+        room = seconds / SAFE - self.fixed
+        few = room / max(self.token + self.loss, 1e-12)
+        return int(few if few <= LOST else (room - LOST * self.loss) / max(self.token, 1e-12))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +115,8 @@ class ExaminationPlan:
     """What is done with one model.
 
     Attributes:
-        tokens: of the text that are read; None for all. null: whether the random twin reads them, too.
+        tokens: of the text that are read at most; None for all. null: whether the random twin reads them, too, if a first scan
+            leaves time for it. first: tokens of that scan.
         prompts: how many, of 12 tokens, are inverted and counted in bits; 0 for none. depth: at which share of the blocks.
         flow: prompts whose tokens are replaced; told: tokens tried for what one output tells of another; 0 for none.
         passages: of 16 tokens, that remedies are tried on; 0 for none. skipped: what there is no time for, as sentences.
@@ -37,6 +125,7 @@ class ExaminationPlan:
     tokens: int | None
     null: bool
     prompts: int
+    first: int = LEAST
     depth: float = 0.5
     flow: int = 4
     told: int = TOLD
@@ -56,6 +145,13 @@ def pace(lens: Lens, context: int) -> float:
     return took / length
 
 
+def drawing(weights: int) -> float:
+    """Seconds that it takes to draw so many random weights, from a million of them."""
+    some, clock = torch.empty(2**20), time.perf_counter()
+    some.normal_()
+    return weights / len(some) * (time.perf_counter() - clock)
+
+
 def planned(budget: str, seconds: float, vocabulary: int, tokens: int | None = None) -> ExaminationPlan:
     """The plan of a model that takes so many seconds a token, of at most so many tokens.
 
@@ -65,7 +161,7 @@ def planned(budget: str, seconds: float, vocabulary: int, tokens: int | None = N
     >>> large.tokens, large.null, large.prompts, large.depth, large.told, large.passages
     (3000, True, 4, 0.25, 0, 187)
     >>> [one.split(":")[0] for one in planned("2m", 0.02, 151_936).skipped]
-    ['Random weights were not scanned for comparison', 'No prompt was inverted', 'No remedy was tried']
+    ['Random weights were not scanned for comparison', 'Flow between tokens was not measured', 'No remedy was tried']
     """
     if budget == "full":
         return ExaminationPlan(tokens=tokens, null=True, prompts=4, passages=4 * PASSAGES)
@@ -87,9 +183,37 @@ def planned(budget: str, seconds: float, vocabulary: int, tokens: int | None = N
         passages = 0
         skipped.append(f"No remedy was tried: there was no time in {budget}.")
     read = round(min(most, max(LEAST, SHAPE * passes / (ONE + TWIN * null))))
+    # The first scan is made whatever it takes: a slow model reads less in it.
+    first = round(min(read, LEAST, max(LEAST / 4, SHAPE * passes / ONE)))
     return ExaminationPlan(
-        tokens=read, null=null, prompts=prompts, depth=depth, flow=flow, told=told, passages=passages, skipped=skipped
-    )
+        tokens=read, null=null, prompts=prompts, depth=depth, flow=flow, told=told, passages=passages, skipped=skipped,
+        first=first,
+    )  # fmt: skip
+
+
+def afforded(plan: ExaminationPlan, cost: ScanCost, left: float, again: float) -> tuple[ExaminationPlan, list[str]]:
+    """The plan with as large a scan as the time that is left has room for, with the random twin where that reads as much as
+    the first scan did; and what there is none for. `again`: seconds in which the twin is there.
+
+    >>> plan = planned("10m", 0.02, 151_936)
+    >>> afforded(plan, ScanCost(fixed=30.0, token=0.03, loss=0.02), 500, 60)[0].tokens
+    2920
+    >>> afforded(plan, ScanCost(fixed=60.0, token=0.1, loss=0.02), 300, 60)[1][0][:62]
+    'Random weights were not scanned for comparison: two more scans'
+    """
+    assert plan.tokens is not None  # of a budget
+    both, said = cost.tokens((left - again) / 2), list[str]()
+    if plan.null and both >= plan.first:
+        return replace(plan, tokens=min(plan.tokens, both)), said
+    if plan.null:
+        seconds = again + 2 * SAFE * (cost.fixed + plan.first * (cost.token + cost.loss))
+        said.append(
+            f"Random weights were not scanned for comparison: two more scans of {plan.first:,} tokens were to take "
+            f"{seconds:.0f} s, and {max(0.0, left):.0f} s were left."
+        )
+    alone = min(plan.tokens, cost.tokens(left))
+    # What a first scan has read is not read again for little more.
+    return replace(plan, tokens=alone if alone >= 1.5 * plan.first else plan.first, null=False), said
 
 
 def _inverted(passes: float, vocabulary: int) -> tuple[int, float]:

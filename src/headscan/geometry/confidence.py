@@ -8,10 +8,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from headscan.geometry.threads import side_by_side
+
 __all__ = ["SCALES", "best_scale", "scaled_losses"]
 
 SCALES = tuple(k / 2 for k in range(-8, 9))
 """Binary logarithms of the factors that are tried: from 1/16 to 16 in steps of √2."""
+
+CACHED = 2**18
+"""Logits that are scaled at once: as many as stay in a processor's cache, which takes a quarter of the time."""
 
 
 def scaled_losses(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Float[Tensor, "B S"]:
@@ -21,11 +26,16 @@ def scaled_losses(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -
     0.313...
     """
     flat, wanted = logits.flatten(0, 1), targets.flatten()
-    found = []
-    for power in SCALES:
-        lost = torch.nn.functional.cross_entropy(flat * 2.0**power, wanted, reduction="none")
-        found.append(lost.double().reshape(targets.shape).sum(1).cpu())
-    return torch.stack(found, 1)
+    rows = max(1, (CACHED if logits.device.type == "cpu" else 64 * CACHED) // flat.shape[-1])
+
+    def lose(place: int) -> Tensor:
+        some, own = flat[place : place + rows], wanted[place : place + rows]
+        each = [torch.nn.functional.cross_entropy(some * 2.0**power, own, reduction="none") for power in SCALES]
+        return torch.stack(each, 1)
+
+    found = list(side_by_side(lose, range(0, len(flat), rows), 8.0 * rows * flat.shape[-1]))
+    lost = torch.cat(found)
+    return lost.double().reshape(*targets.shape, len(SCALES)).sum(1).cpu()
 
 
 def best_scale(losses: npt.ArrayLike) -> float | None:

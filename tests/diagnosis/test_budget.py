@@ -1,0 +1,121 @@
+"""A budget of time is kept: what it has no room for is left out, and said."""
+
+from __future__ import annotations
+
+import pytest
+
+import headscan
+from headscan.diagnosis import examine, plan
+from headscan.diagnosis.plan import Deadline, OutOfTime, ScanCost, afforded, planned
+from headscan.model import ByteTokenizer
+from tests.inversion.conftest import build
+
+TEXT = ["Once upon a time there was a cat that sat on a mat. " * 60]
+
+
+class Clock:
+    """Stands until it is moved on, but for a microsecond each time it is read."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        self.now += 1e-6
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(plan, "time", clock)
+    return clock
+
+
+@pytest.fixture(scope="module")
+def lens():
+    lens = build("gpt2", vocabulary=256, width=32, depth=2)
+    lens.tokenizer = ByteTokenizer()
+    return lens
+
+
+def evidence(lens):
+    return headscan.checkup(lens, TEXT, context=16, max_tokens=1200, budget="2m").examinations[0].evidence
+
+
+def test_after_a_first_scan_that_took_the_budget_nothing_else_is_begun(lens, clock, monkeypatch):
+    timed = examine._timed
+
+    def slow(*arguments):
+        found = timed(*arguments)
+        clock.now += 130
+        return found
+
+    monkeypatch.setattr(examine, "_timed", slow)
+    found = evidence(lens)
+    assert found.loss is not None
+    assert (found.grid, found.read, found.bits, found.flow, found.cure, found.nulls) == (
+        None,
+        None,
+        None,
+        None,
+        None,
+        [],
+    )
+    for part in ("grid of the weights", "No prompt was", "No bits", "Flow between", "No remedy", "Random weights"):
+        assert any(one.startswith(part) or part in one for one in found.skipped), part
+
+
+def test_a_scan_that_takes_longer_than_promised_is_stopped_and_the_first_one_stands(lens, clock, monkeypatch):
+    scanned, calls = examine._scanned, []
+
+    def slow(source, settings, progress, tokens, *, null):
+        calls.append(tokens)
+
+        def told(*words):
+            clock.now += 130 * (len(calls) == 2)
+            progress(*words)
+
+        return scanned(source, settings, told, tokens, null=null)
+
+    monkeypatch.setattr(examine, "_scanned", slow)
+    found = evidence(lens)
+    assert calls == [1024, 1200]
+    assert found.sites[0]["tokens"] == 1024
+    assert found.nulls == []
+    assert found.read.prompts == 4
+    assert any("was stopped" in one for one in found.skipped)
+
+
+def test_work_is_done_piece_by_piece_as_long_as_there_is_time(clock):
+    until, done = Deadline.of("2m"), []
+
+    def ten():
+        clock.now += 10
+        done.append(clock.now)
+
+    assert len(until.within(35).each([ten] * 9)) == 3  # the fourth would end after the time
+    assert until.left == pytest.approx(115.2 - 30, abs=1e-3)
+
+    def endless():
+        progress = until.kept(lambda *words: None)
+        while True:
+            clock.now += 1
+            progress("searching", 0, None, "tokens")
+
+    assert until.each([ten, endless, ten]) == [None]
+    assert until.left <= 0
+    assert until.each([ten]) == []
+    with pytest.raises(OutOfTime):
+        until.kept(lambda *words: None)("anything", 0, None, "tokens")
+
+
+@pytest.mark.parametrize("left", [50.0, 200.0, 480.0, 2000.0])
+@pytest.mark.parametrize("fixed", [1.0, 60.0])
+def test_the_last_scan_fits_into_what_is_left(left, fixed):
+    asked, cost, again = planned("10m", 0.02, 151_936), ScanCost(fixed, 0.03, 0.02), 40.0
+    found, said = afforded(asked, cost, left, again)
+    takes = fixed + 0.05 * found.tokens
+    if found.null:
+        assert again + 2 * takes <= left
+    elif found.tokens > asked.first:
+        assert takes <= left
+    assert bool(said) == (not found.null)
