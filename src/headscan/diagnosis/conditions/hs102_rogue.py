@@ -5,22 +5,26 @@ from __future__ import annotations
 from headscan.diagnosis.advice import searching
 from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
 from headscan.diagnosis.evidence import ModelEvidence, value
-from headscan.geometry.findings import LEANING
+from headscan.run import Row
 
 __all__ = ["RogueCoordinate"]
 
 
 @CONDITIONS.register("HS102")
 class RogueCoordinate(Condition):
-    """Share of the average cosine that outlying coordinates make, at the site where it is largest."""
+    """Average cosine that outlying coordinates make alone, at the site where that is largest.
+
+    The average cosine is the share of a unit vector's squared length that all tokens have in common, and a coordinate's part in
+    it is the square of that coordinate's mean. From a half on, what a few coordinates hold for every token alike outweighs all that
+    the others say of the token; that is what the threshold stands for, and it was chosen before any model was looked at.
+    """
 
     title = "Rogue coordinates"
     question = "shape"
     meaning = "A few coordinates decide how alike two tokens look; distances and probes mostly see these few."
     source = "Timkey and van Schijndel 2021, arXiv:2109.04404"
-    unit = "share of the average cosine"
+    unit = "average cosine that outlying coordinates make"
     threshold = 0.5
-    alarm = 0.985
     brings = ("HS101", "HS201", "HS202", "HS401")
     todo = (
         "Standardise coordinates, or leave these out, before vectors are compared or rounded; give them a scale of their "
@@ -28,23 +32,28 @@ class RogueCoordinate(Condition):
         "there."
     )
     limits = (
-        "Many large models have such coordinates at early blocks and work with them. The share is of the average cosine, "
-        "not of the loss: whether the model needs them, headscan compare on a model without them says. It has no "
-        "interval."
+        "Many large models have such coordinates at early blocks and work with them. The number is of cosines, not of the "
+        "loss: whether the model needs them, headscan compare on a model without them says. A coordinate is outlying that "
+        "makes a tenth of the average cosine or more. The number has no interval."
     )
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
-        """Among sites that are cones at all."""
-        sites = [row for row in evidence.sites if (value(row, "average_cosine") or 0.0) >= LEANING]
-        if not sites:
-            return Seen(value=0.0, sentence="No site is a cone that coordinates could make.", advice="")
-        row = max(sites, key=lambda row: row.number("rogue_share") or 0.0)
-        share, found = row.number("rogue_share") or 0.0, row.get("rogue_coordinates")
-        names = ", ".join(map(str, found)) if isinstance(found, list) and found else "none"
-        left, null = row.number("average_cosine_without_rogue"), evidence.null(row.text("site"))
+        """Of all sites."""
+        made, row = max(((_made(row), row) for row in evidence.sites), key=lambda pair: pair[0])
+        if not made:
+            return Seen(value=0.0, sentence="No coordinate makes a tenth of a site's average cosine.", advice="")
+        found, null = row.get("rogue_coordinates"), evidence.null(row.text("site"))
+        names = ", ".join(map(str, found)) if isinstance(found, list) else ""
+        left = row.number("average_cosine_without_rogue")
         effect = f": the average cosine is then {left:.2f}" if left is not None else ""
         return Seen(
-            value=share, site=row.text("site"), null=null.number("rogue_share") if null is not None else None,
-            sentence=f"Outlying coordinates ({names}) make {share:.0%} of the average cosine at {row['site']}.",
+            value=made, site=row.text("site"), null=_made(null) if null is not None else None,
+            sentence=f"At {row['site']} the outlying coordinates {names} make {made:.2f} of an average cosine of "
+            f"{value(row, 'average_cosine') or 0.0:.2f}.",
             advice=f"Standardise coordinates, or set these aside, before vectors are compared{effect}.{searching(evidence)}",
         )  # fmt: skip
+
+
+def _made(row: Row) -> float:
+    """The average cosine that outlying coordinates make at a site."""
+    return max(0.0, (row.number("rogue_share") or 0.0) * (value(row, "average_cosine") or 0.0))
