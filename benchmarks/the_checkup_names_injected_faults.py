@@ -2,14 +2,15 @@
 
     python benchmarks/the_checkup_names_injected_faults.py [--models gpt-vanilla,FOLDER,...] [--text stories] [--doses]
 
-Each fault (`_faults.py`) is put into a live model, then `headscan checkup` examines it. The table says which codes were found
-beyond those of the model without a fault, and which was named first; with --doses, how weak three of the faults may be and still
-be named.
+Each fault (`_faults.py`) is put into a live model, then `headscan checkup` examines it. The table says whether the fault's code
+was an alarm, which alarm was named first, and which others there were; what is stated as known of many models is left out. With
+--doses, how weak three of the faults may be and still be named.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 import torch
@@ -25,8 +26,8 @@ DOSES = {
 }  # fmt: skip
 
 
-def codes(result: Any, which: int = -1) -> set[str]:
-    return {one.code for one in result.examinations[which].observations if one.present}
+def codes(result: Any) -> set[str]:
+    return {one.code for one in result.findings if not one.known}
 
 
 def main() -> None:
@@ -39,13 +40,11 @@ def main() -> None:
     records, doses = [], []
     for name in given.models.split(","):
         healthy = Lens.load(name)
-        own: set[str] = set()
         for fault, put in FAULTS.items():
-            result = examined(sick(healthy, put, fault), given)
-            own = codes(result) if fault == "none" else own
-            records.append(record(healthy.name, fault, result, own))
+            records.append(record(healthy.name, fault, examined(sick(healthy, put, fault), given)))
+            print(records[-1], file=sys.stderr, flush=True)
         pair = [healthy, sick(healthy, noisy, "worse")]
-        records.append(record(healthy.name, "shuffled checkpoints", examined(pair, given, checkpoints=True), own))
+        records.append(record(healthy.name, "shuffled checkpoints", examined(pair, given, checkpoints=True)))
         for fault, (code, strengths) in DOSES.items() if given.doses else ():
             for dose in strengths:
                 result = examined(sick(healthy, FAULTS[fault], fault, dose), given)
@@ -65,15 +64,15 @@ def examined(source: Any, given: argparse.Namespace, **more: Any) -> Any:
     return headscan.checkup(source, given.text, max_tokens=given.tokens, context=64, budget="10m", **more)
 
 
-def record(model: str, fault: str, result: Any, own: set[str]) -> dict[str, Any]:
-    expected, found = set(EXPECTED[fault]), codes(result)
+def record(model: str, fault: str, result: Any) -> dict[str, Any]:
+    expected = EXPECTED[fault]
     alarms = [one.code for one in result.findings if not one.known and one.model == result.examinations[-1].model]
+    found = "yes" if set(expected) <= set(alarms) else "NO"
     return {
-        "model": model, "fault": fault, "expected": ", ".join(sorted(expected)) or "-",
-        "found": "yes" if expected <= found else "NO",
+        "model": model, "fault": fault, "expected": ", ".join(expected) or "no alarm",
+        "found": found if expected else "NO" if alarms else "yes",
         "named first": alarms[0] if alarms else "-",
-        "others, beyond the healthy model's": ", ".join(sorted(found - own - expected)) or "-",
-        "of the healthy model": ", ".join(sorted(own)) or "-",
+        "other alarms": ", ".join(code for code in alarms if code not in expected) or "-",
     }  # fmt: skip
 
 

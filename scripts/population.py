@@ -19,6 +19,7 @@ from pathlib import Path
 
 import headscan
 from headscan.diagnosis import CONDITIONS
+from headscan.diagnosis.condition import alarming
 from headscan.diagnosis.population import LEAST, Reference, population, reference
 from headscan.model import Lens
 
@@ -30,7 +31,9 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "scripts")]
 
 def examined(name: str, source: str | Lens, kind: str, about: str, given: argparse.Namespace) -> Reference:
     """One model's row."""
-    found = headscan.checkup(source, given.text, budget=given.budget, max_tokens=given.max_tokens)
+    found = headscan.checkup(
+        source, given.text, budget=given.budget, max_tokens=given.max_tokens, tokenizer=given.tokenizer
+    )
     return replace(reference(found, 0), model=name, kind=kind, about=about)  # type: ignore[arg-type]
 
 
@@ -51,7 +54,7 @@ def table(rows: list[Reference], codes: list[str]) -> str:
         "|---|---|" + "---|" * (len(codes) + 1),
     ]
     for one in sorted(rows, key=lambda one: (one.kind != "healthy", one.values.get("HS101", 2.0))):
-        alarms = [code for code, value in one.values.items() if CONDITIONS[code]().alarms(value)]
+        alarms = alarming(one.values)
         cells = [f"{one.values[code]:.3g}" if code in one.values else "-" for code in codes]
         lines.append(f"| {one.model} | {one.about} | {' | '.join(cells)} | {', '.join(alarms) or 'none'} |")
     return "\n".join(lines)
@@ -92,6 +95,7 @@ def main() -> None:
     parser.add_argument("--text", default="stories")
     parser.add_argument("--budget", default="2m")
     parser.add_argument("--max-tokens", type=int)
+    parser.add_argument("--tokenizer", help="of models that come without one, such as 'bytes'")
     parser.add_argument("--faults", nargs="*", default=[], metavar="[NAME@]SOURCE")
     parser.add_argument("--add", nargs="*", default=[], metavar="FILE")
     parser.add_argument("--kind", default="unjudged")

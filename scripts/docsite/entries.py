@@ -91,19 +91,31 @@ def _findings() -> Pages:
 
 def _finding(code: str, one: type[Condition]) -> str:
     side = "at least" if one.least else "at most"
-    alarm = "Many healthy models have it: it is stated, and is no alarm." if one.known else "It is an alarm."
+    alarm = "Many healthy models have it: it is a notice." if one.known else "It is an alarm."
+    if one.alarm is not None:
+        alarm = (
+            f"Many healthy models have it up to {one.alarm:g}: it is a notice until there, and an alarm from there on."
+        )
+    if one.brings:
+        also = "it is an alarm, too, and" if one.known else "it is"
+        alarm += f" It may bring about {', '.join(one.brings)}: beside an alarm of these {also} named first."
+    number, _, more = (inspect.getdoc(one) or "").partition("\n\n")
     return "\n\n".join(
         [
             f"# {code}: {one.title}",
             one.meaning,
             f"**Question.** {QUESTIONS[one.question]}",
-            f"**The number.** {inspect.getdoc(one)} ({one.unit})",
-            f"**Named** where it is {side} {one.threshold:g}. {alarm} Where the number's 95 % interval holds the threshold, it "
-            "is named as a notice. The threshold is a convention, no test of significance.",
+            f"**The number.** {number} ({one.unit})",
+            *([more] if more else []),
+            f"**Named** where it is {side} {one.threshold:g}. {alarm} Where the number's 95 % interval holds the threshold, an "
+            "alarm is called not certain. The threshold is a convention, no test of significance.",
             f"**How it is found.** {inspect.getdoc(one.seen)}",
+            f"**What to do.** {one.todo}",
+            f"**What it does not say.** {one.limits}",
             f"**Source.** {one.source}.",
             f"    headscan checkup MODEL --text TEXT --fail-on {code}",
-            "All [findings](index.md); what was [tried on injected faults](../checkup.md#tried-on-injected-faults).\n",
+            "All [findings](index.md); how [thresholds](../checkup.md#findings) came about; "
+            "what was [tried on injected faults](../checkup.md#tried-on-injected-faults).\n",
         ]
     )
 

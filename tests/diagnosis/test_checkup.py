@@ -43,7 +43,7 @@ def test_one_run_answers_four_questions(lens, tmp_path):
     rows = [Reference(**row) for row in json.loads((tmp_path / "reference.json").read_text())]
     assert (rows[0].kind, rows[0].values["HS301"], "HS201" in rows[0].present) == ("unjudged", 1.0, True)
     card = (tmp_path / "card.md").read_text()
-    assert "| HS201 | Head that was not trained | **yes** |" in card
+    assert "| HS201 | Head that was not trained | **alarm** |" in card
     assert card.count("- **") == 5
 
 

@@ -52,7 +52,10 @@ ILL = {
         ]
     },
     "HS102": {
-        "sites": [site("block.0", average_cosine_without_sinks=0.3, rogue_share=0.99, rogue_coordinates=[7, 9])],
+        "sites": [
+            site("block.0", average_cosine_without_sinks=0.7, rogue_share=0.9, rogue_coordinates=[7, 9]),
+            site("block.1", average_cosine_without_sinks=0.3, rogue_share=0.99, rogue_coordinates=[7]),
+        ]
     },
     "HS103": {"sites": [site("block.0", participation_ratio_without_sinks=1.4), site("block.1")]},
     "HS104": {"sites": [site("block.0", sink_energy=0.97), site("block.1")]},
@@ -73,22 +76,28 @@ def present(evidence: ModelEvidence, earlier: list[ModelEvidence] = ()) -> set[s
 
 def test_a_healthy_model_has_none():
     assert present(HEALTHY) == set()
-    assert judged(HEALTHY, []).summary[-1].startswith("No alarm: of 7 conditions that are alarms none is present")
+    assert judged(HEALTHY, []).summary[-1].startswith("No alarm: none of the 7 that were looked for is raised")
 
 
 def test_what_brings_others_about_is_named_first():
     cone = ILL["HS101"]["sites"] + ILL["HS102"]["sites"]
-    said = judged(replace(HEALTHY, sites=[cone[-1], cone[1]]), []).summary[-1]
-    assert said.startswith("First: rogue coordinates (HS102), 2 of 7 alarms; HS101 may follow from it")
+    result = judged(replace(HEALTHY, sites=[cone[2], cone[1]]), [])
+    assert result.summary[-1].startswith(
+        "First: rogue coordinates (HS102). 2 of 7 alarms are raised; HS101 may follow from it"
+    )
+    alone = judged(replace(HEALTHY, **ILL["HS102"]), [])
+    found = [next(one for one in each.observations if one.code == "HS102") for each in (result, alone)]
+    assert [(one.present, one.known, one.level) for one in found] == [(True, False, "alert"), (True, True, "notice")]
+    assert alone.summary[-1].startswith("No alarm")
 
 
 def test_each_sentence_has_its_number_and_what_stands_beside_it():
     shape, cause, leak, cure, _ = judged(replace(HEALTHY, **ILL["HS101"]), []).summary
-    assert "average cosine 0.9, 0.85 to 0.95" in shape
-    assert "logits' scale and the best 1.1, 1 to 1.2" in cause
-    assert "at least 0.125, 0.075 to 0.3; tokens guessed without a state 0.2" in leak
-    assert cure.startswith("Cure: ")
-    assert all("healthy models" in one or "reference models" in one for one in (shape, cause, leak, cure))
+    assert "average cosine 0.9, 95 % 0.85 to 0.95; higher than all" in shape
+    assert "factor to the best scale of the logits 1.1, 95 % 1 to 1.2" in cause
+    assert "told, at least 0.125, 95 % 0.075 to 0.3; tokens guessed without a state 0.2" in leak
+    assert cure.startswith("Cure of the cone: There is hardly one")
+    assert all("healthy models)" in one and one.count("(") == 1 for one in (shape, cause, leak, cure))
 
 
 @pytest.mark.parametrize("code", CONDITIONS)
@@ -124,7 +133,14 @@ def test_what_healthy_models_have_too_is_present_and_no_alarm_until_it_is_beyond
     result = judged(replace(HEALTHY, sites=[row]), [])
     found = next(one for one in result.observations if one.code == "HS101")
     assert (found.present, found.known, found.level) == (True, True, "notice")
-    assert result.summary[-1].startswith("No alarm: of 7 conditions")
+    assert result.summary[-1].startswith("No alarm: none of the 7")
+
+
+def test_a_gain_that_may_be_chance_is_no_remedy():
+    cure = replace(HEALTHY.cure, rows=tried(0.05, -0.01, 0.11))
+    found = next(one for one in judged(replace(HEALTHY, cure=cure), []).observations if one.code == "HS402")
+    assert not found.present
+    assert found.sentence.startswith("No remedy helped beyond chance: ")
 
 
 def test_stored_states_have_a_shape_and_no_more():

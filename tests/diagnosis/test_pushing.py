@@ -109,7 +109,7 @@ def test_a_checkup_becomes_a_pull_request_with_the_users_credentials(hub, stored
     card = files["README.md"]
     assert card.startswith("# A model\n\n" + BEGIN)
     assert card.endswith(END + "\n\nBy somebody.\n")
-    assert "| HS101 | Narrow cone | **yes** |" in card
+    assert "| HS101 | Narrow cone | **alarm** |" in card
     assert "\nold\n" not in card
 
 

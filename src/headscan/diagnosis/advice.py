@@ -14,9 +14,9 @@ def searching(evidence: ModelEvidence) -> str:
     if cure is None or best is None:
         return " headscan remedy measures which map helps search."
     gain, ends = best.number("recall_at_1_gain") or 0.0, best.interval("recall_at_1_gain") or (0.0, 0.0)
-    plain, of = cure.plain, f"of {cure.queries} passages that find the one that follows"
+    plain, of = cure.plain, f"of {cure.queries} passages find the one that follows"
     if ends[0] <= 0:
         return (
-            f" For search no remedy is sure to help here ({plain:.0%} {of}; best {best.text('remedy')}, {gain:+.0%})."
+            f" For search no remedy helped beyond chance ({plain:.0%} {of}; best {best.text('remedy')}, {gain:+.0%})."
         )
-    return f" For search: {best.text('remedy')}, from {plain:.0%} to {plain + gain:.0%} {of}."
+    return f" For search: after {best.text('remedy')} {plain + gain:.0%} instead of {plain:.0%} {of}."

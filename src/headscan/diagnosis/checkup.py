@@ -9,7 +9,7 @@ from functools import partial
 from typing import Literal, cast
 
 from headscan.diagnosis.card import markdown
-from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
+from headscan.diagnosis.condition import CONDITIONS, Condition, Seen, alarming
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.examine import examined_model, examined_states
 from headscan.diagnosis.population import beside, reference
@@ -102,21 +102,21 @@ def _names(given: list[SourceLike]) -> list[str]:
 
 def judged(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Examination:
     """Every condition that can be looked for in a source, and the summary."""
-    observations = []
-    for code, kind in CONDITIONS.items():
-        condition = kind()
-        seen = condition.seen(evidence, earlier)
-        if seen is not None:
-            observations.append(_observation(code, condition, seen, evidence.model))
+    conditions = {code: kind() for code, kind in CONDITIONS.items()}
+    found = {code: seen for code, one in conditions.items() if (seen := one.seen(evidence, earlier)) is not None}
+    alarms = alarming({code: seen.value for code, seen in found.items()})
+    observations = [
+        _observation(code, conditions[code], seen, evidence.model, alarm=code in alarms) for code, seen in found.items()
+    ]
     return Examination(
         model=evidence.model, evidence=evidence, observations=observations, summary=summary(evidence, observations)
     )
 
 
-def _observation(code: str, condition: Condition, seen: Seen, model: str) -> Observation:
-    present = condition.present(seen.value)
+def _observation(code: str, condition: Condition, seen: Seen, model: str, *, alarm: bool) -> Observation:
+    present = condition.present(seen.value, seen.interval)
     sure = None if seen.interval is None else all(condition.present(end) == present for end in seen.interval)
-    known = condition.known or (present and not condition.alarms(seen.value))
+    known = not alarm if present else condition.known
     level: Literal["alert", "notice", "good"] = (
         "good" if not present else "notice" if known or sure is False else "alert"
     )

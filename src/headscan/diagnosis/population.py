@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Literal
 
+from headscan.diagnosis.condition import alarming
 from headscan.run import BadInput
 
 if TYPE_CHECKING:
     from headscan.diagnosis.result import CheckupResult
 
-__all__ = ["LEAST", "Reference", "beside", "healthy_without", "population", "reference"]
+__all__ = ["LEAST", "TOO_FEW", "Reference", "beside", "healthy_without", "population", "reference"]
+
+TOO_FEW = "too few reference models"
 
 LEAST = 5
 """Healthy models that must have a number before others are put beside it."""
@@ -63,18 +65,21 @@ def beside(code: str, value: float, *, least: bool = True) -> str:
     """
     known = [one.values[code] for one in population() if one.kind == "healthy" and code in one.values]
     if len(known) < LEAST:
-        return "too few reference models"
+        return TOO_FEW
     under, over = sum(other < value for other in known), sum(other > value for other in known)
-    return f"{'more' if least else 'less'} than {under if least else over} of {len(known)} healthy models"
+    count = under if least else over
+    if not count and set(known) == {value}:
+        return f"the same as all {len(known)} healthy models"
+    some = f"all {len(known)}" if count == len(known) else f"{count or 'none'} of {len(known)}"
+    return f"{'higher' if least else 'lower'} than {some} healthy models"
 
 
-def healthy_without(alarms: Mapping[str, Callable[[float], bool]]) -> tuple[int, int] | None:
+def healthy_without(codes: set[str]) -> tuple[int, int] | None:
     """How many of the healthy models raise none of these alarms, and of how many; None of fewer than five."""
     healthy = [one for one in population() if one.kind == "healthy"]
     if len(healthy) < LEAST:
         return None
-    quiet = [not any(code in one.values and told(one.values[code]) for code, told in alarms.items()) for one in healthy]
-    return sum(quiet), len(healthy)
+    return sum(codes.isdisjoint(alarming(one.values)) for one in healthy), len(healthy)
 
 
 def reference(result: CheckupResult, number: int) -> Reference:

@@ -25,7 +25,8 @@ class Observation(Finding):
         value, interval: its number, and 95 %; null: what `null_of` (random weights, guessing, ...) gives.
         threshold: from here on (`least`), or down to here, it is named; present: whether it is.
         sure: whether the whole interval is on the value's side of the threshold; None without an interval.
-        known: many healthy models have it, and it is no alarm; alarm: from here on it is one, where that is not the threshold.
+        known: many healthy models have it, and it is a notice, no alarm; alarm: from here on it is one, where that is not the
+            threshold.
         advice: what would help. beside: how the value stands among the reference models, in words.
     """
 

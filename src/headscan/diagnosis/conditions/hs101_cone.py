@@ -51,6 +51,6 @@ def _advice(evidence: ModelEvidence) -> str:
         return f"Centre vectors before they are compared.{searching(evidence)}"
     site, before, after = evidence.gauge
     return (
-        f"headscan.decone(model) moves the common direction into a bias of the head: at {site} the average cosine "
+        f"headscan.decone(model) moves the common direction into a bias of the output head: at {site} the average cosine "
         f"goes from {before:.2f} to {after:z.2f}, and no logit changes.{searching(evidence)}"
     )

@@ -15,8 +15,9 @@ class RogueCoordinate(Condition):
     """Average cosine that outlying coordinates make alone, at the site where that is largest.
 
     The average cosine is the share of a unit vector's squared length that all tokens have in common, and a coordinate's part in
-    it is the square of that coordinate's mean. From a half on, what a few coordinates hold for every token alike outweighs all that
-    the others say of the token; that is what the threshold stands for, and it was chosen before any model was looked at.
+    it is the square of that coordinate's mean. From a half on, what a few coordinates hold for every token alike outweighs all
+    that the others say of the token; that is what the threshold stands for, chosen before any model was looked at.
+    Healthy models were found beyond it since, as the literature says: alone it is a notice.
     """
 
     title = "Rogue coordinates"
@@ -25,6 +26,7 @@ class RogueCoordinate(Condition):
     source = "Timkey and van Schijndel 2021, arXiv:2109.04404"
     unit = "average cosine that outlying coordinates make"
     threshold = 0.5
+    known = True
     brings = ("HS101", "HS201", "HS202", "HS401")
     todo = (
         "Standardise coordinates, or leave these out, before vectors are compared or rounded; give them a scale of their "
@@ -39,17 +41,21 @@ class RogueCoordinate(Condition):
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
         """Of all sites."""
-        made, row = max(((_made(row), row) for row in evidence.sites), key=lambda pair: pair[0])
-        if not made:
+        made, row = max(((_made(row), row) for row in evidence.sites), key=lambda pair: pair[0], default=(0.0, None))
+        if row is None or not made:
             return Seen(value=0.0, sentence="No coordinate makes a tenth of a site's average cosine.", advice="")
         found, null = row.get("rogue_coordinates"), evidence.null(row.text("site"))
-        names = ", ".join(map(str, found)) if isinstance(found, list) else ""
+        found = found if isinstance(found, list) else []
+        few = (
+            f"coordinate {found[0]} alone makes"
+            if len(found) == 1
+            else f"coordinates {', '.join(map(str, found))} make"
+        )
         left = row.number("average_cosine_without_rogue")
         effect = f": the average cosine is then {left:.2f}" if left is not None else ""
         return Seen(
             value=made, site=row.text("site"), null=_made(null) if null is not None else None,
-            sentence=f"At {row['site']} the outlying coordinates {names} make {made:.2f} of an average cosine of "
-            f"{value(row, 'average_cosine') or 0.0:.2f}.",
+            sentence=f"At {row['site']} {few} {made:.2f} of the average cosine, {value(row, 'average_cosine') or 0.0:.2f}.",
             advice=f"Standardise coordinates, or set these aside, before vectors are compared{effect}.{searching(evidence)}",
         )  # fmt: skip
 

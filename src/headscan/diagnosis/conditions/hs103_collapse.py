@@ -19,7 +19,7 @@ class Collapse(Condition):
     unit = "directions in use (participation ratio)"
     threshold = 3.0
     least = False
-    brings = ("HS101", "HS201", "HS202", "HS401")
+    brings = ("HS101", "HS102", "HS201", "HS202", "HS401")
     todo = (
         "Look at that block's weights and at its learning rate; compare with an earlier checkpoint (headscan compare). In "
         "a run, headscan.training.Monitor warns, keeps a checkpoint or stops."

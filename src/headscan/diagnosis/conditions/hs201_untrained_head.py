@@ -10,13 +10,15 @@ __all__ = ["UntrainedHead"]
 
 @CONDITIONS.register("HS201")
 class UntrainedHead(Condition):
-    """Loss over the entropy of the text's tokens."""
+    """Loss over the entropy of the text's tokens, which is what knowing their frequencies alone loses."""
 
     title = "Head that was not trained"
     question = "cause"
-    meaning = "The loss is not below what knowing frequencies gives: head, tokenizer or weights do not belong together."
+    meaning = (
+        "The loss is not below what word frequencies give: output head, tokenizer or weights do not belong together."
+    )
     source = "definition"
-    unit = "loss over the unigram entropy"
+    unit = "loss over that of word frequencies"
     threshold = 1.0
     brings = ("HS202",)
     todo = (
@@ -37,8 +39,9 @@ class UntrainedHead(Condition):
         ends, random = row.interval("loss"), evidence.loss_of_null
         null = random.number("loss") if random is not None else None
         return Seen(
-            value=loss / counted, site="head", interval=(ends[0] / counted, ends[1] / counted) if ends else None,
+            value=loss / counted, site="output head", interval=(ends[0] / counted, ends[1] / counted) if ends else None,
             null=null / counted if null is not None else None,
-            sentence=f"The model loses {loss:.2f} nats a token on this text; frequencies alone lose {counted:.2f}.",
+            sentence=f"The loss is {loss:.2f} nats a token, {'worse' if loss >= counted else 'better'} than the {counted:.2f} of "
+            "word frequencies alone.",
             advice="See that the tokenizer is the model's own; a body trained without a head gets one from headscan recover.",
         )  # fmt: skip

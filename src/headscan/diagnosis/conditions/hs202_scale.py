@@ -18,7 +18,7 @@ class LogitScale(Condition):
     question = "cause"
     meaning = "All logits times one factor would predict better: a scale was lost or added between states and head."
     source = "Guo et al. 2017, arXiv:1706.04599 (temperature)"
-    unit = "factor between the logits' scale and the best"
+    unit = "factor to the best scale of the logits"
     threshold = 2.0
     todo = (
         "Compare the configuration with training's: tied or untied weights, a scale of the embedding or of the logits, "
@@ -38,12 +38,16 @@ class LogitScale(Condition):
         factors = sorted(_factor(end) for end in ends) if ends and min(ends) > 0 else None
         through = ends is not None and ends[0] <= 1 <= ends[1]
         random = evidence.loss_of_null.number("best_scale") if evidence.loss_of_null is not None else None
-        word = "too small" if scale > 1 else "too large"
+        sure = (
+            "The model is about as sure as it should be"
+            if through
+            else (f"The model is {'less' if scale > 1 else 'more'} sure than it should be")
+        )
         return Seen(
-            value=_factor(scale), site="head",
+            value=_factor(scale), site="output head",
             interval=(1.0 if through else factors[0], factors[1]) if factors else None,
             null=_factor(random) if random else None,
-            sentence=f"The logits are {_factor(scale):.2f} times {word}: the loss is least with {scale:.2f} times them.",
+            sentence=f"{sure}: its loss is least with all logits multiplied by {scale:.2f}.",
             advice="Compare the configuration with training's: tied weights, a scale of embedding or logits, the final norm.",
         )  # fmt: skip
 

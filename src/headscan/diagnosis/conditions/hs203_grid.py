@@ -36,7 +36,7 @@ class CoarseWeights(Condition):
         return Seen(
             value=grid.coarsest_levels, site=grid.coarsest, null=64.0,
             null_of="weights never rounded",
-            sentence=f"64 neighbouring weights of {grid.coarsest} hold {grid.coarsest_levels:.0f} different values in the median "
-            f"(all matrices: {grid.levels:.0f}).",
+            sentence=f"64 neighbouring weights of {grid.coarsest} hold {grid.coarsest_levels:.0f} different values in the "
+            f"median, those of all matrices {grid.levels:.0f}.",
             advice="headscan compare MODEL ORIGINAL says, site by site, what rounding changed.",
         )  # fmt: skip

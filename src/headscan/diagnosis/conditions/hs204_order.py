@@ -20,6 +20,7 @@ class CheckpointOrder(Condition):
     source = "definition"
     unit = "nats a token above the best checkpoint before"
     threshold = 0.1
+    brings = ("HS101", "HS102", "HS201", "HS202")
     todo = (
         "Sort checkpoints by their step. Where they are in order, look at the run between these two: learning rate, data, "
         "a restart without the optimiser's state."
@@ -37,7 +38,7 @@ class CheckpointOrder(Condition):
             return None
         least, name = min(before)
         return Seen(
-            value=loss - least, site="head",
-            sentence=f"{evidence.model} loses {loss:.2f} nats a token, {name} before it {least:.2f}.",
+            value=loss - least, site="output head",
+            sentence=f"The loss of {evidence.model} is {loss:.2f} nats a token, that of {name} before it {least:.2f}.",
             advice="Sort the checkpoints by their step; where they are in order, look at the run between these two.",
         )  # fmt: skip

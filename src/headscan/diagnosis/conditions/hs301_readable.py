@@ -37,7 +37,7 @@ class ReadableStates(Condition):
             value=found.recovered, site=found.site, interval=found.interval,
             null=evidence.bits.guessed if evidence.bits is not None else None, null_of="guessing without a state",
             sentence=f"Exact search reads {found.recovered:.0%} of {found.tokens} tokens of the text from the states of "
-            f"{found.site}, {found.verdict}.",
+            f"{found.site}; its verdict: {found.verdict}.",
             advice=f"Treat stored or shared states as text. {_noise(evidence)}",
         )  # fmt: skip
 

@@ -16,7 +16,7 @@ class TextThroughNoise(Condition):
     question = "leak"
     meaning = "Gaussian noise that costs the model dearly still leaves most of each token's information in its states."
     source = "docs/leaks.md; bounds: Kolchinsky and Tracey 2017, arXiv:1706.02419"
-    unit = "share of a token's bits, at least"
+    unit = "share of a token's bits told, at least"
     threshold = 0.5
     known = True
     todo = (
@@ -38,7 +38,8 @@ class TextThroughNoise(Condition):
         return Seen(
             value=bits.lower / bits.prior_bits, site=bits.site, interval=(share[0], share[1]) if share else None,
             null=bits.guessed, null_of="tokens guessed without a state",
-            sentence=f"Behind noise of {bits.noise:g} of their spread the states of {bits.site} tell {bits.lower:.1f} to "
-            f"{bits.upper:.1f} of a token's {bits.prior_bits:.1f} bits; the best attack names {bits.named:.0%} of the tokens.",
+            sentence=f"Behind noise of {bits.noise:g} of their spread the states of {bits.site} still tell "
+            f"{bits.lower / bits.prior_bits:.0%} or more of each token's {bits.prior_bits:.1f} bits; the best attack names "
+            f"{bits.named:.0%} of the tokens outright.",
             advice="headscan privacy puts other defences beside noise: what each leaves, and what it costs.",
         )  # fmt: skip

@@ -16,7 +16,7 @@ class DeafTokens(Condition):
     question = "leak"
     meaning = "Nothing flows between tokens: attention is cut off or broken, and each token is read for itself."
     source = "docs/flow.md"
-    unit = "movement by another token over that by the own"
+    unit = "movement by another token over that by its own"
     threshold = 0.01
     least = False
     brings = ("HS201", "HS202")
@@ -35,12 +35,13 @@ class DeafTokens(Condition):
         if flow is None:
             return None
         told = (
-            f"; it gives away {flow.told:.0%} of them among {flow.candidates} candidates"
+            f"; from one output {flow.told:.0%} of the other tokens can be told, each among {flow.candidates}"
             if flow.told is not None
             else ""
         )
         return Seen(
             value=flow.heard, site=flow.site, interval=flow.interval, null=flow.null,
-            sentence=f"Another token moves an output of {flow.site} {flow.heard:.2g} times as far as its own does{told}.",
+            sentence=f"Replacing another token moves an output of {flow.site} {flow.heard:.2g} times as far as replacing "
+            f"its own{told}.",
             advice="headscan flow --cut attention,mlp shows which part carries what between tokens.",
         )  # fmt: skip

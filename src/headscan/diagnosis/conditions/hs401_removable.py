@@ -1,4 +1,4 @@
-"""HS401: the cone at the head's input can be taken away for nothing."""
+"""HS401: the cone at the output head's input can be taken away for nothing."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ __all__ = ["RemovableCone"]
 
 @CONDITIONS.register("HS401")
 class RemovableCone(Condition):
-    """What a bias of the head takes off the average cosine of the head's input."""
+    """What a bias of the output head takes off the average cosine of its input."""
 
     title = "Cone that a bias removes"
     question = "cure"
     meaning = "Part of the cone is a constant that every logit row could hold as a bias: it can go without changing a prediction."
     source = "docs/anatomy.md; Godey et al. 2024, arXiv:2401.12143"
-    unit = "average cosine that goes"
+    unit = "average cosine that goes away"
+    heading = "Cure of the cone"
     threshold = LEANING
     known = True
     todo = "headscan.decone(model) returns the model with that bias, and proves that no logit changed."
     limits = (
-        "What goes is the cone at the head's input; inner blocks keep theirs. Whether vectors then search better is "
+        "What goes is the cone at the output head's input; inner blocks keep theirs. Whether vectors then search better is "
         "another question (HS402)."
     )
 
@@ -31,10 +32,10 @@ class RemovableCone(Condition):
         if evidence.gauge is None:
             return None
         site, before, after = evidence.gauge
-        null = evidence.gauge_of_null
+        null, there = evidence.gauge_of_null, "A" if before >= LEANING else "There is hardly one; a"
         return Seen(
             value=before - after, site=site, interval=evidence.gauge_interval, null=None if null is None else null[1] - null[2],
-            sentence=f"A bias of the head takes the average cosine at {site} from {before:.2f} to {after:z.2f}, "
+            sentence=f"{there} bias of the output head takes the average cosine at {site} from {before:.2f} to {after:z.2f}, "
             "and no logit changes.",
             advice="headscan.decone(model) returns that model.",
         )  # fmt: skip

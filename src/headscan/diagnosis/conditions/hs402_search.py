@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
 from headscan.diagnosis.evidence import ModelEvidence
+from headscan.run import Interval
 
 __all__ = ["RemediedSearch"]
 
 
 @CONDITIONS.register("HS402")
 class RemediedSearch(Condition):
-    """Gain in recall@1 of the best of the remedies tried."""
+    """Gain in recall@1 of the best of the remedies tried, its interval above 0."""
 
     title = "Search that a remedy improves"
     question = "cure"
@@ -19,6 +20,7 @@ class RemediedSearch(Condition):
     )
     source = "docs/remedies.md; Mu and Viswanath 2018, arXiv:1702.01417"
     unit = "gain in recall@1"
+    heading = "Cure for search"
     threshold = 0.02
     known = True
     todo = (
@@ -36,11 +38,20 @@ class RemediedSearch(Condition):
         best = cure.best if cure is not None else None
         if cure is None or best is None:
             return None
+        ends = best.interval("recall_at_1_gain")
         gain, name = best.number("recall_at_1_gain") or 0.0, best.text("remedy")
         return Seen(
-            value=gain, site=cure.site, interval=best.interval("recall_at_1_gain"),
+            value=gain, site=cure.site, interval=ends,
             null=0.0, null_of="no remedy",
-            sentence=f"Of {cure.queries} passages {cure.plain:.1%} find the one that follows by the vectors of {cure.site}, "
-            f"{cure.plain + gain:.1%} after {name}, the best of {len(cure.rows) - 1} remedies.",
+            sentence=f"{_helped(name, ends)}: by the vectors of {cure.site} {cure.plain:.1%} of {cure.queries} passages find the "
+            f"one that follows, {cure.plain + gain:.1%} after {name}, the best of {len(cure.rows) - 1} remedies.",
             advice=f"headscan remedy exports {name}; fit it on more of your own texts.",
         )  # fmt: skip
+
+    def present(self, value: float, interval: Interval | None = None) -> bool:
+        """Only a gain beyond chance."""
+        return super().present(value) and (interval is None or interval[0] > 0)
+
+
+def _helped(remedy: str, interval: Interval | None) -> str:
+    return f"{remedy} helps search" if interval is not None and interval[0] > 0 else "No remedy helped beyond chance"

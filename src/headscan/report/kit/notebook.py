@@ -16,8 +16,9 @@ SIGNS = {"alert": "!", "notice": "·", "good": "+"}
 
 def notebook(page: Page) -> str:
     """The page's first words, findings, first picture and first table; colours follow the notebook's own."""
+    tone = "font-weight:bold" if page.head.alarm else "opacity:.75"
     titles = ", ".join(clean(title) for title in page.head.titles)
-    found = [f"<b>{_safe(titles)}</b>", f'<div style="opacity:.75">{_safe(page.head.subtitle)}</div>']
+    found = [f"<b>{_safe(titles)}</b>", f'<div style="{tone}">{_safe(page.head.subtitle)}</div>']
     if page.findings:
         items = "".join(
             f"<li><b>{SIGNS.get(one.level, '·')} {_safe(one.code)}</b>: {_safe(one.sentence)}</li>"

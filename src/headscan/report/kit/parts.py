@@ -230,7 +230,7 @@ class Head:
 
     Several `titles` are parted by ampersands. `top` stands under them before the findings. `switch` offers to count
     sink tokens, too; figures' traces then carry `meta = {"first": "with" | "without"}`. `plots` are figures that
-    `result.plot(name)` knows and the page does not show.
+    `result.plot(name)` knows and the page does not show. `alarm` makes the first sentence red.
     """
 
     titles: Sequence[str]
@@ -239,6 +239,7 @@ class Head:
     switch: bool = False
     plots: Mapping[str, Callable[..., go.Figure]] = field(default_factory=dict)
     words: Sequence[Word] = ()
+    alarm: bool = False
 
 
 @dataclass(frozen=True)
@@ -255,7 +256,10 @@ class Word:
 
 @dataclass(frozen=True)
 class FindingLine:
-    """A finding as it is shown: the level is alert, notice or good; the value is what stands large beside it."""
+    """A finding as it is shown: the level is alert, notice or good; the value is what stands large beside it, its unit below it.
+
+    `word` says the level to readers.
+    """
 
     code: str
     level: str
@@ -263,6 +267,8 @@ class FindingLine:
     value: float | None = None
     where: Sequence[str] = ()
     advice: str = ""
+    unit: str = ""
+    word: str = ""
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,18 @@ def findings(document: Mapping[str, object]) -> list[FindingLine]:
                 number(item, "value"),
                 where,
                 text(item, "advice"),
+                text(item, "unit"),
+                _word(level, item.get("known")),
             )
         )
     return found
+
+
+def _word(level: str, known: object) -> str:
+    """A level in words; of findings that many healthy models may have, too, whether it is an alarm."""
+    if known is None:
+        return level
+    return "notice" if known else "alarm" if level == "alert" else "alarm, not certain"
 
 
 def titled(title: str, sentence: str) -> str:

@@ -64,7 +64,7 @@ def terminal(page: Page) -> RenderableType:
     Control characters of untrusted text are shown as U+FFFD, and square brackets are no markup.
     """
     head = Text(f"\n{', '.join(map(clean, page.head.titles))}", style="bold")
-    head.append(f"\n{clean(page.head.subtitle)}", style="not bold dim")
+    head.append(f"\n{clean(page.head.subtitle)}", style="bold red" if page.head.alarm else "not bold dim")
     shown: list[RenderableType] = [head]
     for part in page.parts():
         shown += _part(part)

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["cause", "cure", "head", "leak", "looked_for", "not_done", "shape"]
 
 COLUMNS: tuple[Column | str, ...] = (
-    "code", Column("condition", text=True), Column("found", text=True), Column("value", "What the condition rests on."),
+    "code", Column("condition", text=True), Column("found", "Alarm; notice, where many healthy models have it; no.", text=True),
+    Column("value", "What the condition rests on."),
     Column("chance", "What random weights of the same architecture give, or guessing without a state.", where="page"),
     Column("threshold", "From here on (at least), or down to here (at most), the condition is named.", text=True),
     Column("of", text=True, where="page"), Column("site", text=True), Column("reference", text=True, where="page"),
@@ -50,11 +51,12 @@ def head(result: CheckupResult) -> Head:
         for sentence in one.summary:
             strong, _, said = sentence.partition(": ")
             parts.append(Prose(said, strong=f"{strong}:") if said else Prose(strong))
-    return Head([one.model for one in result.examinations], _verdict(result), parts)
+    alarm = any(not found.known for found in result.findings)
+    return Head([one.model for one in result.examinations], _verdict(result), parts, alarm=alarm)
 
 
 def _verdict(result: CheckupResult) -> str:
-    """The first alarm of each source, and how many more there are; else what was found that many healthy models have."""
+    """The first alarm of each source, and how many more there are; without any, what is known of leaks all the same."""
     said, several = [], len(result.examinations) > 1
     for one in result.examinations:
         alarms = [found for found in result.findings if found.model == one.model and not found.known]
@@ -63,8 +65,21 @@ def _verdict(result: CheckupResult) -> str:
             said.append(f"{one.model if several else 'Alarm'}: {alarms[0].title.lower()} ({alarms[0].code}){more}.")
     healthy = len(result.examinations) - len(said)
     if not said:
-        return "No alarm: nothing was found that healthy models have not."
+        return f"No alarm{' in any of them' * several}. {_leak(result)}"
     return "Alarms. " * several + " ".join(said) + (f" The other{'s' * (healthy > 1)}: no alarm." if healthy else "")
+
+
+def _leak(result: CheckupResult) -> str:
+    """Whether states give text away: no alarm, for those of most models do, and not to be taken for safe."""
+    seen = {
+        one.code: one.present for each in result.examinations for one in each.observations if one.question == "leak"
+    }
+    seen |= dict.fromkeys((one.code for one in result.findings), True)
+    if seen.get("HS301"):
+        return "As of most models, the text that was read can be read back from the states (HS301)."
+    if seen.get("HS302"):
+        return "As of most models, the text shows through noise on the states (HS302)."
+    return "" if "HS301" in seen else "Whether the states give their text away was not examined."
 
 
 @section("checkup", 20)
@@ -147,19 +162,22 @@ def cure(result: CheckupResult) -> Section | None:
     if gauge:
         values = {
             "as it is": [before for _, before, _ in gauge],
-            "with a bias of the head": [after for *_, after in gauge],
+            "with a bias of the output head": [after for *_, after in gauge],
         }
         alt, said = (
-            "Average cosine at the head's input before and after a bias of the head",
+            "Average cosine at the output head's input before and after a bias of the output head",
             "The same logits, with and without a bias.",
         )
         parts.append(
-            _bars("cure", [name for name, *_ in gauge], values, "average cosine at the head's input", alt, said)
+            _bars("cure", [name for name, *_ in gauge], values, "average cosine at the output head's input", alt, said)
         )
     parts += [Prose(one.advice, strong=f"{one.code} {one.title}.") for one in result.findings if one.advice]
     parts += [_remedies(one, several=len(result.examinations) > 1) for one in result.examinations if one.evidence.cure]
     table = _table(result, "cure")
-    lead = "What would help, with its effect on this very model where it was measured."
+    lead = (
+        "What would help against the cone, for search and with what was found; with its effect on this very model where that was "
+        "measured."
+    )
     return Section("Cure", lead, [*parts, table]) if parts else None
 
 
@@ -245,7 +263,13 @@ def _table(result: CheckupResult, question: str) -> Table:
 
 def _line(one: Observation, model: str) -> Line:
     found = (
-        "no" if not one.present else "yes, as in many" if one.known else "yes, perhaps" if one.sure is False else "yes"
+        "no"
+        if not one.present
+        else "notice"
+        if one.known
+        else "alarm"
+        if one.sure is not False
+        else "alarm, not certain"
     )
     bound = f"at {'least' if one.least else 'most'} {one.threshold:g}" + (
         f", alarm {one.alarm:g}" if one.alarm is not None else ""
