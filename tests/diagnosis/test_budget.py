@@ -106,6 +106,7 @@ def test_work_is_done_piece_by_piece_as_long_as_there_is_time(clock):
     assert until.each([ten]) == []
     with pytest.raises(OutOfTime):
         until.kept(lambda *words: None)("anything", 0, None, "tokens")
+    until.kept(lambda *words: None)("what is done already stays", 9, 9, "tokens")
 
 
 @pytest.mark.parametrize("left", [50.0, 200.0, 480.0, 2000.0])
