@@ -70,7 +70,7 @@ def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run)
     if first is None or plan.tokens != plan.first or plan.null:
         given = source if plan.null and not isinstance(source, Lens) else lens
         del lens
-        progress = run.progress if cost is None else until.within(until.left - cost.fixed).kept(run.progress)
+        progress = run.progress if cost is None else until.within(until.left - cost.fixed).kept(run.progress, more=True)
         try:
             found = _scanned(given, settings, progress, plan.tokens, null=plan.null)
         except OutOfTime:

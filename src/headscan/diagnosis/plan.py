@@ -59,13 +59,13 @@ class Deadline:
         """After so many seconds, or when this one is, whichever is earlier."""
         return Deadline(min(self.at, time.perf_counter() + seconds))
 
-    def kept(self, progress: Progress) -> Progress:
+    def kept(self, progress: Progress, *, more: bool = False) -> Progress:
         """A progress that raises `OutOfTime` once the time is over: whatever tells it how far it is, stops there, unless it says
-        that all is done."""
+        that all is done and no `more` follows."""
 
         def told(stage: str, done: int, total: int | None = None, unit: str = "tokens") -> None:
             progress(stage, done, total, unit)
-            if self.left <= 0 and done != total:
+            if self.left <= 0 and (more or done != total):
                 raise OutOfTime(f"{stage}: {done}")
 
         return told
