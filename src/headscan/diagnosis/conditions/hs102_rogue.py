@@ -16,7 +16,7 @@ class RogueCoordinate(Condition):
 
     The average cosine is the share of a unit vector's squared length that all tokens have in common, and a coordinate's part in
     it is the square of that coordinate's mean. From a half on, what a few coordinates hold for every token alike outweighs all
-    that the others say of the token; that is what the threshold stands for, chosen before any model was looked at.
+    that the others say of the token; that is what the threshold stands for, chosen before it was computed of any model.
     Healthy models were found beyond it since, as the literature says: alone it is a notice.
     """
 
