@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import headscan
 from headscan.run import BadInput, Finding, Option, Parts, Result, Row, Run, Running, halving, verb
 from headscan.run.files import write_atomic
 
@@ -73,6 +74,14 @@ def test_an_interrupted_run_goes_on_and_ends_as_an_undisturbed_one(tmp_path):
     assert resumed.squares == whole.squares
     assert not (tmp_path / "a" / ".resume").exists()
     assert not (tmp_path / "a" / ".lock").exists()
+
+
+def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(tmp_path):
+    with pytest.raises(BadInput, match="no file or folder of so long a name"):
+        headscan.scan("x" * 5000, "stories", out=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(BadInput, match=r"The output folder .* cannot be written: File name too long"):
+        headscan.scan("gpt-vanilla", "stories", out=tmp_path / ("x" * 5000))
 
 
 def test_what_is_refused_before_any_work_leaves_nothing(tmp_path):

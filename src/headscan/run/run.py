@@ -57,7 +57,7 @@ class Run:
         self.rank, self.processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         self.resume = settings.resume
         self.progress = settings.progress or no_progress
-        self._made = settings.out is not None and not Path(settings.out).exists()
+        self._made = settings.out is not None and not os.path.exists(settings.out)
         self.folder = None if settings.out is None else check_writable(settings.out)
         self._before = set() if self.folder is None else {path.name for path in self.folder.iterdir()}
         self._unfinished = None if self.folder is None else self.folder / UNFINISHED

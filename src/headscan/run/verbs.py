@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 from collections.abc import Callable
@@ -63,6 +64,9 @@ class _Verb(Generic[P, S_contra]):
                     run.refused()
                     raise
                 except Exception as error:
+                    if getattr(error, "errno", None) == errno.ENAMETOOLONG:  # asked for what no file can be called
+                        run.refused()
+                        raise BadInput(f"There is no file or folder of so long a name: {str(error)[:80]}...") from None
                     if not disk_is_full(error):
                         raise
                     raise BadInput(
