@@ -76,9 +76,9 @@ def _leak(result: CheckupResult) -> str:
     }
     seen |= dict.fromkeys((one.code for one in result.findings), True)
     if seen.get("HS301"):
-        return "As of most models, the text that was read can be read back from the states (HS301)."
+        return "As with most models, the text that was read can be read back from the states (HS301)."
     if seen.get("HS302"):
-        return "As of most models, the text shows through noise on the states (HS302)."
+        return "As with most models, the text shows through noise on the states (HS302)."
     return "" if "HS301" in seen else "Whether the states give their text away was not examined."
 
 
