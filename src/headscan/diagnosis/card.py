@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headscan.diagnosis.result import CheckupResult, Examination, Observation
-from headscan.diagnosis.summary import ordered
 
 __all__ = ["BEGIN", "END", "inserted", "markdown"]
 
@@ -23,7 +22,7 @@ def markdown(result: CheckupResult) -> str:
     lines = [BEGIN, "## Checkup", "", f"headscan {result.protocol.versions.get('headscan', '')}{read}.", ""]
     for one in result.examinations:
         lines += [f"### {_escaped(one.model)}", ""] if len(result.examinations) > 1 else []
-        lines += [*_said(one), "", *_table(ordered(one.observations)), ""]
+        lines += [*_said(one), "", *_table(one.observations), ""]
     return "\n".join([*lines, END]) + "\n"
 
 

@@ -8,7 +8,7 @@ from headscan.diagnosis.curing import curing
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.flowing import flowing
 from headscan.diagnosis.grid import grid_of
-from headscan.diagnosis.leaking import leaking
+from headscan.diagnosis.leaking import TOKENS, leaking
 from headscan.diagnosis.plan import (
     PASSAGE,
     Deadline,
@@ -35,8 +35,6 @@ from headscan.text.tokens import tokenise
 __all__ = ["examined_model", "examined_states"]
 
 MEASURES = "anatomy,common_direction,loss"
-TOKENS = 4096
-"""Of the text's beginning, that prompts are taken of; passages may take more."""
 
 
 def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run) -> ModelEvidence:

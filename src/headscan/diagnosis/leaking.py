@@ -18,11 +18,12 @@ from headscan.model.sites import is_block
 from headscan.run import BadInput, Run
 from headscan.text.settings import Reading
 
-__all__ = ["NOISE", "leaking", "spread"]
+__all__ = ["NOISE", "TOKENS", "leaking", "spread"]
 
 NOISE = 0.8
 """Of the audit in bits, in the rms of the states' centred coordinates: a noise that costs a model about a nat a token."""
 TOKENS = 4096
+"""Of the text's beginning, that prompts are taken of; passages may take more."""
 READING = 0.6
 """Of the time of both, what prompts may be inverted for."""
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from headscan.diagnosis.condition import CONDITIONS
 from headscan.model.settings import Loading
-from headscan.run import Option, Running
+from headscan.run import BadInput, Option, Running
 from headscan.text.settings import TEXT, Reading, TextLike
 
 __all__ = ["CheckingUp"]
@@ -47,8 +47,10 @@ class CheckingUp(Loading, Reading, Running):
     context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=2)] = 128
 
     def check(self) -> None:
-        """Codes that there are."""
+        """Codes that there are, and a folder for what is to be written there."""
         super().check()
+        if self.contribute and self.out is None:
+            raise BadInput("--contribute writes reference.json into --out: name a folder.")
         self.failing()
 
     def failing(self) -> list[str]:
