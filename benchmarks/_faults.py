@@ -101,9 +101,9 @@ FAULTS: dict[str, Callable[..., None]] = {
 }  # fmt: skip
 
 
-def sick(healthy: Lens, fault: Callable[..., None], name: str, *dose: float) -> Lens:
-    """A copy of a healthy model with the fault in it; the same whenever asked."""
-    torch.manual_seed(0)
+def sick(healthy: Lens, fault: Callable[..., None], name: str, *dose: float, seed: int = 0) -> Lens:
+    """A copy of a healthy model with the fault in it; the same whenever asked with this seed."""
+    torch.manual_seed(seed)
     made = Lens(copy.deepcopy(healthy.model), healthy.tokenizer, name=name)
     with torch.no_grad():
         fault(made, *dose)

@@ -1,20 +1,26 @@
 """Faults injected into healthy models are named by their codes; the same models without them raise no alarm that is not known.
 
-    python benchmarks/the_checkup_names_injected_faults.py [--models gpt-vanilla,FOLDER,...] [--text stories] [--doses]
+    python benchmarks/the_checkup_names_injected_faults.py [--models gpt-vanilla,FOLDER,...] [--texts stories,FILE,...]
+        [--seeds 0,1] [--tokens 2048] [--doses]
 
-Each fault (`_faults.py`) is put into a live model, then `headscan checkup` examines it. The table says whether the fault's code
-was an alarm, which alarm was named first, and which others there were; what is stated as known of many models is left out. With
---doses, how weak three of the faults may be and still be named.
+Each fault (`_faults.py`) is put into a live model, then `headscan checkup` examines it. A row is a model and a fault, a column a
+text and a seed (of fault and checkup); a cell has all alarms in the order of the page, the fault's own code in bold, or *missed*;
+the rows of the fault "none" are false alarms. What is stated as known of many models is left out. A fault of the output head, or
+of losses, cannot be put into a model without an output head. The table below it counts. What was examined stays so: a series that
+was stopped goes on. With --doses, how weak three of the faults may be and still be named.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from _faults import EXPECTED, FAULTS, noisy, sick
+from _kept import kept
 from _table import show
 
 import headscan
@@ -24,55 +30,112 @@ DOSES = {
     "rogue coordinate": ("HS102", (0.3, 1, 3, 10, 30)), "cone": ("HS101", (0.1, 0.3, 1, 3)),
     "untied scale": ("HS202", (1.25, 1.5, 2, 3, 4)),
 }  # fmt: skip
+OF_HEADS = ("untied scale", "untrained head", "shuffled checkpoints")
+"""What takes a model with an output head."""
 
 
-def codes(result: Any) -> set[str]:
-    return {one.code for one in result.findings if not one.known}
+Condition = tuple[str, int]
+"""A text and a seed."""
+
+
+def codes(result: Any) -> list[str]:
+    """The alarms of the last source, in the order of the page."""
+    return [one.code for one in result.findings if not one.known and one.model == result.examinations[-1].model]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="gpt-vanilla")
-    parser.add_argument("--text", default="stories")
+    parser.add_argument("--texts", default="stories")
+    parser.add_argument("--seeds", default="0")
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--doses", action="store_true")
     given = parser.parse_args()
-    records, doses = [], []
-    for name in given.models.split(","):
-        healthy = Lens.load(name)
-        for fault, put in FAULTS.items():
-            records.append(record(healthy.name, fault, examined(sick(healthy, put, fault), given)))
-            print(records[-1], file=sys.stderr, flush=True)
-        pair = [healthy, sick(healthy, noisy, "worse")]
-        records.append(record(healthy.name, "shuffled checkpoints", examined(pair, given, checkpoints=True)))
+    conditions = [(text, int(seed)) for seed in given.seeds.split(",") for text in given.texts.split(",")]
+    found: dict[tuple[str, str], dict[Condition, list[str]]] = {}
+    models = {title_of(name): Lens.load(name) for name in given.models.split(",")}
+    for condition in conditions:
+        for title, healthy in models.items():
+            for fault in (fault for fault in EXPECTED if applies(fault, healthy)):
+                work = partial(row, fault, healthy, condition, given.tokens)
+                alarms = kept(f"{title} {fault} {label(condition)} {given.tokens}", work)["alarms"]
+                found.setdefault((title, fault), {})[condition] = alarms
+                print(title, fault, condition, alarms, file=sys.stderr, flush=True)
+    doses = []
+    for title, healthy in models.items():
         for fault, (code, strengths) in DOSES.items() if given.doses else ():
             for dose in strengths:
-                result = examined(sick(healthy, FAULTS[fault], fault, dose), given)
+                result = examined(sick(healthy, FAULTS[fault], fault, dose), conditions[0], given.tokens)
                 value = next((one.value for one in result.examinations[0].observations if one.code == code), None)
-                doses.append({
-                    "model": healthy.name, "fault": fault, "dose": dose, "code": code, "value": value,
-                    "named": "yes" if code in codes(result) else "no",
-                })  # fmt: skip
-    show(records)
+                named = "yes" if code in codes(result) else "no"
+                doses.append(
+                    {"model": title, "fault": fault, "dose": dose, "code": code, "value": value, "named": named}
+                )
+    show([
+        {"model": model, "fault": fault, "expected": ", ".join(EXPECTED[fault]) or "no alarm"}
+        | {label(one): cell(EXPECTED[fault], alarms) for one, alarms in each.items()}
+        for (model, fault), each in sorted(found.items(), key=lambda one: list(models).index(one[0][0]))
+    ])  # fmt: skip
+    print()
+    show([counted(model, found) for model in dict.fromkeys(model for model, _ in found)])
     if doses:
         print()
         show(doses)
 
 
-def examined(source: Any, given: argparse.Namespace, **more: Any) -> Any:
-    torch.manual_seed(0)
-    return headscan.checkup(source, given.text, max_tokens=given.tokens, context=64, budget="10m", **more)
+def title_of(name: str) -> str:
+    """An id, or the folder's name; of a folder `model` inside a package, the package's."""
+    parts = [part for part in name.split("/") if part]
+    return parts[-2] if len(parts) > 1 and parts[-1] == "model" else parts[-1]
 
 
-def record(model: str, fault: str, result: Any) -> dict[str, Any]:
-    expected = EXPECTED[fault]
-    alarms = [one.code for one in result.findings if not one.known and one.model == result.examinations[-1].model]
-    found = "yes" if set(expected) <= set(alarms) else "NO"
+def label(condition: Condition) -> str:
+    return f"{'/'.join(condition[0].split('/')[-2:])}, seed {condition[1]}"
+
+
+def applies(fault: str, lens: Lens) -> bool:
+    """Whether a model has what the fault is put into."""
+    return fault not in OF_HEADS or lens.model.get_output_embeddings() is not None
+
+
+def row(fault: str, healthy: Lens, condition: Condition, tokens: int) -> dict[str, Any]:
+    return {"alarms": codes(examined(sources(fault, healthy, condition[1]), condition, tokens))}
+
+
+def sources(fault: str, healthy: Lens, seed: int) -> Any:
+    """The model with the fault in it; of checkpoints, the healthy one and a worse one after it."""
+    if fault == "shuffled checkpoints":
+        return [healthy, sick(healthy, noisy, "worse", seed=seed)]
+    return sick(healthy, FAULTS[fault], fault, seed=seed)
+
+
+def examined(source: Any, condition: Condition, tokens: int) -> Any:
+    text, seed = condition
+    torch.manual_seed(seed)
+    return headscan.checkup(
+        source, text, max_tokens=tokens, context=64, budget="10m", seed=seed, checkpoints=isinstance(source, list)
+    )
+
+
+def cell(expected: Sequence[str], alarms: Sequence[str]) -> str:
+    missed = ["*missed*"] * (not set(expected) <= set(alarms))
+    return ", ".join([*missed, *(f"**{code}**" if code in expected else code for code in alarms)]) or "-"
+
+
+def counted(model: str, found: Mapping[tuple[str, str], Mapping[Condition, list[str]]]) -> dict[str, Any]:
+    """Of all texts and seeds: faults found, faults named first, alarms of the model without a fault."""
+    ill = [
+        (EXPECTED[fault], alarms)
+        for (of, fault), each in found.items()
+        if of == model and fault != "none"
+        for alarms in each.values()
+    ]
+    plain = list(found[model, "none"].values())
+    raised = sorted({code for alarms in plain for code in alarms})
     return {
-        "model": model, "fault": fault, "expected": ", ".join(expected) or "no alarm",
-        "found": found if expected else "NO" if alarms else "yes",
-        "named first": alarms[0] if alarms else "-",
-        "other alarms": ", ".join(code for code in alarms if code not in expected) or "-",
+        "model": model, "faults found": f"{sum(set(expected) <= set(alarms) for expected, alarms in ill)} of {len(ill)}",
+        "named first": f"{sum(alarms[:1] == list(expected) for expected, alarms in ill)} of {len(ill)}",
+        "healthy with an alarm": f"{sum(map(bool, plain))} of {len(plain)}" + f" ({', '.join(raised)})" * bool(raised),
     }  # fmt: skip
 
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -88,7 +87,7 @@ def test_what_is_wrong_with_a_site_is_said(docsite, tmp_path):
     assert "b.html#there, which has" in said
 
 
-def test_pages_are_built_without_a_warning(staged, docsite, tmp_path):
+def test_pages_are_built_without_a_warning(staged, docsite, tmp_path, capsys):
     try:
         import furo  # noqa: F401
         import myst_parser  # noqa: F401
@@ -102,18 +101,10 @@ def test_pages_are_built_without_a_warning(staged, docsite, tmp_path):
     finding = (staged / "findings" / "HS101.md").read_text().split("All [findings]")[0]
     (source / "HS101.md").write_text(finding)
     (source / "run.rst").write_text("Run\n===\n\n.. autofunction:: headscan.average_cosine\n")
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-W",
-        "-q",
-        "-c",
-        str(SCRIPTS),
-        "-D",
-        "extensions=myst_parser,sphinx.ext.autodoc",
-    ]
-    done = subprocess.run([*command, str(source), str(tmp_path / "site")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    from sphinx.cmd.build import main
+
+    options = ["-W", "-q", "-c", str(SCRIPTS), "-D", "extensions=myst_parser,sphinx.ext.autodoc"]
+    assert main([*options, str(source), str(tmp_path / "site")]) == 0, capsys.readouterr().err
     assert "average_cosine" in (tmp_path / "site" / "run.html").read_text()
+    assert (tmp_path / "site" / "llms.txt").read_text().startswith("# headscan")
     assert docsite["check"].faults(tmp_path / "site") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import headscan
 
@@ -33,7 +34,7 @@ html_theme = "furo"
 html_title = f"headscan {release}"
 html_copy_source = html_show_sourcelink = False
 html_show_search_summary = False  # it fetches each page that is found, which a browser forbids where pages are files
-html_extra_path: list[str] = []
+html_extra_path = [str(Path(__file__).resolve().parents[2] / "llms.txt")]
 html_static_path = ["static"]
 html_css_files, html_js_files = ["site.css"], ["site.js"]
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"

@@ -105,4 +105,3 @@ def stage(source: Path) -> None:
     shutil.copytree(ROOT / "docs" / "images", source / "images", ignore=shutil.ignore_patterns("*.py"))
     shutil.copytree(ROOT / "docs" / "schemas", source / "schemas")
     shutil.copytree(ROOT / "docs" / "notebooks", source / "percent")
-    shutil.copy(ROOT / "llms.txt", source)

@@ -38,12 +38,12 @@ def test_one_run_answers_four_questions(lens, tmp_path):
     assert again.document == result.document
     assert {"code", "site", "value", "threshold", "sentence", "advice"} <= set(again.document["findings"][0])
     page = (tmp_path / "report.html").read_text()
-    assert "Head that was not trained" in page
+    assert "Predictions no better than counting" in page
     assert "What was looked for" in page
     rows = [Reference(**row) for row in json.loads((tmp_path / "reference.json").read_text())]
     assert (rows[0].kind, rows[0].values["HS301"], "HS201" in rows[0].present) == ("unjudged", 1.0, True)
     card = (tmp_path / "card.md").read_text()
-    assert "| HS201 | Head that was not trained | **alarm** |" in card
+    assert "| HS201 | Predictions no better than counting | **alarm** |" in card
     assert card.count("- **") == 5
 
 
@@ -58,6 +58,8 @@ def test_stored_states_are_examined_and_the_command_fails_where_asked(tmp_path):
     assert CliRunner().invoke(app, [*arguments, "--fail-on", "HS2*"]).exit_code == 0
     refused = CliRunner().invoke(app, [*arguments, "--fail-on", "HS999"])
     assert refused.exit_code == 2
+    unknown = CliRunner().invoke(app, [*arguments, "--budget", "5x"])
+    assert (unknown.exit_code, unknown.output.strip()) == (2, "headscan: --budget must be 2m, 10m or full, not '5x'.")
 
 
 @pytest.mark.parametrize(

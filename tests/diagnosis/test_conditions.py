@@ -76,15 +76,24 @@ def present(evidence: ModelEvidence, earlier: list[ModelEvidence] = ()) -> set[s
 
 def test_a_healthy_model_has_none():
     assert present(HEALTHY) == set()
-    assert judged(HEALTHY, []).summary[-1].startswith("No alarm: none of the 7 that were looked for is raised")
+    assert (
+        judged(HEALTHY, [])
+        .summary[-1]
+        .startswith("No alarm: none of the 7 alarms that were looked for is raised; all 7 healthy")
+    )
 
 
 def test_what_brings_others_about_is_named_first():
     cone = ILL["HS101"]["sites"] + ILL["HS102"]["sites"]
     result = judged(replace(HEALTHY, sites=[cone[2], cone[1]]), [])
     assert result.summary[-1].startswith(
-        "First: rogue coordinates (HS102). 2 of 7 alarms are raised; HS101 may follow from it"
+        "What to do first: Standardise coordinates, or set coordinates 7, 9 aside, before vectors are compared"
     )
+    assert (
+        " 2 of 7 alarms are raised: rogue coordinates (HS102); narrow cone (HS101) may follow from it. All 7"
+        in result.summary[-1]
+    )
+    assert result.summary[0].startswith("Shape, alarm HS102 (rogue coordinates): Two tokens have a cosine of 0.70")
     alone = judged(replace(HEALTHY, **ILL["HS102"]), [])
     found = [next(one for one in each.observations if one.code == "HS102") for each in (result, alone)]
     assert [(one.present, one.known, one.level) for one in found] == [(True, False, "alert"), (True, True, "notice")]
@@ -93,11 +102,13 @@ def test_what_brings_others_about_is_named_first():
 
 def test_each_sentence_has_its_number_and_what_stands_beside_it():
     shape, cause, leak, cure, _ = judged(replace(HEALTHY, **ILL["HS101"]), []).summary
-    assert "average cosine 0.9, 95 % 0.85 to 0.95; higher than all" in shape
-    assert "factor to the best scale of the logits 1.1, 95 % 1 to 1.2" in cause
-    assert "told, at least 0.125, 95 % 0.075 to 0.3; tokens guessed without a state 0.2" in leak
-    assert cure.startswith("Cure of the cone: There is hardly one")
-    assert all("healthy models)" in one and one.count("(") == 1 for one in (shape, cause, leak, cure))
+    assert "average cosine 0.9, 95% interval 0.85 to 0.95; higher than all" in shape
+    assert "factor to the best scale of the logits 1.1, 95% interval 1 to 1.2" in cause
+    assert "told, at least 0.125, 95% interval 0.075 to 0.3; tokens guessed without a state 0.2" in leak
+    assert cure.startswith("Remedy, no finding: There is hardly one")
+    assert shape.startswith("Shape, alarm HS101 (narrow cone): ")
+    assert all("healthy models" in one and one.endswith(").") for one in (shape, cause, leak, cure))
+    assert "higher than 2 of 5 healthy models that have this number" in cause
 
 
 @pytest.mark.parametrize("code", CONDITIONS)
@@ -140,7 +151,14 @@ def test_a_gain_that_may_be_chance_is_no_remedy():
     cure = replace(HEALTHY.cure, rows=tried(0.05, -0.01, 0.11))
     found = next(one for one in judged(replace(HEALTHY, cure=cure), []).observations if one.code == "HS402")
     assert not found.present
-    assert found.sentence.startswith("No remedy helped beyond chance: ")
+    assert found.sentence == (
+        "Search at final_norm: 10 of 50 passages find the one that follows by the vectors as they are, 12 after the remedy "
+        "centre, so few more that it may be chance."
+    )
+    none = judged(HEALTHY, []).observations[-1].sentence
+    assert none.endswith(
+        "find the one that follows by the vectors as they are, and no more after any of the 1 remedies tried."
+    )
 
 
 def test_stored_states_have_a_shape_and_no_more():
@@ -148,7 +166,17 @@ def test_stored_states_have_a_shape_and_no_more():
         model="s", record=None, text=None, sites=HEALTHY.sites, skipped=["Stored states have no weights."]
     )
     assert {one.question for one in judged(bare, []).observations} == {"shape"}
-    assert judged(bare, []).summary[1] == "Cause: Stored states have no weights."
+    assert judged(bare, []).summary[1] == "Prediction: Stored states have no weights."
+
+
+def test_bits_are_rounded_so_that_what_is_said_of_them_is_true():
+    assert replace(HEALTHY.bits, lower=2.279, upper=2.3, prior_bits=2.3).told == (99, 100)
+    assert replace(HEALTHY.bits, lower=-0.1, upper=9.0).told == (0, 100)
+    for lower, said in ((3.999, "leaves 99% to 100% of"), (4.0, "leaves 100% of a token's 4.0 bits")):
+        ill = replace(HEALTHY, read=ILL["HS301"]["read"], bits=replace(HEALTHY.bits, lower=lower, upper=4.0))
+        found = {one.code: one for one in judged(ill, []).observations}
+        assert said in found["HS301"].advice
+        assert ("100% or more" in found["HS302"].sentence) is False
 
 
 def test_the_grid_of_weights_is_counted():

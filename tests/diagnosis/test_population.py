@@ -69,6 +69,7 @@ def test_a_number_stands_among_the_healthy_ones_only(monkeypatch):
     monkeypatch.setattr(module, "population", lambda: rows)
     assert beside("HS101", 0.25) == "higher than 3 of 6 healthy models"
     assert beside("HS101", 0.25, least=False) == "lower than 3 of 6 healthy models"
+    assert beside("HS101", 0.0) == "no higher than any of 6 healthy models"
     assert healthy_without({"HS101"}) == (5, 6)
     assert beside("HS103", 0.25) == "too few reference models"
 

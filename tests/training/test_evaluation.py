@@ -29,5 +29,7 @@ def test_a_folder_is_evaluated_and_the_result_loads_again(headless, story, tmp_p
         evaluate(str(tmp_path / "model"), sets, out=tmp_path / "out", tasks=["cola"])
     with pytest.raises(BadInput, match="There is no folder"):
         evaluate(str(tmp_path / "nowhere"), sets, out=tmp_path / "out")
+    with pytest.raises(BadInput, match=r"Say which folder holds the evaluation sets: --text FOLDER\."):
+        evaluate(str(tmp_path / "model"), out=tmp_path / "out")
     with pytest.raises(BadInput, match=r"There is no folder '.*gone' of evaluation sets"):
         evaluate(str(tmp_path / "model"), tmp_path / "gone", out=tmp_path / "out")

@@ -175,7 +175,8 @@ def _option(one: Any, users: list[str] | None = None) -> Any:
         said += f" Default: {shown}."
     if _is_boolean(one.type):
         flag = f"{flag}/--no-{flag.removeprefix('--')}" if one.default is not False else flag
-    return typer.Option(flag, help=escape(said), metavar=one.option.metavar, show_default=False)
+    metavar = one.option.metavar or (f"[{'|'.join(words)}]" if (words := _literals(one.type)) else None)
+    return typer.Option(flag, help=escape(said), metavar=metavar, show_default=False)
 
 
 def _default_text(one: Any) -> str:
@@ -192,19 +193,24 @@ def _members(kind: Any) -> list[Any]:
     return [] if kind is type(None) else [kind]
 
 
+def _literals(kind: Any) -> list[str]:
+    """The words that are all there is to choose from, for the help: what is none of them is refused by the setting itself."""
+    members = _members(kind)
+    literal = bool(members) and all(typing.get_origin(one) is Literal for one in members)
+    return [str(word) for one in members for word in typing.get_args(one)] if literal else []
+
+
 def _is_boolean(kind: Any) -> bool:
     return bool in _members(kind)
 
 
 def _plain_type(one: Any) -> Any:
-    """What the command line reads: a flag, a whole number, a number, one of some words, several texts, or a text."""
+    """What the command line reads: a flag, a whole number, a number, several texts, or a text (the setting says which)."""
     members = _members(one.type)
     if one.option.repeat:
         return list[str]
     if bool in members:
         return bool
-    if members and all(typing.get_origin(member) is Literal for member in members):
-        return one.type
     for kind in (int, float):
         if members == [kind]:
             return kind

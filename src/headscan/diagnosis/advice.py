@@ -1,22 +1,27 @@
-"""Advice that several conditions give, with its effect on this very model."""
+"""What several conditions say of the remedies that were tried on this very model."""
 
 from __future__ import annotations
 
-from headscan.diagnosis.evidence import ModelEvidence
+from headscan.diagnosis.evidence import ModelEvidence, TriedRemedies
 
-__all__ = ["searching"]
+__all__ = ["searched", "searching"]
 
 
 def searching(evidence: ModelEvidence) -> str:
-    """What the remedies that were tried did for search, as a sentence with a blank before it; nothing where none was tried."""
-    cure = evidence.cure
-    best = cure.best if cure is not None else None
-    if cure is None or best is None:
+    """What the remedies that were tried did for search, as a sentence with a blank before it."""
+    if evidence.cure is None or evidence.cure.best is None:
         return " headscan remedy measures which map helps search."
+    return f" For search: {searched(evidence.cure)}."
+
+
+def searched(cure: TriedRemedies) -> str:
+    """How many passages find the one that follows, as they are and after the best remedy; whether that may be chance."""
+    best, of = cure.best, cure.queries
+    assert best is not None
     gain, ends = best.number("recall_at_1_gain") or 0.0, best.interval("recall_at_1_gain") or (0.0, 0.0)
-    plain, of = cure.plain, f"of {cure.queries} passages find the one that follows"
-    if ends[0] <= 0:
-        return (
-            f" For search no remedy helped beyond chance ({plain:.0%} {of}; best {best.text('remedy')}, {gain:+.0%})."
-        )
-    return f" For search: after {best.text('remedy')} {plain + gain:.0%} instead of {plain:.0%} {of}."
+    before, after = round(of * cure.plain), round(of * (cure.plain + gain))
+    plain = f"{before} of {of} passages find the one that follows by the vectors as they are"
+    if after <= before:
+        return f"{plain}, and no more after any of the {len(cure.rows) - 1} remedies tried"
+    chance = "" if ends[0] > 0 else ", so few more that it may be chance"
+    return f"{plain}, {after} after the remedy {best.text('remedy')}{chance}"

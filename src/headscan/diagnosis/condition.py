@@ -31,7 +31,7 @@ class Seen:
     site: str | None = None
     interval: Interval | None = None
     null: float | None = None
-    null_of: str = "random weights"
+    null_of: str = "with random weights"
 
 
 class Condition:
@@ -43,7 +43,7 @@ class Condition:
         known: many healthy models have it: it is stated as a notice; an alarm only where it may have brought another about.
         alarm: where between the threshold and here many healthy models are, and only beyond it is an alarm.
         brings: codes of conditions that it brings about: where both are present, it is named first.
-        heading: what its sentence stands under in the summary, where the question's own name says too little.
+        heading: what its sentence stands under in the summary, where the question's own says something else.
         todo: what to do about it; limits: what it does not say. Both in sentences, for the page of its code.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from headscan.geometry.explained import leading
@@ -66,6 +67,12 @@ class LeakedBits:
     candidates: int | None
     guessed: float | None
     named: float
+
+    @property
+    def told(self) -> tuple[int, int]:
+        """At least and at most how many per cent of a token's bits are told: rounded down and up."""
+        low, high = (min(1.0, max(0.0, one / self.prior_bits)) for one in (self.lower, self.upper))
+        return math.floor(100 * low), math.ceil(100 * high)
 
 
 @dataclass(frozen=True, kw_only=True)

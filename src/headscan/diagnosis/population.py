@@ -66,12 +66,17 @@ def beside(code: str, value: float, *, least: bool = True) -> str:
     known = [one.values[code] for one in population() if one.kind == "healthy" and code in one.values]
     if len(known) < LEAST:
         return TOO_FEW
+    models = "healthy models" + " that have this number" * (
+        len(known) < sum(one.kind == "healthy" for one in population())
+    )
     under, over = sum(other < value for other in known), sum(other > value for other in known)
     count = under if least else over
     if not count and set(known) == {value}:
-        return f"the same as all {len(known)} healthy models"
-    some = f"all {len(known)}" if count == len(known) else f"{count or 'none'} of {len(known)}"
-    return f"{'higher' if least else 'lower'} than {some} healthy models"
+        return f"the same as all {len(known)} {models}"
+    side = "higher" if least else "lower"
+    if not count:
+        return f"no {side} than any of {len(known)} {models}"
+    return f"{side} than {f'all {count}' if count == len(known) else f'{count} of {len(known)}'} {models}"
 
 
 def healthy_without(codes: set[str]) -> tuple[int, int] | None:

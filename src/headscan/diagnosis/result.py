@@ -44,7 +44,7 @@ class Observation(Finding):
     sure: bool | None = None
     null: float | None = None
     alarm: float | None = None
-    null_of: str = "random weights"
+    null_of: str = "with random weights"
     beside: str | None = None
 
 

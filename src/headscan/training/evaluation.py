@@ -37,13 +37,17 @@ def evaluate(model: str | os.PathLike[str], settings: Evaluating, run: Run) -> E
     theirs = [name.removeprefix(HARNESS) for name in names or [] if name.startswith(HARNESS)]
     for name in own or ():
         _ = TASKS[name]
-    if own != [] and not Path(settings.text).is_dir():
+    if own != [] and settings.text is None:
+        raise BadInput(
+            "Say which folder holds the evaluation sets: --text FOLDER. Only tasks named lm-eval:NAME need none."
+        )
+    if own != [] and not Path(settings.text or "").is_dir():
         raise BadInput(f"There is no folder '{settings.text}' of evaluation sets.")
     if theirs:
         check_harness()
     trained = load_trained(model, settings, run)
     pooling = declared_pooling(trained.folder)
-    given = Evaluated(trained.model, trained.tokenizer, Path(settings.text), settings.limit, pooling)
+    given = Evaluated(trained.model, trained.tokenizer, Path(settings.text or ""), settings.limit, pooling)
     chosen = [] if own == [] else tasks_for(given, own)
     for place in dict.fromkeys(TASKS[name].place for name in chosen if TASKS[name].place):
         run.identify(f"the set {place}", _content(given.sets / place))

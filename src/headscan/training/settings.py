@@ -191,8 +191,12 @@ class Evaluating(Loading, Running):
     """What a model is tried on."""
 
     text: Annotated[
-        str | os.PathLike[str], Option("Folder of the evaluation sets, as their authors ship them.", metavar="FOLDER")
-    ]
+        str | os.PathLike[str] | None,
+        Option(
+            "Folder of the evaluation sets, as their authors ship them; not needed where all tasks are lm-eval:NAME.",
+            metavar="FOLDER",
+        ),
+    ] = None
     _: KW_ONLY
     tasks: Annotated[
         str | Sequence[str] | None,

@@ -46,17 +46,15 @@ class RogueCoordinate(Condition):
             return Seen(value=0.0, sentence="No coordinate makes a tenth of a site's average cosine.", advice="")
         found, null = row.get("rogue_coordinates"), evidence.null(row.text("site"))
         found = found if isinstance(found, list) else []
-        few = (
-            f"coordinate {found[0]} alone makes"
-            if len(found) == 1
-            else f"coordinates {', '.join(map(str, found))} make"
-        )
+        few = f"coordinate{'s' * (len(found) != 1)} {', '.join(map(str, found))}"
+        add = "alone adds" if len(found) == 1 else "add"
         left = row.number("average_cosine_without_rogue")
         effect = f": the average cosine is then {left:.2f}" if left is not None else ""
         return Seen(
             value=made, site=row.text("site"), null=_made(null) if null is not None else None,
-            sentence=f"At {row['site']} {few} {made:.2f} of the average cosine, {value(row, 'average_cosine') or 0.0:.2f}.",
-            advice=f"Standardise coordinates, or set these aside, before vectors are compared{effect}.{searching(evidence)}",
+            sentence=f"Two tokens have a cosine of {value(row, 'average_cosine') or 0.0:.2f} on average at {row['site']}; "
+            f"{few} {add} {made:.2f} to it.",
+            advice=f"Standardise coordinates, or set {few} aside, before vectors are compared{effect}.{searching(evidence)}",
         )  # fmt: skip
 
 

@@ -12,10 +12,11 @@ __all__ = ["UntrainedHead"]
 class UntrainedHead(Condition):
     """Loss over the entropy of the text's tokens, which is what knowing their frequencies alone loses."""
 
-    title = "Head that was not trained"
+    title = "Predictions no better than counting"
     question = "cause"
     meaning = (
-        "The loss is not below what word frequencies give: output head, tokenizer or weights do not belong together."
+        "The loss is not below what word frequencies give: the head was not trained, or head, tokenizer, weights and text do not "
+        "belong together."
     )
     source = "definition"
     unit = "loss over that of word frequencies"
@@ -27,7 +28,8 @@ class UntrainedHead(Condition):
     )
     limits = (
         "It compares with the frequencies of the very text that was read, which no model knew beforehand: on a short or "
-        "foreign text a healthy model may come near. It does not say whether head, body or tokenizer is at fault."
+        "foreign text a healthy model may come near, or beyond (docs/checkup.md: gpt-vanilla and babyllama on wikitext-2). "
+        "It does not say whether head, body or tokenizer is at fault."
     )
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
@@ -43,5 +45,6 @@ class UntrainedHead(Condition):
             null=null / counted if null is not None else None,
             sentence=f"The loss is {loss:.2f} nats a token, {'worse' if loss >= counted else 'better'} than the {counted:.2f} of "
             "word frequencies alone.",
-            advice="See that the tokenizer is the model's own; a body trained without a head gets one from headscan recover.",
+            advice="See that the text is of the kind that the model was trained on, and the tokenizer the model's own; a body "
+            "trained without a head gets one from headscan recover.",
         )  # fmt: skip

@@ -25,8 +25,8 @@ class LogitScale(Condition):
         "the final norm. Where only the temperature is off, divide the logits by it."
     )
     limits = (
-        "A factor below 2 is common: a model that is a little too sure on a foreign text. It is measured on the first "
-        "1,024 tokens."
+        "A factor below 2 is common: a model is a little too sure on a foreign text, and a small one may be far too sure. It is "
+        "measured on the first 1,024 tokens."
     )
 
     def seen(self, evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
@@ -48,7 +48,8 @@ class LogitScale(Condition):
             interval=(1.0 if through else factors[0], factors[1]) if factors else None,
             null=_factor(random) if random else None,
             sentence=f"{sure}: its loss is least with all logits multiplied by {scale:.2f}.",
-            advice="Compare the configuration with training's: tied weights, a scale of embedding or logits, the final norm.",
+            advice="See that the text is of the kind that the model was trained on; then compare the configuration with the "
+            "training's: tied weights, a scale of embedding or logits, the final norm.",
         )  # fmt: skip
 
 

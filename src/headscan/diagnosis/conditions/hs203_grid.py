@@ -17,6 +17,7 @@ class CoarseWeights(Condition):
     meaning = "The weights were rounded to at most 16 values a group: what these numbers show is the rounded model's."
     source = "definition; groups of 64 and 128: Dettmers and Zettlemoyer 2022, arXiv:2212.09720"
     unit = "different values in 64 weights"
+    heading = "Weights"
     threshold = 16.0
     least = False
     todo = (

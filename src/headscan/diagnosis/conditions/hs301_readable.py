@@ -46,7 +46,9 @@ def _noise(evidence: ModelEvidence) -> str:
     bits = evidence.bits
     if bits is None:
         return "headscan privacy says what a defence leaves in them, and costs."
+    low, high = bits.told
+    share = f"{low}% to {high}%" if low < high else f"{low}%"
     return (
-        f"Noise of {bits.noise:g} of their spread leaves {bits.lower:.1f} to {bits.upper:.1f} of a token's "
-        f"{bits.prior_bits:.1f} bits in them (headscan privacy: other defences, and what they cost)."
+        f"Noise of {bits.noise:g} of their spread leaves {share} of a token's {bits.prior_bits:.1f} bits in them "
+        "(headscan privacy: other defences, and what they cost)."
     )

@@ -39,7 +39,7 @@ class TextThroughNoise(Condition):
             value=bits.lower / bits.prior_bits, site=bits.site, interval=(share[0], share[1]) if share else None,
             null=bits.guessed, null_of="tokens guessed without a state",
             sentence=f"Behind noise of {bits.noise:g} of their spread the states of {bits.site} still tell "
-            f"{bits.lower / bits.prior_bits:.0%} or more of each token's {bits.prior_bits:.1f} bits; the best attack names "
+            f"{bits.told[0]}%{' or more' * (bits.told[0] < 100)} of a token's {bits.prior_bits:.1f} bits; the best attack names "
             f"{bits.named:.0%} of the tokens outright.",
             advice="headscan privacy puts other defences beside noise: what each leaves, and what it costs.",
         )  # fmt: skip

@@ -16,6 +16,7 @@ class DeafTokens(Condition):
     question = "leak"
     meaning = "Nothing flows between tokens: attention is cut off or broken, and each token is read for itself."
     source = "docs/flow.md"
+    heading = "Flow"
     unit = "movement by another token over that by its own"
     threshold = 0.01
     least = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headscan.diagnosis.advice import searched
 from headscan.diagnosis.condition import CONDITIONS, Condition, Seen
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.run import Interval
@@ -20,7 +21,6 @@ class RemediedSearch(Condition):
     )
     source = "docs/remedies.md; Mu and Viswanath 2018, arXiv:1702.01417"
     unit = "gain in recall@1"
-    heading = "Cure for search"
     threshold = 0.02
     known = True
     todo = (
@@ -43,15 +43,10 @@ class RemediedSearch(Condition):
         return Seen(
             value=gain, site=cure.site, interval=ends,
             null=0.0, null_of="no remedy",
-            sentence=f"{_helped(name, ends)}: by the vectors of {cure.site} {cure.plain:.1%} of {cure.queries} passages find the "
-            f"one that follows, {cure.plain + gain:.1%} after {name}, the best of {len(cure.rows) - 1} remedies.",
+            sentence=f"Search at {cure.site}: {searched(cure)}.",
             advice=f"headscan remedy exports {name}; fit it on more of your own texts.",
         )  # fmt: skip
 
     def present(self, value: float, interval: Interval | None = None) -> bool:
         """Only a gain beyond chance."""
         return super().present(value) and (interval is None or interval[0] > 0)
-
-
-def _helped(remedy: str, interval: Interval | None) -> str:
-    return f"{remedy} helps search" if interval is not None and interval[0] > 0 else "No remedy helped beyond chance"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from headscan.diagnosis.condition import CONDITIONS
 from headscan.geometry.explained import leading
 from headscan.report.kit import (
     Cell,
@@ -41,6 +42,9 @@ COLUMNS: tuple[Column | str, ...] = (
 )  # fmt: skip
 
 
+LEAK = "Leak: what of the text is still in the states"
+
+
 @page("checkup")
 def head(result: CheckupResult) -> Head:
     """Names of the sources, the alarms in words, and the five sentences of each source."""
@@ -56,17 +60,32 @@ def head(result: CheckupResult) -> Head:
 
 
 def _verdict(result: CheckupResult) -> str:
-    """The first alarm of each source, and how many more there are; without any, what is known of leaks all the same."""
+    """The alarms of a source by name, of several sources the first of each; without any, what is known of leaks all the same."""
     said, several = [], len(result.examinations) > 1
     for one in result.examinations:
         alarms = [found for found in result.findings if found.model == one.model and not found.known]
         if alarms:
-            more = f", and {len(alarms) - 1} more" if len(alarms) > 1 else ""
-            said.append(f"{one.model if several else 'Alarm'}: {alarms[0].title.lower()} ({alarms[0].code}){more}.")
+            names = [f"{found.title.lower()} ({found.code})" for found in alarms]
+            if several:
+                more = f", and {len(alarms) - 1} more" if len(alarms) > 1 else ""
+                said.append(f"{one.model}: {names[0]}{more}.")
+            else:
+                said.append(
+                    f"Alarm: {names[0]}." + _more(alarms[0].code, [found.code for found in alarms[1:]], names[1:])
+                )
     healthy = len(result.examinations) - len(said)
     if not said:
         return f"No alarm{' in any of them' * several}. {_leak(result)}"
     return "Alarms. " * several + " ".join(said) + (f" The other{'s' * (healthy > 1)}: no alarm." if healthy else "")
+
+
+def _more(first: str, codes: Sequence[str], names: Sequence[str]) -> str:
+    """The other alarms: those that the first one may have brought about, and those beside it."""
+    brings = CONDITIONS[first].brings if first in CONDITIONS else ()
+    follow = [name for code, name in zip(codes, names, strict=True) if code in brings]
+    also = [name for name in names if name not in follow]
+    said = f" May follow from it: {', '.join(follow)}." * bool(follow)
+    return said + f" Also: {', '.join(also)}." * bool(also)
 
 
 def _leak(result: CheckupResult) -> str:
@@ -76,7 +95,7 @@ def _leak(result: CheckupResult) -> str:
     }
     seen |= dict.fromkeys((one.code for one in result.findings), True)
     if seen.get("HS301"):
-        return "As with most models, the text that was read can be read back from the states (HS301)."
+        return "As with most models, states give the prompt away (HS301): the text could be read back from them."
     if seen.get("HS302"):
         return "As with most models, the text shows through noise on the states (HS302)."
     return "" if "HS301" in seen else "Whether the states give their text away was not examined."
@@ -107,14 +126,19 @@ def shape(result: CheckupResult) -> Section:
     lead = "How the tokens lie at each site, sinks left out: how alike in direction, along how many directions they differ."
     caption = "Average cosine, and below it directions in use (participation ratio), site by site."
     alt = "Average cosine and directions in use by site"
-    return Section("Shape", lead, [Figure("shape", draw, alt, caption, 520), _table(result, "shape")])
+    return Section(
+        "Shape: how the tokens lie", lead, [Figure("shape", draw, alt, caption, 520), _table(result, "shape")]
+    )
 
 
 @section("checkup", 30)
 def cause(result: CheckupResult) -> Section | None:
     """Loss beside counting, which branches build the cone, and the conditions of the cause."""
     shown = [(one.model, one.evidence.loss) for one in result.examinations if one.evidence.loss is not None]
-    lead = "What made that shape: how well the next token is predicted, and which branch adds what to the cone."
+    lead = (
+        "Healthy or not, something made that shape: how well the next token is predicted, and which branch adds what to the "
+        "average cosine."
+    )
     parts: list[Figure | Table] = []
     if shown:
         names, rows = [name for name, _ in shown], [row for _, row in shown]
@@ -127,7 +151,7 @@ def cause(result: CheckupResult) -> Section | None:
         parts.append(_bars("loss", names, values, "nats a token", alt, said))
     parts += [table for one in result.examinations if (table := _branches(one, several=len(result.examinations) > 1))]
     table = _table(result, "cause")
-    return Section("Cause", lead, [*parts, table]) if parts or table.rows else None
+    return Section("Cause: what made the shape", lead, [*parts, table]) if parts or table.rows else None
 
 
 @section("checkup", 40)
@@ -136,7 +160,7 @@ def leak(result: CheckupResult) -> Section | None:
     shown = [one for one in result.examinations if one.evidence.read or one.evidence.bits]
     table = _table(result, "leak")
     if not shown:
-        return Section("Leak", "What outputs know of other tokens.", [table]) if table.rows else None
+        return Section(LEAK, "What outputs know of other tokens.", [table]) if table.rows else None
     every = [(one.evidence.read, one.evidence.bits) for one in shown]
     values = {
         "guessed without states": [bits.guessed if bits else None for _, bits in every],
@@ -151,7 +175,7 @@ def leak(result: CheckupResult) -> Section | None:
     caption = "Tokens named from the states of one block." + (f" Noise: {noise} of the states' rms." if noise else "")
     alt = "Share of tokens that are named without states, through noise, and by exact search"
     figure = _bars("leak", [one.model for one in shown], values, "share of tokens", alt, caption, most=1.0)
-    return Section("Leak", lead, [figure, table])
+    return Section(LEAK, lead, [figure, table])
 
 
 @section("checkup", 50)
@@ -175,10 +199,10 @@ def cure(result: CheckupResult) -> Section | None:
     parts += [_remedies(one, several=len(result.examinations) > 1) for one in result.examinations if one.evidence.cure]
     table = _table(result, "cure")
     lead = (
-        "What would help against the cone, for search and with what was found; with its effect on this very model where that was "
-        "measured."
+        "What would help, if wanted: with what was found, against what all tokens have in common, and for search; with its "
+        "effect on this very model where that was measured."
     )
-    return Section("Cure", lead, [*parts, table]) if parts else None
+    return Section("Cure: what would help", lead, [*parts, table]) if parts else None
 
 
 def _remedies(one: Examination, *, several: bool) -> Table:
@@ -288,7 +312,7 @@ def _branches(one: Examination, *, several: bool) -> Table | None:
     ordered = sorted(rows, key=lambda row: -(row.number("share") or 0.0))
     shown: Sequence[Row] = ordered if len(ordered) <= 8 else [*ordered[:5], *ordered[-3:]]
     lines = [Line(row.text("part"), (Cell(row.number("share"), interval=row.interval("share")),)) for row in shown]
-    title = f"Who builds the cone of {last}" + (f" in {one.model}" if several else "")
+    title = f"Which branches add to the average cosine of {last}" + (f" in {one.model}" if several else "")
     return Table(["branch", Column("share of the average cosine", percent=True)], lines, title=title)
 
 
