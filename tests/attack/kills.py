@@ -31,7 +31,7 @@ CASES = {
     "ntp": "ntp TEXT --tokenizer gpt-vanilla-early --documents paragraphs --order 2 --memory 64KiB --max-tokens 20000 "
     "--gap 0.5 --budget 1000",
     "train": "train gpt --text TEXT --documents paragraphs --size tiny --vocabulary 300 --context 16 --batch 2 --steps 20 "
-    "--save-every 2 --geometry-every 5 --max-tokens 20000",
+    "--save-every 2 --geometry-every 6 --max-tokens 20000",
 }
 TIMES = ("started", "seconds", "command")
 LIMIT = 600  # seconds after which a run is taken for one that hangs
@@ -247,8 +247,9 @@ def attacked(verb: Verb, out: Path, tally: Tally, wanted: Any, draw: random.Rand
 
 
 def difference(one: dict[str, Any], other: dict[str, Any]) -> str:
-    """Which files differ."""
-    return ", ".join(name for name in sorted({*one, *other}) if one.get(name) != other.get(name))
+    """Which files differ, and which are there in one folder alone."""
+    names = [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
+    return ", ".join([*names, *sorted({*one["files"]} ^ {*other["files"]})])
 
 
 def attack(kills: int, seed: int, verbs: list[str] | None = None) -> list[Tally]:

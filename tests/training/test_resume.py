@@ -39,6 +39,11 @@ def _killed(text, folder, at=6, **options):
     assert not (folder / "result.json").exists()
 
 
+def _killed_at_the_last_checkpoint(output_dir, **_):
+    if (Path(output_dir) / f"checkpoint-{TINY['steps']}").exists():
+        raise Killed
+
+
 @pytest.fixture
 def text(story_file, tmp_path):
     """A copy of the story that may be changed."""
@@ -133,13 +138,20 @@ def test_a_damaged_checkpoint_is_refused(text, tmp_path):
     assert train(PLAN, str(text), out=tmp_path / "run", resume=True, **BARE).steps == 12
 
 
-@pytest.mark.parametrize("at", [4, 6, 11])
-def test_a_resumed_run_leaves_the_files_of_an_undisturbed_one(story_file, undisturbed, tmp_path, at):
-    """Log lines that end between checkpoints, and measurements that fall on none."""
+@pytest.mark.parametrize("at", [4, 6, 11, "the last checkpoint"])
+def test_a_resumed_run_leaves_the_files_of_an_undisturbed_one(story_file, undisturbed, tmp_path, monkeypatch, at):
+    """Log lines that end between checkpoints, measurements that fall on none, and older checkpoints that had to go yet."""
     a, whole = undisturbed
     b = tmp_path / "b"
-    _killed(story_file, b, at=at, **TINY)
+    if isinstance(at, str):
+        with monkeypatch.context() as patched:
+            patched.setattr("transformers.trainer.rotate_checkpoints", _killed_at_the_last_checkpoint)
+            _killed(story_file, b, at=None, **TINY)
+        assert len([*b.glob("checkpoint-*")]) == 3
+    else:
+        _killed(story_file, b, at=at, **TINY)
     resumed = train(PLAN, str(story_file), out=b, resume=True, **TINY)
+    assert sorted(path.name for path in a.iterdir()) == sorted(path.name for path in b.iterdir())
     assert [moment.step for moment in resumed.scan] == [0, 5, 10, 12]
     one, other = (json.loads((folder / "result.json").read_text()) for folder in (a, b))
     for document in (one, other):

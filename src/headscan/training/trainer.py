@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import RandomSampler
 from transformers import Trainer, TrainerState, TrainingArguments
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length, rotate_checkpoints
 
 from headscan.run import BadInput, Run
 from headscan.training.checkpoints import EXTRA, STATE, WEIGHTS, Notes, is_write_failure, last_checkpoint, seal
@@ -212,11 +212,14 @@ class HeadlessTrainer(Trainer):
         if state.global_step < self.args.max_steps or self.is_fsdp_enabled:
             return False
         self._load_from_checkpoint(str(checkpoint))
+        if self.args.should_save:  # a kill may have come before older ones had gone
+            rotate_checkpoints(str(checkpoint.parent), self.args.save_total_limit)
         self.state = state
         self.state.is_world_process_zero, self.state.is_local_process_zero = (
             self.is_world_process_zero(), self.is_local_process_zero(),
         )  # fmt: skip
         self.control = self.callback_handler.on_train_begin(self.args, self.state, self.control)
+        self.control = self.callback_handler.on_train_end(self.args, self.state, self.control)
         return True
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
