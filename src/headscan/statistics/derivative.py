@@ -32,27 +32,44 @@ def token_sums(rows: Tensor, norms: Tensor) -> Tensor:
 class Pieces:
     """B windows of T tokens [B, T, d], cut into the pieces of documents that they hold.
 
-    states: in any precision; rows: the same in float64; norms [B, T]; documents [B, T], the number of each token's.
-    aside [G − 1, B, T]: treatment 0 counts all tokens, treatment g all but those of its mask.
-    sums [B, 2d + 4]: `token_sums` of each window.
+    states: in any precision; documents [B, T], the number of each token's. aside [G − 1, B, T]: treatment 0 counts all
+    tokens, treatment g all but those of its mask.
+
+    The tokens that some treatment leaves out are few, and kept `apart`: their numbers [m] among the B·T, and `alone`
+    [m, 2d + 4], the `token_sums` of each. rows: the ordinary others in float64, zeros in place of those apart; inverse
+    [B, T]: their 1/‖x‖; ordinary [B, 2d + 4]: their `token_sums` by window.
     """
 
     states: Tensor
-    rows: Tensor
-    norms: Tensor
     documents: Tensor
     aside: Tensor
-    sums: Tensor
+    apart: Tensor
+    alone: Tensor
+    rows: Tensor
+    inverse: Tensor
+    scalars: Tensor
+    ordinary: Tensor
 
     @classmethod
     def of(cls, states: Tensor, documents: Tensor, aside: Tensor) -> Self:
         """Of the states alone."""
-        rows = states.double()
+        rows = states.to(torch.float64, copy=True, memory_format=torch.contiguous_format)
         norms = torch.linalg.vector_norm(rows, dim=-1)
-        weights = torch.stack([torch.where(norms > 0, 1 / norms, 0.0), torch.ones_like(norms)], dim=1)  # [B, 2, T]
-        directed = torch.bmm(weights, rows).flatten(1)  # Σx/‖x‖ and Σx of each window, in one reading of the rows
-        scalars = torch.stack([torch.ones_like(norms), (norms == 0).double(), norms, norms.square()], dim=-1).sum(1)
-        return cls(states, rows, norms, documents.cpu(), aside, torch.cat([directed, scalars], dim=1))
+        apart = aside.flatten(1).any(0).nonzero().flatten()
+        tokens, lengths, kept = rows.flatten(0, 1), norms.flatten(), torch.ones_like(norms)
+        alone = token_sums(tokens[apart], lengths[apart])
+        for each in (tokens, lengths, kept.flatten()):
+            each.index_fill_(0, apart, 0.0)
+        inverse = torch.where(norms > 0, 1 / norms, 0.0)
+        directed = torch.bmm(torch.stack([inverse, kept], dim=1), rows).flatten(1)  # in one reading of the rows
+        scalars = torch.stack([kept, kept - (norms > 0).double(), norms, norms.square()], dim=-1)
+        ordinary = torch.cat([directed, scalars.sum(1)], dim=1)
+        return cls(states, documents.cpu(), aside, apart, alone, rows, inverse, scalars, ordinary)
+
+    @lazy
+    def sums(self) -> Tensor:
+        """`token_sums` of each window [B, 2d + 4], of all tokens."""
+        return self.ordinary.index_add(0, self.apart // self.rows.shape[1], self.alone)
 
     @lazy
     def starts(self) -> list[int]:
@@ -61,17 +78,20 @@ class Pieces:
         begins[:, 1:] = self.documents[:, 1:] != self.documents[:, :-1]
         return [*begins.flatten().nonzero().flatten().tolist(), begins.numel()]
 
+    @property
+    def whole(self) -> bool:
+        """Whether the pieces are the windows."""
+        return len(self.starts) == len(self.rows) + 1
+
     @lazy
     def piece_sums(self) -> Tensor:
-        """`token_sums` of each piece [n, 2d + 4]."""
-        if len(self.starts) == len(self.sums) + 1:
-            return self.sums
-        norms = self.norms.flatten()
-        weights = torch.stack([torch.where(norms > 0, 1 / norms, 0.0), torch.ones_like(norms)])
-        scalars = torch.stack([weights[1], (norms == 0).double(), norms, norms.square()], dim=1)
-        rows = self.rows.flatten(0, 1)
+        """`token_sums` of the ordinary tokens of each piece [n, 2d + 4]."""
+        if self.whole:
+            return self.ordinary
+        scalars, tokens = self.scalars.flatten(0, 1), self.rows.flatten(0, 1)
+        weights = torch.stack([self.inverse.flatten(), scalars[:, 0]])
         spans = list(pairwise(self.starts))
-        directed = torch.stack([weights[:, a:b] @ rows[a:b] for a, b in spans]).flatten(1)
+        directed = torch.stack([weights[:, a:b] @ tokens[a:b] for a, b in spans]).flatten(1)
         return torch.cat([directed, torch.stack([scalars[a:b].sum(0) for a, b in spans])], dim=1)
 
 
@@ -138,48 +158,50 @@ class Derivative:
 
     def of(self, cut: Pieces) -> Influences:
         """The numbers of each piece, float64. Cost a token k·(d + k), d² where k = d, in float32, and a piece G·S·k²."""
-        starts, device = cut.starts, cut.rows.device
-        spans = list(pairwise(starts))
-        piece = torch.repeat_interleave(torch.tensor([b - a for a, b in spans])).to(device)  # of each token
-        special = cut.aside.flatten(1).any(0).nonzero().flatten() if len(cut.aside) else piece[:0]
-        counted = torch.ones(len(self.linear), len(special), dtype=torch.bool, device=device)
-        counted[1:] = ~cut.aside.flatten(1)[:, special]
-        away = token_sums(cut.rows.flatten(0, 1)[special], cut.norms.flatten()[special])
+        first = torch.tensor(cut.starts[:-1])
+        piece = torch.searchsorted(first[1:].to(cut.apart.device), cut.apart, right=True)  # of each token apart
+        counted = torch.ones(len(self.linear), len(piece), dtype=torch.bool, device=piece.device)
+        counted[1:] = ~cut.aside.flatten(1)[:, cut.apart]
         sums = cut.piece_sums.repeat(len(self.linear), 1, 1)
         for found, kept in zip(sums, counted, strict=True):
-            found.index_add_(0, piece[special], -away * ~kept[:, None])
+            found.index_add_(0, piece, cut.alone * kept[:, None])
         influence, width = sums @ self.linear.mT, cut.rows.shape[2]  # [G, n, J]
         lines = sums.flatten(0, 1)
         found = [sketched(lines[:, :width]), sketched(lines[:, width : 2 * width])]
         if len(self.spectral):
-            quadratic, sketch = self._quadratic(cut, spans, piece[special], special, counted)
+            quadratic, sketch = self._quadratic(cut, piece, counted)
             influence[:, :, self.spectral] += quadratic
             found.append(sketch.flatten(0, 1))
         sketches = torch.cat(found, dim=1).unflatten(0, influence.shape[:2])
         numbers = torch.cat([sums[:, :, -4, None], influence, sketches], dim=2).transpose(0, 1).flatten(1)
-        first = torch.tensor(starts[:-1])
         return Influences(first // cut.documents.shape[1], cut.documents.flatten()[first], numbers)
 
-    def _quadratic(
-        self, cut: Pieces, spans: list[tuple[int, int]], piece: Tensor, special: Tensor, counted: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Σ zᵀDz and the sketch of Σ zzᵀ of each treatment and piece [G, n, S], [G, n, 32]; tokens that some treatment leaves
-        out are added one by one."""
+    def _quadratic(self, cut: Pieces, piece: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ zᵀDz and the sketch of Σ zzᵀ of each treatment and piece [G, n, S], [G, n, 32]; tokens apart, of these pieces and
+        `counted` by some treatments [G, m], are added one by one."""
         flat = cut.states.flatten(0, 1)
-        z = flat.float() @ self.basis - self.centre.float() if self.basis.shape[1] else (flat - self.centre).float()
-        alone = z[special].double()
-        z = z.index_fill(0, special, 0.0)
-        size, treatments = z.shape[1], len(self.matrix)
+        if self.basis.shape[1]:
+            z = torch.addmm(-self.centre.float(), flat.float(), self.basis)
+        else:
+            z = (flat - self.centre).float()
+        alone = z[cut.apart].double()
+        z.index_fill_(0, cut.apart, 0.0)
+        size, treatments, spans = z.shape[1], len(self.matrix), list(pairwise(cut.starts))
         found, sketches = [], []
         for some in range(0, len(spans), 64):
-            gram = torch.stack([z[a:b].T @ z[a:b] for a, b in spans[some : some + 64]]).double().flatten(1)
+            part = spans[some : some + 64]
+            if cut.whole:
+                windows = z.unflatten(0, cut.documents.shape)[some : some + 64]
+                gram = torch.bmm(windows.mT, windows).double().flatten(1)
+            else:
+                gram = torch.stack([z[a:b].T @ z[a:b] for a, b in part]).double().flatten(1)
             found.append(gram @ self._matrix.reshape(-1, size**2).T)
             sketches.append(sketched(gram))
         result = torch.cat(found).reshape(len(spans), treatments, -1).transpose(0, 1).contiguous()
         lengths = torch.cat(sketches).repeat(treatments, 1, 1)
-        apart = [sketched((a[:, :, None] * a[:, None, :]).flatten(1)) for a in alone.split(max(1, 2**20 // size**2))]
-        for g in range(treatments if len(special) else 0):
-            own = ((alone @ self._matrix[g]) * alone).sum(-1).T  # [S, special, k] to [special, S]
+        lone = [sketched((a[:, :, None] * a[:, None, :]).flatten(1)) for a in alone.split(max(1, 2**20 // size**2))]
+        for g in range(treatments if len(alone) else 0):
+            own = ((alone @ self._matrix[g]) * alone).sum(-1).T  # [S, m, k] to [m, S]
             result[g].index_add_(0, piece, own * counted[g][:, None])
-            lengths[g].index_add_(0, piece, torch.cat(apart) * counted[g][:, None])
+            lengths[g].index_add_(0, piece, torch.cat(lone) * counted[g][:, None])
         return result, lengths

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 from headscan.statistics.blocks import Blocks
-from headscan.statistics.derivative import Pieces, token_sums
+from headscan.statistics.derivative import Pieces
 from headscan.statistics.gram import Gram
 from headscan.statistics.influence import Derive, Influence
 from headscan.statistics.sinks import CELLS, GROUPS, Occurrences, lengths, sinks
@@ -18,7 +18,7 @@ from headscan.statistics.sums import Sums
 __all__ = ["NonFinite", "SiteStatistics"]
 
 FINE_BLOCKS = 64
-CHUNK = 512  # tokens that are read twice while they are near
+CHUNK = 512  # tokens that are squared at a time: they stay near
 AT_ONCE = (
     2**20
 )  # numbers, 8 MiB in float64, that are added at a time: more leave the cache, and their memory is new each time
@@ -115,36 +115,26 @@ class SiteStatistics(Accumulator):
             self.influence.update(cut, windows)
         self._blocks("all", windows, cut.sums)
         if self._lead:
-            self._blocks("first", windows, token_sums(cut.rows[:, 0], cut.norms[:, 0]))
+            self._blocks("first", windows, cut.alone[cut.aside[0].flatten()[cut.apart]])
         self._cells(cut)
 
     def _cells(self, cut: Pieces) -> None:
         """Add each token to the set that it belongs to."""
-        cells = (cut.aside[0].long() + 2 * cut.aside[1].long()).flatten()
-        others = cells.nonzero().flatten()
-        copied = cut.rows.untyped_storage().data_ptr() != cut.states.untyped_storage().data_ptr()
-        rows, norms = cut.rows.flatten(0, 1), cut.norms.flatten()
-        apart, lengths = rows[others], norms[others]
-        rows = rows.index_fill_(0, others, 0.0) if copied else rows.index_fill(0, others, 0.0)
-        norms = norms.index_fill(0, others, 0.0)
-        ordinary = cells == 0
-        weights = torch.stack([torch.where(norms > 0, 1 / norms, 0.0), ordinary.double()])
-        scalars = torch.stack([weights[1].sum(), (ordinary & (norms == 0)).sum(), norms.sum(), norms.square().sum()])
-        directed, squared = rows.new_zeros(2, self.width), torch.zeros_like(rows[0])
-        for part, weight in zip(rows.split(CHUNK), weights.split(CHUNK, dim=1), strict=True):
-            directed += weight @ part
-            squared += weight[0].square() @ part.square()
-        self._gain("ordinary", torch.cat([directed.flatten(), scalars]), squared)
+        rows, sums = cut.rows.flatten(0, 1), cut.ordinary.sum(0)
+        squared = torch.zeros_like(rows[0])
+        for part, inverse in zip(rows.split(CHUNK), cut.inverse.flatten().split(CHUNK), strict=True):
+            squared += inverse.square() @ part.square()
+        self._gain("ordinary", sums, squared)
         gram = self._gram("ordinary")
         if gram.count and gram.pilot is None:  # zero rows add nothing
-            gram.add(rows, directed[1], count=float(scalars[0]))
+            gram.add(rows, sums[self.width : -4], count=float(sums[-4]))
         else:
-            gram.add(rows[ordinary])
+            gram.add(rows[cut.scalars[..., 0].flatten() > 0])
+        cells = (cut.aside[0].long() + 2 * cut.aside[1].long()).flatten()[cut.apart]
         for number, cell in enumerate(CELLS[1:], start=1):
-            chosen = cells[others] == number
-            sums = token_sums(apart[chosen], lengths[chosen])
-            self._gain(cell, sums.sum(0), sums[:, : self.width].square().sum(0))
-            self._gram(cell).add(apart[chosen])
+            alone = cut.alone[cells == number]
+            self._gain(cell, alone.sum(0), alone[:, : self.width].square().sum(0))
+            self._gram(cell).add(alone[:, self.width : -4])
         self.sink_positions.update(cut.aside[1].nonzero()[:, 1] + self.skip_first)
 
     def _gain(self, cell: str, added: Tensor, squared: Tensor) -> None:
