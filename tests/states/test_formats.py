@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 import headscan
 from headscan import BadInput
 from headscan.states import FORMATS, read_states
+from headscan.states.location import Location
 from tests.cli.test_scan_command import run
 from tests.states.conftest import CONTEXT, TOKENS
 
@@ -296,3 +297,14 @@ def test_the_command_says_it_and_exits_with_2(tmp_path):
 def test_a_file_that_is_not_there_is_called_a_file():
     with pytest.raises(BadInput, match=r"There is no file nowhere\.npy"):
         headscan.scan("nowhere.npy")
+
+
+def test_files_that_may_not_be_looked_at_are_none(tmp_path):
+    """A link into another's process, one to itself, one to nothing; a folder of another name's ending."""
+    for name, target in (("a", "/proc/1/cwd"), ("b", "b.safetensors"), ("c", "nowhere")):
+        (tmp_path / f"{name}.safetensors").symlink_to(target)
+    (tmp_path / "deep" / "d.safetensors").mkdir(parents=True)
+    (tmp_path / "deep" / "e.safetensors").write_bytes(b"")
+    assert [place.path for place in Location(str(tmp_path)).files(".safetensors")] == [f"{tmp_path}/deep/e.safetensors"]
+    with pytest.raises(BadInput, match=r"d\.safetensors holds no states"):
+        read_states(str(tmp_path / "deep" / "d.safetensors"))

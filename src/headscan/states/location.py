@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -80,8 +81,11 @@ class Location:
     def files(self, ending: str = "") -> list[Location]:
         """The files in the folder that end so, by name; those in its folders too."""
         if not self.remote:
-            base = Path(self.path)
-            found = [path.relative_to(base).as_posix() for path in base.rglob("*") if path.is_file()]
+            every = (os.path.join(folder, name) for folder, _, names in os.walk(self.path) for name in names)
+            ours = filter(
+                os.path.isfile, (name for name in every if name.endswith(ending))
+            )  # one not to be seen is none
+            found = [Path(name).relative_to(self.path).as_posix() for name in ours]
         else:
             system, path = self._system
             found = [str(one)[len(str(path).rstrip("/")) + 1 :] for one in system.find(path)]

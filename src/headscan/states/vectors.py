@@ -80,6 +80,8 @@ class Vectors:
     @classmethod
     def joined(cls, name: str, parts: Sequence[Vectors]) -> Vectors:
         """Several stores of the same sites, one after the other; without documents of their own, each is one."""
+        if not parts:
+            raise BadInput(f"The folder {name} holds no states.")
         first = parts[0]
         for part in parts:
             if {s: (r.width, r.dtype) for s, r in part.sites.items()} != {

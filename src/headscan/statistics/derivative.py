@@ -179,11 +179,8 @@ class Derivative:
     def _quadratic(self, cut: Pieces, piece: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
         """Σ zᵀDz and the sketch of Σ zzᵀ of each treatment and piece [G, n, S], [G, n, 32]; tokens apart, of these pieces and
         `counted` by some treatments [G, m], are added one by one."""
-        flat = cut.states.flatten(0, 1)
-        if self.basis.shape[1]:
-            z = torch.addmm(-self.centre.float(), flat.float(), self.basis)
-        else:
-            z = (flat - self.centre).float()
+        flat, base = cut.states.flatten(0, 1), self.basis
+        z = torch.addmm(-self.centre.float(), flat.float(), base) if base.shape[1] else (flat - self.centre).float()
         alone = z[cut.apart].double()
         z.index_fill_(0, cut.apart, 0.0)
         size, treatments, spans = z.shape[1], len(self.matrix), list(pairwise(cut.starts))
