@@ -11,10 +11,13 @@ from headscan.claims.measurement import Measurement
 from headscan.claims.protocol import Power, StandIn
 from headscan.run import Interval, Registry
 
-__all__ = ["EXPERIMENTS", "SEEDS", "Experiment", "ExperimentOutcome", "ExperimentWords", "own_seeds"]
+__all__ = ["EXPERIMENTS", "PROMPTS", "SEEDS", "Experiment", "ExperimentOutcome", "ExperimentWords", "own_seeds"]
 
 SEEDS = 5
 """How often an experiment is repeated, each time with a seed of its own."""
+PROMPTS = 20
+"""Prompts of a repeat at least: where all 100 agree the interval is .038 wide, so that a share of 0 or 1 decides every rule;
+at a half it is .1 to either side."""
 
 
 @dataclass(frozen=True, kw_only=True)

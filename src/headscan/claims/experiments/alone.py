@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
+from headscan.claims.experiment import EXPERIMENTS, PROMPTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.stand_ins import about, lens_of, prompts
@@ -40,7 +40,7 @@ class Alone(Experiment):
         bare, prefixed, names = [], [], []
         for own in own_seeds(seed):
             ready = Slice().on(lens_of("gpt2", own))
-            ids = prompts("gpt2", own, 7, LENGTH)
+            ids = prompts("gpt2", own, PROMPTS, LENGTH)
             target, setting = ready.run(ids), Descent(steps=150, seed=own)
             tokens = [descend(ready, target[:, t : t + 1], 1, setting).tokens for t in range(LENGTH)]
             bare.append((torch.cat(tokens, 1) == ids).double().numpy())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
+from headscan.claims.experiment import EXPERIMENTS, PROMPTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.stand_ins import about, lens_of, prompts
@@ -37,7 +37,7 @@ class DecodedWith(Experiment):
         lens = lens_of("specimen")
         for k, own in enumerate(own_seeds(seed)):
             ready = Slice(embedding=f"random:{own}").on(lens)
-            ids = prompts("specimen", own, 7, 6)
+            ids = prompts("specimen", own, PROMPTS, 6)
             target, setting = ready.run(ids), Descent(steps=150, check_every=0, seed=k)
             wrong = descend(ready, target, 6, setting, decode_with=lens.input_embeddings.detach())
             other.append((wrong.tokens == ids).double().numpy())

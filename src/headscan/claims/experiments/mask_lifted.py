@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
+from headscan.claims.experiment import EXPERIMENTS, PROMPTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.stand_ins import about, lens_of, prompts
@@ -36,7 +36,7 @@ class MaskLifted(Experiment):
         shares: dict[bool, list[np.ndarray]] = {False: [], True: []}
         for own in own_seeds(seed):
             lens = lens_of("llama", own)
-            ids = prompts("llama", own, 8, 6)
+            ids = prompts("llama", own, PROMPTS, 6)
             for lifted, rows in shares.items():
                 moved = [leak_check(Slice(causal=False if lifted else None), lens, one) > 0 for one in ids]
                 rows.append(np.stack([one[np.tril_indices(6, -1)] for one in map(np.asarray, moved)]).astype(float))

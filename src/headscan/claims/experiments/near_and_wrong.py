@@ -7,7 +7,15 @@ from typing import ClassVar
 
 import torch
 
-from headscan.claims.experiment import EXPERIMENTS, SEEDS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
+from headscan.claims.experiment import (
+    EXPERIMENTS,
+    PROMPTS,
+    SEEDS,
+    Experiment,
+    ExperimentOutcome,
+    ExperimentWords,
+    own_seeds,
+)
 from headscan.claims.measurement import exactly, share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.recovery import search_shown
@@ -43,7 +51,7 @@ class NearAndWrong(Experiment):
         ready = Slice().on(lens)
         found, sought, near = [], [], 0
         for own in own_seeds(seed):
-            ids = prompts("specimen", own, 8, 6)
+            ids = prompts("specimen", own, PROMPTS, 6)
             target = ready.run(ids)
             done = descend(ready, target, 6, preset("seed", steps=self.steps, seed=own))
             noise = torch.randn(*ids.shape, ready.vectors.shape[1], generator=torch.Generator().manual_seed(own))

@@ -10,7 +10,15 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from headscan.claims.experiment import EXPERIMENTS, SEEDS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
+from headscan.claims.experiment import (
+    EXPERIMENTS,
+    PROMPTS,
+    SEEDS,
+    Experiment,
+    ExperimentOutcome,
+    ExperimentWords,
+    own_seeds,
+)
 from headscan.claims.measurement import share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.recovery import Scored, allowed_words, hits, positions, search_hidden, search_shown
@@ -107,7 +115,7 @@ class Recovered(Experiment):
         for own in own_seeds(seed):
             ready = self.cut(self.at).on(lens_of(self.model, own, self.width, self.depth))
             scored = 1 if self.scored == "whole" else len(positions(ready, self.length, self.scored))
-            yield own, ready, prompts(self.model, own, math.ceil(TOKENS / SEEDS / scored), self.length)
+            yield own, ready, prompts(self.model, own, max(PROMPTS, math.ceil(TOKENS / SEEDS / scored)), self.length)
 
 
 @lru_cache(maxsize=128)

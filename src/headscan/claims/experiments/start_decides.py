@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from torch import Tensor
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
+from headscan.claims.experiment import EXPERIMENTS, PROMPTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.stand_ins import ModelKind, about, lens_of, prompts
@@ -18,7 +18,7 @@ from headscan.model.slicing import Slice
 
 __all__ = ["StartDecides"]
 
-LENGTH, PROMPTS = 6, 8
+LENGTH = 6
 
 
 @EXPERIMENTS.register("start-decides")

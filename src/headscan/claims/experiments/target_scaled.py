@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
+from headscan.claims.experiment import EXPERIMENTS, PROMPTS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import difference_of, share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.stand_ins import about, lens_of, prompts
@@ -38,7 +38,7 @@ class TargetScaled(Experiment):
         shares: dict[float, list[np.ndarray]] = {10.0: [], 1.0: []}
         for own in own_seeds(seed):
             ready = Slice().on(lens_of("gpt2", own))
-            ids = prompts("gpt2", own, 7, 6)
+            ids = prompts("gpt2", own, PROMPTS, 6)
             setting = Descent(method="direct", init="zeros", steps=150, rate=0.02, seed=own, check_every=0)
             for scale, rows in shares.items():
                 target = ready.run(inputs_embeds=scale * ready.embed(ids))
