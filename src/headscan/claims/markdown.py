@@ -12,14 +12,16 @@ __all__ = ["ledger_page"]
 
 
 def ledger_page(result: ReproduceResult) -> str:
-    """The ledger as Markdown: counts, what was learnt, a table a document; claims that were not run now are listed, too."""
+    """The ledger as Markdown: counts, what was learnt, a table a document; claims that were not run now are listed, too,
+    but on a page of trained models that were given."""
     counts = Counter(row.verdict for row in result.claims)
     tendencies = Counter(
         row.tendency for row in result.claims if row.verdict == "about a larger model" and row.tendency
     )
     known, run = all_claims(), {row.id: row for row in result.claims}
+    on = list(dict.fromkeys(trial.model for row in result.claims for trial in row.trials))
     lines = [
-        "# The ledger",
+        f"# The ledger{', tried on ' + ' and '.join(on) if on else ''}",
         "",
         f"{len(run)} of {len(known)} claims were run: "
         + ", ".join(f"{name} {counts[name]}" for name in VERDICTS)
@@ -36,10 +38,14 @@ def ledger_page(result: ReproduceResult) -> str:
         "only a tendency is told. *Artefact*: the effect was seen here, and a control showed another cause.",
     ]
     for document, title in DOCUMENTS.items():
+        if on and not any(row.document == document for row in result.claims):
+            continue
         lines += ["", f"## {title}", "", "| claim | statement | verdict | effect | why |", "|---|---|---|---|---|"]
         for number, claim in known.items():
             if claim.document == document:
                 row = run.get(number)
+                if row is None and on:
+                    continue
                 lines.append(_line(row) if row else f"| {number} | {_cell(claim.statement)} | not run | | |")
     return "\n".join(lines) + "\n"
 
@@ -72,7 +78,10 @@ def _line(row: ClaimRecord) -> str:
     verdict = row.verdict + (
         f" ({row.tendency} on stand-ins)" if row.verdict == "about a larger model" and row.tendency else ""
     )
-    why = row.why + (f" Decided by `{row.command}`." if row.command else "")
+    trials = [f"{one.tendency or 'not tried'} on {one.model}" for one in row.trials]
+    verdict += f"; {', '.join(trials)}" if trials else ""
+    why = " ".join([row.why, *(f"On {one.model}: {one.why}" for one in row.trials)])
+    why += f" Decided by `{row.command}`." if row.command else ""
     return f"| {row.id} | {_cell(row.statement)} | {verdict} | {effect} | {_cell(why)} |"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from headscan.claims.claim import Claim
@@ -11,9 +11,9 @@ from headscan.claims.decision import decide, side
 from headscan.claims.experiment import ExperimentOutcome
 from headscan.claims.measurement import Measurement
 from headscan.claims.protocol import ClaimVerdict, DocumentName, Power, Region, StandIn, Tendency
-from headscan.run import Interval
+from headscan.run import BadInput, Interval
 
-__all__ = ["ClaimEvidence", "ClaimRecord", "recorded"]
+__all__ = ["ClaimEvidence", "ClaimRecord", "ClaimTrial", "recorded", "tried"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +38,27 @@ class ClaimEvidence:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClaimTrial:
+    """What a trained model that was given says to a claim about trained models in general, or to one about another model.
+
+    Attributes:
+        model: its name.
+        tendency: of the experiment on this model alone; None where it could not be made, and `why` says why.
+        effect, interval, tokens, prompts, seeds, why, seconds: as of a claim.
+    """
+
+    model: str
+    tendency: Tendency | None
+    effect: float | None
+    interval: Interval | None
+    tokens: int
+    prompts: int
+    seeds: int
+    why: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClaimRecord:
     """A claim and what came of it.
 
@@ -52,6 +73,7 @@ class ClaimRecord:
         evidence: all that was measured, for and against.
         command: runs the claim on its own model, or would decide it.
         seconds: of one processor.
+        trials: the same on trained models that were given (`--on`).
     """
 
     id: int
@@ -82,6 +104,27 @@ class ClaimRecord:
     evidence: list[ClaimEvidence]
     command: str
     seconds: float
+    trials: list[ClaimTrial] = field(default_factory=list)
+
+
+def tried(claim: Claim, model: str, seed: int) -> list[ClaimTrial]:
+    """Run a claim's experiment on a trained model in place of the stand-in; nothing where it is none that can be."""
+    experiment = claim.experiment.on(model) if claim.experiment is not None else None
+    if experiment is None:
+        return []
+    start = time.process_time()
+    name = experiment.stand_ins()[0].name
+    try:
+        seen = experiment.observe(seed)
+    except BadInput as refused:
+        seen = ExperimentOutcome(effect=None, note=str(refused))
+    found, effect = decide(replace(claim, experiment=experiment), seen), seen.effect
+    trial = ClaimTrial(
+        model=name, tendency=found.tendency, why=found.why, seconds=round(time.process_time() - start, 1),
+        effect=effect.value if effect else None, interval=effect.interval if effect else None,
+        tokens=effect.tokens if effect else 0, prompts=effect.prompts if effect else 0, seeds=effect.seeds if effect else 0,
+    )  # fmt: skip
+    return [trial]
 
 
 def recorded(claim: Claim, seed: int) -> ClaimRecord:

@@ -5,11 +5,13 @@
 - `taught`, `headless`: Llamas trained here for a minute on a made-up language, one a seed, with a head or by contrastive
   weight tying.
 - `gpt2`, `llama`: random weights, one a seed.
+
+Any other kind is a trained model itself, by its name or folder: what is said of trained models in general is tried on it, too.
 """
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import torch
@@ -29,7 +31,7 @@ SPECIMEN = "gpt-vanilla"
 VOCABULARY, FRESH = 256, 512
 TAUGHT_STEPS = 200
 
-ABOUT: dict[ModelKind, StandIn] = {
+ABOUT: dict[str, StandIn] = {
     "specimen": StandIn(
         f"{SPECIMEN}: GPT-2's architecture, 128 wide, 5 blocks, V = 4,096, trained on stories",
         "It is a trained causal transformer of the same architecture; width, depth and vocabulary are smaller.",
@@ -53,8 +55,12 @@ ABOUT: dict[ModelKind, StandIn] = {
 }
 
 
-def about(kind: ModelKind, width: int = 64, depth: int = 3) -> StandIn:
+def about(kind: str, width: int = 64, depth: int = 3) -> StandIn:
     """Which model that is, and why it may stand in."""
+    if kind not in ABOUT:
+        return StandIn(
+            lens_of(kind).name, "It is a trained model, as the claim is about; its own size, text and training."
+        )
     found = ABOUT[kind]
     if kind not in ("gpt2", "llama"):
         return found
@@ -62,10 +68,10 @@ def about(kind: ModelKind, width: int = 64, depth: int = 3) -> StandIn:
 
 
 @lru_cache(maxsize=24)
-def lens_of(kind: ModelKind, seed: int = 0, width: int = 64, depth: int = 3) -> Lens:
+def lens_of(kind: str, seed: int = 0, width: int = 64, depth: int = 3) -> Lens:
     """The model of a kind and seed; the same object when asked again."""
-    if kind == "specimen":
-        return _specimen()
+    if kind == "specimen" or kind not in ABOUT:
+        return _given(SPECIMEN if kind == "specimen" else kind)
     if kind in ("taught", "headless"):
         return _taught(seed, headless=kind == "headless")
     with torch.random.fork_rng(devices=[]):
@@ -80,9 +86,9 @@ def lens_of(kind: ModelKind, seed: int = 0, width: int = 64, depth: int = 3) -> 
         )
 
 
-@cache
-def _specimen() -> Lens:
-    return Lens.load(SPECIMEN)
+@lru_cache(maxsize=2)
+def _given(name: str) -> Lens:
+    return Lens.load(name)
 
 
 def _llama(vocabulary: int, width: int, depth: int) -> LlamaConfig:
@@ -126,20 +132,20 @@ def language(seed: int, rows: int, length: int) -> Tensor:
     return torch.stack(found, 1)
 
 
-@cache
-def _stories() -> Tensor:
-    """The shipped stories as ids of the specimen."""
-    tokenizer = _specimen().tokenizer
+@lru_cache(maxsize=2)
+def _stories(kind: str) -> Tensor:
+    """The shipped stories as ids of the specimen, or of a model."""
+    tokenizer = lens_of(kind).tokenizer
     parts = [torch.as_tensor(one.ids, dtype=torch.int64) for one in tokenise(documents("stories"), tokenizer)]
     return torch.cat(parts)
 
 
-def prompts(kind: ModelKind, seed: int, count: int, length: int) -> Tensor:
+def prompts(kind: str, seed: int, count: int, length: int) -> Tensor:
     """Ids [count, length]: pieces of the stories, texts of the language, or random ids, as the model's kind is."""
     if kind in ("taught", "headless"):
         return language(seed + 50_000_000, count, length)
     generator = torch.Generator().manual_seed(seed)
-    if kind == "specimen":
-        starts = torch.randint(len(_stories()) - length, (count, 1), generator=generator)
-        return _stories()[starts + torch.arange(length)]
+    if kind == "specimen" or kind not in ABOUT:
+        starts = torch.randint(len(_stories(kind)) - length, (count, 1), generator=generator)
+        return _stories(kind)[starts + torch.arange(length)]
     return torch.randint(FRESH, (count, length), generator=generator)

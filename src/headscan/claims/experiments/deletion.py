@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from headscan.attribution import attribute
 from headscan.claims.experiment import EXPERIMENTS, SEEDS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
@@ -35,17 +35,22 @@ class Deletion(Experiment):
 
     method: str = "gradient-x-input"
     against: tuple[str, ...] = ("random",)
+    model: str = "taught"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "against", tuple(self.against))
 
+    def on(self, model: str) -> Self | None:
+        """One model, whose prompts are what differs from seed to seed."""
+        return replace(self, model=model)
+
     def stand_ins(self) -> tuple[StandIn, ...]:
         """Models that are trained with every seed."""
-        return (about("taught"),)
+        return (about(self.model),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
         """See the class."""
-        areas = _areas(seed)
+        areas = _areas(self.model, seed)
         least = [min(areas[one][k] for one in self.against) for k in range(SEEDS)]
         tokens = SEEDS * PROMPTS * LENGTH
         apart = [mine - other for mine, other in zip(areas[self.method], least, strict=True)]
@@ -58,18 +63,18 @@ class Deletion(Experiment):
                 )
                 for one in (self.method, *self.against)
             ),
-            models=tuple(lens_of("taught", own).name for own in own_seeds(seed)),
+            models=tuple(dict.fromkeys(lens_of(self.model, own).name for own in own_seeds(seed))),
         )
 
 
 @lru_cache(maxsize=4)
-def _areas(seed: int) -> dict[str, list[float]]:
+def _areas(model: str, seed: int) -> dict[str, list[float]]:
     """By method, and for random orders, a mean area a training seed."""
     found: dict[str, list[float]] = {name: [] for name in (*METHODS, "random")}
     for own in own_seeds(seed):
-        lens = lens_of("taught", own)
+        lens = lens_of(model, own)
         sums = dict.fromkeys(found, 0.0)
-        for ids in prompts("taught", own, PROMPTS, LENGTH):
+        for ids in prompts(model, own, PROMPTS, LENGTH):
             for method in METHODS:
                 judged = attribute(lens, ids.tolist(), method=method, signed=False, substitute="mean").faithfulness
                 assert judged is not None

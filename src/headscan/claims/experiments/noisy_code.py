@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -32,18 +32,25 @@ class NoisyCode(Experiment):
     )
 
     noise: float = 1.0
+    model: str = "taught"
+
+    def on(self, model: str) -> Self | None:
+        """Of as many tokens of its vocabulary, which the seed draws."""
+        return replace(self, model=model)
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         """The same shape, trained here and fresh."""
-        return (about("taught"),)
+        return (about(self.model),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
         """See the class."""
         shares: dict[str, list[np.ndarray]] = {"untrained": [], "trained": []}
         for own in own_seeds(seed):
-            lens = lens_of("taught", own)
+            lens = lens_of(self.model, own)
+            order = torch.randperm(lens.vocabulary_size, generator=torch.Generator().manual_seed(own))
+            ids = order[:VOCABULARY].sort().values  # all of a stand-in's
             for name, cut in (("trained", Slice()), ("untrained", Slice(weights=f"fresh:{own}"))):
-                states = cut.on(lens).states(torch.arange(VOCABULARY)[:, None])[:, 0].float()
+                states = cut.on(lens).states(ids[:, None])[:, 0].float()
                 drawn = torch.randn(states.shape, generator=torch.Generator().manual_seed(own))
                 noisy = states + self.noise * float(states.std(0).mean()) * drawn
                 shares[name].append(
@@ -54,5 +61,5 @@ class NoisyCode(Experiment):
         )
         return ExperimentOutcome(
             effect=difference_of("tokens decoded, untrained less trained", before, after), beside=(before, after),
-            models=tuple(lens_of("taught", own).name for own in own_seeds(seed)),
+            models=tuple(dict.fromkeys(lens_of(self.model, own).name for own in own_seeds(seed))),
         )  # fmt: skip

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from headscan.claims.stand_ins import ModelKind, about, lens_of, prompts
 from headscan.geometry import average_cosine, top_direction_share
 from headscan.geometry.uniformity import uniformity
 from headscan.model.slicing import Slice
+from headscan.run import BadInput
 
 __all__ = ["ShapeOfStates"]
 
@@ -63,8 +64,12 @@ class ShapeOfStates(Experiment):
     )
 
     measure: Shown = "average cosine"
-    model: ModelKind = "specimen"
+    model: str = "specimen"
     less: ModelKind | None = None
+
+    def on(self, model: str) -> Self | None:
+        """Where a trained one is examined alone."""
+        return replace(self, model=model) if (self.model, self.less) == ("specimen", None) else None
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         """One model, or both."""
@@ -72,9 +77,11 @@ class ShapeOfStates(Experiment):
 
     def observe(self, seed: int) -> ExperimentOutcome:
         """See the class."""
+        if self.measure not in _by_seed(self.model, seed):
+            raise BadInput(f"{lens_of(self.model).name} has no head, of whose words this is.")
         mine = _by_seed(self.model, seed)[self.measure]
         others = [0.0] * SEEDS if self.less is None else _by_seed(self.less, seed)[self.measure]
-        tokens, name = SEEDS * ROWS * (LENGTH - 1), f"{self.measure} of {self.model}"
+        tokens, name = SEEDS * ROWS * (LENGTH - 1), f"{self.measure} of {_named(self.model)}"
         apart = [one - other for one, other in zip(mine, others, strict=True)]
         said = name if self.less is None else f"{name} less {self.less}"
         return ExperimentOutcome(
@@ -89,19 +96,25 @@ class ShapeOfStates(Experiment):
         )  # fmt: skip
 
 
+def _named(kind: str) -> str:
+    return kind if kind in get_args(ModelKind) else lens_of(kind).name
+
+
 @cache
-def _by_seed(kind: ModelKind, seed: int) -> dict[str, list[float]]:
-    """Every measure, a number a seed: one pass serves them all."""
+def _by_seed(kind: str, seed: int) -> dict[str, list[float]]:
+    """Every measure, a number a seed: one pass serves them all. Without a head there is nothing of words."""
     found: dict[str, list[float]] = {name: [] for name in MEASURES}
     for own in own_seeds(seed):
         lens = lens_of(kind, own)
         ids = prompts(kind, own, ROWS, LENGTH)
-        states = Slice(sites=("final_norm",)).on(lens).states(ids)[:, :-1].flatten(0, 1).double().numpy()
+        states = Slice(sites=(lens.default_sites[-1],)).on(lens).states(ids)[:, :-1].flatten(0, 1).double().numpy()
         targets = ids[:, 1:].flatten().numpy()
         for name, measure in MEASURES.items():
-            head = (
-                lens.model.get_output_embeddings() if kind != "headless" and name.startswith("share of words") else None
-            )
+            words = kind != "headless" and name.startswith("share of words")
+            head = lens.model.get_output_embeddings() if words else None
+            if words and head is None:
+                found.pop(name, None)
+                continue
             table = lens.input_embeddings if head is None else head.weight
             found[name].append(measure(states, table.detach().double().numpy(), targets))
     return found

@@ -131,6 +131,7 @@ def entry(row: ClaimRecord) -> dict[str, object]:
             for one in row.evidence
         ],
         "stand_ins": [(one.name, one.why) for one in row.stand_ins],
+        "trials": [(one.model, one.tendency or "not tried", one.why) for one in row.trials],
         "protocol": [(name, words) for name, words in protocol(row) if words],
     }  # fmt: skip
 
