@@ -12,6 +12,7 @@ import pytest
 
 from headscan.claims.claim import CLAIMS, enter
 from headscan.claims.ledger import ReproduceResult, all_claims, reproduce, wanted_claims
+from headscan.claims.lessons import LESSONS, learnt_of
 from headscan.claims.markdown import ledger_page
 from headscan.run import BadInput
 from tests.forked import fork, status_of
@@ -91,6 +92,19 @@ def test_a_model_without_what_a_claim_is_about_is_told_in_a_sentence():
     assert "has no head, of whose words this is" in trial.why
     with pytest.raises(BadInput, match="no-such-model"):
         reproduce(["402"], on="no-such-model")
+
+
+def test_lessons_rest_on_claims_of_their_document_that_can_come_out_so():
+    known = all_claims()
+    for lesson in LESSONS:
+        for number in lesson.claims:
+            claim = known[number]
+            assert claim.document == lesson.document
+            assert claim.experiment is not None
+            assert lesson.tendency != "artefact" or claim.control is not None
+    tendencies = dict.fromkeys(LESSONS[0].claims, LESSONS[0].tendency)
+    assert len(learnt_of(LESSONS[0].document, tendencies)) == 1
+    assert learnt_of(LESSONS[0].document, dict.fromkeys(tendencies, "undecided")) == []
 
 
 def test_the_json_has_what_the_contract_names():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from headscan.claims.ledger import ReproduceResult, all_claims
+from headscan.claims.lessons import learnt_of
 from headscan.claims.protocol import DOCUMENTS, VERDICTS, Tendency
 from headscan.claims.record import ClaimRecord
 
@@ -51,14 +52,18 @@ def ledger_page(result: ReproduceResult) -> str:
 
 
 def learnt(rows: list[ClaimRecord]) -> str:
-    """One paragraph, from the verdicts alone."""
+    """One paragraph: of each document how its claims came out, and the sentences that those bear out (`lessons`)."""
     said = []
     for document in DOCUMENTS:
-        tried = [row for row in rows if row.document == document and row.tendency]
-        count = Counter(row.tendency for row in tried)
+        tried = {row.id: row.tendency for row in rows if row.document == document and row.tendency}
+        count = Counter(tried.values())
         if tried:
             parts = [f"{count[word]} {words}" for word, words in WORDS.items() if count[word]]
-            said.append(f"Of {len(tried)} claims of the {document} that were tried, {', '.join(parts)}")
+            lessons = learnt_of(document, tried)
+            said.append(
+                f"Of {len(tried)} claims of the {document} that were tried, {', '.join(parts)}"
+                + (f": {'; '.join(lessons)}" if lessons else "")
+            )
     return ". ".join(said) + "." if said else "No experiment was run."
 
 
