@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise, product
 
+import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from headscan.claims.experiment import PROMPTS, ExperimentOutcome
+from headscan.claims.experiments.recovered import Recovered
 from headscan.claims.family import design
 from headscan.claims.ledger import all_claims
+from headscan.claims.measurement import share_of
 from headscan.claims.mixer_recall import SIZE, SLOTS, body, recall
-from headscan.claims.recovery import allowed_words, hits, positions, search_hidden
+from headscan.claims.record import recorded
+from headscan.claims.recovery import allowed_words, hits, positions, search_hidden, search_shown
 from headscan.claims.stand_ins import language, lens_of, prompts
+from headscan.inversion import Descent, descend
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 
@@ -34,10 +40,44 @@ def test_the_search_finds_hidden_tokens_and_stops_at_a_fit():
     assert torch.equal(search_hidden(ready, ready.run(ids), begin, None), ids)
     only_itself = allowed_words(32, ids[:, 1:], 0, 0)
     found = search_hidden(ready, ready.run(ids), begin, only_itself)
-    assert bool(only_itself[found[found != begin]].all())
+    assert bool(only_itself.gather(1, found)[found != begin].all())
     # Nothing of a token that no given output sees: the search cannot know it.
     blind = Slice(tokens=":1").on(lens)
     assert not torch.equal(search_hidden(blind, blind.run(ids), torch.zeros_like(ids), None)[:, 1:], ids[:, 1:])
+
+
+def test_a_prompt_is_restricted_to_its_own_words_and_so_many_others():
+    ids = torch.tensor([[1, 2, 2], [3, 4, 5]])
+    allowed = allowed_words(32, ids, 4, 0)
+    assert allowed.sum(1).tolist() == [2 + 4, 3 + 4]
+    assert bool(allowed.gather(1, ids).all())
+    lens = tiny()
+    ready, alone = Slice().on(lens), allowed_words(32, ids, 0, 0)
+    target = ready.run(ids)
+    assert torch.equal(search_shown(ready, target, alone), ids)
+    settings = Descent(steps=3, seed=0, check_every=0)
+    together = descend(ready, target, 3, settings, allowed=alone)
+    for row in range(2):  # a prompt among others is decoded as it is alone
+        apart = descend(ready, target[row : row + 1], 3, settings, allowed=alone[row])
+        assert torch.equal(together.tokens[row], apart.tokens[0])
+        assert set(apart.tokens[0].tolist()) <= set(ids[row].tolist())
+
+
+def test_what_stays_undecided_is_looked_at_once_more_with_more_prompts(monkeypatch):
+    asked = []
+
+    def observed(experiment, seed):
+        asked.append(experiment.least)
+        p = 0.45
+        hits = [np.arange(experiment.least * 6).reshape(-1, 6) % 20 < 20 * p for _ in range(5)]
+        return ExperimentOutcome(effect=share_of("found", hits))
+
+    monkeypatch.setattr(Recovered, "observe", observed)
+    found = recorded(all_claims()[4], 0)
+    assert asked == [PROMPTS, 4 * PROMPTS]
+    assert found.prompts == 5 * 4 * PROMPTS
+    assert Recovered().closer().closer() is None
+    assert Recovered(least=PROMPTS).closer() is not None
 
 
 def test_what_counts_as_found():

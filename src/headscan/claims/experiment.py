@@ -71,6 +71,10 @@ class Experiment(ABC):
     def observe(self, seed: int) -> ExperimentOutcome:
         """Measure under a master seed, from which everything random follows. Cost: seconds to a few minutes."""
 
+    def closer(self) -> Self | None:
+        """The same with four times the prompts; None where that would take too long, or is what it is."""
+        return None
+
     def on(self, model: str) -> Self | None:
         """The same on a trained model (as any verb takes it) in place of the stand-in; None where that cannot be done in
         minutes, or would not be the same."""

@@ -128,11 +128,15 @@ def tried(claim: Claim, model: str, seed: int) -> list[ClaimTrial]:
 
 
 def recorded(claim: Claim, seed: int) -> ClaimRecord:
-    """Run a claim's experiment, decide, and say what came of it."""
+    """Run a claim's experiment, decide, and say what came of it; where it stays undecided, once more with more prompts."""
     start = time.process_time()
     experiment = claim.experiment
     seen = experiment.observe(seed) if experiment is not None else None
     found = decide(claim, seen)
+    closer = experiment.closer() if experiment is not None and found.tendency == "undecided" else None
+    if closer is not None:
+        seen = closer.observe(seed)
+        found = decide(claim, seen)
     effect = seen.effect if seen is not None else None
     words = experiment.words if experiment is not None else None
     return ClaimRecord(

@@ -45,16 +45,20 @@ def hits(tokens: Tensor, top: Tensor | None, ids: Tensor, places: list[int], sco
 
 
 def allowed_words(vocabulary: int, ids: Tensor, extra: int, seed: int) -> Tensor:
-    """Bool [V]: the tokens of the prompts and so many random others."""
-    allowed = torch.zeros(vocabulary, dtype=torch.bool)
-    allowed[ids.unique()] = True
-    allowed[torch.randperm(vocabulary, generator=torch.Generator().manual_seed(seed))[:extra]] = True
-    return allowed
+    """Bool [prompts, V]: of each prompt [prompts, T] its own tokens and so many random others."""
+    allowed = torch.zeros(len(ids), vocabulary, dtype=torch.bool).scatter_(1, ids, True)
+    others = torch.rand(allowed.shape, generator=torch.Generator().manual_seed(seed)).masked_fill(allowed, -1.0)
+    return allowed.scatter_(1, others.topk(extra, dim=1).indices, True)
 
 
 def search_shown(ready: SlicedModel, target: Tensor, allowed: Tensor | None) -> Tensor:
-    """Tokens [prompts, T] by exact search from left to right; every output must be given."""
-    return torch.tensor([one.tokens for one in exact(ready, list(target), allowed=allowed)])
+    """Tokens [prompts, T] by exact search from left to right, of all tokens or of each prompt's own [prompts, V]; every output
+    must be given."""
+    if allowed is None:
+        return torch.tensor([one.tokens for one in exact(ready, list(target))])
+    return torch.tensor(
+        [exact(ready, [goal], allowed=own)[0].tokens for goal, own in zip(target, allowed, strict=True)]
+    )
 
 
 @torch.no_grad()
@@ -64,10 +68,11 @@ def search_hidden(ready: SlicedModel, target: Tensor, start: Tensor, allowed: Te
     part in it. Cost: at most sweeps · T · V runs a prompt, mostly V.
     """
     tokens = start.clone()
-    words = torch.arange(ready.vocabulary_size) if allowed is None else allowed.nonzero()[:, 0]
+    every = torch.arange(ready.vocabulary_size)
     kept = set(ready.kept(tokens.shape[1]))
     order = sorted(range(tokens.shape[1]), key=lambda place: (place in kept, place))
     for row, goal in enumerate(target):
+        words = every if allowed is None else every[allowed[row]]
         best = float((ready.run(tokens[row : row + 1]) - goal).norm())
         for place in order * sweeps:
             if best <= FITS * float(goal.norm()):

@@ -23,7 +23,7 @@ class Decoder:
 
     Args:
         table: [V, e] the vector of every token.
-        allowed: bool [V], tokens that may be returned; the others score -inf.
+        allowed: bool [V], tokens that may be returned, or [B, V], those of each prompt; the others score -inf.
         mask: "-inf", or "zero" for the published fault: scores are multiplied by 0 or 1, so that a forbidden token
             wins wherever all allowed ones score below zero.
 
@@ -33,11 +33,11 @@ class Decoder:
     """
 
     def __init__(
-        self, table: Float[Tensor, "V e"], allowed: Bool[Tensor, " V"] | None = None, mask: Mask = "-inf"
+        self, table: Float[Tensor, "V e"], allowed: Bool[Tensor, "*B V"] | None = None, mask: Mask = "-inf"
     ) -> None:
         self.table = table.float()
         self.allowed = allowed
-        if allowed is not None and not bool(allowed.any()):
+        if allowed is not None and not bool(allowed.any(-1).all()):
             raise BadInput("The restricted vocabulary is empty.")
         self.mask = mask
 
@@ -84,9 +84,10 @@ class Decoder:
         """Scores with the forbidden tokens masked."""
         if self.allowed is None:
             return scores
-        if self.mask == "zero":
-            return scores * self.allowed.to(scores)
-        return scores.masked_fill(~self.allowed, float("-inf"))
+        allowed = self.allowed
+        if allowed.ndim == 2:  # [B, V] for scores [B·restarts, T, V]
+            allowed = allowed.repeat_interleave(len(scores) // len(allowed), 0)[:, None]
+        return scores * allowed.to(scores) if self.mask == "zero" else scores.masked_fill(~allowed, float("-inf"))
 
     def decode(self, vectors: Float[Tensor, "*batch e"], method: Decoding = "nearest") -> Int[Tensor, "*batch"]:
         """The best token of each vector, [...]."""

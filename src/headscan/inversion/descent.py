@@ -34,7 +34,8 @@ __all__ = ["Descended", "descend", "refuse_sequential"]
 
 def descend(
     cut: SlicedModel, target: Float[Tensor, "B kept w"], length: int, settings: Descent | None = None, *,
-    allowed: Bool[Tensor, " V"] | None = None, decode_with: Float[Tensor, "V e"] | None = None, progress: Progress | None = None,
+    allowed: Bool[Tensor, "*B V"] | None = None, decode_with: Float[Tensor, "V e"] | None = None,
+    progress: Progress | None = None,
 ) -> Descended:  # fmt: skip
     """Find tokens whose output is near the target, by gradients.
 
@@ -43,7 +44,7 @@ def descend(
         target: [B, T', w'] outputs wanted.
         length: T, the number of tokens to find.
         settings: how.
-        allowed: bool [V], the vocabulary to decode to.
+        allowed: bool [V], the vocabulary to decode to, or [B, V], that of each prompt.
         decode_with: [V, e], another table to decode with than the slice's own.
         progress: told the steps made.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords
@@ -34,6 +34,11 @@ class Contrast(Experiment):
         """From `of`, `base`, `high` and `low`."""
         kind, base = EXPERIMENTS[options.get("of", "recovered")], options.get("base", {})
         return cls(high=kind.of({**base, **options["high"]}), low=kind.of({**base, **options["low"]}))
+
+    def closer(self) -> Self | None:
+        """Both closer."""
+        high, low = self.high.closer(), self.low.closer()
+        return None if high is None or low is None else replace(self, high=high, low=low)
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         """Those of both."""

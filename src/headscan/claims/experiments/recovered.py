@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from torch import Tensor
 
@@ -43,8 +43,9 @@ class Recovered(Experiment):
     """Prompts whose outputs at a slice are given; the tokens are sought by the published descent, then by search.
 
     `model`, `width`, `depth`: the stand-in. `at` and the five after it: the slice. `method`, `loss`, `steps`, `start`,
-    `adam`: the descent. `length`: tokens of a prompt. `words`: allowed are the prompts' tokens and so many others; None is
+    `adam`: the descent. `length`: tokens of a prompt. `allow`: a prompt's own tokens and so many others are allowed; None is
     the whole vocabulary. `scored`: which tokens, and what counts as found. `search`: whether a search is made beside it.
+    `least`: prompts of a repeat, at least.
     """
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
@@ -72,6 +73,11 @@ class Recovered(Experiment):
     allow: int | None = None
     scored: Scored = "all"
     search: bool = True
+    least: int = PROMPTS
+
+    def closer(self) -> Self | None:
+        """Once."""
+        return replace(self, least=4 * PROMPTS) if self.least == PROMPTS else None
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         """The model of its kind."""
@@ -100,7 +106,7 @@ class Recovered(Experiment):
         )
 
     def allowed(self, ready: SlicedModel, ids: Tensor, own: int) -> Tensor | None:
-        """The tokens that may be returned."""
+        """The tokens [prompts, V] that may be returned."""
         return None if self.allow is None else allowed_words(ready.vocabulary_size, ids, self.allow, own)
 
     def cut(self, at: str) -> Slice:
@@ -115,7 +121,7 @@ class Recovered(Experiment):
         for own in own_seeds(seed):
             ready = self.cut(self.at).on(lens_of(self.model, own, self.width, self.depth))
             scored = 1 if self.scored == "whole" else len(positions(ready, self.length, self.scored))
-            yield own, ready, prompts(self.model, own, max(PROMPTS, math.ceil(TOKENS / SEEDS / scored)), self.length)
+            yield own, ready, prompts(self.model, own, max(self.least, math.ceil(TOKENS / SEEDS / scored)), self.length)
 
 
 @lru_cache(maxsize=128)
@@ -125,7 +131,7 @@ def _observe(asked: Recovered, seed: int) -> ExperimentOutcome:
     for own, ready, ids in asked.arms(seed):
         places = positions(ready, asked.length, asked.scored)
         allowed = asked.allowed(ready, ids, own)
-        chance = 1 / (ready.vocabulary_size if allowed is None else int(allowed.sum()))
+        chance = 1 / (ready.vocabulary_size if allowed is None else float(allowed.sum(1).double().mean()))
         done = descend(ready, ready.run(ids), asked.length, asked.descent(own), allowed=allowed)
         found.append(hits(done.tokens, done.top, ids, places, asked.scored).numpy())
         names.append(ready.lens.name)
