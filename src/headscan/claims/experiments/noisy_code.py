@@ -49,8 +49,8 @@ class NoisyCode(Experiment):
             lens = lens_of(self.model, own)
             order = torch.randperm(lens.vocabulary_size, generator=torch.Generator().manual_seed(own))
             ids = order[:VOCABULARY].sort().values  # all of a stand-in's
-            for name, cut in (("trained", Slice()), ("untrained", Slice(weights=f"fresh:{own}"))):
-                states = cut.on(lens).states(ids[:, None])[:, 0].float()
+            for name, model in (("trained", lens), ("untrained", lens.random_init(own, first_block=True))):
+                states = Slice().on(model).states(ids[:, None])[:, 0].float()
                 drawn = torch.randn(states.shape, generator=torch.Generator().manual_seed(own))
                 noisy = states + self.noise * float(states.std(0).mean()) * drawn
                 shares[name].append(
