@@ -4,7 +4,7 @@
 
 Every verb's options, their types, bounds and choices are read from its settings and registries, so a new option is drawn
 without anybody naming it here. Values are right, at the edge, wrong, or hostile. A line may end with 0, 2 (one sentence)
-or 130; a line that takes more than LIMIT seconds of processor time, or ten times that by the clock, is a hang.
+or 130; a line that takes more than LIMIT seconds of processor time, or none in IDLE looks LIMIT seconds apart, is a hang.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from headscan.cli import VERBS, main
 from headscan.run import OptionField
 
 LIMIT = 60
+IDLE = 10
 HOSTILE = [
     "",
     " ",
@@ -242,15 +243,25 @@ def line(verb: str, ground: Ground, draw: random.Random) -> list[str]:
 def run(words: list[str]) -> tuple[int, str, float]:
     """Exit status, standard error and seconds of a line, in this process."""
 
+    spent, idle = time.process_time(), 0
+
     def stop(*_: object) -> None:
         raise Hang
+
+    def look(*_: object) -> None:  # by the clock alone a machine that stands still would be a hang
+        nonlocal spent, idle
+        before, spent = spent, time.process_time()
+        idle = idle + 1 if spent - before < 0.1 else 0
+        if idle == IDLE:
+            raise Hang
+        signal.alarm(LIMIT)
 
     out, err = io.StringIO(), io.StringIO()
     began = time.monotonic()
     signal.signal(signal.SIGPROF, stop)
-    signal.signal(signal.SIGALRM, stop)
+    signal.signal(signal.SIGALRM, look)
     signal.setitimer(signal.ITIMER_PROF, LIMIT)
-    signal.alarm(10 * LIMIT)  # a line that waits for ever takes no processor time
+    signal.alarm(LIMIT)
     with (
         mock.patch.object(sys, "argv", ["headscan", *words]),
         contextlib.redirect_stdout(out),

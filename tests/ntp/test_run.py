@@ -56,6 +56,7 @@ def test_the_contract(result):
     assert document["contexts"] == len(contexts)
     assert document["supports"] == len({tuple(row > 0) for row in table})
     assert document["entropy_bound"] == pytest.approx(entropy(table))
+    assert "20 stretches of text, as if these were independent" in document["protocol"]["notes"][0]  # of two documents
     assert document["single_successor_share"] == pytest.approx(((table > 0).sum(1) == 1).mean())
     assert document["solution"]["converged"]
     assert not (folder / "counts" / "work").exists()
@@ -153,6 +154,7 @@ def test_a_solution_over_the_budget_is_told_and_replaced():
     assert "was not computed: one iteration takes about" in found.notes[0]
     assert "proxy" in found.page()
     assert found.cost.seconds > 0
+    assert found.protocol.notes == ["No bootstrap: there are no groups to draw."]
 
 
 def test_prefixes():

@@ -50,10 +50,34 @@ class Counted:
         return [int(token) for token in self.counts.contexts[row]]
 
     def bootstrap(self, groups: int, seed: int) -> BootstrapSpread | None:
-        """Spread over groups of documents; None where there is too little text, or too much to count again in memory."""
-        if groups < 2 or self.prefixes or not 2 * groups <= len(self.held.tokens) <= _BOOTSTRAP_TOKENS:
+        """Spread over groups of documents, or of stretches of a text that has fewer; None where `unsettled` says why."""
+        if self.unsettled(groups):
             return None
         return bootstrap(grouped_counts(self.held, self.counts, groups), seed=seed)
+
+    def unsettled(self, groups: int) -> str | None:
+        """Why there is no bootstrap; None where there is one."""
+        if groups < 2:
+            return "there are no groups to draw"
+        if self.prefixes:
+            return "contexts of all lengths are counted once"
+        if len(self.held.tokens) < 2 * groups:
+            return f"the text is too short for {groups} groups"
+        if len(self.held.tokens) > _BOOTSTRAP_TOKENS:
+            return f"more than {_BOOTSTRAP_TOKENS:,} tokens are not counted again in memory"
+        return None
+
+    def note(self, groups: int) -> str:
+        """What the bootstrap's errors mean, or why there are none."""
+        reason = self.unsettled(groups)
+        if reason is not None:
+            return f"No bootstrap: {reason}."
+        if len(self.held.starts) >= groups:
+            return "Errors are standard errors of a bootstrap over groups of documents."
+        return (
+            f"Errors are standard errors of a bootstrap over {groups} stretches of text, as if these were independent: there "
+            "are fewer documents than groups."
+        )
 
 
 def count(text: TextLike, tokenizer: Any, settings: Predicting, run: Run) -> Counted:

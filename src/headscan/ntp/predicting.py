@@ -86,7 +86,7 @@ def run(text: TextLike, settings: Predicting, run: Run) -> NtpResult:
     return NtpResult(
         protocol=run.protocol(
             text=counted.text, device=settings.device, dtype=settings.dtype,
-            notes=["Intervals are standard errors of a bootstrap over groups of documents."],
+            notes=[counted.note(settings.groups)],
         ),
         models=records,
         findings=findings(settings.order, data, solution, comparisons),

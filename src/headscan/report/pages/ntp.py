@@ -42,7 +42,7 @@ def numbers(result: NtpResult) -> Section:
     error = f" ± {number(spread.entropy_bound_error)}" if spread is not None else ""
     rows: list[tuple[str, str, str]] = [
         ("entropy bound H", number(d.entropy_bound) + error,
-         "nats a token: no model of this order gets below it" + (" (± over documents)" if error else "")),
+         "nats a token: no model of this order gets below it" + (" (± by bootstrap)" if error else "")),
         ("contexts", number(d.contexts), "distinct contexts of the text"),
         ("distinct supports", number(d.supports), f"{d.contexts_per_support:.1f} contexts share one on average"),
         ("single successor", f"{d.single_successor_share:.1%}", "of the contexts have one next token only"),
