@@ -1,7 +1,7 @@
 """Faults injected into healthy models are named by their codes; the same models without them raise no alarm that is not known.
 
-    python benchmarks/the_checkup_names_injected_faults.py [--models gpt-vanilla,FOLDER,...] [--texts stories,FILE,...]
-        [--seeds 0,1] [--tokens 2048] [--doses]
+    python benchmarks/the_checkup_names_injected_faults.py [--models gpt-vanilla,FOLDER,...]
+        [--runs stories:0,stories:1,FILE:0,...] [--tokens 2048] [--doses]
 
 Each fault (`_faults.py`) is put into a live model, then `headscan checkup` examines it. A row is a model and a fault, a column a
 text and a seed (of fault and checkup); a cell has all alarms in the order of the page, the fault's own code in bold, or *missed*;
@@ -46,12 +46,13 @@ def codes(result: Any) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="gpt-vanilla")
-    parser.add_argument("--texts", default="stories")
-    parser.add_argument("--seeds", default="0")
+    parser.add_argument(
+        "--runs", default="stories:0", help="texts, each with a seed (of fault and checkup) after a colon"
+    )
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--doses", action="store_true")
     given = parser.parse_args()
-    conditions = [(text, int(seed)) for seed in given.seeds.split(",") for text in given.texts.split(",")]
+    conditions = [(run.rpartition(":")[0], int(run.rpartition(":")[2])) for run in given.runs.split(",")]
     found: dict[tuple[str, str], dict[Condition, list[str]]] = {}
     models = {title_of(name): Lens.load(name) for name in given.models.split(",")}
     for condition in conditions:

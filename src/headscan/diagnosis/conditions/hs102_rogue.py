@@ -54,7 +54,8 @@ class RogueCoordinate(Condition):
             value=made, site=row.text("site"), null=_made(null) if null is not None else None,
             sentence=f"Two tokens have a cosine of {value(row, 'average_cosine') or 0.0:.2f} on average at {row['site']}; "
             f"{few} {add} {made:.2f} to it.",
-            advice=f"Standardise coordinates, or set {few} aside, before vectors are compared{effect}.{searching(evidence)}",
+            advice=f"Standardise coordinates, or set {few} aside, before vectors are compared{effect}. Where predictions "
+            f"are bad, too, look at the weights and biases that write it.{searching(evidence)}",
         )  # fmt: skip
 
 
