@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from headscan.claims.experiment import PROMPTS, SEEDS
 from headscan.claims.ledger import ReproduceResult, all_claims
 from headscan.claims.lessons import learnt_of
 from headscan.claims.protocol import DOCUMENTS, VERDICTS, Tendency
@@ -37,6 +38,8 @@ def ledger_page(result: ReproduceResult) -> str:
         "(statement, place, model and data, stand-ins, quantity, the effect that counts, test, scope, power), which the page",
         "and the JSON of the result show in full. A verdict is of the stand-ins; of a model that is named and not run here",
         "only a tendency is told. *Artefact*: the effect was seen here, and a control showed another cause.",
+        f"What descents find rests on {SEEDS * PROMPTS} prompts of {SEEDS} seeds or more; what stays undecided is looked at once",
+        f"more, with {4 * SEEDS * PROMPTS}, and the interval of the second look is not widened for the first.",
     ]
     for document, title in DOCUMENTS.items():
         if on and not any(row.document == document for row in result.claims):
