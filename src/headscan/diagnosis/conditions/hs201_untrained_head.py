@@ -28,7 +28,7 @@ class UntrainedHead(Condition):
     )
     limits = (
         "It compares with the frequencies of the very text that was read, which no model knew beforehand: on a short or "
-        "foreign text a healthy model may come near, or beyond (docs/checkup.md: gpt-vanilla and babyllama on wikitext-2). "
+        "foreign text a healthy model may come near, or beyond (docs/checkup.md: gpt-vanilla and stories260K on wikitext-2). "
         "It does not say whether head, body or tokenizer is at fault."
     )
 
