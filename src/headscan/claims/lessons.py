@@ -58,8 +58,12 @@ LESSONS = (
         "the published descent gives back less of a small trained model's prompts than it is said to of large ones",
     ),
     Lesson(
-        "article", "fails here", (15, 126),
-        "random embeddings can be inverted, and training makes a small block no worse a code of its token",
+        "article", "fails here", (15,),
+        "the pseudo-inverse of a random embedding does invert it",
+    ),
+    Lesson(
+        "article", "fails here", (127,),
+        "in a family of 40 small trained models the wider do not give more of their input back",
     ),
     Lesson(
         "field", "fails here", (301, 302, 303),
