@@ -37,7 +37,7 @@ real: setup
 	$(BIN)/python -m pytest -m real -q -rs
 	$(BIN)/python benchmarks/how_long_each_verb_takes_on_a_real_model.py all
 	$(BIN)/python benchmarks/run.py exact_inversion_recovers_every_token_of_a_real_model_in_seconds
-	$(BIN)/headscan reproduce 7 15 24 126 202-204 206 --on $(REAL)/qwen --on $(REAL)/all-mpnet-base-v2 --page docs/ledger-real.md
+	$(BIN)/headscan reproduce 7 15 126 202-204 206 --on $(REAL)/qwen --on $(REAL)/all-mpnet-base-v2 --page docs/ledger-real.md
 
 gpu: setup
 	HEADSCAN_REAL= $(BIN)/python -m pytest -m gpu -q -rs

@@ -11,7 +11,7 @@ Any other kind is a trained model itself, by its name or folder: what is said of
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal, TypeAlias
 
 import torch
@@ -70,8 +70,10 @@ def about(kind: str, width: int = 64, depth: int = 3) -> StandIn:
 @lru_cache(maxsize=24)
 def lens_of(kind: str, seed: int = 0, width: int = 64, depth: int = 3) -> Lens:
     """The model of a kind and seed; the same object when asked again."""
-    if kind == "specimen" or kind not in ABOUT:
-        return _given(SPECIMEN if kind == "specimen" else kind)
+    if kind == "specimen":
+        return _specimen()
+    if kind not in ABOUT:
+        return _given(kind)
     if kind in ("taught", "headless"):
         return _taught(seed, headless=kind == "headless")
     with torch.random.fork_rng(devices=[]):
@@ -86,7 +88,12 @@ def lens_of(kind: str, seed: int = 0, width: int = 64, depth: int = 3) -> Lens:
         )
 
 
-@lru_cache(maxsize=2)
+@cache
+def _specimen() -> Lens:
+    return Lens.load(SPECIMEN)
+
+
+@lru_cache(maxsize=1)  # it may be large
 def _given(name: str) -> Lens:
     return Lens.load(name)
 
