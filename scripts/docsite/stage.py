@@ -25,6 +25,7 @@ REFERENCE = [
 ]
 EVIDENCE = [
     "ledger",
+    "ledger-real",
     "intervals",
     "coverage",
     "cone",

@@ -41,6 +41,11 @@ def ledger_page(result: ReproduceResult) -> str:
         f"What descents find rests on {SEEDS * PROMPTS} prompts of {SEEDS} seeds or more; what stays undecided is looked at once",
         f"more, with {4 * SEEDS * PROMPTS}, and the interval of the second look is not widened for the first.",
     ]
+    if not on:
+        lines += [
+            "",
+            "What is said of trained models in general was tried on two real ones, too, [beside it](ledger-real.md).",
+        ]
     for document, title in DOCUMENTS.items():
         if on and not any(row.document == document for row in result.claims):
             continue
