@@ -81,7 +81,7 @@ def test_what_is_said_of_trained_models_is_tried_on_one_that_is_given(tmp_path):
     assert page.startswith("# The ledger, tried on gpt-vanilla\n")
     assert "fails here; fails here on gpt-vanilla" in page
     assert "| not run |" not in page
-    assert "On gpt-vanilla: fails here." in (tmp_path / "out" / "report.html").read_text()
+    assert "fails here; fails here on gpt-vanilla</p>" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_a_model_without_what_a_claim_is_about_is_told_in_a_sentence():

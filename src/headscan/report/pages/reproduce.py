@@ -122,7 +122,7 @@ def entry(row: ClaimRecord) -> dict[str, object]:
     return {
         "id": row.id, "statement": row.statement, "verdict": row.verdict, "slug": slug(row.verdict), "sign": SIGNS[row.verdict],
         "tendency": tendency, "why": row.why, "command": row.command,
-        "about": f"{row.place}. Of {row.model}" + (f", on {row.data}." if row.data else "."),
+        "about": f"{row.place.rstrip('.')}. Of {row.model}" + (f", on {row.data}." if row.data else "."),
         "more": more(row),
         "evidence": [
             (one.side, one.name, _cell(one.value, one.interval), "" if one.chance is None else number(one.chance),
