@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
 import signal
+import weakref
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +17,8 @@ from headscan.claims.claim import CLAIMS, enter
 from headscan.claims.ledger import ReproduceResult, all_claims, reproduce, wanted_claims
 from headscan.claims.lessons import LESSONS, learnt_of
 from headscan.claims.markdown import ledger_page
+from headscan.claims.stand_ins import lens_of
+from headscan.model import specimen_path
 from headscan.run import BadInput
 from tests.forked import fork, status_of
 
@@ -91,7 +96,22 @@ def test_a_model_without_what_a_claim_is_about_is_told_in_a_sentence():
     assert trial.tendency is None
     assert "has no head, of whose words this is" in trial.why
     with pytest.raises(BadInput, match="no-such-model"):
-        reproduce(["402"], on="no-such-model")
+        reproduce(["206"], on="no-such-model")
+
+
+def test_a_model_is_refused_where_no_claim_can_be_tried_on_it():
+    for claims, figures in ((["402"], None), ((), "paper")):
+        with pytest.raises(BadInput, match="--on tries what is said of trained models in general"):
+            reproduce(claims, figures=figures, on="gpt-vanilla")
+
+
+def test_one_given_model_is_held_at_a_time(tmp_path):
+    shutil.copytree(specimen_path("gpt-vanilla"), tmp_path / "copy")
+    first = weakref.ref(lens_of(str(tmp_path / "copy"), 1))
+    assert first() is lens_of(str(tmp_path / "copy"), 2)
+    lens_of("gpt-vanilla")
+    gc.collect()
+    assert first() is None
 
 
 def test_lessons_rest_on_claims_of_their_document_that_can_come_out_so():

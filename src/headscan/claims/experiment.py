@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,16 @@ from headscan.claims.measurement import Measurement
 from headscan.claims.protocol import Power, StandIn
 from headscan.run import Interval, Registry
 
-__all__ = ["EXPERIMENTS", "PROMPTS", "SEEDS", "Experiment", "ExperimentOutcome", "ExperimentWords", "own_seeds"]
+__all__ = [
+    "EXPERIMENTS",
+    "PROMPTS",
+    "SEEDS",
+    "Experiment",
+    "ExperimentOutcome",
+    "ExperimentWords",
+    "enough",
+    "own_seeds",
+]
 
 SEEDS = 5
 """How often an experiment is repeated, each time with a seed of its own."""
@@ -96,3 +106,12 @@ def own_seeds(seed: int) -> list[int]:
     [3000, 3001, 3002, 3003, 3004]
     """
     return [1000 * seed + k for k in range(SEEDS)]
+
+
+def enough(scored: int, least: int = PROMPTS) -> int:
+    """Prompts of a repeat, so many tokens of each of which are scored, that give the tokens a protocol asks for.
+
+    >>> enough(6), enough(1)
+    (20, 40)
+    """
+    return max(least, math.ceil(Power().tokens / SEEDS / scored))

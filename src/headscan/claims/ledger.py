@@ -71,9 +71,23 @@ class Reproducing(Running):
     ] = ()  # fmt: skip
 
     def check(self) -> None:
-        """Every claim is one of the ledger."""
+        """Every claim is one of the ledger, and a model that is given has one to be tried on."""
         super().check()
-        wanted_claims(self.claims)
+        tried = [all_claims()[number].experiment for number in self.wanted()]
+        for name in self.given():
+            if not any(one is not None and one.on(name) is not None for one in tried):
+                raise BadInput(
+                    "--on tries what is said of trained models in general; none of these claims can be tried so: 203 can."
+                )
+
+    def wanted(self) -> list[int]:
+        """The numbers of the claims that are run."""
+        numbers = wanted_claims(self.claims)
+        return [] if self.figures and not self.claims else numbers
+
+    def given(self) -> list[str]:
+        """The models that are given."""
+        return [self.on] if isinstance(self.on, str) else list(self.on)
 
 
 def all_claims() -> dict[int, Claim]:
@@ -114,7 +128,7 @@ def reproduce(settings: Reproducing, run: Run) -> ReproduceResult:
     decide), about a larger model (with the tendency seen on stand-ins, and the command that decides it there).
 
     Raises:
-        BadInput: a text that is no claim's number, or a number that no claim has.
+        BadInput: a text that is no claim's number, a number that no claim has, or a model and no claim to be tried on it.
 
     Cost: from a fraction of a second to some minutes a claim; all of them tens of minutes on one core. Claims that
     were finished before an interruption are read back with `resume`.
@@ -124,12 +138,11 @@ def reproduce(settings: Reproducing, run: Run) -> ReproduceResult:
     ('holds here', 1.0, 5)
     """
     known = all_claims()
-    numbers = [] if settings.figures and not settings.claims else wanted_claims(settings.claims)
+    numbers = settings.wanted()
     shown = [name for name in FIGURES if FIGURES[name].shown.document == settings.figures]
     models = specimens_used([known[number] for number in numbers])
-    given = [settings.on] if isinstance(settings.on, str) else list(settings.on)
-    for name in given:
-        models.append(lens_record(name))
+    given = {name: lens_record(name) for name in settings.given()}
+    models += given.values()
     for model in models:
         run.identify(f"the model {model.name}", fingerprint(model))
     records = []
@@ -137,9 +150,9 @@ def reproduce(settings: Reproducing, run: Run) -> ReproduceResult:
         run.progress("experiments", done, len(numbers), "claims")
         records.append(run.unit(f"claim-{number}", ClaimRecord, partial(recorded, known[number], settings.seed)))
     run.progress("experiments", len(numbers), len(numbers), "claims")
-    for k, name in enumerate(given):
+    for k, (name, model) in enumerate(given.items()):
         for done, number in enumerate(numbers):
-            run.progress(f"on {models[k - len(given)].name}", done, len(numbers), "claims")
+            run.progress(f"on {model.name}", done, len(numbers), "claims")
             make = partial(tried, known[number], name, settings.seed)
             trials = run.unit(f"claim-{number}-on-{k}", list[ClaimTrial], make)
             records[done] = replace(records[done], trials=records[done].trials + trials)

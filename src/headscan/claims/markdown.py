@@ -46,16 +46,14 @@ def ledger_page(result: ReproduceResult) -> str:
             "",
             "What is said of trained models in general was tried on two real ones, too, [beside it](ledger-real.md).",
         ]
+    listed = [claim for number, claim in known.items() if number in run or not on]
     for document, title in DOCUMENTS.items():
-        if on and not any(row.document == document for row in result.claims):
-            continue
-        lines += ["", f"## {title}", "", "| claim | statement | verdict | effect | why |", "|---|---|---|---|---|"]
-        for number, claim in known.items():
-            if claim.document == document:
-                row = run.get(number)
-                if row is None and on:
-                    continue
-                lines.append(_line(row) if row else f"| {number} | {_cell(claim.statement)} | not run | | |")
+        claims = [claim for claim in listed if claim.document == document]
+        if claims:
+            lines += ["", f"## {title}", "", "| claim | statement | verdict | effect | why |", "|---|---|---|---|---|"]
+        for claim in claims:
+            row = run.get(claim.id)
+            lines.append(_line(row) if row else f"| {claim.id} | {_cell(claim.statement)} | not run | | |")
     return "\n".join(lines) + "\n"
 
 

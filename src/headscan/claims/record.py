@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from headscan.claims.claim import Claim
-from headscan.claims.decision import decide, side
+from headscan.claims.decision import Decision, decide, side
 from headscan.claims.experiment import ExperimentOutcome
 from headscan.claims.measurement import Measurement
 from headscan.claims.protocol import ClaimVerdict, DocumentName, Power, Region, StandIn, Tendency
@@ -115,10 +115,11 @@ def tried(claim: Claim, model: str, seed: int) -> list[ClaimTrial]:
     start = time.process_time()
     name = experiment.stand_ins()[0].name
     try:
-        seen = experiment.observe(seed)
+        seen, found = _seen(replace(claim, experiment=experiment), seed)
     except BadInput as refused:
         seen = ExperimentOutcome(effect=None, note=str(refused))
-    found, effect = decide(replace(claim, experiment=experiment), seen), seen.effect
+        found = decide(claim, seen)
+    effect = seen.effect if seen is not None else None
     trial = ClaimTrial(
         model=name, tendency=found.tendency, why=found.why, seconds=round(time.process_time() - start, 1),
         effect=effect.value if effect else None, interval=effect.interval if effect else None,
@@ -128,15 +129,10 @@ def tried(claim: Claim, model: str, seed: int) -> list[ClaimTrial]:
 
 
 def recorded(claim: Claim, seed: int) -> ClaimRecord:
-    """Run a claim's experiment, decide, and say what came of it; where it stays undecided, once more with more prompts."""
+    """Run a claim's experiment, decide, and say what came of it."""
     start = time.process_time()
     experiment = claim.experiment
-    seen = experiment.observe(seed) if experiment is not None else None
-    found = decide(claim, seen)
-    closer = experiment.closer() if experiment is not None and found.tendency == "undecided" else None
-    if closer is not None:
-        seen = closer.observe(seed)
-        found = decide(claim, seen)
+    seen, found = _seen(claim, seed)
     effect = seen.effect if seen is not None else None
     words = experiment.words if experiment is not None else None
     return ClaimRecord(
@@ -152,6 +148,17 @@ def recorded(claim: Claim, seed: int) -> ClaimRecord:
         models=list(seen.models) if seen is not None else [], evidence=_evidence(claim, seen), command=claim.command,
         seconds=round(time.process_time() - start, 1),
     )  # fmt: skip
+
+
+def _seen(claim: Claim, seed: int) -> tuple[ExperimentOutcome | None, Decision]:
+    """What the experiment saw, and the verdict; where that is undecided, once more with more prompts."""
+    seen = claim.experiment.observe(seed) if claim.experiment is not None else None
+    found = decide(claim, seen)
+    closer = claim.experiment.closer() if claim.experiment is not None and found.tendency == "undecided" else None
+    if closer is not None:
+        seen = closer.observe(seed)
+        found = decide(claim, seen)
+    return seen, found
 
 
 def _evidence(claim: Claim, seen: ExperimentOutcome | None) -> list[ClaimEvidence]:

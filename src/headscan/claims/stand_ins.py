@@ -24,7 +24,7 @@ from headscan.text import documents
 from headscan.text.tokens import tokenise
 from headscan.training import cwt_loss
 
-__all__ = ["ModelKind", "about", "language", "lens_of", "prompts"]
+__all__ = ["ABOUT", "ModelKind", "about", "language", "lens_of", "prompts"]
 
 ModelKind: TypeAlias = Literal["specimen", "taught", "headless", "gpt2", "llama"]
 SPECIMEN = "gpt-vanilla"
@@ -67,13 +67,15 @@ def about(kind: str, width: int = 64, depth: int = 3) -> StandIn:
     return StandIn(found.name.replace("64 wide, 3 blocks", f"{width} wide, {depth} blocks"), found.why)
 
 
-@lru_cache(maxsize=24)
 def lens_of(kind: str, seed: int = 0, width: int = 64, depth: int = 3) -> Lens:
-    """The model of a kind and seed; the same object when asked again."""
+    """The model of a kind and seed; the same object when asked again. Of the models that are given one is held at a time."""
     if kind == "specimen":
         return _specimen()
-    if kind not in ABOUT:
-        return _given(kind)
+    return _made(kind, seed, width, depth) if kind in ABOUT else _given(kind)
+
+
+@lru_cache(maxsize=24)
+def _made(kind: str, seed: int, width: int, depth: int) -> Lens:
     if kind in ("taught", "headless"):
         return _taught(seed, headless=kind == "headless")
     with torch.random.fork_rng(devices=[]):

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
-from headscan.claims.experiment import (
-    EXPERIMENTS,
-    PROMPTS,
-    SEEDS,
-    Experiment,
-    ExperimentOutcome,
-    ExperimentWords,
-    own_seeds,
-)
+from headscan.claims.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, enough, own_seeds
 from headscan.claims.measurement import share_of
 from headscan.claims.mixer_recall import SIZE, SLOTS, body, recall
 from headscan.claims.protocol import StandIn
 from headscan.claims.stand_ins import language
 
 __all__ = ["MixerRecall"]
-
-TOKENS = 200
 
 
 @EXPERIMENTS.register("mixer-recall")
@@ -69,7 +58,7 @@ def _body(kind: str, width: int, blocks: int, trained: int, seed: int) -> Any:
 def _observe(asked: MixerRecall, seed: int) -> ExperimentOutcome:
     own, hidden, exact = [], [], []
     everything = asked.first == 0 or asked.scored == "all"
-    count = max(PROMPTS, math.ceil(TOKENS / SEEDS / (SLOTS if everything else asked.first)))
+    count = enough(SLOTS if everything else asked.first)
     for inner in own_seeds(seed):
         model = _body(asked.body, asked.width, asked.blocks, asked.trained, inner)
         ids = language(inner + 50_000_000, count, SLOTS)

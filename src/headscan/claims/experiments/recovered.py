@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,12 +12,12 @@ from torch import Tensor
 from headscan.claims.experiment import (
     EXPERIMENTS,
     PROMPTS,
-    SEEDS,
     Experiment,
     ExperimentOutcome,
     ExperimentWords,
+    enough,
     own_seeds,
-)
+)  # fmt: skip
 from headscan.claims.measurement import share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.recovery import Scored, allowed_words, hits, positions, search_hidden, search_shown
@@ -28,7 +27,6 @@ from headscan.model.slicing import Slice, SlicedModel
 
 __all__ = ["Recovered"]
 
-TOKENS = 200
 SAID = {
     "whole": "whole prompts",
     "set": "tokens anywhere in the answer",
@@ -121,7 +119,7 @@ class Recovered(Experiment):
         for own in own_seeds(seed):
             ready = self.cut(self.at).on(lens_of(self.model, own, self.width, self.depth))
             scored = 1 if self.scored == "whole" else len(positions(ready, self.length, self.scored))
-            yield own, ready, prompts(self.model, own, max(self.least, math.ceil(TOKENS / SEEDS / scored)), self.length)
+            yield own, ready, prompts(self.model, own, enough(scored, self.least), self.length)
 
 
 @lru_cache(maxsize=128)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import ClassVar, Literal, Self, get_args
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from headscan.claims.experiment import EXPERIMENTS, SEEDS, Experiment, ExperimentOutcome, ExperimentWords, own_seeds
 from headscan.claims.measurement import mean_of
 from headscan.claims.protocol import StandIn
-from headscan.claims.stand_ins import ModelKind, about, lens_of, prompts
+from headscan.claims.stand_ins import ABOUT, ModelKind, about, lens_of, prompts
 from headscan.geometry import average_cosine, top_direction_share
 from headscan.geometry.uniformity import uniformity
 from headscan.model.slicing import Slice
@@ -97,7 +97,7 @@ class ShapeOfStates(Experiment):
 
 
 def _named(kind: str) -> str:
-    return kind if kind in get_args(ModelKind) else lens_of(kind).name
+    return kind if kind in ABOUT else lens_of(kind).name
 
 
 @cache
