@@ -17,7 +17,7 @@ from headscan.claims.experiment import (
     ExperimentWords,
     enough,
     own_seeds,
-)  # fmt: skip
+)
 from headscan.claims.measurement import share_of
 from headscan.claims.protocol import StandIn
 from headscan.claims.recovery import Scored, allowed_words, hits, positions, search_hidden, search_shown
