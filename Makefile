@@ -76,10 +76,10 @@ lowest:
 
 setup: .venv/.ready
 
-.venv/.ready: pyproject.toml constraints.txt
+.venv/.ready: pyproject.toml lab/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(f"headscan needs Python 3.11 to 3.14, this is {sys.version.split()[0]}" if not (3, 11) <= sys.version_info[:2] <= (3, 14) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]' --editable lab
 	@touch $@
 
 # The pages are tested in Debian's Chromium. Where it cannot be installed, those tests are skipped and say so.

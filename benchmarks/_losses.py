@@ -42,11 +42,7 @@ def problem(rows: int, vocabulary: int, width: int, device: str = "cpu", dtype=t
     targets = torch.multinomial(law, rows, replacement=True, generator=generator)
     hidden = torch.randn(rows, width, generator=generator)
     table = 0.02 * torch.randn(vocabulary, width, generator=generator)
-    return (
-        hidden.to(device, dtype).requires_grad_(),
-        table.to(device, dtype).requires_grad_(),
-        targets.to(device),
-    )
+    return (hidden.to(device, dtype).requires_grad_(), table.to(device, dtype).requires_grad_(), targets.to(device))
 
 
 def full_positions(hidden: torch.Tensor, table: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

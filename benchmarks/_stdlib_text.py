@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from headscan.ntp import SoftLabels
 from headscan.text.counts import count
-from headscan.text.settings import Counting
+from headscan.text.source import Counting
 
 
 def characters(limit: int) -> str:

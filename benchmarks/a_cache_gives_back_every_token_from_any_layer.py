@@ -27,7 +27,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from headscan.inversion import Search, exact
 from headscan.leaks import Mapped, cache_slice, find_offset, read_format
-from headscan.leaks.exactness import ExactAttack, exact_attack, prepare
+from headscan.leaks.rows import ExactAttack, exact_attack, prepare
 from headscan.model import Lens
 
 FORMATS = ("fp16", "bf16", "fp8", "int8", "int4", "int2/8", "int2")

@@ -17,7 +17,7 @@ from _inversion import ASSETS, random_model, story
 
 import headscan
 from headscan.leaks.bounds import leak_bounds
-from headscan.leaks.priors import cut_prior
+from headscan.leaks.positions import cut_prior
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import Prefix
 

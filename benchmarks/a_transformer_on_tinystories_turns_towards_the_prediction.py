@@ -12,13 +12,13 @@ import argparse
 import time
 
 import torch
+from headscan_lab.theory.transformer import train_transformer
 
 import headscan
-from headscan.claims.ntp_transformer import train_transformer
 from headscan.model.tokenizers import load_tokenizer
 from headscan.ntp import SoftLabels
 from headscan.text.counts import count_text
-from headscan.text.settings import Counting, Reading
+from headscan.text.source import Counting, Reading
 
 COLUMNS = ("direction", "SC2_words", "SC2_contexts", "SC3", "SC4_mass", "growth", "word_norm", "context_norm")
 

@@ -15,13 +15,11 @@ from collections import defaultdict
 import torch
 from scan_costs_little_more_than_the_forward_pass import CONTEXT, bare, batches, model_folder
 
-from headscan.geometry.choose import choose
-from headscan.geometry.linearisation import Linearisation
-from headscan.geometry.probe_runner import ProbeRunner
-from headscan.geometry.settings import Scanning
-from headscan.geometry.summary import site_cells
-from headscan.geometry.sweep import Sweep, sweep
+from headscan.measures.linearisation import Linearisation
 from headscan.model import Lens
+from headscan.scanner.accumulate import ProbeRunner, Sweep, sweep
+from headscan.scanner.examine import site_cells
+from headscan.scanner.settings import Scanning, choose
 from headscan.states import ModelSource
 
 

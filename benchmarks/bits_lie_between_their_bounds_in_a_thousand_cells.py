@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import torch
 
-from headscan.leaks.bounds import Code, draws_of, leak_bounds, monte_carlo, pairwise_bits
-from headscan.leaks.bounds.mixture import pairwise_curve
-from headscan.leaks.priors import cut_prior, prior_of
+from headscan.leaks.bounds import Code, leak_bounds, pairwise_bits, pairwise_curve
+from headscan.leaks.noise_laws import draws_of, monte_carlo
+from headscan.leaks.positions import cut_prior, prior_of
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import Prefix

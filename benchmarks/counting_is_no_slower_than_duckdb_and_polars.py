@@ -21,7 +21,7 @@ import pyarrow as pa
 from _table import show
 
 from headscan.text.counts import count
-from headscan.text.settings import Counting
+from headscan.text.source import Counting
 
 ORDER, VOCABULARY, BITS = 3, 32_768, 15
 

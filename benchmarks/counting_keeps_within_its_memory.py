@@ -19,10 +19,9 @@ import numpy as np
 from _table import show
 
 from headscan.text.counts import TokenStore
-from headscan.text.counts.keys import Keys
 from headscan.text.counts.sort import count_sorted
-from headscan.text.counts.store import CountStore, CountTask
-from headscan.text.settings import parse_bytes
+from headscan.text.counts.store import CountStore, CountTask, Keys
+from headscan.text.source import parse_bytes
 
 ORDER, VOCABULARY = 3, 32_768
 

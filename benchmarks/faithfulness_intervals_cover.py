@@ -19,7 +19,7 @@ import torch
 from headscan.attribution import METHODS
 from headscan.attribution.faithfulness import measured_orders, over_predictions
 from headscan.attribution.run import read_task
-from headscan.attribution.settings import Attributing
+from headscan.attribution.steps import Attributing
 from headscan.model import Lens
 
 ASSETS = Path(__file__).parents[2] / "shared" / "assets"

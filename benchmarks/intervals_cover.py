@@ -28,12 +28,13 @@ import torch
 from _kept import kept
 
 import headscan
-from headscan.geometry import MEASURES, Cloud
-from headscan.geometry.differences import Estimates, differences
-from headscan.geometry.errors import Errors
-from headscan.geometry.linearisation import Linearisation
+from headscan.measures import MEASURES
+from headscan.measures.errors import Errors
+from headscan.measures.linearisation import Linearisation
 from headscan.model import Lens
+from headscan.scanner.differences import Estimates, differences
 from headscan.statistics import SiteStatistics
+from headscan.statistics.cloud import Cloud
 
 CONTEXT = 128
 SHOWN = ("average_cosine", "mean_norm", "top_direction_share", "effective_rank", "isoscore")
@@ -47,9 +48,9 @@ DOCUMENTS, WINDOWS = (5, 10, 20, 40), (16, 64, 256, 1024)
 SHORT, FEW = 32, 4000  # tokens of a row of pieces with fewer tokens; what does not fill a row is left out
 BATCH = 2048  # tokens that are added together
 INTERVALS = (  # what makes an interval: rows that were measured with other code are measured again
-    "geometry/deviation.py", "geometry/differences.py", "geometry/errors.py", "geometry/linearisation.py",
-    "geometry/measures/*.py", "geometry/moments.py", "geometry/noise.py", "geometry/numerical.py",
-    "statistics/derivative.py", "statistics/influence.py", "statistics/series.py",
+    "measures/interval.py", "scanner/differences.py", "measures/errors.py", "measures/linearisation.py",
+    "geometry/measures/*.py", "measures/moments.py", "measures/moments.py", "measures/linearisation.py",
+    "statistics/derivative.py", "statistics/influence.py", "statistics/accumulator.py",
 )  # fmt: skip
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "intervals-cover.svg"
 

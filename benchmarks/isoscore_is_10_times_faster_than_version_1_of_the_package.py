@@ -22,7 +22,8 @@ import torch
 from IsoScore.IsoScore import IsoScore
 from threadpoolctl import threadpool_limits
 
-from headscan.geometry import Cloud, isoscore, isoscore_of_rows
+from headscan.measures import isoscore, isoscore_of_rows
+from headscan.statistics.cloud import Cloud
 
 
 def version_1(folder: str):

@@ -33,8 +33,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from headscan.attribution import AttributionTarget, Coalitions, Engine, TargetStep
-from headscan.attribution.memory import plan
-from headscan.attribution.units import Unit
+from headscan.attribution.engine import plan
+from headscan.attribution.target import Unit
 from headscan.model import Lens
 
 TOKEN = 5

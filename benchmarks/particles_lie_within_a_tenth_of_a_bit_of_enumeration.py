@@ -15,9 +15,8 @@ from pathlib import Path
 
 import torch
 
-from headscan.leaks.bounds.particles import evidence
-from headscan.leaks.priors import prior_of
-from headscan.leaks.wholes import drawn_texts, stepper, whole_texts
+from headscan.leaks.positions import prior_of
+from headscan.leaks.sequence import drawn_texts, evidence, stepper, whole_texts
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 

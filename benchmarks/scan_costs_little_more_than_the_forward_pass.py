@@ -25,16 +25,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headscan.geometry.choose import choose
-from headscan.geometry.estimate import finishing
-from headscan.geometry.linearisation import Linearisation
-from headscan.geometry.summary import site_cells
-from headscan.geometry.sweep import Sweep, sweep
-from headscan.geometry.threads import side_by_side
+from headscan.measures.linearisation import Linearisation
 from headscan.model import Lens
+from headscan.scanner.accumulate import Sweep, sweep
+from headscan.scanner.examine import site_cells
+from headscan.scanner.settings import choose, finishing
 from headscan.states import ModelSource
+from headscan.statistics.threads import side_by_side
 from headscan.text import Batch
-from headscan.text.settings import Reading
+from headscan.text.source import Reading
 
 CONTEXT = 128
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headscan.geometry.choose import choose
-from headscan.geometry.linearisation import Linearisation
-from headscan.geometry.sweep import Sweep, sweep
+from headscan.measures.linearisation import Linearisation
+from headscan.scanner.accumulate import Sweep, sweep
+from headscan.scanner.settings import choose
 from headscan.states import stored_source
 
 

@@ -23,7 +23,7 @@ import torch
 from _table import show
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from headscan.text.shipped import embedded
+from headscan.text.source import embedded
 from headscan.training import ALARMS, Watch
 
 STORE = Path(__file__).resolve().parents[1] / "headscan-results" / "benchmarks" / "monitor.jsonl"

@@ -29,11 +29,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from headscan_lab.theory import regularisation_path
+from headscan_lab.theory.path import largest_penalty
 from scipy.stats import t as student
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from headscan.ntp import SoftLabels, regularisation_path
-from headscan.ntp.path import largest_penalty
+from headscan.ntp import SoftLabels
 
 VOCABULARY, TOKENS, WINDOW, OCCURRENCES, POINTS = 40, 20_000, 16, 400, 10
 T = TypeVar("T")

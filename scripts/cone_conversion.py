@@ -18,7 +18,7 @@ import torch
 from transformers import PreTrainedModel
 
 from headscan import Lens, decone
-from headscan.geometry import average_cosine
+from headscan.measures import average_cosine
 from headscan.text import Windows
 from headscan.training import PackedText, fit_head, perplexity
 from headscan.training.heads import body_of, final_norm_of

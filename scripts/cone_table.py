@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 
 import headscan
-from headscan.geometry.result import ScanResult
 from headscan.run.rows import Row
+from headscan.scanner.result import ScanResult
 
 NAMED, AWAY, APART = 3, -0.05, 0.1
 """So many of the largest branches are named; those below AWAY; bands whose share is APART from their share of the tokens."""

@@ -15,12 +15,11 @@ from operator import truediv
 from pathlib import Path
 
 import numpy as np
+from headscan_lab.tournament.race import Race
+from headscan_lab.tournament.table import TournamentResult, at_loss, mean_over_seeds
 
 import headscan
 from headscan.run import Row
-from headscan.training import TournamentResult
-from headscan.training.racing.race import Race
-from headscan.training.racing.table import at_loss, mean_over_seeds
 
 COLUMNS = (
     ("held-out nats at the end", "heldout_nats", 3),

@@ -13,10 +13,7 @@ import tomllib
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
-OWN = (
-    "dev",
-    "docs",
-)
+OWN = ("dev", "docs")
 
 
 def lowest(project: dict[str, object]) -> dict[str, str]:

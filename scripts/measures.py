@@ -9,7 +9,8 @@ import inspect
 import sys
 from pathlib import Path
 
-from headscan.geometry import Measure, ordered_measures
+from headscan.measures import Measure
+from headscan.scanner.settings import ordered_measures
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "measures.md"
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 from arms import VANILLA, run_arm, summary
+from headscan_lab.ledger.experiments.mixers import recall
 from retrieval import halves, retrieval_accuracy, train_retrieval
 from transformers import PreTrainedConfig
 
-from headscan.claims.mixer_recall import recall
 from headscan.model.mixer import MixerConfig
 from headscan.text import Windows, documents
 from headscan.training import PackedText, Recipe, fit_tokenizer, recipe_of

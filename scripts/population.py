@@ -19,8 +19,8 @@ from pathlib import Path
 
 import headscan
 from headscan.diagnosis import CONDITIONS
-from headscan.diagnosis.condition import alarming
-from headscan.diagnosis.population import LEAST, Reference, population, reference
+from headscan.diagnosis.conditions import alarming
+from headscan.diagnosis.result import LEAST, Reference, population, reference
 from headscan.model import Lens
 
 ROOT = Path(__file__).parent.parent

@@ -9,7 +9,7 @@ import math
 import sys
 from pathlib import Path
 
-from headscan.geometry import ordered_probes
+from headscan.scanner.settings import ordered_probes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

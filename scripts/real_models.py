@@ -15,9 +15,10 @@ import numpy as np
 import torch
 
 import headscan
-from headscan.geometry import Cloud, read_sts, sentence_states, sts_spearman
+from headscan.measures import read_sts, sentence_states, sts_spearman
 from headscan.remedies import remedies
 from headscan.statistics import DirectionTally, SiteBatch
+from headscan.statistics.cloud import Cloud
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "real-models.md"
 MEASURES = "drift,rogue,words,dimension,sphere,negative,frequency,head,collapse,partition,zipf"
@@ -231,7 +232,7 @@ def judged(assets: Path, pairs: int) -> list[str]:
         tally.update(SiteBatch("s", torch.from_numpy(rows)[None], torch.zeros(1, len(rows), dtype=torch.long), [0]))
         for title, remedy in {"none": None, **remedies(Cloud.of_rows(rows), tally.total())}.items():
             after = np.vstack([x, y]) if remedy is None else remedy(np.vstack([x, y]))
-            cosine = headscan.geometry.average_cosine(Cloud.of_rows(after))
+            cosine = headscan.measures.cone.average_cosine(Cloud.of_rows(after))
             value = sts_spearman(x, y, test[2], remedy)
             table.setdefault(title, {})[name] = f"{number(value, 3)} [{number(cosine)}]"
         print(name, {title: cells[name] for title, cells in table.items()}, flush=True)

@@ -9,25 +9,26 @@ import inspect
 import sys
 from pathlib import Path
 
+from headscan_lab.evaluation.task import TASKS
+from headscan_lab.ledger.experiment import EXPERIMENTS
+
 from headscan.attribution.method import METHODS as ATTRIBUTION
-from headscan.claims import EXPERIMENTS
+from headscan.comparison.covariance import SIMILARITIES
+from headscan.comparison.nulls import NULLS
 from headscan.diagnosis import CONDITIONS
-from headscan.geometry import PROBES
-from headscan.geometry.compare import NULLS, SIMILARITIES
-from headscan.inversion.given import GIVEN
 from headscan.inversion.method import METHODS as INVERSION
+from headscan.inversion.observation import GIVEN
 from headscan.leaks.defence import DEFENCES
-from headscan.leaks.release import RELEASES
-from headscan.model.adapter import ADAPTERS
+from headscan.leaks.run import RELEASES
+from headscan.measures import PROBES
+from headscan.model.opening import ADAPTERS
 from headscan.remedies import REMEDIES
 from headscan.run import Registry, options_of
 from headscan.states import FORMATS
 from headscan.training.monitor import ALARMS
-from headscan.training.objective import OBJECTIVES
-from headscan.training.optimiser import OPTIMISERS
+from headscan.training.objective import OBJECTIVES, REGULARISERS
+from headscan.training.optimisers import OPTIMISERS
 from headscan.training.recovery import RECOVERIES
-from headscan.training.regulariser import REGULARISERS
-from headscan.training.task import TASKS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "registries.md"
 SECTIONS: list[tuple[str, str, Registry[object]]] = [
@@ -49,7 +50,7 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("Evaluation tasks", "`headscan evaluate --tasks NAME`", TASKS),
     ("Conditions of a checkup", "`headscan checkup --fail-on CODES`; see [checkup](checkup.md)", CONDITIONS),
     ("Remedies", "`headscan remedy --remedies NAME`", REMEDIES),
-    ("Experiments of the ledger", "the tables of `headscan.claims.documents`", EXPERIMENTS),
+    ("Experiments of the ledger", "the tables of `headscan_lab.ledger`", EXPERIMENTS),
 ]  # type: ignore[list-item]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headscan.run import BadInput
 from headscan.training.heads import body_of
-from headscan.training.losses.infonce import infonce_loss
+from headscan.training.losses.sampled import infonce_loss
 
 __all__ = ["halves", "retrieval_accuracy", "text_vectors", "train_retrieval"]
 

@@ -13,17 +13,18 @@ from pathlib import Path
 from headscan.run import Result
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "schemas"
-PACKAGES = (
-    "attribution", "claims.ledger", "diagnosis", "flow", "geometry", "geometry.compare", "inversion", "leaks", "ntp",
-    "remedies.result", "states", "training.racing.result", "training.result",
+MODULES = (
+    "headscan.attribution", "headscan.comparison", "headscan.diagnosis", "headscan.flow", "headscan.inversion", "headscan.leaks",
+    "headscan.ntp", "headscan.remedies.result", "headscan.scanner", "headscan.states", "headscan.training.result",
+    "headscan_lab.evaluation.result", "headscan_lab.ledger.run", "headscan_lab.tournament.table",
 )  # fmt: skip
 
 
 def schemas() -> dict[Path, str]:
     """The text of each file."""
-    for name in PACKAGES:
-        import_module(f"headscan.{name}")
-    kinds = {kind: made for kind, made in Result.kinds.items() if made.__module__.startswith("headscan.")}
+    for name in MODULES:
+        import_module(name)
+    kinds = {kind: made for kind, made in Result.kinds.items() if made.__module__.startswith("headscan")}
     return {
         FOLDER / f"{kind}.json": json.dumps(made.json_schema(), indent=1, ensure_ascii=False) + "\n"
         for kind, made in sorted(kinds.items())

@@ -19,10 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from headscan_lab.tournament.variants import ARMS
 from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
 
-from headscan.geometry.kept_gradient import GradientThroughHead
-from headscan.training import ARMS, Learner
+from headscan.measures.kept_gradient import GradientThroughHead
+from headscan.training import Learner
 
 LENGTH, BATCH, SIGHTINGS = 4, 64, (0.5, 1, 2, 4, 8, 16)
 RATES = (3e-3, 1e-2)

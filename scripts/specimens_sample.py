@@ -93,15 +93,7 @@ class Report:
 
 
 def write_text(
-    specimen: Path,
-    source: Source,
-    out: Path,
-    *,
-    size: int,
-    seed: int,
-    temperature: float,
-    limit: int,
-    batch: int = 64,
+    specimen: Path, source: Source, out: Path, *, size: int, seed: int, temperature: float, limit: int, batch: int = 64
 ) -> Report:
     """Draw stories until `size` bytes are kept; none repeats over `limit` characters of the source or comes twice."""
     model = AutoModelForCausalLM.from_pretrained(specimen).eval()

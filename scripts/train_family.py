@@ -2,10 +2,11 @@
 
     python scripts/train_family.py [--half 0] [--first stories] [--second pydoc] [--tokens 196608] [--only NAME ...] [--list]
 
-The design is `headscan.claims.family`: 40 members a half, widths 32 to 256, depths 1 to 8, V 256 to 8,192, with a head (tied or
-not) and without, on two texts, some under three seeds. Each is a folder with weights, tokenizer, model card and checkpoints
-evenly spaced in the logarithm of the steps (`checkpoint-N`, weights alone). A member whose card is written is done and is
-passed over, so an interrupted run goes on with the same command. One thread; run two at once with --part 0/2 and --part 1/2.
+The design is `headscan_lab.ledger.stand_ins`: 40 members a half, widths 32 to 256, depths 1 to 8, V 256 to 8,192, with a head
+(tied or not) and without, on two texts, some under three seeds. Each is a folder with weights, tokenizer, model card and
+checkpoints evenly spaced in the logarithm of the steps (`checkpoint-N`, weights alone). A member whose card is written is done
+and is passed over, so an interrupted run goes on with the same command. One thread; run two at once with --part 0/2 and
+--part 1/2.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from headscan_lab.ledger.stand_ins import Member, design, family_folder
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from headscan.claims.family import Member, design, family_folder
-from headscan.model.byte_tokenizer import ByteTokenizer
+from headscan.model.tokenizers import ByteTokenizer
 from headscan.text import documents
 from headscan.training import cwt_loss, fit_tokenizer
 

@@ -32,10 +32,11 @@ def staged(docsite, tmp_path_factory):
 
 
 def test_everything_registered_has_a_page(staged):
-    from headscan.claims import CLAIMS
+    from headscan_lab.ledger.claim import CLAIMS
+
     from headscan.cli import VERBS
     from headscan.diagnosis import CONDITIONS
-    from headscan.geometry import MEASURES
+    from headscan.measures import MEASURES
     from headscan.states import FORMATS
 
     schemas = [path.stem for path in (SCRIPTS.parents[1] / "docs" / "schemas").glob("*.json")]

@@ -14,7 +14,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "headscan"
+LABORATORY = ROOT / "lab" / "src" / "headscan_lab"
 FILES = sorted(SOURCE.rglob("*.py"))
+LAB_FILES = sorted(LABORATORY.rglob("*.py"))
+# The whole must fit in a head. Lines of Python of the instrument, of it and the laboratory, of the tests; files; lines of
+# styles, scripts and templates.
+INSTRUMENT, TOTAL, TESTS, COUNT, ASSETS = 60_000, 67_000, 28_000, 330, 1_640
 
 # From below: a package may know the floors under it, and itself. Rooms on one floor do not know each other, but for those named.
 FLOORS = [
@@ -23,9 +28,11 @@ FLOORS = [
     {"model"},
     {"states"},
     {"statistics"},
-    {"geometry", "ntp", "inversion", "attribution"},
+    {"measures", "ntp", "inversion", "attribution"},
+    {"scanner"},
+    {"comparison"},
     {"flow", "leaks", "training", "remedies"},
-    {"claims", "diagnosis"},
+    {"diagnosis"},
     {"report"},
     {"__init__"},
     {"cli"},
@@ -133,13 +140,35 @@ def test_no_circle_in_the_imports():
     assert circles == []
 
 
-def test_files_and_functions_are_short():
-    lengths = {named(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
-    assert {name: length for name, length in lengths.items() if length > 350} == {}
-    assert sum(length > 200 for length in lengths.values()) <= 0.1 * len(lengths)
+def lines(paths) -> int:
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def test_the_whole_fits_in_a_head():
+    tests = [path for folder in (ROOT / "tests", ROOT / "lab" / "tests") for path in folder.rglob("*.py")]
+    assets = [path for path in SOURCE.parents[1].rglob("*") if path.suffix in (".js", ".css", ".j2")]
+    assert lines(FILES) <= INSTRUMENT
+    assert lines(FILES) + lines(LAB_FILES) <= TOTAL
+    assert lines(tests) <= TESTS
+    assert len(FILES) + len(LAB_FILES) <= COUNT
+    assert lines(assets) <= ASSETS
+
+
+def test_what_is_read_together_stands_together():
+    """Files of 100 to 400 lines: few are small (package faces apart), none is huge, no room holds too much of the house."""
+    lengths = {path: lines([path]) for path in FILES + LAB_FILES if path.name not in ("__init__.py", "__main__.py")}
+    assert {str(path): length for path, length in lengths.items() if length > 450} == {}
+    assert sum(length < 60 for length in lengths.values()) <= 0.05 * len(lengths)
+    rooms = defaultdict(int)
+    for path in FILES:
+        rooms[package(path)] += lines([path])
+    assert {room: size for room, size in rooms.items() if size > 0.14 * lines(FILES + LAB_FILES)} == {}
+
+
+def test_functions_are_short():
     long = {
-        f"{named(path)}:{node.name}": node.end_lineno - node.lineno + 1
-        for path in FILES
+        f"{path.name}:{node.name}": _body(node)
+        for path in FILES + LAB_FILES
         for node in ast.walk(tree(path))
         if isinstance(node, ast.FunctionDef) and _body(node) > 80
     }
@@ -147,23 +176,53 @@ def test_files_and_functions_are_short():
 
 
 def _body(node: ast.FunctionDef) -> int:
-    """Lines of a function without its docstring: words are not what makes a function long."""
+    """Lines of a function without its signature and docstring: words are not what makes a function long."""
     first = node.body[0]
-    words = (
-        first.end_lineno - first.lineno + 1
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-        else 0
-    )
-    return node.end_lineno - node.lineno + 1 - words
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(node.body) > 1:
+        first = node.body[1]
+    return node.end_lineno - first.lineno + 1
 
 
-def test_no_two_classes_share_a_name():
+def test_class_names_are_unique_within_a_package():
     homes = defaultdict(list)
-    for path in FILES:
+    for path in FILES + LAB_FILES:
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
-                homes[node.name.lstrip("_")].append(named(path))
+                homes[package(path) if path in FILES else path.parent.name, node.name.lstrip("_")].append(path.name)
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+@pytest.mark.parametrize("path", FILES + LAB_FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_package_faces_list_their_names(path):
+    listed = any(
+        getattr(node.targets[0], "id", "") == "__all__" for node in tree(path).body if isinstance(node, ast.Assign)
+    )
+    assert not listed or path.name == "__init__.py"
+
+
+def test_public_names_have_docstrings():
+    """What a package's face offers says what it is; overrides and helpers need not."""
+    bare = []
+    for face in (path for path in FILES if path.name == "__init__.py"):
+        names = {
+            element.value
+            for node in tree(face).body
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+            for element in node.value.elts
+        }
+        for path in sorted(face.parent.rglob("*.py")):
+            defined = [
+                node
+                for node in tree(path).body
+                if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names
+            ]
+            said = {node.name for node in defined if ast.get_docstring(node)}
+            bare += [f"{named(path)}:{node.name}" for node in defined if node.name not in said]
+    assert bare == []
+
+
+def test_the_instrument_knows_nothing_of_the_laboratory():
+    assert [named(path) for path in FILES if any(name.startswith("headscan_lab") for name in imports(path))] == []
 
 
 def test_no_open_dictionary_passes_between_modules():
@@ -177,8 +236,8 @@ def test_no_open_dictionary_passes_between_modules():
             if any(note is not None and "dict[str, Any]" in ast.unparse(note) for note in notes):
                 found.append(f"{named(path)}:{node.name}")
     allowed = (
-        "run/", "cli/", "geometry/result.py", "report/kit/reading.py",
-        "model/inputs.py", "model/probe.py", "model/record.py", "model/slicing/", "model/verify.py", "training/trainer.py",
+        "run/", "cli/", "scanner/result.py", "report/kit/reading.py",
+        "model/inputs.py", "model/sites.py", "model/recording.py", "model/slicing/", "model/recording.py", "training/trainer.py",
     )  # fmt: skip
     assert [one for one in found if not one.startswith(allowed)] == []
 

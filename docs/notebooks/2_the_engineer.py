@@ -13,11 +13,12 @@ line, and measures the held-out windows as training goes on.
 import tempfile
 
 import torch
+from headscan_lab.tournament.variants import ARMS
 from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback, Trainer, TrainingArguments, set_seed
 
 from headscan.model import ByteTokenizer
 from headscan.text import Windows
-from headscan.training import ARMS, Monitor, PackedText, collate
+from headscan.training import Monitor, PackedText, collate
 
 ids = next(iter(Windows("stories", ByteTokenizer(), 64 * 512))).ids.reshape(-1, 64)
 train, held_out = PackedText(ids[:448]), ids[448:]

@@ -16,7 +16,7 @@ import numpy as np
 import headscan
 import headscan.ntp as ntp
 from headscan.text.counts import count
-from headscan.text.settings import Counting
+from headscan.text.source import Counting
 
 text = "the cat sat . the cat ran . the dog ran . the dog sat . the sun rose ."
 words = text.split()

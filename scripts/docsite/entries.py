@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from headscan.claims import CLAIMS, DOCUMENTS, Claim
+from headscan_lab.ledger.claim import CLAIMS, Claim
+from headscan_lab.ledger.experiment import DOCUMENTS
+
 from headscan.diagnosis import CONDITIONS, Condition
-from headscan.geometry import ordered_measures
 from headscan.run import Result
+from headscan.scanner.settings import ordered_measures
 from headscan.states import FORMATS
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -73,7 +75,7 @@ def _measures() -> Pages:
     for one in found:
         text = measures_page.entry(one).replace("### ", "# ", 1)
         example = inspect.cleandoc(one.function.__doc__ or "").partition(">>>")[2]
-        shown = f"\n```python\n>>> from headscan.geometry import {one.name}\n>>>{example}\n```\n" if example else ""
+        shown = f"\n```python\n>>> from headscan.measures import {one.name}\n>>>{example}\n```\n" if example else ""
         text += f"{shown}\nAll [measures](../measures.md); how [intervals](../intervals.md) are made.\n"
         made[f"measure/{one.name}.md"] = leaf(text)
     return made

@@ -16,8 +16,11 @@ from headscan.run import OptionField, Registry
 __all__ = ["reference"]
 
 PACKAGES = (
-    "run", "text", "model", "model.mixer", "states", "statistics", "geometry", "geometry.compare", "ntp", "inversion",
-    "attribution", "flow", "leaks", "training", "training.monitor", "remedies", "claims", "diagnosis", "report.kit",
+    "headscan.run", "headscan.text", "headscan.model", "headscan.model.mixer", "headscan.states",
+    "headscan.statistics", "headscan.measures", "headscan.scanner", "headscan.comparison", "headscan.ntp",
+    "headscan.inversion", "headscan.attribution", "headscan.flow", "headscan.leaks", "headscan.training",
+    "headscan.training.monitor", "headscan.remedies", "headscan.diagnosis", "headscan.report.kit",
+    "headscan_lab.ledger", "headscan_lab.theory", "headscan_lab.tournament", "headscan_lab.evaluation",
 )  # fmt: skip
 
 
@@ -72,7 +75,7 @@ def _options(name: str, command: Any) -> list[str]:
         lines.append(f"| {named} | {cell(default)} | {cell(said)} |")
     for extra, (_, said) in command.extra.items():
         lines.append(f"| `--{extra.replace('_', '-')}` | | {cell(said)} |")
-    home = call.__module__.removeprefix("headscan.")
+    home = call.__module__
     package = max((one for one in PACKAGES if home == one or home.startswith(f"{one}.")), key=len)
     details = inspect.cleandoc(call.__doc__ or "").split(">>>")[0].strip()
     parts = [
@@ -81,7 +84,7 @@ def _options(name: str, command: Any) -> list[str]:
         "\n".join(lines),
     ]
     parts += [
-        f"## In Python\n\n`{call.__name__}` of [headscan.{package}](../python/{package}.rst), the same options as keywords."
+        f"## In Python\n\n`{call.__name__}` of [{package}](../python/{package}.rst), the same options as keywords."
     ]
     return [*filter(None, parts), f"```text\n{details}\n```"]
 
@@ -104,10 +107,10 @@ def _packages() -> Pages:
         "names in no list below are internal."
     )
     rows = [("headscan", "headscan", "The public names, in one place.")]
-    rows += [(name, f"headscan.{name}", sentence(import_module(f"headscan.{name}").__doc__)) for name in PACKAGES]
+    rows += [(name, name, sentence(import_module(name).__doc__)) for name in PACKAGES]
     made = {"python/index.md": listing("Python", said, rows, "package", sidebar=True).replace(".md) |", ".rst) |")}
     made["python/headscan.rst"] = _facade()
-    return made | {f"python/{name}.rst": _package(import_module(f"headscan.{name}")) for name in PACKAGES}
+    return made | {f"python/{name}.rst": _package(import_module(name)) for name in PACKAGES}
 
 
 def _facade() -> str:
@@ -118,7 +121,7 @@ def _facade() -> str:
     for name in sorted(set(headscan.__all__) - {"load", "__version__"}, key=str.lower):
         one = getattr(headscan, name)
         home = one.__name__ if inspect.ismodule(one) else _public(one)
-        if home.removeprefix("headscan.") not in PACKAGES:
+        if home not in PACKAGES:
             own.append(f"headscan.{name}")
             continue
         role = "mod" if inspect.ismodule(one) else "class" if inspect.isclass(one) else "func"
@@ -132,11 +135,7 @@ def _facade() -> str:
 
 def _public(one: Any) -> str:
     """The public package in which something is described: the innermost that names it."""
-    homes = [
-        f"headscan.{name}"
-        for name in PACKAGES
-        if one.__name__ in getattr(import_module(f"headscan.{name}"), "__all__", ())
-    ]
+    homes = [name for name in PACKAGES if one.__name__ in getattr(import_module(name), "__all__", ())]
     own = [home for home in homes if f"{one.__module__}.".startswith(f"{home}.")]
     return max(own or homes or [one.__module__], key=len)
 
@@ -144,7 +143,7 @@ def _public(one: Any) -> str:
 def _package(module: ModuleType) -> str:
     title = module.__name__
     lines = [title, "=" * len(title), "", f".. automodule:: {title}", "   :no-members:", ""]
-    for name in module.__all__:
+    for name in getattr(module, "__all__", ()):
         one = getattr(module, name)
         if inspect.isclass(one) or inspect.isfunction(one):
             home = _public(one)

@@ -21,77 +21,73 @@ from headscan.run.errors import BadInput
 from headscan.run.presenter import present_with
 
 if TYPE_CHECKING:
+    from headscan_lab.evaluation.result import EvaluationResult
+    from headscan_lab.ledger.page import ledger_page
+    from headscan_lab.ledger.run import ReproduceResult, all_claims, reproduce, wanted_claims
+    from headscan_lab.ledger.stand_ins import check_original
+    from headscan_lab.tournament.table import TournamentResult
+
     from headscan import flow, ntp, states, training
     from headscan.attribution import AttributeResult, attribute
-    from headscan.claims.ledger import ReproduceResult, all_claims, reproduce, wanted_claims
-    from headscan.claims.markdown import ledger_page
-    from headscan.claims.originals import check_original
+    from headscan.comparison.result import CompareResult
+    from headscan.comparison.run import compare, estimate_compare
     from headscan.diagnosis import CheckupResult, checkup
     from headscan.flow import ChannelResult, FlowResult
-    from headscan.geometry import (
-        ScanResult,
-        average_cosine,
-        effective_rank,
-        isoscore,
-        mean_norm,
-        mean_vector_norm,
-        participation_ratio,
-        scan,
-        singular_values,
-        top_direction_share,
-    )
-    from headscan.geometry.compare import CompareResult, compare
-    from headscan.geometry.compare.expected import estimate_compare
-    from headscan.geometry.expected import estimate_scan
     from headscan.inversion import InvertResult, invert
     from headscan.leaks import PrivacyResult, privacy
-    from headscan.model.catalogue import available_models
-    from headscan.model.embedded import specimens
+    from headscan.measures.cone import average_cosine, top_direction_share
+    from headscan.measures.norms import mean_norm, mean_vector_norm
+    from headscan.measures.spectrum import effective_rank, isoscore, participation_ratio, singular_values
     from headscan.model.lens import Lens
     from headscan.model.slicing import Slice
+    from headscan.model.source import available_models, specimens
     from headscan.ntp import NtpResult
     from headscan.remedies.decone import decone
-    from headscan.remedies.expected import estimate_remedy
     from headscan.remedies.result import RemedyResult
-    from headscan.remedies.run import remedy
-    from headscan.report.kit.paper import check_kaleido
+    from headscan.remedies.run import estimate_remedy, remedy
+    from headscan.report.kit.terminal import check_kaleido
     from headscan.run.result import Result
-    from headscan.states.expected import estimate_states
-    from headscan.states.result import StatesResult
-    from headscan.training import EvaluationResult, RecoverResult, TournamentResult, TrainResult, train
+    from headscan.scanner.result import ScanResult
+    from headscan.scanner.run import scan
+    from headscan.scanner.settings import estimate_scan
+    from headscan.states.estimate import estimate_states
+    from headscan.states.writing import StatesResult
+    from headscan.training import RecoverResult, TrainResult, train
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 # Loaded when first asked for: `import headscan` and `headscan --version` need no library that computes.
 _HOMES = {
     "headscan.attribution": ("AttributeResult", "attribute"),
-    "headscan.claims.ledger": ("ReproduceResult", "all_claims", "reproduce", "wanted_claims"),
-    "headscan.claims.markdown": ("ledger_page",),
-    "headscan.claims.originals": ("check_original",),
+    "headscan_lab.ledger.run": ("ReproduceResult", "all_claims", "reproduce", "wanted_claims"),
+    "headscan_lab.ledger.page": ("ledger_page",),
+    "headscan_lab.ledger.stand_ins": ("check_original",),
     "headscan.diagnosis": ("CheckupResult", "checkup"),
     "headscan.flow": ("ChannelResult", "FlowResult"),
-    "headscan.geometry": (
-        "ScanResult", "average_cosine", "effective_rank", "isoscore", "mean_norm", "mean_vector_norm",
-        "participation_ratio", "scan", "singular_values", "top_direction_share",
+    "headscan.measures": (
+        "average_cosine", "effective_rank", "isoscore", "mean_norm", "mean_vector_norm", "participation_ratio",
+        "singular_values", "top_direction_share",
     ),
-    "headscan.geometry.compare": ("CompareResult", "compare"),
-    "headscan.geometry.compare.expected": ("estimate_compare",),
-    "headscan.geometry.expected": ("estimate_scan",),
+    "headscan.scanner": ("ScanResult", "scan"),
+    "headscan.comparison": ("CompareResult", "compare"),
+    "headscan.comparison.run": ("estimate_compare",),
+    "headscan.scanner.settings": ("estimate_scan",),
+    "headscan.remedies.result": ("RemedyResult",),
+    "headscan.remedies.run": ("estimate_remedy", "remedy"),
     "headscan.inversion": ("InvertResult", "invert"),
     "headscan.leaks": ("PrivacyResult", "privacy"),
     "headscan.model": ("Lens", "specimens"),
-    "headscan.model.catalogue": ("available_models",),
+    "headscan.model.source": ("available_models",),
     "headscan.model.slicing": ("Slice",),
     "headscan.ntp": ("NtpResult",),
     "headscan.remedies.decone": ("decone",),
-    "headscan.remedies.expected": ("estimate_remedy",),
-    "headscan.remedies.result": ("RemedyResult",),
-    "headscan.remedies.run": ("remedy",),
-    "headscan.report.kit.paper": ("check_kaleido",),
+    "headscan.report.kit.terminal": ("check_kaleido",),
     "headscan.run": ("Result",),
     "headscan.states": ("StatesResult",),
-    "headscan.states.expected": ("estimate_states",),
-    "headscan.training": ("EvaluationResult", "RecoverResult", "TournamentResult", "TrainResult", "train"),
+    "headscan.states.estimate": ("estimate_states",),
+    "headscan.training": ("RecoverResult", "TrainResult", "train"),
+    "headscan_lab.evaluation.result": ("EvaluationResult",),
+    "headscan_lab.tournament.table": ("TournamentResult",),
 }  # fmt: skip
 _PLACES = {name: home for home, names in _HOMES.items() for name in names}
 _PACKAGES = ("flow", "ntp", "states", "training")

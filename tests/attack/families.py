@@ -10,7 +10,7 @@ from itertools import islice, product
 import torch
 from torch import Tensor
 
-from headscan.inversion.given import EmbeddingSlice, NextTokenSlice
+from headscan.inversion.observation import EmbeddingSlice, NextTokenSlice
 from headscan.model import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from tests.attack.inversions import ORDERS, OTHERS, SITES, Attack, fresh, slice_of

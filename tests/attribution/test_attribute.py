@@ -183,7 +183,7 @@ def test_a_model_without_an_output_layer_is_refused():
 
 
 def test_memory_is_flat_in_the_length_of_the_prompt(gpt2):
-    from headscan.attribution.memory import plan
+    from headscan.attribution.engine import plan
 
     budget = 2**22
     for length in (8, 64, 512, 4096):

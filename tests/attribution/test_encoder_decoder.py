@@ -78,9 +78,6 @@ def test_gradients_are_complete_and_a_continuation_is_said_step_by_step(lens, tm
 
 
 def test_bad_input_is_one_sentence(lens):
-    for options, sentence in (
-        ({"generate": 0}, "at least 1"),
-        ({"token": 3, "against": 3}, "against itself"),
-    ):
+    for options, sentence in (({"generate": 0}, "at least 1"), ({"token": 3, "against": 3}, "against itself")):
         with pytest.raises(headscan.BadInput, match=sentence):
             attribute(lens, IDS, **options)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from headscan.attribution import AttributionTarget, Coalitions, Engine, TargetStep, attribute, find_units, shapley
-from headscan.attribution.memory import plan
+from headscan.attribution.engine import plan
 from headscan.text.prompts import read_prompt
 from tests.attribution.attribution_cases import IDS, WIPERS, build, family
 from tests.reference import attribution as reference

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from headscan_lab.ledger.claim import CLAIMS, Claim, decide, side
+from headscan_lab.ledger.experiment import VERDICTS, ExperimentOutcome, Measurement, Region, difference_of, share_of
+from headscan_lab.ledger.run import all_claims
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from headscan.claims import CLAIMS, Claim, ExperimentOutcome, Measurement, Region, decide
-from headscan.claims.decision import side
-from headscan.claims.ledger import all_claims
-from headscan.claims.measurement import difference_of, share_of
-from headscan.claims.protocol import VERDICTS
 
 NUMBERS = sorted(all_claims())
 CAUSE = "the optimiser failed"

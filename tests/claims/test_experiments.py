@@ -6,17 +6,21 @@ from itertools import combinations, pairwise, product
 
 import numpy as np
 import torch
+from headscan_lab.ledger.experiment import PROMPTS, ExperimentOutcome, share_of
+from headscan_lab.ledger.experiments.descents import (
+    Recovered,
+    allowed_words,
+    hits,
+    positions,
+    search_hidden,
+    search_shown,
+)
+from headscan_lab.ledger.experiments.mixers import SIZE, SLOTS, body, recall
+from headscan_lab.ledger.record import recorded
+from headscan_lab.ledger.run import all_claims
+from headscan_lab.ledger.stand_ins import design, language, lens_of, prompts
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from headscan.claims.experiment import PROMPTS, ExperimentOutcome
-from headscan.claims.experiments.recovered import Recovered
-from headscan.claims.family import design
-from headscan.claims.ledger import all_claims
-from headscan.claims.measurement import share_of
-from headscan.claims.mixer_recall import SIZE, SLOTS, body, recall
-from headscan.claims.record import recorded
-from headscan.claims.recovery import allowed_words, hits, positions, search_hidden, search_shown
-from headscan.claims.stand_ins import language, lens_of, prompts
 from headscan.inversion import Descent, descend
 from headscan.model import Lens
 from headscan.model.slicing import Slice

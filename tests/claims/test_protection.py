@@ -6,19 +6,20 @@ from dataclasses import replace
 
 import pytest
 import torch
+from headscan_lab.ledger.claim import decide
+from headscan_lab.ledger.experiment import Power, Region
+from headscan_lab.ledger.experiments import leaks as protection
+from headscan_lab.ledger.experiments.leaks import Depth, FewBits, LittleNoise
+from headscan_lab.ledger.run import all_claims, wanted_claims
+from headscan_lab.ledger.stand_ins import lens_of, prompts
 
-from headscan.claims import Power, Region, decide
-from headscan.claims.experiments import protection
-from headscan.claims.experiments.protection import Depth, FewBits, LittleNoise
-from headscan.claims.ledger import all_claims, wanted_claims
-from headscan.claims.stand_ins import lens_of, prompts
 from headscan.leaks import applied
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     monkeypatch.setattr(protection, "own_seeds", lambda seed: [1000 * seed, 1000 * seed + 1])
-    monkeypatch.setattr(protection, "PROMPTS", 6)
+    monkeypatch.setattr(protection, "PROTECTION_PROMPTS", 6)
     monkeypatch.setattr(protection, "TOKENS", 2)
     monkeypatch.setattr(protection, "lens_of", lambda model, seed: lens_of("gpt2", 0, 32, 2))
     monkeypatch.setattr(protection, "prompts", lambda model, *asked: prompts("gpt2", *asked))

@@ -12,12 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from headscan_lab.ledger.claim import CLAIMS, enter
+from headscan_lab.ledger.page import LESSONS, learnt_of, ledger_page
+from headscan_lab.ledger.run import ReproduceResult, all_claims, reproduce, wanted_claims
+from headscan_lab.ledger.stand_ins import lens_of
 
-from headscan.claims.claim import CLAIMS, enter
-from headscan.claims.ledger import ReproduceResult, all_claims, reproduce, wanted_claims
-from headscan.claims.lessons import LESSONS, learnt_of
-from headscan.claims.markdown import ledger_page
-from headscan.claims.stand_ins import lens_of
 from headscan.model import specimen_path
 from headscan.run import BadInput
 from tests.forked import fork, status_of

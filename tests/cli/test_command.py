@@ -17,7 +17,7 @@ from headscan.cli import _guarded
 from headscan.cli.command import Command
 from headscan.run import Option, Registry, Result, Run, Running, Settings, verb
 
-METHODS: Registry[type] = Registry("method", None)
+METHODS: Registry[type] = Registry("method")
 
 
 @METHODS.register("plain")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import headscan
-from headscan.diagnosis import examine, plan
+from headscan.diagnosis import plan
+from headscan.diagnosis import run as examine
 from headscan.diagnosis.plan import Deadline, OutOfTime, ScanCost, afforded, planned
 from headscan.model import ByteTokenizer
 from tests.inversion.conftest import build

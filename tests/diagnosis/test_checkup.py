@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import headscan
 from headscan.cli import app
 from headscan.diagnosis.plan import planned
-from headscan.diagnosis.population import Reference
+from headscan.diagnosis.result import Reference
 from headscan.model import ByteTokenizer
 from headscan.run import BadInput
 from tests.inversion.conftest import build
@@ -63,8 +63,7 @@ def test_stored_states_are_examined_and_the_command_fails_where_asked(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [({"text": "-"}, "more than once"), ({}, "--text"), ({"text": TEXT, "budget": "1h"}, "budget")],
+    ("options", "said"), [({"text": "-"}, "more than once"), ({}, "--text"), ({"text": TEXT, "budget": "1h"}, "budget")]
 )
 def test_bad_input_is_refused(lens, options, said):
     with pytest.raises(BadInput, match=said):
@@ -80,7 +79,7 @@ def test_less_time_reads_less_and_says_so():
 
 
 def test_the_scale_of_logits_is_found():
-    from headscan.geometry.confidence import SCALES, best_scale, scaled_losses
+    from headscan.measures.gradient import SCALES, best_scale, scaled_losses
 
     torch.manual_seed(0)
     logits = torch.randn(4, 200, 32)

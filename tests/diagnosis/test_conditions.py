@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from headscan.diagnosis import CONDITIONS, Grid, LeakedBits, ModelEvidence, PromptRead, TokenFlow, TriedRemedies
-from headscan.diagnosis.checkup import judged
-from headscan.diagnosis.grid import grid_of, levels
+from headscan.diagnosis.measurements import grid_of, levels
 from headscan.diagnosis.plan import Deadline
+from headscan.diagnosis.run import judged
 from headscan.run import Row
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from headscan.diagnosis import CONDITIONS
-from headscan.diagnosis import population as module
-from headscan.diagnosis.condition import alarming
-from headscan.diagnosis.population import Reference, beside, healthy_without, population
+from headscan.diagnosis import result as module
+from headscan.diagnosis.conditions import alarming
+from headscan.diagnosis.result import Reference, beside, healthy_without, population
 
 ROOT = Path(__file__).parents[2]
 

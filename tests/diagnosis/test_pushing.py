@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import headscan
 from headscan.cli import app
 from headscan.diagnosis import markdown, push
-from headscan.diagnosis.card import BEGIN, END
+from headscan.diagnosis.publish import BEGIN, END
 from headscan.run import BadInput
 
 CARD = f"# A model\n\n{BEGIN}\nold\n{END}\n\nBy somebody.\n"

@@ -7,8 +7,7 @@ import torch
 
 import headscan
 from headscan.flow import codebook, recovery, variant
-from headscan.flow.cost import affordable, multiplications, near_and_random
-from headscan.flow.replaced import computed_tokens
+from headscan.flow.influence import affordable, computed_tokens, multiplications, near_and_random
 
 IDS = [5, 17, 3, 42, 8]
 
@@ -34,7 +33,7 @@ def test_recovery_from_some_candidates_is_an_upper_bound_and_says_so(llama, monk
     whole = headscan.flow.run(llama, IDS, at="block.1")
     assert whole.parts[0].exhaustive
     assert not whole.protocol.notes
-    monkeypatch.setattr("headscan.flow.cost._CPU", 15 * multiplications(llama, ["block.1"]) * 12)
+    monkeypatch.setattr("headscan.flow.influence._CPU", 15 * multiplications(llama, ["block.1"]) * 12)
     some = headscan.flow.run(llama, IDS, at="block.1")
     assert (some.parts[0].candidates, some.parts[0].exhaustive) == (12, False)
     assert (some.arrays["margin"] >= whole.arrays["margin"] - 1e-6).all()
@@ -48,7 +47,7 @@ def test_behind_a_cache_the_same_is_found_for_half_the_tokens(llama, monkeypatch
     cut = variant("whole", ["block.0", "block.1"])
     assert computed_tokens(llama, cut, 5) == 15
     behind = recovery(llama, cut, [IDS, IDS[::-1]])
-    monkeypatch.setattr("headscan.flow.replaced.can_continue", lambda cut: False)
+    monkeypatch.setattr("headscan.flow.influence.can_continue", lambda cut: False)
     assert computed_tokens(llama, cut, 5) == 25
     whole = recovery(llama, cut, [IDS, IDS[::-1]])
     assert (behind.recoverable == whole.recoverable).all()
@@ -59,7 +58,7 @@ def test_behind_a_cache_the_same_is_found_for_half_the_tokens(llama, monkeypatch
 
 
 def test_a_channel_over_budget_draws_tokens_and_leaves_searches_out(llama, monkeypatch):
-    monkeypatch.setattr("headscan.flow.cost._CPU", 80.0 * multiplications(llama, ["block.1"]))
+    monkeypatch.setattr("headscan.flow.influence._CPU", 80.0 * multiplications(llama, ["block.1"]))
     part = headscan.flow.channel(llama, IDS, at="block.1").parts[0]
     assert 2 <= part.vocabulary <= 20
     assert not part.thresholds

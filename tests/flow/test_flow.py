@@ -21,7 +21,7 @@ from headscan.flow import (
     variant,
     width_sweep,
 )
-from headscan.flow.width import SEARCHES
+from headscan.flow.codebooks import SEARCHES
 from headscan.inversion import Descent
 from headscan.inversion.table import share_table, table_of
 from headscan.model import Lens

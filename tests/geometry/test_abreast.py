@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.geometry.choose import choose
-from headscan.geometry.linearisation import Linearisation
-from headscan.geometry.sweep import Sweep, sweep
-from headscan.geometry.threads import Abreast
+from headscan.measures.linearisation import Linearisation
 from headscan.run import BadInput
+from headscan.scanner.accumulate import Sweep, sweep
+from headscan.scanner.settings import choose
 from headscan.states.opening import stored_source
 from headscan.statistics import site
+from headscan.statistics.threads import Abreast
 
 CONTEXT, WINDOWS, WIDTH = 16, 12, 24
 

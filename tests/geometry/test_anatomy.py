@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from headscan import Lens, scan
-from headscan.geometry.anatomy import rank_bands
-from headscan.geometry.heads import head_maps
-from headscan.geometry.probe_setup import Clouds, ProbeData, ProbeSetup
-from headscan.geometry.probes.anatomy import AnatomyProbe
-from headscan.model.norms import Norm
+from headscan.measures.anatomy import AnatomyProbe, rank_bands
+from headscan.measures.probe import Clouds, ProbeData, ProbeSetup
+from headscan.measures.streams import head_maps
+from headscan.model.branches import Norm
 from headscan.statistics import Accumulator, SiteBatch
 from tests.model.tiny import coverage_script, family
 
@@ -220,7 +219,7 @@ def test_bands_are_by_rank():
 
 def test_intervals_cover_the_share_of_endless_text():
     """A stream whose first branch writes a common direction, the more the later: 40 texts of 24 windows each."""
-    from headscan.geometry.anatomy import Shares
+    from headscan.measures.anatomy import Shares
 
     generator = np.random.default_rng(0)
 
@@ -241,7 +240,7 @@ def test_intervals_cover_the_share_of_endless_text():
 
 @pytest.mark.parametrize("name", ["GPT-2", "Llama", "GPT-NeoX, Pythia (parallel)", "Gemma", "T5 (encoder alone)"])
 def test_heads_and_bias_of_a_branch_add_up_to_its_share(name):
-    from headscan.geometry.probes.anatomy_heads import AnatomyHeadsProbe
+    from headscan.measures.anatomy import AnatomyHeadsProbe
 
     lens = Lens(family(name).double())
     source = SimpleNamespace(lens=lens, default_sites=lens.default_sites)
@@ -276,7 +275,7 @@ def test_heads_and_bias_of_a_branch_add_up_to_its_share(name):
 
 
 def test_heads_are_not_told_apart_where_norms_act_on_the_stream():
-    from headscan.geometry.probes.anatomy_heads import AnatomyHeadsProbe
+    from headscan.measures.anatomy import AnatomyHeadsProbe
 
     lens = Lens(family("Bert (masked LM)"))
     setup = ProbeSetup(SimpleNamespace(lens=lens, default_sites=lens.default_sites), lens.default_sites, 9, None)

@@ -6,7 +6,7 @@ import torch
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from headscan import BadInput, Lens
-from headscan.geometry.attention import attention_drift, biased_input
+from headscan.measures.attention import attention_drift, biased_input
 
 
 def gpt2():

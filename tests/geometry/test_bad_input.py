@@ -10,9 +10,9 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import Lens, scan
-from headscan.geometry import MEASURES, PROBES
-from headscan.geometry.probes.bottleneck import BottleneckProbe
-from headscan.model.byte_tokenizer import ByteTokenizer
+from headscan.measures import MEASURES, PROBES
+from headscan.measures.head import BottleneckProbe
+from headscan.model.tokenizers import ByteTokenizer
 
 LONG = ["Once upon a time there was a cone, and it was very narrow. " * 8]
 

@@ -10,10 +10,9 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput, Lens, average_cosine, scan
-from headscan.geometry import subjects
 from headscan.model import ByteTokenizer
-from headscan.model.building import Blank
-from headscan.model.load import Preparation
+from headscan.model.load import Blank, Preparation
+from headscan.scanner import sources as subjects
 from headscan.text import Windows
 
 TEXT = ["Once upon a time there was a hen, and the hen had a cone. " * 20]

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 import headscan
 from headscan import BadInput
-from headscan.geometry import cluster
+from headscan.scanner import cluster
 
 
 class Frame:

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.geometry.collapse import collapse, nearest_mean_agreement
+from headscan.measures.collapse import collapse, nearest_mean_agreement
 from headscan.statistics import ClassSums
 from tests.reference import clouds as reference
 

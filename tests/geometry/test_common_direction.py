@@ -9,8 +9,8 @@ from scipy.stats import pearsonr
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import Lens, scan
-from headscan.geometry.common_direction import correlations, weighted_correlation
-from headscan.model.byte_tokenizer import ByteTokenizer
+from headscan.measures.common_direction import correlations, weighted_correlation
+from headscan.model.tokenizers import ByteTokenizer
 
 TEXT = ["Once upon a time there was a cone, and it was very narrow. " * 30]
 

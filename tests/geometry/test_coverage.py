@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.geometry import MEASURES, Cloud
-from headscan.geometry.deviation import Deviation
-from headscan.geometry.explained import MeasureWords
-from headscan.geometry.linearisation import Linearisation
-from headscan.geometry.measure import Measure
-from headscan.geometry.moments import entropy_bias
-from headscan.geometry.noise import Noise
-from headscan.geometry.summary import site_cells
+from headscan.measures import MEASURES
+from headscan.measures.interval import Deviation
+from headscan.measures.linearisation import Linearisation
+from headscan.measures.measure import Measure, MeasureWords
+from headscan.measures.moments import Noise, entropy_bias
+from headscan.scanner.examine import site_cells
 from headscan.statistics import Pieces, SiteStatistics, Sums
+from headscan.statistics.cloud import Cloud
 
 NAMES = ("average_cosine", "mean_norm", "top_direction_share", "effective_rank", "isoscore")
 CORE = [MEASURES[name] for name in NAMES]
@@ -106,7 +105,7 @@ def test_documents_in_an_order_that_matters_are_taken_as_running_text():
 @pytest.mark.parametrize("name", list(MEASURES.names()))
 def test_the_derivative_is_what_a_heavier_window_does(name, monkeypatch):
     """ψ of every window against differences of the measure itself: of all tokens, without the first, without sinks."""
-    monkeypatch.setattr("headscan.geometry.linearisation.SPREAD", 0.0)
+    monkeypatch.setattr("headscan.measures.linearisation.SPREAD", 0.0)
     x = text(12, 6, 3, torch.Generator().manual_seed(0)).repeat(1, 40, 1)  # many tokens: n − 1 is n
     x[:, 1:] += 0.1 * torch.randn(x[:, 1:].shape, generator=torch.Generator().manual_seed(1))
     x[::2, 7] *= 20
@@ -163,8 +162,8 @@ def test_a_measure_that_is_none_of_the_spectrum_says_why_it_has_no_interval():
 def test_wide_sites_have_intervals_of_spectral_measures_that_agree_with_all_directions(monkeypatch):
     x = text(80, 48, 4, torch.Generator().manual_seed(0))
     exact, _ = site_cells("x", statistics(x), CORE)
-    monkeypatch.setattr("headscan.geometry.linearisation.DENSE", 16)
-    monkeypatch.setattr("headscan.geometry.linearisation.DIRECTIONS", 24)
+    monkeypatch.setattr("headscan.measures.linearisation.DENSE", 16)
+    monkeypatch.setattr("headscan.measures.linearisation.DIRECTIONS", 24)
     few, _ = site_cells("x", statistics(x), CORE)
     for name in NAMES:
         for end in ("_interval", "_without_first_interval"):

@@ -10,11 +10,11 @@ import torch
 from rich.console import Console
 
 from headscan import scan
-from headscan.geometry import MEASURES
-from headscan.geometry.differences import Estimates, differences
-from headscan.geometry.errors import Errors
-from headscan.geometry.linearisation import Linearisation
-from headscan.geometry.summary import site_cells
+from headscan.measures import MEASURES
+from headscan.measures.errors import Errors
+from headscan.measures.linearisation import Linearisation
+from headscan.scanner.differences import Estimates, differences
+from headscan.scanner.examine import site_cells
 from headscan.statistics import SiteStatistics
 from tests.geometry.test_coverage import text
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.geometry import distinct_rows, gride, intrinsic_dimension, mle, neighbour_distances, twonn
+from headscan.measures import distinct_rows, gride, intrinsic_dimension, mle, neighbour_distances, twonn
 from tests.reference import clouds as reference
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headscan.geometry import PROBES
+from headscan.measures import PROBES
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "measures"
 

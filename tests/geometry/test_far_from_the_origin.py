@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.geometry import MEASURES, Cloud, isoscore_of_rows, singular_values
+from headscan.measures import MEASURES, isoscore_of_rows, singular_values
 from headscan.statistics import SiteStatistics
+from headscan.statistics.cloud import Cloud
 
 N, WIDTH = 36, 4
 

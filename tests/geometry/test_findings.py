@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headscan.geometry.findings import findings
 from headscan.run import Row
+from headscan.scanner.findings import findings
 
 
 def site(name: str, cosine: float | None, **more: object) -> Row:
-    own = {
-        "mean_norm": 1.0,
-        "mean_vector_norm": 0.1,
-        "top_direction_share": 0.1,
-    }
+    own = {"mean_norm": 1.0, "mean_vector_norm": 0.1, "top_direction_share": 0.1}
     return Row({"model": "m", "site": name, "width": 16, "effective_rank": 8.0, "average_cosine": cosine} | own | more)
 
 
@@ -25,8 +21,7 @@ def codes(*cosines: float, random: tuple[float, ...] = ()) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("cosines", "code"),
-    [((0.05, 0.1), "ROUND"), ((0.36, 0.1), "CONE"), ((0.1, 0.3), "CONE"), ((0.9, 0.6), "CONE")],
+    ("cosines", "code"), [((0.05, 0.1), "ROUND"), ((0.36, 0.1), "CONE"), ((0.1, 0.3), "CONE"), ((0.9, 0.6), "CONE")]
 )
 def test_round_and_cone_are_never_said_at_once(cosines, code):
     said = codes(*cosines)

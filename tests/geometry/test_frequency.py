@@ -5,9 +5,10 @@ import pytest
 import torch
 from scipy.stats import pearsonr
 
-from headscan.geometry import Cloud, average_cosine, direction_correlations, frequency_bins
-from headscan.geometry.gradient import push_pull_bins
+from headscan.measures import average_cosine, direction_correlations, frequency_bins
+from headscan.measures.gradient import push_pull_bins
 from headscan.statistics import PushPull
+from headscan.statistics.cloud import Cloud
 from tests.reference import clouds as reference
 
 

@@ -15,13 +15,12 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import Lens
-from headscan.geometry import MEASURES, PROBES, biased_input, intrinsic_dimension
-from headscan.geometry.attention import _add, head_rows
-from headscan.geometry.probe_runner import ProbeRunner
-from headscan.geometry.sentences import aligned
-from headscan.geometry.settings import Scanning
-from headscan.geometry.summary import site_cells
-from headscan.geometry.sweep import Sweep, sweep
+from headscan.measures import MEASURES, PROBES, biased_input, intrinsic_dimension
+from headscan.measures.attention import _add, head_rows
+from headscan.measures.pairs import aligned
+from headscan.scanner.accumulate import ProbeRunner, Sweep, sweep
+from headscan.scanner.examine import site_cells
+from headscan.scanner.settings import Scanning
 from headscan.states import ModelSource
 from headscan.text import Batch
 from tests.reference.gaussian import KNOWN, Shape, marchenko_pastur
@@ -126,7 +125,7 @@ def test_the_hull_of_a_ball_holds_the_origin(found):
 )
 def test_the_table_would_notice_a_drift(found, name):
     """A slight cone in one stretched direction moves these beyond what is stated."""
-    from headscan.geometry import Cloud
+    from headscan.statistics.cloud import Cloud
 
     rows = np.random.default_rng(0).standard_normal((20_000, SHAPE.d))
     rows[:, 0] = 1.3 * rows[:, 0] + 0.3

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.geometry import head_spectrum, ngram_matrix, spectrum_of_sparse, train_low_rank_head, w_error
+from headscan.measures import head_spectrum, ngram_matrix, spectrum_of_sparse, train_low_rank_head, w_error
 
 
 @settings(deadline=None, max_examples=25)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from headscan.geometry import MEASURES, Cloud, average_cosine, mean_norm
-from headscan.geometry.interval import left_out, of_items
-from headscan.geometry.null import gaussian_cloud
+from headscan.measures import MEASURES, average_cosine, mean_norm
+from headscan.measures.interval import left_out, of_items
+from headscan.measures.measure import gaussian_cloud
+from headscan.statistics.cloud import Cloud
 
 
 def blocked(x: np.ndarray, count: int, measure, **options):

@@ -8,14 +8,14 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import Lens, scan
-from headscan.geometry import PROBES, intrinsic_dimension, uniformity
-from headscan.geometry.axis import axis_course
-from headscan.geometry.collapse import collapse
-from headscan.geometry.rogue import agreements
-from headscan.geometry.sentences import aligned
-from headscan.geometry.uniformity import uniformity_by_block
-from headscan.geometry.zipf import heaps, zipf_intervals, zipf_mandelbrot
-from headscan.model.byte_tokenizer import ByteTokenizer
+from headscan.measures import PROBES, intrinsic_dimension, uniformity
+from headscan.measures.collapse import collapse
+from headscan.measures.cone import axis_course
+from headscan.measures.outliers import agreements
+from headscan.measures.pairs import aligned
+from headscan.measures.sphere import uniformity_by_block
+from headscan.measures.zipf import heaps, zipf_intervals, zipf_mandelbrot
+from headscan.model.tokenizers import ByteTokenizer
 from headscan.statistics import ClassSums, SiteStatistics
 
 TEXT = ["Once upon a time there was a cone, and it was very narrow. " * 20, "The end of all the cones is a ball. " * 50]
@@ -165,7 +165,7 @@ def test_without_position_0_is_what_remains():
 
 
 def test_a_refit_by_newton_is_the_fit():
-    from headscan.geometry.zipf import _refit
+    from headscan.measures.zipf import _refit
 
     shares = (np.arange(1, 2001) + 3.0) ** -1.1
     counts = np.random.default_rng(0).multinomial(200_000, shares / shares.sum()).astype(float)

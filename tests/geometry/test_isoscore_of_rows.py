@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.geometry import Cloud, isoscore, isoscore_of_rows
+from headscan.measures import isoscore, isoscore_of_rows
+from headscan.statistics.cloud import Cloud
 from tests.reference import geometry as reference
 
 

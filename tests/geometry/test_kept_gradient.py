@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from headscan import Lens
-from headscan.geometry.kept_gradient import GradientThroughHead
-from headscan.geometry.probes.kept_gradient import KeptGradientProbe
+from headscan.measures.kept_gradient import GradientThroughHead, KeptGradientProbe
 
 
 def _slow(states, rows, targets, bias=None, cap=None):

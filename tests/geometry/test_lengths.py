@@ -8,9 +8,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import Lens, scan
-from headscan.geometry.attention import watched
-from headscan.geometry.probes.massive import gaussian_peak
-from headscan.geometry.probes.sink_rate import even_weight, sink_numbers
+from headscan.measures.attention import even_weight, sink_numbers, watched
+from headscan.measures.outliers import gaussian_peak
 
 
 def states(planted: bool) -> np.ndarray:

@@ -9,7 +9,7 @@ from torch.func import jacrev
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import Lens, scan
-from headscan.geometry.lenses import LensHead, mean_jacobians, read
+from headscan.measures.lenses import LensHead, mean_jacobians, read
 from headscan.model import ByteTokenizer
 from tests.model.tiny import family
 

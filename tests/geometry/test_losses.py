@@ -6,7 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.geometry import Cloud, cosine_regulariser, isoscore, isoscore_loss, isoscore_star
+from headscan.measures import isoscore
+from headscan.statistics.cloud import Cloud
+from headscan.training.losses.isotropy import cosine_regulariser, isoscore_loss, isoscore_star
 from tests.reference import geometry as reference
 
 

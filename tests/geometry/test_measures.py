@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscan import BadInput
-from headscan.geometry import MEASURES, Cloud, average_cosine, singular_values
+from headscan.measures import MEASURES, average_cosine, singular_values
+from headscan.statistics.cloud import Cloud
 from tests.reference import geometry as reference
 
 # These sum amplitudes σ, not energies σ²: the square root of a Gram matrix's rounding, √ε, is what they can be held to.
@@ -129,10 +130,7 @@ def test_gaussian_data_have_the_known_values():
     ("rows", "undefined"),
     [
         ([[1.0, 2.0]], {"average_cosine", "participation_ratio", "isoscore", "alpha_req"}),
-        (
-            [[0.0, 0.0], [0.0, 0.0]],
-            set(MEASURES) - {"mean_norm", "mean_vector_norm"},
-        ),
+        ([[0.0, 0.0], [0.0, 0.0]], set(MEASURES) - {"mean_norm", "mean_vector_norm"}),
         ([[3.0, 1.0]] * 4, {"participation_ratio", "isoscore", "alpha_req"}),
         ([[1e-3 + 1 / 3, 7.7, -2.1]] * 1000, {"participation_ratio", "isoscore", "alpha_req"}),
         ([[2.0], [1.0]], {"isoscore", "alpha_req"}),

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from headscan.geometry.estimate import Memory
+from headscan.scanner.settings import Memory
 
 # Scans the last block of a random model of two blocks and prints the announced and the taken memory beside the model, in MB.
 SCAN = """
 import logging, sys, threading, torch
 import headscan
-from headscan.geometry import examine
+from headscan.scanner import examine
 from headscan.model import ByteTokenizer, Lens
 from transformers import LlamaConfig, LlamaForCausalLM
 

@@ -11,8 +11,8 @@ from safetensors.torch import load, save
 from scipy.optimize import linprog, minimize
 
 from headscan import BadInput
-from headscan.geometry import nearest_point
-from headscan.geometry.negative import NegativeSearch, cover_log10
+from headscan.measures import nearest_point
+from headscan.measures.negative import NegativeSearch, cover_log10
 
 
 def separable(x) -> bool:
@@ -122,7 +122,7 @@ def _read(search, x, cuts) -> None:
 def test_a_stream_is_settled_by_few_passes_whatever_is_kept_split_or_stored(offset, monkeypatch):
     x = np.random.default_rng(3).standard_normal((6000, 24)) + offset
     expected = nearest_point(x, tolerance=None)
-    monkeypatch.setattr("headscan.geometry.negative.KEPT_BYTES", 0)
+    monkeypatch.setattr("headscan.measures.negative.KEPT_BYTES", 0)
     mine, other = NegativeSearch(24), NegativeSearch(24)
     mine.limit = other.limit = 300
     _read(mine, x[:3500], [100, 900, 2000])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.geometry import MEASURES
-from headscan.geometry.summary import site_cells
+from headscan.measures import MEASURES
+from headscan.scanner.examine import site_cells
 from headscan.statistics import SiteStatistics
 
 WIDTH, WINDOWS, LENGTH = 12, 20, 32

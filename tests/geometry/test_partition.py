@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.geometry import log_partition, partition_isotropy
+from headscan.measures import log_partition, partition_isotropy
 from tests.reference import clouds as reference
 
 

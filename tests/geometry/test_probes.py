@@ -11,8 +11,9 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput, Lens, scan
-from headscan.geometry import MEASURES, PROBES, choose, ordered_measures, ordered_probes
-from headscan.model.byte_tokenizer import ByteTokenizer
+from headscan.measures import MEASURES, PROBES
+from headscan.model.tokenizers import ByteTokenizer
+from headscan.scanner.settings import choose, ordered_measures, ordered_probes
 from tests.geometry.announced import announced
 
 TEXT = ["Once upon a time there was a cone, and it was very narrow. " * 8, "The end of all the cones is a ball. " * 20]
@@ -115,7 +116,7 @@ def test_states_that_are_not_kept_are_read_again_until_each_is_held_against_the_
     model.transformer.ln_f.bias.data[:] = 0.8  # a cone
     lens = Lens(model, ByteTokenizer(), name="cone")
     kept = scan(lens, TEXT, context=32, batch=4, measures="negative").document["negative"][0]
-    monkeypatch.setattr("headscan.geometry.negative.KEPT_BYTES", 0)
+    monkeypatch.setattr("headscan.measures.negative.KEPT_BYTES", 0)
     result = scan(lens, TEXT, context=32, batch=4, measures="negative")
     again = result.document["negative"][0]
     assert again["verdict"] == kept["verdict"] == "uniformly negative"
@@ -221,7 +222,7 @@ def test_pairs_that_mean_the_same_are_nearer_than_shuffled_ones(lens, tmp_path):
 
 
 def test_the_null_of_the_next_token_is_that_of_all_mismatched_pairs():
-    from headscan.geometry.probes.sphere import _next_alignment
+    from headscan.measures.sphere import _next_alignment
     from headscan.statistics import FollowTally, SiteBatch
 
     generator = torch.Generator().manual_seed(0)

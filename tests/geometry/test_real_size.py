@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import headscan_lab.evaluation.run
 import numpy as np
 import pytest
 import torch
@@ -82,7 +83,9 @@ def figures(states):
 
 
 def test_sentences_of_mpnet_are_as_alike_as_people_say(real, assets):
-    found = headscan.training.evaluate(str(real / "all-mpnet-base-v2"), str(assets / "text"), tasks="stsb", limit=300)
+    found = headscan_lab.evaluation.run.evaluate(
+        str(real / "all-mpnet-base-v2"), str(assets / "text"), tasks="stsb", limit=300
+    )
     scores = {row.number: row.value for row in found.scores}
     assert scores["spearman en"] > 0.8
     assert found.models[0].model_class == "MPNetModel"

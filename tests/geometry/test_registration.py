@@ -12,12 +12,13 @@ from rich.console import Console
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import Lens, scan
-from headscan.geometry import MEASURES, PROBES, ScanResult
+from headscan.measures import MEASURES, PROBES
 from headscan.model import ByteTokenizer
+from headscan.scanner.result import ScanResult
 
 MEASURE = '''
-from headscan.geometry.explained import MeasureWords
-from headscan.geometry.measure import measure
+from headscan.measures.measure import MeasureWords
+from headscan.measures.measure import measure
 
 @measure(
     MeasureWords(
@@ -32,8 +33,8 @@ def share_of_three(cloud):
     return float(cloud.energies[:3].sum() / total) if total > 0 else None
 '''
 PROBE = '''
-from headscan.geometry.explained import Field, ProbeWords
-from headscan.geometry.probe import Probe
+from headscan.measures.measure import Field, ProbeWords
+from headscan.measures.probe import Probe
 
 class WindowsProbe(Probe):
     """How many windows were kept."""

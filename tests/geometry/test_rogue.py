@@ -6,9 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.geometry import Cloud, agreement_without, average_cosine, contributions
-from headscan.geometry.rogue import agreements, rogue, rogue_dimensions
+from headscan.measures import agreement_without, average_cosine, contributions
+from headscan.measures.outliers import agreements, rogue, rogue_dimensions
 from headscan.statistics import DirectionTally, SiteBatch
+from headscan.statistics.cloud import Cloud
 from tests.reference import words as reference
 
 

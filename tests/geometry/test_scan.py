@@ -12,7 +12,7 @@ import torch
 
 import headscan
 from headscan import BadInput, Lens
-from headscan.geometry import MEASURES
+from headscan.measures import MEASURES
 from tests.reference import geometry as reference
 
 CONTEXT = 64

@@ -5,15 +5,9 @@ import pytest
 import torch
 
 from headscan import BadInput, Lens
-from headscan.geometry import (
-    Cloud,
-    dropout_alignment,
-    pair_alignment,
-    read_sts,
-    sentence_states,
-    sts_spearman,
-)
+from headscan.measures import dropout_alignment, pair_alignment, read_sts, sentence_states, sts_spearman
 from headscan.remedies import remedies
+from headscan.statistics.cloud import Cloud
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from headscan import BadInput, scan
-from headscan.geometry.hubs import hubness
-from headscan.geometry.measures.alpha_req import alpha_req
-from headscan.geometry.measures.renyi_entropy import matrix_entropy
-from headscan.geometry.probes.persistence import deaths, persistence
-from headscan.statistics.paths import turns, window_entropy
+from headscan.measures.dimension import deaths, persistence
+from headscan.measures.entropy import alpha_req, matrix_entropy
+from headscan.measures.sphere import hubness
+from headscan.statistics.part_sums import turns, window_entropy
 
 
 def test_hubness_equals_counting_by_hand_and_sees_a_hub():

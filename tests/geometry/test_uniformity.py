@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.geometry import alignment, uniformity, uniformity_floor
+from headscan.measures import alignment, uniformity, uniformity_floor
 from tests.reference import clouds as reference
 
 

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.geometry.probe import PROBES, tally_row
-from headscan.geometry.words import contexts, maximum_explainable_variance, self_similarity, words
+from headscan.measures.probe import PROBES, tally_row
+from headscan.measures.words import contexts, maximum_explainable_variance, self_similarity, words
 from headscan.statistics import ClassSums, ContextTally, SiteBatch
 from tests.reference import words as reference
 

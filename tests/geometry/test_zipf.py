@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import comb
 
-from headscan.geometry import heaps, predict_table, vocabulary_growth, zipf_mandelbrot
+from headscan.measures import heaps, predict_table, vocabulary_growth, zipf_mandelbrot
 
 
 @pytest.mark.parametrize(("a", "b"), [(1.0, 0.0), (1.1, 2.7), (0.8, 30.0), (2.0, 1.0)])

@@ -22,13 +22,7 @@ def build(kind, vocabulary=120, width=32, depth=2, seed=0):
     torch.manual_seed(seed)
     if kind == "gpt2":
         config = GPT2Config(
-            vocab_size=vocabulary,
-            n_positions=32,
-            n_embd=width,
-            n_layer=depth,
-            n_head=2,
-            bos_token_id=0,
-            eos_token_id=0,
+            vocab_size=vocabulary, n_positions=32, n_embd=width, n_layer=depth, n_head=2, bos_token_id=0, eos_token_id=0
         )
         return Lens(GPT2LMHeadModel(config), name=kind)
     if kind == "llama":

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from headscan.inversion import Exact, Joint, invert
-from headscan.inversion.comparing import bound, compare, gives_vectors, multiplications, near_rows
-from headscan.inversion.tolerance import FACTOR, accepted, noise_floor
+from headscan.inversion.assess import bound, compare, gives_vectors, multiplications, near_rows
+from headscan.inversion.reconstruction import FACTOR, accepted, noise_floor
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from tests.inversion.conftest import build

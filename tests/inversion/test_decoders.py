@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from headscan.inversion.decoders import Decoder
-from headscan.inversion.presets import Descent
+from headscan.inversion.reconstruction import Descent
 from headscan.run import BadInput
 from tests.reference import inversion as slow
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headscan.inversion.descent import descend
-from headscan.inversion.losses import loss_of
-from headscan.inversion.presets import Descent, preset
+from headscan.inversion.continuous import descend
+from headscan.inversion.reconstruction import Descent, loss_of, preset
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from tests.reference.inversion import published_descent

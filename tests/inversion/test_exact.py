@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headscan.inversion.left_to_right import Search, exact
+from headscan.inversion.left_to_right import exact
+from headscan.inversion.method import Search
 from headscan.model.slicing import Slice
-from headscan.model.slicing.exhaustion import split_on_exhaustion
 from headscan.model.slicing.prefix import Prefix, can_cache
+from headscan.model.slicing.specification import split_on_exhaustion
 from headscan.run import BadInput
 from tests.inversion.conftest import build
 from tests.reference.inversion import brute_force

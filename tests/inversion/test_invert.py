@@ -180,7 +180,7 @@ def test_bad_joint_searches_are_refused(bytes_model):
 
 
 def test_memory_running_out_in_a_descent_halves_the_prompts_and_says_so(gpt2, ids, monkeypatch):
-    from headscan.inversion.methods import indirect
+    from headscan.inversion import methods as indirect
 
     real, sizes = indirect.descend, []
 
@@ -234,7 +234,7 @@ def test_what_is_no_number_certifies_nothing(at):
 
 def test_an_interrupted_inversion_goes_on(bytes_model, tmp_path, monkeypatch):
     """Sixteen prompts are kept together; what was found before the interruption is not searched again."""
-    from headscan.inversion.methods import exact
+    from headscan.inversion import methods as exact
 
     texts = [f"prompt {number:2d}" for number in range(20)]
     whole = invert(bytes_model, texts)

@@ -10,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import headscan
 from headscan import BadInput, Lens
-from headscan.inversion.degrade import add_noise
+from headscan.inversion.observation import add_noise
 
 SITE = "block.1"
 IDS = [[17, 230, 5, 42], [9, 9, 150, 31]]

@@ -7,14 +7,13 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from headscan.inversion import invert
-from headscan.inversion.descent import descend
+from headscan.inversion.continuous import descend
 from headscan.inversion.left_to_right import exact
-from headscan.inversion.presets import Descent
-from headscan.inversion.tolerance import accepted, noise_floor
+from headscan.inversion.reconstruction import Descent, accepted, noise_floor
 from headscan.leaks import privacy
 from headscan.model import Lens
 from headscan.model.slicing import Slice
-from headscan.model.slicing.noise import slice_noise
+from headscan.model.slicing.checks import slice_noise
 from headscan.run import BadInput
 
 pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: inversion of quantised models is NOT tested")

@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 from headscan.cli import app
 from headscan.inversion import fitting
-from headscan.inversion.candidates import SearchTrace
+from headscan.inversion.candidates import KeptSearch, SearchTrace
 from headscan.inversion.fitting import fit_together, readouts_of
-from headscan.inversion.kept import KeptSearch
-from headscan.inversion.left_to_right import Search, exact
-from headscan.inversion.order import ReadoutOrder
+from headscan.inversion.left_to_right import exact
+from headscan.inversion.method import Search
 from headscan.inversion.prior import Outlook, prior_pays
-from headscan.inversion.readout import ReadoutSums
+from headscan.inversion.ranking import ReadoutOrder
+from headscan.inversion.table import ReadoutSums
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from headscan.run.parts import Parts
@@ -87,7 +87,9 @@ def test_several_slices_are_fitted_in_one_pass_as_each_by_itself(small_fit, monk
 
 
 def test_large_vocabularies_never_build_the_table(small_fit, monkeypatch):
-    monkeypatch.setattr("headscan.inversion.position.table_of", lambda *_, **__: pytest.fail("the table was built"))
+    monkeypatch.setattr(
+        "headscan.inversion.left_to_right.table_of", lambda *_, **__: pytest.fail("the table was built")
+    )
     lens = build("llama", vocabulary=40_000, width=8, depth=1)
     cut = Slice(sites=("embedding",)).on(lens)
     for order in ("auto", "gradient"):

@@ -7,9 +7,9 @@ import torch
 
 from headscan.inversion import exact
 from headscan.leaks import DEFENCES, Mapped, applied, privacy
+from headscan.leaks.blind import unshuffle
 from headscan.leaks.defence import working
-from headscan.leaks.defences.tokens import DroppingTokens
-from headscan.leaks.shuffled import unshuffle
+from headscan.leaks.defences import DroppingTokens
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from tests.leaks.test_privacy import TEXT, lens

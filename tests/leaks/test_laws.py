@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.leaks.bounds import GAUSSIAN, LAPLACE, UNIFORM, Law, leak_bounds
+from headscan.leaks.bounds import leak_bounds
+from headscan.leaks.noise_laws import GAUSSIAN, LAPLACE, UNIFORM, Law
 from headscan.run import BadInput
 from tests.leaks.test_bounds import code_of
 from tests.reference.leaks import mutual_information_of

@@ -9,11 +9,10 @@ import torch
 
 from headscan.inversion import exact
 from headscan.leaks import cache_slice, read_format
+from headscan.leaks.blind import find_offset
 from headscan.leaks.bounds import Code, leak_bounds
-from headscan.leaks.offset import find_offset
-from headscan.leaks.others import others_leaks
-from headscan.leaks.positions import Asked, position_leaks
-from headscan.leaks.priors import prior_of
+from headscan.leaks.positions import Asked, position_leaks, prior_of
+from headscan.leaks.sequence import others_leaks
 from headscan.model.slicing import Slice
 from headscan.statistics.information import entropy_bits
 from tests.leaks.test_privacy import lens

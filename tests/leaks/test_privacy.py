@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 
 from headscan.cli import app
 from headscan.inversion import exact
-from headscan.leaks import DEFENCES, Mapped, audit, budget, cache_slice, privacy, read_format
-from headscan.leaks.defences.projection import Projection
-from headscan.leaks.exactness import exact_attack
-from headscan.leaks.releases.embedding import retrieval
+from headscan.leaks import DEFENCES, Mapped, audit, cache_slice, privacy, read_format
+from headscan.leaks import run as budget
+from headscan.leaks.defences import Projection
+from headscan.leaks.embedding import retrieval
+from headscan.leaks.rows import exact_attack
 from headscan.model import ByteTokenizer
 from headscan.model.slicing import Slice
 from headscan.run import BadInput

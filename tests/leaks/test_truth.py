@@ -11,12 +11,10 @@ import warnings
 import pytest
 import torch
 
-from headscan.leaks.bounds import Code, leak_bounds, monte_carlo, sandwich
-from headscan.leaks.bounds.mixture import pairwise_curve
-from headscan.leaks.bounds.particles import evidence
-from headscan.leaks.bounds.truth import draws_of
-from headscan.leaks.priors import prior_of
-from headscan.leaks.wholes import drawn_texts, stepper
+from headscan.leaks.bounds import Code, leak_bounds, pairwise_curve
+from headscan.leaks.noise_laws import draws_of, monte_carlo
+from headscan.leaks.positions import prior_of
+from headscan.leaks.sequence import drawn_texts, evidence, sandwich, stepper
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import Prefix

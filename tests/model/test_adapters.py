@@ -13,10 +13,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import headscan
 from headscan import BadInput, Lens
-from headscan.model.adapter import ADAPTERS
-from headscan.model.byte_tokenizer import ByteTokenizer
-from headscan.model.opening import open_model
+from headscan.model.opening import ADAPTERS, open_model
 from headscan.model.settings import Loading
+from headscan.model.tokenizers import ByteTokenizer
 from headscan.states import stored_source
 
 TEXT = ["One hen sat by the door. She saw a red fox and ran. " * 8]

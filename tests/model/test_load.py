@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models
 from transformers import AutoModel, PreTrainedTokenizerFast
 
 from headscan.model import ByteTokenizer, Lens, source, specimens
-from headscan.model.embedded import specimen_path
+from headscan.model.source import specimen_path
 from headscan.run import BadInput
 from tests.model.tiny import coverage_script, family, gpt2, ids, llama
 
@@ -230,7 +230,7 @@ def test_absent_devices_and_packages(saved, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     refuse("finds no CUDA device", str(saved), device="cuda")
     refuse("finds no CUDA device", str(saved), device="cuda:0")
-    monkeypatch.setattr("headscan.model.quantization.find_spec", lambda name: None)
+    monkeypatch.setattr("headscan.model.weights.find_spec", lambda name: None)
     refuse(r'bitsandbytes: pip install "headscan\[quantize\]"', str(saved), quantize="4bit")
     refuse("needs the package accelerate", str(saved), device_map="auto")
 

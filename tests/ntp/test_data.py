@@ -3,11 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from headscan_lab import theory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headscan.ntp as ntp
-from headscan.ntp.supports import group_equal_rows
+from headscan.ntp.labels import group_equal_rows
 from headscan.run.errors import BadInput
 from tests.ntp.problems import labels, random_counts, random_supports
 from tests.reference import ntp as reference
@@ -121,7 +122,7 @@ def test_the_spectrum_of_the_centred_supports(seed):
 def test_the_spectrum_at_large_vocabulary_equals_the_gram(monkeypatch):
     S = random_supports(1, 60, 20)
     whole = ntp.support_spectrum(S, 5)
-    monkeypatch.setattr("headscan.ntp.proxy._GRAM_LIMIT", 10)
+    monkeypatch.setattr("headscan.ntp.prediction._GRAM_LIMIT", 10)
     iterated = ntp.support_spectrum(S, 5)
     assert np.allclose(whole.sigma, iterated.sigma, rtol=1e-8)
     assert np.allclose(np.abs((whole.tokens * iterated.tokens).sum(0)), 1, atol=1e-6)
@@ -130,7 +131,7 @@ def test_the_spectrum_at_large_vocabulary_equals_the_gram(monkeypatch):
 
 
 def test_the_certificate():
-    assert ntp.certificate(ntp.all_subsets(5, 2)).optimal
+    assert ntp.certificate(theory.all_subsets(5, 2)).optimal
     rng = np.random.default_rng(0)
     seen = set()
     for seed in range(12):
@@ -177,13 +178,13 @@ def test_thresholds_and_bootstrap():
 
 
 def test_random_labels_and_stories():
-    made = ntp.random_labels(10, 95, supports=30, sizes=(2, 4), seed=3)
+    made = theory.random_labels(10, 95, supports=30, sizes=(2, 4), seed=3)
     assert made.contexts == 95
     assert set(made.supports.sizes) <= {2, 3, 4}
     assert made.supports.unique()[0].contexts <= 30
     with pytest.raises(BadInput):
-        ntp.random_labels(3, 5, sizes=(2, 9))
-    grammar = ntp.StoryGrammar()
+        theory.random_labels(3, 5, sizes=(2, 9))
+    grammar = theory.StoryGrammar()
     stories, again = list(grammar.stories(20, seed=1)), list(grammar.stories(20, seed=1))
     assert all(np.array_equal(a, b) for a, b in zip(stories, again, strict=True))
     assert all(story.max() < len(grammar.vocabulary) for story in stories)

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from headscan.ntp.margins import MarginSet
-from headscan.ntp.spectral import shrink, singular_values, thin_svd
+from headscan.ntp.subspace import MarginSet, shrink, singular_values, thin_svd
 
 
 def instance(seed: int, plain: bool):

@@ -5,10 +5,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from headscan_lab import theory
+from headscan_lab.theory.path import CrossEntropyProx, wright_omega
 from scipy.special import wrightomega
 
 import headscan.ntp as ntp
-from headscan.ntp.omega import CrossEntropyProx, wright_omega
 from headscan.run.errors import BadInput
 from tests.ntp.problems import labels
 from tests.reference.ntp import regularised_by_proximal_gradient
@@ -19,8 +20,8 @@ PENALTIES = [10.0**-k for k in range(2, 9)]
 @pytest.fixture(scope="module")
 def shared():
     """Ten words, 95 contexts, thirty supports: the size of the paper's synthetic figure."""
-    data = ntp.random_labels(10, 95, supports=30, seed=0)
-    return data, ntp.svm(data, gap=1e-9), ntp.regularisation_path(data, PENALTIES)
+    data = theory.random_labels(10, 95, supports=30, seed=0)
+    return data, ntp.svm(data, gap=1e-9), theory.regularisation_path(data, PENALTIES)
 
 
 def test_wright_omega_against_scipy():
@@ -48,8 +49,8 @@ def test_the_prox_is_stationary(a):
 @pytest.mark.parametrize("share", [0.5, 0.05])
 def test_equals_proximal_gradient(seed, share):
     made = labels(seed, contexts=9, vocabulary=6)
-    penalty = share * ntp.largest_penalty(made)
-    found = ntp.regularised(made, penalty, gap=1e-9)
+    penalty = share * theory.largest_penalty(made)
+    found = theory.regularised(made, penalty, gap=1e-9)
     slow = regularised_by_proximal_gradient(made.dense(), made.prior, penalty, steps=3000)
     value = ntp.cross_entropy(slow, made) + penalty * np.linalg.norm(slow, "nuc")
     assert found.primal <= value + 1e-9
@@ -61,14 +62,14 @@ def test_equals_proximal_gradient(seed, share):
 
 def test_nothing_is_learned_above_the_largest_penalty():
     made = labels(1)
-    top = ntp.largest_penalty(made)
-    assert np.abs(ntp.regularised(made, 1.01 * top).logits).max() < 1e-6
-    assert np.abs(ntp.regularised(made, 0.9 * top).logits).max() > 1e-3
+    top = theory.largest_penalty(made)
+    assert np.abs(theory.regularised(made, 1.01 * top).logits).max() < 1e-6
+    assert np.abs(theory.regularised(made, 0.9 * top).logits).max() > 1e-3
 
 
 def test_merged_contexts_and_unseen_tokens_change_nothing():
     counts = np.array([[3, 1, 0, 0, 0], [3, 1, 0, 0, 0], [0, 2, 2, 0, 0], [3, 1, 0, 0, 0]])
-    found = ntp.regularised(counts, 1e-3, gap=1e-9)
+    found = theory.regularised(counts, 1e-3, gap=1e-9)
     assert len(found.distinct_logits) == 2
     made = ntp.SoftLabels.of(counts)
     slow = regularised_by_proximal_gradient(made.dense(), made.prior, 1e-3, steps=20_000)
@@ -92,10 +93,10 @@ def test_the_path_reaches_the_bound_and_the_predicted_direction(shared):
 
 def test_the_increment_finds_the_direction_and_its_scale(shared):
     _, solution, points = shared
-    found = ntp.increment(points[:4])  # down to 1e-5 only
+    found = theory.increment(points[:4])  # down to 1e-5 only
     assert ntp.cosine(found, solution.logits) > 0.995
     assert ntp.cosine(found, solution.logits) > ntp.cosine(points[3].logits, solution.logits)
-    late = ntp.increment(points)
+    late = theory.increment(points)
     assert ntp.cosine(late, solution.logits) > 0.999
     assert np.linalg.norm(late) / np.linalg.norm(solution.logits) == pytest.approx(1, abs=0.02)
 
@@ -113,18 +114,18 @@ def test_the_laws_of_the_path(shared):
 def test_narrow_embeddings(shared):
     data, _, _ = shared
     penalty = 1e-2
-    convex = ntp.regularised(data, penalty)
-    wide = ntp.narrow(data, 9, penalty, starts=1, gap=1e-5)
+    convex = theory.regularised(data, penalty)
+    wide = theory.narrow(data, 9, penalty, starts=1, gap=1e-5)
     assert wide.globally_optimal
     assert wide.primal == pytest.approx(convex.primal, rel=1e-6)
     assert wide.spectral_ratio == pytest.approx(1, abs=1e-2)
-    thin = ntp.narrow(data, 3, penalty, starts=1)
+    thin = theory.narrow(data, 3, penalty, starts=1)
     assert not thin.globally_optimal
     assert thin.gap > 0
     assert thin.dual <= convex.primal <= thin.primal
     assert np.linalg.matrix_rank(thin.logits, tol=1e-8) <= 3
     with pytest.raises(BadInput, match="at least one"):
-        ntp.narrow(data, 0, penalty)
+        theory.narrow(data, 0, penalty)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +138,6 @@ def test_narrow_embeddings(shared):
 )
 def test_bad_input(counts, penalties, message):
     with pytest.raises(BadInput, match=message):
-        ntp.regularisation_path(counts, penalties)
+        theory.regularisation_path(counts, penalties)
     with pytest.raises(BadInput, match="two points"):
-        ntp.increment([])
+        theory.increment([])

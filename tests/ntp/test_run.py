@@ -12,7 +12,7 @@ import headscan.ntp as ntp
 from headscan.ntp.observe import observe, observe_in_text, start_tokens
 from headscan.run.errors import BadInput
 from headscan.text.counts import count
-from headscan.text.settings import Counting
+from headscan.text.source import Counting
 from tests import command_line
 from tests.reference.ntp import entropy
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from headscan_lab import theory
 
 import headscan.ntp as ntp
 from headscan.run.errors import BadInput
@@ -30,8 +31,8 @@ def test_equals_a_general_conic_solver(seed):
 
 @pytest.mark.parametrize(("V", "k"), [(4, 2), (5, 1), (6, 2), (6, 3), (7, 3), (8, 7)])
 def test_closed_forms(V, k):
-    exact = ntp.KSubsets(V, k)
-    S = ntp.all_subsets(V, k)
+    exact = theory.KSubsets(V, k)
+    S = theory.all_subsets(V, k)
     found = ntp.svm(S, gap=1e-10)
     assert found.primal == pytest.approx(exact.nuclear_norm, rel=1e-8)
     assert np.allclose(found.logits, centring(S.dense()), atol=1e-8)
@@ -102,7 +103,7 @@ def test_a_warm_start_saves_iterations_and_keeps_the_answer():
 
 
 def test_a_rank_cap_tells_how_far_it_is():
-    S = ntp.all_subsets(5, 2)
+    S = theory.all_subsets(5, 2)
     free = ntp.svm(S)
     capped = ntp.svm(S, rank=free.rank)
     assert capped.violation < 1e-6

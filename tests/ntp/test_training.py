@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from headscan_lab import theory
 
 import headscan.ntp as ntp
 from headscan.ntp.features import log_steps
@@ -15,7 +16,7 @@ from tests.reference import ntp as reference
 
 @pytest.fixture(scope="module")
 def shared():
-    data = ntp.random_labels(10, 95, supports=30, seed=0)
+    data = theory.random_labels(10, 95, supports=30, seed=0)
     prediction = ntp.predict(data)
     return data, prediction, ntp.train_features(data, 10, 30_000, prediction=prediction)
 
@@ -29,7 +30,7 @@ def test_gradient_descent_follows_but_lags(shared):
     assert last.SC1.after.same_cosine > 0.98
     assert last.SC1.after.cdnv < last.SC1.before.cdnv
     # At the same gap the regularisation path is nearer to the direction.
-    path = ntp.regularisation_path(data, [10.0**-k for k in range(2, 8)])
+    path = theory.regularisation_path(data, [10.0**-k for k in range(2, 8)])
     at_same_gap = next(p for p in path if p.excess < run.records[-1].excess)
     theirs = ntp.cosine(ntp.out_of_support(at_same_gap.logits, data.supports), prediction.solution.logits)
     assert theirs > last.direction
@@ -97,7 +98,7 @@ def test_a_perfect_simplex_is_one():
 
 
 def test_support_metrics_of_the_limit_and_of_noise():
-    data = ntp.random_labels(9, 40, supports=12, sizes=(2, 4), seed=2)
+    data = theory.random_labels(9, 40, supports=12, sizes=(2, 4), seed=2)
     prediction = ntp.predict(data, gap=1e-9)
     dense = np.zeros((data.contexts, data.vocabulary))
     dense[data.supports.rows, data.supports.indices] = prediction.sparse
@@ -126,7 +127,7 @@ def test_support_metrics_of_the_limit_and_of_noise():
 
 
 def test_metrics_in_blocks_equal_metrics_at_once(monkeypatch):
-    data = ntp.random_labels(9, 40, supports=12, seed=2)
+    data = theory.random_labels(9, 40, supports=12, seed=2)
     prediction = ntp.predict(data)
     rng = np.random.default_rng(0)
     model = ntp.Embeddings(rng.normal(size=(9, 5)), rng.normal(size=(40, 5)), rng.normal(size=9))

@@ -9,9 +9,8 @@ import duckdb
 import pyarrow as pa
 
 from headscan.text.counts import ContextCounts, TokenStore
-from headscan.text.counts.keys import Keys
-from headscan.text.counts.spark import csr_of, gram_batches
-from headscan.text.counts.store import CountStore, CountTask
+from headscan.text.counts.counting import csr_of, gram_batches
+from headscan.text.counts.store import CountStore, CountTask, Keys
 
 
 def count_duckdb(held: TokenStore, order: int, *, memory: int = 1 << 30, min_count: int = 1) -> ContextCounts:

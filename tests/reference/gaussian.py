@@ -17,7 +17,7 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.special import gammaln, hyp2f1, polygamma, psi
 
-from headscan.geometry.uniformity import uniformity_floor
+from headscan.measures.sphere import uniformity_floor
 
 __all__ = ["KNOWN", "Known", "Shape", "chi_mean", "marchenko_pastur"]
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import linprog
 
-from headscan.ntp.arrays import CountsLike, Floats, SupportsLike
-from headscan.ntp.labels import SoftLabels
+from headscan.ntp.labels import CountsLike, Floats, SoftLabels, Supports, SupportsLike
 from headscan.ntp.subspace import sparse_component
-from headscan.ntp.supports import Supports
 from headscan.ntp.svm import SvmSolution
 from headscan.run import BadInput
 

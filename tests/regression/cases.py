@@ -132,7 +132,7 @@ def _counted(found: Any) -> Numbers:
 def counts() -> Numbers:
     from headscan.model.tokenizers import load_tokenizer
     from headscan.text.counts import count_text
-    from headscan.text.settings import Counting, Reading
+    from headscan.text.source import Counting, Reading
 
     numbers: Numbers = {}
     for name in ("bytes", "gpt-vanilla"):
@@ -152,7 +152,7 @@ def counts() -> Numbers:
 def counts_of_prefixes() -> Numbers:
     from headscan.model.tokenizers import load_tokenizer
     from headscan.text.counts import count_prefixes, store_text
-    from headscan.text.settings import Reading
+    from headscan.text.source import Reading
 
     numbers: Numbers = {}
     for name in ("bytes", "gpt-vanilla"):
@@ -190,7 +190,7 @@ def ntp_prediction() -> Numbers:
     from headscan.model.tokenizers import load_tokenizer
     from headscan.ntp import certificate, predict
     from headscan.text.counts import count_text
-    from headscan.text.settings import Counting, Reading
+    from headscan.text.source import Counting, Reading
 
     reading = Reading(documents="paragraphs", max_tokens=6000)
     found = count_text("stories", load_tokenizer("bytes"), Counting(order=1), reading)

@@ -17,7 +17,7 @@ from tests.regression.flat import environment, read
 
 # Glob of names -> why these may differ by rounding: which sum is now taken in another order.
 TOLERANCES: dict[str, str] = {
-    "ntp/training/*/metrics/SC1/*/cdnv": "one measure of collapse for all: pairs are summed in blocks of rows",
+    "ntp/training/*/metrics/SC1/*/cdnv": "one measure of collapse for all: pairs are summed in blocks of rows"
 }
 ROUNDING = 1e-12  # of the largest number of the same name
 

@@ -8,7 +8,7 @@ from torch import nn
 
 import headscan
 from headscan import BadInput, Lens
-from headscan.geometry import average_cosine
+from headscan.measures import average_cosine
 from headscan.remedies.decone import CentredHead, _links, decone
 from headscan.text import Windows
 from tests.model.tiny import coverage_script, family
@@ -80,8 +80,7 @@ def test_a_live_model_gives_a_live_model():
 
 
 @pytest.mark.parametrize(
-    ("name", "free"),
-    [("GPT-2", 7), ("Llama", 7), ("GPT-NeoX (sequential)", 7), ("Bert (masked LM)", 2), ("OPT", None)],
+    ("name", "free"), [("GPT-2", 7), ("Llama", 7), ("GPT-NeoX (sequential)", 7), ("Bert (masked LM)", 2), ("OPT", None)]
 )
 def test_inside_the_freedom_is_used_where_only_linear_layers_read_a_norm(name, free):
     """In a pre-norm model every norm is free; in BERT, whose norms feed the stream, the last two, which the head alone reads."""

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.geometry import Cloud, average_cosine, isoscore
+from headscan.measures import average_cosine, isoscore
 from headscan.remedies import REMEDIES, FittingData, Remedy, remedies
-from headscan.remedies.exporting import append_to
-from headscan.remedies.methods.all_but_the_top import AllButTheTop
-from headscan.remedies.methods.whiten import Whiten
+from headscan.remedies.export import append_to
+from headscan.remedies.methods import AllButTheTop, Whiten
 from headscan.run import BadInput
 from headscan.statistics import DirectionTally, SiteBatch
+from headscan.statistics.cloud import Cloud
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,7 @@ import pytest
 import headscan
 from headscan import BadInput
 from headscan.remedies import Remedy, remedies
-from headscan.remedies.drift import drift
-from headscan.remedies.retrieval import HeldOutPairs, gain, ranks
+from headscan.remedies.retrieval import HeldOutPairs, drift, gain, ranks
 from headscan.statistics import Cloud
 
 
@@ -103,7 +102,7 @@ def test_a_column_is_cured_and_rewritten(cone, tmp_path):
 
 def test_every_remedy_in_onnx_gives_what_it_gives_here(cone, tmp_path):
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: the graphs are NOT run")
-    from headscan.remedies.onnx import save_onnx
+    from headscan.remedies.export import save_onnx
 
     rows = cone[0].astype(np.float32)
     for name, remedy in remedies(Cloud.of_rows(rows), None, rows).items():
@@ -119,7 +118,7 @@ def test_scikit_learn_takes_the_transformer(cone, tmp_path):
     from sklearn.pipeline import make_pipeline
     from sklearn.utils.estimator_checks import check_estimator
 
-    from headscan.remedies.estimator import RemedyTransformer
+    from headscan.remedies.export import RemedyTransformer
 
     for name in ("all-but-the-top", "whiten", "quantile", "without-rogue"):
         check_estimator(RemedyTransformer(name))

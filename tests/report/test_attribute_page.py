@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headscan.attribution import AttributeResult
-from headscan.text.display import visible
+from headscan.text.prompts import visible
 
 HOSTILE = [
     "<s>", visible(" The"), "<script>window.pwned=1;alert(1)</script>", "</script>", "'\"`", visible("\n"), "<b>bold</b>",

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headscan.report.pages.scan import _cone as cone
+from headscan.report.pages import scan as cone
 
 
 @pytest.mark.parametrize("degrees", [5, 30, 60])

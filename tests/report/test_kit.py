@@ -12,8 +12,8 @@ from rich.console import Console
 
 from headscan.report.kit import Cell, Column, Figure, Head, Prose, Section, Table, figures, page, section
 from headscan.report.kit.figures import heat
+from headscan.report.kit.notebook import sketch
 from headscan.report.kit.register import PAGES, SECTIONS, assemble
-from headscan.report.kit.sketch import sketch
 from headscan.report.present import Report
 from headscan.run import BadInput
 

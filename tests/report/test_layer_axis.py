@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sample
 
-from headscan.report.pages.scan._layers import by_layer
-from headscan.report.pages.scan._sites import Axis, Place, last_block, of_model
+from headscan.report.pages.scan_layers import Axis, Place, by_layer, last_block, of_model
 
 
 def joined(*depths: int) -> dict:

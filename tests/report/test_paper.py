@@ -6,8 +6,8 @@ import warnings
 
 import pytest
 
-from headscan.report.kit.paper import write_figures
 from headscan.report.kit.parts import Figure, Head, Page, Section, Shown
+from headscan.report.kit.terminal import write_figures
 from headscan.run import BadInput
 
 
@@ -36,7 +36,7 @@ def test_a_missing_extra_is_said_before_any_work(tmp_path, monkeypatch, capsys):
 
     words = ["scan", str(tmp_path / "nowhere.npy"), "--figures", str(tmp_path), "--out", str(tmp_path / "out")]
     monkeypatch.setattr("sys.argv", ["headscan", *words])
-    monkeypatch.setattr("headscan.report.kit.paper.find_spec", lambda name: None)
+    monkeypatch.setattr("headscan.report.kit.terminal.find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="2"):
         main()
     assert capsys.readouterr().err == "headscan: Figures for papers need kaleido: pip install 'headscan[figures]'.\n"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import sample
 
-from headscan.report.pages.scan import cat_scan as pictures
+from headscan.report.pages import scan as pictures
 
 
 def unpack(text: str, scale: float) -> np.ndarray:

@@ -5,8 +5,8 @@ import pytest
 import sample
 
 from headscan.report.kit import palette
-from headscan.report.pages.scan import _layers as layers
-from headscan.report.pages.scan import shape
+from headscan.report.pages import scan_layers as layers
+from headscan.report.pages import scan_shape as shape
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from headscan_lab.ledger.experiment import Power, Region, StandIn
+from headscan_lab.ledger.figures import Curve, RedrawnFigure
+from headscan_lab.ledger.record import ClaimEvidence, ClaimRecord
+from headscan_lab.ledger.run import ReproduceResult
+from headscan_lab.pages.reproduce import SIGNS, entry
 
-from headscan.claims.figure import Curve, RedrawnFigure
-from headscan.claims.ledger import ReproduceResult
-from headscan.claims.protocol import Power, Region, StandIn
-from headscan.claims.record import ClaimEvidence, ClaimRecord
-from headscan.report.pages.reproduce import SIGNS, entry
 from headscan.run import BadInput, Protocol
 
 PROTOCOL = Protocol(verb="reproduce", command="headscan reproduce", seed=0, versions={"headscan": "0.2.0"})

@@ -18,7 +18,7 @@ class Stepped:
 
 @pytest.fixture
 def methods():
-    found: Registry[type] = Registry("method", None)
+    found: Registry[type] = Registry("method")
     found.add("plain", Plain)
     found.add("stepped", Stepped)
     return found

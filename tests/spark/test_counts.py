@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headscan.text.counts import count
-from headscan.text.settings import Counting
+from headscan.text.source import Counting
 from tests.reference.counts import as_dictionary
 
 

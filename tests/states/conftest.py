@@ -11,7 +11,7 @@ import torch
 import headscan
 from headscan import Lens
 from headscan.states import ModelSource
-from headscan.text.settings import Reading
+from headscan.text.source import Reading
 
 CONTEXT, TOKENS = 64, 640
 TEXT = ["One hen sat by the door. She saw a red fox and ran. " * 12] * 5

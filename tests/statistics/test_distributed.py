@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from headscan.statistics import Gram, SiteStatistics, merged, process_count, process_rank
-from headscan.statistics.sinks import CELLS
+from headscan.statistics.reservoir import CELLS
 
 WINDOWS, LENGTH, WIDTH = 30, 4, 5
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from headscan.geometry import MEASURES
-from headscan.geometry.linearisation import Linearisation
+from headscan.measures import MEASURES
+from headscan.measures.linearisation import Linearisation
 from headscan.statistics import Influence, Pieces, Series, SiteStatistics
 
 WIDTH, LENGTH, WINDOWS = 6, 64, 200  # the pilot is 64 windows

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_info
 
-from headscan.geometry.threads import side_by_side
 from headscan.statistics import Cloud
-from headscan.statistics.lazy import lazy
+from headscan.statistics.accumulator import lazy
+from headscan.statistics.threads import side_by_side
 
 
 def test_two_objects_are_worked_out_at_once() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headscan.statistics import Cloud
-from headscan.statistics.tridiagonal import Tridiagonal
+from headscan.statistics.cloud import Tridiagonal
 
 
 def moment(width: int, rows: int, seed: int, fall: float = 3.0) -> np.ndarray:

@@ -20,7 +20,7 @@ from headscan.text.counts import (
     store_tokens,
     tokens,
 )
-from headscan.text.settings import Counting, Reading, parse_bytes
+from headscan.text.source import Counting, Reading, parse_bytes
 from tests.reference.counts import as_dictionary, dictionary, prefixes
 
 documents = st.lists(st.lists(st.integers(0, 4), max_size=30), min_size=1, max_size=6)

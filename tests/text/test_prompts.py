@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.model.byte_tokenizer import ByteTokenizer
+from headscan.model.tokenizers import ByteTokenizer
 from headscan.run.errors import BadInput
 from headscan.text.prompts import Limits, read_prompt, read_prompts
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from headscan.run.errors import BadInput
-from headscan.text import documents, embedded, embedded_names, shipped
+from headscan.text import documents, embedded, embedded_names
+from headscan.text import source as shipped
 
 
 def test_names_stand_for_files(tmp_path, monkeypatch):

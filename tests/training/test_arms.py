@@ -6,13 +6,13 @@ import shutil
 
 import pytest
 import torch
+from headscan_lab.tournament.variants import ARMS
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, GPT2Config, Trainer, TrainingArguments
 
 from headscan import BadInput
 from headscan.model.mixer import MixerConfig
 from headscan.text import Windows
 from headscan.training import (
-    ARMS,
     OBJECTIVES,
     PackedText,
     ce_loss,
@@ -24,8 +24,8 @@ from headscan.training import (
     train,
 )
 from headscan.training.heads import capped
-from headscan.training.objectives.cross_entropy import CrossEntropy
-from headscan.training.optimisers.coupled_adam import CoupledAdam, CoupledAdamW
+from headscan.training.objectives import CrossEntropy
+from headscan.training.optimisers import CoupledAdam, CoupledAdamW
 
 SIZE, WIDTH = 40, 8
 COUNTS = torch.arange(1, SIZE + 1)

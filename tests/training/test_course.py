@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headscan import BadInput
-from headscan.training.course import phases
+from headscan.training.trajectory import phases
 
 STEPS = [0, 1, 2, 5, 10, 20, 50, 100, 200]
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from headscan_lab.evaluation.result import EvaluationResult
+from headscan_lab.evaluation.run import evaluate
 from transformers import AutoModel, GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput, load
-from headscan.training import EvaluationResult, evaluate, fit_tokenizer
+from headscan.training import fit_tokenizer
 
 
 @pytest.mark.parametrize("headless", [True, False])

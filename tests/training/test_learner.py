@@ -16,16 +16,7 @@ from transformers import (
 )
 
 from headscan import BadInput
-from headscan.training import (
-    OBJECTIVES,
-    Learner,
-    Masker,
-    PackedText,
-    ce_loss,
-    cwt_loss,
-    fit_tokenizer,
-    train,
-)
+from headscan.training import OBJECTIVES, Learner, Masker, PackedText, ce_loss, cwt_loss, fit_tokenizer, train
 
 SIZE = 40
 CONFIG = GPT2Config(vocab_size=SIZE, n_embd=8, n_layer=1, n_head=2, n_positions=16, bos_token_id=0, eos_token_id=0)

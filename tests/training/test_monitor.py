@@ -148,7 +148,7 @@ def test_an_alarm_stops_the_run_where_it_shall(tmp_path, action, steps, caplog):
 def test_it_keeps_to_its_share_of_the_time(tmp_path, monkeypatch):
     """Steps of 1 s and measurements of .4 s on a clock of our own: at a share of .1 one in four steps or rarer."""
     now = [0.0]
-    monkeypatch.setattr("headscan.training.monitor.callback.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("headscan.training.monitor.watch.time.perf_counter", lambda: now[0])
     measure = Watch.measure
 
     def slow(watch, step):

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import (
-    AutoModel,
-    AutoModelForCausalLM,
-    GPT2Config,
-    GPTNeoXConfig,
-    LlamaConfig,
-)
+from transformers import AutoModel, AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig
 
 from headscan import BadInput
 from headscan.model.mixer import MixerConfig

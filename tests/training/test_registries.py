@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import pytest
+from headscan_lab.evaluation.task import TASKS
 
 from headscan import BadInput
 from headscan.run import Option
@@ -14,7 +15,6 @@ from headscan.training import (
     OBJECTIVES,
     RECOVERIES,
     REGULARISERS,
-    TASKS,
     LossInputs,
     Objective,
     Training,

@@ -9,7 +9,7 @@ from transformers import AutoModel, AutoModelForCausalLM, GPT2Config
 
 from headscan import BadInput
 from headscan.training import Learner, LossInputs, recipe_of, train
-from headscan.training.regulariser import parse_regularisers, penalty_of
+from headscan.training.objective import parse_regularisers, penalty_of
 
 CONFIG = GPT2Config(vocab_size=40, n_embd=8, n_layer=1, n_head=2, n_positions=16, bos_token_id=0, eos_token_id=0)
 

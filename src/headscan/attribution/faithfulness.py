@@ -8,14 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from headscan.attribution.coalitions import Coalitions
-from headscan.attribution.method import AttributionMap, AttributionTask
+from headscan.attribution.method import AttributionMap, AttributionTask, Coalitions
 from headscan.run import Interval
-
-__all__ = [
-    "SHARES", "Faithfulness", "FaithfulnessCurve", "MeasuredOrder", "RandomOrders", "faithfulness", "measured_orders",
-    "over_predictions",
-]  # fmt: skip
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 """The shares of units over which comprehensiveness and sufficiency are averaged (DeYoung et al. 2020, "ERASER")."""

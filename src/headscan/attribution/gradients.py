@@ -14,8 +14,6 @@ from headscan.attribution.engine import Engine, frozen
 from headscan.attribution.target import AttributionTarget
 from headscan.run import BadInput
 
-__all__ = ["Completeness", "IntegratedScores", "gradient_x_input", "gradients", "integrated_gradients"]
-
 Scores = npt.NDArray[np.float64]
 
 VAIN = 8

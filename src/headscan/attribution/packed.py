@@ -25,9 +25,7 @@ from transformers import AttentionInterface
 from transformers.activations import NewGELUActivation
 
 from headscan.model import Lens
-from headscan.model.tap import first_tensor
-
-__all__ = ["Packed", "Segment"]
+from headscan.model.sites import first_tensor
 
 NAME = "headscan-packed"
 REFUSED = ("softcap", "s_aux", "position_bias", "encoder_hidden_states")

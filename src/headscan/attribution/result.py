@@ -2,22 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headscan.attribution.agreement import Agreement
+import numpy as np
+import numpy.typing as npt
+import torch
+
 from headscan.attribution.faithfulness import Faithfulness
 from headscan.attribution.gradients import Completeness
-from headscan.attribution.method import MethodWords
-from headscan.run import Result
+from headscan.attribution.method import AttributionMap, AttributionTask, MethodWords
+from headscan.run import Finding, Result
+from headscan.text.prompts import display
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "AttributeResult", "AttributionCost", "AttributionOf", "ExplainedStep", "LikelyToken", "MapRecord", "NamedToken",
-    "ScoredSpan",
-]  # fmt: skip
+
+# ---- How far maps agree with each other.
+
+Numbers = npt.NDArray[np.float32 | np.float64]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Spearman's rank correlation of two maps over units (None where one is constant), and the share of their `top`
+    largest units that they have in common; averaged over predictions."""
+
+    methods: tuple[str, str]
+    spearman: float | None
+    top: int
+    shared_top: float
+
+
+def agreement(maps: dict[str, AttributionMap]) -> list[Agreement]:
+    """How far every two maps agree."""
+    from scipy.stats import rankdata
+
+    def correlation(a: Numbers, b: Numbers) -> float:
+        x, y = (rankdata(values) - (len(values) + 1) / 2 for values in (a, b))
+        size = np.sqrt((x * x).sum() * (y * y).sum())
+        return float((x * y).sum() / size) if size else float("nan")
+
+    found = []
+    named = list(maps.items())
+    for i, (one, first) in enumerate(named):
+        for other, second in named[i + 1 :]:
+            top = min(5, first.units.shape[1])
+            rows = list(zip(first.units, second.units, strict=True))
+            shared = [
+                len(set(np.argsort(-np.abs(a))[:top].tolist()) & set(np.argsort(-np.abs(b))[:top].tolist())) / top
+                for a, b in rows
+            ]
+            spearman = _mean([correlation(a, b) for a, b in rows])
+            found.append(Agreement((one, other), spearman if np.isfinite(spearman) else None, top, _mean(shared)))
+    return found
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
 
 
 @dataclass(frozen=True)
@@ -153,3 +197,69 @@ class AttributeResult(Result):
             {"unit": [span.text for span in self.spans]} if units else {"token": self.tokens, "id": self.ids}
         )
         return pd.DataFrame(names | {one.method: self.arrays[f"{kind}/{one.method}"].mean(0) for one in self.maps})
+
+
+# ---- The predictions that were explained, as they stand in a result.
+
+
+def explained(task: AttributionTask, found: AttributionMap) -> list[ExplainedStep]:
+    """Each prediction with its probability, the likeliest tokens there, and its scores."""
+    lens, target = task.engine.lens, task.target
+    with torch.no_grad():
+        logits = task.engine.logits(task.embeds[None], target.positions)[0].float()
+        values = target.value(logits[None])[0].tolist()
+        probabilities = logits.softmax(-1)
+    steps = []
+    for k, step in enumerate(target.steps):
+        if step.token is None:
+            scores = found.tokens[k].tolist()
+            steps.append(ExplainedStep(step.position, None, "the sentence vector", None, values[k], None, [], scores))
+            continue
+        top = probabilities[k].topk(min(5, probabilities.shape[-1]))
+        steps.append(
+            ExplainedStep(
+                step.position,
+                step.token,
+                display(lens.tokenizer, step.token),
+                None if step.against is None else NamedToken(step.against, display(lens.tokenizer, step.against)),
+                values[k],
+                float(probabilities[k, step.token]),
+                [
+                    LikelyToken(int(i), display(lens.tokenizer, int(i)), float(p))
+                    for p, i in zip(top.values, top.indices, strict=True)
+                ],
+                found.tokens[k].tolist(),
+            )
+        )
+    return steps
+
+
+# ---- What an attribution's numbers say in words.
+
+GAP, APART = 0.01, 0.5
+"""From these on a gap of completeness, and below it a rank correlation, is spoken of: conventions, no tests."""
+
+
+def findings(maps: Sequence[MapRecord], agreement: Sequence[Agreement], judged: str) -> list[Finding]:
+    """Codes: FAITHFUL (at 95 %: `Faithfulness.gain`) or UNFAITHFUL (each map that was checked, against random orders),
+    INCOMPLETE, DISAGREE."""
+    found = []
+    for one in maps:
+        if (trust := one.faithfulness) is not None:
+            own, null = trust.deletion.area, trust.random.deletion
+            better = trust.gain_interval is not None and trust.gain_interval[0] > 0
+            text = (
+                f"The map by {one.method} says {'more' if better else 'no more, as far as was measured,'} than chance: replacing "
+                f"what it ranks highest leaves a mean {judged} of {own:.2g}, random orders {null:.2g}."
+            )
+            code = "FAITHFUL" if better else "UNFAITHFUL"
+            found.append(Finding(code=code, level="good" if better else "alert", sentence=text, value=own - null))
+        if one.completeness is not None and (gap := max(one.completeness.relative_gap)) > GAP:
+            text = f"The scores of {one.method} miss the sum that they must have by {100 * gap:.2g} %."
+            found.append(Finding(code="INCOMPLETE", level="alert", sentence=text, value=gap))
+    ranked = [(one.spearman, one.methods) for one in agreement if one.spearman is not None]
+    if ranked and min(ranked)[0] < APART:
+        least, (a, b) = min(ranked)
+        text = f"{a} and {b} rank the tokens differently (rank correlation {least:.2f}): ask leave-one-out."
+        found.append(Finding(code="DISAGREE", level="notice", sentence=text, value=least))
+    return found

@@ -9,12 +9,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from headscan.attribution.agreement import agreement
-from headscan.attribution.engine import Engine
-from headscan.attribution.explained import explained
+from headscan.attribution.engine import Engine, parse_memory
 from headscan.attribution.faithfulness import faithfulness
-from headscan.attribution.findings import findings
-from headscan.attribution.memory import parse_memory
 from headscan.attribution.method import AttributionMap, AttributionMethod, AttributionTask
 from headscan.attribution.result import (
     AttributeResult,
@@ -23,20 +19,23 @@ from headscan.attribution.result import (
     MapRecord,
     NamedToken,
     ScoredSpan,
+    agreement,
+    explained,
+    findings,
 )
-from headscan.attribution.sentence import SentenceEngine, SentenceTarget, asks_for_sentence, check_slopes
-from headscan.attribution.settings import Attributing
-from headscan.attribution.steps import find_steps
-from headscan.attribution.substitutes import substitute_vector
-from headscan.attribution.target import KINDS, AttributionTarget, kind_of
-from headscan.attribution.units import find_units
+from headscan.attribution.steps import (
+    Attributing,
+    SentenceEngine,
+    SentenceTarget,
+    asks_for_sentence,
+    check_slopes,
+    find_steps,
+)
+from headscan.attribution.target import KINDS, AttributionTarget, find_units, kind_of, substitute_vector
 from headscan.model import Lens
 from headscan.model.opening import ModelLike, open_model
 from headscan.run import BadInput, Run, fingerprint, options_of, verb
-from headscan.text.display import display
-from headscan.text.prompts import read_prompt
-
-__all__ = ["attribute"]
+from headscan.text.prompts import display, read_prompt
 
 
 @verb("attribute", Attributing)
@@ -45,7 +44,7 @@ def attribute(model: ModelLike, settings: Attributing, run: Run) -> AttributeRes
 
     Causal models predict what follows the prompt, masked models what stands at their mask tokens; encoder-decoders what
     their decoder says next, and the tokens of the encoder's prompt are scored. Of encoders without a head, and where it is
-    asked for, the sentence vector is explained: `headscan.attribution.sentence`. `Attributing` documents the options.
+    asked for, the sentence vector is explained: `headscan.attribution.steps`. `Attributing` documents the options.
 
     Args:
         model: a name, a folder, a live model or a `Lens`.

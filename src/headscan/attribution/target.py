@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headscan.attribution.engine import Engine
 from headscan.model import Lens
 from headscan.run import BadInput
-from headscan.text.display import display
-
-__all__ = ["KINDS", "AttributionTarget", "TargetStep", "kind_of", "one_token"]
+from headscan.text.prompts import Prompt, display
 
 KINDS = {
     "logit": "the logit of the token",
@@ -129,3 +132,157 @@ def one_token(lens: Lens, word: str | int) -> int:
             "choose one of them by #ID, or give a whole continuation."
         )
     return int(ids[0])
+
+
+# ---- Units: which tokens are looked at together: single tokens, words, sentences, or spans that the caller names.
+
+UnitKind = Literal["token", "word", "sentence"]
+WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]+")
+SENTENCE = re.compile(r"\S.*?(?:[.!?…。！？]+[\"'”’)\]]*(?=\s|$)|\n|$)|\S.*?[。！？]", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Tokens that are attributed together: their indices, in order, and a text to show."""
+
+    tokens: tuple[int, ...]
+    text: str
+
+    @property
+    def first(self) -> int:
+        """The index of the first token."""
+        return self.tokens[0]
+
+
+def find_units(
+    prompt: Prompt, units: UnitKind = "token", spans: Sequence[str | tuple[int, int]] | None = None
+) -> list[Unit]:
+    """Cut a prompt into units; every token is in exactly one.
+
+    Args:
+        prompt: the tokens with their places in the text.
+        units: "token", "word" (letters and digits together, signs together), or "sentence".
+        spans: in their place, pairs of token indices (first, behind the last) or texts that occur in the prompt; what
+            they leave over becomes units of single tokens.
+
+    Raises:
+        BadInput: a span that is not there, or spans that overlap.
+    """
+    if spans is not None:
+        return _named(prompt, spans)
+    if units == "token":
+        return [Unit((i,), token) for i, token in enumerate(prompt.tokens)]
+    pieces = [match.span() for match in (WORD if units == "word" else SENTENCE).finditer(prompt.text)]
+    return _grouped(prompt, [_piece(prompt, place, pieces) for place in range(len(prompt))])
+
+
+def _piece(prompt: Prompt, index: int, pieces: list[tuple[int, int]]) -> int | None:
+    """The piece that holds the token's first visible character; a special token stands alone."""
+    first, last = prompt.offsets[index]
+    if prompt.special[index] or last <= first:
+        return None
+    inner = prompt.text[first:last]
+    # A space of its own goes with what follows, a line end with what it ends.
+    blank = first if "\n" in inner else last
+    visible = first + len(inner) - len(inner.lstrip()) if inner.strip() else blank
+    starts = [start for start, _ in pieces]
+    k = int(np.searchsorted(starts, visible, side="right")) - 1
+    return k if k >= 0 else (0 if pieces else None)
+
+
+def _grouped(prompt: Prompt, piece: list[int | None]) -> list[Unit]:
+    units: list[list[int]] = []
+    last: int | None = None
+    for index, k in enumerate(piece):
+        if k is not None and k == last:
+            units[-1].append(index)
+        else:
+            units.append([index])
+        last = k
+    return [Unit(tuple(unit), "".join(prompt.tokens[i] for i in unit)) for unit in units]
+
+
+def _named(prompt: Prompt, spans: Sequence[str | tuple[int, int]]) -> list[Unit]:
+    owner: list[int | None] = [None] * len(prompt)
+    for number, span in enumerate(spans):
+        for index in _tokens_of(prompt, span):
+            if owner[index] is not None:
+                raise BadInput(f"Two spans share token {index} ('{prompt.tokens[index]}').")
+            owner[index] = number
+    return _grouped(prompt, owner)
+
+
+def _tokens_of(prompt: Prompt, span: str | tuple[int, int]) -> list[int]:
+    if not isinstance(span, str):
+        first, last = span
+        if not 0 <= first < last <= len(prompt):
+            raise BadInput(f"The span {first}:{last} is not inside the {len(prompt)} tokens of the prompt.")
+        return list(range(first, last))
+    if match := re.fullmatch(r"(\d+):(\d+)", span):
+        return _tokens_of(prompt, (int(match[1]), int(match[2])))
+    at = prompt.text.find(span) if span else -1
+    found = [i for i, (a, b) in enumerate(prompt.offsets) if a < at + len(span) and b > at and b > a] if at >= 0 else []
+    if not found:
+        raise BadInput(f"The span '{span}' is not in the prompt.")
+    return found
+
+
+def spread(values: npt.NDArray[np.float64], units: Sequence[Unit], length: int) -> npt.NDArray[np.float64]:
+    """Scores of units [S, n] spread evenly over their tokens [S, length], so that sums stay what they were.
+
+    >>> spread(np.array([[2.0, 6.0]]), [Unit((0,), "a"), Unit((1, 2), "bc")], 3)
+    array([[2., 3., 3.]])
+    """
+    found = np.zeros((*values.shape[:-1], length))
+    for k, unit in enumerate(units):
+        found[..., list(unit.tokens)] = values[..., k, None] / len(unit.tokens)
+    return found
+
+
+def gathered(scores: npt.NDArray[np.float64], units: Sequence[Unit]) -> npt.NDArray[np.float64]:
+    """Scores of tokens [S, T] summed over units [S, n]."""
+    return np.stack([scores[..., list(unit.tokens)].sum(-1) for unit in units], axis=-1)
+
+
+# ---- What stands where a token is taken away.
+
+
+def substitute_vector(engine: Engine, choice: str | int) -> tuple[Tensor | None, str]:
+    """The embedding [e] that stands for an absent token, and its name; None for removal.
+
+    Args:
+        engine: the model.
+        choice: "auto" (the tokenizer's mask, padding, end-of-text or unknown token, the first there is; else "mean"),
+            "mask", "pad", "eos", "bos", "unk", "mean" (of the embedding table), "zero", "remove", or a token, as its
+            text, its id or "#ID".
+
+    Raises:
+        BadInput: the tokenizer has no such token, or the text is not one token.
+    """
+    lens = engine.lens
+    if choice == "remove":
+        return None, "remove"
+    if choice == "zero":
+        return torch.zeros_like(engine.embed(torch.tensor([0]))[0]), "zero"
+    if choice == "mean":
+        ids = torch.arange(lens.vocabulary_size).split(8192)
+        total = torch.stack([engine.embed(part).double().sum(0) for part in ids]).sum(0)
+        return (total / lens.vocabulary_size).to(lens.input_embeddings.dtype), "mean"
+    if choice == "auto":
+        names = ("mask", "pad", "eos", "unk")
+        choice = next((name for name in names if _special(engine, name) is not None), "mean")
+        return substitute_vector(engine, choice)
+    if choice in ("mask", "pad", "eos", "bos", "unk"):
+        token = _special(engine, str(choice))
+        if token is None:
+            raise BadInput(f"The tokenizer of '{lens.name}' has no {choice} token; use mean, zero, remove or a token.")
+    else:
+        token = one_token(lens, choice)
+    return engine.embed(torch.tensor([token]))[0], str(choice)
+
+
+def _special(engine: Engine, name: str) -> int | None:
+    token = getattr(engine.lens.tokenizer, f"{name}_token_id", None)
+    if token is None and engine.lens.tokenizer is None:
+        token = getattr(engine.model.config, f"{name}_token_id", None)
+    return token if isinstance(token, int) and 0 <= token < engine.lens.vocabulary_size else None

@@ -10,8 +10,6 @@ import headscan
 from headscan.cli.command import Command
 from headscan.cli.scan import SOURCE_HELP
 
-__all__ = ["COMMAND"]
-
 FOUND = 3
 """The exit status where a finding that --fail-on names is there."""
 

@@ -18,8 +18,6 @@ import headscan
 from headscan.cli.output import command_line, default_folder, progress_bar, show
 from headscan.cli.processes import joined
 
-__all__ = ["Command"]
-
 FIGURES, DRY_RUN = "figures_folder", "dry_run"
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import headscan
 from headscan.cli.command import Command
 
-__all__ = ["COMMAND"]
-
 COMMAND = Command(
     verb=lambda: headscan.flow.run,
     subject="MODEL...",

@@ -9,8 +9,6 @@ import typer
 
 import headscan
 
-__all__ = ["models"]
-
 
 def models(
     json: Annotated[bool, typer.Option("--json", help="Print the list as JSON on standard output.")] = False,

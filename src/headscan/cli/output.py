@@ -12,8 +12,6 @@ from pathlib import Path
 
 from headscan import Result
 
-__all__ = ["command_line", "default_folder", "progress_bar", "show"]
-
 Progress = Callable[[str, int, int | None, str], None]
 EVERY = 10.0  # seconds between two lines of progress where standard error is no terminal
 

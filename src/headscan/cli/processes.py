@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["joined"]
-
 
 @contextmanager
 def joined(*, wanted: bool = True) -> Iterator[bool]:

@@ -13,8 +13,6 @@ import typer
 import headscan
 from headscan.cli.command import Command
 
-__all__ = ["COMMAND", "dry_run"]
-
 
 def _before(options: dict[str, Any]) -> bool:
     """--list and --dry-run do without the verb."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import headscan
 from headscan.cli.command import Command
 
-__all__ = ["COMMAND"]
-
 SOURCE_HELP = (
     "A model (Hugging Face id, local folder, .gguf file, embedded specimen), which reads --text; or stored states: a file, "
     "folder or URL (.npy, .npz, .safetensors, .parquet, a datasets folder, ...)."

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import headscan
+from importlib import import_module
+
 from headscan.cli.command import Command
 
-__all__ = ["COMMAND"]
-
-COMMAND = Command(verb=lambda: headscan.training.tournament, subject="")
+COMMAND = Command(verb=lambda: import_module("headscan_lab.tournament.run").tournament, subject="")

@@ -5,10 +5,4 @@ from __future__ import annotations
 import headscan
 from headscan.cli.command import Command
 
-__all__ = ["COMMAND"]
-
-COMMAND = Command(
-    verb=lambda: headscan.train,
-    subject="RECIPE",
-    subject_help="gpt, bert, multilingual or mixer.",
-)
+COMMAND = Command(verb=lambda: headscan.train, subject="RECIPE", subject_help="gpt, bert, multilingual or mixer.")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from headscan.geometry.explained import leading
 from headscan.inversion.certificate import Verdict
+from headscan.measures.measure import leading
 from headscan.model.sites import is_block
 from headscan.run import Interval, ModelRecord, Row, TextRecord
-
-__all__ = ["Grid", "LeakedBits", "ModelEvidence", "PromptRead", "TokenFlow", "TriedRemedies"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from headscan.diagnosis.condition import Question
+from headscan.diagnosis.conditions import CONDITIONS, Question, alarming
 from headscan.diagnosis.evidence import ModelEvidence
-from headscan.run import Finding, Interval, Result
+from headscan.run import BadInput, Finding, Interval, Result
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["CheckupResult", "Examination", "Observation"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,3 +81,181 @@ class CheckupResult(Result):
         import pandas as pd
 
         return pd.DataFrame([asdict(one) for each in self.examinations for one in each.observations])
+
+
+# ---- The reference population: what the conditions' numbers are in models that can be had by anyone.
+
+TOO_FEW = "too few reference models"
+
+LEAST = 5
+"""Healthy models that must have a number before others are put beside it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """One model of the population.
+
+    Attributes:
+        model: its name; about: what it is, in a few words. kind: a trained, healthy model; one with a fault, which `about`
+            names; or one that nobody has judged, as `--contribute` writes it.
+        text, tokens: what it read. budget, version: of the checkup, and of headscan.
+        values: each condition's number, by code; present: the codes that are present.
+    """
+
+    model: str
+    about: str = ""
+    kind: Literal["healthy", "ill", "unjudged"]
+    text: str
+    tokens: int | None = None
+    budget: str = ""
+    version: str = ""
+    values: dict[str, float]
+    present: list[str]
+
+
+@cache
+def population() -> tuple[Reference, ...]:
+    """All rows, as `scripts/population.py` wrote them."""
+    from pydantic import TypeAdapter, ValidationError
+
+    stored = json.loads(files("headscan.diagnosis").joinpath("population.json").read_text(encoding="utf-8"))
+    try:
+        return tuple(TypeAdapter(list[Reference]).validate_python(stored))
+    except ValidationError as error:
+        raise BadInput(f"The reference population is damaged: {error.errors()[0]['msg']}.") from None
+
+
+def beside(code: str, value: float, *, least: bool = True) -> str:
+    """How a value stands among the healthy models, the ill side being up (`least`) or down.
+
+    >>> beside("HS999", 0.5)
+    'too few reference models'
+    """
+    known = [one.values[code] for one in population() if one.kind == "healthy" and code in one.values]
+    if len(known) < LEAST:
+        return TOO_FEW
+    models = "healthy models" + " that have this number" * (
+        len(known) < sum(one.kind == "healthy" for one in population())
+    )
+    under, over = sum(other < value for other in known), sum(other > value for other in known)
+    count = under if least else over
+    if not count and set(known) == {value}:
+        return f"the same as all {len(known)} {models}"
+    side = "higher" if least else "lower"
+    if not count:
+        return f"no {side} than any of {len(known)} {models}"
+    return f"{side} than {f'all {count}' if count == len(known) else f'{count} of {len(known)}'} {models}"
+
+
+def healthy_without(codes: set[str]) -> tuple[int, int] | None:
+    """How many of the healthy models raise none of these alarms, and of how many; None of fewer than five."""
+    healthy = [one for one in population() if one.kind == "healthy"]
+    if len(healthy) < LEAST:
+        return None
+    return sum(codes.isdisjoint(alarming(one.values)) for one in healthy), len(healthy)
+
+
+def reference(result: CheckupResult, number: int) -> Reference:
+    """The row of one examined source, for the population: nobody has judged it yet."""
+    one, text = result.examinations[number], result.protocol.text
+    return Reference(
+        model=one.model, kind="unjudged", text=os.path.basename(str(text.source or "").rstrip("/")) if text is not None else "",
+        tokens=text.tokens if text is not None else None,
+        budget=str(result.protocol.settings.get("budget", "")), version=result.protocol.versions.get("headscan", ""),
+        values={found.code: float(f"{found.value:.4g}") for found in one.observations if found.value is not None},
+        present=[found.code for found in one.observations if found.present],
+    )  # fmt: skip
+
+
+# ---- An examination in five sentences: one on each question, and what to do.
+
+QUESTIONS: tuple[tuple[Question, str], ...] = (
+    ("shape", "Shape"), ("cause", "Prediction"), ("leak", "Leak"), ("cure", "Remedy"),
+)  # fmt: skip
+
+
+def summary(evidence: ModelEvidence, observations: Sequence[Observation]) -> list[str]:
+    """The most telling observation of each question, whether it is an alarm, a notice or neither, its interval, what chance gives
+    and how reference models stand; then the verdict. A question without any observation says why."""
+    said, every = [], ordered(observations)
+    for question, title in QUESTIONS:
+        mine = [one for one in every if one.question == question]
+        if mine:
+            heading = CONDITIONS[mine[0].code].heading or title
+            said.append(f"{heading}, {_found(mine[0])}: {mine[0].sentence.rstrip('.')}{_beside(mine[0])}.")
+            continue
+        why = next((reason for reason in evidence.skipped if _about(question, reason)), "nothing could be examined.")
+        said.append(f"{title}: {why}")
+    return [*said, _verdict(every)]
+
+
+def ordered(observations: Sequence[Observation]) -> list[Observation]:
+    """Alarms first, those first that bring others about; then notices, by code; then what is nearest to its threshold."""
+    present = {one.code for one in observations if one.present and not one.known}
+    follows = {code for one in present for code in CONDITIONS[one].brings if one in CONDITIONS}
+
+    def urgency(one: Observation) -> tuple[bool, bool, bool, float, str]:
+        distance = (
+            abs(one.value - one.threshold) / max(abs(one.threshold), 1e-9) if one.value is not None else float("inf")
+        )
+        alarm = one.present and not one.known
+        notice = one.present and not alarm
+        return not alarm, not one.present, alarm and one.code in follows, 0.0 if notice else distance, one.code
+
+    return sorted(observations, key=urgency)
+
+
+def _found(one: Observation) -> str:
+    return f"{'notice' if one.known else 'alarm'} {one.code} ({one.title.lower()})" if one.present else "no finding"
+
+
+def _verdict(every: Sequence[Observation]) -> str:
+    looked = [one for one in every if not CONDITIONS[one.code].known or CONDITIONS[one.code].brings]
+    alarms = [one for one in looked if one.present and not one.known]
+    beside = _elsewhere(looked)
+    if not alarms:
+        return (
+            f"No alarm: none of the {len(looked)} alarms that were looked for is raised{'; ' * bool(beside)}{beside}."
+        )
+    first = alarms[0]
+    follow = [one for one in alarms[1:] if one.code in CONDITIONS[first.code].brings]
+    rest = [one for one in alarms[1:] if one not in follow]
+    more = f"; {_named(follow)} may follow from it" * bool(follow) + f"; {_named(rest)} as well" * bool(rest)
+    raised = (
+        f"{len(alarms)} of {len(looked)} alarms {'is' if len(alarms) == 1 else 'are'} raised: {_named([first])}{more}."
+    )
+    advice = first.advice if first.advice.endswith(".") else f"{first.advice}."
+    return f"What to do first: {advice} {raised}" + f" {beside[0].upper()}{beside[1:]}." * bool(beside)
+
+
+def _elsewhere(looked: Sequence[Observation]) -> str:
+    """How many of these alarms reference models raise, and which of them the architecture raises without its training."""
+    codes, said = {one.code for one in looked}, list[str]()
+    if (healthy := healthy_without(codes)) is not None:
+        many = f"all {healthy[1]}" if healthy[0] == healthy[1] else f"{healthy[0]} of {healthy[1]}"
+        said.append(f"{many} healthy reference models raise none")
+    if nulls := {one.code: one.null for one in looked if one.null is not None}:
+        random = [one for one in looked if one.code in alarming(nulls)]
+        which = f"{len(random)}: {_named(random)}" if random else "none"
+        said.append(f"the same architecture with random weights raises {which}")
+    return "; ".join(said)
+
+
+def _named(some: Sequence[Observation]) -> str:
+    """Conditions by name and code."""
+    names = [f"{one.title.lower()} ({one.code})" for one in some]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _beside(one: Observation) -> str:
+    """The number with its interval, what chance gives, and how reference models stand."""
+    ends = f", 95% interval {one.interval[0]:.3g} to {one.interval[1]:.3g}" if one.interval is not None else ""
+    said = [f"{one.unit.split(' (')[0]} {one.value:.3g}{ends}"] if one.value is not None else []
+    said += [f"{one.null_of} {one.null:.2g}"] if one.null is not None else []
+    said += [one.beside] if one.beside and one.beside != TOO_FEW else []
+    return f" ({'; '.join(said)})" if said else ""
+
+
+def _about(question: Question, reason: str) -> bool:
+    words = {"leak": "inverted", "cause": "loss", "cure": "remedy", "shape": ""}
+    return words[question] in reason or "Stored states" in reason

@@ -14,16 +14,12 @@
 
 from __future__ import annotations
 
-from headscan.flow.bounds import channel_bound, water_filling
-from headscan.flow.capacity import noise_accuracy, quantised_accuracy
-from headscan.flow.codebook import codebook, distances
-from headscan.flow.leak import leak
-from headscan.flow.recovery import Recovery, recovery
+from headscan.flow.capacity import channel_bound, noise_accuracy, quantised_accuracy, water_filling
+from headscan.flow.codebooks import Threshold, codebook, distances, threshold, width_sweep
+from headscan.flow.influence import Recovery, leak, recovery
 from headscan.flow.result import ChannelResult, FlowResult
-from headscan.flow.sources import wider
-from headscan.flow.variants import VARIANTS, variant
+from headscan.flow.sources import VARIANTS, variant, wider
 from headscan.flow.verbs import channel, run
-from headscan.flow.width import Threshold, threshold, width_sweep
 from headscan.statistics.information import fano_accuracy, fano_bits, gaussian_bits
 
 __all__ = [

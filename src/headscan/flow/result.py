@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from headscan.flow.bounds import ChannelBound
-from headscan.flow.capacity import NoisyDecoding, RoundedDecoding
-from headscan.flow.codebook import CodebookDistances
-from headscan.flow.width import Threshold, WidthAccuracy
+from headscan.flow.capacity import ChannelBound, NoisyDecoding, RoundedDecoding
+from headscan.flow.codebooks import CodebookDistances, Threshold, WidthAccuracy
 from headscan.run import BadInput, Result
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["ChannelPart", "ChannelResult", "FlowPart", "FlowResult", "FlowSummary", "MatrixMeans"]
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,16 @@
 from __future__ import annotations
 
 from headscan.inversion.certificate import Certificate
+from headscan.inversion.continuous import Descended, descend
 from headscan.inversion.decoders import Decoder
-from headscan.inversion.descent import Descended, descend
-from headscan.inversion.exchange import JointSearch, joint
-from headscan.inversion.given import GIVEN
-from headscan.inversion.inverting import invert
-from headscan.inversion.left_to_right import Search, exact
-from headscan.inversion.method import METHODS, Method
-from headscan.inversion.methods.direct import Direct
-from headscan.inversion.methods.exact import Exact
-from headscan.inversion.methods.indirect import Indirect
-from headscan.inversion.methods.joint import Joint
-from headscan.inversion.presets import Descent, preset
+from headscan.inversion.joint_search import JointSearch, joint
+from headscan.inversion.left_to_right import exact
+from headscan.inversion.method import METHODS, Method, Search
+from headscan.inversion.methods import Direct, Exact, Indirect, Joint
+from headscan.inversion.observation import GIVEN
+from headscan.inversion.reconstruction import Descent, preset
 from headscan.inversion.result import InvertResult, PromptInversion
+from headscan.inversion.run import invert
 
 __all__ = [
     "GIVEN", "METHODS", "Certificate", "Decoder", "Descended", "Descent", "Direct", "Exact", "Indirect",

@@ -11,18 +11,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headscan.inversion.losses import relative
-from headscan.inversion.reconstruction import Evidence
-from headscan.inversion.tolerance import accepts, noise_floor
+from headscan.inversion.reconstruction import Evidence, accepts, noise_floor, relative
 from headscan.model.slicing import SlicedModel
-from headscan.model.slicing.exhaustion import split_on_exhaustion
+from headscan.model.slicing.specification import split_on_exhaustion
 from headscan.run import BadInput
-
-__all__ = [
-    "ABSENT", "AMBIGUOUS", "FOREIGN", "NOT_RECOVERED", "TRIED", "UNIQUE", "VERDICTS", "Certificate", "JacobianRank", "Proof",
-    "Residual",
-    "Verdict", "exchanges", "jacobian", "unseen", "verdict_of",
-]  # fmt: skip
 
 Verdict = Literal[
     "recovered and unique",
@@ -60,7 +52,7 @@ class Certificate:
 
     Attributes:
         type: the weakest of its positions'. "exhaustive" and "bounded" speak of the whole prompt: no other of its length
-            gives the outputs within the tolerance (see `headscan.inversion.comparing`).
+            gives the outputs within the tolerance (see `headscan.inversion.assess`).
         types: of each position, given the other tokens: "exhaustive": every token that may be returned was run there
             under the prefix recovered; "bounded": those not run are proved farther; "sampled": some were run.
         compared: for each position how many tokens, the one found included.

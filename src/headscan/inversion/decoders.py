@@ -12,8 +12,6 @@ from torch import Tensor
 
 from headscan.run import BadInput
 
-__all__ = ["Decoder", "Decoding", "Mask", "spread"]
-
 Decoding = Literal["nearest", "pinv", "mahalanobis"]
 Mask = Literal["-inf", "zero"]
 

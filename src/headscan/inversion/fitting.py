@@ -17,14 +17,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from headscan.inversion.readout import ReadoutSums, TokenReadout
-from headscan.inversion.table import cache_folder
+from headscan.inversion.table import ReadoutSums, TokenReadout, cache_folder
 from headscan.model.slicing import SlicedModel
 from headscan.run import Progress, write_atomic
 from headscan.text.documents import documents
 from headscan.text.tokens import tokenise
-
-__all__ = ["EMBEDDED", "TOKENS", "Readouts", "fit_together", "read_text", "readouts_of"]
 
 EMBEDDED = "stories"
 # Tokens of the pass: windows, a third of them of the text, the rest of tokens drawn from the whole vocabulary (a text has few of

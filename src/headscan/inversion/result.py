@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pandas as pd
+from torch import Tensor
 
+from headscan.inversion import certificate as proof
 from headscan.inversion.certificate import Certificate, Verdict
+from headscan.inversion.reconstruction import Evidence, Reconstruction, accepts
 from headscan.model.slicing.specification import SliceSpecification
 from headscan.run import Result, Row
-
-__all__ = ["InvertResult", "PromptInversion"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,3 +111,77 @@ class InvertResult(Result):
                     }
                 )
         return pd.DataFrame(rows)
+
+
+# ---- What a certificate says, in words: no stronger than its type.
+
+
+def checked(free: list[Evidence], choice: int, *, restricted: bool = False) -> str:
+    """With how many tokens those found were compared.
+
+    Args:
+        free: of each position that was searched.
+        choice: tokens that may be returned; restricted: they are not the whole vocabulary.
+
+    >>> tried = [Evidence(count=n, why="sampled", residual=0.0) for n in (17, 30)]
+    >>> checked(tried, 50257)
+    '17 to 30 of 50,257 tokens at each position'
+    >>> checked([Evidence(count=9, why="all", residual=0.0)], 9)
+    'all 9 tokens at each position'
+    """
+    counts = sorted({one.count for one in free})
+    tokens = "tokens of the restricted vocabulary" if restricted else "tokens"
+    if not counts:
+        return ""
+    if all(one.why != "sampled" for one in free):
+        return f"all {choice:,} {tokens} at each position"
+    shown = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    return f"{shown} of {choice:,} {tokens} at each position"
+
+
+def certified(
+    verdict: Verdict, found: Certificate, compared: list[Evidence], made: Reconstruction, target: Tensor, choice: int
+) -> str:
+    """What is proved of a prompt, in a sentence or two.
+
+    Args:
+        verdict: on the prompt.
+        found: its certificate.
+        compared: at each position; made: what the method knows; target: the outputs given.
+        choice: tokens that may be returned.
+    """
+    if verdict == proof.NOT_RECOVERED:
+        return f"Not recovered: {_why(found, compared, made, target, choice)}. The tokens shown are a guess."
+    what = f"Recovered: the tokens shown give the output within {found.tolerance:.1e} of its norm"
+    if verdict == proof.ABSENT:
+        return f"{what}; some tokens move no output given, and what is shown there is arbitrary."
+    if verdict == proof.AMBIGUOUS:
+        places = sum(bool(rest) for rest in found.equivalent)
+        most = max(map(len, found.equivalent))
+        at = "1 position" if places == 1 else f"{places} positions"
+        return f"{what}, but so do others: at {at} up to {most} more ({found.checked} compared)."
+    if verdict == proof.TRIED:
+        return f"{what}; no other that was tried does ({found.checked}). Whether one that was not tried does is open."
+    how = "run" if found.type == "exhaustive" else "proved farther by the distance of its vector"
+    return f"{what}; unique among {found.checked}: every other was {how}, so that no other prompt of this length does."
+
+
+def _why(found: Certificate, compared: list[Evidence], made: Reconstruction, target: Tensor, choice: int) -> str:
+    """Why no tokens fit."""
+    broken = (~target.isfinite().all(-1)).nonzero()[:, 0].tolist()
+    if broken:
+        shown = ", ".join(map(str, broken[:8])) + (", ..." if len(broken) > 8 else "")
+        return f"what is given is no finite number at {'position' if len(broken) == 1 else 'positions'} {shown}"
+    if found.residual is None:
+        return "the tokens found give an output that is no finite number"
+    for place, one in enumerate(compared):
+        if one.count and not accepts(one.residual, found.tolerance):
+            away = f"the nearest is {one.residual:.1e} of the norm away, the tolerance is {found.tolerance:.1e}"
+            if one.why != "sampled":
+                return f"none of the {choice:,} tokens gives the output at position {place} ({away})"
+            return f"the search stopped at its budget, {one.count:,} of {choice:,} tokens at position {place} ({away})"
+    away = f"they are {found.residual:.1e} of the norm away, the tolerance is {found.tolerance:.1e}"
+    if made.stopped:
+        return f"the search stopped at its budget ({away})"
+    how = "descent" if made.top is not None else "search"
+    return f"the {how} ended at tokens that do not give the output ({away})"

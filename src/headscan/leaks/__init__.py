@@ -11,18 +11,13 @@
 
 from __future__ import annotations
 
-from headscan.leaks.applying import ChangedCache, applied
-from headscan.leaks.defence import DEFENCES, working
-from headscan.leaks.offset import find_offset
-from headscan.leaks.outside import read_through_noise
-from headscan.leaks.privacy import privacy
-from headscan.leaks.release import RELEASES
-from headscan.leaks.releases.logits import states_from_logits
+from headscan.leaks.blind import find_offset, read_through_noise, unshuffle
+from headscan.leaks.defence import DEFENCES, ChangedCache, NumberFormat, applied, read_format, working
+from headscan.leaks.releases import states_from_logits
 from headscan.leaks.result import PrivacyResult
-from headscan.leaks.rounding import NumberFormat, read_format
-from headscan.leaks.shuffled import unshuffle
-from headscan.model.slicing.cache import CacheSlice, cache_slice
-from headscan.model.slicing.mapped import Mapped
+from headscan.leaks.run import RELEASES, privacy
+from headscan.model.slicing.checks import Mapped
+from headscan.model.slicing.prefix import CacheSlice, cache_slice
 
 __all__ = [
     "DEFENCES", "RELEASES", "CacheSlice", "ChangedCache", "Mapped", "NumberFormat", "PrivacyResult", "applied", "cache_slice",

@@ -10,22 +10,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headscan.leaks.budget import LIMIT, AuditPlan, plan_of
-from headscan.leaks.channel import Channel
-from headscan.leaks.defence import plain, protected
-from headscan.leaks.exactness import ExactAttack, exact_attack, prepare
-from headscan.leaks.others import others_leaks, places_of
-from headscan.leaks.positions import Asked, PositionLeak, position_leaks
-from headscan.leaks.priors import Prior, prior_of
-from headscan.leaks.release import Auditing, Leak
+from headscan.leaks.defence import Channel, plain, protected, read_format
+from headscan.leaks.positions import Asked, PositionLeak, Prior, position_leaks, prior_of
 from headscan.leaks.result import LeakRow, WholeText
-from headscan.leaks.rounding import read_format
-from headscan.leaks.rows import bits_row, exact_row, others_bits
-from headscan.leaks.wholes import TEXTS, TOKENS, whole_texts
+from headscan.leaks.rows import ExactAttack, bits_row, exact_attack, exact_row, others_bits, prepare
+from headscan.leaks.run import LIMIT, Auditing, AuditPlan, Leak, plan_of
+from headscan.leaks.sequence import TEXTS, TOKENS, others_leaks, places_of, whole_texts
 from headscan.model.slicing import SlicedModel
 from headscan.run import BadInput, Run
-
-__all__ = ["audit", "scales_of"]
 
 PARTICLES = 32
 

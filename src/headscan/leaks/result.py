@@ -9,10 +9,6 @@ import pandas as pd
 
 from headscan.run import Interval, Result
 
-__all__ = [
-    "GradientToken", "LeakRow", "LeakedGradient", "LeakedText", "OthersBits", "OutsideStates", "PrivacyResult", "WholeText",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True)
 class OthersBits:

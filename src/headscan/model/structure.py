@@ -11,11 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from headscan.model.branches import Branch, find_branches
-from headscan.model.probe import Call, Trace
-from headscan.model.tap import Tap, first_tensor
+from headscan.model.sites import Call, Tap, Trace, first_tensor
 from headscan.run import BadInput
-
-__all__ = ["Stack", "find_head", "find_stack", "stack_modules"]
 
 DEPTHS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
 DEPTHS_OF = {"encoder.": ("encoder_layers",), "decoder.": ("decoder_layers", "num_decoder_layers"), "": ()}

@@ -2,18 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from headscan.model.tables import output_layer
+from headscan.run import BadInput
 
-__all__ = ["LinearHead", "Traits", "blind_to_the_last", "layout_noise", "random_ids", "relative"]
+# ---- The two tables of a language model: input embeddings and output layer.
+
+
+class OutputLayer(NamedTuple):
+    """The last layer of a model with logits: the module, its weight [V, e] and its bias [V] or None, both live."""
+
+    module: nn.Module
+    weight: Float[Tensor, "V e"]
+    bias: Float[Tensor, " V"] | None
+
+
+def embedding_table(model: Any) -> Float[Tensor, "V e"]:
+    """The weight of the model's input embeddings [V, e].
+
+    Raises:
+        BadInput: the model takes no tokens, or was built without weights.
+    """
+    try:
+        table: Tensor = model.get_input_embeddings().weight
+    except (AttributeError, NotImplementedError) as error:
+        raise BadInput(
+            f"{type(model).__name__} has no table of token embeddings, so it is no language model that headscan can read."
+        ) from error
+    if table.is_meta:
+        raise BadInput(f"{type(model).__name__} was built without weights (it is on the 'meta' device).")
+    return table
+
+
+def output_layer(model: Any) -> OutputLayer | None:
+    """The model's output layer, or None for a model without one."""
+    module = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    weight = getattr(module, "weight", None)
+    return (
+        OutputLayer(module, weight, getattr(module, "bias", None))
+        if module is not None and weight is not None
+        else None
+    )
+
 
 LENGTH = 6
 # Relative difference up to which logits count as the same linear map of the states, computed twice.
@@ -201,3 +238,26 @@ def relative(found: Float[Tensor, "*batch w"], wanted: Float[Tensor, "*batch w"]
     """The largest ||found - wanted|| / ||wanted|| of any position."""
     found, wanted = found.float(), wanted.float()
     return float(((found - wanted).norm(dim=-1) / wanted.norm(dim=-1).clamp_min(1e-30)).max())
+
+
+# ---- What is worked out once for one object and kept with it.
+
+T = TypeVar("T")
+
+
+class Memo:
+    """An object with a store of answers that cannot change while it lives.
+
+    >>> memo = Memo()
+    >>> memo.once("answer", lambda: 6 * 7), memo.once("answer", lambda: 0)
+    (42, 42)
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, object] = {}
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gave when this `key` was first asked for."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return cast(T, self._kept[key])

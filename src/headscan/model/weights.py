@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
+import mmap
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from math import prod
 from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
 
 from headscan.run import BadInput
-
-__all__ = ["check_safetensors", "weight_files"]
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -77,3 +86,236 @@ def check_safetensors(file: Path) -> None:
     if 8 + length + end != size:
         state = "truncated" if 8 + length + end > size else "damaged"
         raise BadInput(f"'{file}' is {state}: it has {size} bytes, its header promises {8 + length + end}.")
+
+
+# ---- Models in one file: .gguf, as llama.cpp keeps them. Its header is read here; transformers unpacks its weights.
+
+PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+# The types of values, by their numbers: struct's letter for each. 8 is a string, 9 an array.
+NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+STRING, ARRAY = 8, 9
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a .gguf file says of itself before its weights.
+
+    Attributes:
+        packing: the format that most of its weights have: F32, F16, BF16, or blocks of few bits such as Q4_K.
+        dtype: the precision the weights are in; None where they are packed in few bits.
+        tokenizer: whether a tokenizer is in it.
+    """
+
+    packing: str
+    dtype: torch.dtype | None
+    tokenizer: bool
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of this model's numbers must know, as sentences."""
+        if self.dtype is not None:
+            return []
+        return [f"The weights were rounded to few bits in the .gguf file (most of them as {self.packing})."]
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether a file is one, by its name.
+
+    >>> is_gguf(Path("qwen.GGUF"))
+    True
+    """
+    return path.suffix.lower() == ".gguf"
+
+
+def read_header(file: Path) -> Header:
+    """The header of a .gguf file, and that the file is as long as it promises; the weights are not read.
+
+    The format (versions 2 and 3, little-endian): "GGUF", the version; the numbers of tensors and of values; the values,
+    each a name, a type and the value; of each tensor the name, its dimensions, its type and its offset; the tensors.
+
+    Raises:
+        BadInput: the packages that read such files are not installed; the file is truncated, or is none.
+    """
+    for package in ("gguf", "accelerate"):
+        if find_spec(package) is None:
+            raise BadInput(f'A .gguf file needs the package {package}: pip install "headscan[gguf]".')
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    entries: dict[str, int] = {}
+    end = 0
+    try:
+        with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+            walk, size = _Walk(raw), len(raw)
+            version, tensors, values = walk.take("4sIQQ")[1:] if raw[:4] == b"GGUF" else (0, 0, 0)
+            if version not in (2, 3):
+                raise BadInput(f"'{file}' is no .gguf file of version 2 or 3.")
+            names = {walk.value() for _ in range(values)}
+            for _ in range(tensors):
+                walk.string()
+                shape = walk.take(f"{walk.take('I')[0]}Q")
+                kind, offset = walk.take("IQ")
+                packing = GGMLQuantizationType(kind)
+                block, width = GGML_QUANT_SIZES[packing]
+                entries[packing.name] = entries.get(packing.name, 0) + prod(shape)
+                end = max(end, offset + prod(shape) // block * width)
+    except BadInput:
+        raise
+    except (struct.error, ValueError, OverflowError) as error:
+        raise BadInput(f"'{file}' is truncated or damaged: its header cannot be read.") from error
+    if not entries:
+        raise BadInput(f"'{file}' holds no weights.")
+    # The tensors begin at a multiple of 32 bytes, where the file names no other.
+    end += walk.place if "general.alignment" in names else -(-walk.place // 32) * 32
+    if end > size:
+        raise BadInput(f"'{file}' is truncated: it has {size} bytes, its header promises {end}.")
+    most = max(entries, key=lambda name: entries[name])
+    # Norms stay in float32 beside weights of half precision; the weights are most of the entries.
+    return Header(most, PLAIN[most] if entries.keys() <= PLAIN.keys() else None, "tokenizer.ggml.tokens" in names)
+
+
+class _Walk:
+    """A place in a header, moved on by reading."""
+
+    def __init__(self, raw: mmap.mmap) -> None:
+        self.raw, self.place = raw, 0
+
+    def take(self, form: str) -> tuple[Any, ...]:
+        found = struct.unpack_from(f"<{form}", self.raw, self.place)
+        self.place += struct.calcsize(f"<{form}")
+        return found
+
+    def string(self) -> bytes:
+        length = self.take("Q")[0]
+        if length > len(self.raw):
+            raise ValueError("a string longer than the file")
+        self.place += length
+        return self.raw[self.place - length : self.place]
+
+    def value(self) -> str:
+        """The name of a value, which itself is passed over."""
+        name = self.string().decode()
+        self._skip(self.take("I")[0])
+        return name
+
+    def _skip(self, kind: int, count: int = 1) -> None:
+        if kind in NUMBERS:
+            self.place += count * struct.calcsize(f"<{NUMBERS[kind]}")
+        elif kind == STRING:
+            for _ in range(count):
+                self.string()
+        elif kind == ARRAY:
+            for _ in range(count):
+                self._skip(*self.take("IQ"))
+        else:
+            raise ValueError("an unknown type of value")
+
+
+def described(config: Any, header: Header) -> Any:
+    """The configuration with what transformers leaves out of it: the class with a head, the precision of the weights."""
+    from transformers import AutoModelForCausalLM
+
+    causal: Any = AutoModelForCausalLM._model_mapping
+    if not getattr(config, "architectures", None) and type(config) in causal:
+        config.architectures = [causal[type(config)].__name__]
+    config.dtype = header.dtype or torch.float32
+    return config
+
+
+def unpacking() -> dict[str, object]:
+    """Tells a transformers that could keep the weights packed to unpack them."""
+    import transformers
+
+    settings: Any = getattr(transformers, "GgufConfig", None)
+    return {} if settings is None else {"quantization_config": settings(dequantize=True)}
+
+
+# ---- What the weight file and the model have of each other: what is missing is refused, what is spare is noted.
+
+# Weights that may be missing, as they feed no site: poolers, and the head of BERT's next-sentence task.
+HARMLESS = ("pooler", "seq_relationship")
+
+
+def settled(network: Any, report: Mapping[str, Any], name: str) -> tuple[Any, list[str]]:
+    """The network, every weight of which came from the file, and the sentences that a reader of its numbers needs.
+
+    transformers fills what the file lacks with fresh random numbers and only warns, so a scan would measure noise.
+    Where the head alone is missing (a sentence encoder whose configuration still names the masked language model that
+    it was made from), the model without its head is whole, and is what is read.
+
+    Args:
+        network: what transformers loaded.
+        report: what it says of the loading (`output_loading_info`).
+        name: of the model, for messages.
+
+    Raises:
+        BadInput: weights of other shapes; weights that are missing, and not the head's alone.
+    """
+    wrong = sorted(str(entry[0]) for entry in report.get("mismatched_keys", ()))
+    if wrong:
+        raise BadInput(
+            f"The weights of '{name}' do not fit its configuration: {len(wrong)} of other shapes ({_few(wrong)})."
+        )
+    missing, notes = _of_note(report["missing_keys"]), list[str]()
+    asked = type(network).__name__
+    if missing:
+        base = _without_head(network, missing)
+        if base is None:
+            raise BadInput(
+                f"The weights of '{name}' do not fit its configuration: {len(missing)} that {asked} "
+                f"needs are not in the file ({_few(missing)}) and would be random."
+            )
+        notes.append(
+            f"The configuration of '{name}' names {asked}, but the file lacks its head ({_few(missing)}): "
+            f"it is read as {type(base).__name__}, which has no logits."
+        )
+        network = base
+    spare = _of_note(report["unexpected_keys"])
+    if spare:
+        notes.append(f"{len(spare)} weights in the file are not used by {type(network).__name__} ({_few(spare)}).")
+    return network, notes
+
+
+def _without_head(network: Any, missing: Sequence[str]) -> nn.Module | None:
+    """The model inside `network` that its head reads, or None where there is none or where it lacks weights, too."""
+    prefix = getattr(network, "base_model_prefix", "")
+    base = getattr(network, prefix, None) if prefix else None
+    if not isinstance(base, nn.Module) or any(key.startswith(f"{prefix}.") for key in missing):
+        return None
+    return base
+
+
+def _of_note(keys: Sequence[str]) -> list[str]:
+    return sorted(key for key in keys if not any(part in key for part in HARMLESS))
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:2]) + (", ..." if len(names) > 2 else "")
+
+
+# ---- Weights of 8 and 4 bits, by bitsandbytes.
+
+
+def check_quantization() -> None:
+    """Raise BadInput where bitsandbytes, or accelerate beside it, is not installed."""
+    if find_spec("bitsandbytes") is None:
+        raise BadInput('Quantisation needs the package bitsandbytes: pip install "headscan[quantize]".')
+    require_accelerate("Quantisation")
+
+
+def quantization(name: Literal["8bit", "4bit"], precision: torch.dtype | str) -> Any:
+    """The BitsAndBytesConfig for "8bit" or "4bit", computing in `precision` (bfloat16 for "auto")."""
+    # It logs a line for every product of every pass: that inputs are cast, which is what 8 bits are.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    import transformers
+
+    config: Any = transformers.BitsAndBytesConfig
+    if name == "8bit":
+        return config(load_in_8bit=True)
+    compute = precision if isinstance(precision, torch.dtype) else torch.bfloat16
+    return config(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=compute)
+
+
+def require_accelerate(what: str) -> None:
+    """Raise BadInput where accelerate, which places weights on devices, is not installed."""
+    if find_spec("accelerate") is None:
+        raise BadInput(f'{what} needs the package accelerate: pip install "headscan[quantize]".')

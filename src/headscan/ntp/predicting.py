@@ -8,27 +8,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headscan.ntp.arrays import Floats
-from headscan.ntp.certificate import certificate
-from headscan.ntp.comparing import compare, open_compared
-from headscan.ntp.counted import count
-from headscan.ntp.entropy import describe
+from headscan.ntp.counted import Predicting, count
+from headscan.ntp.entropy import describe, threshold_sweep
 from headscan.ntp.features import FeatureCheckpoint, train_features
-from headscan.ntp.findings import findings
-from headscan.ntp.labels import SoftLabels
-from headscan.ntp.pictures import HeatMap, axis_words, choose_heat, cosines, word_picture
-from headscan.ntp.prediction import Prediction, predict
-from headscan.ntp.result import NtpResult, SolutionNumbers, SolveCost, Uncertainty
-from headscan.ntp.settings import Predicting
-from headscan.ntp.similarity import gram_cosine
-from headscan.ntp.svm import SvmStep, estimate_cost
-from headscan.ntp.uncertainty import threshold_sweep
+from headscan.ntp.labels import Floats, SoftLabels
+from headscan.ntp.observe import compare, open_compared
+from headscan.ntp.prediction import Prediction, gram_cosine, predict
+from headscan.ntp.result import (
+    HeatMap,
+    NtpResult,
+    SolutionNumbers,
+    SolveCost,
+    Uncertainty,
+    axis_words,
+    choose_heat,
+    cosines,
+    findings,
+    word_picture,
+)
+from headscan.ntp.svm import SvmStep, certificate, estimate_cost
 from headscan.run import BadInput, Run, verb
-from headscan.text.display import display
+from headscan.text.prompts import display
 from headscan.text.source import TextLike, check_text
 from headscan.text.tokens import tokenizer_identity
-
-__all__ = ["run"]
 
 # Float64 multiplications a second of one ordinary core, and iterations of a hard solve: for the estimate told beforehand.
 _SPEED, _ITERATIONS = 1.5e10, 100

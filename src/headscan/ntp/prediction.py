@@ -2,19 +2,122 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.sparse.linalg import LinearOperator, svds
 
-from headscan.ntp.arrays import CountsLike, Floats, Ints
-from headscan.ntp.labels import SoftLabels
-from headscan.ntp.proxy import SupportSpectrum, support_spectrum
-from headscan.ntp.subspace import sparse_component
+from headscan.ntp.labels import CountsLike, Floats, Ints, SoftLabels, Supports, SupportsLike
+from headscan.ntp.subspace import TokenClasses, sparse_component
 from headscan.ntp.svm import SvmSolution, svm
+from headscan.run import BadInput
 
-__all__ = ["Prediction", "predict"]
+# ---- The cheap proxy at corpus scale: the truncated SVD of the sparse centred support matrix, with the square root kept.
+
+# Up to this many classes of tokens the Gram and its eigenvectors are cheaper than iterating, and give the whole spectrum.
+_GRAM_LIMIT = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class SupportSpectrum:
+    """The leading part of S~ = Σ_k σ_k u_k v_kᵀ over all contexts (equal supports counted as often as they occur).
+
+    `sigma` float64 [r] descending; `merged` [c, r] orthonormal: v for the classes of equal tokens, times the root of
+    their number (see `TokenClasses`); `distinct` u for each distinct support [u, r] with `inverse` [m]; `energy` =
+    ‖S~‖_F²; `whole` says that nothing was left out.
+    """
+
+    sigma: Floats
+    classes: TokenClasses
+    merged: Floats
+    distinct: Floats
+    inverse: Ints
+    energy: float
+    whole: bool
+
+    @property
+    def tokens(self) -> Floats:
+        """v [V, r]: orthonormal columns ("word analysers"). Made anew at each call: 8 V r bytes."""
+        return self.classes.tokens(self.merged)
+
+    @property
+    def contexts(self) -> Floats:
+        """u [m, r]: orthonormal columns ("context analysers")."""
+        return self.distinct[self.inverse]
+
+    @property
+    def captured(self) -> float:
+        """Share of ‖S~‖_F² in the leading part, in [0, 1]."""
+        return float((self.sigma**2).sum() / self.energy)
+
+    def factors(self) -> tuple[Floats, Floats]:
+        """W = VΣ^½ [V, r] and H = UΣ^½ [m, r], so that WWᵀ = (S~ᵀS~)^½ and HHᵀ = (S~S~ᵀ)^½.
+
+        The square root matters: on real text the cosine of WWᵀ with the Gram of L^mm is 0.93 to 1.00, that of S~ᵀS~
+        itself 0.65 to 0.94.
+        """
+        merged, contexts = self.merged_factors()
+        return self.classes.tokens(merged), contexts
+
+    def merged_factors(self) -> tuple[Floats, Floats]:
+        """`factors` with W [c, r] of the classes of equal tokens instead of the tokens."""
+        root = np.sqrt(self.sigma)
+        return self.merged * root, self.contexts * root
+
+
+def support_spectrum(supports: SupportsLike, rank: int | None = None, *, seed: int = 0) -> SupportSpectrum:
+    """The SVD of the centred support matrix, without ever forming it: S~x = Sx - (k/V) 1ᵀx.
+
+    Equal supports are merged (weight √multiplicity), and so are equal tokens, which is exact. With at most 4096 classes
+    of tokens one sparse Gram and one eigendecomposition give any `rank` (None: all); beyond that ARPACK finds the
+    leading `rank` (needed then). Cost: O(Σ k_j²) + O(c³), or O(nnz · rank) a pass.
+
+    >>> spectrum = support_spectrum(np.eye(3))
+    >>> spectrum.sigma.round(6).tolist(), round(spectrum.captured, 6)
+    ([1.0, 1.0], 1.0)
+    """
+    S = Supports.of(supports)
+    distinct, inverse, multiplicity = S.unique()
+    classes = TokenClasses.of_supports(distinct)
+    V, root = S.vocabulary, np.sqrt(multiplicity.astype(np.float64))
+    A = (sp.diags(root) @ distinct.matrix()[:, classes.first] @ sp.diags(classes.root)).tocsr()
+    mean, ones = root * distinct.sizes / V, classes.root
+    energy = float((multiplicity * (distinct.sizes - distinct.sizes**2 / V)).sum())
+    if energy <= 0:
+        raise BadInput("Every support covers the whole vocabulary: the centred support matrix is zero.")
+    if whole := len(classes.first) <= _GRAM_LIMIT:
+        # (A - mean 1ᵀ)ᵀ(A - mean 1ᵀ), where Aᵀmean is needed once and meanᵀmean is a number; 1 is `ones` once merged.
+        gram = np.asarray((A.T @ A).todense())
+        cross = np.outer(A.T @ mean, ones)
+        gram += (mean @ mean) * np.outer(ones, ones) - cross - cross.T
+        values, vectors = np.linalg.eigh(gram)
+        sigma = np.sqrt(np.maximum(values[::-1], 0.0))
+        kept = int((sigma > 1e-7 * sigma[0]).sum())
+        if rank is not None and rank < kept:
+            kept, whole = rank, False
+        sigma, tokens = sigma[:kept], np.ascontiguousarray(vectors[:, ::-1][:, :kept])
+    else:
+        if rank is None or not 1 <= rank < min(A.shape):
+            raise BadInput(f"With more than {_GRAM_LIMIT} tokens say how many directions to keep (rank).")
+        operator = LinearOperator(
+            A.shape,
+            matvec=lambda x: A @ x - mean * (ones @ x),
+            rmatvec=lambda y: A.T @ y - (mean @ y) * ones,
+            matmat=lambda X: A @ X - np.outer(mean, ones @ X),
+            rmatmat=lambda Y: A.T @ Y - np.outer(ones, mean @ Y),
+            dtype=np.float64,
+        )
+        start = np.random.default_rng(seed).standard_normal(min(A.shape))
+        _, sigma, right = svds(operator, k=rank, v0=start)
+        order = np.argsort(-sigma)
+        sigma, tokens = sigma[order], right[order].T
+    left = (A @ tokens - np.outer(mean, ones @ tokens)) / sigma / root[:, None]
+    return SupportSpectrum(sigma, classes, tokens, left, inverse, energy, whole)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,3 +194,137 @@ def predict(
     labels = SoftLabels.of(counts)
     solution = svm(labels.supports, gap=gap, **options) if exact else None
     return Prediction(labels, sparse_component(labels), solution, support_spectrum(labels.supports, rank))
+
+
+# ---- Comparing embeddings through their Gram matrices without forming them: exact for any number of rows.
+
+
+def cosine(a: npt.NDArray[np.floating[Any]], b: npt.NDArray[np.floating[Any]]) -> float:
+    """⟨A, B⟩ / (‖A‖_F ‖B‖_F), in [-1, 1]; nan when either is zero."""
+    norm = np.linalg.norm(a) * np.linalg.norm(b)
+    return float((a * b).sum() / norm) if norm > 0 else float("nan")
+
+
+def unit_rows(X: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
+    """Rows scaled to norm one; zero rows stay zero."""
+    norms = np.linalg.norm(X, axis=1, keepdims=True)
+    return X / np.where(norms > 0, norms, 1.0)
+
+
+def _inner(A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.floating[Any]]) -> float:
+    # ⟨AAᵀ, BBᵀ⟩ = ‖AᵀB‖_F²: d x d numbers instead of n x n.
+    product = np.asarray(A).T @ np.asarray(B)
+    return float((product**2).sum())
+
+
+def gram_cosine(A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.floating[Any]]) -> float:
+    """cos(AAᵀ, BBᵀ) for embeddings A [n, d] and B [n, d']: in [0, 1], blind to rotations and to scale. O(n d d').
+
+    >>> A = np.array([[1.0, 0.0], [0.0, 1.0]])
+    >>> round(gram_cosine(A, A @ np.array([[0.0, -1.0], [1.0, 0.0]])), 12), round(gram_cosine(A, A[:, :1]), 6)
+    (1.0, 0.707107)
+    """
+    norm = float(np.sqrt(_inner(A, A) * _inner(B, B)))
+    return _inner(A, B) / norm if norm > 0 else float("nan")
+
+
+def pattern_similarity(
+    A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.floating[Any]], *, normalise: bool = True
+) -> float:
+    """Correlation over all entries of the two cosine matrices of rows: (cov + ε)/(σσ' + ε), ε = 1e-8, in [-1, 1].
+
+    The measure of arXiv:2408.15417, section 5.3 (the structure term of SSIM). With `normalise` False the Gram matrices
+    themselves are compared. O(n d d').
+
+    >>> A = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> round(pattern_similarity(A, 3 * A), 12)
+    1.0
+    """
+    if normalise:
+        A, B = unit_rows(np.asarray(A)), unit_rows(np.asarray(B))
+    n = len(A)
+
+    def mean(X: npt.NDArray[np.floating[Any]]) -> float:
+        return float((X.sum(0) ** 2).sum()) / n**2
+
+    def covariance(X: npt.NDArray[np.floating[Any]], Y: npt.NDArray[np.floating[Any]]) -> float:
+        return _inner(X, Y) / n**2 - mean(X) * mean(Y)
+
+    spread = np.sqrt(max(covariance(A, A), 0.0) * max(covariance(B, B), 0.0))
+    return float((covariance(A, B) + 1e-8) / (spread + 1e-8))
+
+
+# ---- Word geometry read from the supports: semantic axes, analogies, and what is learned first.
+
+
+@dataclass(frozen=True)
+class SemanticAxis:
+    """One latent concept: its strength σ and the tokens at its two ends, strongest first (token id, coordinate)."""
+
+    index: int
+    strength: float
+    positive: tuple[tuple[int, float], ...]
+    negative: tuple[tuple[int, float], ...]
+
+
+def axes(words: Floats, strengths: Floats | None = None, *, count: int = 8, ends: int = 10) -> list[SemanticAxis]:
+    """The first `count` axes of words [V, r] (columns = axes, strongest first), each with its `ends` extreme tokens.
+
+    The sign of an axis is arbitrary; here the end with the largest coordinate is called positive.
+
+    >>> axes(np.array([[0.1], [-0.9], [0.5]]), count=1, ends=1)[0].positive
+    ((1, 0.9),)
+    """
+    found = []
+    for index in range(min(count, words.shape[1])):
+        column = np.asarray(words[:, index], dtype=np.float64)
+        column = column * (1.0 if column[np.abs(column).argmax()] >= 0 else -1.0)
+        order = np.argsort(-column, kind="stable")
+        strength = float(strengths[index]) if strengths is not None else float(np.linalg.norm(column))
+        positive = tuple((int(i), float(column[i])) for i in order[:ends] if column[i] > 0)
+        negative = tuple((int(i), float(column[i])) for i in order[::-1][:ends] if column[i] < 0)
+        found.append(SemanticAxis(index, strength, positive, negative))
+    return found
+
+
+def neighbours(
+    words: Floats, query: Floats, *, count: int = 10, exclude: Sequence[int] = ()
+) -> list[tuple[int, float]]:
+    """The tokens whose embeddings make the smallest angle with `query` [r]: (token id, cosine), best first."""
+    norm = float(np.linalg.norm(query))
+    if norm == 0:
+        raise BadInput("The query has no direction: its words cancel out.")
+    cosines = unit_rows(np.asarray(words, dtype=np.float64)) @ (np.asarray(query) / norm)
+    cosines[list(exclude)] = -np.inf
+    best = np.argsort(-cosines, kind="stable")[:count]
+    return [(int(i), float(cosines[i])) for i in best if np.isfinite(cosines[i])]
+
+
+def analogy(words: Floats, a: int, b: int, c: int, *, count: int = 5) -> list[tuple[int, float]]:
+    """a is to b as c is to ?: neighbours of w_b - w_a + w_c among unit-norm words, the three themselves left out.
+
+    >>> words = np.array([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 1.0], [-1.0, 0.0, 0.0]])
+    >>> analogy(words, 0, 1, 2, count=1)[0][0]
+    3
+    """
+    if not all(0 <= i < len(words) for i in (a, b, c)):
+        raise BadInput(f"A token id of the analogy lies outside the vocabulary of {len(words)}.")
+    unit = unit_rows(np.asarray(words, dtype=np.float64))
+    return neighbours(words, unit[b] - unit[a] + unit[c], count=count, exclude=(a, b, c))
+
+
+def early_spectrum(labels: SoftLabels, rank: int | None = None) -> tuple[Floats, Floats]:
+    """(σ [r], words [V, r]) of the first cross-entropy gradient from zero: (P - 11ᵀ/V) weighted by the prior.
+
+    These directions lead early in training; those of the centred supports take over late.
+    """
+    matrix = labels.matrix()
+    matrix.data = matrix.data / labels.total
+    prior, V = labels.prior, labels.vocabulary
+    gram = np.asarray((matrix.T @ matrix).todense())
+    cross = matrix.T @ (prior / V)
+    gram += (prior @ prior) / V**2 - cross[:, None] - cross[None, :]
+    values, vectors = np.linalg.eigh(gram)
+    sigma = np.sqrt(np.maximum(values[::-1], 0.0))
+    kept = int((sigma > 1e-9 * sigma[0]).sum()) if rank is None else rank
+    return sigma[:kept], vectors[:, ::-1][:, :kept]

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from headscan.ntp.certificate import CentredCertificate
-from headscan.ntp.collapse_metrics import CollapseMetrics
-from headscan.ntp.entropy import DataNumbers
-from headscan.ntp.features import FeatureCheckpoint
-from headscan.ntp.support_metrics import SupportMetrics
-from headscan.ntp.svm import SvmCost
-from headscan.ntp.uncertainty import BootstrapSpread, ThresholdNumbers
-from headscan.run import Result
+import numpy as np
+import numpy.typing as npt
+
+from headscan.ntp.entropy import BootstrapSpread, DataNumbers, ThresholdNumbers
+from headscan.ntp.features import CollapseMetrics, FeatureCheckpoint
+from headscan.ntp.labels import Floats, Ints
+from headscan.ntp.prediction import Prediction, axes, unit_rows
+from headscan.ntp.subspace import in_support
+from headscan.ntp.support_metrics import Embeddings, SupportMetrics
+from headscan.ntp.svm import CentredCertificate, SvmCost
+from headscan.run import Finding, Result
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "AxisEnd",
-    "AxisWords",
-    "HeatContexts",
-    "ModelComparison",
-    "NtpResult",
-    "SolutionNumbers",
-    "SolveCost",
-    "Uncertainty",
-    "WordCounts",
-]
 
 
 @dataclass(frozen=True)
@@ -184,3 +176,150 @@ class NtpResult(Result):
                 }
             )
         return pd.DataFrame(rows)
+
+
+# ---- What the page needs: a few contexts ordered by support for heat maps, words on axes, and a sample of logits.
+
+Spell = Callable[[Sequence[int]], list[str]]
+"""Tokens as people can see them."""
+
+
+def cosines(X: Floats) -> npt.NDArray[np.float32]:
+    """Cosines of all pairs of rows, float32 [n, n]."""
+    unit = unit_rows(np.asarray(X, dtype=np.float64))
+    return (unit @ unit.T).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class HeatMap:
+    """Contexts `rows` int64 [s], ordered so that those of equal support stand together; `group` [s] numbers the supports."""
+
+    rows: Ints
+    group: Ints
+    prediction: Prediction
+
+    def in_words(self, context: Callable[[int], list[int]], spell: Spell) -> HeatContexts:
+        """The words of the contexts and of their supports."""
+        supports = self.prediction.labels.supports
+        followers = []
+        for row in self.rows:
+            of_row = supports.indices[supports.indptr[row] : supports.indptr[row + 1]]
+            followers.append(spell(of_row[:12].tolist()) + (["…"] if len(of_row) > 12 else []))
+        return HeatContexts(
+            contexts=[" ".join(spell(context(int(row)))) for row in self.rows],
+            supports=followers,
+            group=self.group.tolist(),
+        )
+
+    def scatter(self, found: Embeddings, part: Prediction, seed: int, *, most: int = 2000) -> npt.NDArray[np.float32]:
+        """Predicted L^in against observed P_F(L) on at most `most` entries of supports of two tokens or more: [n, 2]."""
+        supports = part.labels.supports
+        several = np.flatnonzero(supports.sizes >= 2)
+        if not len(several):
+            return np.zeros((0, 2), dtype=np.float32)
+        rows = np.sort(np.random.default_rng(seed).permutation(several)[:600])
+        chosen, fewer = part.restricted(rows), Embeddings(found.words, found.contexts[rows], found.bias)
+        observed = in_support(fewer.logits(), chosen.labels.supports)
+        return np.stack([chosen.sparse, observed], axis=1)[:most].astype(np.float32)
+
+
+def choose_heat(prediction: Prediction, *, supports: int = 10, each: int = 10, seed: int = 0) -> HeatMap:
+    """Up to `supports` supports of two tokens or more that most contexts share, and up to `each` contexts of each.
+
+    Where no such support is shared, the most frequent contexts stand in, each for itself.
+    """
+    labels = prediction.labels
+    inverse = labels.supports.unique()[1]
+    sizes = labels.supports.sizes
+    eligible = np.bincount(inverse, weights=(sizes >= 2) & (sizes < labels.vocabulary))
+    best = [kind for kind in np.argsort(-eligible, kind="stable")[:supports] if eligible[kind] >= 2]
+    rows: list[Ints] = []
+    prior = labels.prior
+    for kind in best:
+        members = np.flatnonzero(inverse == kind)
+        rows.append(members[np.argsort(-prior[members], kind="stable")[:each]])
+    if not rows:
+        frequent = np.argsort(-prior, kind="stable")[: supports * 4]
+        return HeatMap(frequent, np.arange(len(frequent)), prediction)
+    group = np.concatenate([np.full(len(members), index) for index, members in enumerate(rows)])
+    return HeatMap(np.concatenate(rows), group, prediction)
+
+
+def word_picture(prediction: Prediction, spell: Spell, *, most: int = 500) -> WordCounts:
+    """The most frequent next tokens with their spelling and counts, for the plane of two axes."""
+    labels = prediction.labels
+    counts = np.bincount(labels.supports.indices, weights=labels.counts, minlength=labels.vocabulary)
+    order = np.argsort(-counts, kind="stable")[:most]
+    order = order[counts[order] > 0]
+    return WordCounts(order.tolist(), spell(order.tolist()), [float(c) for c in counts[order]])
+
+
+def axis_words(words: Floats, spell: Spell, *, count: int = 8, ends: int = 10) -> list[AxisWords]:
+    """The first axes of predicted words [V, r], with the spelling of the tokens at their ends."""
+
+    def spelt(side: tuple[tuple[int, float], ...]) -> list[AxisEnd]:
+        return [AxisEnd(token, at) for token, (_, at) in zip(spell([i for i, _ in side]), side, strict=True)]
+
+    return [
+        AxisWords(axis.index, axis.strength, spelt(axis.positive), spelt(axis.negative))
+        for axis in axes(words, count=count, ends=ends)
+    ]
+
+
+# ---- What the numbers of a prediction say, in sentences.
+
+
+def findings(
+    order: int, data: DataNumbers, solution: SolutionNumbers | None, comparisons: Sequence[ModelComparison]
+) -> list[Finding]:
+    """Coded sentences, most important first: of the data, then of each model."""
+    found = [*_of_data(order, data)]
+    if solution is not None:
+        text = (
+            f"the growing part has rank {solution.rank} of at most {data.vocabulary - 1}, "
+            f"certified to a relative gap of {solution.gap:.0e}"
+        )
+        certain = solution.converged
+        found.append(
+            Finding(code="LOW RANK", level="good" if certain else "notice", sentence=text, value=solution.rank)
+        )
+    for model in comparisons:
+        found += _of_model(model)
+    return found
+
+
+def _of_data(order: int, data: DataNumbers) -> Iterator[Finding]:
+    bound = data.entropy_bound
+    text = f"no model that sees {order} tokens gets below {bound:.4g} nats a token on this text"
+    yield Finding(code="BOUND", level="notice", sentence=text, value=bound)
+    share = data.single_successor_share
+    if share > 0.5:
+        text = f"{share:.0%} of the contexts were followed by one token only: their logits have no finite part"
+        yield Finding(code="ONE SUCCESSOR", level="notice", sentence=text, value=share)
+    if data.unseen_mass > 0.1:
+        text = (
+            f"about {data.unseen_mass:.0%} of next occurrences would bring a successor not yet seen: "
+            f"the supports are not settled"
+        )
+        yield Finding(code="UNSETTLED", level="alert", sentence=text, value=data.unseen_mass)
+
+
+def _of_model(model: ModelComparison) -> Iterator[Finding]:
+    m, name = model.metrics, model.name
+    if m.direction is not None:
+        text = f"the growing part of the logits has cosine {m.direction:.3f} with the prediction"
+        turned = m.direction > 0.9
+        yield Finding(
+            code="DIRECTION", level="good" if turned else "notice", sentence=text, value=m.direction, model=name
+        )
+    if m.SC1.after is not None:
+        same = m.SC1.after.same_cosine
+        text = (
+            f"contexts with equal supports: cosine {same:.3f} after projection, "
+            f"{m.SC1.after.other_cosine:.3f} between different supports"
+        )
+        yield Finding(code="COLLAPSE", level="good" if same > 0.9 else "notice", sentence=text, value=same, model=name)
+    outside = m.SC6.outside_mass
+    if outside > 0.05:
+        text = f"{outside:.1%} of the probability lies outside the supports: it generalises, or has not fitted"
+        yield Finding(code="OUTSIDE", level="notice", sentence=text, value=outside, model=name)

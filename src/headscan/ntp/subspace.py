@@ -7,16 +7,18 @@ grow.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from headscan.ntp.arrays import Floats
-from headscan.ntp.labels import SoftLabels
-from headscan.ntp.supports import Supports
-
-__all__ = ["in_support", "in_support_dimension", "out_of_support", "sparse_component"]
+from headscan.ntp.labels import Floats, Ints, SoftLabels, Supports
 
 
 def in_support_dimension(supports: Supports) -> int:
@@ -66,3 +68,220 @@ def sparse_component(labels: SoftLabels) -> Floats:
     [0.3466, -0.3466, 0.0]
     """
     return in_support(np.log(labels.probability), labels.supports)
+
+
+# ---- Projection of logits on the constraints of the NTP-SVM: equal inside each support, lower by a margin outside.
+
+# Entries of a block that stay in a core's cache while the dozen passes of a projection run over it.
+_BLOCK_ENTRIES = 1 << 16
+
+
+class MarginSet:
+    """The convex set of scaled logits Z[j, t] = s_j q_t L[j, t] where L is equal on S_j and at least 1 lower off it.
+
+    `inside` bool [u, c] marks the support of each row; `scale` s float64 [u] is the square root of the row's weight,
+    `token_scale` q [c] that of the column's (how many equal tokens it stands for). The level of each row is kept
+    between calls, so that a sequence of nearby projections costs about two Newton sweeps each.
+    """
+
+    def __init__(self, inside: Tensor, scale: Tensor, token_scale: Tensor) -> None:
+        self.inside = inside
+        self.scale = scale
+        self.q = token_scale
+        self.plain = bool((token_scale == 1).all())
+        self.mass = token_scale**2
+        self.inside_mass = inside.to(torch.float64) @ self.mass
+        self.level = scale * (1 - self.inside_mass / self.mass.sum())  # the level of S~, where the solver starts
+        columns = inside.shape[1]
+        self.block = max(1, _BLOCK_ENTRIES // columns) if inside.device.type == "cpu" else len(inside)
+
+    def centred_supports(self) -> Tensor:
+        """S~ scaled: the feasible point that meets every margin with equality, float64 [u, c]."""
+        level = (1 - self.inside_mass / self.mass.sum())[:, None]
+        unscaled = torch.where(self.inside, level, level - 1)
+        return unscaled * self.scale[:, None] * self.q
+
+    def update(self, X: Tensor, Z: Tensor, U: Tensor, relax: float) -> None:
+        """One ADMM step in place: Y = relax X + (1 - relax) Z + U, then Z = projection of Y and U = Y - Z.
+
+        Afterwards U is >= 0 off the support and orthogonal to q in every row, exactly up to rounding: that is what
+        makes
+        -ρU a feasible point of the dual.
+        """
+        for start in range(0, len(Z), self.block):
+            rows = slice(start, start + self.block)
+            Y = torch.lerp(Z[rows], X[rows], relax).add_(U[rows])
+            projected = self.project(Y, rows)
+            Z[rows] = projected
+            torch.sub(Y, projected, out=U[rows])
+
+    def project(self, Y: Tensor, rows: slice = slice(None)) -> Tensor:
+        """The nearest point of the set to the rows Y; warm-started at the rows' last levels.
+
+        The level C of a row solves  Σ_S q(qC - y) = Σ_off q max(0, y - q(C - s)).  The left side minus the right is
+        increasing, concave and piecewise linear in C, so Newton's steps land left of the root after the first one,
+        climb monotonically, and end exactly, after as many steps as the active set changes.
+        """
+        inside, s = self.inside[rows], self.scale[rows][:, None]
+        y = Y if self.plain else Y / self.q
+        inner = torch.where(inside, y, 0.0) @ self.mass
+        shifted = (y + s).masked_fill_(inside, -torch.inf)
+        K, C = self.inside_mass[rows], self.level[rows]
+        for _ in range(100):
+            excess = shifted - C[:, None]
+            above = (excess > 0).to(torch.float64) @ self.mass
+            step = (inner + excess.clamp_min_(0) @ self.mass - K * C) / (K + above)
+            C = C + step
+            if float((step.abs() - 1e-15 * (1 + C.abs())).max()) <= 0:
+                break
+        self.level[rows] = C
+        level = C[:, None]
+        projected = torch.where(inside, level, torch.minimum(y, level - s))
+        return projected if self.plain else projected * self.q
+
+    def dual_value(self, U: Tensor, penalty: float) -> float:
+        """⟨-ρU, S~⟩ = Σ_off ρ U s q, summed off the support alone (every term is >= 0: nothing cancels)."""
+        outside = torch.where(self.inside, 0.0, U).clamp_min_(0) @ self.q
+        return penalty * float(outside @ self.scale)
+
+
+# ---- Classes of tokens that stand in the same supports: one column for all of them loses nothing.
+
+
+@dataclass(frozen=True, eq=False)
+class TokenClasses:
+    """Tokens grouped by the supports they stand in.
+
+    A matrix whose columns are equal for equal tokens is kept as one column a class, times `root`, the square root of how
+    many tokens the class has: norms, singular values and Gram matrices of contexts are then those of the whole matrix.
+    With a vocabulary of 151,936 and a text of 60 kB there are some 1,500 classes.
+
+    Attributes:
+        first: int64 [c], a token of each class.
+        of: int64 [V], the class of each token.
+        root: float64 [c].
+
+    >>> classes = TokenClasses.of_supports(Supports.of([[0, 1], [0, 1, 2]], vocabulary=5))
+    >>> classes.of.tolist(), classes.root.round(3).tolist()
+    ([2, 2, 1, 0, 0], [1.414, 1.0, 1.414])
+    """
+
+    first: Ints
+    of: Ints
+    root: Floats
+
+    @classmethod
+    def of_supports(cls, supports: Supports) -> TokenClasses:
+        """The classes of a matrix of supports; O(nnz log V)."""
+        first, of = supports.equal_tokens()
+        return cls(first, of, np.sqrt(np.bincount(of, minlength=len(first)).astype(np.float64)))
+
+    def tokens(self, merged: Floats) -> Floats:
+        """Rows [V, r] of the tokens from rows [c, r] of the classes; 8 V r bytes."""
+        rows: Floats = (merged / self.root[:, None])[self.of]
+        return rows
+
+
+# ---- Spectral kernels on [u, c] matrices through the Gram of their small side, in float64 torch on any device.
+
+
+@contextmanager
+def thread_limit(threads: int) -> Iterator[None]:
+    """Run torch's CPU kernels on `threads` threads inside the block, and restore what was set before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def tune_threads(rows: int, columns: int, device: torch.device) -> int:
+    """How many threads pay for a [rows, columns] problem: one when the kernels are small, or when the machine is busy.
+
+    Threads that wait for each other by spinning make products of side <= 500 slower, up to fifty times on a busy
+    machine (measured), so only work above about 2·10⁸ multiplications a product is shared out, and only where an
+    eigendecomposition is seen to gain by it.
+    """
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1:
+        return threads
+    if rows * columns * min(rows, columns) <= 2e8:
+        return 1
+
+    def seconds(count: int) -> float:
+        with thread_limit(count):
+            start = time.perf_counter()
+            torch.linalg.eigh(tried)
+            return time.perf_counter() - start
+
+    tried = torch.diag(torch.arange(256.0, dtype=torch.float64)) + 1
+    seconds(threads)  # the first call starts the threads
+    return threads if seconds(threads) < seconds(1) else 1
+
+
+def _gram(matrix: Tensor) -> Tensor:
+    return matrix.T @ matrix if matrix.shape[0] >= matrix.shape[1] else matrix @ matrix.T
+
+
+def singular_values(matrix: Tensor, *, exact: bool = False) -> Tensor:
+    """Singular values, descending, [min(u, c)].
+
+    Through the Gram (fast for tall matrices; a value below 1e-8 of the largest drowns in rounding), or by a true SVD
+    with `exact`.
+    """
+    found: Tensor = torch.linalg.svdvals(matrix) if exact else torch.linalg.eigvalsh(_gram(matrix))
+    return found if exact else found.clamp_min(0).sqrt().flip(0)
+
+
+def nuclear_norm(matrix: Tensor, *, exact: bool = False) -> float:
+    """‖M‖_*, the sum of the singular values."""
+    return float(singular_values(matrix, exact=exact).sum())
+
+
+def spectral_norm(matrix: Tensor) -> float:
+    """‖M‖₂, the largest singular value."""
+    return float(singular_values(matrix)[0])
+
+
+def shrink(matrix: Tensor, threshold: float, *, rank: int | None = None) -> tuple[Tensor, int]:
+    """The proximal map of threshold·‖·‖_*: every singular value is lowered by `threshold`, and cut at zero.
+
+    Returns the matrix and its rank. `rank` keeps at most that many singular values (then it is no longer a proximal map
+    of a convex function). Cost O(u c min(u, c)): one Gram, one eigendecomposition, one or two products.
+    """
+    tall = matrix.shape[0] >= matrix.shape[1]
+    values, vectors = torch.linalg.eigh(_gram(matrix))
+    sigma = values.clamp_min(0).sqrt()
+    kept = int((sigma > threshold).sum())
+    if rank is not None:
+        kept = min(kept, rank)
+    if kept == 0:
+        return torch.zeros_like(matrix), 0
+    basis = vectors[:, -kept:].contiguous()
+    factor = basis * ((sigma[-kept:] - threshold) / sigma[-kept:])
+    if 2 * kept < len(sigma):  # two thin products are cheaper than one square one
+        return ((matrix @ factor) @ basis.T if tall else factor @ (basis.T @ matrix)), kept
+    square = factor @ basis.T
+    return (matrix @ square if tall else square @ matrix), kept
+
+
+def thin_svd(matrix: Floats) -> tuple[Floats, Floats, Floats]:
+    """U [u, k], σ [k] descending and V [c, k] of matrix = U diag(σ) Vᵀ with σ > 0, k <= min(u, c).
+
+    Up to 1e6 entries a true SVD; beyond, through the Gram of the small side, several times faster: there, a σ below 1e-7
+    of the largest is left out, since rounding has it.
+    """
+    if matrix.size <= 1e6:
+        left, sigma, right = np.linalg.svd(matrix, full_matrices=False)
+        return left, sigma, right.T
+    there = torch.from_numpy(matrix)
+    tall = matrix.shape[0] >= matrix.shape[1]
+    with thread_limit(tune_threads(len(matrix), matrix.shape[1], there.device)):
+        values, vectors = torch.linalg.eigh(_gram(there))
+        sigma = values.clamp_min(0).sqrt().flip(0)
+        kept = int((sigma > 1e-7 * sigma[0]).sum())
+        sigma, basis = sigma[:kept], vectors.flip(1)[:, :kept]
+        other = (there @ basis if tall else there.T @ basis) / sigma
+    left, right = (other, basis) if tall else (basis, other)
+    return left.numpy(), sigma.numpy(), right.numpy()

@@ -15,24 +15,11 @@ import numpy.typing as npt
 import torch
 from scipy.special import logsumexp
 
-from headscan.ntp.arrays import Floats, Ints
-from headscan.ntp.prediction import Prediction
-from headscan.ntp.similarity import gram_cosine, pattern_similarity, unit_rows
+from headscan.ntp.labels import Floats, Ints
+from headscan.ntp.prediction import Prediction, gram_cosine, pattern_similarity, unit_rows
 from headscan.ntp.subspace import in_support, out_of_support
 from headscan.run import BadInput
-from headscan.statistics.collapse import pair_sums
-
-__all__ = [
-    "Embeddings",
-    "Spread",
-    "SubspaceCollapse",
-    "SupportMargins",
-    "SupportMetrics",
-    "SupportMisfit",
-    "class_spread",
-    "collapse",
-    "support_metrics",
-]
+from headscan.statistics.classes import pair_sums
 
 _BLOCK_ENTRIES = 1 << 22
 
@@ -63,7 +50,7 @@ class Spread:
 
 
 def class_spread(X: Floats, classes: Ints, *, largest: int = 1024, seed: int = 0) -> Spread | None:
-    """`cdnv` (see `headscan.statistics.collapse`) and cosines of rows X [n, d] for classes int [n]; None without a pair.
+    """`cdnv` (see `headscan.statistics.classes`) and cosines of rows X [n, d] for classes int [n]; None without a pair.
 
     Only classes of two rows or more count, at most `largest` of them, drawn with `seed`.
     """

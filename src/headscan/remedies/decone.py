@@ -25,12 +25,10 @@ from transformers.pytorch_utils import Conv1D
 from headscan.model import Lens
 from headscan.model.opening import ModelLike, open_model
 from headscan.model.settings import Loading, TokenizerLike
-from headscan.model.tables import output_layer
+from headscan.model.traits import output_layer
 from headscan.run import BadInput
 from headscan.text import Windows
-from headscan.text.settings import TextLike
-
-__all__ = ["CentredHead", "Moved", "decone"]
+from headscan.text.source import TextLike
 
 M = TypeVar("M", bound=ModelLike)
 SAME = {torch.float64: 1e-9, torch.float32: 1e-4}

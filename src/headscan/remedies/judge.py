@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
-from headscan.geometry.interval import of_items
-from headscan.remedies.material import RemedyMaterial
+from headscan.measures.interval import of_items
+from headscan.remedies.data import RemedyMaterial
 from headscan.remedies.remedy import Remedy
 from headscan.remedies.result import NONE
 from headscan.remedies.retrieval import (
@@ -22,8 +22,6 @@ from headscan.remedies.retrieval import (
     share,
 )
 from headscan.run import Finding, Row
-
-__all__ = ["best_of", "findings", "judged"]
 
 Floats = npt.NDArray[np.float64]
 CUTS = (1, 10)

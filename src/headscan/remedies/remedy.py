@@ -17,8 +17,6 @@ from safetensors.numpy import load_file, save_file
 from headscan.run import BadInput, Registry
 from headscan.statistics import Cloud, DirectionTally, SiteBatch, Tally
 
-__all__ = ["REMEDIES", "AffineRemedy", "FittingData", "Remedy", "RemedyMethod", "remedies"]
-
 Floats = npt.NDArray[np.float64]
 
 
@@ -192,3 +190,32 @@ def remedies(cloud: Cloud, directions: Tally | None = None, sample: npt.ArrayLik
     data = FittingData(cloud, directions, None if sample is None else np.asarray(sample, dtype=np.float64))
     found = {name: method().fit(data) for name, method in REMEDIES.items()}
     return {name: remedy for name, remedy in found.items() if remedy is not None}
+
+
+# ---- The principal components of a cloud, as remedies use them.
+
+ROUNDING = 1e-10
+"""Variances up to this share of the largest are taken for rounding."""
+
+
+def components(cloud: Cloud) -> tuple[Floats, Floats]:
+    """The covariance's eigenvalues, largest first [d], and its eigenvectors as columns [d, d]; those that are rounding
+    (and of n vectors all but n − 1) are left out."""
+    values, vectors = np.linalg.eigh(cloud.covariance)
+    values, vectors = np.clip(values[::-1], 0, None), vectors[:, ::-1]
+    kept = int((values > ROUNDING * values[0]).sum())
+    return values[:kept], vectors[:, :kept]
+
+
+def deviations(cloud: Cloud) -> Floats:
+    """The standard deviation of each coordinate [d]; 0 where it is rounding."""
+    found = np.sqrt(np.clip(np.diag(cloud.covariance), 0, None))
+    return np.where(found <= ROUNDING * found.max(initial=0.0), 0.0, found)
+
+
+def inverse_root(matrix: Floats) -> Floats:
+    """The inverse square root of a symmetric matrix [d, d], of its part that is no rounding."""
+    values, vectors = np.linalg.eigh(matrix)
+    kept = values > ROUNDING * max(values[-1], 0.0)
+    root: Floats = (vectors[:, kept] / np.sqrt(values[kept])) @ vectors[:, kept].T
+    return root

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+import os
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from headscan.remedies.drift import Drift
-from headscan.run import Result, Row
+from headscan.model.inputs import Pooling
+from headscan.model.settings import Loading
+from headscan.remedies.remedy import REMEDIES, RemedyMethod
+from headscan.remedies.retrieval import Drift
+from headscan.run import BadInput, Option, Result, Row, Running
+from headscan.text import PairSet, read_pair_files
+from headscan.text.source import TEXT, Reading, TextLike
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["NONE", "ExportedRemedy", "RemedyResult"]
 
 NONE = "none"
 """What the row of the vectors as they are is called."""
@@ -64,3 +70,87 @@ class RemedyResult(Result):
         import pandas as pd
 
         return pd.DataFrame([dict(row) for row in self.rows])
+
+
+# ---- What `remedy` can be asked.
+
+FORMATS = ("dense", "onnx", "column", "model")
+
+
+@dataclass(frozen=True)
+class RemedySettings(Loading, Reading, Running):
+    """What is fitted on what, judged by what, and written how; see each option's help."""
+
+    text: Annotated[TextLike | None, TEXT] = None
+    _: KW_ONLY
+    pairs: Annotated[
+        Sequence[str | os.PathLike[str]],
+        Option(
+            "Of a model: a file of pairs of texts that mean the same, by which it is judged (again for more): .tsv of two "
+            "columns, .csv as STS-B, .json as PUD; FILE or NAME=FILE.",
+            metavar="FILE",
+            repeat=True,
+        ),
+    ] = ()
+    partners: Annotated[
+        Any, Option("Of stored vectors: more of them; row k belongs with row k, and is to find it.", metavar="SOURCE")
+    ] = None
+    against: Annotated[
+        Any, Option("Another version: the same rows, or texts, by another model. How far it drifted.", metavar="SOURCE")
+    ] = None
+    remedies: Annotated[
+        str | RemedyMethod | Sequence[RemedyMethod],
+        Option("Which remedies are tried: names, comma-separated, or all.", choices=REMEDIES),
+    ] = "all"
+    site: Annotated[str | None, Option("Of which site. Default: a model's last; the only one of stored vectors.")] = (
+        None
+    )
+    pooling: Annotated[
+        Pooling | None, Option("How tokens' vectors become a text's. Default: as the model's folder says, else mean.")
+    ] = None
+    held_out: Annotated[int, Option("Stored vectors that are judged by, and not fitted on.", low=16)] = 5000
+    export: Annotated[
+        str,
+        Option("Which remedy is written: its name, best (the one that improves recall@1 most, for certain) or none."),
+    ] = "best"
+    formats: Annotated[
+        str,
+        Option(
+            "How: dense (safetensors; sentence-transformers' module), onnx (needs headscan[onnx]), column (stored vectors, "
+            "rewritten), model (a copy of the sentence-transformers folder with the remedy in it)."
+        ),
+    ] = "dense"
+
+    def check(self) -> None:
+        """Names of remedies and formats; pairs are for models, partners for stored vectors."""
+        super().check()
+        names = self.methods()
+        if self.export not in ("best", "none", *names):
+            raise BadInput(
+                f"--export must be best, none or one of the remedies tried ({', '.join(names)}), not {self.export!r}."
+            )
+        for one in self.written():
+            if one not in FORMATS:
+                raise BadInput(f"--formats must be among {', '.join(FORMATS)}, not {one!r}.")
+        if "onnx" in self.written():
+            from importlib.util import find_spec
+
+            if find_spec("onnx") is None:
+                raise BadInput("To write ONNX, pip install 'headscan[onnx]'.")
+        self.pair_sets()
+
+    def methods(self) -> dict[str, RemedyMethod]:
+        """The remedies that are tried, by name."""
+        if isinstance(self.remedies, str):
+            every = REMEDIES.names() if self.remedies == "all" else REMEDIES.match(self.remedies)
+            return {name: REMEDIES[name]() for name in every}
+        given = [self.remedies] if isinstance(self.remedies, RemedyMethod) else list(self.remedies)
+        return {name: one for one in given for name, kind in REMEDIES.items() if type(one) is kind}
+
+    def written(self) -> list[str]:
+        """The formats, by name."""
+        return [one.strip() for one in self.formats.split(",") if one.strip()]
+
+    def pair_sets(self) -> list[PairSet]:
+        """The pairs in the files."""
+        return read_pair_files(self.pairs)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from headscan.run.result import Result
 
-__all__ = ["Report"]
-
 
 class Report:
     """Shows any result by the page and the sections that are registered for its kind (a `headscan.run.result.Presenter`)."""
@@ -40,16 +38,16 @@ class Report:
 
     def figures(self, result: Result, folder: Path, formats: Sequence[str]) -> list[Path]:
         """The page's figures as files of these formats in a folder."""
-        from headscan.report.kit.paper import write_figures
         from headscan.report.kit.register import assemble
+        from headscan.report.kit.terminal import write_figures
 
         return write_figures(assemble(result), folder, formats)
 
     def latex(self, result: Result) -> str:
         """The page's tables for a paper; BadInput where it has none."""
-        from headscan.report.kit.paper import latex
         from headscan.report.kit.parts import Table
         from headscan.report.kit.register import assemble
+        from headscan.report.kit.terminal import latex
 
         tables = [part for part in assemble(result).parts() if isinstance(part, Table) and part.where != "terminal"]
         if not tables:

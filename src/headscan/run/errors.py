@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 
-__all__ = ["BadInput", "disk_is_full"]
-
 
 class BadInput(ValueError):
     """What the user gave cannot be used. The message is one clear sentence that says what and how to mend it.

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from headscan.run.errors import BadInput
 
-__all__ = ["check_writable", "clear_aside", "write_atomic"]
-
 ASIDE = ".unfinished"
 
 

@@ -12,8 +12,6 @@ from typing import IO
 
 from headscan.run.errors import BadInput
 
-__all__ = ["FolderLock"]
-
 NAME = ".lock"
 
 

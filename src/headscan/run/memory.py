@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from headscan.run.errors import BadInput
 
-__all__ = ["exhausted", "halving"]
-
 
 def exhausted(error: BaseException) -> bool:
     """Whether an error means that memory ran out, on whatever device.

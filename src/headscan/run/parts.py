@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-__all__ = ["Part", "Parts"]
-
 
 @dataclass(frozen=True)
 class Part:

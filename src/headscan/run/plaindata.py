@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 else:
     Json = object  # what pydantic takes anything for
 
-__all__ = ["Json", "plain"]
-
 
 def plain(value: object) -> Json:
     """The value as JSON can say it: dataclasses as objects, arrays as lists, NaN and infinities as null.

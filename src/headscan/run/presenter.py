@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     from rich.console import RenderableType
 
-__all__ = ["Presenter", "present_with", "presenter"]
-
 
 class Presenter(Protocol):
     """What shows results (each a `Result`, which stands on this); the façade installs one with `present_with`."""

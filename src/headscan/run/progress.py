@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["Progress", "no_progress"]
-
 Progress = Callable[[str, int, int | None, str], None]
 """Called as work goes on with (stage, done, all or None where that is not known, unit such as "tokens").
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Finding", "ModelRecord", "Protocol", "TextRecord"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TextRecord:

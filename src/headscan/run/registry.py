@@ -13,8 +13,6 @@ from typing import Any, Generic, TypeVar
 from headscan.run.errors import BadInput
 from headscan.run.settings import OptionField, check_value, options_of
 
-__all__ = ["PLUGINS", "Registry"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 PLUGINS = "headscan.plugins"
@@ -33,15 +31,14 @@ def _load_plugins() -> None:
 class Registry(Mapping[str, T], Generic[T]):
     """Named items of one kind, in the order in which they were registered.
 
-    Items are classes (frozen dataclasses whose `Option` fields are their parameters) or functions' records, one to a
-    file. The modules of `package` are imported when the registry is first looked at, in the order of their names, then
-    the plug-ins: adding an item means adding a file.
+    Items are classes (frozen dataclasses whose `Option` fields are their parameters) or functions' records. Their modules
+    are imported when the registry is first looked at, then the plug-ins.
 
     Args:
         kind: what an item is called in sentences: "measure", "attribution method".
-        package: the package whose modules register items; None where items register themselves otherwise.
+        homes: modules that register items, and packages all of whose modules do; none where items register themselves.
 
-    >>> shapes: Registry[str] = Registry("shape", None)
+    >>> shapes: Registry[str] = Registry("shape")
     >>> _ = shapes.add("cone", "a cone")
     >>> shapes["cone"], shapes.names(), shapes.match("c*")
     ('a cone', ['cone'], ['cone'])
@@ -50,8 +47,8 @@ class Registry(Mapping[str, T], Generic[T]):
     headscan.BadInput: There is no shape 'ball'; there are: cone.
     """
 
-    def __init__(self, kind: str, package: str | None) -> None:
-        self.kind, self.package = kind, package
+    def __init__(self, kind: str, *homes: str) -> None:
+        self.kind, self.homes = kind, homes
         self._items: dict[str, T] = {}
         self._loaded = False
 
@@ -59,11 +56,10 @@ class Registry(Mapping[str, T], Generic[T]):
         if self._loaded:
             return
         self._loaded = True
-        if self.package is not None:
-            module = importlib.import_module(self.package)
-            for found in sorted(pkgutil.iter_modules(module.__path__), key=lambda one: one.name):
-                if not found.name.startswith("_"):
-                    importlib.import_module(f"{self.package}.{found.name}")
+        for home in self.homes:
+            module = importlib.import_module(home)
+            for name in sorted(found.name for found in pkgutil.iter_modules(getattr(module, "__path__", ()))):
+                importlib.import_module(f"{home}.{name}")
         _load_plugins()
 
     def add(self, name: str, item: T) -> T:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     from rich.console import RenderableType
 
-__all__ = ["SCHEMA", "Result", "read_document"]
-
 SCHEMA = 2
 """The version of result.json's schema; 0.1 wrote none."""
 

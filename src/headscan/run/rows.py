@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
 
-__all__ = ["Cell", "Interval", "Row"]
-
 Interval: TypeAlias = tuple[float, float]
 Cell: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 

@@ -26,8 +26,6 @@ from headscan.run.records import ModelRecord, Protocol, TextRecord
 from headscan.run.result import Result
 from headscan.run.settings import Running, options_of
 
-__all__ = ["Run"]
-
 T = TypeVar("T")
 R = TypeVar("R", bound=Result)
 LIBRARIES = ("headscan", "torch", "transformers", "tokenizers", "numpy", "scipy")

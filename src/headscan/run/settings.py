@@ -16,8 +16,6 @@ from typing import Annotated, Any, ClassVar, Concatenate, Generic, Literal, Para
 from headscan.run.errors import BadInput
 from headscan.run.progress import Progress
 
-__all__ = ["Option", "OptionField", "Running", "Settings", "options_of", "takes"]
-
 P = ParamSpec("P")
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)

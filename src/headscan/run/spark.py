@@ -12,8 +12,6 @@ from urllib.parse import urlparse
 from headscan.run.errors import BadInput
 from headscan.run.settings import Option
 
-__all__ = ["MASTER", "check_engine", "check_master", "spark_session"]
-
 _CONNECT_SECONDS = 10.0
 
 MASTER = Option("URL of the Spark master, such as spark://host:7077 or local[2].", identity=False)

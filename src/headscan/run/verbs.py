@@ -14,8 +14,6 @@ from headscan.run.result import Result
 from headscan.run.run import Run
 from headscan.run.settings import OptionField, Running, options_of, signature_of, split_arguments
 
-__all__ = ["VERBS", "VerbRecord", "verb"]
-
 P = ParamSpec("P")
 S = TypeVar("S", bound=Running)
 S_contra = TypeVar("S_contra", contravariant=True)

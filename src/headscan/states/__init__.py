@@ -4,16 +4,12 @@
 `formats` a format; more come in as plug-ins.
 """
 
-from headscan.states.format import FORMATS, StateFormat, read_states
-from headscan.states.layout import verify
-from headscan.states.live import ModelSource
-from headscan.states.opening import SourceLike, SourcesLike, given_sources, stored_source
-from headscan.states.result import StatesResult
-from headscan.states.source import Each, VectorSource
-from headscan.states.spooled import counted_source
+from headscan.states.formats.folders import verify
+from headscan.states.opening import SourceLike, SourcesLike, counted_source, given_sources, stored_source
+from headscan.states.source import Each, ModelSource, VectorSource
 from headscan.states.stored import StoredSource
-from headscan.states.vectors import Vectors
-from headscan.states.writing import run
+from headscan.states.vectors import FORMATS, StateFormat, Vectors, read_states
+from headscan.states.writing import StatesResult, run
 
 __all__ = [
     "FORMATS",

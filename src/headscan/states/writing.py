@@ -5,23 +5,52 @@ from __future__ import annotations
 import os
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from headscan.model.opening import ModelLike, open_model
 from headscan.model.settings import Loading
-from headscan.run import BadInput, Option, Run, Running, verb
+from headscan.run import BadInput, Option, Result, Run, Running, verb
 from headscan.run.interruption import uninterrupted
-from headscan.states.layout import INDEX, StoredIndex, StoredSite, verify
-from headscan.states.live import ModelSource
+from headscan.states.formats.folders import INDEX, StateShard, StoredIndex, StoredSite, verify
 from headscan.states.location import Location
-from headscan.states.result import StatesResult
+from headscan.states.source import ModelSource
 from headscan.text import Batch, check_text
-from headscan.text.settings import TEXT, Reading, TextLike
+from headscan.text.source import TEXT, Reading, TextLike
 
-__all__ = ["Storing", "run"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# ---- What `headscan states` wrote.
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StatesResult(Result):
+    """Hidden states in a folder.
+
+    Attributes:
+        folder: where they are. sites: what was stored. context: tokens of a window. windows, tokens: of each site.
+        bytes: of all shards. shards: the files, with their checksums.
+    """
+
+    kind: ClassVar[str] = "states"
+    folder: str
+    sites: list[StoredSite]
+    context: int
+    windows: int
+    tokens: int
+    bytes: int
+    shards: list[StateShard]
+
+    def frame(self) -> pd.DataFrame:
+        """A row a site."""
+        import pandas as pd
+
+        return pd.DataFrame([vars(one) for one in self.sites])
+
 
 SHARD_BYTES = 64 * 2**20
 

@@ -5,25 +5,34 @@ the data, in any order, on any number of processes, gives the same result (to th
 package knows tensors; it knows no language model.
 """
 
-from headscan.statistics.accumulator import Accumulator
-from headscan.statistics.blocks import Blocks
+from headscan.statistics.accumulator import (
+    Accumulator,
+    Blocks,
+    Series,
+    merged,
+    process_count,
+    process_rank,
+    same_everywhere,
+)
 from headscan.statistics.classes import ClassSums
 from headscan.statistics.cloud import Cloud, Vectors
-from headscan.statistics.contexts import ContextTally, DirectionTally, FollowTally
 from headscan.statistics.counts import BlockedCounts, TokenCounts, TokenSums
 from headscan.statistics.derivative import Derivative, Pieces, token_sums
-from headscan.statistics.distributed import merged, process_count, process_rank, same_everywhere
-from headscan.statistics.first_windows import FirstWindows
 from headscan.statistics.gram import Gram
 from headscan.statistics.influence import Aside, Derive, Influence
-from headscan.statistics.part_sums import PartSums
-from headscan.statistics.push_pull import PushPull
+from headscan.statistics.part_sums import PartSums, PushPull
 from headscan.statistics.reservoir import Reservoir
-from headscan.statistics.series import Series
-from headscan.statistics.site import NonFinite, SiteStatistics
-from headscan.statistics.site_batch import SiteBatch
-from headscan.statistics.sums import Sums
-from headscan.statistics.tally import REST, BlockedTally, Tally
+from headscan.statistics.site import NonFinite, SiteStatistics, Sums
+from headscan.statistics.tally import (
+    REST,
+    BlockedTally,
+    ContextTally,
+    DirectionTally,
+    FirstWindows,
+    FollowTally,
+    SiteBatch,
+    Tally,
+)
 
 __all__ = [
     "REST",

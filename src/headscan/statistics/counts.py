@@ -7,10 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
-from headscan.statistics.blocks import Blocks
-
-__all__ = ["BlockedCounts", "TokenCounts", "TokenSums"]
+from headscan.statistics.accumulator import Accumulator, Blocks, prefixed, unprefixed
 
 BLOCKS = 8
 

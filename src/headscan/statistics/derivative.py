@@ -14,9 +14,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from headscan.statistics.lazy import lazy
-
-__all__ = ["SKETCH", "Derivative", "Influences", "Pieces", "token_sums"]
+from headscan.statistics.accumulator import lazy
 
 SKETCH = 32  # numbers that stand for a vector whose length is asked for
 

@@ -13,11 +13,8 @@ from typing import NamedTuple, Self, TypeAlias
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
+from headscan.statistics.accumulator import Accumulator, Series, prefixed, unprefixed
 from headscan.statistics.derivative import Derivative, Pieces
-from headscan.statistics.series import Series
-
-__all__ = ["Aside", "Derive", "Influence", "Known", "Pilot", "pilot_tokens"]
 
 # The pilot: eight tokens a dimension and at least 4,096, but no more than 16 MiB of float32, or one tenth of a second
 # moment where that is more.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["divergence_accuracy", "entropy_bits", "fano_accuracy", "fano_bits", "gaussian_bits"]
-
 
 def entropy_bits(shares: ArrayLike) -> float:
     """H = −Σ pᵢ log2 pᵢ of weights that add up to whatever they do; a weight of 0 counts nothing.

@@ -3,16 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
-from headscan.statistics.blocks import Blocks
-from headscan.statistics.site_batch import SiteBatch
+from headscan.statistics.accumulator import Accumulator, Blocks, prefixed, unprefixed
 
-__all__ = ["REST", "BlockedTally", "Tally"]
+# ---- One batch of one site as the accumulators see it: what several of them need is computed once.
+
+
+class SiteBatch:
+    """States [B, T, width] of a batch of windows at one site, with the ids [B, T] that stood there.
+
+    `windows` are the B windows' global numbers, `documents` [B, T] the numbers of the tokens' documents where known.
+    `skip_first` positions of each window are left out of everything here, so `rows`, `ids` and `next_ids` agree; a
+    position without a successor in its window has the next id −1.
+
+    >>> batch = SiteBatch("block.0", torch.ones(1, 3, 4), torch.tensor([[7, 8, 9]]), [0])
+    >>> batch.next_ids.tolist(), batch.unit.norm(dim=-1).tolist()
+    ([[8, 9, -1]], [[1.0, 1.0, 1.0]])
+    """
+
+    def __init__(
+        self, site: str, states: Tensor, ids: Tensor, windows: list[int], *, skip_first: int = 0,
+        documents: Tensor | None = None,
+    ):  # fmt: skip
+        self.site, self.windows, self.skip_first = site, windows, skip_first
+        self._states, self._ids, self._documents = states, ids, documents
+
+    @property
+    def states(self) -> Tensor:
+        """The states as the model gave them, live [B, T, width]."""
+        return self._states.detach()[:, self.skip_first :]
+
+    @property
+    def documents(self) -> Tensor | None:
+        """The numbers of the tokens' documents [B, T]."""
+        return None if self._documents is None else self._documents[:, self.skip_first :]
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """The states in float64 [B, T, width]."""
+        return self.counted.to(dtype=torch.float64)
+
+    @property
+    def counted(self) -> Tensor:
+        """The states where float64 can be had [B, T, width]: a step that takes few of them at a time needs no `rows`."""
+        return self.states.cpu() if self._states.device.type == "mps" else self.states
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """Their lengths [B, T], float64."""
+        lengths: Tensor = torch.linalg.vector_norm(self.counted, dim=-1, dtype=torch.float64)
+        return lengths
+
+    @cached_property
+    def unit(self) -> Tensor:
+        """The states divided by their lengths [B, T, width]; zero where the length is zero."""
+        return self.rows * torch.where(self.norms > 0, 1 / self.norms, 0.0)[..., None]
+
+    @cached_property
+    def unit_sum(self) -> Tensor:
+        """The sum of each window's directions [B, width]."""
+        return self.unit.sum(1)
+
+    @property
+    def lead(self) -> int:
+        """How many positions of `rows` are to be left out where position 0 is: 1, or 0 where it is skipped already."""
+        return 1 if self.skip_first == 0 else 0
+
+    @cached_property
+    def ids(self) -> Tensor:
+        """Token ids [B, T]."""
+        device = self._states.device
+        return self._ids[:, self.skip_first :].to("cpu" if device.type == "mps" else device)
+
+    @cached_property
+    def next_ids(self) -> Tensor:
+        """The ids of the tokens that follow [B, T], −1 at the end of a window."""
+        return torch.nn.functional.pad(self.ids[:, 1:], (0, 1), value=-1)
+
 
 BLOCKS = 16
 REST = "_rest"
@@ -130,4 +202,156 @@ class BlockedTally(Accumulator):
         """The inverse of `state`."""
         new = cls(int(state["width"]), state["width"].device)
         new.blocks = Blocks.restore(unprefixed("blocks", state), new._zero)
+        return new
+
+
+# ---- Sums of directions, of each dimension and of each window: for rogue dimensions and for cosines in and between texts.
+
+
+class DirectionTally(BlockedTally):
+    """Σû and Σû² of each dimension, and how many directions there were: all that rogue dimensions need.
+
+    >>> tally = DirectionTally(2)
+    >>> tally.update(SiteBatch("s", torch.tensor([[[0.0, 2.0], [3.0, 0.0]]]), torch.tensor([[0, 1]]), [0]))
+    >>> tally.total()["unit"].tolist(), tally.total()["square"].tolist(), tally.total()["tokens"].item()
+    ([1.0, 1.0], [1.0, 1.0], 2.0)
+    >>> tally.total()["unit_rest"].tolist()
+    [1.0, 0.0]
+    """
+
+    def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """`tokens` (of a norm other than zero), `unit` and `square` [width]; the same of the rest."""
+        return _both({"tokens": (), "unit": (width,), "square": (width,)})
+
+    def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
+        """Sums over each window's tokens."""
+        tokens = (batch.norms > 0).double()
+        square, first = batch.unit.square().sum(1), batch.unit[:, : batch.lead]
+        return {
+            "tokens": tokens.sum(1),
+            "unit": batch.unit_sum,
+            "square": square,
+            "tokens_rest": tokens[:, batch.lead :].sum(1),
+            "unit_rest": batch.unit_sum - first.sum(1),
+            "square_rest": square - first.square().sum(1),
+        }
+
+
+class ContextTally(BlockedTally):
+    """What splits the average cosine into pairs within one window and pairs of two windows.
+
+    For a window w with n_w directions that sum to s_w: `windows` 1, `tokens` n_w, `square_tokens` n_w², `unit` s_w,
+    `own` ‖s_w‖², and `intra`, the mean cosine of its vectors to their own (uncentred) mean.
+    """
+
+    def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """Five scalars and one vector; the same of the rest."""
+        return _both({"windows": (), "tokens": (), "square_tokens": (), "unit": (width,), "own": (), "intra": ()})
+
+    def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
+        """Of each window; one without any direction adds nothing."""
+        tokens, unit, total = (batch.norms > 0).double(), batch.unit_sum, batch.rows.sum(1)
+        lead = slice(0, batch.lead)
+        rest = tokens[:, batch.lead :].sum(1), unit - batch.unit[:, lead].sum(1), total - batch.rows[:, lead].sum(1)
+        found = _windows(tokens.sum(1), unit, total)
+        return found | {name + REST: value for name, value in _windows(*rest).items()}
+
+
+class FollowTally(BlockedTally):
+    """How near a state's direction is to that of the embedding of the token that comes next: `pairs`, `cosine`, and
+    the sums of both directions, `unit` and `next`, which say what mismatched pairs give.
+
+    `table` [V, width] is the embedding table; it is no part of the state, so a restored tally can merge and finish but
+    must be given a table (`tally.table = ...`, rows of length 1) before it sees more.
+    """
+
+    table: Tensor | None = None
+
+    def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """Pairs, the sum of their cosines, two vectors; the same of the rest."""
+        return _both({"pairs": (), "cosine": (), "unit": (width,), "next": (width,)})
+
+    def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
+        """Sums over each window's positions that have a successor."""
+        assert self.table is not None
+        targets = self.table[batch.next_ids.clamp(min=0)]
+        known = (batch.next_ids >= 0) & (batch.norms > 0)
+        products = torch.linalg.vecdot(batch.unit.to(targets.dtype), targets).double()
+        cosine = torch.where(known, products, 0.0)
+        pairs = known.double()
+        # One product gives the sums of the directions that have a successor, with and without position 0.
+        weights = torch.stack([pairs, torch.nn.functional.pad(pairs[:, batch.lead :], (batch.lead, 0))], dim=1)
+        units = torch.bmm(weights, batch.unit)
+        nexts = torch.bmm(weights.to(targets.dtype), targets).double()
+        return {
+            "pairs": pairs.sum(1),
+            "cosine": cosine.sum(1),
+            "unit": units[:, 0],
+            "next": nexts[:, 0],
+            "pairs_rest": pairs[:, batch.lead :].sum(1),
+            "cosine_rest": cosine[:, batch.lead :].sum(1),
+            "unit_rest": units[:, 1],
+            "next_rest": nexts[:, 1],
+        }
+
+
+def _both(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The sums, and the same without position 0."""
+    return shapes | {name + REST: shape for name, shape in shapes.items()}
+
+
+def _windows(tokens: Tensor, unit: Tensor, total: Tensor) -> dict[str, Tensor]:
+    """The sums of `ContextTally` from the number of directions [B], their sums and the sums of the vectors [B, width]."""
+    length = torch.linalg.vector_norm(total, dim=-1) * tokens
+    return {
+        "windows": (length > 0).double(),
+        "tokens": tokens,
+        "square_tokens": tokens.square(),
+        "unit": unit,
+        "own": unit.square().sum(-1),
+        "intra": torch.where(length > 0, (total * unit).sum(-1) / length, 0.0),
+    }
+
+
+# ---- The ids of the first windows of a text, for what must run the model again on the same text.
+
+
+class FirstWindows(Accumulator):
+    """Ids of the windows with the smallest numbers, at most `tokens` tokens of them; merging keeps the smallest of both.
+
+    >>> kept = FirstWindows(4)
+    >>> kept.update(torch.tensor([[1, 2], [3, 4], [5, 6]]), [2, 0, 1])
+    >>> kept.ids.tolist()
+    [[3, 4], [5, 6]]
+    """
+
+    def __init__(self, tokens: int = 2**19):
+        self.tokens = tokens
+        self.numbers = torch.zeros(0, dtype=torch.int64)
+        self.ids = torch.zeros(0, 0, dtype=torch.int64)
+
+    def update(self, ids: Tensor, windows: list[int]) -> None:
+        """Add windows [B, T] with their numbers."""
+        limit = self.tokens // ids.shape[1]
+        if len(self.numbers) >= limit and min(windows) > int(self.numbers[-1]):
+            return
+        mine = self.ids if len(self.ids) else ids.new_zeros(0, ids.shape[1]).cpu()
+        numbers = torch.cat([self.numbers, torch.tensor(windows)])
+        order = torch.argsort(numbers)[:limit]
+        self.numbers, self.ids = numbers[order], torch.cat([mine, ids.cpu()])[order]
+
+    def merge(self, other: FirstWindows) -> None:
+        """Keep the smallest numbers of both."""
+        if len(other.numbers):
+            self.update(other.ids, other.numbers.tolist())
+
+    def state(self) -> dict[str, Tensor]:
+        """Tensors `tokens`, `numbers` and `ids`."""
+        return {"tokens": torch.tensor(self.tokens), "numbers": self.numbers, "ids": self.ids}
+
+    @classmethod
+    def restore(cls, state: dict[str, Tensor]) -> Self:
+        """The inverse of `state`."""
+        new = cls(int(state["tokens"]))
+        new.numbers, new.ids = state["numbers"].clone(), state["ids"].clone()
         return new

@@ -5,16 +5,12 @@ Everything streams: neither the corpus nor a document is ever held whole. `Windo
 kind; `TextIdentity` says whether a text is the one that was read before; `display` makes tokens visible.
 """
 
-from headscan.text.batches import Batch, batches
-from headscan.text.display import display
 from headscan.text.documents import Document, documents
-from headscan.text.identity import TextIdentity, TextMark
 from headscan.text.pairs import PairSet, read_pair_files, read_pairs, synonyms
-from headscan.text.prompts import Limits, Prompt, read_prompt, read_prompts
-from headscan.text.shipped import embedded, embedded_names
-from headscan.text.source import TextLike, check_text
+from headscan.text.prompts import Limits, Prompt, display, read_prompt, read_prompts
+from headscan.text.source import TextIdentity, TextLike, TextMark, check_text, embedded, embedded_names
 from headscan.text.tokens import Stretch, tokenise, tokenizer_identity
-from headscan.text.windows import Window, Windows
+from headscan.text.windows import Batch, Window, Windows, batches
 
 __all__ = [
     "Batch",

@@ -11,9 +11,7 @@ from pathlib import Path
 
 from headscan.run.errors import BadInput
 from headscan.text.reading import LONGEST, too_long
-from headscan.text.shipped import FOLDER
-
-__all__ = ["PARAPHRASE", "PairSet", "read_pair_files", "read_pairs", "synonyms"]
+from headscan.text.source import FOLDER
 
 PARAPHRASE = 4.0
 """The least score, out of 5, at which a pair of STS-B counts as a paraphrase."""

@@ -11,8 +11,6 @@ from typing import BinaryIO
 
 from headscan.run.errors import BadInput
 
-__all__ = ["LONGEST", "PACKINGS", "byte_chunks", "characters", "check_packing", "lines", "too_long"]
-
 PACKINGS = (".gz", ".zst")
 CHUNK = 1 << 16  # bytes read at a time
 PACKED = 1 << 10  # bytes of a .zst unpacked at a time: zeros are packed thirty thousand times smaller

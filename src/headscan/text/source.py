@@ -2,15 +2,62 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
+from headscan.run import Option, Settings
 from headscan.run.errors import BadInput
+from headscan.run.spark import MASTER, check_engine
 from headscan.text.reading import PACKINGS, check_packing
-from headscan.text.shipped import PYTHON_HELP, embedded, embedded_names
 
-__all__ = ["FORMATS", "TextLike", "check_text", "ending", "find_files", "is_text", "source_name"]
+# ---- The texts that come with headscan, and one that comes with Python itself.
+
+FOLDER = Path(__file__).parent / "embedded"
+PYTHON_HELP = "pydoc"
+
+
+def embedded_names() -> tuple[str, ...]:
+    """Names that stand for a text wherever a text is asked for, in alphabetical order.
+
+    Every `NAME.txt` of the package's folder `text/embedded` is one; `pydoc` is the text of Python's own `help()`.
+    The shipped texts are plain paragraphs: one document (a story) is one paragraph without a blank line inside, and
+    documents are separated by one blank line, so that `documents="paragraphs"` gives one document a story.
+
+    >>> "pydoc" in embedded_names()
+    True
+    """
+    return tuple(sorted({path.stem for path in FOLDER.glob("*.txt")} | {PYTHON_HELP}))
+
+
+def embedded(name: str) -> Path:
+    """The path of a text shipped in the package.
+
+    Raises:
+        BadInput: there is none of that name (`pydoc` has no file: `documents("pydoc")` reads it).
+    """
+    path = FOLDER / f"{name}.txt"
+    if name not in embedded_names() or not path.is_file():
+        raise BadInput(f"There is no embedded text file {name!r}; there are: {', '.join(embedded_names())}.")
+    return path
+
+
+def python_help() -> Iterator[str]:
+    """The help topics that Python ships, in alphabetical order, a blank line between two.
+
+    The text differs from one Python version to the next; the SHA-256 in the protocol of a run tells which it was.
+
+    >>> sum(map(len, python_help())) > 300_000
+    True
+    """
+    from pydoc_data.topics import topics
+
+    for count, name in enumerate(sorted(topics)):
+        yield ("\n\n" if count else "") + topics[name].strip("\n")
+
 
 TextLike = str | os.PathLike[str] | Sequence[str]
 """A file (.txt, .jsonl, .parquet, also .gz or .zst), a folder, "-", the name of an embedded text, a `datasets` id, or text.
@@ -132,3 +179,141 @@ def _in_folder(folder: Path) -> list[Path]:
 
 def _known() -> str:
     return f"{', '.join(FORMATS)} (or these with {' or '.join(PACKINGS)})"
+
+
+# ---- Whether a text is the one that was read before: its content, hashed as it is read, and compared when it is read again.
+
+
+@dataclass(frozen=True)
+class TextMark:
+    """How far a text was read, and the SHA-256 of what it said up to there."""
+
+    documents: int
+    characters: int
+    sha256: str
+
+
+class TextIdentity:
+    """The SHA-256 of a text as it is read: its characters as UTF-8, the byte 0xFF (never in UTF-8) between two documents.
+
+    So it is the file's own SHA-256 when the text is one .txt read whole as one document (without byte order mark). With
+    `expected`, the mark of an earlier reading, the text is compared when the reading comes to that place again, however
+    it falls into pieces: a text that changed before it is refused.
+
+    >>> first = TextIdentity("hens.txt")
+    >>> first.add("hens", begins=True)
+    >>> again = TextIdentity("hens.txt", expected=first.mark())
+    >>> again.add("he", begins=True); again.add("ns and hens", begins=False); again.finish()
+    >>> other = TextIdentity("hens.txt", expected=first.mark())
+    >>> other.add("cats", begins=True)
+    Traceback (most recent call last):
+    headscan.BadInput: The text hens.txt has changed since the run that is to be resumed: start afresh without \
+--resume.
+    """
+
+    def __init__(self, name: str, expected: TextMark | None = None) -> None:
+        self.name, self._expected = name, expected
+        self.documents = self.characters = 0
+        self._sha256 = hashlib.sha256()
+
+    def add(self, text: str, *, begins: bool) -> None:
+        """Read on; `begins` where a document begins with this piece."""
+        if begins:
+            if self.documents:
+                self._sha256.update(b"\xff")
+            self.documents += 1
+        wanted = self._expected
+        if wanted is not None:
+            missing = wanted.characters - self.characters
+            if self.documents > wanted.documents or (len(text) > missing and self.documents < wanted.documents):
+                raise self._changed()
+            if self.documents == wanted.documents and len(text) >= missing:
+                head = self._sha256.copy()
+                head.update(text[:missing].encode())
+                if head.hexdigest() != wanted.sha256:
+                    raise self._changed()
+                self._expected = None
+        self._sha256.update(text.encode())
+        self.characters += len(text)
+
+    def mark(self) -> TextMark:
+        """What was read up to now."""
+        return TextMark(self.documents, self.characters, self._sha256.hexdigest())
+
+    def finish(self) -> None:
+        """The reading has ended; BadInput where it never came as far as the reading before."""
+        if self._expected is not None and self._expected.documents:
+            raise self._changed()
+
+    def _changed(self) -> BadInput:
+        return BadInput(
+            f"The text {self.name} has changed since the run that is to be resumed: start afresh without --resume."
+        )
+
+
+# ---- How texts are read and counted: the names, defaults and help of these options, for every verb that has them.
+
+TEXT = Option(
+    "A .txt, .jsonl or .parquet file (also .gz, .zst), a folder of them, - for standard input, a datasets id, or the name "
+    "of an embedded text; in Python also the text itself, or a list of texts.",
+    content=True,
+    metavar="TEXT",
+)
+"""What every verb says of its text."""
+
+_UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "B": 1, "": 1}
+
+
+def parse_bytes(size: str | int) -> int:
+    """Bytes from a number or a word such as "512MiB", "4GiB", "2GB".
+
+    >>> parse_bytes("4GiB"), parse_bytes("10 MB"), parse_bytes(4096)
+    (4294967296, 10000000, 4096)
+    """
+    if isinstance(size, int):
+        return size
+    word = size.strip().upper()
+    unit = next(unit for unit in _UNITS if word.endswith(unit))
+    try:
+        return int(float(word.removesuffix(unit)) * _UNITS[unit])
+    except (ValueError, OverflowError):
+        raise BadInput(f'"{size}" is no amount of memory; write for example 512MiB or 4GiB.') from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(Settings):
+    """How a text falls into documents, and how much of it is read; see `headscan.text.documents`."""
+
+    documents: Annotated[
+        str, Option("How a .txt falls into documents: whole (a file is one), lines, paragraphs, or a separator.")
+    ] = "whole"
+    field: Annotated[str, Option("The field of a .jsonl, .parquet or datasets row that is its document.")] = "text"
+    max_tokens: Annotated[int | None, Option("Stop reading after so many tokens.", low=1)] = None
+
+    def check(self) -> None:
+        """A separator has a character."""
+        super().check()
+        if not self.documents:
+            raise BadInput("--documents must be whole, lines, paragraphs or a separator that is not empty.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting(Settings):
+    """Which contexts are counted, and with what; see `headscan.text.counts.count`."""
+
+    order: Annotated[int, Option("Tokens of a context, K (with --prefixes: of the longest prefix).", low=1)]
+    min_count: Annotated[int, Option("Leave out contexts seen fewer times.", low=1)] = 1
+    memory: Annotated[
+        str | int, Option("What counting may hold at once, such as 512MiB; the rest goes to disk.", low=1)
+    ] = "4GiB"
+    engine: Annotated[
+        Literal["sort", "spark"], Option("What counts: sort (on this machine, out of core) or spark (on a cluster).")
+    ] = "sort"
+    master: Annotated[str | None, MASTER] = None
+
+    def check(self) -> None:
+        """The memory is an amount; Spark has a master, and nothing else has one."""
+        super().check()
+        if parse_bytes(self.memory) < 1:
+            raise BadInput(f"--memory must be at least a byte, not {self.memory}.")
+        check_engine(self.engine, self.master)

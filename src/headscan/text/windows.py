@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 from headscan.run.errors import BadInput
 from headscan.run.records import TextRecord
 from headscan.text.documents import documents
-from headscan.text.identity import TextIdentity, TextMark
-from headscan.text.source import TextLike, source_name
+from headscan.text.source import TextIdentity, TextLike, TextMark, source_name
 from headscan.text.tokens import end_of_text, tokenise, unknown_token
-
-__all__ = ["Window", "Windows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,3 +169,55 @@ class Windows:
             last, owed = self._identity.documents - 1, False
             owners = np.full(len(stretch.ids), last)
             yield np.stack([stretch.ids, owners] if stretch.ends is None else [stretch.ids, owners, stretch.ends])
+
+
+# ---- Batches of windows, and their deterministic shares for many processes.
+
+
+class Batch(NamedTuple):
+    """A batch: its number, its windows' indices [b], their token ids and these tokens' documents [b, context], int64; where
+    they were asked for, where these tokens end."""
+
+    number: int
+    indices: NDArray[np.int64]
+    ids: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    ends: NDArray[np.int64] | None = None
+
+
+def batches(windows: Iterable[Window], size: int, *, process: int = 0, processes: int = 1) -> Iterator[Batch]:
+    """Group windows into batches, and keep those of one process.
+
+    Batch k holds the windows k * size ... (k + 1) * size - 1 (the last one may hold fewer) and belongs to process
+    k mod `processes`. So the same batches exist whatever the number of processes, and also when the windows
+    start at a multiple of `size`.
+
+    Args:
+        windows: in order, as `Windows` gives them.
+        size: windows a batch, at least 1.
+        process: the number of this process, from 0.
+        processes: how many share the work.
+
+    >>> row = np.arange(2)
+    >>> [batch.indices.tolist() for batch in batches([Window(i, row, row) for i in range(5)], 2, process=0, processes=2)]
+    [[0, 1], [4]]
+    """
+    if size < 1 or not 0 <= process < processes:
+        raise ValueError("A batch has at least one window, and processes are numbered from 0.")
+    held: list[Window] = []
+
+    def batch() -> Batch:
+        indices = np.array([window.index for window in held], dtype=np.int64)
+        documents = np.stack([window.documents for window in held])
+        ends = [window.ends for window in held if window.ends is not None]
+        ids = np.stack([window.ids for window in held])
+        return Batch(held[0].index // size, indices, ids, documents, np.stack(ends) if ends else None)
+
+    for window in windows:
+        if held and window.index // size != held[0].index // size:
+            yield batch()
+            held = []
+        if window.index // size % processes == process:
+            held.append(window)
+    if held:
+        yield batch()

@@ -1,10 +1,10 @@
 """The cure: language models trained without a prediction head, and masked mixers, beside the usual way.
 
-- `train`, `recover`, `evaluate`: the three verbs
+- `train`, `recover`: the verbs
 - `losses`: pure functions of hidden states, embeddings and targets; `objectives`, `regularisers`: what is minimised
 - `recipes`, `data`, `tokenizers`: what is trained, and on what
 - `learner`, `trainer`, `run`: how it is trained; `geometry`, `monitor`: how it is watched
-- `recoveries`: getting a head back; `tasks`: what came of it
+- `recovery`: getting a head back
 """
 
 from __future__ import annotations
@@ -36,37 +36,25 @@ from headscan.training.losses import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from headscan.training.arms import ARMS, Arm
-    from headscan.training.centring import CentreHead, centre_head
     from headscan.training.checkpoints import last_checkpoint
-    from headscan.training.course import Phases, phases
     from headscan.training.data import Masker, PackedText, StreamedText, collate
-    from headscan.training.evaluation import evaluate
-    from headscan.training.fitting import fit_head
-    from headscan.training.folding import fold_bias
-    from headscan.training.geometry import measure_sites
     from headscan.training.head_recovery import recover
-    from headscan.training.learner import Learner
+    from headscan.training.heads import fold_bias
+    from headscan.training.learner import CentreHead, Learner, centre_head
     from headscan.training.likelihood import perplexity
     from headscan.training.monitor import ALARMS, Alarm, AlarmRule, Monitor, Watch
-    from headscan.training.objective import OBJECTIVES, LossInputs, Objective, Readout
-    from headscan.training.optimiser import OPTIMISERS, Optimiser, optimiser_of
-    from headscan.training.racing.result import TournamentResult
-    from headscan.training.racing.settings import Tournament
-    from headscan.training.racing.verb import tournament
-    from headscan.training.recipes import RECIPES, Recipe, recipe_of
-    from headscan.training.recovery import RECOVERIES, HeadRecovery, recover_head
-    from headscan.training.regulariser import REGULARISERS
-    from headscan.training.result import EvaluationResult, RecoverResult, TrainResult
+    from headscan.training.objective import OBJECTIVES, REGULARISERS, LossInputs, Objective, Readout
+    from headscan.training.optimisers import OPTIMISERS, Optimiser, optimiser_of
+    from headscan.training.recipes import RECIPES, Recipe, fit_tokenizer, recipe_of
+    from headscan.training.recovery import RECOVERIES, HeadRecovery, fit_head, recover_head
+    from headscan.training.result import RecoverResult, TrainResult
     from headscan.training.run import build, train
-    from headscan.training.settings import Evaluating, Recovering, Training
-    from headscan.training.task import TASKS, Evaluated, Task, evaluate_task
-    from headscan.training.tokenizers import fit_tokenizer
+    from headscan.training.settings import Recovering, Training
     from headscan.training.trainer import HeadlessTrainer, LossIsNotFinite
+    from headscan.training.trajectory import Phases, measure_sites, phases
 
 __all__ = [
     "ALARMS",
-    "ARMS",
     "CWT_FORMS",
     "IGNORE",
     "MASKINGS",
@@ -75,15 +63,10 @@ __all__ = [
     "RECIPES",
     "RECOVERIES",
     "REGULARISERS",
-    "TASKS",
     "AdaptiveSoftmax",
     "Alarm",
     "AlarmRule",
-    "Arm",
     "CentreHead",
-    "Evaluated",
-    "Evaluating",
-    "EvaluationResult",
     "HeadRecovery",
     "HeadlessTrainer",
     "Learner",
@@ -101,9 +84,6 @@ __all__ = [
     "RecoverResult",
     "Recovering",
     "StreamedText",
-    "Task",
-    "Tournament",
-    "TournamentResult",
     "TrainResult",
     "Training",
     "Watch",
@@ -113,8 +93,6 @@ __all__ = [
     "centre_head",
     "collate",
     "cwt_loss",
-    "evaluate",
-    "evaluate_task",
     "fit_head",
     "fit_tokenizer",
     "floor_of",
@@ -139,32 +117,34 @@ __all__ = [
     "recover_head",
     "sample_noise",
     "sampled_softmax_loss",
-    "tournament",
     "train",
 ]  # fmt: skip
 
 # Loaded when first asked for: the losses need torch alone, the rest transformers and its Trainer.
 _HOMES = {
-    "tournament": "racing.verb", "Tournament": "racing.settings", "TournamentResult": "racing.result",
-    "ALARMS": "monitor", "Alarm": "monitor", "AlarmRule": "monitor", "Monitor": "monitor", "Watch": "monitor",
-    "ARMS": "arms", "Arm": "arms", "CentreHead": "centring", "centre_head": "centring", "collate": "data", "OPTIMISERS":
-    "optimiser", "Optimiser": "optimiser", "optimiser_of": "optimiser",
-    "last_checkpoint": "checkpoints", "Masker": "data", "PackedText": "data", "StreamedText": "data", "evaluate":
-    "evaluation", "fit_head": "fitting", "fold_bias": "folding", "measure_sites":
-    "geometry", "recover": "head_recovery", "Learner": "learner", "perplexity": "likelihood", "OBJECTIVES":
-    "objective", "LossInputs": "objective", "Objective": "objective", "Readout": "objective", "RECIPES": "recipes",
-    "Recipe": "recipes", "recipe_of": "recipes", "RECOVERIES": "recovery", "HeadRecovery": "recovery", "recover_head":
-    "recovery", "REGULARISERS": "regulariser", "EvaluationResult": "result", "RecoverResult": "result",
-    "TrainResult": "result", "build": "run", "train": "run", "Evaluating": "settings", "Recovering": "settings",
-    "Training": "settings", "TASKS": "task", "Evaluated": "task", "Task": "task", "evaluate_task": "task",
-    "Phases": "course", "phases": "course", "fit_tokenizer": "tokenizers", "HeadlessTrainer": "trainer",
-    "LossIsNotFinite": "trainer",
-}  # fmt: skip
+    "learner": ("CentreHead", "centre_head", "Learner"),
+    "checkpoints": ("last_checkpoint",),
+    "trajectory": ("Phases", "phases", "measure_sites"),
+    "data": ("Masker", "PackedText", "StreamedText", "collate"),
+    "recovery": ("fit_head", "RECOVERIES", "HeadRecovery", "recover_head"),
+    "heads": ("fold_bias",),
+    "head_recovery": ("recover",),
+    "likelihood": ("perplexity",),
+    "monitor": ("ALARMS", "Alarm", "AlarmRule", "Monitor", "Watch"),
+    "objective": ("OBJECTIVES", "LossInputs", "Objective", "Readout", "REGULARISERS"),
+    "optimisers": ("OPTIMISERS", "Optimiser", "optimiser_of"),
+    "recipes": ("RECIPES", "Recipe", "recipe_of", "fit_tokenizer"),
+    "result": ("RecoverResult", "TrainResult"),
+    "run": ("build", "train"),
+    "settings": ("Recovering", "Training"),
+    "trainer": ("HeadlessTrainer", "LossIsNotFinite"),
+}
+_PLACES = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _PLACES:
         raise AttributeError(f"module 'headscan.training' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"headscan.training.{_HOMES[name]}"), name)
+    return getattr(import_module(f"headscan.training.{_PLACES[name]}"), name)

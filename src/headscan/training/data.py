@@ -16,10 +16,8 @@ from transformers import PreTrainedTokenizerBase
 
 from headscan.run import BadInput
 from headscan.text import Windows
-from headscan.text.identity import TextMark
+from headscan.text.source import TextMark
 from headscan.training.losses import mask_tokens
-
-__all__ = ["Masker", "PackedText", "StreamedText", "check_fit", "check_known", "collate"]
 
 
 class PackedText(Dataset[dict[str, Tensor]]):

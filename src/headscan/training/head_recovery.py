@@ -10,15 +10,12 @@ from safetensors.torch import load_file
 from headscan.run import Run, verb
 from headscan.text import Windows
 from headscan.text.source import check_text
-from headscan.training.checkpoints import EXTRA
+from headscan.training.checkpoints import EXTRA, load_trained
 from headscan.training.data import PackedText
 from headscan.training.likelihood import perplexity
-from headscan.training.loading import load_trained
 from headscan.training.recovery import RECOVERIES, recover_head, recovery_of
 from headscan.training.result import RecoverResult
 from headscan.training.settings import Recovering
-
-__all__ = ["recover"]
 
 REPLACED = (
     "The model has a head of its own, and this one replaces it: recovering is for models that were trained without. "

@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headscan.model.tables import output_layer
+from headscan.model.traits import output_layer
 from headscan.run import BadInput
-from headscan.training.losses import linear
-
-__all__ = ["Unembedding", "body_of", "capped", "final_norm_of", "head_of"]
+from headscan.training.losses.linear import logits_of
 
 
 class Unembedding(NamedTuple):
@@ -27,7 +26,7 @@ class Unembedding(NamedTuple):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The logits [K, V] of last hidden states [K, d], in float32 or wider."""
-        scores = linear.logits_of(self.transform(hidden), self.rows, self.bias)
+        scores = logits_of(self.transform(hidden), self.rows, self.bias)
         return scores if self.cap is None else self.cap * torch.tanh(scores / self.cap)
 
 
@@ -82,3 +81,60 @@ def _transform(model: Any) -> Callable[[Tensor], Tensor]:
     if hasattr(model, "vocab_transform"):  # DistilBERT
         return lambda hidden: model.vocab_layer_norm(model.activation(model.vocab_transform(hidden)))
     return nn.Identity()
+
+
+# ---- A bias for a head that has none: folded into its rows, exactly, where the body ends in a LayerNorm.
+
+
+def fold_bias(model: PreTrainedModel, bias: Float[Tensor, " vocabulary"]) -> bool:
+    """Give the head of a causal model the bias [V]; True where it could be folded into the head's rows.
+
+    A LayerNorm with gain g and shift b puts out h = g * n + b with sum(n) = 0, so h . u = b . u with u = 1/g is one
+    number for all inputs: the last layer has a constant direction. It is made large, for the sake of rounding, by
+    moving the shift, b' = b + s g, which adds to h . w_v only the constant s g . w_v. Then the rows
+
+        w'_v = w_v + a_v u,    a_v = (bias_v - s g . w_v) / (b . u + s d)
+
+    give h' . w'_v = h . w_v + bias_v exactly, without a bias. Where there is no such norm, `lm_head.bias` is set.
+
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> config = GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=1, tie_word_embeddings=False)
+    >>> model = GPT2LMHeadModel(config).eval()
+    >>> ids, bias = torch.tensor([[1, 2, 3]]), torch.linspace(-9, -1, 9)
+    >>> before = model(ids).logits + bias
+    >>> fold_bias(model, bias), torch.allclose(model(ids).logits, before, atol=1e-4)
+    (True, True)
+    """
+    head: Any = model.get_output_embeddings()
+    norm = _last_norm(body_of(model))
+    with torch.no_grad():
+        rows = head.weight.double()
+        bias = bias.to(rows.device, torch.float64)
+        if norm is None or head.bias is not None or bool((norm.weight.abs() < 1e-3).any()):
+            head.bias = nn.Parameter(bias.to(head.weight.dtype) + (0 if head.bias is None else head.bias.detach()))
+            return False
+        gain, shift = norm.weight.double(), norm.bias.double()
+        direction = 1 / gain
+        constant = float(shift @ direction)
+        # s = 1 or -1, whichever moves the constant away from zero: the sum is then at least d in size.
+        step = 1.0 if constant >= 0 else -1.0
+        amount = (bias - step * (rows @ gain)) / (constant + step * len(gain))
+        norm.bias.copy_(shift + step * gain)
+        head.weight.copy_(rows + amount[:, None] * direction)
+    return True
+
+
+def divide_last_norm(body: nn.Module, temperature: float) -> None:
+    """Divide what a body puts out by a number, in the parameters of its final norm; BadInput where it has none."""
+    norm = final_norm_of(body)
+    if norm is None:
+        raise BadInput("Tied rows cannot be read out at another temperature in a body without a final norm.")
+    with torch.no_grad():
+        for parameter in norm.parameters():
+            parameter.div_(temperature)
+
+
+def _last_norm(body: nn.Module) -> nn.LayerNorm | None:
+    """The final LayerNorm: the last direct child of the body that is one."""
+    norms = [child for child in body.children() if isinstance(child, nn.LayerNorm) and child.bias is not None]
+    return norms[-1] if norms else None

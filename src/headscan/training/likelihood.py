@@ -11,11 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headscan.geometry.deviation import Deviation, several
+from headscan.measures.interval import Deviation, several
 from headscan.run import BadInput
-from headscan.training.records import Likelihood
-
-__all__ = ["bytes_of_tokens", "log_likelihood", "perplexity", "token_losses"]
+from headscan.training.objective import Likelihood
 
 
 @torch.no_grad()
@@ -39,7 +37,7 @@ def perplexity(
     Returns nats_per_token and its standard error, perplexity, tokens and, with a tokenizer, bits_per_byte (the same nats
     over the UTF-8 bytes of the predicted tokens: comparable across tokenizers), each with its 95 % interval. The error is that of
     documents, which begin at the places `begins` of the n·T tokens, or of a text that runs on where there are fewer than
-    three (`headscan.geometry.deviation`). Raises BadInput for no windows.
+    three (`headscan.measures.interval`). Raises BadInput for no windows.
     """
     if len(rows) == 0:
         raise BadInput("There are no windows to measure the perplexity on.")
@@ -103,7 +101,7 @@ def bytes_of_tokens(tokenizer: PreTrainedTokenizerBase) -> npt.NDArray[np.int64]
     Exact for byte-level BPE (one character of the token's name is one byte) and for SentencePiece names. Raises BadInput
     for tokenizers whose tokens do not hold the spaces between words (WordPiece, of BERT).
 
-    >>> from headscan.training.tokenizers import fit_tokenizer
+    >>> from headscan.training.recipes import fit_tokenizer
     >>> tokenizer = fit_tokenizer(["aé aé aé"], 300)
     >>> int(bytes_of_tokens(tokenizer)[tokenizer.encode(" aé")].sum())
     4

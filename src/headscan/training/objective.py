@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -11,12 +13,66 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headscan.model.tables import embedding_table
-from headscan.run import BadInput, Registry, Settings, options_of
+from headscan.measures.kept_gradient import KeptGradient
+from headscan.model.traits import embedding_table
+from headscan.run import BadInput, Registry, Row, Settings, options_of
 from headscan.training.heads import Unembedding, head_of
-from headscan.training.records import ObjectiveRecord
 
-__all__ = ["OBJECTIVES", "LossInputs", "Objective", "Readout", "objective_of"]
+# ---- What the results of training are made of.
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """One line of the log: means over the targets since the last one, in nats; None where the objective has no such number.
+
+    `floor_corrected_loss` is the loss without the least that a contrastive loss can be on the same targets, `penalty`
+    what the regulariser adds (the loss is without it).
+    """
+
+    step: int
+    loss: float
+    floor_corrected_loss: float | None = None
+    in_batch_accuracy: float | None = None
+    penalty: float | None = None
+    learning_rate: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeometryMoment:
+    """The geometry of every site (rows with `site` and measures) after a step; `gradient`: what of the logits' gradient
+    passes the head, of a model that predicts the next token by one."""
+
+    step: int
+    sites: list[Row]
+    gradient: KeptGradient | None = None
+
+    def site(self, name: str) -> Row:
+        """The row of a site."""
+        return next(row for row in self.sites if row["site"] == name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Likelihood:
+    """How probable a model finds windows of tokens; see `perplexity`. `interval`: of nats_per_token, 95 %; those of
+    perplexity and bits_per_byte by the same clusters."""
+
+    nats_per_token: float
+    standard_error: float | None
+    interval: list[float] | None = None
+    perplexity: float
+    perplexity_interval: list[float] | None = None
+    bits_per_byte: float | None
+    bits_per_byte_interval: list[float] | None = None
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveRecord:
+    """What was minimised: the objective by name, its parameters, and the regulariser's terms."""
+
+    name: str
+    parameters: dict[str, str | float | int | bool | None]
+    regulariser: str | None = None
 
 
 @dataclass(frozen=True)
@@ -159,3 +215,45 @@ def objective_of(given: str | Objective) -> Objective:
     made = OBJECTIVES.build(given)
     assert isinstance(made, Objective)
     return made
+
+
+# ---- Terms that may be added to any objective, written "cosine:0.1" or "cosine:1,z-loss:1e-4".
+#
+# A term is one function in one file of `headscan.training.regularisers`, or of a plug-in.
+
+Term = Callable[[LossInputs], Tensor]
+REGULARISERS: Registry[Term] = Registry("regulariser", "headscan.training.regularisers")
+"""Functions of what the forward pass left (the model, the states [K, d] that carry loss, the logits): a scalar with gradient."""
+
+
+def parse_regularisers(text: str | None) -> dict[str, float]:
+    """Strengths by name; BadInput says what is wrong with the text.
+
+    >>> parse_regularisers("cosine:0.1, isoscore:-1")
+    {'cosine': 0.1, 'isoscore': -1.0}
+    >>> parse_regularisers("cosine")
+    Traceback (most recent call last):
+    headscan.BadInput: A regulariser is written NAME:STRENGTH, as in cosine:0.1, not 'cosine'.
+    """
+    found: dict[str, float] = {}
+    for part in filter(None, (each.strip() for each in (text or "").split(","))):
+        name, colon, strength = part.partition(":")
+        try:
+            value = float(strength)
+        except ValueError:
+            value = math.nan
+        if not colon or not math.isfinite(value):
+            raise BadInput(f"A regulariser is written NAME:STRENGTH, as in cosine:0.1, not {part!r}.")
+        if name in found:
+            raise BadInput(f"The regulariser {name!r} is given twice.")
+        _ = REGULARISERS[name]
+        found[name] = value
+    return found
+
+
+def penalty_of(strengths: dict[str, float], inputs: LossInputs) -> Float[Tensor, ""]:
+    """The sum of the terms, a scalar with gradient; 0 where a batch has too few states to compare."""
+    total = inputs.rows.sum() * 0
+    for name, strength in strengths.items():
+        total = total + strength * REGULARISERS[name](inputs)
+    return total

@@ -5,14 +5,14 @@ frequency, so the model learns what the context *adds* to it. What is missing is
 
     softmax(o . e_v + log p(v))
 
-is a language model, without any training. A way of recovering is one class in one file of `headscan.training.recoveries`.
+is a language model, without any training. A way of recovering is one class in one file of `headscan.training.recovery`.
 """
 
 from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +21,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from headscan.model.tables import embedding_table
-from headscan.run import BadInput, Progress, Registry, Settings
-from headscan.training.folding import divide_last_norm, fold_bias
-from headscan.training.heads import body_of
-from headscan.training.losses import log_unigram
-from headscan.training.records import CurvePoint
-
-__all__ = ["RECOVERIES", "HeadRecovery", "recover_head", "recovery_of"]
+from headscan.model.traits import embedding_table
+from headscan.run import BadInput, Option, Progress, Registry, Settings, no_progress
+from headscan.training.heads import body_of, divide_last_norm, fold_bias, head_of
+from headscan.training.losses import ce_loss, log_unigram
+from headscan.training.objective import CurvePoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +55,7 @@ class HeadRecovery(Settings):
         return []
 
 
-RECOVERIES: Registry[type[HeadRecovery]] = Registry("head recovery", "headscan.training.recoveries")
+RECOVERIES: Registry[type[HeadRecovery]] = Registry("head recovery", "headscan.training.recovery")
 """All ways by name; `registry.build(name, parameters)` makes one."""
 
 
@@ -134,3 +131,106 @@ def _around(body: PreTrainedModel, config: Any) -> PreTrainedModel | None:
         parameter.data.zero_()
     left = [*whole.parameters(), *whole.buffers()]
     return None if any(tensor.device.type == "meta" for tensor in left) else whole
+
+
+# ---- What a headless model lacks, added.
+
+
+@RECOVERIES.register("bias")
+@dataclass(frozen=True, kw_only=True)
+class UnigramBias(HeadRecovery):
+    """The input rows and the log of the unigram probability, without training."""
+
+    needs_counts: ClassVar[bool] = True
+
+
+# ---- The rows alone.
+
+
+@RECOVERIES.register("tied")
+@dataclass(frozen=True, kw_only=True)
+class Tied(HeadRecovery):
+    """The input rows as they are."""
+
+    tied: ClassVar[bool] = True
+    biased: ClassVar[bool] = False
+
+
+# ---- Training a head, with or without its body, by cross-entropy.
+
+
+def fit_head(
+    model: PreTrainedModel, rows: npt.NDArray[np.integer], *, steps: int = 300, batch: int = 16, rate: float = 1e-4,
+    seed: int = 0, warmup: float = 0.1, progress: Progress | None = None,
+) -> list[CurvePoint]:  # fmt: skip
+    """Train what is trainable of a causal model by cross-entropy on windows int [n, T]; returns the curve.
+
+    AdamW, linear warm-up, then constant, as published. Deterministic in the seed. Raises BadInput where the loss is not
+    finite.
+    """
+    tell = progress or no_progress
+    generator = torch.Generator().manual_seed(seed)
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trainable, lr=rate, weight_decay=0.01)
+    table, total, every, size = torch.from_numpy(rows), 0.0, max(1, steps // 20), batch * rows.shape[1]
+    curve: list[CurvePoint] = []
+    model.train()
+    for step in range(1, steps + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = rate * min(1.0, step / max(1.0, warmup * steps))
+        ids = table[torch.randint(len(table), (batch,), generator=generator)].long().to(model.device)
+        head = head_of(model)
+        states = body_of(model)(ids).last_hidden_state[:, :-1].flatten(0, 1)
+        loss = ce_loss(states, head.rows, ids[:, 1:].flatten(), bias=head.bias)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(trainable, 1.0)
+        optimizer.step()
+        total += float(loss.detach())
+        if not total < float("inf"):
+            raise BadInput(f"The loss is not finite at step {step}: lower the learning rate (now {rate}).")
+        tell(f"training the head · loss {float(loss.detach()):.3f}", step * size, steps * size, "tokens")
+        if step % every == 0:
+            curve.append(CurvePoint(step=step, loss=total / every))
+            total = 0.0
+    model.eval()
+    return curve
+
+
+# ---- Everything trained, as published.
+
+
+@RECOVERIES.register("finetune")
+@dataclass(frozen=True, kw_only=True)
+class Finetuning(HeadRecovery):
+    """The biased rows as a start, then everything trained by cross-entropy (published: from the rows, at 1e-4)."""
+
+    steps: Annotated[int, Option("Steps of the training of a recovered head.", low=0)] = 300
+    batch: Annotated[int, Option("Windows a step of the training of a recovered head.", low=1)] = 16
+    rate: Annotated[float, Option("Learning rate of a recovered head; probe: 0.001, finetune: 0.0001.", above=0)] = 1e-4
+
+    @property
+    def budget(self) -> tuple[int, int]:
+        """As asked for."""
+        return self.steps, self.batch
+
+    def train(
+        self, whole: PreTrainedModel, rows: npt.NDArray[np.integer], *, seed: int = 0, progress: Progress | None = None
+    ) -> list[CurvePoint]:
+        """See `fit_head`."""
+        return fit_head(whole, rows, steps=self.steps, batch=self.batch, rate=self.rate, seed=seed, progress=progress)
+
+
+# ---- A trained head on a frozen body.
+
+
+@RECOVERIES.register("probe")
+@dataclass(frozen=True, kw_only=True)
+class FrozenProbe(Finetuning):
+    """The biased rows as a start, then trained by cross-entropy, the body frozen."""
+
+    rate: Annotated[float, Option("Learning rate of a recovered head; probe: 0.001, finetune: 0.0001.", above=0)] = 1e-3
+
+    def prepare(self, whole: PreTrainedModel) -> None:
+        """Only the head is trained."""
+        body_of(whole).requires_grad_(False)

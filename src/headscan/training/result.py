@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headscan.model.sites import is_block
 from headscan.run import BadInput, Result
-from headscan.training.course import Phases, phases
-from headscan.training.monitor.alarm import Alarm
+from headscan.training.monitor.alarms import Alarm
+from headscan.training.objective import CurvePoint, GeometryMoment, Likelihood, ObjectiveRecord
 from headscan.training.recipes import RecipeRecord
-from headscan.training.records import CurvePoint, GeometryMoment, Likelihood, ObjectiveRecord, Score
+from headscan.training.trajectory import Phases, phases
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["EvaluationResult", "RecoverResult", "TrainResult"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -109,25 +107,3 @@ class RecoverResult(Result):
             f"RecoverResult({self.recovery}: {self.after.nats_per_token:.3f} held-out nats a token)\n"
             "  .frame() .plot() .page() .save(folder)"
         )
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class EvaluationResult(Result):
-    """What a model can do: `scores`, one entry a number of a task."""
-
-    kind: ClassVar[str] = "evaluation"
-    scores: list[Score]
-
-    def of(self, task: str) -> dict[str, float | int | None]:
-        """The numbers of one task."""
-        return {score.number: score.value for score in self.scores if score.task == task}
-
-    def frame(self) -> pd.DataFrame:
-        """A pandas table, one row a number."""
-        import pandas as pd
-
-        return pd.DataFrame([asdict(score) for score in self.scores], columns=["task", "number", "value"])
-
-    def __repr__(self) -> str:
-        tasks = ", ".join(dict.fromkeys(score.task for score in self.scores))
-        return f"EvaluationResult({self.models[0].name}: {tasks})\n  .frame() .plot() .page() .save(folder)"

@@ -6,20 +6,20 @@ import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Annotated, ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
-from transformers import PreTrainedTokenizerBase, TrainerCallback
+import torch
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 
 from headscan.model.settings import Loading
 from headscan.run import BadInput, Option, Running
-from headscan.text.settings import TEXT, Reading, TextLike
+from headscan.text.source import TEXT, Reading, TextLike
 from headscan.training.checkpoints import check_afresh
-from headscan.training.objective import OBJECTIVES, Objective, objective_of
-from headscan.training.optimiser import OPTIMISERS, Optimiser
+from headscan.training.objective import OBJECTIVES, Objective, objective_of, parse_regularisers
+from headscan.training.optimisers import OPTIMISERS, Optimiser
+from headscan.training.recipes import Recipe
 from headscan.training.recovery import RECOVERIES, HeadRecovery, recovery_of
-from headscan.training.regulariser import parse_regularisers
-
-__all__ = ["Evaluating", "Recovering", "Training", "require"]
 
 
 def require(package: str, extra: str) -> None:
@@ -45,8 +45,7 @@ class Training(Reading, Running):
         Literal["tiny", "small", "paper"], Option("tiny (minutes), small (hours on a CPU) or paper (as published).")
     ] = "tiny"
     regulariser: Annotated[
-        str | None,
-        Option("Terms added to the loss, as in cosine-states:1,z-loss:1e-4.", metavar="NAME:STRENGTH,..."),
+        str | None, Option("Terms added to the loss, as in cosine-states:1,z-loss:1e-4.", metavar="NAME:STRENGTH,...")
     ] = None
     optimiser: Annotated[str | Optimiser, Option("By what the weights move.", choices=OPTIMISERS, identity=False)] = (
         "adamw"
@@ -186,47 +185,54 @@ class Recovering(Loading, Reading, Running):
         recovery_of(self.mode)
 
 
-@dataclass(frozen=True)
-class Evaluating(Loading, Running):
-    """What a model is tried on."""
+# ---- A recipe and settings as the Trainer's own arguments.
 
-    text: Annotated[
-        str | os.PathLike[str] | None,
-        Option(
-            "Folder of the evaluation sets, as their authors ship them; not needed where all tasks are lm-eval:NAME.",
-            metavar="FOLDER",
-        ),
-    ] = None
-    _: KW_ONLY
-    tasks: Annotated[
-        str | Sequence[str] | None,
-        Option(
-            "Comma-separated: lambada, blimp, cola, sst2, stsb, paraphrase, rte, pud, synonyms, or lm-eval:NAME. Default: "
-            "all that the folder holds and the model can do."
-        ),
-    ] = None
-    limit: Annotated[
-        int | None, Option("At most so many items of a set. Default: all, or what some minutes have room for.", low=1)
-    ] = None
-    finetune: Annotated[
-        bool, Option("Train a copy of the model on each of the tasks that have classes, too (sst2, cola).")
-    ] = False
-    finetune_epochs: Annotated[int, Option("How often a fine-tuning reads its sentences.", low=1)] = 3
-    finetune_rate: Annotated[float, Option("Peak learning rate of a fine-tuning.", above=0)] = 5e-5
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"],
-        Option("Weights and activations; auto is as the weights were saved."),
-    ] = "float32"
+SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
-    def check(self) -> None:
-        """What belongs to a fine-tuning is refused without one."""
-        super().check()
-        for flag, value, usual in (("epochs", self.finetune_epochs, 3), ("rate", self.finetune_rate, 5e-5)):
-            if value != usual and not self.finetune:
-                raise BadInput(f"--finetune-{flag} is not used without --finetune.")
 
-    @property
-    def names(self) -> list[str] | None:
-        """The tasks that were asked for."""
-        parts = self.tasks.split(",") if isinstance(self.tasks, str) else self.tasks
-        return None if parts is None else [part.strip() for part in parts if part.strip()]
+def training_arguments(plan: Recipe, settings: Training, folder: Path) -> TrainingArguments:
+    """The Trainer's arguments; `settings.trainer` has the last word. BadInput for sharding without an accelerator."""
+    extra = dict(settings.trainer)
+    many = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if (extra.get("fsdp") or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true") and (
+        torch.accelerator.current_accelerator() is None
+    ):
+        # accelerate would refuse some of its settings there and quietly train data-parallel with others.
+        raise BadInput(
+            "FSDP under the Trainer needs an accelerator; on a CPU train data-parallel, with torchrun alone."
+        )
+    save_every = max(1, plan.steps // 5) if settings.save_every is None else settings.save_every
+    options: dict[str, Any] = {
+        "output_dir": str(folder),
+        "max_steps": plan.steps,
+        "per_device_train_batch_size": plan.batch,
+        "gradient_accumulation_steps": plan.accumulation,
+        "learning_rate": plan.rate,
+        "warmup_steps": min(plan.warmup, plan.steps // 2),
+        "lr_scheduler_type": SCHEDULES[plan.schedule],
+        "weight_decay": plan.weight_decay,
+        "adam_beta1": plan.betas[0],
+        "adam_beta2": plan.betas[1],
+        "adam_epsilon": plan.epsilon,
+        "max_grad_norm": plan.clip,
+        "seed": settings.seed,
+        "data_seed": settings.seed,
+        "bf16": settings.precision == "bfloat16",
+        "fp16": settings.precision == "float16",
+        "logging_steps": settings.log_every or max(1, plan.steps // 50),
+        "save_steps": save_every or plan.steps,
+        "save_strategy": "steps" if save_every else "no",
+        "save_total_limit": 2,
+        "report_to": ["tensorboard"] if settings.tensorboard else [],
+        "push_to_hub": settings.push_to_hub is not None,
+        "hub_model_id": settings.push_to_hub,
+        "hub_strategy": "end",  # at every checkpoint the Trainer would pickle its arguments into what it sends
+        "remove_unused_columns": False,
+        "disable_tqdm": True,
+        "use_cpu": not torch.cuda.is_available(),
+        "ddp_backend": "gloo" if many and not torch.cuda.is_available() else None,
+    }
+    try:
+        return TrainingArguments(**(options | extra))
+    except TypeError as error:
+        raise BadInput(f"The Trainer does not take these arguments: {error}") from None

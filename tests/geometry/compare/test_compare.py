@@ -10,9 +10,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import headscan
-from headscan.geometry.compare.covariance import CrossCovariance
-from headscan.geometry.compare.prepared import Prepared, alike
-from headscan.geometry.compare.reading import Passed, aligned
+from headscan.comparison.covariance import CrossCovariance, Prepared, alike
+from headscan.comparison.reading import Passed, aligned
 from headscan.model import ByteTokenizer, Lens
 from headscan.model.tokenizers import load_tokenizer
 from headscan.text import Windows
@@ -132,7 +131,7 @@ def test_readers_of_different_pace_meet_at_every_common_token():
 
 
 def test_models_that_read_one_after_another_give_the_same_numbers(monkeypatch):
-    from headscan.geometry.compare import run
+    from headscan.comparison import run
 
     models, options = [tiny(0), tiny(1)], {"context": 16, "sites": "block.*", "draws": 19, "measures": "cka,rsa"}
     together = headscan.compare(models, "A cat sat on a mat. " * 40, **options)
@@ -143,7 +142,7 @@ def test_models_that_read_one_after_another_give_the_same_numbers(monkeypatch):
 
 
 def test_a_sample_permuted_is_the_permuted_sample():
-    measures = {name: found() for name, found in headscan.geometry.compare.SIMILARITIES.items()}
+    measures = {name: found() for name, found in headscan.comparison.covariance.SIMILARITIES.items()}
     rows = torch.randn(6, 4, 8, generator=torch.Generator().manual_seed(0))
     order = torch.tensor([3, 1, 5, 0, 2, 4])
     moved, fresh = Prepared.of([rows], measures).permuted(order), Prepared.of([rows[order]], measures)

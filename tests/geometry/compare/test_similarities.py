@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.geometry.compare import SIMILARITIES, compare
-from headscan.geometry.compare.covariance import CrossCovariance
+from headscan.comparison.covariance import SIMILARITIES, CrossCovariance
+from headscan.comparison.run import compare
 from headscan.run import BadInput
-from headscan.statistics.cross import CrossMoments, unbiased_hsic
+from headscan.statistics.gram import CrossMoments, unbiased_hsic
 from tests.reference import similarity as slow
 
 NAMES = ("cka", "procrustes", "svcca", "pwcca", "linear", "rsa", "mutual_knn")

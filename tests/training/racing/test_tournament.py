@@ -10,17 +10,13 @@ from multiprocessing import get_context
 
 import numpy as np
 import pytest
+from headscan_lab.tournament.race import SHAPES, Moment, Race, pace, stop
+from headscan_lab.tournament.run import Tournament, tournament
+from headscan_lab.tournament.table import ArmDifference, arm_row, at_loss, at_seconds, compare, sentence_of
+from headscan_lab.tournament.variants import ARMS
 
 import headscan
 from headscan import BadInput
-from headscan.training import ARMS, Tournament, tournament
-from headscan.training.racing.comparison import ArmDifference, compare
-from headscan.training.racing.moment import SHAPES, Moment
-from headscan.training.racing.pace import pace
-from headscan.training.racing.race import Race
-from headscan.training.racing.sentences import sentence_of
-from headscan.training.racing.table import arm_row, at_loss, at_seconds
-from headscan.training.racing.workers import stop
 
 SMALL = {
     "arms": "ce,ce+unigram",
@@ -53,7 +49,7 @@ def test_two_arms_and_two_seeds_resumed_bit_for_bit(story_file, tmp_path, monkey
     assert whole.protocol.started[:10] in page
     assert headscan.load(tmp_path / "a").document == whole.document
 
-    from headscan.training.racing import workers as module
+    from headscan_lab.tournament import race as module
 
     real, ran = module.race, []
 
@@ -72,7 +68,7 @@ def test_two_arms_and_two_seeds_resumed_bit_for_bit(story_file, tmp_path, monkey
     again = tournament(str(story_file), out=tmp_path / "b", processes=1, resume=True, **SMALL)
     assert len(ran) == 5 + 8  # the fifth was run twice, the first four were not
     assert _without_seconds(again) == _without_seconds(whole)
-    monkeypatch.setattr("headscan.training.racing.verb.seconds_of", lambda budget: 0.0)
+    monkeypatch.setattr("headscan_lab.tournament.run.seconds_of", lambda budget: 0.0)
     spent = tournament(str(story_file), out=tmp_path / "b", processes=1, resume=True, **SMALL | {"seeds": 3})
     assert len(ran) == 5 + 8  # the third seed is not begun, and nothing that was run is lost
     assert spent.document["arms"] == again.document["arms"]
@@ -141,8 +137,8 @@ def test_a_pace_is_taken_of_all_arms_in_turn_so_that_a_machine_that_slows_down_s
             now[0] += (2.0 if self.name == "headless" else 1.0) * 1.01 ** len(turns)
             turns.append(self.name)
 
-    monkeypatch.setattr("headscan.training.racing.pace.Runner", Slowing)
-    monkeypatch.setattr("headscan.training.racing.pace.time.process_time", lambda: now[0])
+    monkeypatch.setattr("headscan_lab.tournament.race.Runner", Slowing)
+    monkeypatch.setattr("headscan_lab.tournament.race.time.process_time", lambda: now[0])
     plan = Tournament("no text").plan
     found = pace(["ce", "headless"], plan.cells[0], plan, None, 0)
     assert turns == (["ce"] * 3 + ["headless"] * 3) * 4

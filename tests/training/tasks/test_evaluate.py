@@ -8,20 +8,25 @@ import math
 import numpy as np
 import pytest
 import torch
+from headscan_lab.evaluation.similarity import read_pud, read_stsb
+from headscan_lab.evaluation.task import (
+    Evaluated,
+    balanced_cross_entropy,
+    evaluate_task,
+    matthews,
+    probe,
+    retrieval,
+    sentence_vectors,
+    similarity,
+    tasks_for,
+)
+from headscan_lab.evaluation.tasks import blimp, lambada, read_blimp, read_cola, read_lambada, read_sst2
 from transformers import AutoModelForCausalLM, AutoTokenizer, BertTokenizerFast, GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput, Lens
-from headscan.model.pooling import declared_pooling
+from headscan.model.inputs import declared_pooling
 from headscan.training import fit_tokenizer
 from headscan.training.likelihood import bytes_of_tokens, log_likelihood, perplexity, token_losses
-from headscan.training.sentences import balanced_cross_entropy, matthews, probe, retrieval, sentence_vectors, similarity
-from headscan.training.task import Evaluated, evaluate_task, tasks_for
-from headscan.training.tasks.blimp import blimp, read_blimp
-from headscan.training.tasks.cola import read_cola
-from headscan.training.tasks.lambada import lambada, read_lambada
-from headscan.training.tasks.pud import read_pud
-from headscan.training.tasks.sst2 import read_sst2
-from headscan.training.tasks.stsb import read_stsb
 
 
 @pytest.fixture(scope="module")
@@ -274,9 +279,8 @@ def test_absent_files_are_bad_input(read, tmp_path):
 
 
 def test_a_default_tries_what_minutes_have_room_for_and_says_so(monkeypatch, tmp_path):
+    from headscan_lab.evaluation import task
     from transformers import GPT2Config, GPT2LMHeadModel
-
-    from headscan.training import task
 
     model = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2))
     given = task.Evaluated(model, None, tmp_path)

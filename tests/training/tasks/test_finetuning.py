@@ -7,12 +7,13 @@ import random
 import numpy as np
 import pytest
 import torch
+from headscan_lab.evaluation.result import Evaluating
+from headscan_lab.evaluation.run import finetuned
+from headscan_lab.evaluation.task import Evaluated
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput
 from headscan.model import ByteTokenizer
-from headscan.training import Evaluated, Evaluating
-from headscan.training.finetuning import finetuned
 
 
 def _sentences(count, seed):

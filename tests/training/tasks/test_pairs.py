@@ -5,16 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from headscan_lab.evaluation.similarity import read_stsb, synonyms
+from headscan_lab.evaluation.task import Evaluated, evaluate_task, pair_features, probe
+from headscan_lab.evaluation.tasks import paraphrases, read_rte
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput, text
 from headscan.training import fit_tokenizer
-from headscan.training.sentences import pair_features, probe
-from headscan.training.task import Evaluated, evaluate_task
-from headscan.training.tasks.paraphrase import paraphrases
-from headscan.training.tasks.rte import read_rte
-from headscan.training.tasks.stsb import read_stsb
-from headscan.training.tasks.synonyms import synonyms
 
 
 @pytest.fixture(scope="module")

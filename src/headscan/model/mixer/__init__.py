@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-from headscan.model.mixer.autoencoder import MixerAutoencoder
-from headscan.model.mixer.bidirectional import MixerForBidirectionalLM
-from headscan.model.mixer.configuration import MIXINGS, MixerConfig
-from headscan.model.mixer.modeling import MixerForCausalLM, MixerModel
+from headscan.model.mixer.mixing import MIXINGS, MixerConfig
+from headscan.model.mixer.modeling import MixerAutoencoder, MixerForBidirectionalLM, MixerForCausalLM, MixerModel
 
-__all__ = [
-    "MIXINGS",
-    "MixerAutoencoder",
-    "MixerConfig",
-    "MixerForBidirectionalLM",
-    "MixerForCausalLM",
-    "MixerModel",
-]
+__all__ = ["MIXINGS", "MixerAutoencoder", "MixerConfig", "MixerForBidirectionalLM", "MixerForCausalLM", "MixerModel"]
 
 AutoConfig.register(MixerConfig.model_type, MixerConfig, exist_ok=True)
 AutoModel.register(MixerConfig, MixerModel, exist_ok=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from headscan.model.slicing.leak import leak_check
+from headscan.model.slicing.checks import leak_check
 from headscan.model.slicing.prefix import Prefix, can_cache
-from headscan.model.slicing.slice import Slice
-from headscan.model.slicing.sliced_model import SlicedModel
+from headscan.model.slicing.sliced_model import Slice, SlicedModel
 
 __all__ = ["Prefix", "Slice", "SlicedModel", "can_cache", "leak_check"]

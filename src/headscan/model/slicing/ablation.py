@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from headscan.model.lens import Lens
+from headscan.model.sites import Tap, first_tensor, input_tensor
 from headscan.model.slicing.specification import SliceSpecification
 from headscan.model.structure import Stack
-from headscan.model.tap import Tap, first_tensor, input_tensor
 from headscan.run import BadInput
-
-__all__ = ["Ablation"]
 
 POSITION = re.compile(r"wpe|position|embed_pos|pos_emb|relative_attention_bias", re.IGNORECASE)
 MIXING = ("attention", "cross_attention", "mixer")
@@ -182,3 +181,68 @@ def _pass_on(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], o
     given = input_tensor(args, kwargs)
     assert given is not None
     return _with_tensor(output, given)
+
+
+# ---- Weights rounded to few bits, as 8-bit loading does, on any machine.
+
+
+@torch.no_grad()
+def round_weights(model: nn.Module, bits: int, skip: Callable[[str], bool] = lambda name: False) -> int:
+    """Round the weight of every linear map to `bits` bits in place: per output row, symmetric, by its largest entry.
+
+    Embeddings and norms stay. Returns the number of weights rounded. It is what 8-bit loading does to the weights
+    (LLM.int8 keeps outlier features of the *activations* in half precision, which this does not model).
+    """
+    levels, count = 2 ** (bits - 1) - 1, 0
+    for name, module in model.named_modules():
+        weight = getattr(module, "weight", None)
+        if not isinstance(weight, Tensor) or weight.ndim != 2 or isinstance(module, nn.Embedding) or skip(name):
+            continue
+        # transformers' Conv1D keeps [in, out]; nn.Linear keeps [out, in].
+        dim = 0 if type(module).__name__ == "Conv1D" else 1
+        scale = weight.abs().amax(dim=dim, keepdim=True).clamp_min(torch.finfo(weight.dtype).tiny) / levels
+        weight.copy_((weight / scale).round().clamp(-levels, levels) * scale)
+        count += weight.numel()
+    return count
+
+
+# ---- The embedding table that a slice reads its tokens from: other tables, and rows that are equal.
+
+
+def other_table(name: str, lens: Lens) -> Float[Tensor, "V e"]:
+    """The table "random:SEED", with the standard deviation of the model's own, or that of the model `name`.
+
+    Raises:
+        BadInput: that model's table has another shape.
+    """
+    own = lens.input_embeddings
+    kind, _, seed = name.partition(":")
+    if kind == "random" and seed.isdigit():
+        generator = torch.Generator().manual_seed(int(seed))
+        return (torch.randn(own.shape, generator=generator) * own.detach().float().std().cpu()).to(own)
+    table = Lens.load(name).input_embeddings
+    if table.shape != own.shape:
+        raise BadInput(
+            f"The embedding table of '{name}' has the shape {list(table.shape)}, not {list(own.shape)} as in '{lens.name}'."
+        )
+    return table.to(own)
+
+
+def equal_rows(table: Float[Tensor, "V e"]) -> dict[int, list[int]]:
+    """The rows that are equal to others, by row; those of their own are not in it.
+
+    >>> equal_rows(torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]))
+    {0: [0, 2], 2: [0, 2]}
+    """
+    # Equal rows have equal sums along any direction; the few that agree there are compared whole.
+    direction = torch.randn(table.shape[1], generator=torch.Generator().manual_seed(0))
+    sums = torch.cat([(rows.double().cpu() * direction.double()).sum(1) for rows in table.split(4096)])
+    _, group, counts = sums.unique(return_inverse=True, return_counts=True)
+    found: dict[int, list[int]] = {}
+    for row in (counts[group] > 1).nonzero()[:, 0].tolist():
+        if row not in found:
+            alike = (group == group[row]).nonzero()[:, 0]
+            same = alike[(table[alike.to(table.device)] == table[row]).all(1).cpu()].tolist()
+            if len(same) > 1:
+                found |= dict.fromkeys(same, same)
+    return found

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -15,18 +16,11 @@ from torch import Tensor, nn
 
 from headscan.model.inputs import IdsLike
 from headscan.model.lens import Lens
-from headscan.model.memo import Memo
-from headscan.model.record import Recorder, Stop
-from headscan.model.slicing.ablation import Ablation
-from headscan.model.slicing.rounding import round_weights
-from headscan.model.slicing.selection import features_of, positions_of
-from headscan.model.slicing.specification import SliceSpecification
-from headscan.model.slicing.tables import equal_rows, other_table
-from headscan.model.traits import blind_to_the_last, random_ids
-from headscan.model.verify import evaluating
-from headscan.run import BadInput
-
-__all__ = ["SlicedModel"]
+from headscan.model.recording import Recorder, Stop, evaluating
+from headscan.model.slicing.ablation import Ablation, equal_rows, other_table, round_weights
+from headscan.model.slicing.specification import SliceSpecification, features_of, positions_of
+from headscan.model.traits import Memo, blind_to_the_last, random_ids
+from headscan.run import BadInput, Option, Settings, options_of
 
 
 class SlicedModel(Memo):
@@ -224,3 +218,119 @@ def _with_weights(slice_: SliceSpecification, lens: Lens) -> Lens:
     model = copy.deepcopy(lens.model)
     round_weights(model, slice_.bits)
     return Lens(model, lens.tokenizer, name=f"{lens.name} (weights of {slice_.bits} bits)")
+
+
+# ---- Slices: the value that says which part of a model is run, and that runs it.
+
+
+@dataclass(frozen=True)
+class Slice(SliceSpecification):
+    """A part of a model from its input embeddings to a site, cut in any of several ways, and a part of the output.
+
+    A Slice says what is computed; it holds no model. It is saved inside results as `slice.document()`.
+
+    Attributes:
+        sites: one or more sites of the Lens (globs are allowed). Several are concatenated on the feature axis.
+        only: "attention" or "mlp" silences the other branches of every block (attention stands for whatever mixes
+            tokens: recurrences and mixers too). What is left keeps its norm and its residual unless said otherwise.
+        start: the first block that is run; blocks before it pass the embeddings on. `start=3, sites=("block.3",)` is
+            block 3 alone.
+        residual: False replaces x + branch(x) by branch(x) in every block.
+        normalisation: False makes every norm the identity, the final one included.
+        causal: True imposes a causal mask, False lifts it, None leaves the model's own.
+        positions: False takes away position embeddings and rotary angles.
+        embedding: another embedding table: "random:SEED" (normal, with the standard deviation of the model's own) or
+            the name of a model whose table has the same shape; None is the model's own.
+        weights: None as given, "fresh:SEED" for newly initialised ones (`Lens.random_init`).
+        bits: round the weights of every linear map to so many bits (per output row, symmetric), 2 to 8: what 8-bit
+            loading does to them, on any machine. None leaves them.
+        tokens: which positions of the output are kept, as between the brackets of numpy: ":", "1:", ":3", "-1", "2:5".
+        features: which features: ":", ":64", "64:128", or "random(64)" / "random(64, SEED)" for a random subset.
+        pool: "mean", "first" or "last" replaces the kept positions by one vector, as sentence encoders do.
+
+    `run` gives [B, T', w']: T' positions kept, w' features kept, all sites together.
+
+    Raises:
+        BadInput: an attribute that no slice can have.
+
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
+    >>> cut = Slice.parse("block.0 + block.1 [:, 1:, :12]", causal=False)
+    >>> cut.run(lens, [[1, 2, 3]]).shape
+    torch.Size([1, 2, 12])
+    >>> str(cut)
+    'block.0 + block.1 [:, 1:, :12] causal=False'
+    >>> Slice.from_document(cut.document()) == cut
+    True
+    """
+
+    def on(self, lens: Lens) -> SlicedModel:
+        """The slice made ready on a model: what takes time (fresh weights, probing the mask) is done once and kept.
+
+        Raises:
+            BadInput: the model cannot be cut so; one sentence says why.
+        """
+        return lens.once(self, lambda: SlicedModel(self, lens))
+
+    def run(
+        self,
+        lens: Lens,
+        input_ids: IdsLike | None = None,
+        *,
+        inputs_embeds: Float[Tensor, "B T e"] | None = None,
+        grad: bool = False,
+    ) -> Float[Tensor, "B kept width"]:
+        """Run the slice on token ids [B, T] or on embeddings [B, T, e]; later layers are not computed.
+
+        Args:
+            lens: the model.
+            input_ids: token ids [B, T].
+            inputs_embeds: in place of ids, vectors as the embedding table would give them, without positions.
+            grad: record gradients, so that the output can be differentiated by `inputs_embeds`.
+
+        Returns:
+            [B, T', w'] in the precision of the model.
+        """
+        return self.on(lens).run(input_ids, inputs_embeds=inputs_embeds, grad=grad)
+
+
+# ---- Slices as options: what verbs that run a slice of a model share.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slicing(Settings):
+    """Which part of a model is run, and which part of its output is looked at; `Slice` says more of each.
+
+    >>> str(Slicing(at="block.3[:, 1:, :]", only="mlp").slice())
+    'block.3 [:, 1:, :] only=mlp'
+    """
+
+    at: Annotated[
+        str | Slice, Option("The slice: SITE [+ SITE ...] and a part of its output, such as 'block.3[:, 1:, :64]'.")
+    ] = "block.0"
+    only: Annotated[Literal["attention", "mlp"] | None, Option("Slice: one kind of branch alone in every block.")] = (
+        None
+    )
+    start: Annotated[int, Option("Slice: the first block that is run.", low=0)] = 0
+    residual: Annotated[bool, Option("Slice: residual connections.")] = True
+    normalisation: Annotated[bool, Option("Slice: normalisation.", name="norm")] = True
+    causal: Annotated[bool | None, Option("Slice: impose or lift the causal mask. Default: the model's own.")] = None
+    positions: Annotated[bool, Option("Slice: positions.")] = True
+    embedding: Annotated[str | None, Option("Slice: another embedding table: random:SEED or a model.")] = None
+    weights: Annotated[str | None, Option("Slice: fresh:SEED for newly initialised weights.")] = None
+    bits: Annotated[int | None, Option("Slice: weights rounded to so many bits.", low=2, high=8)] = None
+
+    def check(self) -> None:
+        """A slice that can be read, and that is said once."""
+        super().check()
+        self.slice()
+
+    def slice(self) -> Slice:
+        """The slice that is meant."""
+        own = [field for field in options_of(Slicing) if field.name != "at"]
+        if isinstance(self.at, str):
+            return Slice.parse(self.at, **{field.name: getattr(self, field.name) for field in own})
+        for field in own:
+            if getattr(self, field.name) != field.default:
+                raise BadInput(f"{field.flag} belongs into the Slice that was given, not beside it.")
+        return self.at

@@ -3,14 +3,80 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
-from headscan.model.slicing.selection import axes, check_features, range_of
-from headscan.run import BadInput
+import torch
+from jaxtyping import Int
+from torch import Tensor
 
-__all__ = ["SliceSpecification"]
+from headscan.run import BadInput, exhausted
+
+# ---- The part of an output [B, T, w] that is looked at, written as between numpy's brackets.
+
+RANGE = re.compile(r"^\s*(-?\d*)\s*(:?)\s*(-?\d*)\s*$")
+RANDOM = re.compile(r"^\s*random\s*\(?\s*(\d+)\s*(?:,\s*(\d+))?\s*\)?\s*$")
+
+
+def axes(text: str) -> list[str]:
+    """Split at the commas that are in no parentheses.
+
+    >>> axes(":, 1:, random(4, 2)")
+    [':', ' 1:', ' random(4, 2)']
+    """
+    return re.split(r",(?![^(]*\))", text)
+
+
+def range_of(text: str) -> slice:
+    """`1:`, `:3`, `2:5` or `-1` as a slice.
+
+    Raises:
+        BadInput: it is none of these.
+
+    >>> range_of("2:5"), range_of("-1")
+    (slice(2, 5, None), slice(-1, None, None))
+    """
+    match = RANGE.match(text)
+    if match is None or not (match[1] or match[2]) or (match[3] and not match[2]):
+        raise BadInput(f"'{text}' is no range of positions or features: write for example 1:, :3, 2:5 or -1.")
+    first, colon, last = match.groups()
+    if not colon:
+        number = int(first)
+        return slice(number, number + 1 if number != -1 else None)
+    return slice(int(first) if first else None, int(last) if last else None)
+
+
+def positions_of(text: str, length: int) -> list[int]:
+    """The positions that a range keeps of `length`; BadInput for none.
+
+    >>> positions_of("-1", 5), positions_of("1:3", 5)
+    ([4], [1, 2])
+    """
+    found = list(range(length))[range_of(text)]
+    if not found:
+        raise BadInput(f"[:, {text}, :] leaves nothing of an output of {length} positions.")
+    return found
+
+
+def features_of(text: str, width: int) -> Int[Tensor, " kept"] | slice:
+    """The index of the features that a range, or `random(COUNT, SEED)`, keeps of `width`; BadInput for none."""
+    if match := RANDOM.match(text):
+        count, seed = int(match[1]), int(match[2] or 0)
+        if not 0 < count <= width:
+            raise BadInput(f"{count} random features cannot be taken from {width}.")
+        return torch.randperm(width, generator=torch.Generator().manual_seed(seed))[:count].sort().values
+    part = range_of(text)
+    if not range(width)[part]:
+        raise BadInput(f"[:, :, {text}] leaves nothing of an output of {width} features.")
+    return part
+
+
+def check_features(text: str) -> None:
+    """Raise BadInput for what is neither a range nor `random(COUNT, SEED)`."""
+    if not RANDOM.match(text):
+        range_of(text)
+
 
 JsonValue = str | int | bool | list[str] | None
 
@@ -96,3 +162,36 @@ class SliceSpecification:
 def _one_of(name: str, value: str | None, allowed: tuple[str, ...]) -> None:
     if value is not None and value not in allowed:
         raise BadInput(f"The attribute '{name}' of a slice is one of {', '.join(allowed)}, not '{value}'.")
+
+
+# ---- Rows in batches that halve when memory runs out.
+
+
+def split_on_exhaustion(run: Callable[[slice], Tensor], count: int, batch: int) -> tuple[Tensor, int, str | None]:
+    """Run `run(slice)` over `count` rows in batches; when memory runs out, in batches of half the size.
+
+    Returns the results concatenated, the size that went well, and a sentence if it had to shrink.
+
+    >>> def run(part):
+    ...     if part.stop - part.start > 3:
+    ...         raise MemoryError
+    ...     return torch.arange(part.start, part.stop)
+    >>> split_on_exhaustion(run, 5, 8)
+    (tensor([0, 1, 2, 3, 4]), 2, 'Memory ran out with batches of 8; batches of 2 are used.')
+    """
+    parts: list[Tensor] = []
+    begin, first, note = 0, batch, None
+    while begin < count or not parts:
+        try:
+            parts.append(run(slice(begin, min(begin + batch, count))))
+            begin += batch
+        except (MemoryError, RuntimeError) as error:
+            if not exhausted(error):
+                raise
+            if batch == 1:
+                raise BadInput(
+                    "Memory runs out even for a single candidate: use a shorter prompt or a smaller model."
+                ) from error
+            batch //= 2
+            note = f"Memory ran out with batches of {first}; batches of {batch} are used."
+    return torch.cat(parts), batch, note

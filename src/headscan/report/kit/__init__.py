@@ -6,20 +6,7 @@ findings, protocol, glossary and the data to take away.
 """
 
 from headscan.report.kit import palette
-from headscan.report.kit.parts import (
-    Cell,
-    Column,
-    Facts,
-    Figure,
-    Head,
-    Line,
-    Panels,
-    Prose,
-    Raw,
-    Section,
-    Table,
-    Word,
-)
+from headscan.report.kit.parts import Cell, Column, Facts, Figure, Head, Line, Panels, Prose, Raw, Section, Table, Word
 from headscan.report.kit.register import page, section
 
 __all__ = [

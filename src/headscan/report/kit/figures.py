@@ -11,8 +11,6 @@ import plotly.graph_objects as go
 from headscan.report.kit import palette
 from headscan.report.kit.words import literal, value_of
 
-__all__ = ["bars", "empty", "heat", "lines", "mark_level", "thin"]
-
 SANS = "Helvetica Neue, Helvetica, Arial, Liberation Sans, sans-serif"
 POINTS = 160  # of a line: more than a screen can show
 

@@ -20,13 +20,11 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from headscan.report.kit import palette, words
-from headscan.report.kit.describe import describe
 from headscan.report.kit.parts import Cell, Column, Figure, Page, Panels, Raw, figures_of
+from headscan.report.kit.words import describe
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-__all__ = ["html", "script_json"]
 
 DIGITS = (
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"  # of base 85 (RFC 1924)

@@ -7,21 +7,6 @@ always doubled by a dash pattern; sequential scales run monotonically in lightne
 
 from __future__ import annotations
 
-__all__ = [
-    "DASHES",
-    "DEPTH",
-    "FREQUENCY",
-    "MODELS",
-    "ROLES",
-    "SYMBOLS",
-    "depth_colours",
-    "mix",
-    "model_colour",
-    "model_line",
-    "swaps",
-    "translucent",
-]
-
 ROLES = {
     "paper": ("#fbfaf6", "#161513"),
     "ink": ("#1b1a17", "#ece8de"),

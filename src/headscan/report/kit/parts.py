@@ -14,26 +14,6 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     from rich.console import RenderableType
 
-__all__ = [
-    "Cell",
-    "Column",
-    "Facts",
-    "Figure",
-    "FindingLine",
-    "Head",
-    "Line",
-    "Page",
-    "Panels",
-    "Part",
-    "Prose",
-    "Raw",
-    "Section",
-    "Shown",
-    "Table",
-    "Value",
-    "Word",
-]
-
 Value = str | float | int | None
 """What a cell holds: an exact number or a text; None is shown as a dash."""
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from headscan.report.kit.words import value_of
 
-__all__ = ["Entry", "bounds", "entries", "mapping", "number", "numbers", "strings", "text"]
-
 Entry = Mapping[str, object]
 """An object of a document: a row, a record."""
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from headscan.attribution.result import AttributeResult, ExplainedStep
 
-__all__ = ["attribute", "numbers", "text", "trust"]
-
 FOR = {"light": (232, 131, 58), "terminal": (214, 96, 20)}
 AGAINST = {"light": (91, 155, 213), "terminal": (31, 104, 178)}
 """Orange speaks for the target, blue against it: told apart in every common form of colour blindness, and underlined

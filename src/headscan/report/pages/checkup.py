@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from headscan.diagnosis.condition import CONDITIONS
-from headscan.geometry.explained import leading
+from headscan.diagnosis.conditions import CONDITIONS
+from headscan.measures.measure import leading
 from headscan.report.kit import (
     Cell,
     Column,
@@ -30,8 +30,6 @@ from headscan.report.kit.words import literal
 if TYPE_CHECKING:
     from headscan.diagnosis.result import CheckupResult, Examination, Observation
     from headscan.run import Row
-
-__all__ = ["cause", "cure", "head", "leak", "looked_for", "not_done", "shape"]
 
 COLUMNS: tuple[Column | str, ...] = (
     "code", Column("condition", text=True), Column("found", "Alarm; notice, where many healthy models have it; no.", text=True),

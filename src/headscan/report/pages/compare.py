@@ -27,10 +27,9 @@ from headscan.report.kit import (
 from headscan.report.kit.words import named, number
 
 if TYPE_CHECKING:
-    from headscan.geometry.compare.result import CompareResult, SimilarityCell
+    from headscan.comparison.result import CompareResult, SimilarityCell
     from headscan.report.kit.parts import Part
 
-__all__: list[str] = []
 
 ALPHA = 0.05
 Pair = tuple[str, str]

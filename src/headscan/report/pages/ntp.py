@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 from headscan.report.kit import Column, Figure, Head, Panels, Prose, Section, Table, page, section
 from headscan.report.kit.parts import Part
 from headscan.report.kit.words import named, number
-from headscan.report.pages import _ntp_figures as draw
+from headscan.report.pages import ntp_figures as draw
 from headscan.run.errors import BadInput
 
 if TYPE_CHECKING:
-    from headscan.ntp.collapse_metrics import CollapseMetrics
+    from headscan.ntp.features import CollapseMetrics
     from headscan.ntp.result import NtpResult
     from headscan.ntp.support_metrics import SupportMetrics
-
-__all__ = ["against", "contexts", "head", "logits", "numbers", "training", "words"]
 
 
 @page("ntp")

@@ -14,8 +14,6 @@ from headscan.report.kit.words import literal, named
 if TYPE_CHECKING:
     from headscan.remedies.result import RemedyResult
 
-__all__ = ["drifted", "gains", "remedies", "shape", "written_files"]
-
 RECALL = Column(
     "recall@1", "Share of queries whose partner is the nearest of all items, by exact cosine.", name="recall_at_1",
     places=3, spread=True,

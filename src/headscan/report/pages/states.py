@@ -8,9 +8,7 @@ from headscan.report.kit import Head, Prose, Section, Table, page, section
 from headscan.report.kit.words import named
 
 if TYPE_CHECKING:
-    from headscan.states.result import StatesResult
-
-__all__ = ["shards", "states", "stored"]
+    from headscan.states.writing import StatesResult
 
 
 @page("states")

@@ -12,10 +12,8 @@ from headscan.report.kit.palette import depth_colours
 from headscan.report.kit.words import literal, named, number
 
 if TYPE_CHECKING:
-    from headscan.training.records import CurvePoint, Likelihood
+    from headscan.training.objective import CurvePoint, Likelihood
     from headscan.training.result import RecoverResult, TrainResult
-
-__all__ = ["curve", "geometry", "head", "recovered", "summary"]
 
 
 @page("train")

@@ -8,9 +8,8 @@ DuckDB and Polars (benchmarks/counting_is_no_slower_than_duckdb_and_polars.py). 
 """
 
 from headscan.text.counts.counting import count, count_text, count_tokens
-from headscan.text.counts.groups import grouped_counts
-from headscan.text.counts.prefixes import count_prefixes, prefix_tokens
-from headscan.text.counts.store import ContextCounts
+from headscan.text.counts.sort import count_prefixes, prefix_tokens
+from headscan.text.counts.store import ContextCounts, grouped_counts
 from headscan.text.counts.tokens import TokenStore, store_text, store_tokens
 
 __all__ = [

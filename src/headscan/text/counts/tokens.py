@@ -17,12 +17,8 @@ import numpy.typing as npt
 from headscan.run import BadInput, Progress, TextRecord, write_atomic
 from headscan.text.documents import Document
 from headscan.text.documents import documents as read_documents
-from headscan.text.identity import TextIdentity, TextMark
-from headscan.text.settings import Reading
-from headscan.text.source import TextLike, source_name
+from headscan.text.source import Reading, TextIdentity, TextLike, TextMark, source_name
 from headscan.text.tokens import tokenise, tokenizer_identity
-
-__all__ = ["TokenStore", "store_text", "store_tokens"]
 
 # Seconds between two records of how far the store has come, and how often what a record costs at least goes by.
 _COMMIT, _SPARSE = 10.0, 50

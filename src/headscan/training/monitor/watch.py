@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import logging
+import math
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from headscan.model import Lens
-from headscan.run import Row
-from headscan.training.geometry import DEFAULT, gradient_through_head, measure_sites
+from headscan.run import BadInput, Row, plain, write_atomic
+from headscan.statistics import NonFinite
 from headscan.training.learner import Learner
-from headscan.training.monitor.alarm import Alarm, AlarmRule, rules_of
-from headscan.training.records import GeometryMoment
-
-__all__ = ["Watch"]
+from headscan.training.monitor.alarms import Alarm, AlarmRule, rules_of
+from headscan.training.objective import GeometryMoment
+from headscan.training.trajectory import DEFAULT, gradient_through_head, measure_sites, moment_of
 
 
 class Watch:
@@ -121,3 +127,197 @@ def _course(history: list[GeometryMoment], site: str, quantity: str) -> list[flo
     """A quantity of a site over time, as far as it was measured."""
     rows: list[Row] = [row for moment in history for row in moment.sites if row["site"] == site]
     return [value if (value := row.number(quantity)) is not None else float("nan") for row in rows]
+
+
+# ---- The watch as a callback of transformers' Trainer.
+
+log = logging.getLogger(__name__)
+Action = Literal["warn", "checkpoint", "stop"]
+ACTIONS = ("warn", "checkpoint", "stop")
+# Steps after which the time of one is known.
+SETTLED = 10
+# Windows that are taken of the Trainer's own held-out data.
+WINDOWS = 24
+
+
+class Monitor(TrainerCallback):
+    """The shape of every site as a model trains, in the Trainer's own log, with alarms:
+
+        trainer.add_callback(headscan.training.Monitor(trainer))
+
+    Args:
+        trainer: whose log (TensorBoard, W&B, MLflow, ... follow it) gets the numbers, as geometry/SITE/MEASURE, and whose
+            eval_dataset is measured on where no `windows` are given. Without it the numbers go to `history` and geometry.jsonl.
+        windows: int [n, context], token ids to measure on.
+        every: steps between measurements. Default: so many that measuring takes at most `share` of the time of training.
+        share: of the time, where `every` is not given.
+        sites, measures, counts: as `Watch` takes them.
+        alarms: names of rules or rules; "" for none.
+        on_alarm: "warn" (a warning in the log), "checkpoint" (and the Trainer saves), "stop" (and it stops), for all or by
+            the rule's name: {"loss": "stop"}.
+
+    It measures before the first step and after the last; `history` is a list of `GeometryMoment`, which also goes line by line
+    to geometry.jsonl in the run's folder. Every process measures (the forward pass of a sharded model needs all of them) and
+    the first one writes. A run that was interrupted and resumed measures with `every` at the steps of one that was not.
+    """
+
+    def __init__(
+        self, trainer: Trainer | None = None, windows: npt.NDArray[np.integer] | None = None, *, every: int | None = None,
+        share: float = 0.02, sites: str | None = None, measures: Iterable[str] = DEFAULT,
+        alarms: str | Iterable[str | AlarmRule] = "*", on_alarm: Action | Mapping[str, Action] = "warn",
+        counts: Int[Tensor, " vocabulary"] | None = None,
+    ) -> None:  # fmt: skip
+        if every is not None and every < 1:
+            raise BadInput(f"The geometry is measured every 1 step or more, not every {every}.")
+        if not 0 < share <= 1:
+            raise BadInput(f"The share of the time that measuring may take is above 0 and at most 1, not {share}.")
+        for action in [on_alarm] if isinstance(on_alarm, str) else on_alarm.values():
+            if action not in ACTIONS:
+                raise BadInput(f"An alarm may warn, checkpoint or stop, not {action!r}.")
+        if windows is None:
+            if trainer is None or trainer.eval_dataset is None:
+                raise BadInput("What shall be measured? Give windows, or a trainer that has an eval_dataset.")
+            windows = _windows(trainer)
+        self.trainer, self.windows, self.every, self.share = trainer, windows, every, share
+        self.sites, self.measures, self.on_alarm, self.counts = sites, tuple(measures), on_alarm, counts
+        self.rules = rules_of(alarms)
+        self.history: list[GeometryMoment] = []
+        self.losses: list[float] = []
+        self.raised: list[Alarm] = []
+        self.cost = 0.0
+        self._watch: Watch | None = None
+        self._next = 0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
+    ) -> None:
+        """Measure the model as it comes; after a resumption, take up the history up to that step."""
+        self.losses[:] = [float(entry["loss"]) for entry in state.log_history if "loss" in entry]
+        path = self._file(args)
+        if state.global_step and path.exists():
+            lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+            moments = [moment_of(line) for line in lines]
+            # What was measured where a run was stopped early belongs to that end, and this run goes past it.
+            self.history[:] = [
+                moment
+                for moment in moments
+                if moment.step <= state.global_step and (self._regular(moment.step) or moment.step == state.max_steps)
+            ]
+        self._start, self._first = time.perf_counter(), state.global_step
+        self._next = state.global_step + SETTLED
+        self._write(args, state)
+        if not state.global_step or self._regular(state.global_step):
+            self._measure(args, state, control, model)
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl,
+        logs: dict[str, float] | None = None, model: Any = None, **_: Any,
+    ) -> None:  # fmt: skip
+        """Look at the loss."""
+        if logs and "loss" in logs:
+            self._raise(self._watching(model).loss(state.global_step, float(logs["loss"])), control)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
+    ) -> None:
+        """Measure where the step is due."""
+        if self.every is not None:
+            due = self._regular(state.global_step)
+        else:
+            due = state.global_step >= self._next and self._affordable(state.global_step)
+        if due:
+            self._measure(args, state, control, model)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
+    ) -> None:
+        """Measure the finished model."""
+        self._measure(args, state, control, model)
+
+    def _regular(self, step: int) -> bool:
+        return self.every is not None and step % self.every == 0
+
+    def _affordable(self, step: int) -> bool:
+        """Whether another measurement keeps within the share; if not, the step at which it will is set, for all processes."""
+        passed = time.perf_counter() - self._start - self.cost
+        one = self.cost / max(len(self.history), 1)
+        missing = (self.cost + one) / self.share - passed
+        wait = max(0, math.ceil(missing / max(passed, 1e-9) * (step - self._first)))
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            told = torch.tensor([wait], device=_device_of_messages())
+            torch.distributed.broadcast(told, 0)
+            wait = int(told)
+        self._next = step + wait
+        return wait == 0
+
+    def _file(self, args: TrainingArguments) -> Path:
+        return Path(args.output_dir or ".") / "geometry.jsonl"
+
+    def _watching(self, model: Any) -> Watch:
+        inner: Any = getattr(model, "module", model)  # DDP
+        if self._watch is None or inner is not (self._watch.learner or self._watch.lens.model):
+            self._watch = Watch(
+                inner, self.windows, sites=self.sites, measures=self.measures, alarms=self.rules,
+                counts=self.counts,
+            )  # fmt: skip
+            self._watch.history, self._watch.losses, self._watch.raised = self.history, self.losses, self.raised
+        return self._watch
+
+    def _measure(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any) -> None:
+        if any(moment.step == state.global_step for moment in self.history):
+            return
+        start = time.perf_counter()
+        try:
+            alarms = self._watching(model).measure(state.global_step)
+        except NonFinite:
+            # The loss will tell, where somebody looks at it; a measurement alone does not end anyone's run.
+            log.warning("The geometry after step %d is left out: the states are not finite.", state.global_step)
+            return
+        finally:
+            self.cost += time.perf_counter() - start
+        self._write(args, state)
+        if self.trainer is not None:
+            due = control.should_log  # which a call of the log clears, and with it the step's loss
+            self.trainer.log(_flat(self.history[-1], self.measures))
+            control.should_log = due
+        self._raise(alarms, control)
+
+    def _raise(self, alarms: list[Alarm], control: TrainerControl) -> None:
+        for alarm in alarms:
+            action = self.on_alarm if isinstance(self.on_alarm, str) else self.on_alarm.get(alarm.name, "warn")
+            log.warning("After step %d (alarm %s): %s", alarm.step, alarm.name, alarm.sentence)
+            control.should_save |= action != "warn"
+            control.should_training_stop |= action == "stop"
+
+    def _write(self, args: TrainingArguments, state: TrainerState) -> None:
+        if state.is_world_process_zero:
+            path = self._file(args)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, "".join(json.dumps(plain(moment)) + "\n" for moment in self.history))
+
+
+def _flat(moment: GeometryMoment, measures: Iterable[str]) -> dict[str, float]:
+    """The numbers of a measurement by the names that the log gives them."""
+    return {
+        f"geometry/{row['site']}/{name}": value
+        for row in moment.sites
+        for name in measures
+        if (value := row.number(name)) is not None
+    }
+
+
+def _windows(trainer: Trainer) -> npt.NDArray[np.integer]:
+    """The first windows of the held-out data, cut to the shortest of them."""
+    data: Any = trainer.eval_dataset
+    rows = [np.asarray(data[place]["input_ids"]).ravel() for place in range(min(WINDOWS, len(data)))]
+    length = min(map(len, rows), default=0)
+    if length < 2:
+        raise BadInput("The Trainer's eval_dataset has no windows of two tokens or more in 'input_ids': give windows.")
+    return np.stack([row[:length] for row in rows])
+
+
+def _device_of_messages() -> torch.device:
+    """Where a tensor must lie for this process group."""
+    return torch.device(
+        "cpu" if torch.distributed.get_backend() == "gloo" else torch.accelerator.current_accelerator() or "cpu"
+    )

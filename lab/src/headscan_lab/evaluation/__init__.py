@@ -1,0 +1,1 @@
+"""Evaluation tasks, offline: what a trained model can do."""

@@ -1,0 +1,93 @@
+"""What `evaluate` can be asked, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from headscan.model.settings import Loading
+from headscan.run import BadInput, Option, Result, Running
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One number of an evaluation task. interval: 95 %, over other items (of `of_items`); None of what is no estimate from
+    items: a count, a p-value, a spread."""
+
+    task: str
+    number: str
+    value: float | int | None
+    interval: list[float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class EvaluationResult(Result):
+    """What a model can do: `scores`, one entry a number of a task."""
+
+    kind: ClassVar[str] = "evaluation"
+    scores: list[Score]
+
+    def of(self, task: str) -> dict[str, float | int | None]:
+        """The numbers of one task."""
+        return {score.number: score.value for score in self.scores if score.task == task}
+
+    def frame(self) -> pd.DataFrame:
+        """A pandas table, one row a number."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(score) for score in self.scores], columns=["task", "number", "value"])
+
+    def __repr__(self) -> str:
+        tasks = ", ".join(dict.fromkeys(score.task for score in self.scores))
+        return f"EvaluationResult({self.models[0].name}: {tasks})\n  .frame() .plot() .page() .save(folder)"
+
+
+@dataclass(frozen=True)
+class Evaluating(Loading, Running):
+    """What a model is tried on."""
+
+    text: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "Folder of the evaluation sets, as their authors ship them; not needed where all tasks are lm-eval:NAME.",
+            metavar="FOLDER",
+        ),
+    ] = None
+    _: KW_ONLY
+    tasks: Annotated[
+        str | Sequence[str] | None,
+        Option(
+            "Comma-separated: lambada, blimp, cola, sst2, stsb, paraphrase, rte, pud, synonyms, or lm-eval:NAME. Default: "
+            "all that the folder holds and the model can do."
+        ),
+    ] = None
+    limit: Annotated[
+        int | None, Option("At most so many items of a set. Default: all, or what some minutes have room for.", low=1)
+    ] = None
+    finetune: Annotated[
+        bool, Option("Train a copy of the model on each of the tasks that have classes, too (sst2, cola).")
+    ] = False
+    finetune_epochs: Annotated[int, Option("How often a fine-tuning reads its sentences.", low=1)] = 3
+    finetune_rate: Annotated[float, Option("Peak learning rate of a fine-tuning.", above=0)] = 5e-5
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        Option("Weights and activations; auto is as the weights were saved."),
+    ] = "float32"
+
+    def check(self) -> None:
+        """What belongs to a fine-tuning is refused without one."""
+        super().check()
+        for flag, value, usual in (("epochs", self.finetune_epochs, 3), ("rate", self.finetune_rate, 5e-5)):
+            if value != usual and not self.finetune:
+                raise BadInput(f"--finetune-{flag} is not used without --finetune.")
+
+    @property
+    def names(self) -> list[str] | None:
+        """The tasks that were asked for."""
+        parts = self.tasks.split(",") if isinstance(self.tasks, str) else self.tasks
+        return None if parts is None else [part.strip() for part in parts if part.strip()]

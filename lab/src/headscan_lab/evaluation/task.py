@@ -1,0 +1,312 @@
+"""What a trained model can do: an evaluation task is one class in one file of `headscan_lab.evaluation`, or of a plug-in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import stats
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from headscan.measures.interval import of_items
+from headscan.model.inputs import Pooling, pooled
+from headscan.model.traits import embedding_table, output_layer
+from headscan.run import BadInput, Registry
+from headscan.training.heads import body_of
+
+# ---- Numbers of evaluation tasks with their intervals over items.
+
+Scores = dict[str, float | int | list[float] | None]
+"""Numbers by name; NAME_interval [low, high] beside those that other items would change, 95 %."""
+
+
+def scored(
+    name: str, function: Callable[[npt.NDArray[np.int64]], float | None], items: int, *,
+    groups: Sequence[object] | None = None, bounds: tuple[float | None, float | None] = (None, None),
+) -> Scores:  # fmt: skip
+    """A number of items, given by the numbers of those that are taken, and its interval; see `of_items`."""
+    return {
+        name: function(np.arange(items)),
+        f"{name}_interval": of_items(function, items, groups=groups, bounds=bounds),
+    }
+
+
+def mean_of(
+    name: str, values: npt.ArrayLike, *, groups: Sequence[object] | None = None,
+    bounds: tuple[float | None, float | None] = (0.0, 1.0),
+) -> Scores:  # fmt: skip
+    """The mean of items' values (a share, of hits 0 and 1), and its interval.
+
+    >>> mean_of("accuracy", [1, 1, 0, 1, 1, 0, 1, 1])["accuracy"]
+    0.75
+    """
+    each = np.asarray(values, dtype=float)
+    return scored(name, lambda taken: float(each[taken].mean()), len(each), groups=groups, bounds=bounds)
+
+
+# ---- Sentence vectors from any body, and what they are good for: similarity, retrieval across languages, probes.
+
+
+@torch.no_grad()
+def sentence_vectors(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentences: list[str], *, context: int | None = None,
+    batch: int = 64, pooling: Pooling = "mean", special: bool = False,
+) -> npt.NDArray[np.float32]:  # fmt: skip
+    """Vectors float32 [n, d]: the mean of the last hidden states over a sentence's tokens, or that of the "first" or "last".
+
+    special: with the tokens that the tokenizer itself puts around a text, as sentence encoders are trained.
+    """
+    if pooling not in ("mean", "first", "last"):
+        raise BadInput(f"The pooling must be mean, first or last, not {pooling!r}.")
+    body = body_of(model)
+    training = body.training
+    body.eval()
+    device = next(body.parameters()).device
+    limit = context or getattr(body.config, "max_position_embeddings", None)
+    rows = [tokenizer(text, add_special_tokens=special)["input_ids"][:limit] or [0] for text in sentences]
+    found = np.zeros((len(rows), body.config.hidden_size), dtype=np.float32)
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    for start in range(0, len(order), batch):
+        chosen = order[start : start + batch]
+        width = max(len(rows[i]) for i in chosen)
+        ids = torch.tensor([rows[i] + [0] * (width - len(rows[i])) for i in chosen])
+        mask = torch.tensor([[1] * len(rows[i]) + [0] * (width - len(rows[i])) for i in chosen])
+        states = body(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state.float().cpu()
+        found[chosen] = pooled(states, pooling, mask).numpy()
+    body.train(training)
+    return found
+
+
+def similarity(one: npt.NDArray[Any], other: npt.NDArray[Any], scores: npt.NDArray[Any]) -> float:
+    """Spearman's correlation of cosines with human scores, as for STS-B: vectors [n, d] twice, scores [n].
+
+    >>> similarity(np.eye(3), np.array([[1.0, 0, 0], [1, 1, 0], [1, 1, 0.5]]), np.array([5, 3, 1]))
+    1.0
+    """
+    return _ranked((_unit(one) * _unit(other)).sum(1), scores)
+
+
+def similarity_scores(name: str, one: npt.NDArray[Any], other: npt.NDArray[Any], scores: npt.NDArray[Any]) -> Scores:
+    """`similarity` under a name, with its interval over pairs."""
+    cosines = (_unit(one) * _unit(other)).sum(1)
+    return scored(name, lambda taken: _ranked(cosines[taken], scores[taken]), len(scores), bounds=(-1.0, 1.0))
+
+
+def _ranked(cosines: npt.NDArray[Any], scores: npt.NDArray[Any]) -> float:
+    return round(float(stats.spearmanr(cosines, scores).statistic), 12)
+
+
+def retrieval(one: npt.NDArray[Any], other: npt.NDArray[Any], *, centre: bool = True) -> Scores:
+    """Share of sentences whose nearest neighbour in the other language is their translation, both ways.
+
+    Vectors [n, d] of aligned sentences. centre: subtract each language's mean, which takes the language itself out.
+
+    >>> retrieval(np.eye(4), np.eye(4))["mean"]
+    1.0
+    """
+    if centre:
+        one, other = one - one.mean(0), other - other.mean(0)
+    cosines = _unit(one) @ _unit(other).T
+    own = np.arange(len(one))
+    there, back = cosines.argmax(1) == own, cosines.argmax(0) == own
+    return {**mean_of("there", there), **mean_of("back", back), **mean_of("mean", (there + 0.0 + back) / 2)}
+
+
+def balanced_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy in which every class of the batch weighs alike: the mean over classes of its mean loss (nats).
+
+    logits [n, C], labels int [n]. The weights come from the batch's own labels (Godey et al. 2024, appendix E); with
+    as many of each class it is the ordinary cross-entropy.
+
+    >>> logits = torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
+    >>> round(balanced_cross_entropy(logits, torch.tensor([0, 0, 1])).item(), 4)
+    0.41
+    """
+    losses = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    counts = torch.bincount(labels, minlength=logits.shape[1])
+    return (losses / counts[labels]).sum() / (counts > 0).sum()
+
+
+def probe(
+    train: npt.NDArray[np.floating], train_labels: npt.NDArray[np.integer], test: npt.NDArray[np.floating],
+    test_labels: npt.NDArray[np.integer], *, balanced: bool = True, decay: float = 1e-3,
+    groups: Sequence[object] | None = None,
+) -> Scores:  # fmt: skip
+    """A linear probe, trained on vectors [n, d] with labels [n] and tested: accuracy and Matthews' correlation.
+
+    Multinomial logistic regression by L-BFGS on standardised features; `balanced` weighs each class alike (as the
+    published balanced cross-entropy). Deterministic. Intervals are over other test items, the probe as it is; items of one
+    of the `groups` err together.
+    """
+    mean, spread = train.mean(0), train.std(0) + 1e-6
+    x, y = torch.from_numpy((train - mean) / spread).double(), torch.from_numpy(np.asarray(train_labels)).long()
+    z = torch.from_numpy((test - mean) / spread).double()
+    classes = int(y.max()) + 1
+    weight = torch.zeros(classes, x.shape[1] + 1, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weight], max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        logits = x @ weight[:, :-1].T + weight[:, -1]
+        value = balanced_cross_entropy(logits, y) if balanced else torch.nn.functional.cross_entropy(logits, y)
+        value = value + decay * weight[:, :-1].square().sum()
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    with torch.no_grad():
+        predicted = (z @ weight[:, :-1].T + weight[:, -1]).argmax(1).numpy()
+    labels = np.asarray(test_labels)
+
+    def correlation(taken: npt.NDArray[np.int64]) -> float:
+        return matthews(predicted[taken], labels[taken])
+
+    return {
+        **mean_of("accuracy", predicted == labels, groups=groups),
+        **scored("matthews", correlation, len(labels), groups=groups, bounds=(-1.0, 1.0)),
+    }
+
+
+def pair_features(one: npt.NDArray[np.floating], other: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """Vectors [n, d] twice to features [n, 4d]: both, the size of their difference, and their product.
+
+    >>> pair_features(np.array([[1.0, 2.0]]), np.array([[3.0, -1.0]])).tolist()
+    [[1.0, 2.0, 3.0, -1.0, 2.0, 3.0, 3.0, -2.0]]
+    """
+    return np.concatenate([one, other, np.abs(one - other), one * other], axis=1)
+
+
+Pairs = tuple[list[str], list[str], npt.NDArray[np.int64]]
+"""Sentences, sentences, labels."""
+
+
+def probe_pairs(
+    vectors: Callable[[list[str]], npt.NDArray[np.float32]], train: Pairs, test: Pairs, *, limit: int | None = None
+) -> Scores:
+    """A probe on pairs of sentences, trained and tested on at most `limit` of them: `probe`, and `largest_class`, the
+    share of the larger class of the test."""
+    (x, labels), (y, wanted) = (
+        (pair_features(vectors(one), vectors(other)), known[:limit]) for one, other, known in (train, test)
+    )
+    chance = max(float(np.mean(wanted)), 1 - float(np.mean(wanted)))
+    return {**probe(x, labels, y, wanted), "largest_class": chance}
+
+
+def matthews(predicted: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
+    """Matthews' correlation of two labelings (any number of classes): 1 for equal, 0 for chance or for one class only.
+
+    >>> matthews(np.array([0, 1, 1]), np.array([0, 1, 1]))
+    1.0
+    """
+    classes = np.unique(np.concatenate([predicted, labels]))
+    p, t = (np.stack([each == c for c in classes], 1).astype(float) for each in (predicted, labels))
+    p, t = p - p.mean(0), t - t.mean(0)
+    scale = np.sqrt((p * p).sum() * (t * t).sum())
+    return round(float((p * t).sum() / scale), 12) if scale else 0.0
+
+
+def _unit(vectors: npt.NDArray[Any]) -> npt.NDArray[np.floating]:
+    unit: npt.NDArray[np.floating] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return unit
+
+
+Labelled = tuple[list[str], npt.NDArray[np.int64]]
+"""Sentences, and the class of each."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What a task is tried on: a model with its tokenizer, the folder of the evaluation sets, items a set at most.
+
+    pooling: how the model's folder says that sentence vectors are made (then with special tokens); None: it says nothing,
+    and the mean over the sentence's own tokens is taken.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    sets: Path
+    limit: int | None = None
+    pooling: Pooling | None = None
+
+    @property
+    def context(self) -> int | None:
+        """Tokens that the model takes at once."""
+        return getattr(self.model.config, "max_position_embeddings", None)
+
+    @property
+    def has_head(self) -> bool:
+        """Whether it gives probabilities of tokens."""
+        return self.model.get_output_embeddings() is not None
+
+    def vectors(self, sentences: list[str]) -> npt.NDArray[np.float32]:
+        """Sentence vectors of the first `limit` sentences."""
+        return sentence_vectors(
+            self.model, self.tokenizer, sentences[: self.limit], context=self.context, pooling=self.pooling or "mean",
+            special=self.pooling is not None,
+        )  # fmt: skip
+
+
+class Task(ABC):
+    """One thing to try. place: the folder below that of the sets which it reads, "" for none. tokens: about how many one
+    more item of the limit takes. needs_head: whether a headless body cannot do it."""
+
+    place: ClassVar[str] = ""
+    tokens: ClassVar[int] = 60
+    needs_head: ClassVar[bool] = False
+
+    def labelled(self, given: Evaluated) -> tuple[Labelled, Labelled] | None:
+        """Sentences with classes, to train on and to test on, where the task has them: it can then be fine-tuned."""
+        return None
+
+    @abstractmethod
+    def scores(self, given: Evaluated) -> Scores:
+        """The numbers of one model."""
+
+
+MULTIPLICATIONS = 1.2e13
+"""What an evaluation may take unasked: three to six minutes of two cores or one (measured: 3 to 6e10 a second)."""
+
+TASKS: Registry[type[Task]] = Registry("task", "headscan_lab.evaluation.tasks", "headscan_lab.evaluation.similarity")
+"""All tasks by name."""
+
+
+def tasks_for(given: Evaluated, names: list[str] | None = None) -> list[str]:
+    """The tasks to do: those named, or all that the folder holds and the model can do.
+
+    Raises BadInput for a task that is unknown, whose set is not there, or that the model cannot do.
+    """
+    if names is None:
+        return [
+            name
+            for name, task in TASKS.items()
+            if (not task.place or (given.sets / task.place).is_dir()) and (given.has_head or not task.needs_head)
+        ]
+    for name in names:
+        task = TASKS[name]
+        if task.place and not (given.sets / task.place).is_dir():
+            raise BadInput(f"{given.sets} holds no {task.place}/.")
+        if task.needs_head and not given.has_head:
+            raise BadInput(f"{name} needs a model with a head: recover one first.")
+    return names
+
+
+def affordable_items(given: Evaluated, tasks: int, name: str) -> int:
+    """Items of a set that a default evaluation of so many tasks tries: what its share of some minutes has room for."""
+    table, head = embedding_table(given.model), output_layer(given.model)
+    apart = {id(table), id(None if head is None else head.weight)}
+    body = sum(weight.numel() for weight in given.model.parameters() if weight.ndim > 1 and id(weight) not in apart)
+    body += table.numel() if TASKS[name].needs_head else 0
+    budget = MULTIPLICATIONS * (1 if given.model.device.type == "cpu" else 100)
+    return max(1, int(budget / max(tasks, 1) / max(body, 1) / TASKS[name].tokens))
+
+
+def evaluate_task(given: Evaluated, name: str) -> Scores:
+    """The numbers of one task."""
+    (only,) = tasks_for(given, [name])
+    return TASKS[only]().scores(given)

@@ -1,0 +1,1 @@
+"""The experiments of the ledger, a kind a file; they register themselves."""

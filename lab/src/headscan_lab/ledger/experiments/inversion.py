@@ -1,0 +1,254 @@
+"""Tokens inverted one at a time, each without the tokens before it, as published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import torch
+
+from headscan.inversion import Decoder, Descent, descend, preset
+from headscan.model.slicing import Slice
+from headscan_lab.ledger.experiment import (
+    EXPERIMENTS,
+    PROMPTS,
+    SEEDS,
+    Experiment,
+    ExperimentOutcome,
+    ExperimentWords,
+    StandIn,
+    difference_of,
+    exactly,
+    own_seeds,
+    share_of,
+)
+from headscan_lab.ledger.experiments.descents import search_shown
+from headscan_lab.ledger.stand_ins import about, lens_of, prompts
+
+LENGTH = 6
+
+
+@EXPERIMENTS.register("alone")
+@dataclass(frozen=True, kw_only=True)
+class Alone(Experiment):
+    """Each output descended to by one vector without a prefix; the control commits the prefix found so far."""
+
+    words: ClassVar[ExperimentWords] = ExperimentWords(
+        quantity="share of tokens found one after another without their prefix",
+        test="Wilson's interval on the effective number of tokens, clustered by prompt and seed",
+        scope="random weights, Adam",
+    )
+    controlled: ClassVar[bool] = True
+
+    def stand_ins(self) -> tuple[StandIn, ...]:
+        """Random weights."""
+        return (about("gpt2"),)
+
+    def observe(self, seed: int) -> ExperimentOutcome:
+        """See the class."""
+        bare, prefixed, names = [], [], []
+        for own in own_seeds(seed):
+            ready = Slice().on(lens_of("gpt2", own))
+            ids = prompts("gpt2", own, PROMPTS, LENGTH)
+            target, setting = ready.run(ids), Descent(steps=150, seed=own)
+            tokens = [descend(ready, target[:, t : t + 1], 1, setting).tokens for t in range(LENGTH)]
+            bare.append((torch.cat(tokens, 1) == ids).double().numpy())
+            after = descend(ready, target, LENGTH, Descent(steps=150, seed=own, sequential=True)).tokens
+            prefixed.append((after == ids).double().numpy())
+            names.append(ready.lens.name)
+        return ExperimentOutcome(
+            effect=share_of("tokens found without the prefix", bare, chance=1 / 512),
+            control=share_of("with the prefix committed", prefixed, chance=1 / 512),
+            cause="the published loop has neither prefix nor position",
+            models=tuple(names),
+        )
+
+
+# ---- The difference between two recoveries that differ in one thing.
+
+
+@EXPERIMENTS.register("contrast")
+@dataclass(frozen=True, kw_only=True)
+class Contrast(Experiment):
+    """The share that `high` finds less the share that `low` finds, both experiments of one kind, which a row names as `of`
+    ("recovered" by default); what they have in common it writes as `base`."""
+
+    words: ClassVar[ExperimentWords] = ExperimentWords(
+        quantity="difference of two shares of tokens found by descent",
+        test="Newcombe's interval of a difference, from two clustered score intervals, as if unpaired",
+        scope="the stand-ins, their prompts and these two descents",
+        range=(-1.0, 1.0),
+    )
+
+    high: Experiment
+    low: Experiment
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """From `of`, `base`, `high` and `low`."""
+        kind, base = EXPERIMENTS[options.get("of", "recovered")], options.get("base", {})
+        return cls(high=kind.of({**base, **options["high"]}), low=kind.of({**base, **options["low"]}))
+
+    def closer(self) -> Self | None:
+        """Both closer."""
+        high, low = self.high.closer(), self.low.closer()
+        return None if high is None or low is None else replace(self, high=high, low=low)
+
+    def stand_ins(self) -> tuple[StandIn, ...]:
+        """Those of both."""
+        return tuple(dict.fromkeys((*self.high.stand_ins(), *self.low.stand_ins())))
+
+    def observe(self, seed: int) -> ExperimentOutcome:
+        """See the class."""
+        high, low = self.high.observe(seed), self.low.observe(seed)
+        assert high.effect is not None
+        assert low.effect is not None
+        beside = [high.effect, low.effect, *(one.control for one in (high, low) if one.control is not None)]
+        return ExperimentOutcome(
+            effect=difference_of(
+                f"{_name(self.high, self.low)} less {_name(self.low, self.high)}", high.effect, low.effect
+            ),
+            beside=tuple(beside),
+            models=tuple(dict.fromkeys((*high.models, *low.models))),
+        )
+
+
+def _name(one: Experiment, other: Experiment) -> str:
+    """What tells one from the other, in words."""
+    names = [name for name in one.__dataclass_fields__ if getattr(one, name) != getattr(other, name)]
+    return "share with " + ", ".join(f"{name.replace('_', ' ')} {getattr(one, name)}" for name in names)
+
+
+# ---- A slice that runs with another embedding table than its answers are decoded with.
+
+
+@EXPERIMENTS.register("decoded-with")
+@dataclass(frozen=True, kw_only=True)
+class DecodedWith(Experiment):
+    """The specimen's first block on an untrained table: decoded with the trained one (as published), and with its own."""
+
+    words: ClassVar[ExperimentWords] = ExperimentWords(
+        quantity="share of tokens right when decoded with the table that the slice did not run with",
+        test="Wilson's interval on the effective number of tokens, clustered by prompt and seed",
+        scope="one trained stand-in, five untrained tables",
+    )
+    controlled: ClassVar[bool] = True
+
+    def stand_ins(self) -> tuple[StandIn, ...]:
+        """The trained specimen."""
+        return (about("specimen"),)
+
+    def observe(self, seed: int) -> ExperimentOutcome:
+        """See the class."""
+        other, same = [], []
+        lens = lens_of("specimen")
+        for k, own in enumerate(own_seeds(seed)):
+            ready = Slice(embedding=f"random:{own}").on(lens)
+            ids = prompts("specimen", own, PROMPTS, 6)
+            target, setting = ready.run(ids), Descent(steps=150, check_every=0, seed=k)
+            wrong = descend(ready, target, 6, setting, decode_with=lens.input_embeddings.detach())
+            other.append((wrong.tokens == ids).double().numpy())
+            same.append((descend(ready, target, 6, setting).tokens == ids).double().numpy())
+        return ExperimentOutcome(
+            effect=share_of("tokens right, decoded with the model's table", other, chance=1 / lens.vocabulary_size),
+            control=share_of("decoded with the table that ran", same, chance=1 / lens.vocabulary_size),
+            cause="the source decodes with another table than it ran with",
+            models=(lens.name,),
+        )
+
+
+# ---- Whether the pseudo-inverse of an embedding takes its rows back to their tokens.
+
+ROWS = 1024  # of a table, at most: all of a large one would take V² scores
+
+
+@EXPERIMENTS.register("embedding-inverted")
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingInverted(Experiment):
+    """x W⁺ of every row of the table: is the largest entry its own, and how large is it beside d/V."""
+
+    words: ClassVar[ExperimentWords] = ExperimentWords(
+        quantity="share of the vocabulary that the pseudo-inverse takes back to itself",
+        test="Wilson's interval, a table a seed",
+        scope="embedding tables of the stand-ins",
+    )
+
+    model: str = "gpt2"
+
+    def on(self, model: str) -> Self | None:
+        """Of up to 1,024 rows a seed of a larger table."""
+        return replace(self, model=model)
+
+    def stand_ins(self) -> tuple[StandIn, ...]:
+        """The model of its kind."""
+        return (about(self.model),)
+
+    def observe(self, seed: int) -> ExperimentOutcome:
+        """See the class."""
+        shares, diagonals = [], []
+        for own in own_seeds(seed):
+            table = lens_of(self.model, own).input_embeddings.detach()
+            rows = torch.randperm(len(table), generator=torch.Generator().manual_seed(own))[:ROWS].sort().values
+            scores = Decoder(table).pinv(table[rows])
+            shares.append((scores.argmax(-1) == rows).double()[:, None].numpy())
+            diagonals.append(float(scores[range(len(rows)), rows].mean()) * len(table) / table.shape[1])
+        return ExperimentOutcome(
+            effect=share_of("tokens taken back to themselves", shares, chance=1 / len(table)),
+            beside=(
+                exactly("mean of a token's own entry over d/V", sum(diagonals) / SEEDS, unit="ratio", seeds=SEEDS),
+            ),
+            models=tuple(lens_of(self.model, own).name for own in own_seeds(seed)),
+        )
+
+
+# ---- Prompts whose output comes as near as the source's own measure asks: how many tokens are wrong all the same.
+
+
+@EXPERIMENTS.register("near-and-wrong")
+@dataclass(frozen=True, kw_only=True)
+class NearAndWrong(Experiment):
+    """Descents of `steps` steps; only prompts that come within `limit` of the distance of a slight shift are counted."""
+
+    words: ClassVar[ExperimentWords] = ExperimentWords(
+        quantity="share of tokens found where the output is near",
+        test="Wilson's interval on the effective number of tokens, clustered by prompt and seed",
+        scope="one trained stand-in; a slight shift is normal noise of 1/20 on every embedding",
+    )
+    controlled: ClassVar[bool] = True
+
+    steps: int = 600
+    limit: float = 1 / 6
+
+    def stand_ins(self) -> tuple[StandIn, ...]:
+        """The trained specimen."""
+        return (about("specimen"),)
+
+    def observe(self, seed: int) -> ExperimentOutcome:
+        """See the class."""
+        lens = lens_of("specimen")
+        ready = Slice().on(lens)
+        found, sought, near = [], [], 0
+        for own in own_seeds(seed):
+            ids = prompts("specimen", own, PROMPTS, 6)
+            target = ready.run(ids)
+            done = descend(ready, target, 6, preset("seed", steps=self.steps, seed=own))
+            noise = torch.randn(*ids.shape, ready.vectors.shape[1], generator=torch.Generator().manual_seed(own))
+            shift = (ready.run(inputs_embeds=ready.embed(ids) + 0.05 * noise) - target).abs().flatten(1).sum(1)
+            apart = (ready.run(inputs_embeds=done.vectors) - target).abs().flatten(1).sum(1)
+            close = apart <= self.limit * shift
+            near += int(close.sum())
+            if bool(close.any()):
+                found.append((done.tokens == ids)[close].double().numpy())
+                sought.append((search_shown(ready, target[close], None) == ids[close]).double().numpy())
+        reached = exactly("prompts that came as near", near / 40, unit="share of prompts", seeds=SEEDS)
+        if len(found) < 2:
+            note = f"Of 40 descents {near} came as near as the claim asks; more steps or another rate would be needed."
+            return ExperimentOutcome(effect=None, beside=(reached,), models=(lens.name,), note=note)
+        return ExperimentOutcome(
+            effect=share_of("tokens right where the output is near", found, chance=1 / lens.vocabulary_size),
+            control=share_of("by a search of the same outputs", sought),
+            cause="the optimiser failed, the information is there",
+            beside=(reached,),
+            models=(lens.name,),
+        )

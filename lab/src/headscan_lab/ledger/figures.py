@@ -1,0 +1,288 @@
+"""The figures of the documents, redrawn from runs of our own beside what was published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+import headscan.ntp as ntp
+from headscan.model.slicing import Slice
+from headscan.ntp.features import FeatureCheckpoint
+from headscan.run import Registry
+from headscan_lab import theory
+from headscan_lab.ledger.experiment import DocumentName
+from headscan_lab.ledger.experiments.descents import Recovered
+from headscan_lab.ledger.experiments.geometry import CommonestWords, ShapeOfStates, StepCost
+from headscan_lab.ledger.stand_ins import lens_of, prompts
+from headscan_lab.theory.checks import defined
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line (or row of bars) of a figure: its name, and numbers of the same count; `at` are numbers or names."""
+
+    name: str
+    at: list[float] | list[str]
+    values: list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedrawnFigure:
+    """A figure of a document from our own runs.
+
+    Attributes:
+        id, document, place, title: which.
+        published: what the document shows there: its values, or its shape.
+        across, up: what the axes are; log: "", "x", "y" or "xy".
+        curves: ours; none where it is not redrawn, and `why_not` says why.
+    """
+
+    id: str
+    document: DocumentName
+    place: str
+    title: str
+    published: str
+    across: str = ""
+    up: str = ""
+    log: Literal["", "x", "y", "xy"] = ""
+    curves: list[Curve] = field(default_factory=list)
+    why_not: str = ""
+
+
+Maker: TypeAlias = Callable[[int], list[Curve]]
+
+
+@dataclass(frozen=True)
+class FigureMaker:
+    """What a figure shows, and the function that makes its curves from a master seed (None: it is not redrawn)."""
+
+    shown: RedrawnFigure
+    make: Maker | None
+
+
+FIGURES: Registry[FigureMaker] = Registry("figure", "headscan_lab.ledger.figures")
+"""The figures of all documents, a module a document; plug-ins add their own by `figure`."""
+
+
+def figure(shown: RedrawnFigure) -> Callable[[Maker], Maker]:
+    """Enter the decorated function as what redraws a figure."""
+
+    def enter(make: Maker) -> Maker:
+        FIGURES.add(shown.id, FigureMaker(shown, make))
+        return make
+
+    return enter
+
+
+def redrawn(name: str, seed: int) -> RedrawnFigure:
+    """One figure, its curves made now."""
+    from dataclasses import replace
+
+    found = FIGURES[name]
+    return found.shown if found.make is None else replace(found.shown, curves=found.make(seed))
+
+
+# ---- The article's figures: two are drawings without data; the threshold of its last section is a curve in words.
+
+
+FEATURES = (2, 8, 32, 64, 96, 128)
+
+
+@figure(
+    RedrawnFigure(
+        id="article-channel", document="article", place="Noise on a Discreet Channel",
+        title="Tokens found by the features that are given",
+        published="Llama-7b: all of 4,096 features down to 2,202, none with 2,201 or fewer.", across="features of 128",
+        up="share of tokens found",
+    )
+)  # fmt: skip
+def channel(seed: int) -> list[Curve]:
+    """The specimen's first block: by the published descent, and by search of the same features."""
+    seen = [Recovered(at=f"block.0[:, :, :{size}]").observe(seed) for size in FEATURES]
+    given = [float(size) for size in FEATURES]
+    return [
+        Curve("published descent", given, [one.effect.value for one in seen if one.effect is not None]),
+        Curve("search", given, [one.control.value for one in seen if one.control is not None]),
+    ]
+
+
+for _name, _title in (("direct", "Direct input representation"), ("causal", "Causal attention")):
+    FIGURES.add(
+        f"article-{_name}",
+        FigureMaker(
+            RedrawnFigure(
+                id=f"article-{_name}", document="article", place=_title, title=_title, published="A drawing of the method.",
+                why_not="It shows no data.",
+            ),
+            None,
+        ),
+    )  # fmt: skip
+
+
+# ---- The paper's figures.
+
+
+STEPS = 10_000
+
+
+@lru_cache(maxsize=2)
+def _course(seed: int) -> tuple[FeatureCheckpoint, ...]:
+    """Gradient descent on unconstrained features: V = 10, 95 contexts, 30 supports, as in Figs. 3 and 4."""
+    labels = theory.random_labels(10, 95, supports=30, seed=seed)
+    run = ntp.train_features(labels, 10, STEPS, seed=seed, prediction=ntp.predict(labels))
+    return tuple(one for one in run.records if one.step > 0)
+
+
+def _steps(seed: int) -> list[float]:
+    return [float(one.step) for one in _course(seed)]
+
+
+@figure(
+    RedrawnFigure(
+        id="paper-loss", document="paper", place="Figs. 2 (a) and 3", title="Distance of the loss from the entropy bound",
+        published="CE - H falls to 1e-4.", across="step", up="CE - H (nats)", log="xy",
+    )
+)  # fmt: skip
+def loss(seed: int) -> list[Curve]:
+    """CE - H."""
+    return [Curve("gradient descent", _steps(seed), [one.excess for one in _course(seed)])]
+
+
+@figure(
+    RedrawnFigure(
+        id="paper-norms", document="paper", place="Fig. 2 (b)", title="Norms of words and contexts",
+        published="‖W‖ grows as log k; ‖H‖ of a transformer flattens, since its last norm holds it.", across="step", up="norm",
+        log="x",
+    )
+)  # fmt: skip
+def norms(seed: int) -> list[Curve]:
+    """Frobenius norms."""
+    return [
+        Curve("words W", _steps(seed), [one.words for one in _course(seed)]),
+        Curve("contexts H", _steps(seed), [one.contexts for one in _course(seed)]),
+    ]
+
+
+@figure(
+    RedrawnFigure(
+        id="paper-sparse", document="paper", place="Fig. 2 (c)", title="Distance of the in-support part from the log-odds",
+        published="It falls to 0.", across="step", up="relative distance", log="xy",
+    )
+)  # fmt: skip
+def sparse_part(seed: int) -> list[Curve]:
+    """SC3."""
+    found = [defined(one.metrics.SC3 if one.metrics else None) for one in _course(seed)]
+    return [Curve("gradient descent", _steps(seed), found)]
+
+
+@figure(
+    RedrawnFigure(
+        id="paper-geometry", document="paper", place="Fig. 2 (d, e); Fig. 4", title="Nearness to the predicted geometry",
+        published="All similarities rise towards 1; the patterns show early.", across="step", up="similarity", log="x",
+    )
+)  # fmt: skip
+def geometry(seed: int) -> list[Curve]:
+    """Direction of the logits, patterns of words and contexts."""
+    names = (("direction of the logits", "direction"), ("words", "pattern_words"), ("contexts", "pattern_contexts"))
+    return [
+        Curve(said, _steps(seed), [defined(getattr(one.metrics, name)) for one in _course(seed)])
+        for said, name in names
+    ]
+
+
+FIGURES.add(
+    "paper-tinystories",
+    FigureMaker(
+        RedrawnFigure(
+            id="paper-tinystories", document="paper", place="Fig. 1; TinyStories heat maps",
+            title="Contexts of ten supports on TinyStories", published="Blocks of equal supports are bright after training.",
+            why_not="The text is not shipped; the benchmark a_transformer_on_tinystories_turns_towards_the_prediction does it.",
+        ),
+        None,
+    ),
+)  # fmt: skip
+
+
+# ---- The slides' figures.
+
+
+VOCABULARIES = (1024, 2048, 4096, 8192, 16384)
+
+
+@figure(
+    RedrawnFigure(
+        id="slides-svd", document="slides", place="Singular Value Decomposition: expectation, reality",
+        title="Singular values of the last states", published="Expected: an even spread. Reality: a few directions carry all.",
+        across="direction", up="singular value over the largest", log="y",
+    )
+)  # fmt: skip
+def spectrum(seed: int) -> list[Curve]:
+    """The specimen's last states beside normal vectors of the same number and width."""
+    states = (
+        Slice(sites=("final_norm",)).on(lens_of("specimen")).states(prompts("specimen", seed, 16, 32)).flatten(0, 1)
+    )
+    drawn = np.random.default_rng(seed).normal(size=tuple(states.shape))
+    found = {"gpt-vanilla": np.linalg.svd(states.double().numpy())[1], "normal vectors": np.linalg.svd(drawn)[1]}
+    places = [float(k + 1) for k in range(states.shape[1])]
+    return [Curve(name, places, (values / values[0]).tolist()) for name, values in found.items()]
+
+
+@figure(
+    RedrawnFigure(
+        id="slides-cosine", document="slides", place="Average cosine-similarity", title="Average cosine-similarity",
+        published="BERT .4, GPT-2 .97; a headless model's is low.", across="model", up="average cosine",
+    )
+)  # fmt: skip
+def cosines(seed: int) -> list[Curve]:
+    """The shipped specimen, and small models trained here with and without a head."""
+    seen = {kind: ShapeOfStates(model=kind).observe(seed).effect for kind in ("specimen", "taught", "headless")}
+    return [Curve("last states", list(seen), [one.value for one in seen.values() if one is not None])]
+
+
+@figure(
+    RedrawnFigure(
+        id="slides-zipf", document="slides", place="Zipf's law and limitations", title="Shares of the commonest words",
+        published="the 5 %, of 3 %, and 2 %.", across="rank", up="share of words", log="xy",
+    )
+)  # fmt: skip
+def zipf(seed: int) -> list[Curve]:
+    """Of the shipped stories."""
+    seen = CommonestWords().observe(seed)
+    values = [one.value for one in (seen.effect, *seen.beside) if one is not None]
+    return [Curve("stories", [1.0, 2.0, 3.0], values), Curve("published", [1.0, 2.0, 3.0], [0.05, 0.03, 0.02])]
+
+
+@figure(
+    RedrawnFigure(
+        id="slides-cost", document="slides", place="Faster and more memory-friendly", title="What a head costs by vocabulary",
+        published="BERT-small: 2 times the time at V = 20,000, 3.5 at 200,000.", across="vocabulary",
+        up="cost with a head over cost without", log="x",
+    )
+)  # fmt: skip
+def cost(seed: int) -> list[Curve]:
+    """Memory kept for the backward pass of the loss alone (exact), and processor time."""
+    curves = []
+    for kind in ("bytes", "seconds"):
+        seen = [StepCost(cost=kind, vocabulary=size).observe(seed).effect for size in VOCABULARIES]
+        curves.append(
+            Curve(kind, [float(size) for size in VOCABULARIES], [one.value for one in seen if one is not None])
+        )
+    return curves
+
+
+for _name, _title in (("bert", "English BERT"), ("gpt", "English GPT"), ("multilingual", "Multilingual BERT-small")):
+    FIGURES.add(
+        f"slides-{_name}",
+        FigureMaker(
+            RedrawnFigure(
+                id=f"slides-{_name}", document="slides", place=_title, title=_title,
+                published="The headless model is ahead of the one with a head at every time of training.",
+                why_not="It takes days of several GPUs; `headscan tournament` draws the same curves at the size that is asked.",
+            ),
+            None,
+        ),
+    )  # fmt: skip

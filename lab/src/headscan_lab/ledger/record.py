@@ -1,0 +1,187 @@
+"""What came of a claim: its protocol, its verdict and all that was measured, as the result keeps it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from headscan.run import BadInput, Interval
+from headscan_lab.ledger.claim import Claim, Decision, decide, side
+from headscan_lab.ledger.experiment import (
+    ClaimVerdict,
+    DocumentName,
+    ExperimentOutcome,
+    Measurement,
+    Power,
+    Region,
+    StandIn,
+    Tendency,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimEvidence:
+    """One number that was measured for a claim.
+
+    Attributes:
+        side: whether it speaks for the claim's words, against them, or stands beside them; a control that shows another cause
+            speaks against.
+        name, value, interval, unit, chance, tokens, prompts, seeds: of the measurement.
+    """
+
+    side: Literal["for", "against", "beside"]
+    name: str
+    value: float
+    interval: Interval
+    unit: str
+    chance: float | None
+    tokens: int
+    prompts: int
+    seeds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimTrial:
+    """What a trained model that was given says to a claim about trained models in general, or to one about another model.
+
+    Attributes:
+        model: its name.
+        tendency: of the experiment on this model alone; None where it could not be made, and `why` says why.
+        effect, interval, tokens, prompts, seeds, why, seconds: as of a claim.
+    """
+
+    model: str
+    tendency: Tendency | None
+    effect: float | None
+    interval: Interval | None
+    tokens: int
+    prompts: int
+    seeds: int
+    why: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimRecord:
+    """A claim and what came of it.
+
+    Attributes:
+        id, document, place, statement, model, data: what is said, where, and of what.
+        quantity, counts, control, test, scope, needs: the protocol, fixed before the run: what is measured, the values that
+            count, the control's values that show another cause, the test, how far the answer reaches, the least power.
+        stand_ins: what was examined in place of the claim's own, and why it may be.
+        verdict, tendency, more, why: see `Decision`.
+        effect, interval, unit, chance: the quantity that decides; None where nothing was measured.
+        tokens, prompts, seeds, models: what it rests on.
+        evidence: all that was measured, for and against.
+        command: runs the claim on its own model, or would decide it.
+        seconds: of one processor.
+        trials: the same on trained models that were given (`--on`).
+    """
+
+    id: int
+    document: DocumentName
+    place: str
+    statement: str
+    model: str
+    data: str
+    quantity: str
+    counts: Region | None
+    control: Region | None
+    test: str
+    scope: str
+    needs: Power | None
+    stand_ins: list[StandIn]
+    verdict: ClaimVerdict
+    tendency: Tendency | None
+    more: int | None
+    why: str
+    effect: float | None
+    interval: Interval | None
+    unit: str
+    chance: float | None
+    tokens: int
+    prompts: int
+    seeds: int
+    models: list[str]
+    evidence: list[ClaimEvidence]
+    command: str
+    seconds: float
+    trials: list[ClaimTrial] = field(default_factory=list)
+
+
+def tried(claim: Claim, model: str, seed: int) -> list[ClaimTrial]:
+    """Run a claim's experiment on a trained model in place of the stand-in; nothing where it is none that can be."""
+    experiment = claim.experiment.on(model) if claim.experiment is not None else None
+    if experiment is None:
+        return []
+    start = time.process_time()
+    name = experiment.stand_ins()[0].name
+    try:
+        seen, found = _seen(replace(claim, experiment=experiment), seed)
+    except BadInput as refused:
+        seen = ExperimentOutcome(effect=None, note=str(refused))
+        found = decide(claim, seen)
+    effect = seen.effect if seen is not None else None
+    trial = ClaimTrial(
+        model=name, tendency=found.tendency, why=found.why, seconds=round(time.process_time() - start, 1),
+        effect=effect.value if effect else None, interval=effect.interval if effect else None,
+        tokens=effect.tokens if effect else 0, prompts=effect.prompts if effect else 0, seeds=effect.seeds if effect else 0,
+    )  # fmt: skip
+    return [trial]
+
+
+def recorded(claim: Claim, seed: int) -> ClaimRecord:
+    """Run a claim's experiment, decide, and say what came of it."""
+    start = time.process_time()
+    experiment = claim.experiment
+    seen, found = _seen(claim, seed)
+    effect = seen.effect if seen is not None else None
+    words = experiment.words if experiment is not None else None
+    return ClaimRecord(
+        id=claim.id, document=claim.document, place=claim.place, statement=claim.statement, model=claim.model, data=claim.data,
+        quantity=words.quantity if words else "", counts=claim.counts, control=claim.control,
+        test=words.test if words else "", scope=words.scope if words else "",
+        needs=experiment.power if experiment is not None else None,
+        stand_ins=list(experiment.stand_ins()) if experiment is not None else [],
+        verdict=found.verdict, tendency=found.tendency, more=found.more, why=found.why,
+        effect=effect.value if effect else None, interval=effect.interval if effect else None,
+        unit=effect.unit if effect else "", chance=effect.chance if effect else None,
+        tokens=effect.tokens if effect else 0, prompts=effect.prompts if effect else 0, seeds=effect.seeds if effect else 0,
+        models=list(seen.models) if seen is not None else [], evidence=_evidence(claim, seen), command=claim.command,
+        seconds=round(time.process_time() - start, 1),
+    )  # fmt: skip
+
+
+def _seen(claim: Claim, seed: int) -> tuple[ExperimentOutcome | None, Decision]:
+    """What the experiment saw, and the verdict; where that is undecided, once more with more prompts."""
+    seen = claim.experiment.observe(seed) if claim.experiment is not None else None
+    found = decide(claim, seen)
+    closer = claim.experiment.closer() if claim.experiment is not None and found.tendency == "undecided" else None
+    if closer is not None:
+        seen = closer.observe(seed)
+        found = decide(claim, seen)
+    return seen, found
+
+
+def _evidence(claim: Claim, seen: ExperimentOutcome | None) -> list[ClaimEvidence]:
+    """The effect, its control, the control's own, and what stands beside them."""
+    if seen is None:
+        return []
+    rows: list[ClaimEvidence] = []
+    held = False
+    if seen.effect is not None and claim.counts is not None:
+        where = side(seen.effect, claim.counts)
+        held = where == "in"
+        rows.append(_row(seen.effect, "for" if held else "against" if where == "out" else "beside"))
+    if seen.control is not None:
+        # Where the effect was not seen there is no cause to look for.
+        where = side(seen.control, claim.control) if claim.control is not None and held else "across"
+        rows.append(_row(seen.control, "against" if where == "in" else "for" if where == "out" else "beside"))
+    rest = ([seen.works] if seen.works is not None else []) + list(seen.beside)
+    return rows + [_row(one, "beside") for one in rest]
+
+
+def _row(one: Measurement, where: Literal["for", "against", "beside"]) -> ClaimEvidence:
+    return ClaimEvidence(side=where, **vars(one))

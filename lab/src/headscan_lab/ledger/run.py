@@ -1,0 +1,177 @@
+"""The verb: claims run one after another, each kept as soon as it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from headscan.run import BadInput, ModelRecord, Option, Result, Run, Running, fingerprint, verb
+from headscan_lab.ledger.claim import CLAIMS, Claim
+from headscan_lab.ledger.figures import FIGURES, RedrawnFigure, redrawn
+from headscan_lab.ledger.record import ClaimRecord, ClaimTrial, recorded, tried
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, repr=False)
+class ReproduceResult(Result):
+    """Verdicts: one entry of `claims` a claim, by number; `figures`: those of a document redrawn, where they were asked for."""
+
+    kind = "reproduce"
+    claims: list[ClaimRecord]
+    figures: list[RedrawnFigure] = field(default_factory=list)
+
+    def frame(self) -> pd.DataFrame:
+        """A pandas table, one row a claim; stand-ins and models as words, the effect's interval as `low` and `high`."""
+        import pandas as pd
+
+        rows = [
+            {
+                "id": row.id, "document": row.document, "place": row.place, "statement": row.statement, "model": row.model,
+                "verdict": row.verdict, "tendency": row.tendency, "more": row.more, "quantity": row.quantity,
+                "counts": str(row.counts or ""), "effect": row.effect,
+                "low": row.interval[0] if row.interval else None, "high": row.interval[1] if row.interval else None,
+                "chance": row.chance, "tokens": row.tokens, "prompts": row.prompts, "seeds": row.seeds,
+                "stand_ins": "; ".join(one.name for one in row.stand_ins), "why": row.why, "command": row.command,
+                "seconds": row.seconds,
+            }
+            for row in self.claims
+        ]  # fmt: skip
+        return pd.DataFrame(rows)
+
+
+@dataclass(frozen=True)
+class Reproducing(Running):
+    """What is reproduced."""
+
+    claims: Annotated[
+        str | Sequence[str | int],
+        Option(
+            "Numbers or ranges, such as 7 or 10-12, or a document: slides, paper, article, field. Default: all.",
+            metavar="CLAIM", repeat=True,
+        ),
+    ] = ()  # fmt: skip
+    figures: Annotated[
+        Literal["slides", "paper", "article"] | None,
+        Option(
+            "Redraw the figures of a document from runs of our own, beside what was published; without CLAIM no claim is run."
+        ),
+    ] = None
+    on: Annotated[
+        str | Sequence[str],
+        Option(
+            "A trained model on which claims about trained models in general are tried, too; may be given more than once.",
+            metavar="MODEL", repeat=True,
+        ),
+    ] = ()  # fmt: skip
+
+    def check(self) -> None:
+        """Every claim is one of the ledger, and a model that is given has one to be tried on."""
+        super().check()
+        tried = [all_claims()[number].experiment for number in self.wanted()]
+        for name in self.given():
+            if not any(one is not None and one.on(name) is not None for one in tried):
+                raise BadInput(
+                    "--on tries what is said of trained models in general; none of these claims can be tried so: 203 can."
+                )
+
+    def wanted(self) -> list[int]:
+        """The numbers of the claims that are run."""
+        numbers = wanted_claims(self.claims)
+        return [] if self.figures and not self.claims else numbers
+
+    def given(self) -> list[str]:
+        """The models that are given."""
+        return [self.on] if isinstance(self.on, str) else list(self.on)
+
+
+def all_claims() -> dict[int, Claim]:
+    """The whole ledger by number, in order."""
+    return {number: CLAIMS[str(number)] for number in sorted(map(int, CLAIMS))}
+
+
+def wanted_claims(claims: str | Sequence[str | int]) -> list[int]:
+    """Numbers from words such as "7", "10-12" and "paper"; none means all.
+
+    >>> wanted_claims(["3", "5-6"]), wanted_claims("7"), wanted_claims([8])
+    ([3, 5, 6], [7], [8])
+    """
+    known = all_claims()
+    numbers: list[int] = []
+    for text in [claims] if isinstance(claims, str) else map(str, claims):
+        if text in {claim.document for claim in known.values()}:
+            numbers += [number for number, claim in known.items() if claim.document == text]
+            continue
+        first, dash, last = text.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise BadInput(
+                f"'{text}' is no claim: give numbers such as 7, ranges such as 10-12, or slides, paper, article, field."
+            )
+        # A range may run over numbers that no claim has; a number alone may not.
+        found = [number for number in known if int(first) <= number <= int(last or first)]
+        if not found or (dash and int(last) not in known):
+            raise BadInput(f"There is no claim {last or first}; 'headscan reproduce --list' shows those there are.")
+        numbers += found
+    return sorted(set(numbers)) or list(known)
+
+
+@verb("reproduce", Reproducing)
+def reproduce(settings: Reproducing, run: Run) -> ReproduceResult:
+    """Run claims of the literature as experiments, each under a protocol that was written before it.
+
+    Verdicts: holds here, fails here, artefact (seen here, with another cause), undecided (with how many more samples would
+    decide), about a larger model (with the tendency seen on stand-ins, and the command that decides it there).
+
+    Raises:
+        BadInput: a text that is no claim's number, a number that no claim has, or a model and no claim to be tried on it.
+
+    Cost: from a fraction of a second to some minutes a claim; all of them tens of minutes on one core. Claims that
+    were finished before an interruption are read back with `resume`.
+
+    >>> result = reproduce(["7"])
+    >>> result.claims[0].verdict, result.claims[0].effect, result.claims[0].seeds
+    ('holds here', 1.0, 5)
+    """
+    known = all_claims()
+    numbers = settings.wanted()
+    shown = [name for name in FIGURES if FIGURES[name].shown.document == settings.figures]
+    models = specimens_used([known[number] for number in numbers])
+    given = {name: lens_record(name) for name in settings.given()}
+    models += given.values()
+    for model in models:
+        run.identify(f"the model {model.name}", fingerprint(model))
+    records = []
+    for done, number in enumerate(numbers):
+        run.progress("experiments", done, len(numbers), "claims")
+        records.append(run.unit(f"claim-{number}", ClaimRecord, partial(recorded, known[number], settings.seed)))
+    run.progress("experiments", len(numbers), len(numbers), "claims")
+    for k, (name, model) in enumerate(given.items()):
+        for done, number in enumerate(numbers):
+            run.progress(f"on {model.name}", done, len(numbers), "claims")
+            make = partial(tried, known[number], name, settings.seed)
+            trials = run.unit(f"claim-{number}-on-{k}", list[ClaimTrial], make)
+            records[done] = replace(records[done], trials=records[done].trials + trials)
+    figures = []
+    for done, name in enumerate(shown):
+        run.progress("figures", done, len(shown), "figures")
+        figures.append(run.unit(f"figure-{name}", RedrawnFigure, partial(redrawn, name, settings.seed)))
+    return ReproduceResult(protocol=run.protocol(), models=models, claims=records, figures=figures)
+
+
+def lens_record(name: str) -> ModelRecord:
+    """The model of that name, as the protocol keeps it; BadInput where there is none."""
+    from headscan_lab.ledger.stand_ins import lens_of
+
+    return lens_of(name).provenance()
+
+
+def specimens_used(claims: Sequence[Claim]) -> list[ModelRecord]:
+    """The shipped model that stands in, where one of the claims uses it; all others are made anew by every run."""
+    from headscan_lab.ledger.stand_ins import about, lens_of
+
+    shipped = about("specimen")
+    used = any(one.experiment is not None and shipped in one.experiment.stand_ins() for one in claims)
+    return [lens_of("specimen").provenance()] if used else []

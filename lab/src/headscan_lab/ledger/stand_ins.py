@@ -1,0 +1,287 @@
+"""The small models that are examined in place of a claim's own, each by its kind and a seed; none needs a file from outside.
+
+- `specimen`: gpt-vanilla, trained on stories, shipped inside the package (128 wide, 5 blocks, V = 4,096); one model, whatever
+  the seed, so only prompts and starts differ.
+- `taught`, `headless`: Llamas trained here for a minute on a made-up language, one a seed, with a head or by contrastive
+  weight tying.
+- `gpt2`, `llama`: random weights, one a seed.
+
+Any other kind is a trained model itself, by its name or folder: what is said of trained models in general is tried on it, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+from headscan.model import Lens
+from headscan.model.slicing.specification import SliceSpecification
+from headscan.run import BadInput
+from headscan.text import documents
+from headscan.text.tokens import tokenise
+from headscan.training import cwt_loss
+from headscan_lab.ledger.experiment import StandIn
+
+ModelKind: TypeAlias = Literal["specimen", "taught", "headless", "gpt2", "llama"]
+SPECIMEN = "gpt-vanilla"
+VOCABULARY, FRESH = 256, 512
+TAUGHT_STEPS = 200
+
+ABOUT: dict[str, StandIn] = {
+    "specimen": StandIn(
+        f"{SPECIMEN}: GPT-2's architecture, 128 wide, 5 blocks, V = 4,096, trained on stories",
+        "It is a trained causal transformer of the same architecture; width, depth and vocabulary are smaller.",
+    ),
+    "taught": StandIn(
+        f"one Llama a seed, 64 wide, 3 blocks, V = {VOCABULARY}, trained here on a made-up language",
+        "Training is repeated with every seed, and V is small enough to try every token; the language is a Markov chain.",
+    ),
+    "headless": StandIn(
+        f"one Llama a seed, 64 wide, 3 blocks, V = {VOCABULARY}, trained here without a head on a made-up language",
+        "The same training as its pair with a head, but for the objective.",
+    ),
+    "gpt2": StandIn(
+        f"one GPT-2 with random weights a seed, 64 wide, 3 blocks, V = {FRESH:,}",
+        "Random weights need no training; width, depth and vocabulary are smaller.",
+    ),
+    "llama": StandIn(
+        f"one Llama with random weights a seed, 64 wide, 3 blocks, V = {FRESH:,}",
+        "Random weights need no training; width, depth and vocabulary are smaller.",
+    ),
+}
+
+
+def about(kind: str, width: int = 64, depth: int = 3) -> StandIn:
+    """Which model that is, and why it may stand in."""
+    if kind not in ABOUT:
+        return StandIn(
+            lens_of(kind).name, "It is a trained model, as the claim is about; its own size, text and training."
+        )
+    found = ABOUT[kind]
+    if kind not in ("gpt2", "llama"):
+        return found
+    return StandIn(found.name.replace("64 wide, 3 blocks", f"{width} wide, {depth} blocks"), found.why)
+
+
+def lens_of(kind: str, seed: int = 0, width: int = 64, depth: int = 3) -> Lens:
+    """The model of a kind and seed; the same object when asked again. Of the models that are given one is held at a time."""
+    if kind == "specimen":
+        return _specimen()
+    return _made(kind, seed, width, depth) if kind in ABOUT else _given(kind)
+
+
+@lru_cache(maxsize=24)
+def _made(kind: str, seed: int, width: int, depth: int) -> Lens:
+    if kind in ("taught", "headless"):
+        return _taught(seed, headless=kind == "headless")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if kind == "gpt2":
+            small = GPT2Config(
+                vocab_size=FRESH, n_embd=width, n_layer=depth, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=0
+            )
+            return Lens(GPT2LMHeadModel(small), name=f"gpt2 {depth} x {width}, random weights {seed}")
+        return Lens(
+            LlamaForCausalLM(_llama(FRESH, width, depth)), name=f"llama {depth} x {width}, random weights {seed}"
+        )
+
+
+@cache
+def _specimen() -> Lens:
+    return Lens.load(SPECIMEN)
+
+
+@lru_cache(maxsize=1)  # it may be large
+def _given(name: str) -> Lens:
+    return Lens.load(name)
+
+
+def _llama(vocabulary: int, width: int, depth: int) -> LlamaConfig:
+    return LlamaConfig(
+        vocab_size=vocabulary, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=depth,
+        num_attention_heads=4, max_position_embeddings=64, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+
+
+def _taught(seed: int, *, headless: bool) -> Lens:
+    """Next-token training on the language, 32 texts of 12 tokens a step, with a head or against the input embeddings."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(_llama(VOCABULARY, 64, 3))
+        optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+        for step in range(TAUGHT_STEPS):
+            ids = language(seed * 100_000 + step, 32, 12)
+            hidden = model.model(input_ids=ids[:, :-1]).last_hidden_state.flatten(0, 1)
+            targets = ids[:, 1:].flatten()
+            if headless:
+                loss = cwt_loss(hidden, model.model.embed_tokens.weight, targets)
+            else:
+                loss = torch.nn.functional.cross_entropy(model.lm_head(hidden), targets)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    words = "without a head" if headless else "with a head"
+    return Lens(model.eval().requires_grad_(False), name=f"llama 3 x 64, trained {words}, seed {seed}")
+
+
+def language(seed: int, rows: int, length: int) -> Tensor:
+    """Texts [rows, length] of a language in which each token allows 8 others, some far more often."""
+    table = torch.Generator().manual_seed(12_345)
+    followers = torch.stack([torch.randperm(VOCABULARY, generator=table)[:8] for _ in range(VOCABULARY)])
+    odds = 1.0 / torch.arange(1, 9)
+    generator = torch.Generator().manual_seed(seed)
+    found = [torch.randint(VOCABULARY, (rows,), generator=generator)]
+    for _ in range(length - 1):
+        pick = torch.multinomial(odds.expand(rows, -1), 1, generator=generator)[:, 0]
+        found.append(followers[found[-1], pick])
+    return torch.stack(found, 1)
+
+
+@lru_cache(maxsize=2)
+def _stories(kind: str) -> Tensor:
+    """The shipped stories as ids of the specimen, or of a model."""
+    tokenizer = lens_of(kind).tokenizer
+    parts = [torch.as_tensor(one.ids, dtype=torch.int64) for one in tokenise(documents("stories"), tokenizer)]
+    return torch.cat(parts)
+
+
+def prompts(kind: str, seed: int, count: int, length: int) -> Tensor:
+    """Ids [count, length]: pieces of the stories, texts of the language, or random ids, as the model's kind is."""
+    if kind in ("taught", "headless"):
+        return language(seed + 50_000_000, count, length)
+    generator = torch.Generator().manual_seed(seed)
+    if kind == "specimen" or kind not in ABOUT:
+        starts = torch.randint(len(_stories(kind)) - length, (count, 1), generator=generator)
+        return _stories(kind)[starts + torch.arange(length)]
+    return torch.randint(FRESH, (count, length), generator=generator)
+
+
+# ---- The trained family: small GPT-2s whose width, depth, vocabulary, head and text vary by a fractional design.
+#
+# `scripts/train_family.py` trains them into the user's cache; here stand the design and what is found there. Claims about width,
+# depth and vocabulary become trends over the members; where the family is not cached they say so, and nothing else steps in.
+
+HeadKind: TypeAlias = Literal["tied", "untied", "headless"]
+WIDTHS, DEPTHS, VOCABULARIES = (32, 64, 128, 256), (1, 2, 4, 8), (256, 1024, 4096, 8192)
+HEADS: tuple[HeadKind, ...] = ("tied", "untied", "headless")
+TEXTS: tuple[Literal["first", "second"], ...] = ("first", "second")
+REPEATED = 4  # members trained under two more seeds: what a seed alone changes
+
+
+@dataclass(frozen=True, order=True)
+class Member:
+    """One model of the family; all are trained on the same number of tokens.
+
+    >>> Member(64, 2, 1024, "tied", "first", 0).name
+    'w64-d2-v1024-tied-first-s0'
+    """
+
+    width: int
+    depth: int
+    vocabulary: int
+    head: HeadKind
+    text: Literal["first", "second"]
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Its folder."""
+        return f"w{self.width}-d{self.depth}-v{self.vocabulary}-{self.head}-{self.text}-s{self.seed}"
+
+
+def design(half: int = 0) -> list[Member]:
+    """The 40 members of one half (0 or 1): 32 of which every two factors show all pairs of their levels, and 8 repetitions.
+
+    Width and depth are crossed in full, twice; vocabulary is a Latin square over them, shifted in the second round, and head
+    and text follow from both, so that no factor is a copy of another. The other half takes other vocabularies, heads and
+    texts in the same cells and other seeds: what a second run of the ledger looks at.
+
+    >>> len(design()), len(set(design(0)) & set(design(1)))
+    (40, 0)
+    """
+    found = []
+    for turn in range(2):
+        for i, width in enumerate(WIDTHS):
+            for j, depth in enumerate(DEPTHS):
+                vocabulary = VOCABULARIES[(i + j + 2 * turn + half) % 4]
+                head = HEADS[(i + 2 * j + turn + half) % 3]
+                text = TEXTS[(i // 2 + j + turn + half) % 2]
+                found.append(Member(width, depth, vocabulary, head, text, 10 * half))
+    corners = [found[index] for index in (5, 6, 21, 26)[:REPEATED]]
+    again = [
+        Member(one.width, one.depth, one.vocabulary, one.head, one.text, one.seed + extra)
+        for one in corners
+        for extra in (1, 2)
+    ]
+    return found + again
+
+
+def family_folder() -> Path:
+    """Where the members are: `HEADSCAN_CACHE`, else `~/.cache/headscan`, then `family`."""
+    return Path(os.environ.get("HEADSCAN_CACHE") or Path.home() / ".cache" / "headscan") / "family"
+
+
+def cached(half: int | None = None) -> list[Member]:
+    """Members of the design (of one half, or of both) whose training has ended, as their card says."""
+    halves = (0, 1) if half is None else (half,)
+    return [one for each in halves for one in design(each) if (family_folder() / one.name / "README.md").is_file()]
+
+
+# ---- The models that the claims name, as facts, and whether a slice of one of them can be.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """What a model's configuration says: family, blocks, width, heads, vocabulary, longest context."""
+
+    family: str
+    blocks: int
+    width: int
+    heads: int
+    vocabulary: int
+    context: int
+
+
+@cache
+def _facts() -> dict[str, ModelFacts]:
+    text = (resources.files("headscan_lab.ledger") / "data" / "models.json").read_text(encoding="utf-8")
+    return {name: ModelFacts(**facts) for name, facts in json.loads(text).items()}
+
+
+def facts_of(model: str) -> ModelFacts:
+    """Of a model that a claim names; BadInput where none does.
+
+    >>> facts_of("gpt2").width
+    768
+    """
+    if model not in _facts():
+        raise BadInput(f"No claim names the model {model!r}; there are: {', '.join(_facts())}.")
+    return _facts()[model]
+
+
+def check_original(model: str, cut: SliceSpecification | None = None) -> str:
+    """A sentence on the model, or BadInput where it has no such block or feature.
+
+    >>> check_original("gpt2")
+    'gpt2: 12 blocks of width 768, V = 50,257'
+    """
+    facts = facts_of(model)
+    for site in cut.sites if cut is not None else ():
+        found = re.match(r"block\.(\d+)", site)
+        if found and int(found[1]) >= facts.blocks:
+            raise BadInput(f"{model} has the blocks 0 to {facts.blocks - 1}; there is no {site}.")
+    if cut is not None:
+        for end in re.findall(r"\d+", cut.features) if not cut.features.startswith("random") else ():
+            if int(end) > facts.width:
+                raise BadInput(f"{model} is {facts.width} wide; there are no features {cut.features}.")
+    return f"{model}: {facts.blocks} blocks of width {facts.width}, V = {facts.vocabulary:,}"

@@ -1,0 +1,215 @@
+"""The page of a tournament: the leaderboard with its sentences, and the cone against the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import plotly.graph_objects as go
+
+from headscan.report.kit import Cell, Column, Figure, Head, Line, Section, Table, page, section
+from headscan.report.kit.figures import empty
+from headscan.report.kit.palette import depth_colours
+from headscan.report.kit.words import literal, number
+
+if TYPE_CHECKING:
+    from headscan.run import Row
+    from headscan_lab.tournament.table import TournamentResult
+
+
+LOSS = Column(
+    "held-out nats", "Held-out loss a token after the last step: all arms have read as many tokens.", name="heldout_nats",
+    short="nats", places=3,
+)  # fmt: skip
+TIMED = Column(
+    "at equal time", "Held-out loss after the processor time of the quickest arm's whole run.", places=3,
+    name="heldout_nats_at_equal_seconds", where="page",
+)  # fmt: skip
+TOKENS = Column(
+    "tokens to it", "Tokens read until the held-out loss is first the matched one.", name="tokens_to_matched_loss",
+    short="tokens\nto it",
+)  # fmt: skip
+STEP = Column("ms a step", "Processor time of a step.", unit="ms", name="seconds_a_step", where="page")
+CONE = Column(
+    "cosine", "Average cosine of the last block's states where the loss is the matched one.", places=3,
+    name="average_cosine_at_matched_loss", group="at the matched loss", short="cosine",
+)  # fmt: skip
+CONE_ONES = Column(
+    "without ones", "The same, each state less the mean of its own coordinates: a LayerNorm deletes that direction.",
+    places=3, name="average_cosine_without_ones_at_matched_loss", group="at the matched loss", short="without\nones",
+)  # fmt: skip
+CONE_MEAN = Column(
+    "without mean", "The same, less the mean state of other windows.", places=3, group="at the matched loss",
+    name="average_cosine_without_mean_at_matched_loss", where="page",
+)  # fmt: skip
+RANK = Column(
+    "rank", "Effective rank of the last block's states.", places=1, name="effective_rank_at_matched_loss",
+    group="at the matched loss", where="page",
+)  # fmt: skip
+RANK_ONES = Column(
+    "rank without ones", "The same without the direction of ones.", places=1, group="at the matched loss",
+    name="effective_rank_without_ones_at_matched_loss", short="rank\nw/o ones",
+)  # fmt: skip
+RANK_MEAN = Column(
+    "rank without mean", "The same, less the mean state of other windows.", places=1, group="at the matched loss",
+    name="effective_rank_without_mean_at_matched_loss", where="page",
+)  # fmt: skip
+BOARD = (LOSS, TIMED, TOKENS, STEP, CONE, CONE_ONES, CONE_MEAN, RANK, RANK_ONES, RANK_MEAN)
+KEPT = (
+    Column("kept", "Share of the norm of the logits' gradient that lies in the head's column space.", places=3, name="kept_norm"),
+    Column(
+        "null, leverages", "What a gradient with the same sizes of entries and random signs would keep.", places=3,
+        name="kept_norm_null",
+    ),
+    Column("null, random head", "√(d/V).", places=3, name="kept_norm_random"),
+    Column(
+        "best", "What the d directions that are best for these very gradients would keep.", places=3, where="page",
+        name="kept_norm_best",
+    ),
+    Column("kept, batch", "Of the mean gradient of the same tokens.", places=3, name="kept_norm_batch", where="page"),
+    Column("its null, leverages", "As before, of that mean.", places=3, name="kept_norm_batch_null", where="page"),
+)  # fmt: skip
+
+
+@page("tournament")
+def head(result: TournamentResult) -> Head:
+    """Who ran, when, how long."""
+    plan, seeds = result.plan, f"{result.seeds} seed{'s' if result.seeds > 1 else ''}"
+    main = plan.cells[0]
+    said = (
+        f"{result.protocol.started[:10]}. {len(result.arms)} arms, {seeds}: {plan.blocks} blocks, width {main.width}, "
+        f"{main.vocabulary:,} tokens, {plan.steps:,} steps of {plan.batch} windows of {plan.context} tokens."
+    )
+    return Head(["Cures side by side"], said)
+
+
+@section("tournament", 10)
+def leaderboard(result: TournamentResult) -> Section:
+    """All arms, the lowest held-out loss first."""
+    lead = (
+        "Each arm at its best rate of those tried, the same for all, chosen on windows that are used for nothing else. "
+        f"Arms are compared where their held-out loss is {result.matched_loss:.2f} nats: a cone that fades as the loss "
+        "falls would else favour whoever learns faster. Intervals are over seeds."
+    )
+    return Section("Leaderboard", lead, [_table(result.arms, BOARD, "Arms by held-out loss", result.matched_loss)])
+
+
+@section("tournament", 20)
+def words(result: TournamentResult) -> Section:
+    """A reader's sentence an arm."""
+    lead = (
+        "What an arm buys, what it costs, and where it only moves the cone. A difference is told where its interval over "
+        "paired seeds, wide enough for all arms at once, leaves no difference out; other rates and sizes can take it back."
+    )
+    rows = [Line(row.text("arm"), (row.text("about"), row.text("sentence"))) for row in result.arms]
+    columns: list[Column | str] = ["arm", Column("what it is", text=True), Column("what the numbers say", text=True)]
+    return Section("In words", lead, [Table(columns, rows, title="What each arm buys and costs")])
+
+
+@section("tournament", 30)
+def curves(result: TournamentResult) -> Section | None:
+    """The shape against the loss."""
+    if not result.curves:
+        return None
+
+    shown = {
+        "average_cosine": ("cosine", "Average cosine of the last block"),
+        "average_cosine_without_ones": ("cosine-ones", "Average cosine without the direction of ones"),
+        "average_cosine_without_mean": ("cosine-mean", "Average cosine without the mean of other windows"),
+        "effective_rank": ("rank", "Effective rank of the last block"),
+        "effective_rank_without_ones": ("rank-ones", "Effective rank without the direction of ones"),
+        "effective_rank_without_mean": ("rank-mean", "Effective rank without the mean of other windows"),
+    }
+    figures = [
+        Figure(
+            name,
+            _curve(result, measure, title),
+            f"{title} against held-out loss, a line an arm",
+            f"{title}; training goes right.",
+        )
+        for measure, (name, title) in shown.items()
+    ]
+    lead = "Training goes to the right, where the loss is lower. Means over the seeds that reach a loss, and their intervals."
+    return Section("The shape against the loss", lead, figures)
+
+
+@section("tournament", 40)
+def gradient(result: TournamentResult) -> Section:
+    """The logits' gradient through the head, with its nulls."""
+    lead = (
+        "At the matched loss: how much of the norm of the logits' gradient reaches the states through the head, beside what "
+        "a head of that shape keeps by its shape alone. Norm that is not kept is no learning that is lost."
+    )
+    title = "Kept norm of the logits' gradient"
+    shown = Figure(
+        "kept", _curve(result, "kept_norm", title), f"{title} against held-out loss, a line an arm", f"{title}."
+    )
+    board = _table(result.arms, KEPT, "Kept norm and its nulls")
+    return Section("The gradient through the head", lead, [board, shown] if result.curves else [board])
+
+
+@section("tournament", 50)
+def rates(result: TournamentResult) -> Section:
+    """Every arm at every rate."""
+    return Section("At every rate", "", [_table(result.rates, BOARD, "Arms at every rate", folded=True)])
+
+
+@section("tournament", 60)
+def elsewhere(result: TournamentResult) -> Section | None:
+    """Other vocabularies and widths."""
+    if not result.others:
+        return None
+    lead = (
+        "Each arm at the rate of the leaderboard, and where its loss is as far below that of the unigram law as the matched "
+        "loss of the leaderboard is."
+    )
+    rows = sorted(result.others, key=lambda row: (row.text("vocabulary"), row.text("width")))
+    return Section("Other vocabularies and widths", lead, [_table(rows, BOARD, "In other cells", folded=True)])
+
+
+def _curve(result: TournamentResult, measure: str, title: str) -> go.Figure:
+    """A measure against the held-out loss, a line an arm; training goes right."""
+    figure = empty("held-out loss, nats a token", title)
+    names = [row.text("arm") for row in result.arms]
+    for (light, _), name in zip(depth_colours(len(names)), names, strict=True):
+        found = [row for row in result.curves if row["arm"] == name and row.number(measure) is not None]
+        reach = [(each[1] - each[0]) / 2 if (each := row.interval(measure)) else 0.0 for row in found]
+        figure.add_scatter(
+            x=[row.number("nats") for row in found], y=[row.number(measure) for row in found], name=literal(name),
+            mode="lines+markers", line={"color": light},
+            error_y={"array": reach, "thickness": 1, "width": 2} if any(reach) else None,
+        )  # fmt: skip
+    figure.update_xaxes(autorange="reversed")
+    return figure
+
+
+def _table(
+    rows: Sequence[Row], columns: Sequence[Column], title: str, matched: float | None = None, *, folded: bool = False
+) -> Table:
+    several = len({(row.text("vocabulary"), row.text("width")) for row in rows}) > 1 or folded
+    before: list[Column | str] = ["arm", *(["V"] if several else []), *(["d"] if several else []), "rate", "seeds"]
+    lines = []
+    for row in rows:
+        known: list[Cell | str | float | int | None] = []
+        known += [int(row.number("vocabulary") or 0), int(row.number("width") or 0)] if several else []
+        known += [f"{row.number('rate'):g}", int(row.number("seeds") or 0)]
+        lines.append(Line(row.text("arm"), [*known, *(_cell(row, column) for column in columns)]))
+    caption = f"The matched loss is {number(matched, places=2)} nats." if matched is not None else ""
+    return Table(
+        [*before, *columns],
+        lines,
+        title=title,
+        caption=caption,
+        folded=folded,
+        where="page" if folded else "everywhere",
+    )
+
+
+def _cell(row: Row, column: Column) -> Cell:
+    value, spread = row.number(column.name), row.interval(column.name)
+    if column.unit == "ms":
+        value = None if value is None else 1000 * value
+        spread = None if spread is None else (1000 * spread[0], 1000 * spread[1])
+    if column.name == "tokens_to_matched_loss" and value is not None:
+        value = round(value)
+    return Cell(value, spread, "" if value is not None else "the matched loss was not passed on the way")

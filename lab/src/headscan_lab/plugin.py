@@ -1,0 +1,5 @@
+"""What the laboratory adds to headscan; the entry point of the group `headscan.plugins` names this module."""
+
+import headscan_lab.pages.evaluation
+import headscan_lab.pages.reproduce
+import headscan_lab.pages.tournament  # noqa: F401

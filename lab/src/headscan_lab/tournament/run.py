@@ -1,0 +1,289 @@
+"""From a text to a leaderboard of cures: `headscan tournament`."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Annotated, ClassVar, Literal
+
+from headscan.run import BadInput, Option, Run, Running, TextRecord, verb
+from headscan.text import Windows, documents
+from headscan.text.source import TEXT, Reading, TextLike, check_text
+from headscan.training.data import PackedText
+from headscan.training.recipes import fit_tokenizer
+from headscan_lab.tournament.race import Ground, Job, Pace, Race, Start, pace, workers
+from headscan_lab.tournament.table import (
+    ArmDifference,
+    TournamentResult,
+    arm_row,
+    compare,
+    curve_rows,
+    mean_over_seeds,
+    sentence_of,
+    spent,
+)
+from headscan_lab.tournament.variants import ARMS, SIZES, GridCell, TournamentPlan, cells_of, numbers_of
+
+# ---- What `tournament` can be asked.
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def seconds_of(text: str) -> float | None:
+    """A budget of time in seconds, None for "full"; BadInput where it is none.
+
+    >>> seconds_of("90m"), seconds_of("2h"), seconds_of("full")
+    (5400.0, 7200.0, None)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", text.strip())
+    if text.strip() != "full" and (found is None or float(found[1]) <= 0):
+        raise BadInput(f"--budget is a time such as 90s, 30m, 2h, or full; not {text!r}.")
+    return None if found is None else float(found[1]) * UNITS[found[2]]
+
+
+@dataclass(frozen=True)
+class Tournament(Reading, Running):
+    """Which arms, how large, how often. What was run stays: `resume` goes on after a budget was spent, or with more seeds."""
+
+    continues: ClassVar[bool] = True
+    text: Annotated[TextLike, TEXT]
+    _: KW_ONLY
+    arms: Annotated[str, Option("Arms by comma-separated globs, as in 'ce,ce+unigram,headless' or 'ce*'.")] = "*"
+    size: Annotated[
+        Literal["tiny", "small", "base"], Option("tiny (an hour on two cores), small (a day of them) or base (a card).")
+    ] = "tiny"
+    seeds: Annotated[int, Option("Seeds of every arm and rate in the first cell.", low=1, identity=False)] = 5
+    budget: Annotated[
+        str,
+        Option("Begin no further seed after so much time (90s, 30m, 2h): --resume goes on. Or full.", identity=False),
+    ] = "full"
+    matched_loss: Annotated[
+        float | None, Option("Held-out nats at which arms are compared. Default: the size's.", above=0)
+    ] = None
+    steps: Annotated[int | None, Option("Steps of a run. Default: the size's.", low=2)] = None
+    rates: Annotated[
+        str | None, Option("Learning rates that every arm is tried at. Default: the size's.", metavar="R,R,...")
+    ] = None
+    cells: Annotated[
+        str | None,
+        Option("Vocabularies and widths; the first is the leaderboard's. Default: the size's.", metavar="V/D,V/D,..."),
+    ] = None
+    processes: Annotated[
+        int | None,
+        Option("Runs at once, one thread each; no number depends on it. Default: one a core.", low=1, identity=False),
+    ] = None
+
+    def check(self) -> None:
+        """What can be known before the text is read."""
+        super().check()
+        seconds_of(self.budget)
+        _ = self.names
+        plan = self.plan
+        if any(cell.width % plan.heads for cell in plan.cells):
+            raise BadInput(f"--cells: the widths must be divisible by the {plan.heads} attention heads of this size.")
+
+    @property
+    def names(self) -> list[str]:
+        """The arms that run, the reference first: the others are compared with it."""
+        return ARMS.match(self.arms)
+
+    @property
+    def plan(self) -> TournamentPlan:
+        """The size's numbers, with what was asked for in their place."""
+        plan = SIZES[self.size]
+        return replace(
+            plan,
+            steps=self.steps or plan.steps,
+            warmup=min(plan.warmup, (self.steps or plan.steps) // 2),
+            rates=plan.rates if self.rates is None else tuple(numbers_of(self.rates, "--rates")),
+            cells=plan.cells if self.cells is None else cells_of(self.cells),
+            matched_loss=self.matched_loss or plan.matched_loss,
+        )
+
+    @property
+    def workers(self) -> int:
+        """Runs at once."""
+        return self.processes or os.cpu_count() or 1
+
+
+LEVELS = [2.0 - 0.25 * k for k in range(13)]  # of the curves, nats above the matched loss
+HELD_OUT = 0.05
+
+
+@verb("tournament", Tournament)
+def tournament(settings: Tournament, run: Run) -> TournamentResult:
+    """Train arms of `headscan.training.ARMS` side by side, and compare them at equal tokens, time and loss.
+
+    Every arm is run at every rate with every seed, seed by seed, on the same windows in the same order; its rate is the
+    one with the lowest mean loss on windows that are used for nothing else. In further cells (another vocabulary, another
+    width) it is run at that rate. A run is a unit: what was finished is not done again on `resume`, and the numbers, but
+    for the seconds, are those of a tournament that was never stopped.
+
+    Raises BadInput for arms that are unknown, options out of bounds, or a text that is too short for the windows wanted.
+    """
+    check_text(settings.text)
+    plan, names = settings.plan, settings.names
+    begun, limit = time.monotonic(), seconds_of(settings.budget)
+    run.identify("the plan", repr(plan))
+    grounds: dict[str, Ground] = {}
+    record: TextRecord | None = None
+    for cell in plan.cells:
+        grounds[cell.name], found = _ground(settings, plan, cell, run)
+        record = record or found
+
+    def over() -> bool:
+        return limit is not None and time.monotonic() - begun > limit
+
+    races: list[Race] = []
+    seeds: list[int] = []
+    ahead = _Ahead(
+        len(names) * (settings.seeds * len(plan.rates) + min(plan.others, settings.seeds) * len(plan.cells[1:]))
+    )
+    with workers(settings.workers, plan, grounds) as start:
+        for seed in range(settings.seed, settings.seed + settings.seeds):
+            jobs = [Job(arm=arm, cell=plan.cells[0], rate=rate, seed=seed) for arm in names for rate in plan.rates]
+            if seeds and over() and _missing(jobs, run):
+                break
+            races += _finish(jobs, start, run, ahead)
+            seeds.append(seed)
+        chosen = {arm: _best_rate([race for race in races if race.arm == arm]) for arm in names}
+        aside: list[Race] = []
+        for cell in plan.cells[1:]:
+            jobs = [Job(arm=a, cell=cell, rate=chosen[a], seed=seed) for a in names for seed in seeds[: plan.others]]
+            if over() and _missing(jobs, run):
+                break
+            aside += _finish(jobs, start, run, ahead)
+    races, aside = (_paced(each, names, plan, grounds, run) for each in (races, aside))
+    if len(seeds) < settings.seeds or len({race.vocabulary * 1j + race.width for race in aside}) < len(plan.cells) - 1:
+        run.announce("The budget is spent: the page has what was finished; --resume goes on.")
+    return _result(settings, run, plan, grounds, races, aside, chosen, record)
+
+
+def _ground(settings: Tournament, plan: TournamentPlan, cell: GridCell, run: Run) -> tuple[Ground, TextRecord]:
+    texts = documents(settings.text, documents=settings.documents, field=settings.field)
+    words = fit_tokenizer(texts, cell.vocabulary, context=plan.context)
+    windows = Windows(
+        settings.text, words, plan.context, documents=settings.documents, field=settings.field,
+        max_tokens=settings.max_tokens,
+    )  # fmt: skip
+    data, kept = PackedText.of(windows).split(HELD_OUT)
+    record = windows.record()
+    run.identify("the content of the text", record.sha256)
+    tuning = max(1, min(plan.windows // 2, len(kept) // 3))
+    held_out = kept.rows[: max(1, min(plan.windows, len(kept) - tuning))]
+    ground = Ground(data.rows, kept.rows[-tuning:], held_out, data.counts(len(words)).numpy())
+    return ground, record
+
+
+@dataclass
+class _Ahead:
+    """How many runs there are in all, and how many are behind."""
+
+    runs: int
+    done: int = 0
+
+
+def _finish(jobs: Sequence[Job], start: Start, run: Run, ahead: _Ahead) -> list[Race]:
+    """Their races, in order: stored ones are read, the others run."""
+    missing = _missing(jobs, run)
+    waiting = dict(zip([job.name for job in missing], start(missing), strict=True))
+    found = []
+    for job in jobs:
+        if job.name in waiting:  # what is only read says nothing of the time that is left
+            run.progress(f"tournament · {job.arm} at {job.rate:g}", ahead.done, ahead.runs, "runs")
+        found.append(run.unit(job.name, Race, waiting.get(job.name, _never)))
+        ahead.done += 1
+    return found
+
+
+def _paced(races: Sequence[Race], names: Sequence[str], plan: TournamentPlan, grounds: dict[str, Ground],
+           run: Run) -> list[Race]:  # fmt: skip
+    """The races with what a step of theirs costs: every seed of a cell has a round of its own, over all arms."""
+
+    def of(race: Race) -> Pace:
+        cell = GridCell(vocabulary=race.vocabulary, width=race.width)
+        name = f"pace-{cell.vocabulary}-{cell.width}-{race.seed}"
+        return run.unit(name, Pace, lambda: pace(names, cell, plan, grounds[cell.name], race.seed))
+
+    known = {key: of(one) for key, one in {(r.vocabulary, r.width, r.seed): r for r in races}.items()}
+    return [replace(r, seconds_a_step=known[r.vocabulary, r.width, r.seed].of(r.arm)) for r in races]
+
+
+def _missing(jobs: Sequence[Job], run: Run) -> list[Job]:
+    """Those that are not stored from before."""
+    stored = set(run.parts.names()) if run.resume else set()
+    return [job for job in jobs if f"unit-{job.name}" not in stored]
+
+
+def _never() -> Race:
+    raise AssertionError("a stored race is read, not run")
+
+
+def _best_rate(races: Sequence[Race]) -> float:
+    """The rate of the lowest mean loss on the tuning windows; one at which a seed came to no end is not taken."""
+    means: dict[float, float] = {}
+    for rate in sorted({race.rate for race in races}):
+        losses = [race.tuning_nats for race in races if race.rate == rate]
+        mean = None if None in losses else mean_over_seeds(losses)[0]
+        if mean is not None:
+            means[rate] = mean
+    return min(means, key=lambda rate: means[rate]) if means else min(race.rate for race in races)
+
+
+def _reference(arm: str, names: Sequence[str]) -> str:
+    """What an arm is compared with: the first one of its architecture."""
+    return next(name for name in names if ARMS[name].recipe == ARMS[arm].recipe)
+
+
+def _result(
+    settings: Tournament, run: Run, plan: TournamentPlan, grounds: dict[str, Ground], races: list[Race], aside: list[Race],
+    chosen: dict[str, float], record: TextRecord | None,
+) -> TournamentResult:  # fmt: skip
+    names, main = settings.names, plan.cells[0]
+    gain = grounds[main.name].unigram_nats - plan.matched_loss
+    own = {arm: [race for race in races if race.arm == arm and race.rate == chosen[arm]] for arm in names}
+    seconds = min(spent(own[arm]) for arm in names)
+    differences: list[ArmDifference] = []
+    others = []
+    for arm in names:
+        first = _reference(arm, names)
+        several = max(1, len(names) - 1)
+        if first != arm:
+            differences += compare(own[arm], own[first], where="own rates", matched=plan.matched_loss, arms=several)
+            for rate in plan.rates:
+                pair = [[race for race in races if race.arm == name and race.rate == rate] for name in (arm, first)]
+                differences += compare(*pair, where=f"rate {rate:g}", matched=plan.matched_loss, arms=several)
+        for cell in plan.cells[1:]:
+            pair = [[race for race in aside if race.arm == n and _in(race, cell)] for n in (arm, first)]
+            matched = grounds[cell.name].unigram_nats - gain
+            if pair[0]:
+                others.append(arm_row(pair[0], about=ARMS[arm].about, matched=matched, seconds=spent(pair[0])))
+            if pair[0] and pair[1] and first != arm:
+                differences += compare(*pair, where=cell.name, matched=matched, arms=several)
+    rows = []
+    for arm in names:
+        row = arm_row(own[arm], about=ARMS[arm].about, matched=plan.matched_loss, seconds=seconds)
+        told = [each for each in differences if each.arm == arm]
+        alone = "The others of its architecture are compared with it."
+        rows.append(row | {"sentence": sentence_of(told, plan.matched_loss) if told else alone})
+    rows.sort(key=lambda row: row.number("heldout_nats") or float("inf"))
+    rates = [
+        arm_row(found, about=ARMS[arm].about, matched=plan.matched_loss, seconds=seconds)
+        for arm in names
+        for rate in plan.rates
+        if (found := [race for race in races if race.arm == arm and race.rate == rate])
+    ]
+    levels = [plan.matched_loss + above for above in LEVELS]
+    return TournamentResult(
+        protocol=run.protocol(text=record, device="cpu", dtype="float32"), plan=plan, seeds=len({r.seed for r in races}),
+        matched_loss=plan.matched_loss, equal_seconds=seconds, arms=rows, rates=rates, others=others,
+        curves=[row for arm in names for row in curve_rows(own[arm], levels)], differences=differences,
+        races=[*races, *aside],
+    )  # fmt: skip
+
+
+def _in(race: Race, cell: GridCell) -> bool:
+    return (race.vocabulary, race.width) == (cell.vocabulary, cell.width)

@@ -1,1 +1,0 @@
-"""The three documents, a table of claims each."""

@@ -1,1 +1,0 @@
-"""The experiments of the ledger, one kind a file; they register themselves."""

@@ -1,1 +1,0 @@
-"""The figures of the three documents, a module each."""

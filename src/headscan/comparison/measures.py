@@ -1,0 +1,237 @@
+"""Debiased linear CKA."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headscan.comparison.covariance import (
+    SIMILARITIES,
+    CrossCovariance,
+    MomentMeasure,
+    RelationMeasure,
+    SimilarityWords,
+)
+
+
+@SIMILARITIES.register("cka")
+class Cka(MomentMeasure):
+    """HSIC₁(x, y) / √(HSIC₁(x, x)·HSIC₁(y, y)), of the unbiased HSIC (`headscan.statistics.gram.unbiased_hsic`).
+
+    Where only covariances are known (parts of a text that an interval leaves out) it is the one that is not debiased.
+    """
+
+    words = SimilarityWords(
+        title="CKA",
+        sentence="How far the two agree which tokens are alike, by inner products about the mean; 0 on average if unrelated.",
+        formula="HSIC₁(X, Y) / √(HSIC₁(X, X)·HSIC₁(Y, Y))",
+        range=(-1.0, 1.0),
+        invariant="rotation, one scale for all coordinates, shift",
+        source="Kornblith et al. 2019, arXiv:1905.00414; Song et al. 2012 for the debiasing",
+        cost="2·d·d' operations a token and pair, one pass",
+        order=10,
+    )
+
+    def value(self, pair: CrossCovariance) -> Tensor:
+        """In [−1, 1], 1 where the inner products are proportional; a little beyond 1 can happen with few tokens."""
+        if pair.hsic is None:
+            return pair.xy.square().sum((-2, -1)) / (pair.x.norm * pair.y.norm)
+        between, x, y = pair.hsic
+        return between / torch.where((x > 0) & (y > 0), x * y, torch.nan).sqrt()
+
+
+# ---- Linear predictability: the share of the second site's variance that a linear map of the first accounts for.
+
+
+@SIMILARITIES.register("linear")
+class Linear(MomentMeasure):
+    """R² = ‖W_xᵀC_xy‖² / tr C_yy of least squares from the first site to the second, adjusted for its p directions:
+    1 − (1 − R²)(n − 1)/(n − p − 1).
+
+    The adjustment takes tokens as independent; where documents hang together, some of the excess stays.
+    """
+
+    words = SimilarityWords(
+        title="Linear predictability",
+        sentence="The share of the second site's variance that a linear map of the first predicts.",
+        formula="1 − (1 − R²)(n − 1)/(n − p − 1), R² = ‖C_xx^−½ C_xy‖² / tr C_yy",
+        range=(-1.0, 1.0),
+        invariant="of the first site any invertible map; of the second rotation, one scale, shift",
+        source="Ezekiel 1930 for the adjustment; Kornblith et al. 2019, arXiv:1905.00414",
+        cost="the same sums as CKA, and one product a pair",
+        symmetric=False,
+        order=50,
+    )
+
+    def value(self, pair: CrossCovariance) -> Tensor:
+        """At most 1; NaN where there are no more tokens than directions.
+
+        The variance of the second site is what its own whitened directions account for: the trace, computed alike.
+        """
+        explained = (pair.x.whitened.map.mT @ pair.xy).square().sum((-2, -1))
+        whole = (pair.y.whitened.map.mT @ pair.y.matrix).square().sum((-2, -1))
+        spare = pair.count - pair.x.whitened.kept - 1
+        share = 1 - (1 - explained / whole) * (pair.count - 1) / spare
+        return torch.where(spare > 0, share, torch.nan)
+
+
+# ---- Mutual nearest neighbours: how many of a token's ten nearest are the same on both sides.
+
+NEIGHBOURS = 10
+
+
+@SIMILARITIES.register("mutual_knn")
+class MutualKnn(RelationMeasure):
+    """The mean of |N_x(i) ∩ N_y(i)|/10, N the ten tokens of the sample with the greatest cosine.
+
+    Of unrelated sites it is 10/(n − 1). It depends on n: values of samples of different sizes are not comparable.
+    """
+
+    words = SimilarityWords(
+        title="Mutual neighbours",
+        sentence="How many of a token's ten nearest in a sample are the same on both sides, on average.",
+        formula="mean |N_x(i) ∩ N_y(i)| / 10",
+        range=(0.0, 1.0),
+        invariant="rotation, scale of each token",
+        source="Huh et al. 2024, arXiv:2405.07987",
+        cost="O(n²d) a site and O(n²) a pair, n tokens of the sample",
+        tokens="sample",
+        order=70,
+    )
+
+    def relation(self, rows: Tensor) -> Tensor:
+        """1 where a column is among the ten nearest of its row."""
+        unit = torch.nn.functional.normalize(rows, dim=1)
+        cosines = (unit @ unit.T).fill_diagonal_(-torch.inf)
+        nearest = cosines.topk(min(NEIGHBOURS, len(rows) - 1), dim=1).indices
+        return torch.zeros_like(cosines).scatter_(1, nearest, 1.0)
+
+
+# ---- Procrustes similarity: how well a rotation takes one cloud to the other.
+
+
+@SIMILARITIES.register("procrustes")
+class Procrustes(MomentMeasure):
+    """‖C_xy‖_* / √(tr C_xx · tr C_yy): one minus half of the squared Procrustes distance of the clouds at length one.
+
+    Its arc cosine is a metric (Williams et al. 2021). Of unrelated round clouds of d dimensions it is about .85·√(d/n).
+    """
+
+    words = SimilarityWords(
+        title="Procrustes",
+        sentence="How much of the two clouds a rotation and one scale bring to lie on one another.",
+        formula="‖C_xy‖_* / √(tr C_xx·tr C_yy)",
+        range=(0.0, 1.0),
+        invariant="rotation, one scale for all coordinates, shift",
+        source="Schönemann 1966; Williams et al. 2021, arXiv:2110.14739",
+        cost="the same sums as CKA, and one singular value decomposition a pair",
+        order=20,
+    )
+
+    def value(self, pair: CrossCovariance) -> Tensor:
+        """In [0, 1]. The trace is written as a nuclear norm, too: equal sites then give 1 whatever the rounding."""
+        return pair.nuclear / (pair.x.nuclear * pair.y.nuclear).sqrt()
+
+
+# ---- PWCCA: canonical correlations weighted by how much of the first site they account for.
+
+
+@SIMILARITIES.register("pwcca")
+class Pwcca(MomentMeasure):
+    """Σ αᵢρᵢ / Σ αᵢ over all canonical directions hᵢ of the first site, αᵢ = Σⱼ |⟨hᵢ, xⱼ⟩| over its coordinates xⱼ.
+
+    ⟨hᵢ, xⱼ⟩ is an entry of C_xx·w, w the direction's weights: sums suffice. The two sites are not exchangeable.
+    """
+
+    words = SimilarityWords(
+        title="PWCCA",
+        sentence="How strongly the best matched directions correlate, each weighted by its part in the first site.",
+        formula="Σ αᵢρᵢ / Σ αᵢ, αᵢ = Σⱼ |⟨hᵢ, xⱼ⟩|",
+        range=(0.0, 1.0),
+        invariant="shift; of the second site any invertible map",
+        source="Morcos et al. 2018, arXiv:1806.05759",
+        cost="the same sums as CKA, and one singular value decomposition a pair",
+        symmetric=False,
+        order=40,
+    )
+
+    def value(self, pair: CrossCovariance) -> Tensor:
+        """In [0, 1]; NaN where there are no more tokens than directions."""
+        correlations, directions = pair.canonical
+        weights = (pair.x.whitened.back @ directions).abs().sum(-2)
+        kept = pair.x.whitened.kept, pair.y.whitened.kept
+        known = pair.count > kept[0] + kept[1]
+        # Of what the smaller site has no direction for, any basis would do: it counts for nothing.
+        places = torch.arange(weights.shape[-1], device=weights.device)
+        weights = weights * (places < torch.minimum(*kept)[..., None])
+        return torch.where(known, (weights * correlations).sum(-1) / weights.sum(-1), torch.nan)
+
+
+# ---- Representational similarity analysis: do the two agree which tokens lie far apart?
+
+
+@SIMILARITIES.register("rsa")
+class Rsa(RelationMeasure):
+    """Spearman's correlation of the two tables of distances (1 − cosine about the sample's mean) between tokens."""
+
+    words = SimilarityWords(
+        title="RSA",
+        sentence="Whether the two agree which tokens lie far apart: rank correlation of all distances in a sample.",
+        formula="Spearman(D_x, D_y), D = 1 − cos(x − x̄, x' − x̄)",
+        range=(-1.0, 1.0),
+        invariant="rotation, one scale for all coordinates, shift",
+        source="Kriegeskorte et al. 2008, doi:10.3389/neuro.06.004.2008",
+        cost="O(n²d) a site and O(n²) a pair, n tokens of the sample",
+        tokens="sample",
+        order=60,
+    )
+
+    def relation(self, rows: Tensor) -> Tensor:
+        """Ranks of the distances about their mean, zero on the diagonal; equal distances are ranked in order."""
+        about = torch.nn.functional.normalize(rows - rows.mean(0), dim=1)
+        upper = torch.ones(len(rows), len(rows), dtype=torch.bool, device=rows.device).triu(1)
+        order = _ordered((1 - about @ about.T)[upper])
+        ranks = torch.empty(len(order), dtype=rows.dtype, device=rows.device)
+        ranks[order] = torch.arange(len(order), dtype=rows.dtype, device=rows.device) - (len(order) - 1) / 2
+        found = rows.new_zeros(len(rows), len(rows)).masked_scatter_(upper, ranks)
+        return found + found.T
+
+
+def _ordered(values: Tensor) -> Tensor:
+    """The stable order of values [n]. Of float32 on a CPU their bits are sorted by radix, lower half first: twice as fast.
+
+    >>> _ordered(torch.tensor([0.5, -1.0, 0.5, 0.0, -0.0])).tolist()
+    [1, 3, 4, 0, 2]
+    """
+    if values.dtype != torch.float32 or values.device.type != "cpu":
+        return values.argsort(stable=True)
+    bits = (values + 0.0).view(torch.int32).numpy()  # −0 becomes 0
+    bits = np.where(bits < 0, ~bits, bits ^ np.int32(-(2**31))).view(np.uint32)  # ordered as the values are
+    order = np.argsort(bits.astype(np.uint16), kind="stable")
+    return torch.from_numpy(order[np.argsort((bits >> 16).astype(np.uint16)[order], kind="stable")])
+
+
+# ---- SVCCA: mean canonical correlation of the principal components.
+
+
+@SIMILARITIES.register("svcca")
+class Svcca(MomentMeasure):
+    """The mean of the canonical correlations of the principal components that hold 99 % of each side's variance."""
+
+    words = SimilarityWords(
+        title="SVCCA",
+        sentence="How strongly the best matched directions correlate, on average, among those with 99 % of the variance.",
+        formula="mean ρᵢ, i = 1 … min(k_x, k_y)",
+        range=(0.0, 1.0),
+        invariant="rotation, one scale for all coordinates, shift",
+        source="Raghu et al. 2017, arXiv:1706.05806",
+        cost="the same sums as CKA, and one singular value decomposition a pair",
+        order=30,
+    )
+
+    def value(self, pair: CrossCovariance) -> Tensor:
+        """In [0, 1]; NaN where there are no more tokens than components, for then all correlations are 1."""
+        kept = torch.minimum(pair.x.principal.kept, pair.y.principal.kept)
+        known = pair.count > pair.x.principal.kept + pair.y.principal.kept
+        return torch.where(known & (kept > 0), pair.principal_correlations.sum(-1) / kept, torch.nan)

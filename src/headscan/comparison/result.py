@@ -1,0 +1,207 @@
+"""What a comparison found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
+
+from headscan.comparison.covariance import SimilarityWords
+from headscan.comparison.nulls import NullWords
+from headscan.run import Finding, Interval
+from headscan.run.result import Result
+from headscan.scanner.differences import Difference
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class NullTest:
+    """A value held against a null: `statistic` is the measure on the sample's tokens (on 16 principal components where it
+    is made of covariances), `mean` and `threshold` (.95 quantile) those of `draws` draws, `p` = (1 + draws at least as
+    great)/(draws + 1), `p_adjusted` by Benjamini and Hochberg over all cells that were held against the same null."""
+
+    null: str
+    statistic: float | None = None
+    mean: float | None = None
+    threshold: float | None = None
+    draws: int = 0
+    p: float | None = None
+    p_adjusted: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimilarityCell:
+    """How alike `site_a` of `model_a` and `site_b` of `model_b` are, with its 95 % interval by documents.
+
+    `bias`: how far the jackknife expects few tokens to shift the value. `p`, `p_adjusted`: of the first null in `tests`.
+    """
+
+    model_a: str
+    site_a: str
+    model_b: str
+    site_b: str
+    measure: str
+    value: float | None
+    interval: Interval | None = None
+    bias: float | None = None
+    p: float | None = None
+    p_adjusted: float | None = None
+    tests: list[NullTest] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alignment:
+    """How many of a model's tokens were compared: `tokens` it read (without the positions left out), `compared` of them."""
+
+    model: str
+    tokens: int
+    compared: int
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CompareResult(Result):
+    """How alike the representations of two or more models are, site against site, on the same tokens.
+
+    Attributes:
+        cells: one entry a pair of models, pair of sites and measure.
+        measures: the words of each measure. nulls: those of each null.
+        alignment: what of each model's tokens was compared. sampled: tokens of the sample; tested: of the nulls' part.
+        clusters: what intervals leave out groups of: documents or windows.
+        top_shares: share of each site's variance on its strongest direction, by "MODEL/SITE".
+        differences: of the measures of shape between the models' sites of the same name, where `shape` was asked for.
+    """
+
+    kind: ClassVar[str] = "compare"
+    cells: list[SimilarityCell]
+    measures: dict[str, SimilarityWords] = field(default_factory=dict)
+    nulls: dict[str, NullWords] = field(default_factory=dict)
+    alignment: list[Alignment] = field(default_factory=list)
+    tokens: int = 0
+    sampled: int = 0
+    tested: int = 0
+    clusters: str = "windows"
+    top_shares: dict[str, float] = field(default_factory=dict)
+    differences: list[Difference] = field(default_factory=list)
+
+    def cell(self, measure: str, site_a: str, site_b: str | None = None, model_b: str | None = None) -> SimilarityCell:
+        """One cell: of the first pair of models, unless `model_b` says otherwise; KeyError where there is none."""
+        for one in self.cells:
+            if (one.measure, one.site_a, one.site_b) == (measure, site_a, site_b or site_a) and model_b in (
+                None,
+                one.model_b,
+            ):
+                return one
+        raise KeyError(f"no {measure} of {site_a} and {site_b or site_a}")
+
+    def frame(self, measure: str | None = None) -> pd.DataFrame:
+        """One row a cell; with `measure`, the map of that measure, sites of the first model by those of the second."""
+        import pandas as pd
+
+        table = pd.DataFrame([{k: v for k, v in vars(one).items() if k != "tests"} for one in self.cells])
+        if measure is None:
+            return table
+        own = table[table["measure"] == measure]
+        sites = list(dict.fromkeys(own["site_a"])), list(dict.fromkeys(own["site_b"]))
+        wide = own.pivot_table(index=["model_a", "model_b", "site_a"], columns="site_b", values="value", sort=False)
+        return wide.reindex(columns=sites[1])
+
+
+# ---- What a comparison says in words.
+
+EQUAL = 1e-6  # from 1: float32 sums know no less
+STEP = 0.1  # a fall of CKA from one layer to the next that is worth a sentence
+SPIKE = 0.9  # share of a site's variance on one direction from which on CKA speaks of that direction
+PART = 0.5  # of a model's tokens compared, below which a reader must know
+
+
+def findings(
+    cells: Sequence[SimilarityCell], top_shares: Mapping[str, float], alignment: Sequence[Alignment]
+) -> list[Finding]:
+    """Sentences, the most telling first."""
+    found: list[Finding] = []
+    for a, b in dict.fromkeys((cell.model_a, cell.model_b) for cell in cells):
+        own = [cell for cell in cells if (cell.model_a, cell.model_b) == (a, b)]
+        found += [*_equal(a, b, own), *_within(a, b, own), *_partner(a, b, own)]
+    found += _spikes(top_shares)
+    for one in alignment:
+        if one.compared < PART * one.tokens:
+            said = (
+                f"Only {one.compared:,} of the {one.tokens:,} tokens of {one.model} end where those of the others do: "
+            )
+            found.append(
+                Finding(
+                    code="PARTLY-ALIGNED", level="notice", sentence=f"{said}the numbers are of these.", model=one.model
+                )
+            )
+    return found
+
+
+def _diagonal(cells: Sequence[SimilarityCell], measure: str) -> list[SimilarityCell]:
+    return [cell for cell in cells if cell.measure == measure and cell.site_a == cell.site_b]
+
+
+def _equal(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]:
+    own = [cell for cell in _diagonal(cells, "cka") if cell.value is not None]
+    if not own:
+        return
+    least = min(own, key=lambda cell: cell.value or 0.0)
+    value = least.value or 0.0
+    if value > 1 - EQUAL:
+        text = f"{a} and {b} are the same at every site: CKA is 1 to six digits."
+        yield Finding(code="SAME", level="good", sentence=text, value=value)
+        return
+    falls = [(one, two) for one, two in pairwise(own) if (one.value or 0.0) - (two.value or 0.0) > STEP]
+    if falls:
+        one, two = max(falls, key=lambda pair: (pair[0].value or 0.0) - (pair[1].value or 0.0))
+        text = f"{a} and {b} part at {two.site_b}: CKA falls from {one.value:.2f} at {one.site_b} to {two.value:.2f}."
+        yield Finding(code="PARTING", level="notice", sentence=text, site=two.site_b, value=two.value)
+    else:
+        text = f"Site against the same site, CKA of {a} and {b} is {value:.3f} or more; least at {least.site_b}."
+        yield Finding(
+            code="CLOSENESS", level="good" if value > 0.9 else "notice", sentence=text, site=least.site_b, value=value
+        )
+
+
+def _within(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]:
+    known = [cell for cell in cells if cell.p_adjusted is not None]
+    inside = [cell for cell in known if (cell.p_adjusted or 0.0) > 0.05]
+    if not known:
+        return
+    null = known[0].tests[0].null
+    share, count = len(inside) / len(known), len(known)
+    if not inside:
+        text = f"All {count} cells of {a} and {b} are more alike than the null ({null}) makes them (adjusted p ≤ .05)."
+        yield Finding(code="BEYOND-NULL", level="good", sentence=text, value=share)
+        return
+    text = f"{len(inside)} of {count} cells of {a} and {b} are no more alike than the null ({null}) makes them "
+    text += "(adjusted p > .05)."
+    yield Finding(code="WITHIN-NULL", level="alert" if share > 0.5 else "notice", sentence=text, value=share)
+
+
+def _partner(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]:
+    """Where most sites are nearest to another site than their own."""
+    own = [cell for cell in cells if cell.measure == "cka" and cell.value is not None]
+    common = [site for site in dict.fromkeys(c.site_a for c in own) if any(c.site_b == site for c in own)]
+    away = []
+    for site in common:
+        row = [cell for cell in own if cell.site_a == site]
+        best = max(row, key=lambda cell: cell.value or 0.0)
+        mine = next(cell for cell in row if cell.site_b == site)
+        if best.site_b != site and mine.interval and (best.value or 0.0) > mine.interval[1]:
+            away.append((site, best))
+    if len(away) > len(common) / 2:
+        site, best = away[-1]
+        text = f"Most sites of {a} are most like another site of {b}: {site} is most like {best.site_b} (CKA {best.value:.2f})."
+        yield Finding(code="SHIFTED", level="notice", sentence=text, site=site, value=best.value)
+
+
+def _spikes(top_shares: Mapping[str, float]) -> Iterator[Finding]:
+    high = {name: share for name, share in top_shares.items() if share > SPIKE}
+    if high:
+        name, share = max(high.items(), key=lambda one: one[1])
+        text = f"At {len(high)} sites one direction holds more than 90 % of the variance ({share:.1%} at {name}): there CKA and "
+        text += "Procrustes speak of that direction; SVCCA, PWCCA and neighbours do not."
+        yield Finding(code="ONE-DIRECTION", level="notice", sentence=text, value=share)

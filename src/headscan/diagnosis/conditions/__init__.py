@@ -1,1 +1,0 @@
-"""The conditions, one a file; see `headscan.diagnosis.condition`."""

@@ -1,0 +1,232 @@
+"""Codebooks: the outputs that all tokens of the vocabulary have at one place, and how far apart they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Int
+from torch import Tensor
+
+from headscan.inversion import Descent, Search, descend, exact
+from headscan.inversion.table import share_table
+from headscan.model import Lens
+from headscan.model.slicing import Slice
+from headscan.model.slicing.prefix import Prefix
+from headscan.run import BadInput, Progress, no_progress
+
+
+@dataclass(frozen=True)
+class CodebookDistances:
+    """How well separated a code book is, in units of the mean standard deviation of its features.
+
+    Attributes:
+        minimum, tenth, median: quantiles (0, 0.1, 0.5) of each token's distance to its nearest other token.
+        expected: √(2 w), about the distance of two tokens in a round cloud of the same spread.
+        duplicates: tokens whose output another token shares to 1e-6.
+        participation_ratio: of the centred covariance, the number of directions in use.
+        feature_std: the unit.
+    """
+
+    minimum: float
+    tenth: float
+    median: float
+    expected: float
+    duplicates: int
+    participation_ratio: float
+    feature_std: float
+
+
+def codebook(
+    lens: Lens, slice_: Slice | str, prefix: Sequence[int] = (), *, tokens: Int[Tensor, " C"] | None = None,
+    rows: int = 512, progress: Progress = no_progress,
+) -> Float32[Tensor, "C w"]:  # fmt: skip
+    """The output of tokens behind a prefix.
+
+    Args:
+        lens: the model.
+        slice_: a slice or a site; of its output the last position is taken.
+        prefix: token ids before the token.
+        tokens: which; None is the whole vocabulary.
+        rows: rows of a forward pass.
+        progress: told of the tokens that are done.
+
+    Cost: a row of len(prefix) + 1 tokens each; for chosen `tokens` one token where the model has a key-value cache.
+    """
+    cut = (Slice(sites=(slice_,)) if isinstance(slice_, str) else slice_).but(tokens="-1").on(lens)
+    start = torch.tensor(list(prefix), dtype=torch.int64)
+    wanted = torch.arange(lens.vocabulary_size) if tokens is None else tokens
+    known = Prefix(cut, start[None]) if tokens is not None and cut.causal and len(start) else None
+    found: list[Tensor] = []
+    for chunk in wanted.split(rows):
+        progress("code book", len(found) * rows, len(wanted), "tokens")
+        with torch.no_grad():
+            if known is not None:
+                there = chunk.to(lens.device)
+                found.append(known.evaluate(torch.zeros_like(there), there).float().cpu())
+            else:
+                ids = torch.cat([start.expand(len(chunk), -1), chunk[:, None]], 1)
+                found.append(cut.run(ids)[:, -1].float().cpu())
+    return torch.cat(found)
+
+
+def distances(book: Float[Tensor, "V w"]) -> CodebookDistances:
+    """How well separated a code book is.
+
+    Raises:
+        BadInput: fewer than two tokens.
+    """
+    if len(book) < 2:
+        raise BadInput("A codebook has at least two tokens.")
+    book = book.double()
+    std = float((book - book.mean(0)).std(0, unbiased=False).mean())
+    unit = std or 1.0
+    nearest = []
+    for start in range(0, len(book), 512):
+        away = torch.cdist(book[start : start + 512], book, compute_mode="donot_use_mm_for_euclid_dist")
+        away[torch.arange(len(away)), torch.arange(start, start + len(away))] = torch.inf
+        nearest.append(away.amin(1))
+    near = torch.cat(nearest).numpy() / unit
+    covariance = torch.cov(book.T, correction=0).reshape(book.shape[1], -1)
+    ratio = float(torch.trace(covariance) ** 2 / covariance.square().sum().clamp_min(1e-300))
+    return CodebookDistances(
+        minimum=float(near.min()),
+        tenth=float(np.quantile(near, 0.1)),
+        median=float(np.median(near)),
+        expected=float(np.sqrt(2 * book.shape[1])),
+        duplicates=int((near < 1e-6).sum()),
+        participation_ratio=ratio,
+        feature_std=std,
+    )
+
+
+# ---- How many features of an output are needed to find its tokens again, by which search and from which start.
+
+SEARCHES: dict[str, Descent | None] = {
+    "exact": None,
+    "adam": Descent(steps=200),
+    "zeros": Descent(init="zeros", steps=200),
+    "noise": Descent(init="noise", steps=200),
+}
+"""Name -> how the tokens are looked for: by exact search, or by Adam from a start at the embeddings' scale, from zeros,
+or from standard normal noise."""
+
+
+@dataclass(frozen=True)
+class WidthAccuracy:
+    """The share of tokens that a search finds from so many features, the first or random ones."""
+
+    width: int
+    subset: str
+    search: str
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class TriedWidth:
+    """The share of tokens that were found from so many features."""
+
+    width: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The fewest features that suffice a search: contiguous ones from `first` on, or random; None: not even all do.
+
+    `tried` has every width that was tried on the way.
+    """
+
+    search: str
+    subset: str
+    first: int
+    width: int | None
+    tried: list[TriedWidth]
+
+
+def accuracy(lens: Lens, slice_: Slice, prompts: Int[Tensor, "N T"], search: str | Descent = "exact") -> float:
+    """The share of tokens that are found again from what the slice keeps of its output.
+
+    Args:
+        lens: the model.
+        slice_: with `features` set to what is kept.
+        prompts: token ids [N, T].
+        search: a name of `SEARCHES`, or a `Descent`.
+    """
+    if isinstance(search, str) and search not in SEARCHES:
+        raise BadInput(f"There is no search '{search}'; there are: {', '.join(SEARCHES)}.")
+    settings = SEARCHES[search] if isinstance(search, str) else search
+    cut = slice_.on(lens)
+    if settings is None and Search().ranked_by(cut) == "table":
+        share_table(slice_.but(features=":").on(lens), cut)
+    with torch.no_grad():
+        target = cut.run(prompts)
+    if settings is None:
+        tokens = torch.tensor([found.tokens for found in exact(cut, list(target))])
+    else:
+        tokens = descend(cut, target, prompts.shape[1], settings).tokens.cpu()
+    return float((tokens == prompts.cpu()).float().mean())
+
+
+def width_sweep(
+    lens: Lens, slice_: Slice | str, prompts: Tensor | Sequence[Sequence[int]], widths: Sequence[int], *,
+    searches: Sequence[str] = ("exact", "adam", "noise"), subsets: Sequence[str] = ("contiguous", "random"), seed: int = 0,
+) -> list[WidthAccuracy]:  # fmt: skip
+    """Token accuracy against the number of features kept.
+
+    Args:
+        lens: the model.
+        slice_: a slice of one site, or the site; what of its output is kept is varied.
+        prompts: token ids [N, T].
+        widths: numbers of features.
+        searches: names of `SEARCHES`; that curves of one model differ between them is the point: a threshold of one
+            search from one start is no property of the model.
+        subsets: "contiguous" (the first features) or "random".
+        seed: of random subsets.
+    """
+    ids, whole = torch.as_tensor(prompts), _slice(slice_)
+    found = []
+    for width in widths:
+        for subset in subsets:
+            features = f":{width}" if subset == "contiguous" else f"random({width},{seed})"
+            part = whole.but(features=features)
+            found += [WidthAccuracy(width, subset, search, accuracy(lens, part, ids, search)) for search in searches]
+    return found
+
+
+def threshold(
+    lens: Lens, slice_: Slice | str, prompts: Tensor | Sequence[Sequence[int]], search: str | Descent = "adam", *,
+    wanted: float = 1.0, first: int = 0, subset: str = "contiguous", seed: int = 0,
+) -> Threshold:  # fmt: skip
+    """Bisect the fewest features with which `wanted` of the tokens are found: contiguous from `first` on, or random.
+
+    Bisection takes accuracy to grow with the width; `tried` shows where it did not. None where even all features are
+    too few.
+
+    Cost: log2(width) searches.
+    """
+    ids, whole = torch.as_tensor(prompts), _slice(slice_)
+    size = lens.width(whole.sites[0]) - (first if subset == "contiguous" else 0)
+    tried: dict[int, float] = {}
+
+    def enough(width: int) -> bool:
+        features = f"random({width},{seed})" if subset == "random" else f"{first}:{first + width}"
+        tried[width] = accuracy(lens, whole.but(features=features), ids, search)
+        return tried[width] >= wanted - 1e-9
+
+    low, high = 0, size + 1  # `high` is enough, or beyond all there is; `low` is not
+    if enough(size):
+        high = size
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if enough(middle) else (middle, high)
+    return Threshold(
+        search if isinstance(search, str) else "descent", subset, first, high if high <= size else None,
+        [TriedWidth(width, right) for width, right in sorted(tried.items())],
+    )  # fmt: skip
+
+
+def _slice(given: Slice | str) -> Slice:
+    return Slice(sites=(given,)) if isinstance(given, str) else given

@@ -1,1 +1,0 @@
-"""Measures of similarity, one a file."""

@@ -1,1 +1,0 @@
-"""Nulls of a comparison, one a file."""

@@ -1,1 +1,0 @@
-"""The measures of a cloud, one a file; `headscan.geometry.MEASURES` finds them by itself."""

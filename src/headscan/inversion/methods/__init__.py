@@ -1,1 +1,0 @@
-"""Inversion methods, one a file: whatever module lies here is found by itself."""

@@ -1,0 +1,268 @@
+"""What may be given of a prompt in place of its text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from headscan.inversion.certificate import FOREIGN, NOT_RECOVERED, Verdict
+from headscan.inversion.method import Method, Problem
+from headscan.inversion.methods import Exact
+from headscan.inversion.reconstruction import Evidence, Reconstruction, accepted, accepts
+from headscan.inversion.result import PromptInversion
+from headscan.model.lens import Lens
+from headscan.model.slicing import Slice, SlicedModel
+from headscan.run import BadInput, Registry
+from headscan.states import Vectors, VectorSource, stored_source
+from headscan.states.stored import StoredSource
+from headscan.text.prompts import Prompt
+
+
+@dataclass(frozen=True)
+class Given:
+    """Something that is known of a prompt.
+
+    Attributes:
+        about: what it is, in words.
+        on: what runs prompts to it, from a model and the slice that the user wants.
+        sliced: whether the user says which slice of the model it comes from.
+        ordered: whether it tells positions apart, so that it can be inverted from left to right.
+    """
+
+    about: str
+    on: Callable[[Lens, Slice], SlicedModel]
+    sliced: bool = False
+    ordered: bool = False
+
+
+class NextTokenSlice(SlicedModel):
+    """The log-probabilities of the token after the prompt, [B, 1, V]: all that an interface that gives them shows."""
+
+    def __init__(self, lens: Lens) -> None:
+        super().__init__(Slice(sites=("head",), tokens="-1"), lens)
+
+    def states(self, *args: Any, **options: Any) -> Tensor:
+        """Log-softmax of the logits, at every position, so that what judges tokens behind a prefix sees what is given."""
+        return F.log_softmax(super().states(*args, **options).float(), dim=-1)
+
+
+class EmbeddingSlice(SlicedModel):
+    """The mean over positions of the last block's output, of unit length, [B, 1, w]."""
+
+    def __init__(self, lens: Lens) -> None:
+        super().__init__(Slice(sites=(lens.match("block.*")[-1],), pool="mean"), lens)
+
+    def part(self, states: Tensor) -> Tensor:
+        """The pooled vector."""
+        return F.normalize(super().part(states).float(), dim=-1)
+
+
+GIVEN: Registry[Given] = Registry("given")
+"""All things that may be given, by name."""
+GIVEN.add("states", Given("The output of a slice.", lambda lens, wanted: wanted.on(lens), sliced=True, ordered=True))
+GIVEN.add("next-token", Given("The log-probabilities of the token after it.", lambda lens, _: NextTokenSlice(lens)))
+GIVEN.add(
+    "embedding", Given("The mean of the last block's states, of unit length.", lambda lens, _: EmbeddingSlice(lens))
+)
+
+
+# ---- What may happen to states before they leak: noise, rounding.
+
+
+def add_noise(states: Float[Tensor, "*batch w"], share: float, seed: int = 0) -> Float[Tensor, "*batch w"]:
+    """Gaussian noise whose expected norm is `share` of each state's norm.
+
+    >>> states = torch.ones(1, 2, 4096)
+    >>> bool(((add_noise(states, 0.1) - states).norm(dim=-1) / states.norm(dim=-1) - 0.1).abs().max() < 0.01)
+    True
+    """
+    noise = torch.randn(states.shape, generator=torch.Generator().manual_seed(seed)).to(states.device)
+    blurred: Tensor = (
+        states.float() + share * noise * states.float().norm(dim=-1, keepdim=True) / states.shape[-1] ** 0.5
+    )
+    return blurred
+
+
+def round_states(states: Float[Tensor, "*batch w"], bits: int) -> Float[Tensor, "*batch w"]:
+    """Each state rounded to 2^bits - 1 levels between minus and plus its largest entry.
+
+    >>> round_states(torch.tensor([[[1.0, 0.4, -0.6]]]), 2)
+    tensor([[[ 1.,  0., -1.]]])
+    """
+    levels = 2 ** (bits - 1) - 1
+    scale = states.float().abs().amax(-1, keepdim=True).clamp_min(1e-30) / levels
+    rounded: Tensor = (states.float() / scale).round() * scale
+    return rounded
+
+
+# ---- States that were given, not made here: read from a store, cut into prompts, and inverted through noise that nobody knows.
+
+WIDER, APART, ROUNDS = 1.5, 0.5, 6
+"""The tolerance over the largest residual that was taken for noise; how much nearer than the second nearest token the nearest
+must be for that; how often the tolerance is widened."""
+
+
+@dataclass(frozen=True)
+class LeakedStates:
+    """The outputs of each prompt [T', w'], how many tokens each prompt has, and its tokens where the store has them.
+
+    `rounding` is the relative error that storing them in their dtype may have made; `sha256` is of all of them.
+    """
+
+    targets: list[Tensor]
+    lengths: list[int]
+    prompts: list[Prompt]
+    rounding: float
+    sha256: str
+
+
+def leaked(cut: SlicedModel, given: object, field: str | None = None) -> LeakedStates:
+    """The states of a slice from a store or an array; each window, else each document, else all of it is a prompt.
+
+    Raises:
+        BadInput: it cannot be read, has another width than the slice, holds what is no number, or is longer than the model
+            reads.
+    """
+    source = stored_source(given, context=1, field=field)
+    if not isinstance(source, StoredSource):
+        raise BadInput(
+            "--states takes stored states: a file, a folder, a URL, or in Python an array or a dict of arrays."
+        )
+    vectors, name = source.vectors, source.name
+    site = _site(vectors, cut, source)
+    rows = vectors.sites[site]
+    if rows.width != cut.width:
+        raise BadInput(
+            f"{name} holds vectors of width {rows.width}, and {cut.lens.name} gives {cut.width} at {cut.slice}: these states "
+            "cannot be this model's."
+        )
+    targets, prompts = [], []
+    for first, last in _spans(vectors):
+        states = rows.read(first, last).float()
+        broken = (~states.isfinite().all(-1)).nonzero()[:, 0].tolist()
+        if broken:
+            raise BadInput(f"{name} holds NaN or infinite values at vector {first + broken[0]:,}.")
+        targets.append(states)
+        ids = [] if vectors.ids is None else vectors.ids.read(first, last).flatten().tolist()
+        prompts.append(Prompt.of_ids(cut.lens.tokenizer, ids))
+    digest = hashlib.sha256()
+    for states in targets:
+        digest.update(states.numpy().tobytes())
+    roundoff = torch.finfo(rows.dtype).eps / 2 if rows.dtype.is_floating_point else 0.0
+    return LeakedStates(targets, [_length(cut, len(one)) for one in targets], prompts, roundoff, digest.hexdigest())
+
+
+def _site(vectors: Vectors, cut: SlicedModel, source: VectorSource) -> str:
+    wanted = "+".join(cut.sites)
+    if wanted in vectors.sites:
+        return wanted
+    if len(vectors.sites) == 1:
+        return next(iter(vectors.sites))
+    raise BadInput(
+        f"{source.name} has no states of {wanted}; it has: {', '.join(vectors.sites)} (choose one with #SITE behind its name)."
+    )
+
+
+def _spans(vectors: Vectors) -> list[tuple[int, int]]:
+    if vectors.window:
+        return [(first, first + vectors.window) for first in range(0, vectors.count, vectors.window)]
+    if vectors.documents is None:
+        return [(0, vectors.count)]
+    numbers = vectors.documents.read(0, vectors.count).flatten().numpy()
+    cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), vectors.count]
+    return list(pairwise(cuts))
+
+
+def _length(cut: SlicedModel, outputs: int) -> int:
+    """Tokens of a prompt that has so many outputs at this slice."""
+    longest = cut.lens.context_length
+    if longest is not None and outputs > longest:
+        raise BadInput(f"The states are of {outputs:,} tokens, and {cut.lens.name} reads at most {longest:,}.")
+    for length in range(outputs, outputs + 65):
+        if len(cut.kept(length)) == outputs:
+            return length
+    raise BadInput(
+        f"The slice {cut.slice} gives {outputs} outputs of no prompt: say which positions the states are of."
+    )
+
+
+def solve_unknown(problem: Problem, method: Method, rounding: float) -> tuple[Problem, list[Reconstruction]]:
+    """Invert through noise of unknown size: the problem with the tolerance found, and its reconstructions.
+
+    The tolerance begins at what rounding makes of the states. Where no token fits, but one is at least twice as near as every
+    other, the distance is taken for noise, and the tolerance widened to 1.5 times of it.
+    """
+    least = max(accepted(problem.cut), 2 * rounding)
+    problem = replace(problem, tolerance=problem.tolerance or least)
+    found = method.solve(problem)
+    for _ in range(ROUNDS):
+        residuals = [_noise(one, problem.accepted) for one in found]
+        wider = [WIDER * value for value in residuals if value is not None]
+        if not wider:
+            break
+        problem = replace(problem, tolerance=max(wider), kept=None)
+        found = _through_noise(method).solve(problem)
+    return problem, found
+
+
+def _through_noise(method: Method) -> Method:
+    """The method, with more tokens compared after a find: within a wide tolerance the first find need not be the nearest."""
+    chosen = method if isinstance(method, Exact) else None
+    return method if chosen is None else replace(chosen, neighbours=max(32, chosen.neighbours))
+
+
+def _failure(found: Reconstruction, tolerance: float) -> tuple[int, Evidence] | None:
+    """The first position at which no token fits, with what was compared there."""
+    for place, one in enumerate(found.compared or []):
+        if one.count and not accepts(one.residual, tolerance):
+            return place, one
+    return None
+
+
+def _noise(found: Reconstruction, tolerance: float) -> float | None:
+    """The residual of the nearest token where none fits, if it stands out from the others."""
+    failed = _failure(found, tolerance)
+    if failed is None or failed[1].why == "sampled":
+        return None
+    return failed[1].residual if _stands_out(failed[1]) else None
+
+
+def foreign(entry: PromptInversion, found: Reconstruction, cut: SlicedModel, choice: int) -> PromptInversion:
+    """The entry, with the verdict that the states are not the model's, where every token was run at the first position and
+    none stands out."""
+    failed = _failure(found, entry.certificate.tolerance)
+    if failed is None or failed[0] > 0 or failed[1].why == "sampled" or _stands_out(failed[1]):
+        return entry
+    sentence = (
+        f"Not this model's: of all {choice:,} tokens none gives the first of these states at {cut.slice}. The nearest is "
+        f"{failed[1].residual:.1e} of its norm away, and the second nearest {failed[1].runner_up:.1e}. They are of another "
+        "model or site, do not begin at the prompt's first token, or noise has drowned them."
+    )
+    verdicts: list[Verdict] = [FOREIGN] * len(entry.verdicts)
+    return replace(entry, verdict=FOREIGN, verdicts=verdicts, certified=sentence)
+
+
+def _stands_out(one: Evidence) -> bool:
+    """Whether the nearest token is far nearer than every other."""
+    return one.residual < APART * one.runner_up
+
+
+def estimated_noise(entries: list[PromptInversion]) -> float | None:
+    """The root mean square of the residuals of the tokens recovered: the noise of the states, relative to their norms."""
+    residuals = [
+        value
+        for entry in entries
+        if entry.verdict not in (FOREIGN, NOT_RECOVERED)
+        for value in entry.certificate.residuals
+        if value is not None
+    ]
+    return float(np.sqrt(np.mean(np.square(residuals)))) if residuals else None

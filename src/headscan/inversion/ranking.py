@@ -1,0 +1,289 @@
+"""In which order candidates for the next token are tried: fixed, or by how far each is predicted to be from the target."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from headscan.inversion.decoders import spread
+from headscan.inversion.table import FirstPositions
+from headscan.model.slicing.prefix import Prefix
+
+
+class Order(ABC):
+    """Which candidates come next."""
+
+    @abstractmethod
+    def next(self, count: int) -> Tensor:
+        """The next candidates, at most `count`; none when all were given."""
+
+    @abstractmethod
+    def near(self, token: int, count: int) -> Tensor:
+        """Candidates not given yet that `token`, which was tried, is most likely to be taken for."""
+
+    def learn(self, tokens: Tensor, outputs: Tensor) -> None:  # noqa: B027 - most orders learn nothing
+        """What candidates gave: [n] tokens, [n, w'] outputs."""
+
+
+class FixedOrder(Order):
+    """Candidates in an order that is known from the start: by frequency, or random (brute force).
+
+    >>> order = FixedOrder(torch.tensor([3, 1, 2, 0]))
+    >>> order.next(3), order.next(3)
+    (tensor([3, 1, 2]), tensor([0]))
+    """
+
+    def __init__(self, order: Tensor) -> None:
+        self.order = order
+        self.place = 0
+
+    def next(self, count: int) -> Tensor:
+        """The next candidates, at most `count`; none when all were given."""
+        found = self.order[self.place : self.place + count]
+        self.place += len(found)
+        return found
+
+    def near(self, token: int, count: int) -> Tensor:
+        """The candidates that come next: the order knows no neighbours."""
+        return self.next(count)
+
+
+class RankedOrder(Order):
+    """Candidates by how far each is predicted to be from the target; none is given twice."""
+
+    def __init__(self, vocabulary: int, device: torch.device, allowed: Bool[Tensor, " V"] | None) -> None:
+        self.done = torch.zeros(vocabulary, dtype=torch.bool, device=device)
+        if allowed is not None:
+            self.done |= ~allowed
+        self._hints = torch.empty(0, dtype=torch.int64, device=device)
+
+    @abstractmethod
+    def far(self) -> Float[Tensor, " V"]:
+        """How far every token is predicted to be from the target, up to a monotonic map."""
+
+    @abstractmethod
+    def apart(self, token: int) -> Float[Tensor, " V"]:
+        """How far every token is predicted to be from `token`, which was tried."""
+
+    def hint(self, tokens: Tensor) -> None:
+        """Candidates that another method (a gradient) proposes: they take every other place from now on."""
+        self._hints = tokens
+
+    def next(self, count: int) -> Tensor:
+        """The best candidates not tried yet, at most `count`."""
+        left = int((~self.done).sum())
+        count = min(count, left)
+        found = torch.empty(0, dtype=torch.int64, device=self.done.device)
+        if len(self._hints) and count:
+            fresh = self._hints[~self.done[self._hints]]
+            found, self._hints = fresh[: count // 2 + 1], fresh[count // 2 + 1 :]
+            self.done[found] = True
+        if more := count - len(found):
+            found = torch.cat([found, self._taken(self.far(), more)])
+        return found
+
+    def near(self, token: int, count: int) -> Tensor:
+        """The candidates not tried yet whose output is predicted nearest to that of `token`, which was tried."""
+        return self._taken(self.apart(token), min(count, int((~self.done).sum())))
+
+    def _taken(self, far: Tensor, count: int) -> Tensor:
+        best = far.masked_fill(self.done, float("inf")).topk(count, largest=False, sorted=True).indices
+        self.done[best] = True
+        return best
+
+
+class ReadoutOrder(RankedOrder):
+    """Candidates by the scores of a readout (and the model's own prior).
+
+    A prior that is sure of another token would put the right one behind tens of thousands: after the first batch every other
+    place is the readout's own, so that a token is found soon if either of the two thinks well of it.
+
+    Args:
+        scores: [V], the larger the better.
+        apart: how far the output of every token is predicted to be from that of one, [V].
+        allowed: bool [V] or None.
+        alone: [V] the readout's scores where `scores` holds a prior, too; else None.
+
+    >>> scores, alone = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0, 0.0]), torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 2.0])
+    >>> order = ReadoutOrder(scores, lambda token: scores, alone=alone)
+    >>> order.next(2), order.next(2), order.next(2)
+    (tensor([0, 1]), tensor([5, 4]), tensor([2, 3]))
+    """
+
+    def __init__(
+        self, scores: Float[Tensor, " V"], apart: Callable[[int], Tensor], allowed: Bool[Tensor, " V"] | None = None,
+        alone: Float[Tensor, " V"] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(len(scores), scores.device, allowed)
+        self.scores, self.alone, self._apart = scores, alone, apart
+
+    def next(self, count: int) -> Tensor:
+        """The best candidates not tried yet, at most `count`."""
+        if self.alone is not None and bool(self.done[self.scores.argmax()]):
+            self.hint(self.alone.argsort(descending=True))
+            self.alone = None
+        return super().next(count)
+
+    def far(self) -> Float[Tensor, " V"]:
+        """Minus the scores."""
+        return -self.scores
+
+    def apart(self, token: int) -> Float[Tensor, " V"]:
+        """The distance of what the readout predicts for both."""
+        return self._apart(token)
+
+
+# ---- Candidates by the table of all first outputs: what is cheap and best for vocabularies of some ten thousand tokens.
+#
+# The output at position t of a token v after a prefix, F_t(v), is not known before it is computed, but F_0(v), at the first
+# position, and F_c(v), after some other text, are in the cached table, and F_t differs from F_0 + a (F_c - F_0) by something
+# smooth in v. Every candidate that was tried, right or wrong, is an *anchor*: it tells F_t at one token. From few anchors
+# a and a constant shift are fitted, from many a difference that is linear in the table's leading coordinates (ridge
+# regression); candidates are ranked by the distance of the predicted F_t(v) to the target, features that the prediction
+# misses most counting least. What was fitted at one position is the first guess at the next.
+
+# From so many anchors on, the difference is fitted as linear rather than constant.
+ENOUGH = 20
+# Anchors beyond so many add time and little else.
+MOST = 192
+
+
+@dataclass(frozen=True)
+class Fit:
+    """F_t as the anchors tell it: F_0 + share (F_c - F_0) + shift."""
+
+    share: float
+    shift: Tensor
+
+
+class TableOrder(RankedOrder):
+    """Candidates by the predicted distance of their output to the target.
+
+    Args:
+        table: the cached table of the slice.
+        target: [w'], the output wanted.
+        allowed: bool [V] or None.
+        fit: a first guess (that of the position before), or None: F_0 itself.
+    """
+
+    def __init__(
+        self, table: FirstPositions, target: Tensor, allowed: Tensor | None = None, fit: Fit | None = None
+    ) -> None:
+        super().__init__(len(table.outputs), target.device, allowed)
+        self.table, self.target = table, target
+        self.tokens = torch.empty(0, dtype=torch.int64, device=target.device)
+        self.outputs = target.new_empty(0, len(target))
+        self.guess = fit or Fit(0.0, torch.zeros_like(target))
+        self._fit: Fit | None = None
+
+    def far(self) -> Float[Tensor, " V"]:
+        """Squared distances of the predicted outputs to the target, up to a constant."""
+        return self._distances(self.target)
+
+    def apart(self, token: int) -> Float[Tensor, " V"]:
+        """Squared distances of the predicted outputs to what `token` gave, up to a constant."""
+        return self._distances(self.outputs[(self.tokens == token).nonzero()[-1, 0]])
+
+    def learn(self, tokens: Tensor, outputs: Tensor) -> None:
+        """What candidates gave: [n] tokens, [n, w'] outputs."""
+        self.tokens = torch.cat([self.tokens, tokens])
+        self.outputs = torch.cat([self.outputs, outputs])
+        self._fit = None
+
+    def fit(self) -> Fit:
+        """F_t near the target, as the anchors tell it."""
+        if self._fit is None:
+            self._fit = self._fitted() if len(self.tokens) else self.guess
+        return self._fit
+
+    def _fitted(self) -> Fit:
+        tokens, outputs = self._nearest(self.target, MOST)
+        change, rest = self.table.change[tokens], outputs - self.table.outputs[tokens]
+        centred = change - change.mean(0)
+        strength = (centred**2).sum()
+        # The first guess counts as much as two anchors do.
+        prior = 2 * (change**2).sum(1).mean()
+        slope = ((centred * rest).sum() + prior * self.guess.share) / (strength + prior).clamp_min(1e-30)
+        share = float(slope) if float(strength + prior) > 0 else 0.0
+        near = (rest - share * change)[:8]
+        return Fit(share, near.mean(0))
+
+    def _nearest(self, goal: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The anchors nearest to `goal`, nearest first: tokens and outputs."""
+        order = (self.outputs - goal).norm(dim=1).topk(min(count, len(self.tokens)), largest=False).indices
+        return self.tokens[order], self.outputs[order]
+
+    def _distances(self, goal: Tensor) -> Tensor:
+        """Squared distances of the predicted outputs to `goal`, up to a constant, [V]."""
+        table, fit = self.table, self.fit()
+        if len(self.tokens) < ENOUGH:
+            plain, mixed, changed = table.products
+            rest = goal - fit.shift
+            scores = plain - 2 * (table.outputs @ rest)
+            if fit.share:
+                scores = scores + 2 * fit.share * (mixed - table.change @ rest) + fit.share**2 * changed
+            return scores
+        tokens, outputs = self._nearest(goal, MOST)
+        anchors = _with_one(table.coordinates[tokens])
+        difference = outputs - table.outputs[tokens] - fit.share * table.change[tokens]
+        ridge = torch.eye(anchors.shape[1], device=goal.device)
+        ridge[-1, -1] = 0
+        solution = torch.linalg.solve(anchors.T @ anchors + ridge, anchors.T @ difference)
+        missed = (difference - anchors @ solution).var(0)
+        weight = missed.mean() / (missed + 1e-2 * missed.mean()).clamp_min(1e-30)
+        parts = []
+        for begin in range(0, len(table.outputs), 2048):  # pieces that stay in the processor's cache
+            part = slice(begin, begin + 2048)
+            away = torch.addmm(table.outputs[part] - goal, _with_one(table.coordinates[part]), solution)
+            away.add_(table.change[part], alpha=fit.share)
+            parts.append(away.square_() @ weight)
+        return torch.cat(parts)
+
+
+def _with_one(coordinates: Tensor) -> Tensor:
+    return torch.cat([coordinates, coordinates.new_ones(len(coordinates), 1)], dim=1)
+
+
+# ---- A gradient's proposal for the next token: the embedding that would give the target, and the tokens nearest to it.
+
+
+def propose(
+    prefix: Prefix, rows: Tensor, goals: Tensor, starts: list[int | None], *, count: int, steps: int = 30
+) -> list[Tensor]:
+    """Tokens by the distance of their vectors to the vector that gradient descent (Adam) finds for the target.
+
+    Args:
+        prefix: the prompts so far.
+        rows: [N] which prompts.
+        goals: [N, w'] their targets at the next position.
+        starts: the token to start from, or None for the mean of the vocabulary.
+        count: how many tokens to propose.
+        steps: steps of Adam, all rows in one batch.
+
+    Returns:
+        For each row token ids, nearest first.
+    """
+    cut = prefix.cut
+    table = cut.vectors.float()
+    begin = torch.stack([table.mean(0) if token is None else table[token] for token in starts])
+    scale = goals.norm(dim=1, keepdim=True).clamp_min(1e-30)
+    with torch.enable_grad():
+        vectors = begin.clone().requires_grad_()
+        optimiser = torch.optim.Adam([vectors], lr=spread(table) * 0.5)
+        best, best_loss = begin.clone(), torch.full((len(rows),), float("inf"), device=begin.device)
+        for _ in range(steps):
+            outputs = prefix.outputs(rows, vectors.to(cut.vectors.dtype), grad=True)
+            losses = (((outputs - goals) / scale) ** 2).sum(1)
+            with torch.no_grad():
+                better = losses < best_loss
+                best[better], best_loss[better] = vectors[better], losses[better]
+            (vectors.grad,) = torch.autograd.grad(losses.sum(), vectors)
+            optimiser.step()
+    squares = torch.cat([(rows**2).sum(1) for rows in table.split(8192)])  # without a second table in memory
+    distances = squares - 2 * best.detach() @ table.T
+    return list(distances.topk(min(count, len(table)), largest=False).indices)

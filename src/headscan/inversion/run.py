@@ -1,0 +1,274 @@
+"""`invert`: from what a slice of a model gave back to the tokens, with a certificate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, fields
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headscan.inversion.assess import assess, refuse_incomparable
+from headscan.inversion.candidates import KeptSearch
+from headscan.inversion.certificate import VERDICTS
+from headscan.inversion.method import METHODS, Method, Problem
+from headscan.inversion.observation import (
+    GIVEN,
+    add_noise,
+    estimated_noise,
+    foreign,
+    leaked,
+    round_states,
+    solve_unknown,
+)
+from headscan.inversion.reconstruction import accepted
+from headscan.inversion.result import InvertResult, PromptInversion
+from headscan.model.lens import Lens
+from headscan.model.opening import ModelLike, open_model
+from headscan.model.settings import Loading
+from headscan.model.slicing import SlicedModel
+from headscan.model.slicing.sliced_model import Slicing
+from headscan.run import BadInput, Option, Row, Run, Running, Settings, options_of, plain, verb
+from headscan.text import display
+from headscan.text.prompts import Prompt, PromptsLike, read_prompts
+
+# ---- What `headscan invert` can be asked for.
+
+
+@dataclass(frozen=True)
+class Inverting(Slicing, Loading, Running):
+    """What is inverted, from what, and how."""
+
+    prompt: Annotated[
+        PromptsLike | None,
+        Option("The text whose states are inverted; may be given several times.", content=True, repeat=True),
+    ] = None
+    _: KW_ONLY
+    states: Annotated[
+        str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None,
+        Option(
+            "States that leaked, in place of a prompt: a file, folder or URL of any format that scan reads (FILE#SITE is one "
+            "site of it); in Python also an array [T, w] or [prompts, T, w].",
+            content=True, metavar="FILE",
+        ),
+    ] = None  # fmt: skip
+    method: Annotated[
+        str | Method, Option("How: exact (left to right), joint, indirect or direct (gradients).", choices=METHODS)
+    ] = "auto"
+    given: Annotated[
+        str, Option("What is known: states (of the slice), next-token (log-probabilities), embedding.", choices=GIVEN)
+    ] = "states"
+    tolerance: Annotated[
+        float | None,
+        Option("Largest relative residual that counts as equal. Default: 8 times the noise measured.", above=0),
+    ] = None
+    certificate: Annotated[
+        Literal["auto", "exhaustive", "sampled"],
+        Option(
+            "What is compared with the tokens found: every token (exhaustive), some (sampled), or every one where that is "
+            "at most 1e10 multiplications a prompt (auto)."
+        ),
+    ] = "auto"
+    vocabulary: Annotated[
+        str | Sequence[str] | None, Option("A text whose tokens alone may be returned.", content=True)
+    ] = None
+    noise: Annotated[float, Option("Gaussian noise on what is given, as a share of its norm.", low=0)] = 0.0
+    rounding: Annotated[int | None, Option("Round what is given to so many bits.", low=2, high=64)] = None
+    jacobian: Annotated[bool, Option("Add rank and singular values of the Jacobian at each position.")] = False
+    special: Annotated[
+        bool | None,
+        Option("Add the tokenizer's special tokens, which count as known. Default: without a causal mask only."),
+    ] = None
+
+    def check(self) -> None:
+        """Names that there are, a slice that can be, and no option that what is given does not use."""
+        super().check()
+        if (self.prompt is None) == (self.states is None):
+            raise BadInput("Say what is inverted: a text with --prompt, or states with --states, and not both.")
+        if self.states is not None:
+            refuse_unused(self, ("noise", "rounding", "given", "special"), "--states", ["--prompt"])
+        if isinstance(self.method, str):
+            METHODS[self.method]
+        if self.given == "gradient":
+            raise BadInput(
+                "A gradient shows which tokens were in a batch, not their order: it is a release of the verb privacy."
+            )
+        if not GIVEN[self.given].sliced:
+            users = [name for name, one in GIVEN.items() if one.sliced]
+            refuse_unused(self, [field.name for field in fields(Slicing)], f"the given {self.given}", users)
+
+    def chosen(self) -> Method:
+        """The method, with its defaults where only its name was given."""
+        return METHODS[self.method]() if isinstance(self.method, str) else self.method
+
+
+def refuse_unused(settings: Settings, names: Sequence[str], by: str, users: Sequence[str]) -> None:
+    """Raise BadInput for the first of the options `names` that was changed, though `by` does not use it."""
+    for field in options_of(type(settings)):
+        if field.name in names and _changed(getattr(settings, field.name), field.default):
+            raise BadInput(f"{field.flag} is not used by {by}; it belongs to {', '.join(sorted(users))}.")
+
+
+def _changed(value: object, default: object) -> bool:
+    """Whether a value is not the default; arrays, which compare number by number, never are one."""
+    return value is not default and (isinstance(value, Tensor | np.ndarray) or value != default)
+
+
+# Prompts that are inverted, and stored for a resume, together: a batch is faster, its bits do not depend on a resume.
+TOGETHER = 16
+
+
+@verb("invert", Inverting)
+def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
+    """Run a slice on prompts, forget the prompts, and find them again from the output; or take states that leaked.
+
+    `Inverting` documents the options.
+
+    Args:
+        model: a Lens, what `Lens.load` takes, or a live model of transformers.
+        prompt: one or several texts, or token ids as lists, tensors or arrays.
+        states: in place of a prompt, states of the slice from anywhere: a path, an array [T, w] or [prompts, T, w]. Their
+            noise need not be known (`InvertResult.estimated_noise`).
+        at: the slice, as a `Slice` or as text: "block.3", "block.3[:, 1:, :]".
+        method: a name, or an object with its own parameters: `Exact(budget=100)`, `Direct(preset="seed")`.
+
+    Returns:
+        An `InvertResult`: tokens, certificate and verdict of each prompt.
+
+    Raises:
+        BadInput: an empty or too long prompt, a slice without positions for the exact method, a restricted vocabulary
+            that lacks a token of the prompt, an option that nothing uses, and whatever `Slice.on` refuses.
+
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=1, n_head=2)))
+    >>> result = invert(lens, [7, 3, 9])
+    >>> result.prompts[0].recovered, result.verdict
+    ([7, 3, 9], 'recovered and unique')
+    >>> leak = lens.run([[7, 3, 9]], sites="block.0")["block.0"][0]
+    >>> invert(lens, states=leak + 1e-3 * leak.norm() / leak.numel() ** 0.5).prompts[0].recovered
+    [7, 3, 9]
+    """
+    lens = open_model(model, settings)
+    given = GIVEN[settings.given]
+    cut = given.on(lens, settings.slice())
+    states = None if settings.states is None else leaked(cut, settings.states)
+    if states is None:
+        prompts, known = _prompts(lens, cut, settings)
+        lengths = [len(prompt) for prompt in prompts]
+    else:
+        prompts, known, lengths = states.prompts, [{} for _ in states.prompts], states.lengths
+    for length in lengths:
+        cut.kept(length)
+    ordered = given.ordered and cut.slice.pool is None
+    method = settings.chosen().chosen(cut, lengths, ordered=ordered)
+    if settings.certificate == "exhaustive":
+        refuse_incomparable(cut, lengths, ordered)
+        if getattr(method, "neighbours", 0) == -1:
+            raise BadInput(
+                "--neighbours -1 tries the whole vocabulary in the search, and --certificate exhaustive compares it after "
+                "the search: choose one of them."
+            )
+    allowed = _allowed(lens, settings.vocabulary, prompts)
+    record = lens.provenance()
+    parameters = Row(plain({"method": method.name} | asdict(method)))  # type: ignore[arg-type]
+    run.identify(f"the weights of {lens.name}", lens.identity())
+    run.identify("the prompts", [list(prompt.ids) for prompt in prompts] if states is None else states.sha256)
+    run.identify("the method", plain(parameters))
+    run.identify("the vocabulary", None if allowed is None else allowed.nonzero()[:, 0].tolist())
+    targets = _targets(cut, prompts, settings) if states is None else [one.to(lens.device) for one in states.targets]
+    tolerance = _widened(cut, targets, settings)
+    choice = cut.vocabulary_size if allowed is None else int(allowed.sum())
+
+    def solved(begin: int) -> list[PromptInversion]:
+        part = slice(begin, begin + TOGETHER)
+        problem = Problem(
+            cut=cut, targets=targets[part], lengths=lengths[part], known=known[part], allowed=allowed,
+            tolerance=tolerance, seed=settings.seed, progress=run.progress,
+            kept=None if run.folder is None else KeptSearch(run.parts, f"search-{begin}"),
+        )  # fmt: skip
+        if states is None:
+            solutions = method.solve(problem)
+        else:
+            problem, solutions = solve_unknown(problem, method, states.rounding)
+        entries = [
+            assess(problem, number, prompt, found, ask=settings.certificate, with_jacobian=settings.jacobian)
+            for number, (prompt, found) in enumerate(zip(prompts[part], solutions, strict=True))
+        ]
+        if states is None:
+            return entries
+        return [foreign(entry, found, cut, choice) for entry, found in zip(entries, solutions, strict=True)]
+
+    entries: list[PromptInversion] = []
+    for begin in range(0, len(prompts), TOGETHER):
+        entries += run.unit(f"prompts-{begin}", list[PromptInversion], lambda begin=begin: solved(begin))  # type: ignore[misc]
+        run.progress("prompts", len(entries), len(prompts), "prompts")
+    right = sum(a == b for one in entries for a, b in zip(one.tokens, one.recovered, strict=bool(one.tokens)))
+    truth = all(one.tokens for one in entries)
+    return InvertResult(
+        protocol=run.protocol(device=record.device, dtype=record.dtype), models=[record], prompts=entries,
+        token_accuracy=right / sum(lengths) if truth else None,
+       
+        estimated_noise=None if states is None else estimated_noise(entries),
+        verdict=max((one.verdict for one in entries), key=VERDICTS.index),
+        slice=cut.slice, slice_text=str(cut.slice), method=method.name, parameters=parameters, given=settings.given,
+        causal=cut.causal,
+    )  # fmt: skip
+
+
+def _prompts(lens: Lens, cut: SlicedModel, settings: Inverting) -> tuple[list[Prompt], list[dict[int, int]]]:
+    """The prompts and, of each, the special tokens that were added, which are known."""
+    given = settings.prompt
+    assert given is not None  # or there are states
+    special = not cut.causal if settings.special is None else settings.special
+    prompts = read_prompts(given, lens.tokenizer, lens.limits, special=special)
+    texts = isinstance(given, str) or (isinstance(given, Sequence) and all(isinstance(one, str) for one in given))
+    if not (special and texts):
+        return prompts, [{} for _ in prompts]
+    return prompts, [
+        {place: token for place, (token, added) in enumerate(zip(one.ids, one.special, strict=True)) if added}
+        for one in prompts
+    ]
+
+
+def _allowed(lens: Lens, vocabulary: str | Sequence[str] | None, prompts: list[Prompt]) -> Tensor | None:
+    """bool [V]: the tokens of the texts in `vocabulary`."""
+    if vocabulary is None:
+        return None
+    tokenizer = lens.require_tokenizer()
+    texts = [vocabulary] if isinstance(vocabulary, str) else list(vocabulary)
+    ids = {token for text in texts for token in tokenizer(text, add_special_tokens=False)["input_ids"]}
+    if not ids:
+        raise BadInput("The restricted vocabulary is empty.")
+    missing = [token for prompt in prompts for token in prompt.ids if token not in ids]
+    if missing:
+        shown = display(tokenizer, missing[0])
+        raise BadInput(f"The restricted vocabulary lacks a token of the prompt: '{shown}' (id {missing[0]}).")
+    allowed = torch.zeros(lens.vocabulary_size, dtype=torch.bool, device=lens.device)
+    allowed[sorted(ids)] = True
+    return allowed
+
+
+@torch.no_grad()
+def _targets(cut: SlicedModel, prompts: list[Prompt], settings: Inverting) -> list[Tensor]:
+    """What is given of each prompt, float32 [T', w'], damaged as the settings say."""
+    found = []
+    for prompt in prompts:
+        states = cut.run([list(prompt.ids)]).float()
+        if settings.noise:
+            states = add_noise(states, settings.noise, settings.seed)
+        found.append(round_states(states, settings.rounding)[0] if settings.rounding else states[0])
+    return found
+
+
+def _widened(cut: SlicedModel, targets: list[Tensor], settings: Inverting) -> float | None:
+    """The tolerance, widened by what noise and rounding did: both are known to whoever inverts."""
+    if settings.tolerance is not None or not (settings.noise or settings.rounding):
+        return settings.tolerance
+    blur = 1.5 * settings.noise
+    if settings.rounding:
+        step = max(float(t.abs().amax(-1).div(t.norm(dim=-1).clamp_min(1e-30)).max()) for t in targets)
+        blur += step / (2 ** (settings.rounding - 1) - 1) / 2 * targets[0].shape[-1] ** 0.5
+    return max(accepted(cut), blur)

@@ -1,0 +1,299 @@
+"""What is released for each candidate, with how likely each is: the one thing that every bound is computed from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headscan.run import BadInput
+from headscan.statistics.information import divergence_accuracy, entropy_bits, fano_accuracy, fano_bits, gaussian_bits
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Code:
+    """A clean release for each candidate: X has the prior, and Y = x_X + σ N(0, I) is what is seen.
+
+    Args:
+        points: [M, d] the clean release of each candidate that was run.
+        masses: [M] prior probability of each, above 0; with `outside` they add up to 1.
+        outside: [R] prior probabilities of the candidates that were not run; empty where all were.
+
+    The split. Let Z say whether X is one of the M that were run, m its probability, r = 1 − m. X determines Z, so
+
+        I(X; Y) = I(Z; Y) + m I(X; Y | Z = 1) + r I(X; Y | Z = 0),
+
+    and with 0 ≤ I(Z; Y) ≤ h(r) and 0 ≤ I(X; Y | Z = 0) ≤ H(X | Z = 0):
+
+        m I₁ ≤ I(X; Y) ≤ m I₁ + h(r) + r H(X | Z = 0),        I₁ = I(X; Y | Z = 1).
+
+    So every bound on I₁, which needs the M points only, gives one on I(X; Y), and what was not run costs `tail` bits of
+    upper bound and none of the lower. H(X | Z = 0) is that of the prior, which is known for all tokens: nothing is assumed
+    of the points that were not run.
+
+    >>> code = Code(torch.tensor([[0.0], [9.0]]), torch.tensor([0.5, 0.25]), torch.tensor([0.25]))
+    >>> code.entropy, round(code.tail, 3), code.kept
+    (1.5, 0.811, 0.75)
+    """
+
+    points: Float[Tensor, "M d"]
+    masses: Float[Tensor, " M"]
+    outside: Float[Tensor, " R"] = field(default_factory=lambda: torch.zeros(0))
+
+    def __post_init__(self) -> None:
+        total = float(self.masses.double().sum() + self.outside.double().sum())
+        if not abs(total - 1) < 1e-6:
+            raise BadInput(f"The candidates' probabilities add up to {total:g}, not to 1.")
+        if not bool(self.points.isfinite().all()):
+            raise BadInput("A candidate's release is no number, so nothing can be said of what it gives away.")
+
+    def __repr__(self) -> str:
+        return f"Code({len(self.points)} candidates of width {self.points.shape[1]}, mass {self.kept:.4f})"
+
+    @cached_property
+    def entropy(self) -> float:
+        """H(X) of the whole prior, in bits."""
+        return entropy_bits(torch.cat([self.masses.double(), self.outside.double()]).cpu().numpy())
+
+    @cached_property
+    def likeliest(self) -> float:
+        """The largest probability of the prior: the accuracy of a guess without a release."""
+        return float(torch.cat([self.masses.double(), self.outside.double()]).max())
+
+    @property
+    def size(self) -> int:
+        """Candidates with a probability above 0, run or not."""
+        return int((self.masses > 0).sum() + (self.outside > 0).sum())
+
+    @cached_property
+    def kept(self) -> float:
+        """m, the probability of the candidates that were run."""
+        return 1.0 if not len(self.outside) else float(self.masses.double().sum())
+
+    @cached_property
+    def tail(self) -> float:
+        """h(r) + r H(X | not run), in bits: what the candidates that were not run add to an upper bound."""
+        if not len(self.outside):
+            return 0.0
+        r = float(self.outside.double().sum())
+        # r H(p/r) = H(p) + r log r, where H(p) is that of the weights as they are.
+        return (
+            entropy_bits([r, 1 - r])
+            + entropy_bits(self.outside.double().cpu().numpy())
+            + (r * float(np.log2(r)) if r else 0.0)
+        )
+
+    @cached_property
+    def prior(self) -> Float[Tensor, " M"]:
+        """The probabilities of those that were run, given that X is among them, in float64."""
+        masses = self.masses.double()
+        return masses / masses.sum()
+
+    @cached_property
+    def centred(self) -> Float[Tensor, "M d"]:
+        """The points around their mean, in float64: distances of large vectors lose no digits."""
+        x = self.points.double()
+        return x - self.prior @ x
+
+    @cached_property
+    def squares(self) -> Float[Tensor, " M"]:
+        """‖x‖² of the centred points."""
+        return self.centred.square().sum(1)
+
+    @cached_property
+    def variances(self) -> NDArray[np.float64]:
+        """Eigenvalues of the covariance under the prior: those of the smaller of the two Gram matrices."""
+        weighted = self.centred * self.prior.sqrt()[:, None]
+        gram = weighted.T @ weighted if weighted.shape[1] <= len(weighted) else weighted @ weighted.T
+        found: NDArray[np.float64] = torch.linalg.eigvalsh(gram).clamp_min(0).cpu().numpy()
+        return found
+
+    def away(self, rows: Tensor) -> Float[Tensor, "n M"]:
+        """‖xᵢ − xⱼ‖² for the candidates `rows` and all; 0 on the diagonal."""
+        found = self.squares[rows, None] + self.squares - 2 * self.centred[rows] @ self.centred.T
+        found.clamp_min_(0)
+        found[torch.arange(len(rows)), rows] = 0
+        return found
+
+
+# ---- Bounds on what a noisy release tells of which candidate it belongs to, from the candidates' pairwise distances.
+#
+# X has prior p over M candidates, Y = x_X + σ N(0, I_d). Then I(X; Y) = h(Y) − h(Y | X), and Y is a mixture of M equal
+# Gaussians. Kolchinsky and Tracey ("Estimating mixture entropy with pairwise distances", Entropy 19 (2017) 361) bound its
+# entropy from pairwise distances D of the components: with h(Y | X) + E_i[−log Σ_j p_j exp(−D_ij)] from above where D is the
+# Kullback-Leibler divergence, and from below where D is a Chernoff divergence. For equal Gaussians these are
+#
+#     KL(i ‖ j)         = ‖x_i − x_j‖² / 2σ²
+#     Bhattacharyya     = ‖x_i − x_j‖² / 8σ²      (the Chernoff divergence of order ½, the best for equal covariances)
+#
+# so with the one curve
+#
+#     U(s) = Σ_i p_i · −log2 Σ_j p_j exp(−‖x_i − x_j‖² / 2s²)
+#
+# I(X; Y) ≤ U(σ), and since 8σ² = 2(2σ)², I(X; Y) ≥ U(2σ):
+#
+#     U(2σ) ≤ I(σ) ≤ U(σ).
+#
+# Why the upper: Jensen on the other side of the logarithm, −E_Y|i log Σ_j p_j N(Y; x_j) ≤ −log Σ_j p_j exp E_Y|i log N(Y; x_j)
+# (log-sum-exp is convex in its exponents). So certifying never costs more than twice the noise that is truly needed.
+#
+# Assumptions: the noise is Gaussian, equal and independent in every coordinate, independent of X; the prior is that of X.
+# What it does not say: nothing for σ = 0 (U(0) is H(X), less what equal points hide), nothing for other noise, and nothing of a
+# prior that is not the one given: of an attacker who knows more of the text than the prior does.
+
+ROWS = 1 << 22
+"""Distances that are held at once."""
+
+
+def pairwise_curve(code: Code, scales: Sequence[float], *, rows: Tensor | None = None) -> Float[Tensor, "S n"]:
+    """−log2 Σ_j p_j exp(−‖x_i − x_j‖² / 2s²) for each scale s and candidate i, in bits: U(s) is its mean under the prior.
+
+    Args:
+        code: of it the candidates that were run, with their prior given that X is one of them.
+        scales: s, in the unit of the points, above 0.
+        rows: the candidates i, all by default; drawn from the prior their plain mean estimates U without bias.
+
+    Cost: n M d multiplications once, n M exponentials a scale. Memory: 4 M distances, however many candidates.
+    """
+    wanted = torch.arange(len(code.points)) if rows is None else rows
+    logs = code.prior.log()
+    parts = []
+    for some in wanted.split(max(1, ROWS // len(code.points))):
+        away = code.away(some)
+        parts.append(torch.stack([-torch.logsumexp(logs - away / (2 * s * s), 1) for s in scales]))
+    return torch.cat(parts, 1) / math.log(2)
+
+
+def pairwise_bits(code: Code, scales: Sequence[float]) -> list[float]:
+    """U(s) of the candidates that were run, in bits, for each scale.
+
+    >>> code = Code(torch.tensor([[0.0], [2.0]]), torch.tensor([0.5, 0.5]))
+    >>> [round(bits, 4) for bits in pairwise_bits(code, [0.1, 1.0, 2.0, 100.0])]
+    [1.0, 0.8169, 0.3161, 0.0001]
+    """
+    return (pairwise_curve(code, scales) @ code.prior).tolist()
+
+
+def union_accuracy(code: Code, sigma: float) -> float:
+    """An accuracy that decoding to the nearest candidate has at least, of those that were run: 1 − Σ pᵢ Σ_j≠i Q(‖xᵢ − x_j‖ / 2σ).
+
+    Q is the Gaussian tail: the probability that x_j comes nearer than x_i; the sum over j bounds the probability that any
+    does. At least 0, where the bound says nothing. Equal points count as errors, so it is a floor for ties, too.
+
+    >>> code = Code(torch.tensor([[0.0], [2.0]]), torch.tensor([0.5, 0.5]))
+    >>> round(union_accuracy(code, 1.0), 4)
+    0.8413
+    """
+    wrong = []
+    for some in torch.arange(len(code.points)).split(max(1, ROWS // len(code.points))):
+        passed = 0.5 * torch.erfc(code.away(some).sqrt() / (2 * sigma * math.sqrt(2)))
+        wrong.append((passed.sum(1) - 0.5).clamp(0, 1))
+    return 1 - float(code.prior @ torch.cat(wrong))
+
+
+# ---- The tightest of the bounds on what a noisy release tells, and what accuracy so many bits allow.
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeakBounds:
+    """What a release with Gaussian noise tells of the candidate, proved from below and from above.
+
+    Attributes:
+        noise: σ, in the unit of the points.
+        lower, upper: bits.
+        lower_by, upper_by: which bound is the tightest: "pairs", "Gaussian", "Fano", "entropy".
+        accuracy_upper: no attack names the candidate more often than that, under this prior.
+    """
+
+    noise: float
+    lower: float
+    upper: float
+    lower_by: str
+    upper_by: str
+    accuracy_upper: float
+
+
+def accuracy_ceiling(code: Code, bits: float) -> float:
+    """What no attack's accuracy exceeds, if a release tells at most so many bits: the lower of two, both from Fano's idea.
+
+    `fano_accuracy` with the entropy of the prior, and `divergence_accuracy` with its likeliest candidate. It holds in the
+    mean over the prior and the noise: for one text an attack may be luckier.
+    """
+    size = max(code.size, 2)
+    return max(code.likeliest, min(fano_accuracy(bits, size, code.entropy), divergence_accuracy(bits, code.likeliest)))
+
+
+def leak_bounds(code: Code, sigmas: Sequence[float]) -> list[LeakBounds]:
+    """The tightest bounds on I(X; x_X + σ N(0, I)) for each noise σ.
+
+    From above: the pairwise curve U(σ), the Gaussian of the same covariance, the entropy of the prior. From below: U(2σ),
+    and Fano's inequality for an accuracy that decoding to the nearest point is proved to have (`union_accuracy`). Candidates
+    that were not run cost `Code.tail` bits of the upper bound.
+
+    Raises:
+        BadInput: a noise of 0: there is no finite bound then but H(X), and whether it is reached is a question to exact
+            inversion.
+
+    Cost: M² d multiplications and some M² exponentials a noise.
+
+    >>> import torch
+    >>> code = Code(torch.tensor([[0.0], [2.0]]), torch.tensor([0.5, 0.5]))
+    >>> [(round(one.lower, 3), round(one.upper, 3), one.upper_by) for one in leak_bounds(code, [0.5, 4.0])]
+    [(0.843, 1.0, 'pairs'), (0.028, 0.044, 'Gaussian')]
+    """
+    if any(not sigma > 0 for sigma in sigmas):
+        raise BadInput("Bits are bounded for noise above 0: of a release without noise exact inversion speaks.")
+    scales = sorted({scale for sigma in sigmas for scale in (sigma, 2 * sigma)})
+    curve = dict(zip(scales, pairwise_bits(code, scales), strict=True))
+    found = []
+    for sigma in sigmas:
+        share, kept = code.kept, len(code.points)
+        inside = float(code.entropy - code.tail) / share if len(code.outside) else code.entropy  # H(X | run)
+        above = {
+            "pairs": share * curve[sigma] + code.tail,
+            "Gaussian": share * gaussian_bits(code.variances, sigma) + code.tail,
+            "entropy": code.entropy,
+        }
+        floor = fano_bits(union_accuracy(code, sigma), kept, inside) if kept > 1 else 0.0
+        below = {"pairs": share * curve[2 * sigma], "Fano": share * floor}
+        upper_by, lower_by = min(above, key=above.__getitem__), max(below, key=below.__getitem__)
+        upper = max(above[upper_by], 0.0)
+        lower = min(max(below[lower_by], 0.0), upper)  # where both are H, the last digit may differ
+        found.append(
+            LeakBounds(
+                noise=sigma, lower=lower, upper=upper, lower_by=lower_by, upper_by=upper_by,
+                accuracy_upper=accuracy_ceiling(code, upper),
+            )
+        )  # fmt: skip
+    return found
+
+
+def code_bits(code: Code) -> LeakBounds:
+    """What a release without noise tells that is the same for some candidates, because it was rounded: H of what is seen.
+
+    Y = f(X) gives I(X; Y) = H(Y): the entropy of the classes of equal releases, exactly; and the best attack names the
+    likeliest of its class. Assumption: whoever computes a candidate's release gets the same numbers, to the last bit of the
+    rounded ones.
+
+    >>> import torch
+    >>> found = code_bits(Code(torch.tensor([[0.0], [0.0], [1.0]]), torch.tensor([0.25, 0.25, 0.5])))
+    >>> found.lower, found.upper, found.accuracy_upper
+    (1.0, 1.0, 0.75)
+    """
+    classes = code.points.unique(dim=0, return_inverse=True)[1]
+    masses = code.masses.double()
+    sums = masses.new_zeros(int(classes.max()) + 1).index_add_(0, classes, masses)
+    best = masses.new_zeros(len(sums)).scatter_reduce_(0, classes, masses, "amax")
+    inside = code.kept * entropy_bits((sums / sums.sum()).cpu().numpy())
+    outside = float(code.outside.double().sum())
+    return LeakBounds(
+        noise=0.0, lower=inside, upper=inside + code.tail, lower_by="equal releases", upper_by="equal releases",
+        accuracy_upper=min(1.0, float(best.sum()) + outside),
+    )  # fmt: skip

@@ -1,0 +1,244 @@
+"""A coarse quantiser with subtractive dither."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from headscan.leaks.defence import DEFENCES, Defence, Fitted, NumberFormat
+from headscan.leaks.noise_laws import LAPLACE, UNIFORM, Law
+from headscan.model.lens import Lens
+from headscan.run import BadInput, Option
+
+
+@DEFENCES.register("dithering")
+@dataclass(frozen=True, kw_only=True)
+class Dithering(Defence):
+    """Rounded to steps of √12 times the noise after a dither that receiver and attacker know, and take away again.
+
+    That is uniform noise over one step, independent of the state (Schuchman 1964), and is computed as such.
+    """
+
+    name: ClassVar[str] = "dithering"
+    law: ClassVar[Law] = UNIFORM
+
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
+        """Nothing but the noise."""
+        return Fitted(lambda x: x.float(), lambda y: y)
+
+
+# ---- Few coordinates are released.
+
+
+@DEFENCES.register("dropping")
+@dataclass(frozen=True, kw_only=True)
+class Dropping(Defence):
+    """Released is a share of the coordinates, drawn once and known; the others are replaced by their mean."""
+
+    name: ClassVar[str] = "dropping"
+    share: Annotated[float, Option("Share of the coordinates that is released.", above=0, high=1)] = 0.25
+
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
+        """The coordinates, and the mean of these states for the others."""
+        width = states.shape[1]
+        order = torch.randperm(width, generator=torch.Generator().manual_seed(seed)).to(states.device)
+        kept, mean = order[: max(1, round(self.share * width))].sort().values, states.mean(0)
+
+        def back(seen: Tensor) -> Tensor:
+            whole = mean.expand(*seen.shape[:-1], width).clone()
+            whole[..., kept] = seen
+            return whole
+
+        return Fitted(lambda x: x.float()[..., kept], back)
+
+
+# ---- Noise where the head hardly reads.
+
+FLOOR = 1e-3
+
+
+@DEFENCES.register("head-null")
+@dataclass(frozen=True, kw_only=True)
+class HeadNull(Defence):
+    """Noise along the directions that the head hardly reads, in each in inverse proportion to how strongly it does.
+
+    A head of more tokens than features has no null space: what comes near one are the directions in which its centred weight
+    has its smallest singular values. Noise is larger there by as much as the singular value is smaller (at most √1000 times), so
+    that every direction's noise moves the logits alike. The gain of a norm before the head is left out of account.
+    """
+
+    name: ClassVar[str] = "head-null"
+
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
+        """The head's singular directions, and the noise along each."""
+        head = lens.traits.linear_head
+        if head is None or head.weight.shape[1] != states.shape[1]:
+            raise BadInput(
+                f"The defence head-null needs states of the width that the linear head of '{lens.name}' reads: choose blocks "
+                "with --sites."
+            )
+        weight = head.weight.detach().double()
+        centred = weight - weight.mean(0)
+        values, directions = torch.linalg.eigh(centred.T @ centred)
+        values = values / values.max()
+        scale = (values + FLOOR).rsqrt()
+        scale, turned = (scale / scale.square().mean().sqrt()).to(states), directions.to(states)
+        return Fitted(lambda x: x.float() @ turned / scale, lambda y: (y * scale) @ turned.T)
+
+
+# ---- Laplace noise.
+
+
+@DEFENCES.register("laplace")
+@dataclass(frozen=True, kw_only=True)
+class Laplace(Defence):
+    """Laplace noise in every coordinate, of the same power as the Gaussian: that of pure differential privacy."""
+
+    name: ClassVar[str] = "laplace"
+    law: ClassVar[Law] = LAPLACE
+
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
+        """Nothing but the noise."""
+        return Fitted(lambda x: x.float(), lambda y: y)
+
+
+# ---- Coordinates in a secret order.
+
+
+@DEFENCES.register("permutation")
+@dataclass(frozen=True, kw_only=True)
+class SecretOrder(Defence):
+    """Coordinates of every token in a secret order of its own: what remains are the numbers, here sorted, then noise.
+
+    Without noise the sorted numbers are all that such a release tells. With noise they tell no less: whoever has them can shuffle
+    them, so the upper bound holds for the shuffled release, too, and the lower one for the sorted. The receiver knows the order.
+    A search by sorted numbers is the attack of arXiv:2505.18332.
+    """
+
+    name: ClassVar[str] = "permutation"
+
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
+        """Sorted for the attacker; for the receiver as they are."""
+        return Fitted(lambda x: x.float().sort(-1).values, lambda y: y, kept=lambda x: x.float())
+
+
+# ---- Few directions are released.
+
+
+@DEFENCES.register("projection")
+@dataclass(frozen=True, kw_only=True)
+class Projection(Defence):
+    """Released are the coordinates along the first principal directions of the site's states, as many as `--dimensions`."""
+
+    name: ClassVar[str] = "projection"
+    dimensions: Annotated[int, Option("Directions that are released.", low=1)] = 8
+
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
+        """Mean and directions of these states."""
+        if self.dimensions > states.shape[1]:
+            raise BadInput(f"--dimensions {self.dimensions} is more than the {states.shape[1]} of the site.")
+        mean = states.mean(0)
+        centred = (states - mean).double()
+        directions = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, : self.dimensions].to(states.dtype)
+        return Fitted(lambda x: (x.float() - mean) @ directions, lambda y: y @ directions.T + mean)
+
+
+# ---- A secret rotation that became known.
+
+
+@DEFENCES.register("rotation")
+@dataclass(frozen=True, kw_only=True)
+class Rotation(Defence):
+    """Coordinates are mixed by a random rotation that the attacker knows: distances stay, and with them every bit."""
+
+    name: ClassVar[str] = "rotation"
+
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
+        """The rotation of this seed."""
+        width = states.shape[1]
+        drawn = torch.randn(width, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        turned = torch.linalg.qr(drawn).Q.to(states)
+        return Fitted(lambda x: x.float() @ turned, lambda y: y @ turned.T)
+
+
+# ---- Few bits a coordinate.
+
+
+@DEFENCES.register("rounding")
+@dataclass(frozen=True, kw_only=True)
+class Rounding(Defence):
+    """Every coordinate in so many bits, with a scale and an offset a token; before the noise, where there is any."""
+
+    name: ClassVar[str] = "rounding"
+    rounds: ClassVar[bool] = True
+    bits: Annotated[int, Option("Bits of each coordinate.", low=1, high=8)] = 1
+
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
+        """The integer format of so many bits."""
+        return Fitted(NumberFormat(f"{self.bits} bits", self.bits), lambda y: y)
+
+
+# ---- Noise for each coordinate as large as its own spread.
+
+
+@DEFENCES.register("per-coordinate")
+@dataclass(frozen=True, kw_only=True)
+class Scaling(Defence):
+    """Noise in proportion to each coordinate's own spread: few large coordinates do not take it all on themselves."""
+
+    name: ClassVar[str] = "per-coordinate"
+
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
+        """The spread of each coordinate; a constant one is released as it is."""
+        spread = states.std(0, unbiased=False)
+        spread = spread.where(spread > 0, spread.new_ones(()))
+        return Fitted(lambda x: x.float() / spread, lambda y: y * spread)
+
+
+# ---- Only the largest coordinates of each token.
+
+
+@DEFENCES.register("sparsification")
+@dataclass(frozen=True, kw_only=True)
+class Sparsification(Defence):
+    """Of each token the coordinates of largest size, as a split model sends them; the others are 0."""
+
+    name: ClassVar[str] = "sparsification"
+    largest: Annotated[float, Option("Share of a token's coordinates that is sent.", above=0, high=1)] = 0.25
+
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
+        """As many of each token's coordinates."""
+        count = max(1, round(self.largest * states.shape[1]))
+
+        def seen(x: Tensor) -> Tensor:
+            kept = x.float().abs().topk(count, -1).indices
+            return torch.zeros_like(x, dtype=torch.float32).scatter(-1, kept, x.float().gather(-1, kept))
+
+        return Fitted(seen, lambda y: y)
+
+
+# ---- The states of some tokens are withheld.
+
+
+@DEFENCES.register("dropping-tokens")
+@dataclass(frozen=True, kw_only=True)
+class DroppingTokens(Defence):
+    """Of every so many tokens the state of one is withheld; the attacker knows of which, and the model goes on with the mean.
+
+    A token whose release is withheld has no bits of its own: what later states tell of it is in the bits of whole texts.
+    """
+
+    name: ClassVar[str] = "dropping-tokens"
+    every: Annotated[int, Option("One of so many tokens' states is withheld.", low=1)] = 2
+
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
+        """The mean, which stands for what is withheld."""
+        return Fitted(lambda x: x.float(), lambda y: y, absent=states.mean(0))
+
+    def withheld(self, place: int) -> bool:
+        """The last of every group; never the first position, which is known."""
+        return place > 0 and place % self.every == self.every - 1

@@ -1,0 +1,343 @@
+"""The leaked gradient of one training step."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from headscan.leaks.result import GradientToken, LeakedGradient, LeakedText, LeakRow
+from headscan.leaks.rows import share_interval
+from headscan.leaks.run import RELEASES, Auditing, Leak, Release
+from headscan.model.lens import Lens
+from headscan.model.recording import Stop, evaluating
+from headscan.run import BadInput, Progress, Run
+from headscan.text import display
+
+# ---- Which tokens a training step's gradient shows: those whose input vectors lie in its span.
+
+
+@dataclass(frozen=True)
+class GradientTokens:
+    """Which tokens a gradient shows.
+
+    Attributes:
+        tokens: for each position the tokens whose input vector lies in the gradient's span (position -1 if the model
+            adds no positions before its first attention: then only membership is seen).
+        residuals: of these, in the same order.
+        rank: of the gradient; width: of the inputs. At rank = width everything is in the span and nothing is shown.
+        nearest_other: the smallest residual of a token that was not taken: the margin.
+    """
+
+    tokens: dict[int, list[int]]
+    residuals: dict[int, list[float]]
+    rank: int
+    width: int
+    nearest_other: float
+
+
+def _reading_map(lens: Lens, number: int = 0) -> nn.Module:
+    """The linear map of a block whose gradient shows most: the last of those that get the same input as the first.
+
+    Queries, keys and values share theirs. The values come last, and only in their gradient does the first token of a
+    row appear: attending to itself alone, its query and key have no influence.
+    """
+    seen: list[tuple[nn.Module, Tensor]] = []
+    handles = []
+    block = lens.stacks[0].blocks[number]
+    for module in block.modules():
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, Tensor) and weight.ndim == 2 and not isinstance(module, nn.Embedding):
+            handles.append(module.register_forward_pre_hook(lambda module, args: seen.append((module, args[0]))))
+    try:
+        lens.run(torch.zeros(1, 1, dtype=torch.int64), sites=f"block.{number}")
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not seen:
+        raise BadInput(f"Block {number} of '{lens.name}' has no linear map whose gradient could be read.")
+    return [module for module, given in seen if given is seen[0][1]][-1]
+
+
+def gradients_of(lens: Lens, input_ids: Int[Tensor, "B T"], blocks: Sequence[int] = (0,)) -> list[Float[Tensor, "d m"]]:
+    """The gradients of one step's next-token loss by each block's value (or joint) projection, inputs first [d, m]."""
+    modules: list[Any] = [_reading_map(lens, number) for number in blocks]
+    weights = [module.weight for module in modules]
+    before = [weight.requires_grad for weight in weights]
+    for weight in weights:
+        weight.requires_grad_(True)
+    try:
+        with evaluating(lens.model), torch.enable_grad():
+            logits = lens.model(input_ids=input_ids).logits[:, :-1].float()
+            loss = F.cross_entropy(logits.flatten(0, 1), input_ids[:, 1:].flatten())
+            found = torch.autograd.grad(loss, weights)
+    finally:
+        for weight, wanted in zip(weights, before, strict=True):
+            weight.requires_grad_(wanted)
+    return [one if type(module).__name__ == "Conv1D" else one.T for module, one in zip(modules, found, strict=True)]
+
+
+def span_of(gradient: Float[Tensor, "d m"]) -> tuple[Float[Tensor, "d r"], int]:
+    """An orthonormal basis of a gradient's columns, float64, and its rank r."""
+    basis, values, _ = torch.linalg.svd(gradient.double(), full_matrices=False)
+    rank = int((values > 1e-6 * values[0]).sum())
+    return basis[:, :rank], rank
+
+
+def distances(vectors: Float[Tensor, "N d"], basis: Float[Tensor, "d r"]) -> Float[Tensor, " N"]:
+    """Relative distances of vectors from the span of an orthonormal basis, 0 (inside) to 1."""
+    away: Tensor = (vectors - (vectors @ basis) @ basis.T).norm(dim=1) / vectors.norm(dim=1).clamp_min(1e-30)
+    return away
+
+
+@torch.no_grad()
+def inputs_of(lens: Lens, rows: Int[Tensor, "B T"], number: int = 0) -> Float[Tensor, "B T d"]:
+    """What the linear map of a block, whose gradient is read, is given for token rows."""
+    place: dict[str, Tensor] = {}
+
+    def read(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        place["x"] = args[0]
+        raise Stop
+
+    handle = lens.once(("reading map", number), lambda: _reading_map(lens, number)).register_forward_pre_hook(read)
+    try:
+        with evaluating(lens.model), contextlib.suppress(Stop):
+            lens.model(input_ids=rows)
+    finally:
+        handle.remove()
+    return place["x"].reshape(*rows.shape, -1)
+
+
+@torch.no_grad()
+def tokens_in_gradient(
+    lens: Lens, gradient: Float[Tensor, "d m"], length: int, *, tolerance: float = 1e-3
+) -> GradientTokens:
+    """Which tokens were in the batch whose gradient is given: the span check.
+
+    The gradient of a linear map x -> x W is X^T D: its columns lie in the span of the inputs X, one row a token of the
+    batch. As long as the batch has fewer tokens than the width, a token is in it only if its input vector lies in that
+    span. Source: Petrov et al., "DAGER: Exact Gradient Inversion for Large Language Models", arXiv:2405.15586.
+
+    Args:
+        lens: the model whose step it was.
+        gradient: [d, m] as `gradients_of` gives it.
+        length: tokens of a row, for models with position embeddings.
+        tolerance: relative distance from the span that counts as inside.
+
+    What is certified: a token whose vector is farther than the tolerance from the span was not among the inputs, apart
+    from tokens whose loss gradient vanishes (the last of a row never has one of its own). A token inside the span was
+    in the batch unless its vector is by accident a combination of others.
+    """
+    basis, rank = span_of(gradient)
+    inputs = [
+        inputs_of(lens, tokens[:, None].repeat(1, length))
+        for tokens in torch.arange(lens.vocabulary_size, device=lens.device).split(512)
+    ]
+    vectors = torch.cat(inputs).double()
+    positions = range(length) if not torch.allclose(vectors[:, 0], vectors[:, -1], rtol=1e-4, atol=1e-6) else [-1]
+    found: dict[int, list[int]] = {}
+    residuals: dict[int, list[float]] = {}
+    other = float("inf")
+    for position in positions:
+        distance = distances(vectors[:, position], basis)
+        inside = (distance <= tolerance).nonzero()[:, 0]
+        found[position], residuals[position] = inside.tolist(), distance[inside].tolist()
+        outside = distance[distance > tolerance]
+        other = min(other, float(outside.min())) if len(outside) else other
+    return GradientTokens(found, residuals, rank, gradient.shape[0], other)
+
+
+# ---- The texts of a training step's batch, token after token: the second stage of reading a gradient.
+
+BATCH = 512
+
+
+@dataclass(frozen=True)
+class GradientText:
+    """The beginning of a text in the batch: its tokens, and the largest distance of any of its inputs from the span."""
+
+    tokens: list[int]
+    distance: float
+
+
+@torch.no_grad()
+def texts_in_gradient(
+    lens: Lens, gradient: Float[Tensor, "d m"], shown: GradientTokens, length: int, *, tolerance: float = 1e-3,
+    most: int = 4096, progress: Progress | None = None,
+) -> tuple[list[GradientText], bool]:  # fmt: skip
+    """Put the tokens that a gradient shows into texts: every beginning of which all inputs of block 1 lie in its span.
+
+    The input of block 1 at a position depends, in a causal model, on the tokens up to it and on their order. So a beginning of
+    a text was in the batch only if the vector that it gives lies in the span of block 1's gradient. Beginnings grow by one
+    token at a time, each of those that the first stage listed there, and are given up where they leave the span. Source: the
+    second stage of Petrov et al., "DAGER", arXiv:2405.15586.
+
+    Args:
+        lens: the model; causal, of two blocks at least.
+        gradient: [d, m] of block 1, as `gradients_of` gives it.
+        shown: what the first stage lists.
+        length: tokens of a row; the last of them has no gradient.
+        tolerance: relative distance from the span that counts as inside.
+        most: beginnings that are kept at a position, the nearest first.
+        progress: told the positions done.
+
+    Returns:
+        The beginnings of all but the last tokens, and whether every beginning in the span was followed.
+
+    What is certified: a text of which some beginning is not listed was not in the batch (where no position had more than
+    `most` beginnings). That a listed one was there is a guess, as sure as the gap of distances is wide: where a batch has the
+    same tokens in several orders and block 0 is nearly linear, sums of its inputs make up others. How often a text was in
+    the batch is not told. At full rank nothing is shown.
+
+    Cost: at each position, the beginnings times the tokens listed, runs of one block on the whole beginning.
+    """
+    basis, rank = span_of(gradient)
+    if rank >= len(gradient):
+        return [], False
+    found, whole = [GradientText([], 0.0)], True
+    for place in range(length - 1):
+        listed = torch.tensor(shown.tokens[-1 if -1 in shown.tokens else place], dtype=torch.int64)
+        if not len(listed):
+            return [], whole
+        starts = torch.tensor([one.tokens for one in found], dtype=torch.int64).reshape(len(found), place)
+        rows = torch.cat([starts.repeat_interleave(len(listed), 0), listed.repeat(len(found))[:, None]], 1)
+        last = [inputs_of(lens, some.to(lens.device), 1)[:, -1].double() for some in rows.split(BATCH)]
+        away = torch.cat([distances(some, basis).cpu() for some in last])
+        inside = (away <= tolerance).nonzero()[:, 0]
+        whole = whole and len(inside) <= most
+        inside = inside[away[inside].argsort(stable=True)][:most]
+        found = [
+            GradientText(rows[row].tolist(), max(found[int(row) // len(listed)].distance, float(away[row])))
+            for row in inside
+        ]
+        if progress:
+            progress("order of tokens", place + 1, length - 1, "positions")
+    return found, whole
+
+
+@RELEASES.register("gradient")
+class GradientRelease(Release):
+    """The gradient of one training step on all documents as one batch: which tokens were in it.
+
+    The texts are cut to the shortest, so that they are one batch; the loss is that of the next token. Source: the span
+    check of Petrov et al., "DAGER", arXiv:2405.15586.
+
+    What is certified: a token far from the gradient's span was in no text (but a text's last token has no gradient). What
+    is a guess: that a token inside it was there. Vectors of which some are sums and differences of others fail it: with
+    position embeddings, if u stands at positions 1 and 6 and v at 6, then v seems to stand at 1, too. At full rank
+    nothing is shown, and the result says so. Order and grouping into texts come from the gradient of block 1, whose inputs
+    differ from prefix to prefix (`headscan.leaks.gradient`); mirages of the first stage fall there.
+    """
+
+    name: ClassVar[str] = "gradient"
+    uses: ClassVar[tuple[str, ...]] = ("tolerance",)
+    meaning: ClassVar[str] = "No bits are counted: a gradient without noise is read, not guessed at."
+
+    def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
+        """Read the tokens off; the one row's accuracy is the recall."""
+        rows = _batch(lens, texts)
+        two = lens.depth > 1 and lens.traits.causal
+        gradients = gradients_of(lens, rows, (0, 1) if two else (0,))
+        shown = tokens_in_gradient(lens, gradients[0], rows.shape[1], tolerance=settings.tolerance)
+        found = _compared(lens, rows, shown, settings.tolerance)
+        if two:
+            found = _ordered(lens, rows, gradients[1], shown, found, run)
+        inside = share_interval(found.recall, rows.numel())
+        row = LeakRow(
+            site="block.0", defence="none", noise=0.0, sigma=None, tokens=rows.numel(), prior_bits=None, bits_lower=None,
+            bits_upper=None, attack="span", attack_accuracy=found.recall, attack_accuracy_interval=inside,
+            attack_accuracy_upper=None, text_accuracy=found.recall, text_accuracy_interval=inside,
+        )  # fmt: skip
+        return Leak(rows=[row], gradient=found)
+
+
+def _batch(lens: Lens, texts: list[list[int]]) -> Tensor:
+    if not lens.traits.predicts:
+        raise BadInput(f"'{lens.name}' has no next-token head, so there is no training step whose gradient could leak.")
+    if lens.traits.quantised:
+        raise BadInput("Quantised weights are not trained and have no gradient: load the model without --quantize.")
+    length = min(map(len, texts))
+    if length < 2:
+        raise BadInput("A training step needs texts of at least two tokens: one to predict from, one to predict.")
+    if lens.context_length and length > lens.context_length:
+        raise BadInput(f"The input has {length} tokens, but '{lens.name}' takes at most {lens.context_length}.")
+    return torch.tensor([text[:length] for text in texts], device=lens.device)
+
+
+def _compared(lens: Lens, rows: Tensor, shown: GradientTokens, tolerance: float) -> LeakedGradient:
+    """The tokens shown beside those that were there."""
+    length, used = rows.shape[1], rows[:, :-1]
+    anywhere = set(used.flatten().tolist())
+    tokens: list[GradientToken] = []
+    for place, found in shown.tokens.items():
+        there = set((used if place < 0 else rows[:, place]).flatten().tolist())
+        for token, distance in zip(found, shown.residuals[place], strict=True):
+            tokens.append(
+                GradientToken(
+                    position=None if place < 0 else place, token=token, string=display(lens.tokenizer, token),
+                    distance=distance, in_batch=token in there and place != length - 1, elsewhere=token in anywhere,
+                )
+            )  # fmt: skip
+    with_positions = -1 not in shown.tokens
+    seen = {(one.position, one.token) for one in tokens if one.in_batch}
+    wanted = {
+        (place if with_positions else None, int(token)) for row in used for place, token in enumerate(row.tolist())
+    }
+    return LeakedGradient(
+        tokens=tokens,
+        batch=rows.tolist(),
+        batch_strings=[display(lens.tokenizer, row.tolist()) for row in rows],
+        recall=len(seen & wanted) / len(wanted),
+        precision=sum(one.in_batch for one in tokens) / len(tokens) if tokens else None,
+        precision_anywhere=sum(one.elsewhere for one in tokens) / len(tokens) if tokens else None,
+        rank=shown.rank, width=shown.width, with_positions=with_positions, tolerance=tolerance,
+        nearest_other=shown.nearest_other if shown.nearest_other < float("inf") else None,
+        certified=_sentence(shown.rank >= shown.width, with_positions),
+    )  # fmt: skip
+
+
+def _sentence(full: bool, with_positions: bool) -> str:
+    if full:
+        return (
+            "Nothing is certified: the batch has as many tokens as the model has features, so every token lies in the "
+            "gradient's span."
+        )
+    mirage = ": where a token stands at two positions, those beside it show at both" if with_positions else ""
+    where = "at that position of any text" if with_positions else "in any text"
+    return (
+        f"Certified: a token that is not listed was not {where}, a text's last token apart, which has no gradient. That a "
+        f"listed token was there is a guess{mirage}."
+    )
+
+
+def _ordered(
+    lens: Lens, rows: Tensor, gradient: Tensor, shown: GradientTokens, found: LeakedGradient, run: Run
+) -> LeakedGradient:
+    """With the texts that the second stage puts in order."""
+    rank, length = span_of(gradient)[1], rows.shape[1]
+    some, whole = list[GradientText](), False
+    if shown.rank < shown.width:
+        some, whole = texts_in_gradient(lens, gradient, shown, length, tolerance=found.tolerance, progress=run.progress)
+    batch = {tuple(row[:-1]) for row in rows.tolist()}
+    texts = [
+        LeakedText(
+            tokens=one.tokens, string="".join(display(lens.tokenizer, one.tokens)), distance=one.distance,
+            in_batch=tuple(one.tokens) in batch,
+        )
+        for one in some
+    ]  # fmt: skip
+    told = (
+        f"Certified of the order: no other texts than the {len(texts)} listed were in the batch, their last tokens apart."
+        if texts and whole
+        else "Of order and grouping nothing is certified: block 1's gradient has full rank, or too much lies in its span."
+    )
+    return replace(
+        found, texts=texts, texts_found=len(batch & {tuple(one.tokens) for one in texts}) / len(batch), second_rank=rank,
+        certified=f"{found.certified} {told}",
+    )  # fmt: skip

@@ -1,0 +1,309 @@
+"""`privacy`: how much of a text what leaked of it gives away, in bits between proved bounds."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from headscan.inversion.assess import multiplications
+from headscan.inversion.run import refuse_unused
+from headscan.leaks.defence import DEFENCES, Defence, read_format
+from headscan.leaks.positions import SENTENCES
+from headscan.leaks.result import LeakedGradient, LeakRow, OutsideStates, PrivacyResult, WholeText
+from headscan.model.lens import Lens
+from headscan.model.opening import ModelLike, open_model
+from headscan.model.settings import Loading
+from headscan.model.slicing import SlicedModel
+from headscan.model.slicing.prefix import CachePart
+from headscan.run import BadInput, Option, Registry, Run, Running, TextRecord, plain, verb
+from headscan.text import documents
+from headscan.text.source import TEXT, Reading, TextLike, check_text, source_name
+
+# ---- What may leak of a model's work on a text, and what `headscan privacy` can be asked for.
+
+PriorName = Literal["model", "uniform", "text"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leak:
+    """What was found on a release: rows, bits of whole texts, of a gradient its tokens, and what was left out, as sentences."""
+
+    rows: list[LeakRow]
+    whole: list[WholeText] = field(default_factory=list)
+    gradient: LeakedGradient | None = None
+    outside: OutsideStates | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Release(ABC):
+    """Something that leaks."""
+
+    name: ClassVar[str]
+    uses: ClassVar[tuple[str, ...]] = ()
+    """The options in `SHARED` that mean something for it; the others are refused."""
+    meaning: ClassVar[str] = ""
+    """What the bits in its rows are bits of, in a sentence."""
+
+    @abstractmethod
+    def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
+        """Let it leak from the token ids of each document; bound it, and read off what can be read.
+
+        Raises:
+            BadInput: the model or the text is not fit for it.
+        """
+
+
+RELEASES: Registry[type[Release]] = Registry(
+    "release", "headscan.leaks.releases", "headscan.leaks.embedding", "headscan.leaks.gradient"
+)
+"""All releases by name."""
+
+SHARED = (
+    "sites", "noise", "format", "defence", "stored", "heads", "prior", "windows", "length", "candidates", "draws", "particles",
+    "others", "states", "tolerance",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Auditing(Reading, Loading, Running):
+    """What leaks of which text, and how it was protected."""
+
+    text: Annotated[TextLike, TEXT]
+    _: KW_ONLY
+    release: Annotated[
+        str, Option("What leaks: states, cache (keys and values), logits, embedding, gradient.", choices=RELEASES)
+    ] = "states"
+    sites: Annotated[
+        str | None, Option("Sites whose states (or caches) leak, as globs. Default: all blocks; three of many.")
+    ] = None
+    noise: Annotated[
+        Sequence[float], Option("Gaussian noise, in the rms of the release's centred coordinates; 0 is none.", low=0)
+    ] = (0.0, 0.4, 0.8, 1.6)
+    format: Annotated[
+        str | None,
+        Option(
+            "Number format in which it leaks: fp16, bf16, fp8, int8, int4, int2, int4/32 in groups. Default: as computed."
+        ),
+    ] = None
+    defence: Annotated[
+        str | Defence | Sequence[str | Defence] | None,
+        Option(
+            "What is done to the release, known to the attacker; several, with commas, or all, are put beside noise alone. "
+            "Default: noise alone.",
+            choices=DEFENCES,
+        ),
+    ] = None
+    stored: Annotated[CachePart, Option("What of the cache: keys, values, both.")] = "both"
+    heads: Annotated[
+        Sequence[int] | None, Option("Stored heads of the cache that leak, with commas. Default: all.", low=0)
+    ] = None
+    prior: Annotated[
+        PriorName,
+        Option(
+            "What the attacker knows of texts: model (what this model expects next), text (how often each token stands in this "
+            "text), uniform."
+        ),
+    ] = "model"
+    windows: Annotated[int, Option("Pieces of the text that are looked at, evenly spaced.", low=1)] = 5
+    length: Annotated[
+        int, Option("Tokens of each piece; the first is taken as known where bits are counted.", low=2)
+    ] = 21
+    candidates: Annotated[
+        int | None,
+        Option(
+            "Candidates of a position, the likeliest first. Default: the vocabulary; fewer, where that takes long.",
+            low=2,
+        ),
+    ] = None
+    draws: Annotated[int, Option("Monte Carlo draws a position, for truth and attack.", low=2)] = 64
+    particles: Annotated[
+        int | None,
+        Option(
+            "Prefixes of the filter that bounds the bits of whole texts drawn from the model; 0: leave it out. Default: 32, "
+            "where that takes a minute.",
+            low=0,
+        ),
+    ] = None
+    others: Annotated[
+        int,
+        Option(
+            "Positions of each piece at which also the bits are counted that all releases tell of a token to one who knows "
+            "all other tokens, where all candidates are run.",
+            low=0,
+        ),
+    ] = 2
+    states: Annotated[
+        str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None,
+        Option(
+            "States of the text that leaked, with noise that is estimated: a file, folder or URL of any format that scan reads; "
+            "in Python also an array [T, w]. Default: those that the model makes of the text, with the noise of --noise.",
+            content=True, metavar="FILE",
+        ),
+    ] = None  # fmt: skip
+    tolerance: Annotated[float, Option("Distance from the gradient's span that counts as inside.", above=0)] = 1e-3
+
+    def check(self) -> None:
+        """A text that can be read, a release that there is, a format, and no option that it does not use."""
+        super().check()
+        check_text(self.text)
+        if self.format is not None:
+            read_format(self.format)
+        self.protections()
+        uses = RELEASES[self.release].uses
+        for name in SHARED:
+            if name not in uses:
+                users = [other for other, item in RELEASES.items() if name in item.uses]
+                refuse_unused(self, [name], f"the release {self.release}", users)
+
+    def protections(self) -> list[Defence | None]:
+        """The defences, with their defaults where only names were given; None is noise alone, which is put before several."""
+        given = [self.defence] if isinstance(self.defence, str | Defence) else list(self.defence or ())
+        words = [part.strip() for one in given if isinstance(one, str) for part in one.split(",") if part.strip()]
+        names = DEFENCES.names() if words == ["all"] else words
+        found = [DEFENCES[name]() for name in names] + [one for one in given if isinstance(one, Defence)]
+        protections: list[Defence | None] = [None, *found]
+        return protections[1:] if len(found) == 1 else protections
+
+
+# Of one document more is not needed: some windows are taken.
+CHARACTERS = 200_000
+
+
+@verb("privacy", Auditing)
+def privacy(model: ModelLike, settings: Auditing, run: Run) -> PrivacyResult:
+    """How many bits of each token of a text are in what leaked of it, at least and at most, and what attacks read off.
+
+    `Auditing` documents the options, `headscan.leaks.RELEASES` what may leak.
+
+    Args:
+        model: a Lens, what `Lens.load` takes, or a live model of transformers.
+        text: the sample; a batch of texts, one a document, for the release "gradient".
+
+    Returns:
+        A `PrivacyResult` with one row a site and noise.
+
+    Raises:
+        BadInput: a text too short, a model that is not fit for the release, an option that the release does not use.
+
+    >>> import torch
+    >>> from headscan.model import ByteTokenizer, Lens
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> _ = torch.manual_seed(0)
+    >>> config = GPT2Config(vocab_size=256, n_positions=16, n_embd=32, n_layer=1, n_head=2)
+    >>> lens = Lens(GPT2LMHeadModel(config), ByteTokenizer())
+    >>> clean, noisy = privacy(lens, ["Once upon a time"], windows=1, length=8, noise=(0, 1.6), particles=0).rows
+    >>> clean.attack_accuracy, clean.bits_upper, noisy.bits_lower < noisy.bits_truth < noisy.bits_upper < noisy.prior_bits
+    (1.0, None, True)
+    """
+    lens = open_model(model, settings)
+    tokenizer = lens.require_tokenizer()
+    texts: list[list[int]] = []
+    left = settings.max_tokens
+    for document in documents(settings.text, documents=settings.documents, field=settings.field):
+        ids = tokenizer(document.beginning(CHARACTERS), add_special_tokens=False, verbose=False)["input_ids"]
+        texts.append(ids if left is None else ids[:left])
+        left = None if left is None else left - len(texts[-1])
+        if left == 0:
+            break
+    if not texts:
+        raise BadInput("The text is empty.")
+    record = lens.provenance()
+    run.identify(f"the weights of {lens.name}", lens.identity())
+    run.identify("the text", plain(texts))
+    release = RELEASES[settings.release]()
+    leak = release.attack(lens, texts, settings, run)
+    text = TextRecord(source=source_name(settings.text), documents=len(texts), tokens=sum(map(len, texts)))
+    protocol = run.protocol(text=text, device=record.device, dtype=record.dtype, notes=leak.notes)
+    return PrivacyResult(
+        protocol=protocol, models=[record], release=settings.release, prior=settings.prior, what=SENTENCES[settings.prior],
+        meaning=release.meaning, rows=leak.rows, whole=leak.whole, gradient=leak.gradient, outside=leak.outside,
+    )  # fmt: skip
+
+
+# ---- How much of a text is looked at, so that what was not asked for by name ends in minutes.
+
+LIMIT = 6e12
+"""Multiplications that the candidates may take, unless their number was asked for: some minutes of two cores."""
+
+MOST = 2048
+"""Candidates up to which all are run unasked: their pairs are compared at every position."""
+
+
+@dataclass(frozen=True)
+class AuditPlan:
+    """What of the settings is done: tokens of each window, windows, candidates of a position (None: all), budget of a search.
+
+    `whole_texts` are multiplications that are left for the filter of whole texts; notes are what was left out.
+    """
+
+    windows: Int[Tensor, "B T"]
+    candidates: int | None
+    budget: int | None
+    passed: float
+    notes: tuple[str, ...] = ()
+
+
+def plan_of(cut: SlicedModel, sites: int, texts: list[list[int]], settings: Auditing) -> AuditPlan:
+    """What is done at the sites of a slice: all candidates where that is affordable, else the likeliest, in fewer windows.
+
+    Raises:
+        BadInput: a text shorter than one window, windows longer than the model's context.
+    """
+    context, vocabulary = cut.lens.context_length, cut.vocabulary_size
+    if context and settings.length > context:
+        raise BadInput(f"--length {settings.length} is more than the {context} tokens that '{cut.lens.name}' takes.")
+    windows, passed = settings.windows, multiplications(cut, 1) / vocabulary
+    if settings.candidates is not None:
+        few = min(settings.candidates, vocabulary)
+        return AuditPlan(windows_of(texts, windows, settings.length), few if few < vocabulary else None, few, passed)
+    every = min(vocabulary, MOST)
+    affordable = LIMIT / (passed * settings.length)
+    if every * windows * sites <= affordable and every == vocabulary:
+        return AuditPlan(windows_of(texts, windows, settings.length), None, None, passed)
+    windows = min(windows, max(1, int(affordable / (256 * sites))))
+    candidates = max(64, min(every, int(affordable / (windows * max(sites, 2)))))
+    rows = windows_of(texts, windows, settings.length)
+    note = (
+        f"{len(rows)} windows of {settings.length} tokens were looked at, with the {candidates:,} likeliest candidates of a "
+        f"position (--windows, --candidates): the bounds count what the others may add."
+    )
+    return AuditPlan(rows, candidates, candidates, passed, (note,))
+
+
+def plan_of_whole_rows(cut: SlicedModel, texts: list[list[int]], settings: Auditing) -> AuditPlan:
+    """The same where every candidate costs its whole window, at every position: embeddings."""
+    vocabulary, passed = cut.vocabulary_size, multiplications(cut, 1) / cut.vocabulary_size
+    affordable, windows = LIMIT / (passed * settings.length**2), settings.windows
+    few = min(settings.candidates or MOST // 4, vocabulary)
+    if settings.candidates is not None or few * windows <= affordable:
+        return AuditPlan(windows_of(texts, windows, settings.length), few, None, passed)
+    windows = max(1, min(windows, int(affordable / 64)))
+    few = max(16, min(few, int(affordable / windows)))
+    rows = windows_of(texts, windows, settings.length)
+    note = (
+        f"{len(rows)} windows of {settings.length} tokens were looked at, with the {few:,} likeliest candidates of a position "
+        "(--windows, --candidates): the bounds count what the others may add."
+    )
+    return AuditPlan(rows, few, None, passed, (note,))
+
+
+def windows_of(texts: list[list[int]], windows: int, length: int) -> Int[Tensor, "B T"]:
+    """Token ids of windows that are evenly spaced over the text.
+
+    Raises:
+        BadInput: the text is shorter than one.
+    """
+    ids = [token for text in texts for token in text]
+    if len(ids) < length:
+        raise BadInput(f"The text has {len(ids)} tokens, fewer than one window of {length}.")
+    starts = torch.linspace(0, len(ids) - length, min(windows, len(ids) // length)).long()
+    return torch.stack([torch.tensor(ids[int(start) : int(start) + length]) for start in starts])

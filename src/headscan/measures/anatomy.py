@@ -1,0 +1,350 @@
+"""The anatomy of a cone: how much of the squared length of the mean unit state comes from which part.
+
+The average cosine of n states is, up to the diagonal, |m|² with m the mean of x/‖x‖. Let m be a sum of parts aᵢ: then
+|m|² = Σ aᵢ·m, exactly, and aᵢ·m/|m|² is the share of part i. A share may be negative: that part takes away from the cone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from headscan.measures.interval import Deviation
+from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
+from headscan.measures.streams import Followed, Plan, head_maps, head_sums
+from headscan.model.sites import is_block
+from headscan.statistics import Accumulator, PartSums, SiteBatch
+
+Floats = npt.NDArray[np.float64]
+
+RANKS = (10, 50, 200, 1000)
+"""Where bands of token frequency end, by the rank of a token in the text."""
+
+COORDINATES = 8
+"""How many coordinates have a share of their own; the rest is one part."""
+
+
+def rank_bands(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The band of each token id [V] by its rank in the text: 0 for ranks 1 to 10, ..., 4 beyond 1,000.
+
+    >>> rank_bands(np.array([3, 9, 0]))[[1, 0]].tolist()
+    [0, 0]
+    """
+    ranks = np.empty(len(counts), dtype=np.int64)
+    ranks[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
+    return np.searchsorted(np.array(RANKS), ranks, side="right")
+
+
+def band_names() -> list[str]:
+    """What the bands are called."""
+    starts = [1, *(rank + 1 for rank in RANKS)]
+    return [f"rank {low}-{high}" for low, high in zip(starts, RANKS, strict=False)] + [f"rank {starts[-1]}-"]
+
+
+def position_bands(positions: int, skip_first: int = 0) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """The band of each position from `skip_first` on, and the bands' names: 0, 1, 2-3, 4-7, ...
+
+    >>> position_bands(6)[0].tolist(), position_bands(6)[1]
+    ([0, 1, 2, 2, 3, 3], ['position 0', 'position 1', 'position 2-3', 'position 4-5'])
+    """
+    places = np.arange(skip_first, positions)
+    bands = np.array([int(place).bit_length() for place in places], dtype=np.int64)
+    bands = bands - bands[0]
+    names = []
+    for band in range(bands[-1] + 1):
+        own = places[bands == band]
+        names.append(f"position {own[0]}" if len(own) == 1 else f"position {own[0]}-{own[-1]}")
+    return bands, names
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The sums of a site by blocks of the text: of all unit states [C, d], and how many tokens they are of [C]."""
+
+    units: Floats
+    tokens: Floats
+
+    @property
+    def total(self) -> Floats:
+        """Σx/‖x‖ [d]."""
+        found: Floats = self.units.sum(0)
+        return found
+
+    @property
+    def square(self) -> float:
+        """‖Σx/‖x‖‖²."""
+        return float(self.total @ self.total)
+
+    def of(self, kind: str, names: Sequence[str], sums: Floats, tokens: Floats | None = None) -> Iterator[Cells]:
+        """The rows of parts whose sums by blocks are [C, K, d]; `tokens` [K] are the parts' own, where they are of tokens."""
+        total = self.total
+        each, whole = sums @ total, sums.sum(0)
+        yield from self._rows(kind, names, each, self.units @ whole.T, tokens)
+
+    def of_coordinates(self, kind: str, names: Sequence[str], sums: Floats, chosen: Sequence[int]) -> Iterator[Cells]:
+        """The same parts [C, K, d], each cut by the coordinates `chosen`, and all others together."""
+        total = self.total
+        for k, name in enumerate(names):
+            own, whole = sums[:, k], sums[:, k].sum(0)
+            each = [*(own[:, i] * total[i] for i in chosen), own @ total - own[:, chosen] @ total[chosen]]
+            beside = [
+                *(self.units[:, i] * whole[i] for i in chosen),
+                self.units @ whole - self.units[:, chosen] @ whole[chosen],
+            ]
+            parts = [*(f"coordinate {i}" for i in chosen), "other coordinates"]
+            labels = [f"{name}, {part}" if name else part for part in parts]
+            yield from self._rows(kind, labels, np.stack(each, 1), np.stack(beside, 1), None)
+
+    def _rows(
+        self, kind: str, names: Sequence[str], each: Floats, beside: Floats, tokens: Floats | None
+    ) -> Iterator[Cells]:
+        """From Σ_c a·m and Σ u·a of each block [C, K]: the share, and by its derivative what each block adds to its error."""
+        square, n = self.square, float(self.tokens.sum())
+        shares = each.sum(0) / square
+        slope = (each + beside - 2 * shares * (self.units @ self.total)[:, None]) / square
+        for k, name in enumerate(names):
+            deviation = Deviation.of_text(n * slope[:, k], self.tokens)
+            share = float(shares[k])
+            interval = None if deviation is None else list(deviation.interval(share, bounds=(None, None)))
+            row: Cells = {"kind": kind, "part": name, "share": share, "share_interval": interval, "interval": interval}
+            yield row if tokens is None else row | {"tokens": float(tokens[k] / n)}
+
+    def of_documents(self, names: Sequence[str], units: Floats, tokens: Floats) -> Iterator[Cells]:
+        """The rows of groups of documents, units [G, d]; the interval is over what the other documents might have been."""
+        total, square, n = units.sum(0), float(units.sum(0) @ units.sum(0)), float(tokens.sum())
+        for g, name in enumerate(names):
+            share = float(units[g] @ total) / square
+            slope = (units @ units[g] - 2 * share * (units @ total)) / square
+            others = np.arange(len(units)) != g
+            deviation = Deviation.of_documents(n * slope[others], tokens[others])
+            interval = None if deviation is None else list(deviation.interval(share, bounds=(None, None)))
+            yield {
+                "kind": "document", "part": name, "share": share, "share_interval": interval, "interval": interval,
+                "tokens": float(tokens[g] / n),
+            }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SiteParts:
+    """One site's sums by blocks, float64: `cells` [C, bands·positions, d] with their `tokens`, and `branches` [C, K, d] by
+    name, or none; the names of bands and positions."""
+
+    cells: Floats
+    tokens: Floats
+    bands: Sequence[str]
+    positions: Sequence[str]
+    branches: Floats
+    names: Sequence[str]
+
+    def rows(self, *, pairs: bool) -> Iterator[Cells]:
+        """All shares; those of a kind add up to 1. `pairs`: of band with position and branch with coordinate, too."""
+        shares = Shares(self.cells.sum(1), self.tokens.sum(1))
+        blocks, width = shares.units.shape
+        if not shares.square > 0:
+            return
+        grid = (blocks, len(self.bands), len(self.positions))
+        cells, tokens = self.cells.reshape(*grid, width), self.tokens.sum(0).reshape(grid[1:])
+        strongest = np.argsort(-(shares.total**2), kind="stable")
+        chosen = strongest[: min(COORDINATES, width)].tolist()
+        if self.names:
+            branches = self.branches
+            rest = shares.units - branches.sum(1)
+            every, names = np.concatenate([branches, rest[:, None]], 1), [*self.names, "rounding"]
+            yield from shares.of("branch", names, every)
+            if pairs:
+                yield from shares.of_coordinates("branch and coordinate", names, every, chosen[:2])
+        if len(self.bands) > 1:
+            yield from shares.of("band", self.bands, cells.sum(2), tokens.sum(1))
+        yield from shares.of("position", self.positions, cells.sum(1), tokens.sum(0))
+        yield from shares.of_coordinates("coordinate", [""], shares.units[:, None], chosen)
+        if pairs and len(self.bands) > 1:
+            names = [f"{band}, {position}" for band in self.bands for position in self.positions]
+            yield from shares.of("band and position", names, self.cells, tokens.reshape(-1))
+
+
+# ---- The probe `anatomy`: who builds the cone, and who takes it away.
+
+
+class AnatomyProbe(Probe):
+    """Who builds the cone, and who takes it away."""
+
+    words = ProbeWords(
+        name="anatomy", title="Anatomy of the cone", group="anatomy",
+        sentence="Of what is the mean direction made? Shares of its squared length by branch, token frequency, position, "
+        "coordinate and document; those of one kind add up to 1, and a negative one takes away from the cone.",
+        literature="headscan; the sum over coordinates is Timkey and van Schijndel's (2021, arXiv:2109.04404)",
+        position="Position 0 has a share of its own.", docs="anatomy.md", function="headscan.measures.anatomy.Shares",
+        order=1, picture="own", fields={
+            "share": Field("share of the cone", "What the part adds to the squared length of the mean unit state.",
+                "aᵢ·m/|m|², m = Σaᵢ = mean x/‖x‖", interval="three blocks of text are needed, of a document three others"),
+            "tokens": Field("share of the tokens", "How many of the tokens are in the part.", "nᵢ/n", (0, 1),
+                interval="a count"),
+        },
+    )  # fmt: skip
+
+    passes = 2  # the first for the counts of tokens, which needs no model
+    needs = "vectors"
+
+    def __init__(self) -> None:
+        self.plans: list[Plan] = []
+        self.followed: list[Followed] = []
+        self.bands, self.band_names = torch.zeros(0, dtype=torch.int64), ["all tokens"]
+        self.positions, self.position_names = torch.zeros(0, dtype=torch.int64), [""]
+
+    def cost(self, setup: ProbeSetup) -> Cost:
+        """Operations a token, and bytes: what a batch of 2,048 tokens holds, and the sums."""
+        places = {site: place for plan in self.plans for site, place in plan.places.items()}
+        sites = [(setup.width(site), places[site]) for site in setup.sites if site in places]
+        products = sum(width * place.sources for width, place in sites)
+        held = sum(setup.width(source) for plan in self.plans for source in plan.sources)
+        return Cost(2.0 * products * (setup.tokens or 0), 4.0 * 2048 * held + 8.0 * 16 * products)
+
+    def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
+        stacks = () if setup.source.lens is None else setup.source.lens.stacks
+        self.plans = [plan for stack in stacks if (plan := Plan.of(setup.lens, stack, setup.sites)) is not None]
+        self.followed = [Followed(plan, torch.device(setup.device)) for plan in self.plans]
+        counts = setup.counts
+        self.bands = torch.from_numpy(rank_bands(counts if counts is not None else np.zeros(0, dtype=np.int64)))
+        self.band_names = ["all tokens"] if counts is None else band_names()
+        positions, self.position_names = position_bands(setup.context, setup.skip_first)
+        self.positions = torch.from_numpy(positions)
+        cells = len(self.band_names) * len(self.position_names)
+        found: dict[str, Accumulator] = {}
+        for site in setup.sites:
+            place = next((plan.places[site] for plan in self.plans if site in plan.places), None)
+            sources, constants = (0, 0) if place is None else (place.sources, place.factors)
+            found[site] = PartSums(
+                setup.width(site), cells=cells, sources=sources, constants=constants, device=setup.device
+            )
+        return found
+
+    def passing(self, setup: ProbeSetup) -> tuple[str, ...]:
+        return tuple(site for plan in self.plans for site in plan.passing)
+
+    def see(self, setup: ProbeSetup, batch: SiteBatch) -> None:
+        for followed in self.followed:
+            if batch.site in followed.plan.passing:
+                followed.see(batch)
+
+    def update(self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch) -> None:
+        assert isinstance(accumulator, PartSums)
+        cells = self.positions[: batch.ids.shape[1]].expand(batch.ids.shape)
+        if len(self.bands):
+            cells = cells + len(self.position_names) * self.bands[batch.ids.cpu()]
+        accumulator.update(batch, cells)
+        for followed in self.followed:
+            if key in followed.plan.places:
+                followed.keep(accumulator, batch)
+                if key == followed.plan.last:
+                    followed.settle()
+
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        rows: list[Cells] = []
+        for site in data.clouds:
+            sums = data.own[site]
+            assert isinstance(sums, PartSums)
+            found = [*self._parts(site, sums).rows(pairs=site in (setup.last, setup.deepest)), *_documents(sums)]
+            if found and not any(row["kind"] == "branch" for row in found):
+                found[0] |= {"notes": ["no shares by branch: what the site is a sum of is not known"]}
+            rows += [{"site": site, **row} for row in found]
+            if not found:
+                notes = ["there is no cone: the mean of the unit states is zero"]
+                rows.append({"site": site, "kind": "branch", "part": "", "share": None, "notes": notes})
+        return rows
+
+    def _parts(self, site: str, sums: PartSums) -> SiteParts:
+        blocks = sums.blocks.parts()
+        cells, tokens = (torch.stack([block[name] for block in blocks]) for name in ("cells", "tokens"))
+        width = sums.shape[0]
+        branches, names = np.zeros((len(blocks), 0, width)), list[str]()
+        for plan in self.plans:
+            if site in plan.places:
+                held = [torch.stack([block[name].cpu() for block in blocks]) for name in ("sources", "constants")]
+                terms, biases = plan.carried(site, *held)
+                names, branches = list(plan.sources[: terms.shape[-2]]), terms.numpy()
+                if biases.shape[-2]:
+                    names.append(f"{plan.prefix}norm biases")
+                    branches = np.concatenate([branches, biases.sum(-2, keepdim=True).numpy()], axis=1)
+        if site not in {place for plan in self.plans for place in plan.places} and _is_branch(site):
+            names, branches = [site], cells.sum(1)[:, None].cpu().numpy()
+        return SiteParts(
+            cells.cpu().numpy(), tokens.cpu().numpy(), self.band_names, self.position_names, branches, names
+        )
+
+
+def _is_branch(site: str) -> bool:
+    return site.rsplit(".", 1)[-1].split("_")[0] in ("attention", "cross", "mlp", "mixer")
+
+
+def _documents(sums: PartSums) -> list[Cells]:
+    """The shares of groups of consecutive documents."""
+    groups, size = sums.documents.items(), sums.documents.size
+    units = np.array([group["unit"].cpu().numpy() for _, group in groups]).reshape(len(groups), -1)
+    tokens = np.array([float(group["tokens"]) for _, group in groups])
+    if not len(groups) or not float(np.square(units.sum(0)).sum()) > 0:
+        return []
+    names = [f"document {k * size}" if size == 1 else f"documents {k * size}-{k * size + size - 1}" for k, _ in groups]
+    return list(Shares(units, tokens).of_documents(names, units, tokens))
+
+
+# ---- The probe `anatomy_heads`: which heads build the cone at the last block.
+
+
+TOKENS, BLOCKS = 8192, 16
+
+
+class AnatomyHeadsProbe(Probe):
+    """Which heads build the cone?"""
+
+    words = ProbeWords(
+        name="anatomy_heads", title="Anatomy by heads", group="anatomy",
+        sentence=f"Which heads of attention build the cone at the last block? Each branch of attention of the anatomy cut into "
+        f"its heads and its bias; of the first {TOKENS:,} tokens.",
+        literature="headscan; heads as terms of a sum: Elhage et al. 2021", position="All positions.", docs="anatomy.md",
+        function="headscan.measures.streams.head_sums", order=3, expensive=True, picture="heads", fields={
+            "head": Field("head", "Number of the head; after the last one stands the branch's bias.", range=(0, None),
+                interval="a number of a head"),
+            "share": Field("share of the cone", "What the head adds to the squared length of the mean unit state.",
+                "(W_h Σz_h/‖x‖)·m/n|m|²", interval="three blocks of text are needed", plotted=True),
+        },
+    )  # fmt: skip
+
+    def reason(self, setup: ProbeSetup) -> str | None:
+        stacks = [stack for stack in setup.lens.stacks if setup.deepest in stack.taps]
+        if not stacks or not is_block(setup.deepest):
+            return "none of its blocks is among the sites"
+        if not all(stacks[0].plain):
+            return "norms act on its stream, or its branches are not known"
+        return None if head_maps(setup.lens, stacks[0]) else "its attention is no linear map of its heads"
+
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        lens = setup.lens
+        stack = next(stack for stack in lens.stacks if setup.deepest in stack.taps)
+        maps = head_maps(lens, stack)
+        assert maps is not None
+        depth = int(setup.deepest.rsplit(".", 1)[-1])
+        maps = tuple(one for one in maps if int(one.site.rsplit(".", 2)[-2]) <= depth)
+        ids = data.windows[: max(1, TOKENS // setup.context)]
+        size = max(1, 2048 // setup.context)
+        found = [head_sums(lens, maps, part, setup.deepest) for part in ids.split(size)]
+        units, weights, sums = (torch.cat(parts) for parts in zip(*found, strict=True))
+        number = torch.arange(len(ids)) * min(BLOCKS, len(ids)) // len(ids)
+        belongs = torch.nn.functional.one_hot(number).T.double()
+        total, weight = belongs @ units, belongs @ weights
+        every = torch.einsum("cw,wmk->cmk", belongs, sums)
+        tokens = belongs.sum(1).numpy() * ids.shape[1]
+        shares = Shares(total.numpy(), tokens)
+        if not shares.square > 0:
+            return [{"site": setup.deepest, "notes": ["there is no cone: the mean of the unit states is zero"]}]
+        rows: list[Cells] = []
+        for k, one in enumerate(maps):
+            parts = one.parts(every[:, k].to(one.weight.device), weight.to(one.weight.device)).cpu().numpy()
+            names = [*(f"{one.site}, head {h}" for h in range(one.heads)), f"{one.site}, bias"]
+            made = shares.of("head", names, np.ascontiguousarray(parts))
+            rows += [{"site": one.site, **row, "head": head} for head, row in enumerate(made)]
+        return rows

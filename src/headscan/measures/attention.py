@@ -1,0 +1,372 @@
+"""Attention drift: do a head's queries and keys share directions, so that it can be sharp without looking at the token?
+
+Godey et al. 2024 (arXiv:2401.12143): during training the mean query and mean key of a head grow and align (or oppose)
+each other, scores get a common offset, and attention sharpens. Here: per head, from one pass, for every model whose
+attention goes through transformers' attention interface (most of them).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import eager_mask
+
+from headscan.measures.cone import average_cosine
+from headscan.measures.interval import of_items, with_intervals
+from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.probe import Probe, ProbeData, ProbeSetup
+from headscan.model import Lens
+from headscan.run import BadInput
+from headscan.statistics import Cloud, Sums, Tally
+
+NAME = "headscan-heads"
+HEADS = (
+    "query_norm",
+    "key_norm",
+    "query_drift",
+    "key_drift",
+    "drift_cosine",
+    "attention_entropy",
+    "sharpness",
+    "first_share",
+)
+
+
+@contextmanager
+def watch_heads(lens: Lens) -> Iterator[dict[int, Tally]]:
+    """A context in which every attention call of the model adds to a tally of its layer, {call order: Tally}.
+
+    Attention is then computed with an explicit mask by torch's own `scaled_dot_product_attention`, which may move
+    outputs in the last digits; the model's implementation is put back at the end. Raises BadInput for a model whose
+    attention does not go through the interface (RWKV, Mamba and such have none).
+    """
+    tallies: dict[int, Tally] = {}
+    modules: dict[int, int] = {}
+
+    def attend(
+        module: torch.nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, None]:
+        layer = modules.setdefault(id(module), len(modules))
+        _add(tallies, layer, query, key, attention_mask, options.get("scaling"), getattr(module, "is_causal", False))
+        result: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        return result
+
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, eager_mask)
+    before = lens.model.config._attn_implementation
+    try:
+        lens.model.set_attn_implementation(NAME)
+        yield tallies
+    except ValueError as error:
+        raise BadInput(f"The attention of {lens.name} cannot be watched: {error}") from None
+    finally:
+        lens.model.set_attn_implementation(before)
+
+
+def _add(
+    tallies: dict[int, Tally], layer: int, query: Tensor, key: Tensor, mask: Tensor | None, scaling: float | None,
+    causal: bool,
+) -> None:  # fmt: skip
+    """Add queries [B, H, T, e] and keys [B, K, T, e] of one call; K divides H (grouped queries)."""
+    batch, heads, length, width = query.shape
+    if layer not in tallies:
+        shapes = {"query": (heads, width), "key": (heads, width)} | dict.fromkeys(
+            ("query_norm", "key_norm", "entropy", "sharpness", "first", "positions", "choices"), (heads,)
+        )
+        shapes |= {"received": (heads, key.shape[2]), "seen": (key.shape[2],)}
+        tallies[layer] = Tally(shapes)
+    tally = tallies[layer]
+    q, k = query.detach().float(), key.detach().float().repeat_interleave(heads // key.shape[1], dim=1)
+    scores = q @ k.transpose(-1, -2) * (width**-0.5 if scaling is None else scaling)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask.float()
+    elif causal:
+        hidden = torch.ones(length, key.shape[2], dtype=torch.bool, device=q.device).triu(key.shape[2] - length + 1)
+        scores = scores.masked_fill(hidden, -torch.inf)
+    logs = torch.log_softmax(scores, dim=-1)
+    shares = logs.exp()
+    entropy = -torch.where(shares > 0, shares * logs, 0.0).sum(-1).double()  # [B, H, T]
+    allowed = scores > torch.finfo(scores.dtype).min / 2
+    visible = allowed.sum(-1).double()
+    choice = visible > 1
+    found = {
+        "query": q.double().sum((0, 2)),
+        "key": k.double().sum((0, 2)),
+        "query_norm": torch.linalg.vector_norm(q.double(), dim=-1).sum((0, 2)),
+        "key_norm": torch.linalg.vector_norm(k.double(), dim=-1).sum((0, 2)),
+        "entropy": entropy.sum((0, 2)),
+        "sharpness": torch.where(choice, 1 - entropy / visible.clamp(min=2).log(), 0.0).sum((0, 2)),
+        "first": torch.where(choice, shares[..., 0].double(), 0.0).sum((0, 2)),
+        "positions": torch.full((heads,), float(batch * length)),
+        "choices": choice.double().sum((0, 2)),
+        "received": shares.sum((0, 2), dtype=torch.float64),
+        "seen": allowed[:, 0].double().sum((0, 1)),
+    }
+    for name, value in found.items():
+        tally[name] = tally[name] + value.cpu()
+
+
+def watched(lens: Lens, batches: Iterable[Tensor]) -> tuple[dict[int, Tally], list[dict[int, Tally]]]:
+    """What `watch_heads` gathers of all batches of ids [B, T] together, and of each; one forward pass.
+
+    Raises BadInput for a model without attention that can be watched.
+    """
+    deepest = lens.match("**block.*" if len(lens.stacks) > 1 else "block.*")[-1]
+    parts: list[dict[int, Tally]] = []
+    for ids in batches:
+        with watch_heads(lens) as tallies:
+            lens.run(ids, sites=deepest, each=lambda site, states: None)
+        parts.append(tallies)
+    if not any(parts):
+        raise BadInput(f"{lens.name} has no attention that transformers' attention interface runs.")
+    whole = {layer: Tally.restore(tally.state()) for layer, tally in parts[0].items()}
+    for part in parts[1:]:
+        for layer, tally in part.items():
+            whole[layer].merge(tally)
+    return whole, parts
+
+
+def head_rows(tallies: dict[int, Tally]) -> list[Cells]:
+    """One row a layer and head, from what `watch_heads` gathered.
+
+        query_norm, key_norm: the norm of the mean query and of the mean key, in the units of the scores' factors;
+        query_drift, key_drift: ‖mean‖/mean norm of queries and of keys, in [0, 1];
+        drift_cosine: cosine between the mean query and the mean key, in [−1, 1]; near ±1 with large drifts, scores have a
+            common offset, positive or negative;
+        attention_entropy: mean over positions of the entropy of the attention weights, nats, from 0;
+        sharpness: mean of 1 − entropy/log(visible positions), in [0, 1], over positions that see more than one;
+        first_share: mean weight on position 0, over the same positions (an attention sink).
+
+    Queries and keys are those that are multiplied: after rotary or other position maps.
+    """
+    rows: list[Cells] = []
+    for layer, tally in sorted(tallies.items()):
+        n, choices = tally["positions"], tally["choices"].clamp(min=1)
+        query, key = tally["query"] / n[:, None], tally["key"] / n[:, None]
+        lengths = torch.linalg.vector_norm(query, dim=-1), torch.linalg.vector_norm(key, dim=-1)
+        cosine = (query * key).sum(-1) / (lengths[0] * lengths[1])
+        drifts = [length * n / tally[name] for length, name in zip(lengths, ("query_norm", "key_norm"), strict=True)]
+        for head in range(len(n)):
+            values = {
+                "query_norm": lengths[0][head],
+                "key_norm": lengths[1][head],
+                "query_drift": drifts[0][head],
+                "key_drift": drifts[1][head],
+                "drift_cosine": cosine[head],
+                "attention_entropy": tally["entropy"][head] / n[head],
+                "sharpness": tally["sharpness"][head] / choices[head],
+                "first_share": tally["first"][head] / choices[head],
+            }
+            clean = {name: float(value) if math.isfinite(float(value)) else None for name, value in values.items()}
+            rows.append({"site": f"block.{layer}.attention", "head": head, **clean})
+    return rows
+
+
+def attention_drift(lens: Lens, batches: Iterable[Tensor]) -> list[Cells]:
+    """`head_rows` of one pass of the model over batches of ids [B, T]. Cost: the forward pass and one more T x T product.
+
+    From three batches on, each number has a 95 % interval, NAME_interval: each batch is left out by turns.
+
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
+    >>> rows = attention_drift(lens, [torch.arange(12).reshape(1, 12)])
+    >>> len(rows), rows[3]["site"], rows[3]["head"]
+    (4, 'block.1.attention', 1)
+    """
+    whole, parts = watched(lens, batches)
+    rows = head_rows(whole)
+    others = [head_rows({k: whole[k].without(part[k]) for k in part}) for part in parts] if len(parts) > 2 else []
+    sizes = [float(part[min(part)]["positions"][0]) for part in parts]
+    unbounded = ("attention_entropy", "query_norm", "key_norm")
+    bounds = {name: (-1.0 if name == "drift_cosine" else 0.0, None if name in unbounded else 1.0) for name in HEADS}
+    return [row | with_intervals(row, [other[k] for other in others], sizes, bounds) for k, row in enumerate(rows)]
+
+
+def biased_input(
+    lens: Lens,
+    biases: Sequence[float] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0),
+    *,
+    length: int = 64,
+    batch: int = 8,
+    seed: int = 0,
+) -> list[Cells]:
+    """Does anisotropy come from the block itself? An untrained twin of the first block is given noise with a common bias.
+
+    The input is N(0, I) + b·u with one direction u of length √d for all positions, for each b of `biases`; each row has
+    `bias`, the average cosine of what block 0 is given (`cosine_in`: some models normalise first), of what its
+    attention and MLP add, and of what it returns (`cosine_out`), with 95 % intervals over the `batch` sequences of
+    noise. With b = 0 a block that makes no cone of its own keeps 0.
+
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=64, n_embd=32, n_layer=1, n_head=2)))
+    >>> rows = biased_input(lens, (0.0, 4.0))
+    >>> rows[0]["cosine_in"] < 0.1 < 0.8 < rows[1]["cosine_in"] < 1
+    True
+    """
+    twin = lens.random_init(seed, first_block=True)
+    generator = torch.Generator().manual_seed(seed)
+    width = twin.input_embeddings.shape[1]
+    length = min(length, twin.context_length or length)
+    direction = torch.nn.functional.normalize(torch.randn(width, generator=generator), dim=0) * width**0.5
+    noise = torch.randn(batch, length, width, generator=generator)
+    first = "decoder.block.0" if len(twin.stacks) > 1 else "block.0"
+    wanted = {"in": first.replace("block.0", "embedding"), "attention": f"{first}.attention", "mlp": f"{first}.mlp"}
+    wanted = {key: site for key, site in {**wanted, "out": first}.items() if site in twin.sites}
+    rows = []
+    for bias in biases:
+        inputs = (noise + bias * direction).to(twin.device, twin.model.dtype)
+        found = twin.run(inputs_embeds=inputs, sites=list(wanted.values()))
+        row: Cells = {"bias": float(bias)}
+        for key, site in wanted.items():
+            sequences = found[site].detach().cpu()
+
+            def cosine(taken: npt.NDArray[np.int64], sequences: Tensor = sequences) -> float | None:
+                whole = Sums.of_rows(sequences[torch.from_numpy(taken)].flatten(0, 1), gram=False)
+                return average_cosine(Cloud.of_sums(whole, gram=False))
+
+            row[f"cosine_{key}"] = cosine(np.arange(len(sequences)))
+            row[f"cosine_{key}_interval"] = of_items(cosine, len(sequences), bounds=(-1.0, 1.0))
+        rows.append(row)
+    return rows
+
+
+# ---- The probe `attention`: attention drift.
+
+
+class AttentionProbe(Probe):
+    """Mean queries and keys."""
+
+    words = ProbeWords(
+        name="attention", title="Attention drift", group="attention",
+        sentence="Do a head's queries and keys share directions, and how sharp is its attention? Over the first "
+        "4096 tokens.",
+        literature="Godey et al. 2024, arXiv:2401.12143",
+        position="Positions that see one token only count in drifts and entropy, not in sharpness and the weight on "
+        "position 0, which is the measure of position 0 itself.",
+        docs="attention.md", function="headscan.measures.attention.head_rows", picture="heads", order=18, fields={
+            "head": Field("head", "Number of the head.", range=(0, None), interval="a number of a head"),
+            "query_norm": Field("norm of mean query",
+                "Length of the head's mean query; it grows in training where attention sharpens by drift.", "‖q̄‖",
+                (0, None), undefined="no position"),
+            "key_norm": Field("norm of mean key", "Length of the head's mean key.", "‖k̄‖", (0, None),
+                undefined="no position"),
+            "query_drift": Field("query drift", "Norm of the mean query over the mean norm.", "‖Σq‖/Σ‖q‖", (0, 1),
+                undefined="its queries or keys are zero on average"),
+            "key_drift": Field("key drift", "Norm of the mean key over the mean norm.", "‖Σk‖/Σ‖k‖", (0, 1),
+                undefined="its queries or keys are zero on average"),
+            "drift_cosine": Field("drift cosine", "Cosine between the mean query and the mean key.", "cos(q̄, k̄)",
+                (-1, 1), undefined="its queries or keys are zero on average", plotted=True),
+            "attention_entropy": Field("attention entropy", "Of the weights, averaged over positions.", "−Σ a log a",
+                (0, None), unit="nats"),
+            "sharpness": Field("sharpness", "1 − entropy/log(visible positions): 0 uniform, 1 on one position.",
+                range=(0, 1), plotted=True),
+            "first_share": Field("weight on position 0", "An attention sink where near 1.", range=(0, 1), plotted=True),
+        },
+    )  # fmt: skip
+
+    def reason(self, setup: ProbeSetup) -> str | None:
+        parts = (site.rsplit(".", 1)[-1] for site in setup.lens.sites)
+        return None if "attention" in parts else "it has no attention"
+
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        ids = data.windows[: max(1, ATTENTION_TOKENS // setup.context)].to(setup.lens.device)
+        try:
+            return list(
+                attention_drift(setup.lens, ids.tensor_split(max(min(8, len(ids)), len(ids) * setup.context // 2048)))
+            )
+        except BadInput as error:
+            return [{"site": "attention", "notes": [str(error)], **dict.fromkeys(self.fields)}]
+
+
+ATTENTION_TOKENS = 4096
+
+
+# ---- The probe `sink_rate`: how many heads leave their weight on one position.
+
+
+LENGTH, THRESHOLD = 64, 0.3
+"""Tokens of a window, and the average weight above which a position is a head's sink: what the paper fixes, for the rate
+depends on both."""
+SINK_RATE_TOKENS = 4096
+
+
+def sink_numbers(tally: Tally) -> Cells:
+    """Of one layer, from `watch_heads`: `sink_rate`, the share of heads whose α₀ is above .3; `sink_weight`, the mean of
+    α₀ over heads; `elsewhere`, the share of heads with an α_k above .3 at another position of the first half.
+
+    α_k is the mean weight that position k gets from those that see it. (Late positions, seen by few, are left out.)
+    """
+    received = (tally["received"] / tally["seen"].clamp(min=1)).cpu().numpy()
+    first, others = received[:, 0], received[:, 1 : max(2, received.shape[1] // 2)]
+    return {
+        "sink_rate": float((first > THRESHOLD).mean()),
+        "sink_weight": float(first.mean()),
+        "elsewhere": float((others > THRESHOLD).any(1).mean()) if others.size else None,
+    }
+
+
+def even_weight(length: int, causal: bool) -> float:
+    """α₀ of attention that is even over what it sees: (1 + ½ + … + 1/T)/T, or 1/T where all see all.
+
+    >>> round(even_weight(64, True), 3)
+    0.074
+    """
+    return float((1 / np.arange(1, length + 1)).sum() / length) if causal else 1 / length
+
+
+class SinkRateProbe(Probe):
+    """How many heads leave their weight on one position?"""
+
+    words = ProbeWords(
+        name="sink_rate", title="Attention sinks", group="attention",
+        sentence=f"How many heads leave more than {THRESHOLD} of their weight, on average, on position 0? Windows are cut to "
+        f"{LENGTH} tokens, as the rate depends on their length; the first {SINK_RATE_TOKENS} tokens.",
+        literature="Gu et al. 2024, arXiv:2410.10781", position="Position 0 is what it asks about.", docs="attention.md",
+        function="headscan.measures.attention.sink_numbers", order=5, fields={
+            "sink_rate": Field("sink rate", "Share of heads whose mean weight on position 0 is above .3.",
+                "mean 1[α₀ > .3], α_k = mean_{i ≥ k} A_ik", (0, 1), plotted=True),
+            "sink_weight": Field("weight on position 0", "Mean of α₀ over heads; its own query counts.", "mean α₀", (0, 1),
+                plotted=True),
+            "even": Field("null: even attention", "α₀ of attention that is even over what it sees.", "(1 + … + 1/T)/T", (0, 1),
+                interval="the length's alone"),
+            "elsewhere": Field("another position", "Share of heads with a sink at another position of the first half.",
+                range=(0, 1), undefined="windows of fewer than two tokens"),
+            "length": Field("length", "Tokens of a window here.", range=(1, None), unit="tokens", interval="given"),
+        },
+    )  # fmt: skip
+
+    def reason(self, setup: ProbeSetup) -> str | None:
+        parts = (site.rsplit(".", 1)[-1] for site in setup.lens.sites)
+        return None if "attention" in parts else "it has no attention"
+
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        ids = data.windows[: max(1, SINK_RATE_TOKENS // setup.context), :LENGTH].to(setup.lens.device)
+        length, lens = ids.shape[1], setup.lens
+        parts_wanted = max(min(8, len(ids)), len(ids) * length // 2048)
+        try:
+            whole, parts = watched(lens, ids.tensor_split(parts_wanted))
+        except BadInput as error:
+            return [{"site": "attention", "notes": [str(error)], **dict.fromkeys(self.fields)}]
+        even = even_weight(length, lens.traits.causal)
+        rows: list[Cells] = []
+        for layer, tally in sorted(whole.items()):
+            row = sink_numbers(tally)
+            others = [sink_numbers(tally.without(part[layer])) for part in parts] if len(parts) > 2 else []
+            sizes = [float(part[layer]["positions"][0]) for part in parts]
+            found = row | with_intervals(row, others, sizes, dict.fromkeys(row, (0.0, 1.0)))
+            rows.append({"site": f"block.{layer}.attention", **found, "even": even, "length": length})
+        return rows

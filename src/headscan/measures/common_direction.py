@@ -1,0 +1,255 @@
+"""What the common direction says: the logits of the mean state, against how frequent each token is."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from headscan.measures.attention import biased_input
+from headscan.measures.cone import average_cosine
+from headscan.measures.interval import left_out
+from headscan.measures.measure import Cells, Field, ProbeWords, number
+from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
+from headscan.model.branches import Norm
+from headscan.statistics import Accumulator, BlockedTally, Blocks, Cloud, SiteBatch
+from headscan.statistics.counts import BLOCKS
+from headscan.text import display
+
+Floats = npt.NDArray[np.float64]
+
+
+def weighted_correlation(x: Floats, y: Floats, weights: Floats) -> Floats:
+    """Pearson's r of each row of x [k, n] with y [n], or with its own row of y [k, n], under weights of the same shape as y;
+    NaN where either is constant. In [−1, 1].
+
+    >>> float(weighted_correlation(np.array([[1.0, 2.0, 9.0]]), np.array([2.0, 4.0, 0.0]), np.array([1.0, 1.0, 0.0]))[0])
+    1.0
+    """
+    w = weights / weights.sum(-1, keepdims=True)
+    x = x - (w * x).sum(-1, keepdims=True)
+    y = y - (w * y).sum(-1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: Floats = (w * x * y).sum(-1) / np.sqrt((w * x * x).sum(-1) * (w * y * y).sum(-1))
+    return found
+
+
+def correlations(logits: Floats, counts: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """r of logits [k, n] with the log frequency of the tokens [n] or [k, n], each token weighted by its frequency, and all
+    tokens alike; tokens that never occur are left out.
+
+    >>> weighted, alike = correlations(np.log(np.array([[8.0, 4.0, 1.0]])), np.array([8, 4, 1]))
+    >>> float(weighted[0]), float(alike[0])
+    (1.0, 1.0)
+    """
+    seen = counts > 0
+    frequency = np.log(np.where(seen, counts, 1).astype(np.float64))
+    return (
+        weighted_correlation(logits, frequency, counts.astype(np.float64)),
+        weighted_correlation(logits, frequency, seen.astype(np.float64)),
+    )
+
+
+def permuted(logits: Floats, counts: npt.NDArray[np.int64], generator: np.random.Generator, draws: int) -> Floats:
+    """The null: the weighted r of the same logits [n], dealt out to other tokens at random [draws].
+
+    >>> null = permuted(np.arange(50.0), np.arange(1, 51), np.random.default_rng(0), 200)
+    >>> bool(abs(null.mean()) < 0.1 < null.std() < 0.3)
+    True
+    """
+    return correlations(generator.permuted(np.tile(logits, (draws, 1)), axis=1), counts)[0]
+
+
+# ---- The probe `common_direction`: what the common direction says, and how much of it is gauge.
+
+
+DRAWS = 400
+SPOKEN = 6  # tokens that are named
+
+
+class StateTally(BlockedTally):
+    """Σx and the number of tokens, in the same blocks as the counts of tokens."""
+
+    def __init__(self, width: int, device: torch.device | str = "cpu"):
+        super().__init__(width, device)
+        self.blocks = Blocks(BLOCKS, self._zero)
+
+    def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        return {"total": (width,), "tokens": ()}
+
+    def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
+        return {"total": batch.rows.sum(1), "tokens": torch.full((len(batch.rows),), float(batch.rows.shape[1]))}
+
+
+class CommonDirectionProbe(Probe):
+    """What the common direction says, and how much of it is gauge."""
+
+    words = ProbeWords(
+        name="common_direction", title="What the common direction says", group="anatomy",
+        sentence="Does the mean of what the head reads say how frequent each token is, and is it more than a bias could say?",
+        literature="Bihani and Rayz 2021; Kobayashi et al. 2023, arXiv:2305.18294 (frequency in the head); gauge: headscan",
+        position="All positions, as the head reads them.", docs="anatomy.md",
+        function="headscan.measures.common_direction.correlations", sample=2000, order=2, picture="layers", fields={
+            "correlation": Field("r with log frequency",
+                "Correlation of the mean state's logits with the log frequency of the tokens in the text, weighted by it.",
+                "corr_p(W·mean + b, log p)", (-1, 1), undefined="fewer than two tokens occur, or their logits are all alike"),
+            "correlation_alike": Field("the same, tokens alike", "Every token that occurs counts once.",
+                "corr(W·mean + b, log p)", (-1, 1), undefined="fewer than two tokens occur, or their logits are all alike"),
+            "permuted": Field("null: permuted", f"|r| that one in twenty of {DRAWS} deals of the logits to the tokens exceeds.",
+                range=(0, 1), undefined="there is no r", interval="a quantile of a null"),
+            "permuted_p": Field("p, permuted", "Share of deals with as large an |r|.", "(1 + #)/(B + 1)", (0, 1),
+                undefined="there is no r", interval="a probability"),
+            "random": Field("null: random states", "|r| that one in twenty random directions exceeds in place of the mean.",
+                range=(0, 1), undefined="there is no r", interval="a quantile of a null"),
+            "random_p": Field("p, random states", "Share of random directions with as large an |r|.", "(1 + #)/(B + 1)", (0, 1),
+                undefined="there is no r", interval="a probability"),
+            "cosine": Field("cosine at the head", "Average cosine of what the head reads, on the sample.", range=(-1, 1),
+                undefined="fewer than two vectors that are not zero"),
+            "cosine_after": Field("once the mean is away",
+                "The same without the mean, which a bias W·mean makes up for: no logit changes (`headscan.decone`).",
+                range=(-1, 1), undefined="fewer than two vectors that are not zero"),
+            "gauge": Field("gauge", "Share of the cone at the head that a bias takes away.", "1 − after/before", (None, None),
+                undefined="there is no cone: the cosine is below 0.01", interval="that of the cosines"),
+            "stream_gauge": Field("gauge on the stream",
+                "Share of the cone at the last block along the vector of ones, which layer norms do not see; 0 for others.",
+                "(Σm)²/(d·|m|²)", (0, 1), undefined="there is no cone", interval="small where it matters"),
+            "says": Field("it says", "The tokens whose logits the mean raises most.", interval="words"),
+        },
+    )  # fmt: skip
+
+    def reason(self, setup: ProbeSetup) -> str | None:
+        head = setup.lens.traits.linear_head
+        if head is None:
+            return "its head is no linear map of the states at a site"
+        return None if head.site == setup.last else f"its head reads {head.site}"
+
+    def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
+        return {setup.last: StateTally(setup.lens.width(setup.last), setup.device)}
+
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        tally, head = data.own[setup.last], setup.lens.traits.linear_head
+        assert isinstance(tally, StateTally)
+        assert head is not None
+        whole, parts = tally.total(), tally.parts()
+        mean = whole["total"].cpu() / whole["tokens"].cpu()
+        row: Cells = {"site": setup.last} | dict.fromkeys(self.fields)
+        counts = np.asarray(data.counts, dtype=np.int64)
+        seen = np.flatnonzero(counts)
+        if len(seen) > 1:
+            chosen = torch.from_numpy(seen).to(head.weight.device)
+            weight = head.weight[chosen].double().cpu().numpy()
+            bias = 0.0 if head.bias is None else head.bias[chosen].double().cpu().numpy()
+            row |= _said(weight, bias, mean.numpy(), counts[seen], setup.seed)
+            others = [(whole["total"] - part["total"]) / (whole["tokens"] - part["tokens"]) for part in parts]
+            if len(parts) > 2 and len(data.count_parts) == len(parts):
+                left = np.stack([(counts - part)[seen] for part in data.count_parts])
+                found = correlations(torch.stack(others).cpu().numpy() @ weight.T + bias, left)
+                sizes = [float(part["tokens"]) for part in parts]
+                for name, values in zip(("correlation", "correlation_alike"), found, strict=True):
+                    clean = [float(value) if np.isfinite(value) else None for value in values]
+                    value = row[name]
+                    assert value is None or isinstance(value, float)
+                    row[f"{name}_interval"] = left_out(value, clean, sizes, bounds=(-1.0, 1.0))
+        row["says"] = _spoken(setup, mean)
+        row["stream_gauge"] = _along_ones(setup, data)
+        if setup.last in data.sample:
+            row |= _gauge(data.sample[setup.last].double().numpy(), mean.numpy(), data.blocks)
+        return [row]
+
+
+def _said(
+    weight: npt.NDArray[np.float64], bias: npt.NDArray[np.float64] | float, mean: npt.NDArray[np.float64],
+    counts: npt.NDArray[np.int64], seed: int,
+) -> Cells:  # fmt: skip
+    """r of the mean's logits, and of both nulls."""
+    generator = np.random.default_rng(seed)
+    logits = weight @ mean + bias
+    weighted, alike = (float(value[0]) for value in correlations(logits[None], counts))
+    if not np.isfinite(weighted):
+        return {}
+    found: Cells = {"correlation": weighted, "correlation_alike": alike if np.isfinite(alike) else None}
+    directions = generator.standard_normal((DRAWS, len(mean)))
+    directions *= np.linalg.norm(mean) / np.linalg.norm(directions, axis=1, keepdims=True)
+    nulls = {
+        "permuted": permuted(logits, counts, generator, DRAWS),
+        "random": correlations(directions @ weight.T + bias, counts)[0],
+    }
+    for name, null in nulls.items():
+        null = np.abs(null[np.isfinite(null)])
+        found[name] = float(np.quantile(null, 0.95)) if len(null) else None
+        found[f"{name}_p"] = float((1 + (null >= abs(weighted)).sum()) / (1 + len(null)))
+    return found
+
+
+def _gauge(states: npt.NDArray[np.float64], mean: npt.NDArray[np.float64], blocks: npt.NDArray[np.int64]) -> Cells:
+    """The average cosine of the sample before and after the mean is taken away, with intervals over blocks of the text."""
+    found: Cells = {}
+    blocks = blocks[: len(states)]
+    for name, rows in (("cosine", states), ("cosine_after", states - mean)):
+        value = average_cosine(Cloud.of_rows(rows))
+        found[name] = value
+        numbers = np.unique(blocks)
+        others = [average_cosine(Cloud.of_rows(rows[blocks != one])) for one in numbers] if len(numbers) > 2 else []
+        sizes = [float((blocks == one).sum()) for one in numbers]
+        found[f"{name}_interval"] = left_out(value, others, sizes, bounds=(-1.0, 1.0)) if others else None
+    before, after = found["cosine"], found["cosine_after"]
+    if isinstance(before, float) and isinstance(after, float) and before >= 0.01:
+        found["gauge"] = 1 - after / before
+    return found
+
+
+def _along_ones(setup: ProbeSetup, data: ProbeData) -> float | None:
+    """How much of the cone at the last block a stream that layer norms alone read may lose."""
+    cloud = data.clouds.get(setup.deepest)
+    square = 0.0 if cloud is None else float(cloud.unit_sum @ cloud.unit_sum)
+    if cloud is None or not square > 0:
+        return None
+    stack = next((one for one in setup.lens.stacks if setup.deepest in one.taps), None)
+    tap = None if stack is None else stack.taps.get(f"{stack.prefix}final_norm")
+    norm = None if tap is None or not isinstance(tap.module, nn.Module) else Norm.of(tap.module, tap.width)
+    if stack is None or norm is None or not norm.centred or not all(stack.plain):
+        return 0.0
+    return float(cloud.unit_sum.sum() ** 2 / (cloud.width * square))
+
+
+def _spoken(setup: ProbeSetup, mean: Tensor) -> str:
+    """The tokens with the largest logits of the mean."""
+    head = setup.lens.traits.linear_head
+    assert head is not None
+    ids = head.logits(mean.to(head.weight)).float().topk(min(SPOKEN, len(head.weight))).indices.tolist()
+    return " ".join(repr(one) for one in display(setup.lens.tokenizer, ids))
+
+
+# ---- The probe `biased_input`: a biased input to an untrained block.
+
+
+class BiasedInputProbe(Probe):
+    """Does the block itself make a cone?"""
+
+    words = ProbeWords(
+        name="biased_input", title="A biased input to an untrained block", group="attention",
+        sentence="Does anisotropy come from the block itself? Noise with a common bias b, through the first block "
+        "of an untrained twin.",
+        literature="Godey et al. 2024, arXiv:2401.12143", position="Noise at all positions; none is left out.",
+        docs="attention.md", function="headscan.measures.attention.biased_input", expensive=True, order=19, fields={
+            "bias": Field("bias", "Length of the common bias, in units of the noise's.", range=(0, None),
+                interval="given"),
+            "cosine_in": Field("cosine in", "Average cosine of what the block is given.", range=(-1, 1),
+                undefined="the model has no such site"),
+            "cosine_attention": Field("cosine of attention", "Of what its attention adds.", range=(-1, 1),
+                undefined="the model has no such site"),
+            "cosine_mlp": Field("cosine of MLP", "Of what its MLP adds.", range=(-1, 1),
+                undefined="the model has no such site"),
+            "cosine_out": Field("cosine out", "Of what the block returns.", range=(-1, 1),
+                undefined="the model has no such site"),
+        },
+    )  # fmt: skip
+
+    def cost(self, setup: ProbeSetup) -> Cost:
+        parameters = sum(p.numel() for p in setup.lens.model.parameters())
+        # Fresh weights are drawn at some 20 million a second; the twin stands beside the model for the while.
+        return Cost(parameters * 1500.0, 4.0 * parameters)
+
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        return [{"site": f"b = {number(row['bias']):g}", **row} for row in biased_input(setup.lens, seed=setup.seed)]

@@ -1,0 +1,297 @@
+"""Average cosine: The cosine between two tokens, averaged over all pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from headscan.measures.interval import left_out
+from headscan.measures.measure import Cells, Field, MeasureWords, ProbeWords, measure
+from headscan.measures.moments import Gradient, Moments, Noise, length_bias, share_gradient, top_bias
+from headscan.measures.probe import Probe, ProbeData, ProbeSetup, suffixed
+from headscan.measures.spectrum import shares_of
+from headscan.statistics import Cloud, SiteStatistics
+
+
+def _average_cosine_gradient(at: Moments) -> Gradient | None:
+    """2m/(1 − z)², z the share of vectors without a direction."""
+    rest = 1 - at.zeros
+    if rest <= 0:
+        return None
+    return Gradient(unit=2 * at.unit / rest**2, zeros=2 * float(at.unit @ at.unit) / rest**3)
+
+
+def _average_cosine_bias(cloud: Cloud, noise: Noise) -> float | None:
+    """E‖ū − Eū‖², less what pairs of a token with itself make of it, which are left out already."""
+    n = cloud.count - cloud.zeros
+    if n < 2:
+        return None
+    return noise.unit - (1 - float(cloud.unit_sum @ cloud.unit_sum) / n**2) / (n - 1)
+
+
+@measure(
+    MeasureWords(
+        title="Average cosine",
+        group="cones",
+        sentence="The cosine between two tokens, averaged over all pairs: 0 for a round cloud, 1 for a needle.",
+        formula="(‖Σû‖² − n) / (n(n − 1)),  û = x/‖x‖",
+        range=(-1.0, 1.0),
+        source="Ethayarajh 2019, arXiv:1909.00512; exact form: Godey et al. 2024, arXiv:2401.12143",
+        undefined="fewer than two vectors that are not zero",
+        column="average cosine",
+        order=1,
+        docs="cones.md",
+    ),
+    gradient=_average_cosine_gradient,
+    bias=_average_cosine_bias,
+)
+def average_cosine(cloud: Cloud) -> float | None:
+    """Mean cosine over all ordered pairs of distinct vectors, exact.
+
+    The double sum Σᵢⱼ ûᵢ·ûⱼ is ‖Σû‖², and its n diagonal terms are 1 each; so one vector sum replaces n² cosines.
+    In [−1/(n−1), 1]. Vectors of norm zero have no direction and are left out. Cost O(nd) in place of O(n²d).
+
+    >>> round(average_cosine(Cloud.of_rows([[1, 0], [0, 2], [1, 1]])), 6)
+    0.471405
+    """
+    n = cloud.count - cloud.zeros
+    if n < 2:
+        return None
+    return float((cloud.unit_sum @ cloud.unit_sum - n) / (n * (n - 1)))
+
+
+# ---- Cone angle: The angle at the origin between the cone's axis and a typical token.
+
+
+def _cone_angle_gradient(at: Moments) -> Gradient | None:
+    """−m/(‖m‖(1 − z) sin) in degrees."""
+    length, rest = float(np.linalg.norm(at.unit)), 1 - at.zeros
+    if rest <= 0 or not 0 < length < rest:
+        return None
+    slope = -math.degrees(1 / (rest * math.sqrt(1 - (length / rest) ** 2)))
+    return Gradient(unit=slope * at.unit / length, zeros=slope * length / rest)
+
+
+def _cone_angle_bias(cloud: Cloud, noise: Noise) -> float | None:
+    """The length of the mean direction is too long by what is noise in it."""
+    angle = cone_angle(cloud)
+    if angle is None:
+        return None
+    length = math.cos(math.radians(angle))
+    along = math.radians(noise.error) * math.sin(math.radians(angle))
+    return angle - math.degrees(math.acos(length - length_bias(length, noise.unit, along)))
+
+
+@measure(
+    MeasureWords(
+        title="Cone angle",
+        group="cones",
+        sentence="The angle at the origin between the cone's axis and a typical token: 0° for a needle, 90° for a ball.",
+        formula="arccos(‖Σû‖ / n)",
+        range=(0.0, 90.0),
+        unit="degrees",
+        source="mean resultant length of directional statistics (Mardia and Jupp 2000)",
+        undefined="no vector that is not zero",
+        core=False,
+        multiple=True,
+        order=9,
+        docs="cones.md",
+    ),
+    gradient=_cone_angle_gradient,
+    bias=_cone_angle_bias,
+)
+def cone_angle(cloud: Cloud) -> float | None:
+    """The angle whose cosine is the mean cosine of the vectors to the cone's axis; in [0, 90] degrees.
+
+    Σû·a/n = ‖Σû‖/n for the axis a = Σû/‖Σû‖. A ball of n vectors has ‖Σû‖/n ≈ 1/√n: at n = 100 it looks like 84°.
+
+    >>> round(cone_angle(Cloud.of_rows([[1.0, 0.0], [0.0, 1.0]])), 6)
+    45.0
+    """
+    directions = cloud.count - cloud.zeros
+    if directions < 1:
+        return None
+    return math.degrees(math.acos(min(1.0, float(np.linalg.norm(cloud.unit_sum)) / directions)))
+
+
+# ---- Drift: How much of a token's length is common to all tokens.
+
+
+def _drift_gradient(at: Moments) -> Gradient | None:
+    """μ/(‖μ‖·ν) by the mean and −‖μ‖/ν² by the mean norm ν."""
+    length = float(np.linalg.norm(at.mean))
+    if not length > 0 or not at.norm > 0:
+        return None
+    return Gradient(mean=at.mean / (length * at.norm), norm=-length / at.norm**2)
+
+
+def _drift_bias(cloud: Cloud, noise: Noise) -> float | None:
+    """The mean vector is too long by what is noise in it."""
+    value = drift(cloud)
+    if value is None:
+        return None
+    length = cloud.norm_sum / cloud.count
+    return length_bias(value, noise.mean / length**2, noise.error)
+
+
+@measure(
+    MeasureWords(
+        title="Drift",
+        group="cones",
+        sentence="How much of a token's length is common to all tokens: 0 for a centred cloud, 1 when all vectors are equal.",
+        formula="‖Σx‖ / Σ‖x‖",
+        range=(0.0, 1.0),
+        source="Biś et al. 2021 (common drift); Godey et al. 2024, arXiv:2401.12143",
+        undefined="no vectors, or all of them zero",
+        core=False,
+        multiple=True,
+        order=8,
+        docs="cones.md",
+    ),
+    gradient=_drift_gradient,
+    bias=_drift_bias,
+)
+def drift(cloud: Cloud) -> float | None:
+    """Norm of the mean over the mean norm; in [0, 1], the triangle inequality. Long vectors weigh more.
+
+    >>> drift(Cloud.of_rows([[3.0, 4.0], [3.0, 4.0]]))
+    1.0
+    """
+    return float(np.linalg.norm(cloud.vector_sum)) / cloud.norm_sum if cloud.norm_sum > 0 else None
+
+
+# ---- Top-direction share: The share of the cloud's energy along its one strongest direction (uncentred).
+
+
+def _top_direction_share_gradient(at: Moments) -> Gradient | None:
+    """(v₁v₁ᵀ − share)/Σλ."""
+    if not at.trace > 0:
+        return None
+    first = np.zeros(len(at.energies))
+    first[0] = 1.0
+    return Gradient(energies=share_gradient(at, first, at.energies / at.trace))
+
+
+def _top_direction_share_bias(cloud: Cloud, noise: Noise) -> float | None:
+    """As of Gaussian tokens; see `top_bias`."""
+    return top_bias(cloud.energies, noise.tokens) if noise.tokens and cloud.energies[0] > 0 else None
+
+
+@measure(
+    MeasureWords(
+        title="Top-direction share",
+        group="spectra",
+        sentence="The share of the cloud's energy along its one strongest direction (uncentred).",
+        formula="σ₁² / Σσ²",
+        range=(0.0, 1.0),
+        source="Ethayarajh 2019, arXiv:1909.00512 (maximum explainable variance, uncentred)",
+        undefined="no vectors, or all of them zero",
+        cost="O(d³) after one pass of O(nd²)",
+        spectral=True,
+        column="top\nshare",
+        multiple=True,
+        order=4,
+        docs="spectra.md",
+    ),
+    gradient=_top_direction_share_gradient,
+    bias=_top_direction_share_bias,
+)
+def top_direction_share(cloud: Cloud) -> float | None:
+    """Share of Σ‖x‖² along the first singular direction; in [1/d, 1]. Uncentred, so a cone's axis counts.
+
+    >>> round(top_direction_share(Cloud.of_rows([[2, 0], [0, 1]])), 6)
+    0.8
+    """
+    shares = shares_of(cloud)
+    return None if shares is None else float(shares[0])
+
+
+# ---- Where does the cone point, and does it keep its place from layer to layer?
+
+
+def axis(cloud: Cloud) -> npt.NDArray[np.float64] | None:
+    """The cone's axis, Σû/‖Σû‖ [d]: the direction of the smallest mean squared distance on the sphere.
+
+    None where the directions cancel to rounding (‖Σû‖ < 1e-12·n) or there are none.
+
+    >>> axis(Cloud.of_rows([[2.0, 0.0], [0.0, 1.0]])).round(4).tolist()
+    [0.7071, 0.7071]
+    """
+    directions = cloud.count - cloud.zeros
+    length = float(np.linalg.norm(cloud.unit_sum))
+    return cloud.unit_sum / length if length > 1e-12 * directions and directions else None
+
+
+def axis_cosine(one: Cloud, other: Cloud) -> float | None:
+    """Cosine between the axes of two clouds of one width: does the cone keep its place from layer to layer? [−1, 1].
+
+    None where a cloud has no axis or the widths differ. Between two balls it is of size 1/√d.
+
+    >>> axis_cosine(Cloud.of_rows([[1.0, 1.0]]), Cloud.of_rows([[2.0, 0.0]])).__round__(4)
+    0.7071
+    """
+    if one.width != other.width:
+        return None
+    first, second = axis(one), axis(other)
+    return None if first is None or second is None else float(np.clip(first @ second, -1.0, 1.0))
+
+
+def axis_course(sites: Sequence[SiteStatistics], *, rest: bool = False) -> list[Cells]:
+    """Each site's axis against the one before, the first and the last: `to_previous`, `to_first`, `to_last`.
+
+    Each with its 95 % interval over the sites' fine blocks of text; `rest`: without position 0 of each window. Values as
+    of `axis_cosine`. Cost O(sites·blocks·d).
+    """
+    sums, counts = [], []
+    for statistics in sites:
+        first = dict(statistics.fine["first"].items()) if rest else {}
+        parts = [part.without(first[k]) if k in first else part for k, part in statistics.fine["all"].items()]
+        units = np.stack([part.unit.cpu().numpy() for part in parts]) if parts else np.zeros((0, statistics.width))
+        sizes = np.array([part.count - part.zeros for part in parts], dtype=float)
+        whole = np.vstack([units.sum(0, keepdims=True), units.sum(0) - units])  # all, then without each block
+        lengths = np.linalg.norm(whole, axis=1)
+        least = 1e-12 * np.concatenate([[sizes.sum()], sizes.sum() - sizes])
+        sums.append(np.where((lengths > least)[:, None], whole / np.maximum(lengths, 1e-300)[:, None], np.nan))
+        counts.append(sizes)
+    rows = []
+    for k, mine in enumerate(sums):
+        row: Cells = {}
+        for name, other in (("to_previous", k - 1), ("to_first", 0), ("to_last", len(sums) - 1)):
+            known = other >= 0 and sums[other].shape == mine.shape
+            cosines = np.clip((mine * sums[other]).sum(1), -1.0, 1.0) if known else np.full(len(mine), np.nan)
+            values = [None if math.isnan(value) else float(value) for value in cosines]
+            row[name] = values[0]
+            row[f"{name}_interval"] = left_out(values[0], values[1:], counts[k], bounds=(-1.0, 1.0))
+        rows.append(row)
+    return rows
+
+
+# ---- The probe `axis`: the cone's axis.
+
+
+class AxisProbe(Probe):
+    """Does the cone keep its axis from layer to layer?"""
+
+    needs = "vectors"
+    words = ProbeWords(
+        name="axis", title="The cone's axis", group="cones",
+        sentence="Does the cone keep its place from layer to layer? Cosines between the axes Σû/‖Σû‖ of the sites.",
+        literature="mean direction (Mardia and Jupp 2000)",
+        position="Every number also without position 0 of each window.", docs="cones.md",
+        function="headscan.measures.cone.axis_cosine", order=1, fields={
+            "to_previous": Field("to the site before", "Cosine to the axis one site before.", "a_l · a_{l−1}",
+                (-1, 1), undefined="another width, or directions that cancel out", first=True, plotted=True),
+            "to_first": Field("to the first site", "Cosine to the axis of the first site.", "a_l · a_0", (-1, 1),
+                undefined="another width, or directions that cancel out", first=True, plotted=True),
+            "to_last": Field("to the last site", "Cosine to the axis of the last site.", "a_l · a_L", (-1, 1),
+                undefined="another width, or directions that cancel out", first=True),
+        },
+    )  # fmt: skip
+
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        sites = [data.statistics[site] for site in data.clouds]
+        both = zip(data.clouds, axis_course(sites), axis_course(sites, rest=True), strict=True)
+        return [{"site": site, **row} | suffixed(rest) for site, row, rest in both]

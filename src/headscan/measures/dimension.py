@@ -1,0 +1,361 @@
+"""Intrinsic dimension: on how many dimensions could the points be laid out locally? TwoNN, MLE and Gride.
+
+All three read distances to near neighbours (of distinct points: see `neighbours.distinct_rows`) and assume constant
+density at that scale. All are biased low in high dimensions: n points cannot show more than about 2·log₂ n dimensions,
+so that a ball of 768 dimensions gives tens, not 768. Read them against the same estimate on a null of the same n and d.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.optimize import brentq
+from scipy.sparse.csgraph import minimum_spanning_tree
+from scipy.spatial.distance import pdist, squareform
+from torch import Tensor
+
+from headscan.measures.interval import with_intervals
+from headscan.measures.measure import Cells, Field, ProbeWords, number
+from headscan.measures.probe import Probe, ProbeData, ProbeSetup, sampled_rows
+
+# ---- Distances to the nearest distinct neighbours, in blocks: what every estimate of intrinsic dimension rests on.
+
+
+def distinct_rows(rows: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """The rows with repeats left out [m, d] float64, in the order of their first occurrence.
+
+    Token types repeat at the embedding, where all occurrences are one vector: their nearest neighbour is at distance
+    zero, and a ratio of neighbour distances is then infinite or undefined.
+
+    >>> distinct_rows([[1, 2], [0, 0], [1, 2]]).tolist()
+    [[1.0, 2.0], [0.0, 0.0]]
+    """
+    points: npt.NDArray[np.float64] = np.asarray(rows, dtype=np.float64)[distinct(rows)[0]] + 0.0
+    return points
+
+
+def distinct(rows: npt.ArrayLike) -> tuple[npt.NDArray[np.signedinteger], npt.NDArray[np.signedinteger]]:
+    """Where each distinct row occurs first [m], ascending, and which of them each row is [n].
+
+    >>> [found.tolist() for found in distinct([[1, 2], [0, 0], [1, 2]])]
+    [[0, 1], [0, 1, 0]]
+    """
+    rows = np.ascontiguousarray(np.asarray(rows, dtype=np.float64)) + 0.0  # −0 and 0 are one number
+    keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[inverse.ravel()]
+
+
+def neighbour_distances(rows: npt.ArrayLike, k: int, *, block_bytes: int = 2**26) -> Tensor:
+    """The distances of `neighbours` alone.
+
+    >>> neighbour_distances([[0.0], [1.0], [3.0]], 2).tolist()
+    [[1.0, 3.0], [1.0, 2.0], [2.0, 3.0]]
+    """
+    return find_neighbours(rows, k, block_bytes=block_bytes)[0]
+
+
+def find_neighbours(rows: npt.ArrayLike, k: int, *, block_bytes: int = 2**26) -> tuple[Tensor, Tensor]:
+    """Distances of each row to its k nearest other rows, ascending [n, k] float64, and which rows those are; k < n.
+
+    In blocks of the n x n matrix that take at most `block_bytes`. ‖x − y‖² = ‖x‖² + ‖y‖² − 2x·y loses digits where
+    distances are small against the norms; so the rows are centred first, and where the nearest squared distance is below
+    a hundredth of the squared norms, the k nearest by that formula (and as many again) are measured anew by
+    subtraction. The rest keep at least twelve digits. Cost O(n²d), memory O(block + nkd/blocks).
+
+    >>> find_neighbours([[0.0], [1.0], [3.0]], 2)[1].tolist()
+    [[1, 2], [0, 2], [1, 0]]
+    """
+    x = torch.as_tensor(np.asarray(rows, dtype=np.float64)) if not isinstance(rows, Tensor) else rows.double()
+    x = x - x.mean(0)
+    n, d = x.shape
+    if not 1 <= k < n:
+        raise ValueError(f"{k} neighbours of {n} rows were asked for")
+    squares = x.square().sum(1)
+    candidates = min(n - 1, 2 * k + 2)
+    block = max(1, min(block_bytes // (8 * n), block_bytes // (8 * candidates * d)))
+    found, which = torch.empty(n, k, dtype=torch.float64), torch.empty(n, k, dtype=torch.int64)
+    for start in range(0, n, block):
+        part = x[start : start + block]
+        distances = torch.addmm(squares[None, :], part, x.T, alpha=-2)
+        distances[torch.arange(len(part)), start + torch.arange(len(part))] = torch.inf
+        values, near = distances.topk(candidates, largest=False)
+        own = squares[start : start + block, None]
+        values = (values + own).clamp(min=0).sqrt()
+        close = values[:, 0].square() < 0.01 * (own[:, 0] + squares[near].amax(1))
+        if bool(close.any()):
+            exact = torch.linalg.vector_norm(x[near[close]] - part[close, None], dim=-1)
+            values[close], order = exact.sort(dim=1)
+            near[close] = near[close].gather(1, order)
+        found[start : start + block] = values[:, :k]
+        which[start : start + block] = near[:, :k]
+    return found, which
+
+
+FEWEST, USED = 10, 20  # points at least; neighbours that are looked at
+
+
+def twonn(distances: Tensor, *, discard: float = 0.1) -> float | None:
+    """TwoNN: the slope through the origin of −log(1 − F) over log(r₂/r₁), the top tenth of the ratios left out.
+
+    Facco et al. 2017, arXiv:1803.06992. `distances` [n, ≥ 2] from `neighbour_distances`. In (0, ∞). Rows with r₁ = 0
+    are left out; None where fewer than ten remain or all ratios are 1.
+
+    >>> from headscan.measures import neighbour_distances
+    >>> rows = np.random.default_rng(0).standard_normal((2000, 2))
+    >>> 1.8 < twonn(neighbour_distances(rows, 2)) < 2.2
+    True
+    """
+    kept = distances[:, 0] > 0
+    logs = (distances[kept, 1] / distances[kept, 0]).log().sort().values.numpy()
+    n = len(logs)
+    if n < FEWEST:
+        return None
+    used = int(n * (1 - discard))
+    x, y = logs[:used], -np.log1p(-np.arange(1, used + 1) / n)
+    return float(x @ y / (x @ x)) if x @ x > 0 else None
+
+
+def mle(distances: Tensor, *, k: int | None = None) -> float | None:
+    """Levina and Bickel's maximum likelihood with MacKay and Ghahramani's mean of inverses over points.
+
+    m̂ = [ (1/(n(k − 1))) Σᵢ Σ_{j<k} log(T_k/T_j) ]⁻¹ with T_j the distance to neighbour j of k (all columns by default).
+    In (0, ∞). Rows with T₁ = 0 are left out; None where fewer than ten remain or k < 2.
+
+    >>> from headscan.measures import neighbour_distances
+    >>> rows = np.random.default_rng(0).standard_normal((2000, 3))
+    >>> 2.7 < mle(neighbour_distances(rows, 20)) < 3.3
+    True
+    """
+    k = k or distances.shape[1]
+    used = distances[distances[:, 0] > 0, :k].numpy()
+    if len(used) < FEWEST or k < 2:
+        return None
+    mean = float(np.log(used[:, -1:] / used[:, :-1]).mean())
+    return 1 / mean if mean > 0 else None
+
+
+def gride(distances: Tensor, *, first: int = 2) -> float | None:
+    """Gride: maximum likelihood from the ratio μ of the distances to neighbours 2k and k, at a coarser scale than TwoNN.
+
+    Denti et al. 2022, arXiv:2104.13832. With n₁ = `first`, n₂ = 2·n₁, the density of μ is
+    d(μᵈ − 1)^(n₂−n₁−1) / (μ^(d(n₂−1)+1) B(n₂ − n₁, n₁)); its log-likelihood has one maximum in d. n₁ = 1 is TwoNN's own
+    likelihood, n/Σlog μ. In (0, ∞); None where fewer than ten ratios are above 1.
+
+    >>> from headscan.measures import neighbour_distances
+    >>> rows = np.random.default_rng(0).standard_normal((2000, 2))
+    >>> 1.8 < gride(neighbour_distances(rows, 16), first=8) < 2.2
+    True
+    """
+    second = 2 * first
+    if distances.shape[1] < second:
+        return None
+    near, far = distances[:, first - 1], distances[:, second - 1]
+    kept = (near > 0) & (far > near)
+    logs = (far[kept] / near[kept]).log().numpy()
+    n, extra = len(logs), second - first - 1
+    if n < FEWEST:
+        return None
+
+    def slope(d: float) -> float:
+        """Derivative of the log-likelihood in d; falls from +∞ to a negative value."""
+        # μᵈ log μ/(μᵈ − 1) = log μ/(1 − μ⁻ᵈ), which neither overflows nor cancels.
+        return n / d + extra * float((logs / -np.expm1(-d * logs)).sum()) - (second - 1) * float(logs.sum())
+
+    high = 1.0
+    while slope(high) > 0 and high < 1e9:
+        high *= 2
+    return float(brentq(slope, high * 1e-9, high)) if slope(high) <= 0 else None
+
+
+def intrinsic_dimension(
+    rows: npt.ArrayLike,
+    *,
+    neighbours: int = 32,
+    blocks: npt.ArrayLike | None = None,
+    first: npt.ArrayLike | None = None,
+) -> Cells:
+    """All three on the distinct rows of a sample [n, d], from one table of distances; plus how many points that is.
+
+    `gride` is at k = 8 against 16. Values None where fewer than ten distinct points or zero distances leave nothing.
+    Cost O(n²d) once: 0.3 s for 2,000 x 384 on one core.
+
+    With `blocks` [n], the block of text each row is from, each estimate has a 95 % interval (NAME_interval): each
+    point's own ratios of distances are the data, neighbours are looked for among all points, and blocks of points are
+    left out by turns. With `first` [n], True for rows at position 0, there is NAME_without_first, too: such points are
+    then neither data nor neighbours.
+
+    >>> intrinsic_dimension(np.ones((50, 3)))
+    {'twonn': None, 'mle_dimension': None, 'gride': None, 'distinct_points': 1}
+    """
+    matrix = np.asarray(rows, dtype=np.float64)
+    at, which = distinct(matrix)
+    points = matrix[at]
+    owner = None if blocks is None else np.asarray(blocks)[at]
+    table = near = None
+    if len(points) > FEWEST:
+        table, near = find_neighbours(points, min(neighbours, len(points) - 1))
+    found = _estimates(table, owner) | {"distinct_points": len(points)}
+    if first is None:
+        return found
+    rest = np.zeros(len(points), dtype=bool)
+    rest[which[~np.asarray(first, dtype=bool)]] = True  # a point counts if it stands anywhere but at position 0
+    if not rest.all():
+        left = None
+        if int(rest.sum()) > FEWEST and table is not None and near is not None:
+            left = _among(points, table, near, rest, min(USED, int(rest.sum()) - 1))
+        owner = None if owner is None else owner[rest]
+        other = _estimates(left, owner) | {"distinct_points": int(rest.sum())}
+    else:
+        other = dict(found)
+    for name, value in other.items():
+        stem = name.removesuffix("_interval")
+        found[f"{stem}_without_first{name.removeprefix(stem)}"] = value
+    return found
+
+
+def _estimates(table: Tensor | None, blocks: npt.NDArray[np.int64] | None) -> Cells:
+    """The three estimates of a table of distances, with intervals where blocks are given."""
+    names = ("twonn", "mle_dimension", "gride")
+
+    def all_three(part: Tensor) -> dict[str, float | None]:
+        values = (twonn(part), mle(part, k=min(USED, part.shape[1])), gride(part, first=8))
+        return dict(zip(names, values, strict=True))
+
+    estimates: dict[str, float | None] = dict.fromkeys(names) if table is None else all_three(table)
+    found: Cells = {**estimates}
+    if blocks is None:
+        return found
+    owners, sizes = np.unique(blocks, return_counts=True)
+    others = [] if table is None or len(owners) < 3 else [all_three(table[blocks != owner]) for owner in owners]
+    return found | with_intervals(estimates, others, sizes.astype(float), dict.fromkeys(names, (0.0, None)))
+
+
+def _among(points: npt.NDArray[np.float64], table: Tensor, near: Tensor, rest: npt.NDArray[np.bool_], k: int) -> Tensor:
+    """Distances of the points of `rest` to their k nearest among themselves, out of the table of all where it suffices."""
+    keep = torch.from_numpy(rest)
+    kept = table[keep].masked_fill(~keep[near[keep]], torch.inf).sort(dim=1).values[:, :k]
+    return kept if bool(torch.isfinite(kept).all()) else find_neighbours(points[rest], k)[0]
+
+
+# ---- The probe `dimension`: intrinsic dimension.
+
+
+class DimensionProbe(Probe):
+    """On how many dimensions do the points lie, locally?"""
+
+    needs = "vectors"
+    words = ProbeWords(
+        name="dimension", title="Intrinsic dimension", group="spectra",
+        sentence="On how many dimensions do the sampled points lie locally? Biased low: read beside the Gaussian "
+        "rows, which have the same number of points.",
+        literature="Facco 2017, Levina and Bickel 2004, Denti 2022",
+        position="Every number also without the sampled vectors at position 0: they are then neither data nor "
+        "neighbours.",
+        docs="dimension.md", function="headscan.measures.dimension.intrinsic_dimension", sample=2000, order=4,
+        fields={
+            "twonn": Field("TwoNN", "From the ratio of the distances to the two nearest neighbours.",
+                "−log(1 − F(μ)) = d log μ", (0, None), unit="dimensions",
+                undefined="fewer than ten distinct sampled points, or their distances leave nothing to compare",
+                first=True, plotted=True),
+            "mle_dimension": Field("MLE", "Maximum likelihood over 20 neighbours.", "[mean log(T_k/T_j)]⁻¹",
+                (0, None), unit="dimensions",
+                undefined="fewer than ten distinct sampled points, or their distances leave nothing to compare",
+                first=True, plotted=True),
+            "gride": Field("Gride", "From the ratio of the distances to neighbours 16 and 8: a coarser scale.",
+                "max likelihood of μ = r₁₆/r₈", (0, None), unit="dimensions",
+                undefined="fewer than ten distinct sampled points, or their distances leave nothing to compare",
+                first=True, plotted=True),
+            "distinct_points": Field("distinct points",
+                "Sampled points with repeats left out (a token's embedding is one point).", range=(0, None),
+                unit="points", interval="a count", first=True),
+        },
+    )  # fmt: skip
+
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        rows: list[Cells] = []
+        for site in data.clouds:
+            states = data.sample.get(site)
+            found = {} if states is None else intrinsic_dimension(
+                states.numpy(), blocks=data.blocks, first=data.first
+            )  # fmt: skip
+            rows.append({"site": site, **dict.fromkeys(self.fields)} | found)
+        widths = zip(rows, (cloud.width for cloud in data.clouds.values()), strict=True)
+        sizes = {(int(number(row["distinct_points"]) or 0), width) for row, width in widths}
+        for count, width in sorted(size for size in sizes if size[0])[-1:]:
+            rows.append({"site": f"{count} x {width}", "null": "gaussian"} | _gaussian(count, width))
+        return rows
+
+
+@cache
+def _gaussian(count: int, width: int) -> dict[str, Any]:
+    rows = np.random.default_rng([count, width]).standard_normal((count, width))
+    return intrinsic_dimension(rows)
+
+
+# ---- The probe `persistence`: at which scales do the points become one piece (H0)?
+
+
+POINTS = 500
+
+
+def deaths(rows: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """At which distances components of the points [n, d] merge: the edges of their minimum spanning tree, ascending [m − 1],
+    where m points are distinct. They are the bars of H0 in the Vietoris-Rips filtration. Cost O(n²d).
+
+    >>> deaths([[0.0], [1.0], [5.0]]).tolist()
+    [1.0, 4.0]
+    """
+    points = distinct_rows(rows)
+    if len(points) < 2:
+        return np.zeros(0)
+    found: npt.NDArray[np.float64] = np.sort(minimum_spanning_tree(squareform(pdist(points))).data)
+    return found
+
+
+def persistence(rows: npt.ArrayLike) -> Cells:
+    """The bars' mean length over the mean distance of two points, their entropy over the largest possible, and the longest bar
+    over the mean one; None where fewer than three points are distinct.
+
+    >>> round(persistence([[0.0], [1.0], [2.0], [3.0]])["persistence_entropy"], 12)
+    1.0
+    """
+    bars = deaths(rows)
+    names = ("mean_bar", "persistence_entropy", "longest_bar")
+    if len(bars) < 2:
+        return dict.fromkeys(names)
+    shares = bars / bars.sum()
+    entropy = min(1.0, -float((shares * np.log(shares)).sum()) / float(np.log(len(bars))))
+    spread = float(pdist(distinct_rows(rows)).mean())
+    return dict(zip(names, (float(bars.mean()) / spread, entropy, float(bars[-1] / bars.mean())), strict=True))
+
+
+class PersistenceProbe(Probe):
+    """In how many pieces do the points lie?"""
+
+    needs = "vectors"
+    words = ProbeWords(
+        name="persistence", title="Persistence", group="alignment",
+        sentence=f"In how many pieces do the points lie, and at which distances do they become one? The bars of H0 of "
+        f"{POINTS} sampled vectors; beside them Gaussian ones, as many and as wide.",
+        literature="Edelsbrunner et al. 2002; H0 is the minimum spanning tree",
+        position="Position 0 is among the sampled.", docs="shapes.md", sample=2000, order=7,
+        function="headscan.measures.dimension.persistence", fields={
+            "mean_bar": Field("mean bar", "Mean distance at which a piece joins another, over that of two points.",
+                "mean MST edge/mean distance", (0, None), undefined="fewer than three distinct vectors", plotted=True),
+            "persistence_entropy": Field("persistence entropy", "1 where all join at one distance, less with clusters.",
+                "−Σp log p/log m", (0, 1), undefined="fewer than three distinct vectors", plotted=True),
+            "longest_bar": Field("longest bar", "The last gap to close, over the mean one: large where clusters stand apart.",
+                range=(1, None), undefined="fewer than three distinct vectors", plotted=True),
+        },
+    )  # fmt: skip
+
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        return sampled_rows(data, self.fields, persistence, POINTS)

@@ -1,0 +1,273 @@
+"""RankMe: Effective rank with amplitudes σ in place of energies σ²."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from headscan.measures.measure import MeasureWords, measure
+from headscan.measures.moments import Gradient, Moments, Noise, amplitude_entropy, entropy_bias, share_gradient
+from headscan.measures.spectrum import amplitudes, entropy_of, shares_of
+from headscan.run import BadInput
+from headscan.statistics import Cloud, Vectors
+
+
+def _rankme_gradient(at: Moments) -> Gradient | None:
+    """That of the entropy S, times e^S."""
+    found = amplitude_entropy(at)
+    return None if found is None else Gradient(energies=float(np.exp(found[0])) * found[1])
+
+
+def _rankme_bias(cloud: Cloud, noise: Noise) -> float | None:
+    """As of Gaussian tokens; see `entropy_bias`."""
+    value = rankme(cloud)
+    return (
+        None
+        if value is None or not noise.tokens
+        else -value * float(np.expm1(-entropy_bias(cloud.energies, noise.tokens, 0.5)))
+    )
+
+
+@measure(
+    MeasureWords(
+        title="RankMe",
+        group="spectra",
+        sentence="Effective rank with amplitudes σ in place of energies σ²: weak directions count more (uncentred).",
+        formula="exp(−Σ pᵢ log pᵢ),  pᵢ = σᵢ/Σσ",
+        range=(1.0, None),
+        unit="dimensions",
+        source="Garrido et al. 2023, arXiv:2210.02885; Roy and Vetterli 2007",
+        undefined="no vectors, or all of them zero",
+        cost="O(d³) after one pass of O(nd²)",
+        spectral=True,
+        core=False,
+        multiple=True,
+        order=12,
+        docs="spectra.md",
+    ),
+    gradient=_rankme_gradient,
+    bias=_rankme_bias,
+)
+def rankme(cloud: Cloud) -> float | None:
+    """exp of the entropy of σ/Σσ; in [1, min(n, d)]. The published +1e-7 inside the logarithm is left out (0 log 0 = 0).
+
+    >>> round(rankme(Cloud.of_rows([[4.0, 0.0], [0.0, 1.0]])), 4)
+    1.6494
+    """
+    shares = amplitudes(cloud)
+    return None if shares is None else math.exp(entropy_of(shares))
+
+
+# ---- Matrix Rényi entropy: How many directions carry the energy, on a scale that chooses how much the weak ones count.
+
+
+def matrix_entropy(points: Vectors, order: float) -> float | None:
+    """S_α = log(Σpᵢ^α)/(1 − α) of the eigenvalues' shares pᵢ, in nats, of any order α ≥ 0; order 1 is Shannon's.
+
+    In [0, log d]; it falls with the order. 0 counts directions, ∞ is −log of the largest share. Raises BadInput for an
+    order below 0 or NaN. Source: Giraldo et al. 2015 (arXiv:1211.2459), Skean et al. 2025 (arXiv:2502.02013).
+
+    >>> [round(matrix_entropy(np.diag([3.0, 1.0]), order), 3) for order in (0, 1, 2, math.inf)]
+    [0.693, 0.325, 0.198, 0.105]
+    """
+    if not order >= 0:
+        raise BadInput(f"The order of an entropy is 0 or more, not {order}.")
+    cloud = Cloud.of(points)
+    shares = shares_of(cloud)
+    if shares is None:
+        return None
+    shares = shares[cloud.energies > cloud.rounding]
+    if order == 1:
+        return entropy_of(shares)
+    if math.isinf(order):
+        return -math.log(float(shares.max()))
+    return max(0.0, math.log(float((shares**order).sum())) / (1 - order))
+
+
+def _renyi_entropy_gradient(at: Moments) -> Gradient | None:
+    """−2p/Σp² by the shares."""
+    if not at.trace > 0:
+        return None
+    shares = at.energies / at.trace
+    return Gradient(energies=share_gradient(at, -2 * shares / float(shares @ shares), shares))
+
+
+def _renyi_entropy_bias(cloud: Cloud, noise: Noise) -> float | None:
+    """As of Gaussian tokens, of which E‖M̂‖² = ‖M‖² + (‖M‖² + (tr M)²)/n: the noise is taken from ‖M̂‖², at most half of it.
+    A mean of logarithms lies half of their variance below the logarithm of the mean."""
+    value = renyi_entropy(cloud)
+    if value is None or not noise.tokens:
+        return None
+    return math.log1p(-min(0.5, (math.exp(value) + 1) / noise.tokens)) + noise.error**2 / 2
+
+
+@measure(
+    MeasureWords(
+        title="Rényi entropy of order 2",
+        group="spectra",
+        sentence="The entropy of the energies' shares that counts the strong directions most: log d for a ball, 0 for a needle "
+        "(uncentred).",
+        formula="−log Σ(λᵢ/Σλ)²",
+        range=(0.0, None),
+        unit="nats",
+        source="Giraldo et al. 2015, arXiv:1211.2459; Skean et al. 2025, arXiv:2502.02013",
+        undefined="no vectors, or all of them zero",
+        cost="O(d³) after one pass of O(nd²)",
+        spectral=True,
+        core=False,
+        multiple=True,
+        order=14,
+        docs="spectra.md",
+    ),
+    reference=lambda rows: (
+        float(-np.log(np.square((s := np.linalg.svd(rows)[1] ** 2) / s.sum()).sum())) if rows.any() else None
+    ),
+    gradient=_renyi_entropy_gradient,
+    bias=_renyi_entropy_bias,
+)
+def renyi_entropy(cloud: Cloud) -> float | None:
+    """`matrix_entropy` of order 2; other orders in Python: `headscan.measures.entropy.matrix_entropy`.
+
+    >>> round(renyi_entropy(np.eye(4)), 4) == round(math.log(4), 4)
+    True
+    """
+    return matrix_entropy(cloud, 2.0)
+
+
+# ---- Singular entropy: How far the singular values are from all being equal, in nats.
+
+
+def _singular_entropy_gradient(at: Moments) -> Gradient | None:
+    """That of the entropy, with the other sign."""
+    found = amplitude_entropy(at)
+    return None if found is None else Gradient(energies=-found[1])
+
+
+def _singular_entropy_bias(cloud: Cloud, noise: Noise) -> float | None:
+    """As of Gaussian tokens; see `entropy_bias`."""
+    value = singular_entropy(cloud)
+    return None if value is None or not noise.tokens else -entropy_bias(cloud.energies, noise.tokens, 0.5)
+
+
+@measure(
+    MeasureWords(
+        title="Singular entropy",
+        group="spectra",
+        sentence="How far the singular values are from all being equal, in nats: 0 for a ball, log d for a needle (uncentred).",
+        formula="log d − H(σ/Σσ)",
+        range=(0.0, None),
+        unit="nats",
+        source="Godey et al. 2024, arXiv:2404.07647 (of the head; here of any cloud)",
+        undefined="no vectors, or all of them zero",
+        cost="O(d³) after one pass of O(nd²)",
+        spectral=True,
+        core=False,
+        multiple=True,
+        order=11,
+        docs="spectra.md",
+    ),
+    gradient=_singular_entropy_gradient,
+    bias=_singular_entropy_bias,
+)
+def singular_entropy(cloud: Cloud) -> float | None:
+    """Kullback-Leibler divergence of the normalised singular values from uniform; in [0, log d].
+
+    >>> round(singular_entropy(Cloud.of_rows([[1.0, 0.0], [0.0, 1.0]])), 6)
+    0.0
+    """
+    shares = amplitudes(cloud)
+    return None if shares is None else max(0.0, math.log(cloud.width) - entropy_of(shares))
+
+
+# ---- α-ReQ: How fast the eigenvalues fall, as a power of their rank.
+
+FIRST, LAST, WIDE = 11, 500, 24  # the window of ranks; narrower clouds than WIDE are fitted from rank 2 to the last
+
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+def _fit(energies: Floats, floor: float) -> tuple[slice, Floats] | None:
+    """The window and what the logarithms of its eigenvalues weigh in α, the slope of log λ = c − α log i by least squares;
+    None where an eigenvalue there is rounding."""
+    d = len(energies)
+    low, high = (FIRST, min(LAST, d // 2)) if d >= WIDE else (2, d)
+    kept = slice(low - 1, high)
+    if high - low < 1 or not energies[kept][-1] > floor:
+        return None
+    x = np.log(np.arange(low, high + 1))
+    return kept, -(x - x.mean()) / ((x - x.mean()) ** 2).sum()
+
+
+def _alpha_req_gradient(at: Moments) -> Gradient | None:
+    found = _fit(at.energies, 0.0)
+    if found is None:
+        return None
+    kept, weight = found
+    slope = np.zeros(len(at.energies))
+    slope[kept] = weight / at.energies[kept]
+    return Gradient(energies=slope)
+
+
+def _alpha_req_bias(cloud: Cloud, noise: Noise) -> float | None:
+    """As of Gaussian tokens, to second order: log λᵢ grows by (Σⱼ λⱼ/(λᵢ − λⱼ) − 1)/n, for noise drives neighbours apart. A
+    gap below the noise of its eigenvalues counts as that."""
+    found = _fit(cloud.energies, cloud.rounding) if cloud.count else None
+    if found is None or not noise.tokens:
+        return None
+    kept, weight = found
+    every, own = cloud.energies, cloud.energies[kept]
+    gap, least = own[:, None] - every, np.sqrt(own[:, None] * np.maximum(every, 0) * 2 / noise.tokens)
+    order = np.sign(np.arange(len(every)) - np.arange(kept.start, kept.stop)[:, None])
+    apart = order * np.maximum(np.abs(gap), least)
+    grown = np.divide(every, apart, out=np.zeros_like(apart), where=apart != 0).sum(1)
+    return float(weight @ grown) / noise.tokens
+
+
+def slow(rows: npt.NDArray[np.float64]) -> float | None:
+    """The same with numpy's own fit of a line."""
+    energies = np.linalg.svd(rows, compute_uv=False) ** 2
+    energies = np.pad(energies, (0, rows.shape[1] - len(energies)))
+    low, high = (11, min(500, rows.shape[1] // 2)) if rows.shape[1] >= 24 else (2, rows.shape[1])
+    kept = energies[low - 1 : high]
+    if len(kept) < 2 or kept[-1] <= 1e-13 * energies[0]:
+        return None
+    return -float(np.polyfit(np.log(np.arange(low, high + 1)), np.log(kept), 1)[0])
+
+
+@measure(
+    MeasureWords(
+        title="α-ReQ",
+        group="spectra",
+        sentence="How fast eigenvalues fall with their rank: λᵢ ∝ i^−α over ranks 11 to min(500, d/2), of narrow clouds 2 to d.",
+        formula="−slope of log λᵢ on log i",
+        range=(0.0, None),
+        source="Agrawal et al. 2022, arXiv:2202.05808; window stated, uncentred",
+        undefined="fewer than two eigenvalues in the window above rounding",
+        cost="O(d³) after one pass of O(nd²)",
+        spectral=True,
+        core=False,
+        multiple=True,
+        order=13,
+        docs="spectra.md",
+    ),
+    reference=slow,
+    gradient=_alpha_req_gradient,
+    bias=_alpha_req_bias,
+)
+def alpha_req(cloud: Cloud) -> float | None:
+    """α of the second moment's eigenvalues, by least squares over the window of ranks; from 0 (a ball) up. It depends on the
+    window; around 1 is what the source finds in networks that generalise well. A cloud without structure has an α above 0, too:
+    of n Gaussian vectors, that of the Marchenko-Pastur law (see the Gaussian null beside it).
+
+    >>> bool(abs(alpha_req(np.diag(np.arange(1.0, 41.0) ** -1.5)) - 3.0) < 1e-9)     # λ is σ²
+    True
+    """
+    found = _fit(cloud.energies, cloud.rounding) if cloud.count else None
+    if found is None:
+        return None
+    kept, weight = found
+    return max(0.0, float(weight @ np.log(cloud.energies[kept])))

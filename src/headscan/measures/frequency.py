@@ -1,0 +1,331 @@
+"""What frequency has to do with it: rows of an embedding table by how often their token occurs in the text."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.special import betainc
+from torch import Tensor
+
+from headscan.measures.interval import left_out
+from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.probe import Probe, ProbeData, ProbeSetup, tables
+
+# ---- Partition isotropy of a table of vectors: does Σ_w exp(c·w) depend on the direction c?
+#
+# Mu and Viswanath 2018, arXiv:1702.01417, after Arora et al. 2016: I(W) = min_c Z(c)/max_c Z(c), Z(c) = Σ_w exp(c·w),
+# over the unit eigenvectors c of WᵀW. An eigenvector has no sign; published code takes whichever its solver returned
+# (or the rows of the eigenvector matrix, which are no eigenvectors at all). Here both ±c count, so the value is one
+# number, not a function of the solver; and everything stays in log space, where nothing overflows.
+
+
+def log_partition(table: npt.ArrayLike, directions: npt.ArrayLike) -> Tensor:
+    """log Z(c) = log Σ_w exp(c·w) of each direction, a column of [d, m]; in blocks, float64 [m]. Cost O(Vdm).
+
+    >>> log_partition([[1000.0, 0.0], [0.0, 0.0]], torch.eye(2)).tolist()
+    [1000.0, 0.6931471805599453]
+    """
+    w = torch.as_tensor(table, dtype=torch.float64)
+    c = torch.as_tensor(directions, dtype=torch.float64)
+    found = torch.full((c.shape[1],), -torch.inf, dtype=torch.float64)
+    step = max(1, 2**23 // max(1, c.shape[1]))
+    for start in range(0, len(w), step):
+        found = torch.logaddexp(found, torch.logsumexp(w[start : start + step] @ c, dim=0))
+    return found
+
+
+def _both_signs(table: Tensor, directions: Tensor) -> Tensor:
+    """`log_partition` of the directions and of their opposites [2m], from one product."""
+    found = torch.full((2, directions.shape[1]), -torch.inf, dtype=torch.float64)
+    step = max(1, 2**23 // max(1, directions.shape[1]))
+    for start in range(0, len(table), step):
+        products = table[start : start + step] @ directions
+        found[0] = torch.logaddexp(found[0], torch.logsumexp(products, dim=0))
+        found[1] = torch.logaddexp(found[1], torch.logsumexp(products.neg_(), dim=0))
+    return found.flatten()
+
+
+def partition_isotropy(table: npt.ArrayLike) -> dict[str, float | None]:
+    """I(W), its published approximations, and I₂, of a table [V, d].
+
+    Keys, each in [0, 1] (1: isotropic) unless said:
+        partition: exp(log_partition_range), may round to 0 where the range is large;
+        log_partition_range: log min Z − log max Z over both signs of every eigenvector, in nats, ≤ 0;
+        partition_first: (V − ‖Σw‖)/(V + ‖Σw‖), first order in the length of the rows; negative where ‖Σw‖ > V;
+        partition_second: (V − ‖Σw‖ + ½σ²_min)/(V + ‖Σw‖ + ½σ²_max), second order; both lose their meaning for long rows;
+        partition_spread: I₂ of Wang et al. 2020, sqrt(Σ(Z − Z̄)²/(m·Z̄²)), the relative spread of Z; ≥ 0, 0: isotropic.
+
+    All values change with the rows' scale: compare tables of one
+    model, or scale them first. Undefined (None) for a table without rows. Cost O(Vd² + d³).
+
+    >>> round(partition_isotropy(torch.cat([torch.eye(2), -torch.eye(2)]))["partition"], 6)
+    1.0
+    >>> partition_isotropy([[3.0, 0.0]])["log_partition_range"]      # Z(c) = exp(3), Z(−c) = exp(−3)
+    -6.0
+    """
+    w = torch.as_tensor(table, dtype=torch.float64)
+    names = ("partition", "log_partition_range", "partition_first", "partition_second", "partition_spread")
+    if not len(w):
+        return dict.fromkeys(names)
+    values, vectors = torch.linalg.eigh(w.T @ w)
+    both = _both_signs(w, vectors)
+    low, high = float(both.min()), float(both.max())
+    rows, total = len(w), float(torch.linalg.vector_norm(w.sum(0)))
+    ratio = (both - high).exp()  # Z over its maximum
+    return {
+        "partition": math.exp(low - high),
+        "log_partition_range": low - high,
+        "partition_first": (rows - total) / (rows + total),
+        "partition_second": (rows - total + float(values[0].clamp(min=0)) / 2) / (rows + total + float(values[-1]) / 2),
+        "partition_spread": float(((ratio - ratio.mean()).square().mean()).sqrt() / ratio.mean()),
+    }
+
+
+def frequency_bins(
+    table: npt.ArrayLike, counts: npt.ArrayLike, *, mean_state: npt.ArrayLike | None = None, per_decade: int = 1
+) -> list[Cells]:
+    """Rows of a table [V, d] in bins of equal width in log₁₀ count (and a bin for tokens that do not occur).
+
+    For each bin, from rare to frequent: `from` and `to` (counts, both inclusive), `tokens` (types), `share` of the text,
+    and of its rows
+        mean_norm: mean length;
+        drift: ‖mean‖/mean length, in [0, 1]: do they share an offset;
+        cosine_to_state: mean cosine to `mean_state` [d], the mean hidden state they are multiplied with; negative for
+            tokens that are pushed away (None without one);
+        average_cosine: over pairs inside the bin, exact (None for one row);
+        log_partition_range: of the bin's own rows, in nats, ≤ 0 (see `partition_isotropy`).
+    The first four of these have 95 % intervals (NAME_interval) that take the bin's types as the sample: mean ± 1.96
+    standard errors, and for drift and average cosine those of 16 groups of rows left out. Rows of norm zero count in
+    norms only. Cost O(Vd²).
+
+    >>> bins = frequency_bins([[1.0, 0.0], [0.0, 2.0], [0.0, 4.0]], [100, 0, 0], mean_state=[1.0, 0.0])
+    >>> [(b["from"], b["to"], b["tokens"], b["mean_norm"], b["cosine_to_state"]) for b in bins]
+    [(0, 0, 2, 3.0, 0.0), (100, 999, 1, 1.0, 1.0)]
+    """
+    w, c = np.asarray(table, dtype=np.float64), np.asarray(counts, dtype=np.int64).ravel()
+    c = np.pad(c, (0, max(0, len(w) - len(c))))[: len(w)]
+    edges = [0, *np.unique(np.ceil(10 ** (np.arange(0, 19 * per_decade) / per_decade)).astype(np.int64)).tolist()]
+    axis = None if mean_state is None else np.asarray(mean_state, dtype=np.float64)
+    if axis is not None:
+        length = float(np.linalg.norm(axis))
+        axis = axis / length if length > 0 else None
+    lengths = np.linalg.norm(w, axis=1)
+    found: list[Cells] = []
+    for low, high in pairwise(edges):
+        chosen = (c >= low) & (c < high)
+        if not chosen.any():
+            continue
+        rows, norms = w[chosen], lengths[chosen]
+        unit = rows[norms > 0] / norms[norms > 0, None]
+        n, total = len(unit), unit.sum(0)
+        cosines = unit @ axis if axis is not None else np.zeros(0)
+        found.append(
+            {
+                "mean_norm_interval": _over_rows(norms, 0.0, None),
+                "cosine_to_state_interval": _over_rows(cosines, -1.0, 1.0),
+                **_over_groups(rows, norms),
+                "from": int(low),
+                "to": int(high - 1),
+                "tokens": int(chosen.sum()),
+                "share": float(c[chosen].sum() / max(1, c.sum())),
+                "mean_norm": float(norms.mean()),
+                "drift": float(np.linalg.norm(rows.mean(0)) / norms.mean()) if norms.mean() > 0 else None,
+                "cosine_to_state": float(cosines.mean()) if len(cosines) else None,
+                "average_cosine": float((total @ total - n) / (n * (n - 1))) if n > 1 else None,
+                "log_partition_range": partition_isotropy(rows)["log_partition_range"],
+            }
+        )
+    return found
+
+
+def _over_rows(values: npt.NDArray[np.float64], low: float | None, high: float | None) -> list[float] | None:
+    """Mean ± 1.96 standard errors of at least ten values, cut to the bounds."""
+    if len(values) < 10:
+        return None
+    mean, reach = float(values.mean()), 1.96 * float(values.std(ddof=1)) / len(values) ** 0.5
+    return [
+        mean - reach if low is None else max(low, mean - reach),
+        mean + reach if high is None else min(high, mean + reach),
+    ]
+
+
+def _over_groups(
+    rows: npt.NDArray[np.float64], norms: npt.NDArray[np.float64], groups: int = 16
+) -> dict[str, list[float] | None]:
+    """Intervals of drift and average cosine over groups of rows (every sixteenth row is in one)."""
+    if len(rows) < 4 * groups:
+        return {"drift_interval": None, "average_cosine_interval": None}
+    weights = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0)[:, None]
+    starts = range(groups)
+    sums = np.stack([rows[g::groups].sum(0) for g in starts])
+    units = np.stack([(rows[g::groups] * weights[g::groups]).sum(0) for g in starts])
+    lengths, counts = (np.array([x[g::groups].sum() for g in starts]) for x in (norms, (norms > 0).astype(float)))
+
+    def drift(chosen: npt.NDArray[np.bool_]) -> float | None:
+        total = float(lengths[chosen].sum())
+        return float(np.linalg.norm(sums[chosen].sum(0))) / total if total > 0 else None
+
+    def cosine(chosen: npt.NDArray[np.bool_]) -> float | None:
+        n, total = float(counts[chosen].sum()), units[chosen].sum(0)
+        return float(total @ total - n) / (n * (n - 1)) if n > 1 else None
+
+    every, found = np.arange(groups), {}
+    for name, function, bounds in (("drift", drift, (0.0, 1.0)), ("average_cosine", cosine, (-1.0, 1.0))):
+        values = [function(every != g) for g in every]
+        found[f"{name}_interval"] = left_out(function(every >= 0), values, counts, running=False, bounds=bounds)
+    return found
+
+
+def direction_correlations(table: npt.ArrayLike, counts: npt.ArrayLike, *, top: int = 50) -> list[Cells]:
+    """Pearson's r between the coordinates of a table's rows along each right singular direction and log count.
+
+    Over the tokens that occur (count > 0); directions of the whole uncentred table [V, d], strongest first. Rows of the
+    answer: `direction` (from 1), `sigma`, `share` of the energy, `r` in [−1, 1] with the sign that makes the
+    direction's mean coordinate positive, and `p`, the two-sided p-value of r = 0 for independent normal pairs, not
+    corrected for the number of directions; `r_interval` is Fisher's, tanh(artanh r ± 1.96/√(n − 3)). Empty for fewer
+    than four such tokens. Cost O(Vd² + d³).
+
+    >>> rng = np.random.default_rng(0); counts = np.arange(1, 101)
+    >>> table = np.outer(np.log(counts), [3.0, 0.0]) + 0.1 * rng.standard_normal((100, 2))
+    >>> direction_correlations(table, counts)[0]["r"] > 0.99
+    True
+    """
+    w, c = np.asarray(table, dtype=np.float64), np.asarray(counts, dtype=np.float64).ravel()
+    c = np.pad(c, (0, max(0, len(w) - len(c))))[: len(w)]
+    seen = c > 0
+    n = int(seen.sum())
+    if n < 4:
+        return []
+    values, vectors = np.linalg.eigh(w.T @ w)
+    values, vectors = np.clip(values[::-1], 0, None)[:top], vectors[:, ::-1][:, :top]
+    coordinates, logs = w[seen] @ vectors, np.log(c[seen])
+    x, y = coordinates - coordinates.mean(0), logs - logs.mean()
+    scale = np.sqrt((x**2).sum(0) * (y @ y))
+    r = np.divide(y @ x, scale, out=np.zeros(len(scale)), where=scale > 1e-12) * np.where(
+        coordinates.mean(0) < 0, -1, 1
+    )
+    energy = float((w**2).sum())
+    # r²'s law under independence is Beta(1/2, n/2 − 1), so that p = 1 − I_{r²}(1/2, n/2 − 1).
+    p = betainc(n / 2 - 1, 0.5, np.clip(1 - r**2, 0, 1))
+    return [
+        {
+            "direction": k + 1,
+            "sigma": float(values[k] ** 0.5),
+            "share": float(values[k] / energy) if energy else 0.0,
+            "r": float(np.clip(r[k], -1, 1)),
+            "r_interval": _fisher(float(r[k]), n),
+            "p": float(p[k]),
+        }
+        for k in range(len(values))
+    ]
+
+
+def _fisher(r: float, n: int) -> list[float] | None:
+    """The 95 % interval of a correlation over n pairs by Fisher's transformation; None for |r| = 1."""
+    if n < 4 or abs(r) >= 1:
+        return None
+    return [float(np.tanh(np.arctanh(r) + sign * 1.96 / (n - 3) ** 0.5)) for sign in (-1, 1)]
+
+
+# ---- The probe `frequency`: embedding rows by frequency.
+
+
+class FrequencyProbe(Probe):
+    """Rare and frequent rows."""
+
+    words = ProbeWords(
+        name="frequency", title="Embedding rows by frequency", group="zipf",
+        sentence="Do rare tokens live elsewhere? Rows of the embedding tables by how often their token occurs in "
+        "this text.",
+        literature="Gao et al. 2019, arXiv:1907.12009; Biś et al. 2021",
+        position="Tables and counts know no position; the mean state is that of all positions counted (--skip-first "
+        "1 leaves the first out).",
+        docs="zipf.md", function="headscan.measures.frequency.frequency_bins", order=10, fields={
+            "from": Field("from count", "Least count of the bin.", range=(0, None), interval="an edge of the bin"),
+            "to": Field("to count", "Largest count of the bin.", range=(0, None), interval="an edge of the bin"),
+            "tokens": Field("types", "Rows in the bin.", range=(1, None), interval="a count"),
+            "share": Field("share of the text", "Of all tokens of the text.", range=(0, 1),
+                interval="a sum of counts", percent=True),
+            "mean_norm": Field("mean norm", "Mean length of the rows.", range=(0, None),
+                interval="fewer than ten rows"),
+            "drift": Field("drift", "Norm of the mean row over the mean norm.", "‖Σw‖/Σ‖w‖", (0, 1),
+                undefined="all rows are zero", interval="fewer than 64 rows"),
+            "cosine_to_state": Field("cosine to mean state",
+                "Mean cosine to the mean hidden state that the head reads; negative: pushed away.", "mean cos(w, h̄)",
+                (-1, 1), undefined="the table and the last site differ in width", interval="fewer than ten rows"),
+            "average_cosine": Field("average cosine", "Over pairs inside the bin.", "(‖Σŵ‖² − n)/(n(n − 1))", (-1, 1),
+                undefined="one row only", interval="fewer than 64 rows"),
+            "log_partition_range": Field("log I(W)", "Partition isotropy of the bin's rows, nats.", range=(None, 0),
+                interval="a property of the weights alone"),
+        },
+    )  # fmt: skip
+
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        rows: list[Cells] = []
+        last = data.clouds.get(setup.last)
+        for name, table in tables(setup).items():
+            mean = last.mean if last is not None and last.width == table.shape[1] else None
+            rows += [{"site": name, **bin_} for bin_ in frequency_bins(table, data.counts, mean_state=mean)]
+        return rows
+
+
+# ---- The probe `frequency_directions`: directions that know frequency.
+
+
+class FrequencyDirectionsProbe(Probe):
+    """Which singular directions know frequency."""
+
+    words = ProbeWords(
+        name="frequency_directions", title="Directions that know frequency", group="zipf",
+        sentence="Correlation of the rows' coordinates along each singular direction of the table with the token's "
+        "log count; the ten strongest directions.",
+        literature="Godey 2024, blog; definitions in the docs", position="Tables and counts know no position.",
+        docs="zipf.md", function="headscan.measures.frequency.direction_correlations", order=11, fields={
+            "direction": Field("direction", "By strength.", range=(1, None), interval="a place in an order"),
+            "sigma": Field("σ", "Its singular value.", range=(0, None), interval="a property of the weights alone"),
+            "share": Field("share", "Of the table's energy.", "σ²/Σσ²", (0, 1),
+                interval="a property of the weights alone", percent=True),
+            "r": Field("r", "Pearson's correlation with log count over the tokens that occur.", range=(-1, 1)),
+            "p": Field("p", "Two-sided, uncorrected.", range=(0, 1), interval="it is a test itself"),
+        },
+    )  # fmt: skip
+
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        rows: list[Cells] = []
+        for name, table in tables(setup).items():
+            rows += [{"site": name, **row} for row in direction_correlations(table, data.counts, top=10)]
+        return rows
+
+
+# ---- The probe `partition`: partition isotropy.
+
+
+class PartitionProbe(Probe):
+    """I(W) of the tables."""
+
+    words = ProbeWords(
+        name="partition", title="Partition isotropy", group="head",
+        sentence="Does Σ exp(c·w) over the vocabulary depend on the direction c? I(W) with both signs of every "
+        "eigenvector, and its approximations.",
+        literature="Mu and Viswanath 2018, arXiv:1702.01417; Wang et al. 2020",
+        position="Tables of weights know no position.", docs="partition.md",
+        function="headscan.measures.frequency.partition_isotropy", order=9, fields={
+            "partition": Field("I(W)", "min Z/max Z over ±eigenvectors; 1 is isotropic.", "min Z(c)/max Z(c)", (0, 1),
+                interval="a property of the weights alone"),
+            "log_partition_range": Field("log I(W)", "The same in nats, which does not round to 0.",
+                "log min Z − log max Z", (None, 0), unit="nats", interval="a property of the weights alone"),
+            "partition_first": Field("first order", "Its first-order approximation in the length of the rows.",
+                "(V − ‖Σw‖)/(V + ‖Σw‖)", (-1, 1), interval="a property of the weights alone"),
+            "partition_second": Field("second order", "Its second-order approximation.",
+                "(V − ‖Σw‖ + σ²_min/2)/(V + ‖Σw‖ + σ²_max/2)", (-1, 1), interval="a property of the weights alone"),
+            "partition_spread": Field("I₂(W)", "Relative spread of Z; 0 is isotropic.", "sd(Z)/mean(Z)", (0, None),
+                interval="a property of the weights alone"),
+        },
+    )  # fmt: skip
+
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        return [{"site": name, **partition_isotropy(table)} for name, table in tables(setup).items()]

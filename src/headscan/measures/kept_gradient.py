@@ -1,0 +1,255 @@
+"""The gradient bottleneck: how much of the logits' gradient the head hands on to the hidden states.
+
+The gradient of the cross-entropy of one token by its logits is g = p − 1[y], V numbers. What reaches the body is W'g, so
+only the part of g in the column space of the head W [V, d] tells it anything: with an orthonormal basis W·A of that space
+(A from the eigenvectors of W'W, d x d) that part has the energy ‖A'(W'g)‖², and no V x V projector is formed. Energies of
+tokens are summed before the root is taken.
+
+What a head of that shape keeps by its shape alone: a random one keeps √(d/V) of the norm; one with these leverages, met by
+a gradient whose entries have their sizes but random signs, keeps √(Σ gᵢ² Pᵢᵢ / Σ gᵢ²); and none keeps more than the best
+d directions for these very gradients. Norm that is not kept is no learning that is lost: how useful a direction is does not
+follow from its norm.
+
+Source: Godey and Artzi 2026 (arXiv:2603.10145), who report 1 − r² with r² = 1 − kept²; the nulls are headscan's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headscan.measures.interval import Deviation
+from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
+
+PIECE = 16_384  # rows of the head that are made float64 at a time
+CELLS = 2**24  # logits that are held at a time
+MOST = 2**26  # gradients' entries that are kept for the best rank
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptGradient:
+    """What of the logits' gradient passes a head; shares of its norm, in [0, 1].
+
+    tokens, rank, vocabulary: tokens measured, dimensions of the head's column space, its rows.
+    kept_norm, kept_norm_leverage, kept_norm_random, kept_norm_best: of the tokens' gradients, its nulls, and the best that
+    any `rank` directions could keep (None: no more tokens than directions, or too many to compare).
+    batch_kept_norm, batch_kept_norm_leverage: of the mean gradient of all tokens.
+    """
+
+    tokens: int
+    rank: int
+    vocabulary: int
+    kept_norm: float | None
+    kept_norm_leverage: float | None
+    kept_norm_random: float
+    kept_norm_best: float | None
+    batch_kept_norm: float | None
+    batch_kept_norm_leverage: float | None
+
+
+class GradientThroughHead:
+    """Sums over tokens for one head: `update` with states and targets, then `result`.
+
+    rows: the head [V, d], without padded rows (they are no tokens). bias: [V], part of the logits and no way for the
+    gradient to the states. cap: a soft cap of the logits, whose slope is part of the gradient. best: keep gradients for
+    the best rank, n V numbers.
+
+    Cost: O(V d²) once and O(n V d); memory 16,384 rows of the head in float64 and 16 million logits beside what is given.
+
+    >>> _ = torch.manual_seed(0)
+    >>> through = GradientThroughHead(torch.randn(300, 12))
+    >>> through.update(torch.randn(64, 12), torch.randint(300, (64,)))
+    >>> found = through.result()
+    >>> round(found.kept_norm_random, 3), 0.1 < found.kept_norm < 0.4 < found.kept_norm_best
+    (0.2, True)
+    """
+
+    def __init__(
+        self, rows: Float[Tensor, "V d"], *, bias: Float[Tensor, " V"] | None = None, cap: float | None = None,
+        best: bool = True,
+    ) -> None:  # fmt: skip
+        self.rows, self.cap = rows.detach(), cap
+        self.bias = None if bias is None else bias.detach().double()
+        width = rows.shape[1]
+        values, vectors = torch.linalg.eigh(self._gram())
+        kept = values > 4 * width * 2.2e-16 * values[-1].clamp(min=0)
+        basis = vectors[:, kept] / values[kept].sqrt()
+        # A Gram matrix squares the head's condition; that of the basis made from it is near 1, and takes the error away.
+        self.basis = torch.linalg.solve_triangular(torch.linalg.cholesky(self._gram(basis)), basis.T, upper=False).T
+        self.leverages = torch.cat([(part @ self.basis).square().sum(1) for _, part in self._parts()])
+        self.batch = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
+        self.lent = 0.0
+        self.energies: list[Tensor] = []
+        self.gradients: list[Tensor] | None = [] if best else None
+
+    def _parts(self) -> Iterator[tuple[slice, Tensor]]:
+        for start in range(0, len(self.rows), PIECE):
+            cut = slice(start, start + PIECE)
+            yield cut, self.rows[cut].double()
+
+    def _gram(self, basis: Tensor | None = None) -> Tensor:
+        """(W basis)'(W basis), or W'W."""
+        size = self.rows.shape[1] if basis is None else basis.shape[1]
+        gram = torch.zeros(size, size, dtype=torch.float64, device=self.rows.device)
+        for _, part in self._parts():
+            image = part if basis is None else part @ basis
+            gram += image.T @ image
+        return gram
+
+    @torch.no_grad()
+    def update(self, states: Float[Tensor, "n d"], targets: Int[Tensor, " n"]) -> None:
+        """Add tokens: the states that meet the head, and the tokens that came next."""
+        size = max(1, CELLS // len(self.rows))
+        for some, wanted in zip(states.split(size), targets.split(size), strict=True):
+            self._add(some.double(), wanted)
+
+    def _add(self, states: Tensor, targets: Tensor) -> None:
+        scores = torch.cat([states @ part.T for _, part in self._parts()], 1)
+        if self.bias is not None:
+            scores += self.bias
+        slope = None
+        if self.cap is not None:
+            scores = self.cap * torch.tanh(scores / self.cap)
+            slope = 1 - (scores / self.cap).square()
+        scores -= scores.logsumexp(1, keepdim=True)
+        right = scores.gather(1, targets[:, None])
+        # p − 1 by expm1, and squares summed: Σp² − 2p + 1 cancels where a prediction is nearly sure.
+        gradient = scores.exp_().scatter_(1, targets[:, None], torch.expm1(right))
+        if slope is not None:
+            gradient *= slope
+        squares = gradient.square()
+        handed = torch.zeros(len(states), self.rows.shape[1], dtype=torch.float64, device=states.device)
+        for cut, part in self._parts():
+            handed += gradient[:, cut] @ part
+        self.energies.append(torch.stack([(handed @ self.basis).square().sum(1), squares.sum(1)], 1))
+        self.lent += float((squares @ self.leverages).sum())
+        self.batch += gradient.sum(0)
+        if self.gradients is not None:
+            self.gradients.append(gradient)
+            if sum(each.numel() for each in self.gradients) > MOST:
+                self.gradients = None
+
+    @property
+    def token_energies(self) -> npt.NDArray[np.float64]:
+        """Per token (kept, all), float64 [n, 2]."""
+        return self._energies().cpu().numpy()
+
+    def _energies(self) -> Tensor:
+        return torch.cat(self.energies) if self.energies else torch.zeros(0, 2, dtype=torch.float64)
+
+    def result(self) -> KeptGradient:
+        """What was kept, over all tokens added so far."""
+        width, size = self.basis.shape[1], len(self.rows)
+        energies = self._energies()
+        kept, whole = (float(each) for each in energies.sum(0))
+        handed = sum((self.batch[cut] @ part for cut, part in self._parts()), torch.zeros(()).double())
+        batch = float(self.batch.square().sum())
+        return KeptGradient(
+            tokens=len(energies),
+            rank=width,
+            vocabulary=size,
+            kept_norm=_root(kept, whole),
+            kept_norm_leverage=_root(self.lent, whole),
+            kept_norm_random=math.sqrt(width / size),
+            kept_norm_best=self._best(whole),
+            batch_kept_norm=_root(float((handed @ self.basis).square().sum()), batch) if batch else None,
+            batch_kept_norm_leverage=_root(float(self.batch.square() @ self.leverages), batch),
+        )
+
+    def _best(self, whole: float) -> float | None:
+        if not self.gradients or sum(map(len, self.gradients)) <= self.basis.shape[1]:
+            return None
+        rows = torch.cat(self.gradients)
+        gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
+        return _root(float(torch.linalg.eigvalsh(gram)[-self.basis.shape[1] :].clamp(min=0).sum()), whole)
+
+
+def _root(part: float, whole: float) -> float | None:
+    return min(1.0, math.sqrt(max(0.0, part) / whole)) if whole > 0 else None
+
+
+# ---- The probe `kept-gradient`: the gradient bottleneck.
+
+
+class KeptGradientProbe(Probe):
+    """How much of the logits' gradient reaches the states."""
+
+    words = ProbeWords(
+        name="kept-gradient", title="The gradient through the head", group="head",
+        sentence="How much of the norm of the cross-entropy's gradient by the logits lies in the head's column space, and so "
+        "reaches the states? Beside what a head of that shape keeps by its shape alone; norm that is not kept is no learning "
+        "that is lost.",
+        literature="Godey and Artzi 2026, arXiv:2603.10145; the nulls are headscan's",
+        position="The first 1,024 positions that have a successor (--skip-first 1 leaves the first of each window out).",
+        docs="head.md", function="headscan.measures.kept_gradient.GradientThroughHead", expensive=True, order=18, fields={
+            "kept_norm": Field("kept norm", "Root of the share of energy that is kept; energies of tokens are summed first.",
+                "√(Σ‖Pg‖²/Σ‖g‖²)", (0, 1), undefined="every prediction is sure and right",
+                interval="eight windows are needed for the tokens, and the mean has none"),
+            "leverage_null": Field("null of the leverages",
+                "What gradients with the same sizes of entries and random signs keep: only the projector's diagonal counts.",
+                "√(Σ gᵢ²Pᵢᵢ/Σ gᵢ²)", (0, 1), undefined="every prediction is sure and right",
+                interval="it is a null of these very gradients"),
+            "random_null": Field("null of a random head", "What a random head of this shape keeps.", "√(d/V)", (0, 1),
+                interval="the shape's alone"),
+            "best": Field("best rank", "What the best directions for these very gradients keep, as many as the head has.",
+                range=(0, 1), undefined="no more tokens than directions, too many to compare, or their mean",
+                interval="it is fitted to these very gradients"),
+            "tokens": Field("tokens", "Positions measured.", range=(0, None), interval="a count"),
+        },
+    )  # fmt: skip
+    TOKENS = 1024
+
+    def reason(self, setup: ProbeSetup) -> str | None:
+        return None if setup.lens.traits.linear_head else "its logits are no linear map of the last site"
+
+    def cost(self, setup: ProbeSetup) -> Cost:
+        vocabulary, width = setup.lens.vocabulary_size, setup.lens.width(setup.last)
+        products = 6.0 * vocabulary * width * (width + self.TOKENS)
+        return Cost(2 * products, 3e8 + 8.0 * min(2.0**26, self.TOKENS * vocabulary))
+
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        head = setup.lens.traits.linear_head
+        assert head is not None
+        tokenizer = setup.lens.tokenizer
+        known = len(head.weight) if tokenizer is None else min(len(head.weight), len(tokenizer))
+        bias = None if head.bias is None else head.bias[:known]
+        through = GradientThroughHead(head.weight[:known], bias=bias)
+        owners: list[Tensor] = []
+        left = self.TOKENS
+        for window, ids in enumerate(data.windows):
+            found = setup.lens.run(ids[None].to(setup.lens.device), sites=setup.last)[setup.last][0]
+            states, targets = found[setup.skip_first : -1][:left], ids[setup.skip_first + 1 :][:left]
+            real = targets < known
+            through.update(states[real.to(states.device)].to(head.weight.device), targets[real].to(head.weight.device))
+            owners.append(torch.full((int(real.sum()),), window))
+            left -= len(targets)
+            if left <= 0:
+                break
+        kept = through.result()
+        interval = _interval(kept, through.token_energies, torch.cat(owners))
+        shared = {"random_null": kept.kept_norm_random, "tokens": kept.tokens}
+        return [
+            {"site": "every token", "kept_norm": kept.kept_norm, "kept_norm_interval": interval,
+             "leverage_null": kept.kept_norm_leverage, "best": kept.kept_norm_best, **shared},
+            {"site": "their mean", "kept_norm": kept.batch_kept_norm, "kept_norm_interval": None,
+             "leverage_null": kept.batch_kept_norm_leverage, "best": None, **shared},
+        ]  # fmt: skip
+
+
+def _interval(kept: KeptGradient, energies: npt.NDArray[np.float64], owners: Tensor) -> list[float] | None:
+    """Of the share of energy, whose clusters are windows of a text that runs on; then its root."""
+    if kept.kept_norm is None or len(owners.unique()) < 8:
+        return None
+    part, whole = (np.bincount(owners.numpy(), weights=column).astype(np.float64) for column in energies.T)
+    deviation = Deviation.of_text(part, whole)
+    if deviation is None:
+        return None
+    return [math.sqrt(bound) for bound in deviation.interval(kept.kept_norm**2, bounds=(0.0, 1.0))]

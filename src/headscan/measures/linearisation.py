@@ -1,0 +1,280 @@
+"""The derivative of measures by the averages over tokens: what makes an interval out of one pass.
+
+Gradients of spectral measures: with M the second moment, λ its eigenvalues and θ(λ), ∂θ/∂M = V diag(∂θ/∂λ) Vᵀ. They
+are taken at a pilot's averages; an error of the pilot moves an interval's width in second order only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headscan.measures.measure import Measure
+from headscan.measures.moments import Floats, Gradient, Moments
+from headscan.statistics import Aside, Cloud, Derivative, Sums
+
+# ---- The derivative of a measure that does not say it, by differences: for measures of plug-ins.
+
+COUNT = 1e9  # vectors of the cloud that stands for the limit
+STEP = 1e-5
+PIECES, WEIGHT = 8, 1e-3
+
+
+def numerical(measure: Measure, moments: Moments, frame: Tensor | None, rows: Tensor) -> Gradient | str:
+    """The gradient by central differences, or why there is none.
+
+    By the vectors and lengths in any case. By the second moment only where all directions are followed, for measures
+    that do not change with a rotation of the vectors: whether this one is such a measure is then tested by weighing
+    pieces of the pilot `rows` [n, d] a little more. Cost O(d) evaluations.
+    """
+    spectral = measure.words.spectral
+    if spectral and frame is None:
+        return "it needs the second moment, and at this width its derivative must be given with it (`gradient`)"
+    turn = frame.numpy() if spectral and frame is not None else np.eye(len(moments.mean))
+    unit, mean = turn.T @ moments.unit, turn.T @ moments.mean
+    point = np.concatenate([unit, mean, [moments.zeros, moments.norm, moments.square]])
+    energies = moments.energies if spectral else np.zeros(0)
+
+    def at(point: Floats, energies: Floats) -> float:
+        value = measure.function(_cloud(point, energies))
+        return float("nan") if value is None else float(value)
+
+    slopes = _slopes(lambda p: at(p, energies), point)
+    width = len(moments.mean)
+    gradient = Gradient(turn @ slopes[:width], turn @ slopes[width : 2 * width], *slopes[2 * width :].tolist())
+    if spectral:
+        gradient = dataclasses.replace(gradient, energies=_slopes(lambda e: at(point, e), energies))
+    if not all(np.isfinite(part).all() for part in (slopes, gradient.energies) if part is not None):
+        return "its derivative is not finite there"
+    return _tested(measure, gradient, turn, rows) if spectral else gradient
+
+
+def _slopes(function: Callable[[Floats], float], point: Floats) -> Floats:
+    scale = STEP * max(float(np.abs(point).max()), 1e-300)
+    found = np.empty(len(point))
+    for i in range(len(point)):
+        step = np.zeros(len(point))
+        step[i] = min(scale, 0.1 * abs(point[i])) or scale
+        found[i] = (function(point + step) - function(point - step)) / (2 * step[i])
+    return found
+
+
+def _cloud(point: Floats, energies: Floats) -> Cloud:
+    """A cloud with these averages, in the frame of its own second moment."""
+    width = (len(point) - 3) // 2
+    mean = point[width : 2 * width]
+    cloud = Cloud(
+        count=int(COUNT), zeros=int(COUNT * point[-3]), unit_sum=COUNT * point[:width],
+        vector_sum=COUNT * mean, norm_sum=COUNT * point[-2], square_sum=COUNT * point[-1],
+        scatter=COUNT * (np.diag(energies) - np.outer(mean, mean)) if len(energies) else None,
+    )  # fmt: skip
+    if len(energies):
+        cloud.__dict__["_eigen"] = energies, np.eye(width)
+        cloud.__dict__["energies"] = energies
+    return cloud
+
+
+def _tested(measure: Measure, gradient: Gradient, turn: Floats, rows: Tensor) -> Gradient | str:
+    """The gradient, with what it lacks across the mean, if it then foretells what a heavier piece of the pilot does."""
+    flat = rows.double().cpu()
+    whole = Sums.of_rows(flat)
+    energies = gradient.energies
+    assert energies is not None
+    mean = turn.T @ (whole.total / whole.count).numpy()
+    linear = gradient.linear(rows.shape[1]).numpy()
+    seen, foretold, across = [], [], []
+    for piece in flat.tensor_split(PIECES):
+        part = Sums.of_rows(piece)
+        values = [measure.function(_weighed(whole, part, weight)) for weight in (WEIGHT, -WEIGHT)]
+        if values[0] is None or values[1] is None:
+            return "it is not defined on the pilot"
+        seen.append((values[0] - values[1]) / (2 * WEIGHT) * whole.count / part.count)
+        moment = turn.T @ Cloud.of_sums(part).second_moment @ turn
+        sums = torch.cat([part.unit, part.total, part.scalars]).numpy() / part.count
+        foretold.append(float(linear @ sums + np.diag(moment) @ energies))
+        across.append(float(mean @ moment @ mean - np.diag(moment) @ mean**2))
+    known, aside = np.array(seen) - np.mean(seen), np.array(across) - np.mean(across)
+    missing = known - (np.array(foretold) - np.mean(foretold))
+    allowed = 0.05 * float(np.linalg.norm(known)) + 1e-12
+    if float(np.linalg.norm(missing)) <= allowed:
+        return gradient
+    outer = float(missing @ aside / max(float(aside @ aside), 1e-300))
+    if float(np.linalg.norm(missing - outer * aside)) <= allowed:
+        return dataclasses.replace(gradient, outer=outer, energies=energies - outer * mean**2)
+    return "its derivative by the second moment is no function of the spectrum alone: give it with it (`gradient`)"
+
+
+def _weighed(whole: Sums, part: Sums, weight: float) -> Cloud:
+    """The cloud in which a part counts a little more."""
+    moved = whole.weighed(part, weight)
+    cloud = Cloud.of_sums(moved)
+    return dataclasses.replace(cloud, count=float(moved.scalars[0]), zeros=float(moved.scalars[1]))  # type: ignore[arg-type]
+
+
+# Up to this width the second moment is followed in all its directions; beyond it in the 96 strongest, and as the same in
+# all others: k(d + k) operations a token.
+DENSE, DIRECTIONS = 128, 96
+# Part of the pilot's energy (but for its first direction's) that is spread over all directions: the weak ones are known
+# badly from few tokens, and the derivative of an entropy has their logarithm.
+SPREAD = 0.02
+CHUNK = 2**18  # numbers of the pilot that are looked at in float64 at a time
+
+
+@dataclass
+class Linearisation:
+    """Takes the derivative of `measures` at a pilot of the text: `Derive` of headscan.statistics.
+
+    `reasons` says of a measure without a derivative why there is none.
+    """
+
+    measures: Sequence[Measure]
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, rows: Tensor, aside: Aside) -> Derivative:
+        """The derivative at the pilot's rows [windows, T, d]. Cost O(n·d·k + k³) for each of the treatments."""
+        spectral = [j for j, measure in enumerate(self.measures) if measure.words.spectral]
+        device, width, count = rows.device, rows.shape[2], len(self.measures)
+        basis = _basis(rows) if spectral else torch.zeros(width, 0)
+        size = basis.shape[1] or width
+        masks = aside(rows)
+        treatments = 1 + len(masks)
+        linear = torch.zeros(treatments, count, 2 * width + 4, dtype=torch.float64)
+        matrix = torch.zeros(treatments, len(spectral), size, size)
+        centre = torch.zeros(size, dtype=torch.float64)
+        every = _Expansion.of(rows, masks, basis, spectral=bool(spectral))
+        centre = every[-1].mean if spectral else centre  # the last leaves most out: what is left is alike
+        for group, pilot in enumerate(every):
+            kept = ~masks[group - 1] if group else None
+            for j, measure in enumerate(self.measures):
+                gradient = self._gradient(measure, pilot, rows, kept)
+                if gradient is None:  # no influence is known: it stays undefined, whatever is added
+                    linear[group, j] = torch.nan
+                    continue
+                linear[group, j] = gradient.linear(width)
+                if j in spectral:
+                    pilot.expand(gradient, linear[group, j], matrix[group, spectral.index(j)], centre)
+        return Derivative(
+            linear.to(device),
+            torch.tensor(spectral, dtype=torch.int64, device=device),
+            matrix.to(device),
+            basis.to(device),
+            (centre if spectral else torch.zeros(0, dtype=torch.float64)).to(device),
+        )
+
+    def _gradient(self, measure: Measure, pilot: _Expansion, rows: Tensor, kept: Tensor | None) -> Gradient | None:
+        if measure.gradient is not None:
+            return measure.gradient(pilot.moments)
+        found = numerical(measure, pilot.moments, pilot.frame, rows.flatten(0, 1) if kept is None else rows[kept])
+        if isinstance(found, str):
+            self.reasons[measure.name] = found
+            return None
+        return found
+
+
+@dataclass(frozen=True)
+class _Expansion:
+    """The averages of a group of the pilot's tokens, its directions [k, k] in the basis, and its mean there."""
+
+    moments: Moments
+    directions: Tensor
+    mean: Tensor
+    basis: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, masks: Tensor, basis: Tensor, *, spectral: bool) -> list[Self]:
+        """Of each treatment: all rows [windows, T, d], and those that each of the masks [G − 1, windows, T] leaves."""
+        width = rows.shape[2]
+        size = (basis.shape[1] or width) if spectral else 0
+        bits = 2 ** torch.arange(len(masks), device=rows.device)
+        cells = (masks.flatten(1).T.long() * bits).sum(1)  # tokens that the same masks leave out
+        sums = torch.zeros(2 ** len(masks), 2 * width + 4, dtype=torch.float64, device=rows.device)
+        moments = torch.zeros(len(sums), size, size, dtype=torch.float64, device=rows.device)
+        step = max(1, CHUNK // width)
+        for part, own in zip(rows.flatten(0, 1).split(step), cells.split(step), strict=True):
+            z = part.float() @ basis.to(part.device) if size and basis.shape[1] else part[:, :size]
+            for cell in own.unique().tolist():
+                chosen = own == cell
+                sums[cell] += _summed(part[chosen].double())
+                mine = z[chosen].double()
+                moments[cell] += mine.T @ mine
+        counted = [[g == 0 or not cell >> (g - 1) & 1 for cell in range(len(sums))] for g in range(1 + len(masks))]
+        return [cls._from(sums[kept].sum(0), moments[kept].sum(0), basis, width) for kept in counted]
+
+    @classmethod
+    def _from(cls, sums: Tensor, moment: Tensor, basis: Tensor, width: int) -> Self:
+        """From sums [2d + 4] and the second moment [k, k] in the basis, k = 0 where none is asked for."""
+        count = max(1.0, float(sums[-4]))
+        average, moment = (sums / count).cpu(), (moment / count).cpu()
+        size = len(moment)
+        if not size:
+            return cls(_moments(average, np.zeros(0), 0.0), torch.zeros(0, 0), torch.zeros(0), basis)
+        values, vectors = torch.linalg.eigh(moment)
+        values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
+        rest = max(0.0, float(average[-1] - values.sum())) / max(1, width - size)
+        energies = torch.cat([values, torch.full((width - size,), rest, dtype=torch.float64)])
+        spread = SPREAD * float(energies[1:].sum()) / max(1, width - 1)
+        energies = torch.cat([energies[:1], (1 - SPREAD) * energies[1:] + spread])
+        total = average[width : 2 * width]
+        mean = total @ basis.double().cpu() if basis.shape[1] else total
+        turned = vectors.T @ mean
+        outside = max(0.0, float(total @ total - mean @ mean))
+        along = float((turned.square() * energies[:size]).sum()) + outside * float(energies[-1])
+        return cls(_moments(average, energies.numpy(), along), vectors, mean, basis)
+
+    @property
+    def frame(self) -> Tensor | None:
+        """The eigenvectors in all dimensions [d, d], None where only some directions are followed, or none."""
+        return None if self.basis.shape[1] or not self.directions.numel() else self.directions
+
+    def expand(self, gradient: Gradient, linear: Tensor, matrix: Tensor, centre: Tensor) -> None:
+        """Write the quadratic part: as a matrix in the basis about `centre`, and what follows from it to `linear`."""
+        if gradient.energies is None:
+            return
+        width, size = len(linear) // 2 - 2, len(self.mean)
+        weights = torch.from_numpy(np.array(gradient.energies))
+        tail = float(weights[-1]) if width > size else 0.0
+        mean = linear.new_tensor(self.moments.mean)
+        quadratic = (self.directions * (weights[:size] - tail)) @ self.directions.T
+        quadratic += gradient.outer * torch.outer(self.mean, self.mean)
+        bent = 2 * quadratic @ centre
+        if gradient.centred:  # about the mean: (x − μ)ᵀD(x − μ)
+            bent -= 2 * quadratic @ self.mean
+            linear[width : 2 * width] -= 2 * tail * mean
+        linear[width : 2 * width] += self.basis.double().cpu() @ bent if self.basis.shape[1] else bent
+        linear[-1] += tail
+        matrix.copy_(quadratic)
+
+
+def _moments(average: Tensor, energies: Floats, along: float) -> Moments:
+    width = len(average) // 2 - 2
+    flat = average.numpy()
+    return Moments(
+        unit=flat[:width], mean=flat[width : 2 * width], zeros=float(flat[-3]), norm=float(flat[-2]),
+        square=float(flat[-1]), energies=energies, mean_energy=along,
+    )  # fmt: skip
+
+
+def _summed(rows: Tensor) -> Tensor:
+    """What `token_sums` of the rows add up to [2d + 4]."""
+    norms = torch.linalg.vector_norm(rows, dim=1)
+    weights = torch.stack([torch.where(norms > 0, 1 / norms, 0.0), torch.ones_like(norms)])
+    scalars = torch.stack([weights[1], (norms == 0).double(), norms, norms.square()]).sum(1)
+    return torch.cat([(weights @ rows).flatten(), scalars])
+
+
+def _basis(rows: Tensor) -> Tensor:
+    """The strongest directions of the pilot [d, k], by subspace iteration; [d, 0] where all are followed."""
+    width = rows.shape[2]
+    if width <= DENSE:
+        return torch.zeros(width, 0)
+    flat = rows.reshape(-1, width).float()
+    found = torch.randn(width, min(DIRECTIONS, len(flat)), generator=torch.Generator().manual_seed(0)).to(flat.device)
+    for _ in range(2):
+        found = torch.linalg.qr(flat.T @ (flat @ found)).Q
+    return found.cpu()

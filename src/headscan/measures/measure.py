@@ -1,0 +1,264 @@
+"""What a measure is: a pure function of a cloud of vectors, with everything a reader must know beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaln
+
+from headscan.measures.moments import Gradient, Moments, Noise
+from headscan.run import Registry
+from headscan.run.rows import Cell
+from headscan.statistics import Cloud, Vectors
+
+# ---- What a reader must know of every number, and how it is shown: these words travel in the result.
+
+WITHOUT = "_without_first"
+"""What the name of a number ends in that leaves position 0 of each window out."""
+
+WITHOUT_SINKS = "_without_sinks"
+"""What the name of a number ends in that leaves sink tokens out (headscan.statistics.reservoir)."""
+
+Cells = dict[str, Cell]
+"""What is said of one site or thing: numbers by name, NAME_interval beside NAME, `notes` where there are any."""
+
+
+def number(cell: Cell) -> float | None:
+    """The number in a cell, None where it holds none."""
+    return cell if isinstance(cell, int | float) else None
+
+
+def leading(row: Mapping[str, object], measure: str) -> str:
+    """The column of a measure that leads: of the tokens that are no sinks; of all where the row knows of no sinks.
+
+    >>> leading({"drift": 0.5, "drift_without_sinks": 0.1}, "drift"), leading({"drift": 0.5}, "drift")
+    ('drift_without_sinks', 'drift')
+    """
+    name = measure + WITHOUT_SINKS
+    return name if name in row else measure
+
+
+Bounds = tuple[float | None, float | None]
+"""Least and greatest value a number can have; None where there is no such end."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A section of the page: its title and a sentence below it."""
+
+    title: str
+    lead: str = ""
+
+
+GROUPS: dict[str, Group] = {
+    "anatomy": Group("Anatomy of the cone", "Who builds it, who takes it away, and what it says."),
+    "cones": Group("More about the cone", "Its axis, its angle, and whether a few coordinates make it."),
+    "spectra": Group(
+        "More about the spectrum", "Other counts of dimensions, and the dimension of the points' neighbourhoods."
+    ),
+    "norms": Group("More about lengths"),
+    "words": Group("Words in context", "What of a vector is the word's, what its context's, and what everyone's."),
+    "alignment": Group(
+        "Alignment and uniformity", "How the directions spread over the sphere, and what lies close together."
+    ),
+    "zipf": Group("Zipf's law and its limitations", "What the text's unevenness does to the embedding tables."),
+    "head": Group(
+        "The head", "The output layer: what it reads, how many directions it uses, where its classes gather."
+    ),
+    "attention": Group("Attention", "Queries and keys, head by head."),
+}
+"""The sections in the page's order; a group that is not here comes after them, under its own name."""
+
+
+def group(name: str) -> Group:
+    """The section of a group, made from its name where it is none of headscan's own.
+
+    >>> group("my_family").title
+    'My family'
+    """
+    return GROUPS.get(name) or Group(name.replace("_", " ").capitalize())
+
+
+def place(name: str) -> int:
+    """Where a group stands on the page.
+
+    >>> place("cones"), place("my_family") == len(GROUPS)
+    (1, True)
+    """
+    return [*GROUPS, name].index(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureWords:
+    """What a measure says of itself.
+
+    Attributes:
+        range: least and greatest value. unit, cost, source (literature): in words.
+        undefined: for which clouds it has no value. core: in every scan; others where `--measures` names them.
+        spectral: it needs the second moment.
+        column: the head of its column in the terminal's table, lines parted by a newline; "" for none.
+        multiple: whether the page draws it as a small multiple of its own.
+        order: where it stands among the measures of its kind, small numbers first.
+        docs: its page under docs/measures.
+    """
+
+    title: str
+    group: str
+    sentence: str
+    formula: str
+    range: Bounds
+    source: str
+    undefined: str
+    unit: str = ""
+    cost: str = "O(d) after one pass of O(nd)"
+    spectral: bool = False
+    core: bool = True
+    column: str = ""
+    multiple: bool = False
+    order: int = 100
+    docs: str = ""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One number of a probe's rows: what it is in a sentence, its formula, range, unit, and when it is undefined.
+
+    `interval` says why it has none where it has none; `first`: it comes without position 0 of each window, too;
+    `plotted`: the page draws it; `percent`: shown as a percentage.
+    """
+
+    title: str
+    sentence: str
+    formula: str = ""
+    range: Bounds = (None, None)
+    unit: str = ""
+    undefined: str = ""
+    interval: str = ""
+    first: bool = False
+    plotted: bool = False
+    percent: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeWords:
+    """What a probe says of itself.
+
+    Attributes:
+        name: the key of its table in the result. title, sentence, group: for the page; order: its place in the group.
+        literature: where it was published. docs: its page under docs/measures. function: what computes it, by its
+            dotted name; the probe itself unless said.
+        fields: the numbers in its rows. position: what it does about position 0 of each window, in a sentence.
+        expensive: left out of `--measures all`. sample: how many sampled vectors of each site it needs.
+        picture: how its plotted fields are drawn: by "layers", by attention "heads", by sets of "pairs", or in a section
+            of its "own", which shows its rows, too.
+    """
+
+    name: str
+    title: str
+    group: str
+    sentence: str
+    literature: str
+    position: str
+    fields: dict[str, Field] = field(default_factory=dict)
+    docs: str = ""
+    function: str = ""
+    sample: int = 0
+    expensive: bool = False
+    picture: Literal["layers", "heads", "pairs", "own"] = "layers"
+    order: int = 100
+
+
+Reference = Callable[[npt.NDArray[np.float64]], float | None]
+GradientOf = Callable[[Moments], Gradient | None]
+Bias = Callable[[Cloud, Noise], float | None]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A named number that describes the shape of a cloud of vectors, with its words.
+
+    `reference` is a slow, obvious function of the rows [n, d] that gives the same; the tests hold the measure to it.
+    `gradient` is its derivative, from which intervals are made (found by differences where it is not given); `bias` says
+    how far the value of a text with such noise lies from that of endless text, on average.
+    """
+
+    name: str
+    function: Callable[[Cloud], float | None]
+    words: MeasureWords
+    reference: Reference | None = None
+    gradient: GradientOf | None = None
+    bias: Bias | None = None
+
+    def __call__(self, points: Vectors) -> float | None:
+        """The measure of a `Cloud`, or of the rows of a matrix [n, d]; None where it is not defined."""
+        return self.function(Cloud.of(points))
+
+    @property
+    def range(self) -> Bounds:
+        """Least and greatest value."""
+        return self.words.range
+
+
+MEASURES: Registry[Measure] = Registry("measure", "headscan.measures")
+"""Every measure of a cloud by its name: the files of headscan/measures, and those of plug-ins."""
+
+
+def measure(
+    words: MeasureWords, *, reference: Reference | None = None, gradient: GradientOf | None = None,
+    bias: Bias | None = None,
+) -> Callable[[Callable[[Cloud], float | None]], Callable[[Vectors], float | None]]:  # fmt: skip
+    """Register a function of a `Cloud` as a measure under its own name: scan, table, page, docs and tests have it then.
+
+    The function that comes back takes a `Cloud` or the rows of any matrix [n, d] (list, numpy array, tensor).
+    """
+
+    def register(function: Callable[[Cloud], float | None]) -> Callable[[Vectors], float | None]:
+        made = MEASURES.add(function.__name__, Measure(function.__name__, function, words, reference, gradient, bias))
+
+        @wraps(function)
+        def measured(points: Vectors) -> float | None:
+            return made(points)
+
+        return measured
+
+    return register
+
+
+# ---- The Gaussian null: what every measure gives on a round cloud of the same size, width and energy.
+
+
+def gaussian_cloud(count: int, width: int, *, mean_square_norm: float, generator: np.random.Generator) -> Cloud:
+    """The sums of `count` independent draws from N(0, s²I) in `width` dimensions, without drawing them all.
+
+    s² = mean_square_norm/width. With many draws the sums are sampled from their own laws: the scatter around the mean
+    is Wishart with n − 1 degrees of freedom (Bartlett's decomposition: a triangle of normals with χ on its diagonal),
+    independent of the mean N(0, s²I/n). Σx/‖x‖ has covariance n·I/d and is normal to O(1/n); Σ‖x‖ is set to its
+    expectation n·s·√2·Γ((d+1)/2)/Γ(d/2). With fewer than 2·width + 1000 draws, they are simply drawn.
+    Cost O(min(n, d)·d²).
+
+    >>> cloud = gaussian_cloud(10_000, 8, mean_square_norm=2.0, generator=np.random.default_rng(0))
+    >>> round(float(np.trace(cloud.second_moment)), 1)
+    2.0
+    """
+    scale = (mean_square_norm / width) ** 0.5
+    if count < 2 * width + 1000:
+        return Cloud.of_rows(scale * generator.standard_normal((count, width)))
+    triangle = np.tril(generator.standard_normal((width, width)), -1)
+    triangle[np.diag_indices(width)] = np.sqrt(generator.chisquare(count - 1 - np.arange(width)))
+    mean = generator.standard_normal(width) / count**0.5
+    scatter = scale**2 * (triangle @ triangle.T)
+    expected_norm = scale * 2**0.5 * float(np.exp(gammaln((width + 1) / 2) - gammaln(width / 2)))
+    return Cloud(
+        count=count,
+        zeros=0,
+        unit_sum=generator.standard_normal(width) * (count / width) ** 0.5,
+        vector_sum=scale * count * mean,
+        norm_sum=count * expected_norm,
+        square_sum=float(np.trace(scatter)) + scale**2 * count * float(mean @ mean),
+        scatter=scatter,
+    )

@@ -1,0 +1,270 @@
+"""The probe `alignment`: alignment of pairs."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from headscan.measures.interval import with_intervals
+from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
+from headscan.model import Lens
+from headscan.model.inputs import Pooling, pooled
+from headscan.run import BadInput
+
+# ---- Pairs of texts that should lie together: alignment over dropout, translations and paraphrases, and STS by Spearman.
+
+
+def sentence_states(
+    lens: Lens, sentences: Sequence[str], *, site: str | None = None, special: bool = True, batch: int = 64,
+    dropout: int | None = None,
+) -> npt.NDArray[np.float64]:  # fmt: skip
+    """The mean over its tokens of each sentence's states at a site, float64 [n, d]; by default the last default site.
+
+    `special`: with the tokenizer's own added tokens ([CLS] and the like), which then count in the mean. Sentences are
+    grouped by length, so nothing is padded; longer ones than the context are cut. `dropout`: a seed; the model then runs
+    in training mode with its dropout on. Raises BadInput for a sentence without tokens. Cost: one forward pass.
+    """
+    ids = sentence_ids(lens, sentences, special=special)
+    empty = [k for k, tokens in enumerate(ids) if not tokens]
+    if empty:
+        raise BadInput(f"Sentence {empty[0]} has no tokens.")
+    chosen = lens.match(site)[-1] if site else lens.default_sites[-1]
+    return mean_states(lens, ids, [chosen], batch=batch, dropout=dropout)[chosen]
+
+
+def sentence_ids(lens: Lens, sentences: Sequence[str], *, special: bool = True) -> list[list[int]]:
+    """The tokens of each sentence, cut to the context; a sentence may come out empty."""
+    tokenizer = lens.require_tokenizer()
+    return [tokenizer.encode(sentence, add_special_tokens=special)[: lens.context_length] for sentence in sentences]
+
+
+def mean_states(
+    lens: Lens, ids: Sequence[Sequence[int]], sites: Sequence[str], *, batch: int = 64, dropout: int | None = None,
+    pooling: Pooling = "mean",
+) -> dict[str, npt.NDArray[np.float64]]:  # fmt: skip
+    """The mean over its tokens of each text's states (or the first or last one), by site, float64 [n, width]; texts are lists of
+    token ids."""
+    groups: dict[int, list[int]] = {}
+    for k, tokens in enumerate(ids):
+        groups.setdefault(len(tokens), []).append(k)
+    found = {site: np.zeros((len(ids), lens.width(site))) for site in sites}
+    for members in groups.values():
+        for start in range(0, len(members), batch):
+            part = members[start : start + batch]
+            rows = torch.tensor([list(ids[k]) for k in part], device=lens.device)
+
+            def take(site: str, states: torch.Tensor, part: list[int] = part) -> None:
+                found[site][part] = pooled(states.detach().double(), pooling).cpu().numpy()
+
+            _run(lens, rows, sites, dropout, take)
+    return found
+
+
+def _run(
+    lens: Lens, ids: torch.Tensor, sites: Sequence[str], dropout: int | None, take: Callable[[str, torch.Tensor], None]
+) -> None:
+    if dropout is None:
+        lens.run(ids, sites=sites, each=take)
+        return
+    mode = lens.model.training
+    # Each batch gets its own noise from the seed and its token ids; the global random state is left alone.
+    with torch.random.fork_rng(), torch.no_grad(), lens.watch(sites, take):
+        torch.manual_seed(dropout * 1_000_003 + int(ids.sum()))
+        lens.model.train()
+        try:
+            lens.model(input_ids=ids)
+        finally:
+            lens.model.train(mode)
+
+
+def has_dropout(lens: Lens) -> bool:
+    """Whether two passes in training mode can differ: a dropout layer, or dropout inside attention, above zero."""
+    layers = any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in lens.model.modules())
+    return layers or any(
+        isinstance(value, float) and value > 0
+        for name, value in vars(lens.model.config).items()
+        if "drop" in name and not name.startswith(("summary", "classifier"))
+    )
+
+
+def pair_alignment(lens: Lens, one: Sequence[str], other: Sequence[str], **options: Any) -> Cells:
+    """Alignment of translations, paraphrases or synonyms: pairs of texts that mean the same.
+
+    Keys and intervals as of `aligned`; options as for `sentence_states`.
+    """
+    if len(one) != len(other) or len(one) < 2:
+        raise BadInput(f"Alignment needs two lists of at least two texts each, not {len(one)} and {len(other)}.")
+    x, y = sentence_states(lens, one, **options), sentence_states(lens, other, **options)
+    return aligned(x, y)
+
+
+def dropout_alignment(lens: Lens, sentences: Sequence[str], **options: Any) -> Cells:
+    """Alignment of two passes of the same sentences under two dropout masks (SimCSE's positives; Gao et al. 2021).
+
+    0 for a model without dropout. Keys as for `pair_alignment`.
+    """
+    x, y = (sentence_states(lens, sentences, dropout=seed, **options) for seed in (1, 2))
+    return aligned(x, y)
+
+
+def aligned(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], *, blocks: int = 16) -> Cells:
+    """Alignment of the pairs of rows [n, d] against that of all mismatched pairs, with 95 % intervals.
+
+    `alignment` E‖x̂ − ŷ‖² of the pairs, in [0, 4]; `unrelated`, the null: the same over all n(n − 1) shuffled pairs, each
+    text with every partner but its own, exact (a narrow cone makes everything look aligned); `relative`, their ratio: 0
+    for perfect pairs, 1 for pairs no nearer than chance. Intervals from blocks of pairs left out.
+    From Σx̂, Σŷ and Σx̂·ŷ of each block: ‖x̂ − ŷ‖² = 2 − 2x̂·ŷ, and Σ_{i≠j} x̂_i·ŷ_j = Σx̂·Σŷ − Σx̂·ŷ. Cost O(nd). Pairs with
+    a zero vector are left out; None below two pairs.
+
+    >>> x = np.eye(4); found = aligned(x, x)
+    >>> found["alignment"], found["unrelated"], found["relative"]
+    (0.0, 2.0, 0.0)
+    """
+    lengths = [np.linalg.norm(rows, axis=1) for rows in (one, other)]
+    kept = (lengths[0] > 0) & (lengths[1] > 0)
+    x, y = (rows[kept] / length[kept, None] for rows, length in zip((one, other), lengths, strict=True))
+    parts = [part for part in np.array_split(np.arange(len(x)), blocks) if len(part)]
+    sums = [(float(len(p)), x[p].sum(0), y[p].sum(0), float((x[p] * y[p]).sum())) for p in parts]
+    whole = (float(len(x)), x.sum(0), y.sum(0), float((x * y).sum()))
+    return from_pair_sums(whole, sums)
+
+
+PairSums = tuple[Any, Any, Any, Any]
+"""Number of pairs, Σx̂, Σŷ and Σx̂·ŷ."""
+
+
+def from_pair_sums(total: PairSums, parts: Sequence[PairSums]) -> Cells:
+    """`aligned` from the sums of all pairs and of blocks of them."""
+
+    def values(n: float, x: Any, y: Any, own: float) -> dict[str, float | None]:
+        if n < 1.5:
+            return dict.fromkeys(("alignment", "unrelated", "relative"))
+        near = max(0.0, 2 - 2 * own / n)
+        far = max(0.0, 2 - 2 * (float(x @ y) - own) / (n * (n - 1)))
+        return {"alignment": near, "unrelated": far, "relative": near / far if far > 1e-12 else None}
+
+    whole = values(*total)
+    others = [values(*(every - mine for every, mine in zip(total, part, strict=True))) for part in parts]
+    bounds = {"alignment": (0.0, 4.0), "unrelated": (0.0, 4.0), "relative": (0.0, None)}
+    return {**whole} | with_intervals(whole, others, [part[0] for part in parts], bounds, running=False)
+
+
+def read_sts(path: str | os.PathLike[str]) -> tuple[list[str], list[str], npt.NDArray[np.float64]]:
+    """Sentence pairs and their similarity from a CSV file with the columns sentence1, sentence2, score and no header.
+
+    Raises BadInput where the file cannot be read so.
+    """
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.reader(file) if row]
+        if rows and not _is_number(rows[0][-1]):
+            rows = rows[1:]
+        if not rows:
+            raise ValueError
+        return [row[0] for row in rows], [row[1] for row in rows], np.array([float(row[2]) for row in rows])
+    except (OSError, ValueError, IndexError):
+        raise BadInput(f"{path} is no CSV file of sentence, sentence, score.") from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def sts_spearman(
+    one: npt.NDArray[np.float64],
+    other: npt.NDArray[np.float64],
+    scores: npt.NDArray[np.float64],
+    remedy: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]] | None = None,
+) -> float | None:
+    """Spearman's rank correlation of the pairs' cosines with their given scores; [−1, 1].
+
+    `remedy` maps both sides first. Pairs with a zero vector count as cosine 0. None where all cosines are equal.
+
+    >>> x = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]); y = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    >>> round(sts_spearman(x, y, np.array([5.0, 3.0, 0.0])), 6)
+    1.0
+    """
+    x, y = (rows if remedy is None else remedy(rows) for rows in (one, other))
+    sizes = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+    cosines = np.divide((x * y).sum(1), sizes, out=np.zeros(len(x)), where=sizes > 0)
+    from scipy.stats import spearmanr  # it takes longer to import than everything else that a scan needs
+
+    return None if np.ptp(cosines) < 1e-12 else float(spearmanr(cosines, scores).statistic)
+
+
+class AlignmentProbe(Probe):
+    """Pairs of texts that mean the same."""
+
+    words = ProbeWords(
+        name="alignment", title="Alignment of pairs", group="alignment",
+        sentence="Do texts that mean the same lie together? Mean states of pairs: synonyms (the shipped list, or "
+        "the files of --pairs: translations, paraphrases), and the same text under two dropout masks. "
+        "Beside them all mismatched pairs: in a narrow cone everything is near.",
+        literature="Wang and Isola 2020, arXiv:2005.10242; Gao et al. 2021 (SimCSE), arXiv:2104.08821",
+        position="A text's first token counts in its mean, as it does in use.", docs="sphere.md",
+        function="headscan.measures.pairs.aligned", picture="pairs", order=6, fields={
+            "set": Field("pairs", "Which pairs."),
+            "pairs": Field("number",
+                "Pairs, at most the first 1,000; those with a text that gives no tokens are left out.",
+                range=(0, None), unit="pairs", interval="a count"),
+            "alignment": Field("alignment",
+                "Mean squared distance of the unit vectors of a pair; 0 is the same direction.", "E‖x̂ − ŷ‖²", (0, 4),
+                undefined="no two pairs, or a model without dropout"),
+            "unrelated": Field("shuffled", "The null: the same over all mismatched pairs, exact.",
+                "E_{i≠j}‖x̂_i − ŷ_j‖²", (0, 4), undefined="no two pairs, or a model without dropout"),
+            "relative": Field("alignment over shuffled",
+                "Their ratio: 0 for perfect pairs, 1 for pairs no nearer than chance.", range=(0, None),
+                undefined="no two pairs, a model without dropout, or all texts in one direction", plotted=True),
+        },
+    )  # fmt: skip
+    PAIRS, PIECES, LENGTH = 1000, 32, 32
+
+    def cost(self, setup: ProbeSetup) -> Cost:
+        parameters = sum(p.numel() for p in setup.lens.model.parameters())
+        tokens = sum(60.0 * min(self.PAIRS, len(pairs)) for pairs in setup.pairs) + 2 * self.PIECES * self.LENGTH
+        return Cost(2.0 * parameters * tokens, 32.0 * self.PAIRS * setup.lens.width(setup.last))
+
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        sites = list(data.clouds)
+        rows: list[Cells] = []
+        states: dict[str, dict[str, np.ndarray]] = {}
+        for pairs in (pairs.first(self.PAIRS) for pairs in setup.pairs):
+            texts = [*pairs.one, *pairs.other]
+            ids = dict(zip(texts, sentence_ids(setup.lens, texts), strict=True))
+            kept = [k for k, (a, b) in enumerate(zip(pairs.one, pairs.other, strict=True)) if ids[a] and ids[b]]
+            new = list(dict.fromkeys(text for text in texts if ids[text] and text not in states))
+            if new:
+                found = mean_states(setup.lens, [ids[text] for text in new], sites)
+                states |= {text: {site: found[site][k] for site in sites} for k, text in enumerate(new)}
+            for site in sites:
+                row: Cells = {"site": site, "set": pairs.name, "pairs": len(kept)}
+                if len(kept) > 1:
+                    one, other = (np.stack([states[side[k]][site] for k in kept]) for side in (pairs.one, pairs.other))
+                    row |= aligned(one, other)
+                rows.append(dict.fromkeys(self.fields) | row)
+        return rows + self._dropout(setup, data, sites)
+
+    def _dropout(self, setup: ProbeSetup, data: ProbeData, sites: list[str]) -> list[Cells]:
+        """Two dropout masks over pieces of the text."""
+        name, width = "two dropout passes", data.windows.shape[-1]
+        length = min(self.LENGTH, width)
+        pieces = data.windows[:, : width - width % length].reshape(-1, length)[: self.PIECES].tolist() if length else []
+        if not has_dropout(setup.lens) or len(pieces) < 2:
+            why = "the model has no dropout" if pieces else "too short a text"
+            return [
+                dict.fromkeys(self.fields) | {"site": site, "set": name, "pairs": 0, "notes": [why]} for site in sites
+            ]
+        one, other = (mean_states(setup.lens, pieces, sites, dropout=seed) for seed in (1, 2))
+        return [{"site": site, "set": name, "pairs": len(pieces), **aligned(one[site], other[site])} for site in sites]

@@ -1,0 +1,300 @@
+"""The spectrum of a cloud's second moment: what several measures of dimension share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import blas
+
+from headscan.measures.measure import MEASURES, MeasureWords, measure
+from headscan.measures.moments import Gradient, Moments, Noise, entropy_bias, share_gradient, top_bias
+from headscan.statistics import Cloud, Vectors
+
+
+def singular_values(points: Vectors) -> npt.NDArray[np.float64]:
+    """σ of the uncentred data matrix divided by √n, largest first [d]: the root mean square along each direction.
+
+    They are the roots of the eigenvalues of the second moment, so values below √`Cloud.rounding` (about 1e-8 of the
+    largest, or of the deviation where the mean is far away) are rounding.
+
+    >>> singular_values([[2, 0], [0, 1], [2, 0], [0, 1]]).round(4).tolist()
+    [1.4142, 0.7071]
+    """
+    return np.sqrt(Cloud.of(points).energies)
+
+
+def shares_of(cloud: Cloud) -> npt.NDArray[np.float64] | None:
+    """pᵢ = σᵢ²/Σσ² [d], or None for a cloud of zeros."""
+    total = cloud.energies.sum() if cloud.count else 0.0
+    return cloud.energies / total if total > 0 else None
+
+
+def amplitudes(cloud: Cloud) -> npt.NDArray[np.float64] | None:
+    """σᵢ/Σσ of the uncentred data, largest first [d]; what is below rounding (`Cloud.rounding`) is zero."""
+    if not cloud.count or not cloud.energies[0] > 0:
+        return None
+    energies = np.where(cloud.energies > cloud.rounding, cloud.energies, 0.0)
+    values = np.sqrt(energies)
+    shares: npt.NDArray[np.float64] = values / values.sum()
+    return shares
+
+
+def entropy_of(shares: npt.NDArray[np.float64]) -> float:
+    """−Σ p log p in nats, with 0 log 0 = 0.
+
+    >>> round(entropy_of(np.array([0.5, 0.5, 0.0])), 4)
+    0.6931
+    """
+    positive = shares[shares > 0]
+    return float(-(positive * np.log(positive)).sum())
+
+
+# ---- Effective rank: How many directions carry the cloud's energy (uncentred).
+
+
+def _effective_rank_gradient(at: Moments) -> Gradient | None:
+    """e^S·(−log p − S)/Σλ."""
+    if not at.trace > 0:
+        return None
+    shares = np.maximum(at.energies / at.trace, 1e-300)
+    logs = np.log(shares)
+    rank = float(np.exp(-(shares @ logs)))
+    return Gradient(energies=rank * share_gradient(at, -logs, shares))
+
+
+def _effective_rank_bias(cloud: Cloud, noise: Noise) -> float | None:
+    """By that of the entropy, to second order; for Gaussian tokens."""
+    value = effective_rank(cloud)
+    return (
+        None
+        if value is None or not noise.tokens
+        else -value * float(np.expm1(-entropy_bias(cloud.energies, noise.tokens)))
+    )
+
+
+@measure(
+    MeasureWords(
+        title="Effective rank",
+        group="spectra",
+        sentence="How many directions carry the cloud's energy (uncentred): exponential of the entropy of their shares.",
+        formula="exp(−Σ pᵢ log pᵢ),  pᵢ = σᵢ²/Σσ²",
+        range=(1.0, None),
+        unit="dimensions",
+        source="Roy and Vetterli 2007 (with energies σ² in place of σ)",
+        undefined="no vectors, or all of them zero",
+        cost="O(d³) after one pass of O(nd²)",
+        spectral=True,
+        column="eff.\nrank",
+        multiple=True,
+        order=5,
+        docs="spectra.md",
+    ),
+    gradient=_effective_rank_gradient,
+    bias=_effective_rank_bias,
+)
+def effective_rank(cloud: Cloud) -> float | None:
+    """Entropy-based rank of the uncentred second moment; in [1, min(n, d)].
+
+    >>> round(effective_rank(Cloud.of_rows([[1, 0], [0, 1]])), 6)
+    2.0
+    """
+    shares = shares_of(cloud)
+    if shares is None:
+        return None
+    positive = shares[shares > 0]
+    return float(np.exp(-(positive * np.log(positive)).sum()))
+
+
+# ---- Participation ratio: How many directions carry the cloud's variance around its mean (centred).
+
+
+def _participation_ratio_gradient(at: Moments) -> Gradient | None:
+    """2T/Q − 2T²/Q²·C by the covariance C, T = tr C, Q = ‖C‖²."""
+    trace, square = at.centred_trace, at.centred_square
+    if not trace > 0 or not square > 0:
+        return None
+    slope = 2 * trace / square - 2 * trace**2 / square**2 * at.energies
+    return Gradient(energies=slope, outer=2 * trace**2 / square**2, centred=True)
+
+
+def _participation_ratio_bias(cloud: Cloud, noise: Noise) -> float | None:
+    """As of Gaussian tokens, of which E‖Ĉ‖² = ‖C‖² + (‖C‖² + (tr C)²)/n: the noise is taken from ‖Ĉ‖², at most half of it.
+    A ratio grows with the relative variance of what it is divided by, which is about its own."""
+    value = participation_ratio(cloud)
+    if value is None or not noise.tokens:
+        return None
+    share = min(0.5, (value + 1) / noise.tokens)
+    return -value * share / (1 - share) + noise.error**2 / value
+
+
+@measure(
+    MeasureWords(
+        title="Participation ratio",
+        group="spectra",
+        sentence="How many directions carry the cloud's variance around its mean (centred).",
+        formula="tr(C)² / ‖C‖²_F",
+        range=(1.0, None),
+        unit="dimensions",
+        source="Gao et al. 2017, A theory of multineuronal dimensionality",
+        undefined="fewer than two different vectors",
+        cost="O(d²) after one pass of O(nd²)",
+        spectral=True,
+        column="part.\nratio",
+        multiple=True,
+        order=6,
+        docs="spectra.md",
+    ),
+    gradient=_participation_ratio_gradient,
+    bias=_participation_ratio_bias,
+)
+def participation_ratio(cloud: Cloud) -> float | None:
+    """(Σλ)²/Σλ² of the centred covariance, without its eigenvalues: tr(C)²/‖C‖²_F; in [1, min(n − 1, d)].
+
+    A covariance that is zero to rounding (all vectors equal) has no ratio: a deviation below 1e-13 of the mean is the
+    rounding of the vectors themselves.
+
+    >>> round(participation_ratio(Cloud.of_rows([[1, 0], [-1, 0], [0, 1], [0, -1]])), 6)
+    2.0
+    """
+    if cloud.count < 2:
+        return None
+    trace = float(np.trace(cloud.covariance))
+    if not trace > 1e-26 * float(cloud.mean @ cloud.mean):
+        return None
+    return trace**2 / float(np.vdot(cloud.covariance, cloud.covariance))
+
+
+# ---- IsoScore: Share of dimensions used evenly around the mean.
+
+
+def _isoscore_gradient(at: Moments) -> Gradient | None:
+    """The participation ratio's, divided by d − 1."""
+    found = MEASURES["participation_ratio"].gradient
+    gradient = found(at) if found else None
+    return None if gradient is None or len(at.mean) < 2 else gradient.times(1 / (len(at.mean) - 1))
+
+
+def _isoscore_bias(cloud: Cloud, noise: Noise) -> float | None:
+    """The participation ratio's, divided by d − 1."""
+    found, rest = MEASURES["participation_ratio"].bias, max(1, cloud.width - 1)
+    bias = found(cloud, replace(noise, error=noise.error * rest)) if found else None
+    return None if bias is None or cloud.width < 2 else bias / rest
+
+
+@measure(
+    MeasureWords(
+        title="IsoScore",
+        group="spectra",
+        sentence="Share of dimensions used evenly around the mean: 1 for a round cloud, 0 for a line (centred).",
+        formula="(PR − 1) / (d − 1)",
+        range=(0.0, 1.0),
+        source="Rudman et al. 2022, arXiv:2108.07344; equal to its six steps, by algebra",
+        undefined="fewer than two different vectors, or one dimension",
+        cost="O(d²) after one pass of O(nd²)",
+        spectral=True,
+        column="iso-\nscore",
+        multiple=True,
+        order=7,
+        docs="spectra.md",
+    ),
+    gradient=_isoscore_gradient,
+    bias=_isoscore_bias,
+)
+def isoscore(cloud: Cloud) -> float | None:
+    """IsoScore by the trace identity, exact: its six published steps reduce to (PR − 1)/(d − 1); in [0, 1].
+
+    With λ̂ = √d·λ/‖λ‖ and δ² = ‖λ̂ − 1‖²/(2(d − √d)) = (d − √d·Σλ/‖λ‖)/(d − √d), step 6's (d − δ²(d − √d))² is
+    d·(Σλ)²/‖λ‖² = d·PR, and ((d·PR) − d)/(d(d − 1)) = (PR − 1)/(d − 1). No principal components are needed.
+
+    >>> isoscore(Cloud.of_rows([[1.0], [2.0]])) is None
+    True
+    """
+    ratio = participation_ratio(cloud)
+    return None if ratio is None or cloud.width < 2 else (ratio - 1) / (cloud.width - 1)
+
+
+def isoscore_of_rows(rows: npt.ArrayLike, *, double: bool = False) -> float | None:
+    """IsoScore of a matrix [n, d] by itself, fast: to 1e-6 in float32's arithmetic, or to rounding with `double`.
+
+    (PR − 1)/(d − 1) needs tr(C) and ‖C‖²_F alone, so one symmetric product (BLAS syrk: half of the multiplications of
+    a full one) is all the work. The rows are centred twice in their own precision and divided by their root mean square before
+    they are rounded to float32, so nothing overflows. None for fewer than two different rows, or one dimension.
+    Cost n·d² multiply-adds on the smaller of n and d.
+
+    >>> x = np.random.default_rng(0).standard_normal((500, 8)) * np.arange(1, 9) + 100
+    >>> abs(isoscore_of_rows(x) - isoscore(Cloud.of_rows(x))) < 1e-6
+    True
+    """
+    x = np.asarray(rows)
+    x = x if x.dtype in (np.float32, np.float64) else x.astype(np.float64)
+    n, d = x.shape
+    if n < 2 or d < 2:
+        return None
+    mean = x.mean(0, dtype=np.float64)
+    centred = x - mean.astype(x.dtype)
+    # The mean was rounded; what is left of it, up to the deviation itself where the mean is large, is taken away too.
+    centred -= centred.mean(0, dtype=np.float64).astype(x.dtype)
+    flat = centred.ravel()
+    energy = float(flat @ flat)
+    if not energy > 1e-26 * n * float(mean @ mean):
+        return None
+    scale = (energy / flat.size) ** 0.5
+    kind, syrk = (np.float64, blas.dsyrk) if double else (np.float32, blas.ssyrk)
+    small = np.divide(centred, scale, dtype=x.dtype).astype(kind, copy=False)
+    # The transpose of a C-ordered matrix is Fortran-ordered: BLAS reads it in place.
+    gram = syrk(1.0, small.T) if n >= d else syrk(1.0, small.T, trans=1)
+    diagonal = np.diag(gram).astype(np.float64)
+    # Only the upper triangle is filled, the lower is zero: twice the whole less the diagonal is ‖·‖²_F.
+    square = 2 * float(np.vdot(gram, gram)) - float(diagonal @ diagonal)
+    return float((diagonal.sum() ** 2 / square - 1) / (d - 1))
+
+
+# ---- Stable rank: The cloud's whole energy in units of its strongest direction (uncentred).
+
+
+def _stable_rank_gradient(at: Moments) -> Gradient | None:
+    """(1 − rank·v₁v₁ᵀ)/λ₁."""
+    if not at.trace > 0:
+        return None
+    slope = np.full(len(at.energies), 1 / at.energies[0])
+    slope[0] -= at.trace / at.energies[0] ** 2
+    return Gradient(energies=slope)
+
+
+def _stable_rank_bias(cloud: Cloud, noise: Noise) -> float | None:
+    """Of 1/p, p the top-direction share: −bias(p)/p² and, to second order, Var(p)/p³."""
+    value = stable_rank(cloud)
+    if value is None or not noise.tokens:
+        return None
+    return -top_bias(cloud.energies, noise.tokens) * value**2 + noise.error**2 / value
+
+
+@measure(
+    MeasureWords(
+        title="Stable rank",
+        group="spectra",
+        sentence="The cloud's whole energy in units of its strongest direction (uncentred); 1 for a needle.",
+        formula="‖X‖²_F / σ₁²",
+        range=(1.0, None),
+        unit="dimensions",
+        source="Rudelson and Vershynin 2007, arXiv:math/0503442",
+        undefined="no vectors, or all of them zero",
+        cost="O(d³) after one pass of O(nd²)",
+        spectral=True,
+        core=False,
+        multiple=True,
+        order=10,
+        docs="spectra.md",
+    ),
+    gradient=_stable_rank_gradient,
+    bias=_stable_rank_bias,
+)
+def stable_rank(cloud: Cloud) -> float | None:
+    """Σσ²/σ₁², the reciprocal of the top-direction share; in [1, min(n, d)]. Moves little under small changes.
+
+    >>> stable_rank(Cloud.of_rows([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0], [0.0, 2.0]]))
+    2.0
+    """
+    return float(cloud.energies.sum() / cloud.energies[0]) if cloud.count and cloud.energies[0] > 0 else None

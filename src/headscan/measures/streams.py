@@ -1,0 +1,289 @@
+"""What the states of a residual stream are sums of: a plan from the model's structure, and one batch followed along it.
+
+With the factor of each norm on the stream held still (`headscan.model.branches`), the state of a token at a site is a sum:
+the embedding and every branch so far, each carried through the norms between, and the norms' own biases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from headscan.model import Lens
+from headscan.model.branches import Norm, near
+from headscan.model.structure import Stack
+from headscan.model.traits import random_ids
+from headscan.statistics import PartSums, SiteBatch
+
+
+@dataclass(frozen=True)
+class StreamPlace:
+    """A site on a stream: how many sources and how many factors it has behind it."""
+
+    sources: int
+    factors: int
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """One stack's stream as far as the deepest site that is asked for.
+
+    Attributes:
+        sources: what is added up, by site: the embedding, branches, or whole blocks of which no more is known.
+        born: how many factors had passed when each source was added.
+        factors: the norms on the stream, in order; None for a plain factor (RWKV halves its stream).
+        steps: for each site where the stream is seen anew, what is done before: a source to add, or the number of a factor.
+        places: the sites on the stream.
+        copied: sources whose tensors the model goes on to change.
+    """
+
+    prefix: str
+    sources: tuple[str, ...]
+    born: tuple[int, ...]
+    factors: tuple[Norm | None, ...]
+    steps: Mapping[str, tuple[str | int, ...]]
+    places: Mapping[str, StreamPlace]
+    copied: frozenset[str]
+
+    @classmethod
+    def of(cls, lens: Lens, stack: Stack, sites: Sequence[str]) -> Self | None:
+        """The plan as far as the deepest of `sites`; None where none of them is on this stack's stream."""
+        prefix, start = stack.prefix, f"{stack.prefix}embedding"
+        stream = [start, *(f"{prefix}block.{index}" for index in range(stack.depth)), f"{prefix}final_norm"]
+        wanted = [number for number, site in enumerate(stream) if site in sites]
+        if not wanted:
+            return None
+        sources, born, factors = [start], [0], list[Norm | None]()
+        steps: dict[str, tuple[str | int, ...]] = {}
+        places = {start: StreamPlace(1, 0)}
+        for number, site in enumerate(stream[1 : wanted[-1] + 1]):
+            made: tuple[str | nn.Module, ...] | None = (stack.taps[site].module,)
+            if number < stack.depth:
+                made = stack.steps[number]
+            norms = {id(one): Norm.of(one, lens.width(site)) for one in made or () if isinstance(one, nn.Module)}
+            done: list[str | int] = []
+            if made is None or None in norms.values():
+                made = (site,)  # the whole block is one source
+            for one in made:
+                if isinstance(one, str):
+                    sources.append(one)
+                    born.append(len(factors))
+                    done.append(one)
+                else:
+                    done.append(len(factors))
+                    factors.append(norms[id(one)])
+            if number < stack.depth and stack.taps[site].where == "input":
+                done.append(len(factors))
+                factors.append(None)
+            steps[site] = tuple(done)
+            places[site] = StreamPlace(len(sources), len(factors))
+        copied = frozenset(one for one in (*sources, *places) if lens.tap(one).overwritten)
+        return cls(prefix, tuple(sources), tuple(born), tuple(factors), steps, places, copied)
+
+    @property
+    def passing(self) -> tuple[str, ...]:
+        """The sites that must be seen."""
+        return tuple(dict.fromkeys((*self.places, *self.sources)))
+
+    @property
+    def last(self) -> str:
+        """The deepest site."""
+        return tuple(self.places)[-1]
+
+    def carried(self, site: str, sources: Tensor, constants: Tensor) -> tuple[Tensor, Tensor]:
+        """Weighted sums of sources [..., sources, d] and of norms' biases [..., factors] as vectors at `site`, both
+        [..., n, d]: each goes through the norms that come after it."""
+        place = self.places[site]
+        none = sources.new_zeros(*constants.shape[:-1], 0, sources.shape[-1])
+        terms, biases = none, none
+        for number in range(place.factors + 1):
+            here = [k for k in range(place.sources) if self.born[k] == number]
+            terms = torch.cat([terms, sources[..., here, :]], dim=-2)
+            if number == place.factors:
+                break
+            norm = self.factors[number]
+            if norm is not None:
+                terms, biases = norm.linear(terms), norm.linear(biases)
+            bias = torch.zeros(sources.shape[-1], dtype=torch.float64) if norm is None else norm.bias
+            biases = torch.cat([biases, constants[..., number, None, None] * bias.to(sources.device)], dim=-2)
+        return terms, biases
+
+
+@dataclass(eq=False)
+class Followed:
+    """One batch on its way along a stream: the sources as they come, the factors, and the sites that keep sums.
+
+    Memory: the sources of one batch in the model's own precision, tokens·sources·d numbers, until the deepest site.
+    """
+
+    plan: Plan
+    device: torch.device
+    stream: Tensor | None = None
+    held: dict[str, Tensor] = field(default_factory=dict)
+    factors: list[Tensor] = field(default_factory=list)
+    kept: list[tuple[str, PartSums, Tensor]] = field(default_factory=list)
+    windows: list[int] = field(default_factory=list)
+
+    def see(self, batch: SiteBatch) -> None:
+        """A site was passed."""
+        site, states = batch.site, batch.states
+        states = states.clone() if site in self.plan.copied else states
+        if site not in self.plan.places:
+            self.held[site] = states
+            return
+        if site == self.plan.sources[0]:
+            self.held, self.factors, self.kept = {site: states}, [], []
+        else:
+            assert self.stream is not None
+            self._step(self.stream, self.plan.steps[site], site, states)
+        self.stream = states
+
+    def _step(self, x: Tensor, steps: tuple[str | int, ...], site: str, states: Tensor) -> None:
+        """From the last site to this one, whose states are known."""
+        for number, step in enumerate(steps):
+            if isinstance(step, str):
+                if step == site:
+                    self.held[site] = states - x
+                if any(isinstance(later, int) or later == site for later in steps[number + 1 :]):
+                    x = x + self.held[step]
+                continue
+            norm, last = self.plan.factors[step], number + 1 == len(steps)
+            if norm is None:
+                squares = x.double().square().sum(-1)
+                self.factors.append(torch.where(squares > 0, (states.double() * x.double()).sum(-1) / squares, 0.0))
+                continue
+            y = states if last else norm.module.forward(x)
+            self.factors.append(norm.factors(x.to(self.device), y.to(self.device)))
+            x = y
+
+    def keep(self, sums: PartSums, batch: SiteBatch) -> None:
+        """This site keeps sums; at the deepest of them all is added up."""
+        self.kept.append((batch.site, sums, torch.where(batch.norms > 0, 1 / batch.norms, 0.0)))
+        self.windows = batch.windows
+
+    def settle(self) -> None:
+        """Add what was followed to the sums that are kept."""
+        weights: list[list[Tensor]] = []  # by site: of what was added before the first factor, the second, ... the last
+        for site, sums, weight in self.kept:
+            own = [weight]
+            for number in range(self.plan.places[site].factors - 1, -1, -1):
+                own.insert(0, own[0] * self.factors[number])
+            weights.append(own)
+            for tally, rows in sums.runs(self.windows):
+                tally["constants"] += torch.stack([one[rows].sum() for one in own[1:]]) if own[1:] else 0.0
+        for source, (name, born) in enumerate(zip(self.plan.sources, self.plan.born, strict=True)):
+            using = [k for k, (site, _, _) in enumerate(self.kept) if self.plan.places[site].sources > source]
+            if not using:
+                continue
+            states, every = self.held[name].to(self.device), torch.stack([weights[k][born] for k in using])
+            runs = [list(self.kept[k][1].runs(self.windows)) for k in using]
+            for number, (_, rows) in enumerate(runs[0]):
+                found = torch.zeros(len(using), states.shape[-1], dtype=torch.float64, device=self.device)
+                flat, weighted = states[rows].flatten(0, 1), every[:, rows].flatten(1)
+                for part, some in zip(flat.split(near(flat)), weighted.split(near(flat), dim=1), strict=True):
+                    found.addmm_(some, part.double())
+                for run, one in zip(runs, found, strict=True):
+                    run[number][0]["sources"][source] += one
+        self.stream, self.held, self.factors, self.kept = None, {}, [], []
+
+
+# ---- What each head of attention adds to the cone: the branch of a block is a linear map of all heads' outputs side by side.
+#
+# So a block's attention is Σ_h W_h z_h + b, exactly, and the share of a head in |m|², m the mean unit state, is that of its term:
+# Σ_t (z_{t,h}/‖x_t‖) is summed over tokens, and W_h applied once at the end.
+
+
+@dataclass(frozen=True, eq=False)
+class HeadMap:
+    """The last linear layer of one attention branch: `site`, the module, its weight [d, H·e] and bias [d] in float64, and H."""
+
+    site: str
+    module: nn.Linear | Conv1D
+    weight: Float[Tensor, "d he"]
+    bias: Float[Tensor, " d"]
+    heads: int
+
+    @classmethod
+    def of(cls, site: str, module: nn.Linear | Conv1D, heads: int) -> Self:
+        """From a torch Linear or GPT-2's Conv1D."""
+        weight, bias = module.weight.detach().double(), module.bias
+        weight = weight.T if isinstance(module, Conv1D) else weight
+        return cls(
+            site, module, weight, weight.new_zeros(len(weight)) if bias is None else bias.detach().double(), heads
+        )
+
+    def parts(self, sums: Float[Tensor, "... he"], weight: Float[Tensor, ...]) -> Float[Tensor, "... k d"]:
+        """From Σwz and Σw: the vectors that the H heads, and last the bias, have added."""
+        cut = sums.unflatten(-1, (self.heads, -1))
+        each = torch.einsum("...he,dhe->...hd", cut, self.weight.unflatten(-1, (self.heads, -1)))
+        return torch.cat([each, (weight[..., None] * self.bias)[..., None, :]], dim=-2)
+
+
+@torch.no_grad()
+def head_maps(lens: Lens, stack: Stack) -> tuple[HeadMap, ...] | None:
+    """The map of every attention branch of a stack, found by trying: the linear layer whose output *is* the branch.
+
+    None where a branch has none (a norm of its own follows, or the layer is of another kind), or heads do not divide it.
+    """
+    heads = getattr(lens.model.config, "num_attention_heads", None) or getattr(lens.model.config, "n_head", None)
+    sites = [site for site in stack.taps if site.endswith(".attention")]
+    if not heads or not sites:
+        return None
+    made: list[tuple[nn.Linear | Conv1D, Tensor]] = []
+    blocks = {site: stack.blocks[int(site.rsplit(".", 2)[-2])] for site in sites}
+    handles = [
+        module.register_forward_hook(lambda module, _, out: made.append((module, out.detach().clone())))
+        for block in dict.fromkeys(blocks.values())
+        for module in block.modules()
+        if isinstance(module, (nn.Linear, Conv1D))
+    ]
+    try:
+        found = lens.run(random_ids(lens, 1), sites=sites)
+    finally:
+        for handle in handles:
+            handle.remove()
+    maps = []
+    for site in sites:
+        inside = {id(module) for module in blocks[site].modules()}
+        same = [
+            module
+            for module, out in made
+            if id(module) in inside and out.shape == found[site].shape and torch.equal(out, found[site])
+        ]
+        maps += [HeadMap.of(site, module, int(heads)) for module in same[:1]]
+        if not same or maps[-1].weight.shape[1] % heads:
+            return None
+    return tuple(maps) if len({id(one.module) for one in maps}) == len(maps) else None
+
+
+@contextmanager
+def _inputs(maps: Sequence[HeadMap]) -> Iterator[dict[str, Tensor]]:
+    """What each map's layer is given, by site, in the passes of this context."""
+    kept: dict[str, Tensor] = {}
+
+    def keeps(site: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        return lambda _, given: kept.__setitem__(site, given[0].detach())
+
+    handles = [one.module.register_forward_pre_hook(keeps(one.site)) for one in maps]
+    try:
+        yield kept
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def head_sums(lens: Lens, maps: Sequence[HeadMap], ids: Tensor, site: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Of windows [w, T]: by window Σx/‖x‖ at `site` [w, d], Σ1/‖x‖ [w], and by map Σz/‖x‖ [w, maps, H·e]; float64."""
+    with _inputs(maps) as given:
+        states = lens.run(ids.to(lens.device), sites=site)[site].double()
+    norms = torch.linalg.vector_norm(states, dim=-1)
+    weight = torch.where(norms > 0, 1 / norms, 0.0)
+    sums = [torch.einsum("bt,btk->bk", weight, given[one.site].reshape(*weight.shape, -1).double()) for one in maps]
+    return torch.einsum("bt,btd->bd", weight, states).cpu(), weight.sum(1).cpu(), torch.stack(sums, 1).cpu()

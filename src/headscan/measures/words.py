@@ -1,0 +1,223 @@
+"""How contextual are the vectors? Similarity within and between contexts, of one word with itself, of a text with its
+words; all less the baseline that anisotropy alone would give (Ethayarajh 2019, arXiv:1909.00512)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from headscan.measures.measure import WITHOUT, Cells, Field, ProbeWords, number
+from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup, suffixed, tally_row
+from headscan.statistics import ClassSums, ContextTally, SiteBatch, Tally
+from headscan.statistics.accumulator import Accumulator
+
+OCCURRENCES = 5
+"""A word counts as a word in context from so many occurrences on, as published."""
+
+
+def contexts(tally: Tally) -> dict[str, float | None]:
+    """Cosines within a window, between windows, and of tokens to their window's mean; exact, from five sums.
+
+    With s_w = Σû over window w and n_w its directions: within = (Σ‖s_w‖² − N)/(Σn_w² − N), over ordered pairs of distinct
+    tokens of one window; between = (‖Σs_w‖² − Σ‖s_w‖²)/(N² − Σn_w²); both in [−1, 1]. The baseline is `between`: what
+    two tokens share that no context explains. Intra-sentence similarity is the mean over windows of the mean cosine of a
+    token to its window's mean vector, in [0, 1] for windows whose tokens all have directions.
+    """
+    tokens, squares, own = (float(tally[name]) for name in ("tokens", "square_tokens", "own"))
+    windows, total = float(tally["windows"]), tally["unit"]
+    pairs, across = squares - tokens, tokens**2 - squares
+    within = (own - tokens) / pairs if pairs > 0 else None
+    between = (float(total @ total) - own) / across if across > 0.5 else None
+    intra = float(tally["intra"]) / windows if windows > 0 else None
+    return {
+        "within_cosine": within,
+        "between_cosine": between,
+        "within_adjusted": None if within is None or between is None else within - between,
+        "intra_similarity": intra,
+        "intra_adjusted": None if intra is None or between is None else intra - between,
+    }
+
+
+def self_similarity(
+    sums: ClassSums, *, least: int = OCCURRENCES
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Labels and mean pairwise cosine of each class with at least `least` directions: (‖Σû‖² − n)/(n(n − 1)), exact.
+
+    In [−1/(n − 1), 1]. With classes = token ids, the self-similarity of a word over its contexts.
+
+    >>> import torch
+    >>> sums = ClassSums(2)
+    >>> sums.update(torch.tensor([4, 4]), torch.tensor([[3.0, 0.0], [1.0, 1.0]]))
+    >>> self_similarity(sums, least=2)[1].round(4).tolist()
+    [0.7071]
+    """
+    directions = (sums.counts - sums.zeros).double()
+    kept = directions >= max(least, 2)
+    n = directions[kept]
+    values = (sums.units[kept].square().sum(-1) - n) / (n * (n - 1))
+    return sums.labels[kept].cpu().numpy(), values.cpu().numpy()
+
+
+def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) -> Cells:
+    """Mean self-similarity over words (each word counts once), the same less the baseline, and how many words that is.
+
+    The interval is mean ± 1.96·sd/√words, words taken as the sample; it does not cover the choice of the text.
+    """
+    labels, values = self_similarity(sums, least=least)
+    found: Cells = {
+        "self_similarity": None,
+        "self_similarity_interval": None,
+        "self_adjusted": None,
+        "self_adjusted_interval": None,
+        "words": len(labels),
+    }
+    if not len(values):
+        return found
+    mean = float(values.mean())
+    if len(values) > 1:
+        reach = 1.96 * float(values.std(ddof=1)) / len(values) ** 0.5
+        found["self_similarity_interval"] = [max(-1.0, mean - reach), min(1.0, mean + reach)]
+        if baseline is not None:
+            # The baseline is a mean over nearly all pairs of tokens: its own error is far below that of some hundred words.
+            found["self_adjusted_interval"] = [mean - baseline - reach, mean - baseline + reach]
+    return found | {"self_similarity": mean, "self_adjusted": None if baseline is None else mean - baseline}
+
+
+def maximum_explainable_variance(
+    rows: npt.NDArray[np.float64], labels: npt.NDArray[np.float64], *, least: int = OCCURRENCES
+) -> Cells:
+    """MEV: the share of a word's occurrences' energy along their one best direction, averaged over words, and adjusted.
+
+    Uncentred for words and for the baseline alike: σ₁²/Σσ² of a word's n occurrences, less the mean of the same for n
+    vectors drawn without regard to the word (the rows cut into consecutive lots of n, which are in hash order and so
+    random). Intervals are mean ± 1.96·sd/√words, words taken as the sample. The published code centres for words and
+    not for its baseline, so the two could not be compared. In [1/n, 1].
+    Cost O(Σ n_w²·d) through the n_w x n_w Gram matrices.
+
+    >>> x = np.random.default_rng(0).standard_normal((40, 6)); x[:20] = x[0]
+    >>> found = maximum_explainable_variance(x, np.array([0] * 20 + list(range(1, 21))))
+    >>> found["mev"], found["mev_words"]
+    (1.0, 1)
+    """
+    rows, labels = np.asarray(rows, dtype=np.float64), np.asarray(labels)
+    own, counts = np.unique(labels, return_counts=True)
+    kept = counts >= max(least, 2)
+    values, baselines = [], []
+    for label, count in zip(own[kept], counts[kept], strict=True):
+        share = _top_share(rows[labels == label])
+        lots = [_top_share(rows[k * count : (k + 1) * count]) for k in range(min(8, len(rows) // count))]
+        known = [lot for lot in lots if lot is not None]
+        if share is not None and known:
+            values.append(share)
+            baselines.append(float(np.mean(known)))
+    found: Cells = dict.fromkeys(("mev", "mev_interval", "mev_adjusted", "mev_adjusted_interval"))
+    for name, numbers in (("mev", np.array(values)), ("mev_adjusted", np.array(values) - np.array(baselines))):
+        if len(numbers):
+            mean = float(numbers.mean())
+            found[name] = mean
+        if len(numbers) > 1:
+            reach = 1.96 * float(numbers.std(ddof=1)) / len(numbers) ** 0.5
+            found[f"{name}_interval"] = [max(0.0 if name == "mev" else -1.0, mean - reach), min(1.0, mean + reach)]
+    return found | {"mev_words": len(values)}
+
+
+def _top_share(rows: npt.NDArray[np.float64]) -> float | None:
+    gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
+    total = float(np.trace(gram))
+    return min(1.0, float(np.linalg.eigvalsh(gram)[-1]) / total) if total > 0 else None
+
+
+# ---- The probe `words`: words in context.
+
+
+class WordsProbe(Probe):
+    """How contextual are the vectors?"""
+
+    needs = "tokens"
+    words = ProbeWords(
+        name="words", title="Words in context", group="words",
+        sentence="How contextual are the vectors? Similarity within and between windows and of a word with itself, "
+        "less what any two tokens share.",
+        literature="Ethayarajh 2019, arXiv:1909.00512",
+        position="Every number also without position 0 of each window.", docs="words.md",
+        function="headscan.measures.words.contexts", sample=2000, order=3, fields={
+            "within_cosine": Field("within a window", "Mean cosine of two tokens of one window.",
+                "(Σ‖s_w‖² − N)/(Σn_w² − N)", (-1, 1), undefined="fewer than two vectors that are not zero", first=True),
+            "between_cosine": Field("between windows",
+                "Mean cosine of two tokens of different windows: the baseline.", "(‖Σs_w‖² − Σ‖s_w‖²)/(N² − Σn_w²)",
+                (-1, 1), undefined="fewer than two windows", first=True),
+            "within_adjusted": Field("within, adjusted", "Within less between: what a shared context adds.",
+                range=(-2, 2), undefined="fewer than two windows", first=True, plotted=True),
+            "intra_similarity": Field("intra-sentence similarity",
+                "Mean cosine of a token to the mean vector of its window.", "mean cos(s̄, h_i)", (0, 1),
+                undefined="fewer than two vectors that are not zero", first=True),
+            "intra_adjusted": Field("intra, adjusted", "The same less the baseline.", range=(-1, 2),
+                undefined="fewer than two windows", first=True, plotted=True),
+            "self_similarity": Field("self-similarity",
+                "Mean cosine of two occurrences of the same token, averaged over tokens with at least 5.",
+                "(‖Σû‖² − n)/(n(n − 1))", (-1, 1), undefined="no token occurs 5 times", first=True),
+            "self_adjusted": Field("self-similarity, adjusted",
+                "The same less the baseline: how much of the word survives its context.", range=(-2, 2),
+                undefined="no token occurs 5 times, or fewer than two windows", first=True, plotted=True),
+            "words": Field("words", "Token types with at least 5 occurrences (at most 8,192 types are followed).",
+                range=(0, None), unit="types", interval="a count", first=True),
+            "mev": Field("MEV",
+                "Maximum explainable variance: a word's energy along its one best direction, on the sample (uncentred).",
+                "σ₁²/Σσ²", (0, 1), undefined="no token occurs 5 times in the sample", first=True),
+            "mev_adjusted": Field("MEV, adjusted",
+                "The same less that of as many vectors drawn without regard to the word.", range=(-1, 1),
+                undefined="no token occurs 5 times in the sample", first=True, plotted=True),
+            "mev_words": Field("words in MEV", "Token types it is averaged over.", range=(0, None), unit="types",
+                interval="a count", first=True),
+        },
+    )  # fmt: skip
+
+    def cost(self, setup: ProbeSetup) -> Cost:
+        types = min(8192, setup.source.vocabulary)
+        return Cost(0, sum(16.0 * types * setup.width(site) for site in setup.sites))
+
+    def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
+        found: dict[str, Accumulator] = {}
+        for site in setup.sites:
+            width = setup.width(site)
+            found[site] = ContextTally(width, setup.device)
+            for part in ("types", "first"):
+                found[f"{site}|{part}"] = ClassSums(width, limit=8192, device=setup.device)
+        return found
+
+    def update(self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch) -> None:
+        if isinstance(accumulator, ContextTally):
+            accumulator.update(batch)
+            return
+        assert isinstance(accumulator, ClassSums)
+        # Position 0 on its own: few rows, to be taken away from all.
+        part = slice(None) if key.endswith("|types") else slice(0, batch.lead)
+        flat = (-1, accumulator.width)
+        accumulator.add(
+            batch.ids[:, part].reshape(-1), batch.norms[:, part].reshape(-1), batch.rows[:, part].reshape(flat),
+            batch.unit[:, part].reshape(flat),
+        )  # fmt: skip
+
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        rows = []
+        for site in data.clouds:
+            tally, types = data.own[site], data.own[f"{site}|types"]
+            assert isinstance(tally, ContextTally)
+            assert isinstance(types, ClassSums)
+            row: Cells = {"site": site, **tally_row(tally, contexts, self.fields)}
+            first = data.own[f"{site}|first"]
+            assert isinstance(first, ClassSums)
+            row |= words(types, number(row["between_cosine"]))
+            row |= suffixed(words(types.without(first), number(row[f"between_cosine{WITHOUT}"])))
+            states = data.sample.get(site)
+            for suffix, kept in (("", None), (WITHOUT, ~data.first)):
+                if states is None:
+                    row |= {f"mev{suffix}": None, f"mev_adjusted{suffix}": None, f"mev_words{suffix}": 0}
+                    continue
+                x, ids = states.numpy(), data.sample["id"].numpy()
+                if kept is not None:
+                    x, ids = x[kept], ids[kept]
+                found = maximum_explainable_variance(x, ids)
+                row |= suffixed(found) if suffix else found
+            rows.append(row)
+        return rows

@@ -1,0 +1,265 @@
+"""Zipf's law of a text's tokens: rank and frequency, growth of the vocabulary, and what next-token prediction makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import gammaln
+
+from headscan.measures.interval import left_out
+from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.probe import Probe, ProbeData, ProbeSetup
+
+
+def zipf_mandelbrot(counts: npt.ArrayLike) -> dict[str, float | None]:
+    """Maximum-likelihood fit of p(r) ∝ (r + b)^−a to counts by rank; also of pure Zipf (b = 0).
+
+    Counts of any shape; zeros are left out. Over the ranks 1..R that occur, as a multinomial: the log-likelihood is
+    −a Σ c_r log(r + b) − N log Σ_r (r + b)^−a. Least squares on the log-log plot, the usual way, weighs the many rare
+    ranks most and the few that make up the text least.
+
+    Keys: `zipf_exponent` (pure Zipf's a), `mandelbrot_exponent` a, `mandelbrot_shift` b ≥ 0, and `zipf_distance`, the
+    Kullback-Leibler divergence of the text from the Zipf-Mandelbrot fit in nats a token (0: perfect). None for fewer than
+    three types. Cost O(R) an iteration.
+
+    >>> found = zipf_mandelbrot(np.round(1e6 / (np.arange(1, 2000) + 2.7) ** 1.1))
+    >>> round(found["mandelbrot_exponent"], 2), round(found["mandelbrot_shift"], 1)
+    (1.1, 2.7)
+    """
+    c = np.sort(np.asarray(counts, dtype=np.float64).ravel())[::-1]
+    c = c[c > 0]
+    names = ("zipf_exponent", "mandelbrot_exponent", "mandelbrot_shift", "zipf_distance")
+    if len(c) < 3:
+        return dict.fromkeys(names)
+    ranks, share = np.arange(1, len(c) + 1), c / c.sum()
+
+    def loss(a: float, b: float) -> float:
+        logs = np.log(ranks + b)
+        return float(a * (share @ logs) + np.log(np.exp(-a * (logs - logs[0])).sum()) - a * logs[0])
+
+    pure = minimize_scalar(lambda a: loss(a, 0.0), bounds=(0.0, 10.0), method="bounded").x
+    best = min(
+        (
+            minimize(lambda v: loss(np.exp(v[0]), np.expm1(v[1]) if v[1] > 0 else 0.0), start, method="Nelder-Mead",
+                     options={"xatol": 1e-8, "fatol": 1e-13, "maxiter": 4000})
+            for start in ([np.log(pure + 1e-3), 0.1], [np.log(pure + 0.2), 2.0])
+        ),
+        key=lambda found: found.fun,
+    )  # fmt: skip
+    entropy = float(-(share * np.log(share)).sum())
+    return {
+        "zipf_exponent": float(pure),
+        "mandelbrot_exponent": float(np.exp(best.x[0])),
+        "mandelbrot_shift": float(np.expm1(max(best.x[1], 0.0))),
+        "zipf_distance": max(0.0, float(best.fun) - entropy),
+    }
+
+
+def zipf_intervals(parts: Sequence[npt.NDArray[np.int64]]) -> dict[str, list[float] | None]:
+    """95 % intervals of the fits of `zipf_mandelbrot` and `heaps`, NAME_interval, from the counts of blocks of text.
+
+    Each block is left out by turns. Refits start at the whole text's answer and take damped Newton steps, which cost
+    thousandths of the first fit; the maximum likelihood they reach is the same.
+    """
+    names = (
+        "zipf_exponent",
+        "mandelbrot_exponent",
+        "mandelbrot_shift",
+        "zipf_distance",
+        "heaps_exponent",
+        "heaps_constant",
+    )
+    whole = np.sum(parts, axis=0) if len(parts) else np.zeros(0)
+    found = zipf_mandelbrot(whole) | heaps(whole)
+    start = found["mandelbrot_exponent"], found["mandelbrot_shift"]
+    if start[0] is None or start[1] is None or found["heaps_exponent"] is None or len(parts) < 3:
+        return {f"{name}_interval": None for name in names}
+    others = [
+        _refit(whole - part, found["zipf_exponent"] or 1.0, (start[0], start[1])) | heaps(whole - part)
+        for part in parts
+    ]
+    sizes = [float(part.sum()) for part in parts]
+    bounds = {"heaps_exponent": (0.0, 1.0)}
+    return {
+        f"{name}_interval": left_out(
+            found[name], [other[name] for other in others], sizes, bounds=bounds.get(name, (0.0, None))
+        )
+        for name in names
+    }
+
+
+def _refit(counts: npt.NDArray[Any], pure: float, start: tuple[float, float]) -> dict[str, float | None]:
+    """The fit of `zipf_mandelbrot` by Newton's method from a start near it."""
+    c = np.sort(counts[counts > 0].astype(np.float64))[::-1]
+    if len(c) < 3:
+        return dict.fromkeys(("zipf_exponent", "mandelbrot_exponent", "mandelbrot_shift", "zipf_distance"))
+    ranks, share = np.arange(1.0, len(c) + 1), c / c.sum()
+    pure, _, _ = _newton(share, ranks, pure, 0.0, shifted=False)
+    a, b, loss = _newton(share, ranks, *start, shifted=True)
+    entropy = float(-(share * np.log(share)).sum())
+    return {
+        "zipf_exponent": pure, "mandelbrot_exponent": a, "mandelbrot_shift": b, "zipf_distance": max(0.0, loss - entropy)
+    }  # fmt: skip
+
+
+def _newton(
+    share: npt.NDArray[np.float64], ranks: npt.NDArray[np.float64], a: float, b: float, *, shifted: bool
+) -> tuple[float, float, float]:
+    """Minimise a·E_s[L] + log Σ exp(−aL), L = log(r + b), over a and, if `shifted`, b ≥ 0; at most 30 steps.
+
+    With p ∝ exp(−aL) and q = 1/(r + b) the gradient is (E_s L − E_p L, a(E_s q − E_p q)); its derivatives are
+    Var L, E_s q − E_p q + a·Cov(L, q) and a(E_p q² − E_s q² + a·Var q).
+    """
+
+    def look(a: float, b: float) -> tuple[float, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        logs, q = np.log(ranks + b), 1 / (ranks + b)
+        weights = np.exp(-a * (logs - logs[0]))
+        p = weights / weights.sum()
+        value = a * float(share @ logs) + float(np.log(weights.sum())) - a * float(logs[0])
+        mean_l, mean_q = float(p @ logs), float(p @ q)
+        cross, square = float(p @ (logs * q)) - mean_l * mean_q, float(p @ q**2)
+        gradient = np.array([share @ logs - mean_l, a * (share @ q - mean_q)])
+        off = share @ q - mean_q + a * cross
+        last = a * (square - share @ q**2 + a * (square - mean_q**2))
+        return value, gradient, np.array([[float(p @ logs**2) - mean_l**2, off], [off, last]])
+
+    value, gradient, curvature = look(a, b)
+    for _ in range(30):
+        free = shifted and (b > 0 or gradient[1] < 0)
+        step = np.array([-gradient[0] / max(curvature[0, 0], 1e-300), 0.0])
+        if free:
+            try:
+                full = -np.linalg.solve(curvature, gradient)
+            except np.linalg.LinAlgError:
+                full = -gradient
+            step = full if full @ gradient < 0 else -gradient
+        scale = 1.0
+        while scale > 1e-6:
+            new = max(1e-9, a + scale * step[0]), max(0.0, b + scale * step[1])
+            found = look(*new)
+            if found[0] <= value:
+                break
+            scale /= 2
+        else:
+            break
+        moved = abs(new[0] - a) + abs(new[1] - b)
+        (a, b), (value, gradient, curvature) = new, found
+        if moved < 1e-9 * (1 + a + b):
+            break
+    return float(a), float(b), float(value)
+
+
+def vocabulary_growth(counts: npt.ArrayLike, sizes: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Expected number of types among m tokens drawn from the text without replacement, for each m of `sizes`; exact.
+
+    E V(m) = Σ_w 1 − C(N − c_w, m)/C(N, m): rarefaction (Hurlbert 1971). It needs the counts only, so it merges and does
+    not depend on the order of the text; in the text itself types come in bursts, so its first m tokens hold fewer.
+
+    >>> vocabulary_growth([2, 1], [0, 1, 3]).round(6).tolist()
+    [0.0, 1.0, 2.0]
+    """
+    c = np.asarray(counts, dtype=np.float64).ravel()
+    values, repeats = np.unique(c[c > 0], return_counts=True)
+    total = float(values @ repeats)
+    m = np.asarray(sizes, dtype=np.float64)[:, None]
+    rest = total - values[None, :]
+    with np.errstate(invalid="ignore"):
+        logs = gammaln(rest + 1) - gammaln(np.maximum(rest - m, 0) + 1) - gammaln(total + 1) + gammaln(total - m + 1)
+    missed = np.where(m <= rest, np.exp(logs), 0.0)
+    types: npt.NDArray[np.float64] = ((1 - missed) * repeats).sum(1)
+    return types
+
+
+def heaps(counts: npt.ArrayLike, *, points: int = 32) -> dict[str, float | None]:
+    """Heaps' law V(m) = K·m^β fitted by least squares on logs to the expected growth, from a hundredth of the text on.
+
+    Keys `heaps_constant` K and `heaps_exponent` β in (0, 1]. None for fewer than 100 tokens.
+
+    >>> found = heaps(np.ones(1000))      # every token is new
+    >>> round(found["heaps_exponent"], 6)
+    1.0
+    """
+    total = float(np.sum(counts))
+    if total < 100:
+        return {"heaps_constant": None, "heaps_exponent": None}
+    sizes = np.unique(np.geomspace(total / 100, total, points).round())
+    slope, intercept = np.polyfit(np.log(sizes), np.log(vocabulary_growth(counts, sizes)), 1)
+    return {"heaps_constant": float(np.exp(intercept)), "heaps_exponent": float(slope)}
+
+
+def predict_table(counts: npt.ArrayLike, *, top: int = 5, rare: int = 3) -> list[dict[str, float | int]]:
+    """How often each token is the one to predict, against how often it is one *not* to predict.
+
+    Cross-entropy pulls a token's output vector towards the hidden state where it comes next, a share `predict` of all
+    positions, and pushes it away at all others, `not_predict` = 1 − predict: 5 %, 3 %, 2 % ... 0 % against 95 % ... 100 %.
+    Rows: the `top` most frequent ids, the middle of the list of types, the `rare` least frequent ones that occur, and one
+    that never occurs, where there is one; with `rank` (1 = most frequent; of an id that does not occur, types + 1).
+
+    >>> [(row["id"], row["predict"], row["not_predict"]) for row in predict_table([0, 3, 1], top=1, rare=1)]
+    [(1, 0.75, 0.25), (2, 0.25, 0.75), (0, 0.0, 1.0)]
+    """
+    c = np.asarray(counts, dtype=np.int64).ravel()
+    order = np.argsort(-c, kind="stable")
+    types, total = int((c > 0).sum()), int(c.sum())
+    if not total:
+        return []
+    wanted = [*range(min(top, types)), types // 2, *range(max(0, types - rare), types)]
+    chosen = [k for k in dict.fromkeys(wanted) if k < types]
+    chosen += [types] if types < len(c) else []
+    return [
+        {
+            "rank": k + 1,
+            "id": int(order[k]),
+            "count": int(c[order[k]]),
+            "predict": float(c[order[k]] / total),
+            "not_predict": float(1 - c[order[k]] / total),
+        }
+        for k in sorted(chosen)
+    ]
+
+
+# ---- The probe `zipf`: Zipf's law of the text.
+
+
+class ZipfProbe(Probe):
+    """Rank and frequency."""
+
+    needs = "tokens"
+    words = ProbeWords(
+        name="zipf", title="Zipf's law of the text", group="zipf",
+        sentence="How uneven is the text, in this tokenizer's tokens? Fits of Zipf-Mandelbrot to rank and "
+        "frequency, of Heaps to the growth of the vocabulary.",
+        literature="Mandelbrot 1953; Heaps 1978", position="The text's counts know no position.", docs="zipf.md",
+        function="headscan.measures.zipf.zipf_mandelbrot", order=7, fields={
+            "tokens": Field("tokens", "Tokens counted.", range=(0, None), unit="tokens", interval="a count"),
+            "types": Field("types", "Different tokens that occur.", range=(0, None), unit="types", interval="a count"),
+            "zipf_exponent": Field("Zipf exponent", "a of p(r) ∝ r^−a, by maximum likelihood.", "p(r) ∝ r^−a",
+                (0, None), undefined="fewer than three types, or fewer than 100 tokens"),
+            "mandelbrot_exponent": Field("Mandelbrot exponent", "a with a shift of the ranks.", "p(r) ∝ (r + b)^−a",
+                (0, None), undefined="fewer than three types, or fewer than 100 tokens"),
+            "mandelbrot_shift": Field("Mandelbrot shift", "That shift, b.", range=(0, None), unit="ranks",
+                undefined="fewer than three types, or fewer than 100 tokens"),
+            "zipf_distance": Field("distance from the fit",
+                "Kullback-Leibler divergence of the text from the Zipf-Mandelbrot fit.", range=(0, None),
+                unit="nats a token", undefined="fewer than three types, or fewer than 100 tokens"),
+            "heaps_exponent": Field("Heaps exponent", "β of V(m) = K·m^β on the expected growth.", "V(m) = K m^β",
+                (0, 1), undefined="fewer than three types, or fewer than 100 tokens"),
+            "heaps_constant": Field("Heaps constant", "K.", range=(0, None),
+                undefined="fewer than three types, or fewer than 100 tokens"),
+        },
+    )  # fmt: skip
+
+    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        c = data.counts
+        row: Cells = {
+            "site": "text",
+            "tokens": int(c.sum()),
+            "types": int((c > 0).sum()),
+            **zipf_mandelbrot(c),
+            **heaps(c),
+        }
+        return [row | zipf_intervals(data.count_parts)]

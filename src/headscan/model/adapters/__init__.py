@@ -1,1 +1,0 @@
-"""Adapters of other libraries' models, one a file; `headscan.model.adapter.ADAPTERS` finds them by itself."""

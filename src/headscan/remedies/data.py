@@ -1,0 +1,292 @@
+"""What a remedy is fitted on, and what it is judged by: vectors of a model's texts."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from headscan.measures.pairs import mean_states, sentence_ids
+from headscan.model.inputs import declared_pooling, declares_unit_length
+from headscan.model.opening import ModelLike, open_model
+from headscan.remedies.remedy import FittingData
+from headscan.remedies.result import RemedySettings
+from headscan.remedies.retrieval import HeldOutPairs
+from headscan.run import BadInput, ModelRecord, Run, TextRecord
+from headscan.states import VectorSource, counted_source
+from headscan.statistics import Cloud, DirectionTally, Reservoir, SiteBatch, Sums
+from headscan.text import Batch, PairSet
+from headscan.text.documents import documents
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RemedyMaterial:
+    """Vectors to fit on and to judge by.
+
+    Attributes:
+        name, record, site: whose vectors. text: what they are of.
+        fitting: of those that are fitted on; fitted: how many these are.
+        vectors: those to judge by [n, d]. groups: those of one number err together [n].
+        sets: of their rows the pairs; empty where there are none.
+        other: another version of `vectors` [n, d'], where there is one.
+        source: the stored vectors, where they are some. folder: the model's, where it has one.
+        notes: what a reader must know.
+    """
+
+    name: str
+    record: ModelRecord
+    site: str
+    fitting: FittingData
+    fitted: int
+    vectors: Floats
+    groups: npt.NDArray[np.int64]
+    sets: list[HeldOutPairs]
+    text: TextRecord | None = None
+    other: Floats | None = None
+    source: VectorSource | None = None
+    folder: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def material_of_model(given: ModelLike, settings: RemedySettings, run: Run) -> RemedyMaterial:
+    """The vectors of texts under a model: fitted on `--text` or on half of the pairs' texts, judged by the (other) pairs."""
+    sets = settings.pair_sets()
+    if not sets:
+        raise BadInput("Say by what a model's remedies are judged: --pairs FILE of texts that mean the same.")
+    embedder = _TextEmbedder(given, settings)
+    texts = list(dict.fromkeys(text for found in sets for text in _texts(found)))
+    row = {text: k for k, text in enumerate(texts)}
+    group = _connected(len(texts), [(row[a], row[b]) for found in sets for a, b in _links(found)])
+    if settings.text is None:
+        chosen = np.random.default_rng(settings.seed).permutation(int(group.max()) + 1) % 2 == 0
+        held = ~chosen[group]
+        train = [text for text, judged in zip(texts, held.tolist(), strict=True) if not judged]
+    else:
+        held = np.ones(len(texts), dtype=bool)
+        read = (one.text() for one in documents(settings.text, documents=settings.documents, field=settings.field))
+        train = [text for text in dict.fromkeys(one.strip() for one in read) if text and text not in row]
+    if len(train) < 2 or held.sum() < 2:
+        raise BadInput(f"There are {len(train)} texts to fit on and {int(held.sum())} to judge by: give more.")
+    judged = [text for text, one in zip(texts, held.tolist(), strict=True) if one]
+    run.progress("texts", 0, len(train) + len(judged), "texts")
+    fit = embedder.vectors(train)
+    run.progress("texts", len(train), len(train) + len(judged), "texts")
+    vectors = embedder.vectors(judged)
+    run.progress("texts", len(train) + len(judged), len(train) + len(judged), "texts")
+    place = {text: k for k, text in enumerate(judged)}
+    own = group[held]
+    made = [one for found in sets if (one := _pairs(found, place, own)) is not None]
+    if not made:
+        raise BadInput("No pair of two different texts is left to judge by: give more pairs.")
+    other = None if settings.against is None else _TextEmbedder(settings.against, settings).vectors(judged)
+    whole = "half of the texts of the pairs" if settings.text is None else "the text's documents"
+    return RemedyMaterial(
+        embedder.name, embedder.record, embedder.site, FittingData.of_rows(fit), len(fit), vectors, own, made, other=other,
+        folder=embedder.folder,
+        notes=(f"Fitted on {whole} ({len(fit):,}); judged by texts that were not among them. {embedder.said}",),
+    )  # fmt: skip
+
+
+class _TextEmbedder:
+    """Texts to vectors as a sentence encoder does it: tokens' states at a site, pooled, at unit length where it says so."""
+
+    def __init__(self, given: ModelLike, settings: RemedySettings) -> None:
+        self.live: Any = given if isinstance(given, nn.Module) and hasattr(given, "encode") else None
+        self.lens = open_model(given, settings)
+        self.name, self.record = self.lens.name, self.lens.provenance()
+        self.folder = self.lens.origin.source
+        self.site = self.lens.match(settings.site)[-1] if settings.site else self.lens.default_sites[-1]
+        self.pooling = settings.pooling or declared_pooling(self.folder) or "mean"
+        self.unit = settings.site is None and declares_unit_length(self.folder)
+        self.live = None if settings.site or settings.pooling else self.live
+        self.said = (
+            "Vectors: the model's own encode."
+            if self.live is not None
+            else f"Vectors: {self.site}, {self.pooling} of a text's tokens{', at unit length' if self.unit else ''}."
+        )
+
+    def vectors(self, texts: Sequence[str]) -> Floats:
+        """One a text [n, d]. Raises BadInput for a text without tokens, and for values that are not finite."""
+        if self.live is not None:
+            found = np.asarray(self.live.encode(list(texts), convert_to_numpy=True), dtype=np.float64)
+        else:
+            ids = sentence_ids(self.lens, texts)
+            if empty := next((text for text, tokens in zip(texts, ids, strict=True) if not tokens), None):
+                raise BadInput(f"The text {empty[:60]!r} has no tokens.")
+            found = mean_states(self.lens, ids, [self.site], pooling=self.pooling)[self.site]
+        if not np.isfinite(found).all():
+            raise BadInput(f"{self.name} gives NaN or infinite values at {self.site}.")
+        if self.unit and self.live is None:
+            found = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        return found
+
+
+def _texts(found: PairSet) -> Iterable[str]:
+    for one, other in _links(found):
+        yield one
+        yield other
+
+
+def _links(found: PairSet) -> list[tuple[str, str]]:
+    """Pairs whose texts must stand on one side of the split: those that mean the same, and those that were scored."""
+    return [
+        *zip(found.one, found.other, strict=True),
+        *((one, other) for one, other, _ in found.scored if one and other),
+    ]
+
+
+def _connected(many: int, links: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
+    """The number of each node's component."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    ends = np.array(links).T
+    graph = coo_array((np.ones(len(links)), (ends[0], ends[1])), shape=(many, many))
+    found: npt.NDArray[np.int64] = connected_components(graph, directed=False)[1].astype(np.int64)
+    return found
+
+
+def _pairs(found: PairSet, place: dict[str, int], group: npt.NDArray[np.int64]) -> HeldOutPairs | None:
+    """The pairs of a set that may be judged by; partners are searched among the second texts of all its pairs."""
+    pairs = [
+        (place[a], place[b])
+        for a, b in zip(found.one, found.other, strict=True)
+        if a in place and b in place and a != b
+    ]
+    pairs = list(dict.fromkeys(pairs))
+    if len(pairs) < 2:
+        return None
+    queries, answers = np.array(pairs).T
+    items = np.unique([place[other] for _, other in _links(found) if other in place])
+    scored = [(place[a], place[b], score) for a, b, score in found.scored if a in place and b in place]
+    return HeldOutPairs(
+        found.name, queries, answers, items, group[queries], np.array(scored) if len(scored) > 2 else None
+    )
+
+
+# ---- What a remedy is fitted on, and what it is judged by: stored vectors, in one pass over each store.
+
+SAMPLE = 4096
+"""Vectors of which quantiles are taken."""
+
+
+def material_of_store(source: VectorSource, settings: RemedySettings, run: Run) -> RemedyMaterial:
+    """Some vectors, drawn by document (by row where there are none), are held out; all others are fitted on.
+
+    Memory: that of the held-out ones, and of sums. Raises BadInput where stores do not go together, or values are not finite.
+    """
+    if settings.pairs:
+        raise BadInput("--pairs are of texts, for a model: stored vectors take --partners SOURCE.")
+    site = read_site(source, settings.site)
+    assert source.tokens is not None  # by `counted_source`
+    picked = _Picked(source.tokens, settings)
+    width = source.width(site)
+    sums, tally, sample = Sums(width), DirectionTally(width), Reservoir(SAMPLE, settings.seed)
+    held, groups = list[Tensor](), list[npt.NDArray[np.int64]]()
+    several = _documents(source)
+    for batch, rows, first in rows_of(source, site):
+        units = batch.documents.ravel() if several else np.arange(first, first + len(rows))
+        out = torch.from_numpy(picked(units))
+        held.append(rows[out])
+        groups.append(units[out.numpy()])
+        kept = rows[~out]
+        if len(kept):
+            sums.merge(Sums.of_rows(kept))
+            windows = [int(batch.indices[0])]
+            tally.update(SiteBatch(site, kept[None], torch.zeros(1, len(kept), dtype=torch.long), windows))
+            chosen = sample.offer(windows, len(kept))
+            if len(chosen):
+                sample.put(chosen, {"rows": chosen.of(kept[None])})
+        run.progress("fit", first + len(rows), source.tokens, "vectors")
+    vectors, own = torch.cat(held).numpy(), np.concatenate(groups)
+    if len(vectors) < 2 or sums.count < 2:
+        raise BadInput(f"{source.name} has {source.tokens} vectors in all: too few to fit on some and judge by others.")
+    sets, other = list[HeldOutPairs](), None
+    if settings.partners is not None:
+        queries = _beside(settings.partners, source, several, picked, settings, "--partners")
+        if queries.shape[1] != width:
+            raise BadInput(f"--partners are of width {queries.shape[1]}, {source.name} of {width}.")
+        many = np.arange(len(vectors))
+        sets = [HeldOutPairs(source.name, len(vectors) + many, many, many, own)]
+        vectors = np.concatenate([vectors, queries])
+    if settings.against is not None:
+        other = _beside(settings.against, source, several, picked, settings, "--against")
+    unit = "documents" if several else "rows"
+    notes = [f"Fitted on {sums.count:,} vectors in one pass; judged by {len(own):,} others, drawn by {unit}."]
+    if not sets:
+        notes.append("Without --partners no recall is known: only the shape of what was held out.")
+    return RemedyMaterial(
+        source.name, source.record(), site, FittingData(Cloud.of_sums(sums), tally.total(), sample.columns["rows"].numpy()),
+        sums.count, vectors, own, sets, text=source.text(), other=other, source=source, notes=tuple(notes),
+    )  # fmt: skip
+
+
+def read_site(source: VectorSource, site: str | None) -> str:
+    """The site that is meant; BadInput where several might be."""
+    found = source.sites if site is None else source.match(site)
+    if len(found) != 1:
+        raise BadInput(f"{source.name} has several sites: choose one with --site ({', '.join(found[:6])}).")
+    return found[0]
+
+
+def rows_of(source: VectorSource, site: str) -> Iterator[tuple[Batch, Tensor, int]]:
+    """The vectors of a site batch by batch [n, d] float64, and the number of the first. BadInput: not finite."""
+    first = 0
+    for batch in source.batches():
+        held = dict[str, Tensor]()
+        source.visit(batch, (site,), held.__setitem__)
+        rows = held[site].flatten(0, 1).double().cpu()
+        last = first + len(rows)
+        if not bool(torch.isfinite(rows).all()):
+            raise BadInput(
+                f"{source.name} holds NaN or infinite values at {site}, among vectors {first:,} to {last:,}."
+            )
+        yield batch, rows, first
+        first = last
+
+
+def _documents(source: VectorSource) -> bool:
+    return getattr(getattr(source, "vectors", None), "documents", None) is not None
+
+
+class _Picked:
+    """Which units (rows or documents) are held out: by a hash of their number, so that every store has the same."""
+
+    def __init__(self, many: int, settings: RemedySettings) -> None:
+        self.share, self.seed = min(0.5, settings.held_out / many), settings.seed
+
+    def __call__(self, units: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        known, place = np.unique(units, return_inverse=True)
+        hashes = np.array([zlib.crc32(f"{self.seed}/{unit}".encode()) for unit in known.tolist()])
+        found: npt.NDArray[np.bool_] = (hashes < self.share * 2**32)[place]
+        return found
+
+
+def _beside(
+    given: Any, source: VectorSource, several: bool, picked: _Picked, settings: RemedySettings, flag: str
+) -> Floats:
+    """The held-out rows of another store of the same rows."""
+    other = counted_source(given, context=source.context, field=settings.field)
+    if other is None or other.tokens != source.tokens:
+        many = "a model" if other is None else f"{other.tokens:,} vectors"
+        raise BadInput(f"{flag} must hold as many vectors as {source.name}, {source.tokens:,}, not {many}.")
+    found = list[Tensor]()
+    documents = iter(source.batches()) if several else None
+    pending = np.zeros(0, dtype=np.int64)
+    for _, rows, first in rows_of(other, read_site(other, settings.site if settings.site in other.sites else None)):
+        units = np.arange(first, first + len(rows))
+        while documents is not None and len(pending) < len(rows):
+            pending = np.concatenate([pending, next(documents).documents.ravel()])
+        if documents is not None:
+            units, pending = pending[: len(rows)], pending[len(rows) :]
+        found.append(rows[torch.from_numpy(picked(units))])
+    vectors: Floats = torch.cat(found).numpy()
+    return vectors

@@ -1,0 +1,229 @@
+"""A fitted remedy written for use: a module, a graph, a rewritten column, a whole sentence encoder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from headscan.remedies.data import RemedyMaterial, rows_of
+from headscan.remedies.methods import QuantileRemedy
+from headscan.remedies.remedy import REMEDIES, AffineRemedy, FittingData, Remedy
+from headscan.remedies.result import ExportedRemedy
+from headscan.run import BadInput
+from headscan.states import VectorSource
+
+# ---- A remedy as an ONNX graph: from `vectors` [n, d] to `remedied` [n, k], float32.
+
+OPSET = 17
+
+
+def save_onnx(remedy: Remedy, path: str | os.PathLike[str]) -> Path:
+    """Write the map; it is computed in float32.
+
+    Raises:
+        BadInput: onnx (`headscan[onnx]`) is not installed, or a plug-in's map is of another form.
+    """
+    try:
+        import onnx
+        from onnx import TensorProto, helper, numpy_helper
+    except ImportError:
+        raise BadInput("To write ONNX, pip install 'headscan[onnx]'.") from None
+    width, wide = remedy.widths
+    constants: dict[str, np.ndarray] = {}
+    if isinstance(remedy, AffineRemedy):
+        # Centred before the product: a mean far from the origin would drown in float32 behind it.
+        constants = {
+            "shift": remedy.shift,
+            "matrix": remedy.matrix,
+            "offset": np.zeros(wide) if remedy.offset is None else remedy.offset,
+        }
+        nodes = [
+            ("Sub", "vectors shift", "centred"),
+            ("MatMul", "centred matrix", "mapped"),
+            ("Add", "mapped offset", "remedied"),
+        ]
+    elif isinstance(remedy, QuantileRemedy):
+        constants = {"first": remedy.knots[0], "slope": remedy.slope, "start": remedy.start}
+        nodes = [("Sub", "vectors first", "apart"), ("Mul", "apart slope", "line"), ("Add", "line start", "sum0")]
+        last = len(remedy.knots) - 1
+        for k in range(1, last + 1):
+            constants |= {f"knot{k}": remedy.knots[k], f"bend{k}": remedy.bends[k]}
+            nodes += [
+                ("Sub", f"vectors knot{k}", f"over{k}"), ("Relu", f"over{k}", f"past{k}"),
+                ("Mul", f"past{k} bend{k}", f"part{k}"),
+                ("Add", f"sum{k - 1} part{k}", "remedied" if k == last else f"sum{k}"),
+            ]  # fmt: skip
+    else:
+        raise BadInput(f"The remedy '{remedy.name}' is of a form that ONNX is not written of: {type(remedy).__name__}.")
+    graph = helper.make_graph(
+        [helper.make_node(kind, given.split(), [made]) for kind, given, made in nodes], remedy.name,
+        [helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["n", width])],
+        [helper.make_tensor_value_info("remedied", TensorProto.FLOAT, ["n", wide])],
+        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8, producer_name="headscan"
+    )
+    onnx.checker.check_model(model)
+    found = Path(path)
+    found.parent.mkdir(parents=True, exist_ok=True)
+    found.write_bytes(model.SerializeToString())
+    return found
+
+
+DENSE = "sentence_transformers.models.Dense"
+
+
+def check_exports(formats: Sequence[str], source: VectorSource | None, folder: str | os.PathLike[str] | None) -> None:
+    """BadInput where a format does not go with what is cured."""
+    if "column" in formats and source is None:
+        raise BadInput("--formats column rewrites stored vectors: a model has none.")
+    if "model" in formats and not (Path(folder or "") / "modules.json").is_file():
+        raise BadInput("--formats model is for a folder of sentence-transformers: there is no modules.json.")
+
+
+def exported(remedy: Remedy, formats: Sequence[str], folder: Path, material: RemedyMaterial) -> list[ExportedRemedy]:
+    """Write a remedy in each format into a folder; what was written."""
+    made = list[ExportedRemedy]()
+    for one in formats:
+        if one == "dense":
+            path = remedy.save(folder / "remedy")
+        elif one == "onnx":
+            path = save_onnx(remedy, folder / "remedy.onnx")
+        elif one == "column":
+            assert material.source is not None  # by `check_exports`
+            path = rewrite_column(remedy, material.source, material.site, folder)
+        else:
+            path = append_to(remedy, str(material.folder), folder / "model")
+        made.append(ExportedRemedy(remedy=remedy.name, format=one, path=str(path)))
+    return made
+
+
+def append_to(remedy: Remedy, model: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
+    """Copy a saved sentence-transformers model to `out` with a remedy as one more module, before a last Normalize (which is
+    repeated behind it, where the vectors that were fitted on had unit length).
+
+    `SentenceTransformer(out)` then gives remedied embeddings, with no code of headscan's. Raises BadInput where `model` has no
+    modules.json, or the remedy is not affine.
+    """
+    if not isinstance(remedy, AffineRemedy):
+        raise BadInput(
+            f"The remedy '{remedy.name}' is no affine map, so it becomes no module of sentence-transformers."
+        )
+    source, target = Path(model), Path(out)
+    try:
+        modules = json.loads((source / "modules.json").read_text())
+    except (OSError, ValueError):
+        raise BadInput(f"{source} is no saved sentence-transformers model: it has no modules.json.") from None
+    shutil.copytree(source, target, dirs_exist_ok=True)
+    index = len(modules)
+    name = f"{index}_Dense"
+    remedy.save(target / name)
+    modules.append({"idx": index, "name": str(index), "path": name, "type": DENSE})
+    if modules[index - 1]["type"].endswith("Normalize"):
+        again = f"{index + 1}_Normalize"
+        (target / again).mkdir(exist_ok=True)
+        for file in (source / modules[index - 1]["path"]).glob("*"):
+            shutil.copy(file, target / again / file.name)
+        modules.append({"idx": index + 1, "name": str(index + 1), "path": again, "type": modules[index - 1]["type"]})
+    (target / "modules.json").write_text(json.dumps(modules, indent=1))
+    return target
+
+
+def rewrite_column(remedy: Remedy, source: VectorSource, site: str, folder: Path) -> Path:
+    """All vectors of a store, remedied, float32, row by row in its order; memory is that of a batch.
+
+    A single Parquet file keeps its other columns; anything else becomes an .npy [n, k].
+    """
+    where = Path(str(getattr(source, "where", "") or ""))
+    if where.suffix == ".parquet" and where.is_file():
+        return _rewrite_parquet(remedy, where, site, folder / "column.parquet")
+    path = folder / "column.npy"
+    assert source.tokens is not None
+    out: Any = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(source.tokens, remedy.widths[1]))
+    for _, rows, first in rows_of(source, site):
+        out[first : first + len(rows)] = remedy(rows.numpy())
+    out.flush()
+    return path
+
+
+def _rewrite_parquet(remedy: Remedy, given: Path, site: str, path: Path) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from headscan.states.location import site_of_hook
+
+    file = pq.ParquetFile(given)
+    place = next(k for k, name in enumerate(file.schema_arrow.names) if site_of_hook(name) == site)
+    kind = pa.list_(pa.float32(), remedy.widths[1])
+    schema = file.schema_arrow.set(place, pa.field(file.schema_arrow.names[place], kind))
+    with pq.ParquetWriter(path, schema) as writer:
+        for batch in file.iter_batches(batch_size=4096):
+            column = batch.column(place)
+            if not pa.types.is_primitive(column.type.value_type):
+                raise BadInput(f"{given}, column {site} holds windows: only a column of one vector a row is rewritten.")
+            rows = np.asarray(column.flatten().to_numpy(zero_copy_only=False), dtype=np.float64).reshape(len(batch), -1)
+            values = pa.array(remedy(rows).astype(np.float32).ravel())
+            columns = list(batch.columns)
+            columns[place] = pa.FixedSizeListArray.from_arrays(values, type=kind)
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+    return path
+
+
+# ---- A remedy as a transformer of scikit-learn.
+
+
+class RemedyTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Fit a remedy to the rows of a matrix, apply it to any rows: in pipelines, grid searches, `cross_val_score`.
+
+    Args:
+        remedy: its name in `headscan.remedies.REMEDIES`.
+        parameters: its own, as {"remove": 3}.
+
+    Attributes:
+        remedy_: the fitted map.
+
+    >>> rows = np.random.default_rng(0).standard_normal((200, 4)) + 5
+    >>> float(np.abs(RemedyTransformer("centre").fit_transform(rows).mean(0)).max()) < 1e-12
+    True
+    """
+
+    def __init__(self, remedy: str = "all-but-the-top", parameters: Mapping[str, Any] | None = None) -> None:
+        self.remedy = remedy
+        self.parameters = parameters
+
+    def fit(self, X: npt.ArrayLike, y: object = None) -> Self:
+        """Fit to rows [n, d], two at least. Raises ValueError for NaN and other shapes, BadInput for an unknown remedy."""
+        rows = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        method = REMEDIES.build(self.remedy, self.parameters)
+        found = method.fit(FittingData.of_rows(rows))
+        if found is None:
+            raise BadInput(f"The remedy '{self.remedy}' cannot be fitted to these vectors: all are alike.")
+        self.remedy_: Remedy = found
+        return self
+
+    def transform(self, X: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """The mapped rows [n, k]."""
+        check_is_fitted(self)
+        return self.remedy_(validate_data(self, X, dtype=np.float64, reset=False))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.remedy_.widths[1]
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
+        """A fitted transformer of what `Remedy.save` or `headscan remedy` wrote."""
+        found = Remedy.load(folder)
+        new = cls(found.name)
+        new.remedy_, new.n_features_in_ = found, found.widths[0]
+        return new

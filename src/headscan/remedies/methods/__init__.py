@@ -1,1 +1,0 @@
-"""The remedies; `headscan.remedies.REMEDIES` finds them by itself."""

@@ -1,0 +1,416 @@
+"""One pass of a model over a text: every statistic of every site, in one accumulator that can be stored and merged."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from headscan.measures.measure import Cells
+from headscan.measures.probe import Probe, ProbeData, ProbeSetup
+from headscan.run import BadInput
+from headscan.run.interruption import uninterrupted
+from headscan.run.rows import Row
+from headscan.scanner.settings import Scanning, adding
+from headscan.states import VectorSource
+from headscan.statistics import (
+    BlockedCounts,
+    Cloud,
+    Derive,
+    FirstWindows,
+    NonFinite,
+    Reservoir,
+    SiteBatch,
+    SiteStatistics,
+    TokenCounts,
+    TokenSums,
+)
+from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
+from headscan.statistics.reservoir import Chosen
+from headscan.statistics.threads import Abreast
+from headscan.text import Batch
+
+NEIGHBOURS = 12  # tokens kept on either side of a sampled token, to show it in its context
+SAMPLE_BYTES = 64 * 2**20  # what the sampled vectors of all sites may take
+MEASURED_BYTES = 256 * 2**20  # the same where measures are taken of the sample
+
+
+class Sweep(Accumulator):
+    """What one pass leaves behind.
+
+    `sites` (statistics by site name), token `counts`, a `sample` of positions and, where asked, `token_sums` by site and
+    `extras`, accumulators of probes by their keys. `windows` counts the windows seen, `next` is the number after the last.
+    """
+
+    def __init__(
+        self,
+        widths: dict[str, int],
+        vocabulary: int,
+        *,
+        skip_first: int = 0,
+        sample: int = 600,
+        token_sums: bool = False,
+        extras: Mapping[str, Accumulator] | None = None,
+        sample_bytes: int = SAMPLE_BYTES,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        derive: Derive | None = None,
+    ):
+        self.sites = {
+            site: SiteStatistics(width, skip_first=skip_first, device=device, derive=derive)
+            for site, width in widths.items()
+        }
+        self.counts = TokenCounts(vocabulary)
+        affordable = sample_bytes // (4 * max(1, sum(widths.values())))
+        self.sample = Reservoir(min(sample, affordable), seed)
+        self.token_sums = (
+            {site: TokenSums(vocabulary, width, device) for site, width in widths.items()} if token_sums else {}
+        )
+        self.extras = dict(extras or {})
+        self.windows = self.next = 0
+        self.whole = True  # no batch is half in
+
+    def follow(self, derive: Derive) -> None:
+        """Say, after a restore, how the derivatives for intervals are taken."""
+        for statistics in self.sites.values():
+            if statistics.influence is not None:
+                statistics.influence.derive = derive
+
+    def merge(self, other: Sweep) -> None:
+        """Add the pass over other windows of the same text."""
+        for site, statistics in other.sites.items():
+            self.sites[site].merge(statistics)
+        for site, sums in other.token_sums.items():
+            self.token_sums[site].merge(sums)
+        for key, accumulator in other.extras.items():
+            self.extras[key].merge(accumulator)
+        self.counts.merge(other.counts)
+        self.sample.merge(other.sample)
+        self.windows += other.windows
+        self.next = max(self.next, other.next)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything, under `site.NAME/`, `token.NAME/`, `counts/` and `sample/`."""
+        state = {"windows": torch.tensor([self.windows, self.next])}
+        state |= prefixed("counts", self.counts.state()) | prefixed("sample", self.sample.state())
+        for site, statistics in self.sites.items():
+            state |= prefixed(f"site.{site}", statistics.state())
+        for site, sums in self.token_sums.items():
+            state |= prefixed(f"token.{site}", sums.state())
+        for key, accumulator in self.extras.items():
+            state |= prefixed(f"extra.{type(accumulator).__name__}.{key}", accumulator.state())
+        return state
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Tensor]) -> Self:
+        """The inverse of `state`; sites come back in the order of their names."""
+        new = cls.__new__(cls)
+        names = sorted({name.split("/")[0] for name in state})
+        new.sites = {
+            name.removeprefix("site."): SiteStatistics.restore(unprefixed(name, state))
+            for name in names
+            if name.startswith("site.")
+        }
+        new.token_sums = {
+            name.removeprefix("token."): TokenSums.restore(unprefixed(name, state))
+            for name in names
+            if name.startswith("token.")
+        }
+        new.extras = {
+            key: Accumulator.kinds[kind].restore(unprefixed(name, state))
+            for name in names
+            if name.startswith("extra.")
+            for kind, _, key in [name.removeprefix("extra.").partition(".")]
+        }
+        new.counts = TokenCounts.restore(unprefixed("counts", state))
+        new.sample = Reservoir.restore(unprefixed("sample", state))
+        new.whole = True
+        new.windows, new.next = state["windows"].tolist()
+        return new
+
+
+def sweep(
+    source: VectorSource,
+    batches: Iterable[Batch],
+    result: Sweep,
+    *,
+    after: Callable[[Batch], None] | None = None,
+    watch: Mapping[str, list[Callable[[SiteBatch], None]]] | None = None,
+    passing: Mapping[str, list[Callable[[SiteBatch], None]]] | None = None,
+    skip_first: int = 0,
+) -> None:
+    """Take batches of windows from a source and add what its sites say to `result`.
+
+    `watch` names, by site, who else is to see each batch (the probes); they get it without the first `skip_first`
+    positions, as the statistics do. `passing` names, by site, who only looks at what passes, before the others. A shorter
+    window at the end (a rest of stored states) is in the sums alone.
+
+    `after` is called when a batch is wholly in `result`: the moment to show progress or to store the state. No more sites'
+    states of one batch are alive beside the model's own than there are threads, each of which adds one (`Abreast`).
+    Raises BadInput, naming site and place, where a state is NaN or infinite; nothing of that batch is then counted.
+    """
+    watch, passing = watch or {}, passing or {}
+    names = list(dict.fromkeys([*result.sites, *watch, *passing]))
+    kept = [extra for extra in result.extras.values() if isinstance(extra, FirstWindows | BlockedCounts)]
+    kept = kept if source.vocabulary else []
+    widest = max((statistics.width for statistics in result.sites.values()), default=1)
+    work = adding(source.batch * source.context, widest)
+    with Abreast(len(result.sites), work, source.device) as abreast:
+        for batch in batches:
+            if batch.ids.shape[1] <= skip_first:
+                continue
+            ids = torch.from_numpy(np.ascontiguousarray(batch.ids))
+            windows, rest = batch.indices.tolist(), batch.ids.shape[1] < source.context
+            chosen = result.sample.offer(windows, ids.shape[1])
+            columns = {"id": chosen.of(ids), "context": _contexts(ids, chosen.rows, chosen.positions)}
+
+            def take(
+                site: str, states: Tensor, windows: list[int] = windows, ids: Tensor = ids, chosen: Chosen = chosen,
+                batch: Batch = batch, columns: dict[str, Tensor] = columns, rest: bool = rest,
+            ) -> None:  # fmt: skip
+                if site in result.sites:
+                    held = states.clone() if abreast.workers > 1 and _overwritten(source, site) else states
+                    known = ids if source.vocabulary else None
+                    abreast.add(lambda: _count(source, result.sites[site], site, held, batch, known, rest=rest))
+                    if site in watch or site in passing:
+                        abreast.settle()  # they look at finite vectors only
+                documents = torch.from_numpy(batch.documents)
+                at_site = SiteBatch(site, states, ids, windows, skip_first=skip_first, documents=documents)
+                for update in () if rest else (*passing.get(site, ()), *watch.get(site, ())):
+                    update(at_site)
+                if len(chosen) and (site in result.sites or site in watch):
+                    columns[f"state.{site}"] = chosen.of(states).float()
+                if site in result.token_sums:
+                    result.token_sums[site].update(ids, states)
+
+            with uninterrupted():
+                result.whole = False
+                source.visit(batch, names, take)
+                abreast.settle()
+                if source.vocabulary:
+                    result.counts.update(ids)
+                for extra in () if rest else kept:
+                    extra.update(ids, windows)
+                if len(chosen):
+                    result.sample.put(chosen, columns)
+                result.windows += len(windows)
+                result.next = windows[-1] + 1
+                result.whole = True
+            if after is not None:
+                after(batch)
+
+
+def _overwritten(source: VectorSource, site: str) -> bool:
+    """Whether the model goes on to change the tensor that passed the site."""
+    return source.lens is not None and source.lens.tap(site).overwritten
+
+
+def _count(
+    source: VectorSource, statistics: SiteStatistics, site: str, states: Tensor, batch: Batch, ids: Tensor | None, *,
+    rest: bool,
+) -> None:  # fmt: skip
+    """Add a batch to a site's statistics; BadInput where a state is NaN or infinite."""
+    try:
+        statistics.update(states, batch.indices.tolist(), torch.from_numpy(batch.documents), ids, rest=rest)
+    except NonFinite as error:
+        raise _not_finite(source, site, error.window, error.position, states.dtype) from None
+
+
+def _not_finite(source: VectorSource, site: str, window: int, position: int, dtype: torch.dtype) -> BadInput:
+    advice = "Try --dtype float32, or look for broken weights." if source.lens else "They are stored so."
+    return BadInput(
+        f"{source.name} gives NaN or infinite values at site {site} (window {window}, position {position}, in "
+        f"{str(dtype).removeprefix('torch.')}); nothing was averaged. {advice}"
+    )
+
+
+def look(
+    source: VectorSource,
+    batches: Iterable[Batch],
+    watch: Mapping[str, list[Callable[[SiteBatch], None]]],
+    *,
+    skip_first: int = 0,
+) -> Iterator[Batch]:
+    """Read the batches once more, for those alone who are to see each batch, by site; gives each batch when it is done."""
+    for batch in batches:
+        ids, windows = torch.from_numpy(np.ascontiguousarray(batch.ids)), batch.indices.tolist()
+
+        def take(site: str, states: Tensor, ids: Tensor = ids, windows: list[int] = windows) -> None:
+            at_site = SiteBatch(site, states, ids, windows, skip_first=skip_first)
+            for update in watch[site]:
+                update(at_site)
+
+        if batch.ids.shape[1] == source.context:
+            source.visit(batch, list(watch), take)
+        yield batch
+
+
+def learn(source: VectorSource, batches: Iterable[Batch], result: Sweep) -> None:
+    """Take the intervals' derivatives from the first windows of a text, which other processes are going to count.
+
+    `batches` give the text from its beginning. Every process takes the same windows, so all have the same derivatives
+    and what they add up is what one alone would have. Cost: the forward pass of at most `pilot_tokens` tokens. Raises
+    BadInput where a state is NaN or infinite.
+    """
+    wanted = {
+        site: kept.influence for site, kept in result.sites.items() if kept.influence and not kept.influence.known
+    }
+    if not wanted:
+        return
+    held: dict[str, list[Tensor]] = {site: [] for site in wanted}
+    numbers: list[int] = []
+    for batch in batches:
+        if batch.ids.shape[1] < source.context:
+            break
+        numbers += batch.indices.tolist()
+
+        def take(site: str, states: Tensor, windows: list[int] = numbers[-len(batch.indices) :]) -> None:
+            broken = (~torch.isfinite(states).all(-1)).nonzero()
+            if len(broken):
+                raise _not_finite(source, site, windows[int(broken[0, 0])], int(broken[0, 1]), states.dtype)
+            held[site].append(states.float())
+
+        source.visit(batch, list(wanted), take)
+        length = batch.ids.shape[1]
+        if numbers[-1] + 1 >= max(influence.wanted(length) for influence in wanted.values()):
+            break
+    for site, states in held.items():
+        if states:
+            result.sites[site].learn(torch.cat(states), numbers)
+
+
+def _contexts(ids: Tensor, rows: npt.NDArray[np.float64], positions: npt.NDArray[np.float64]) -> Tensor:
+    """The ids around each chosen position [chosen, 2·NEIGHBOURS + 1], −1 beyond the window's ends."""
+    padded = torch.nn.functional.pad(ids, (NEIGHBOURS, NEIGHBOURS), value=-1)
+    columns = torch.from_numpy(positions)[:, None] + torch.arange(2 * NEIGHBOURS + 1)
+    return padded[torch.from_numpy(rows)[:, None], columns]
+
+
+# ---- The probes of one pass: who sees which site, what they keep, and their rows in the result.
+
+WINDOWS, COUNTS = "windows:", "counts:"
+SAMPLE_BLOCKS = 8
+
+
+class ProbeRunner:
+    """The chosen probes of one model.
+
+    Probes that the model cannot have are left out, and `reasons` say why; expensive ones are announced.
+
+    Attributes:
+        accumulators: what they keep, by "PROBE:SITE", for the sweep. sample: how many vectors of a site they need.
+        seconds: how long each one's rows took.
+    """
+
+    def __init__(
+        self,
+        probes: Sequence[Probe],
+        source: VectorSource,
+        sites: tuple[str, ...],
+        settings: Scanning,
+        *,
+        announce: Callable[[str], None],
+    ):
+        device = torch.device("cpu") if source.device.type == "mps" else source.device
+        self.setup = ProbeSetup(
+            source, sites, source.context, source.tokens, settings.skip_first, settings.seed, device,
+            pairs=settings.pair_sets(),
+        )  # fmt: skip
+        self.reasons: dict[str, str] = {}
+        self.seconds: dict[str, float] = {}
+        self.probes: list[Probe] = []
+        self.accumulators: dict[str, Accumulator] = {}
+        for probe in probes:
+            reason = _lacks(probe, source) or probe.reason(self.setup)
+            if reason is not None:
+                self.reasons[probe.name] = reason
+                announce(f"{source.name} has no {probe.name}: {reason}.")
+                continue
+            self.probes.append(probe)
+            if probe.words.expensive:
+                announce(f"{probe.name} of {source.name} is expensive: {probe.cost(self.setup)}.")
+            for key, accumulator in probe.accumulators(self.setup).items():
+                self.accumulators[f"{probe.name}:{key}"] = accumulator
+        if self.probes and source.vocabulary:
+            self.accumulators[WINDOWS] = FirstWindows()
+            self.accumulators[COUNTS] = BlockedCounts(source.vocabulary)
+
+    @property
+    def sample(self) -> int:
+        """How many sampled vectors of each site the probes need."""
+        return max((probe.words.sample for probe in self.probes), default=0)
+
+    def watch(self, swept: Sweep) -> dict[str, list[Callable[[SiteBatch], None]]]:
+        """Who sees what, by site: each probe's accumulator in the sweep (which may have been read from a store)."""
+        found: dict[str, list[Callable[[SiteBatch], None]]] = defaultdict(list)
+        if self.sample:
+            found[self.setup.last] = []  # its states are to be sampled, even where `sites` leaves it out
+        for probe in self.probes:
+            for key, accumulator in self._own(swept, probe).items():
+                found[key.split("|")[0]].append(partial(probe.update, self.setup, key, accumulator))
+        return dict(found)
+
+    def passing(self) -> dict[str, list[Callable[[SiteBatch], None]]]:
+        """Who only looks at what passes, by site."""
+        found: dict[str, list[Callable[[SiteBatch], None]]] = defaultdict(list)
+        for probe in self.probes:
+            for site in probe.passing(self.setup):
+                found[site].append(partial(probe.see, self.setup))
+        return dict(found)
+
+    @staticmethod
+    def _own(swept: Sweep, probe: Probe) -> dict[str, Accumulator]:
+        start = f"{probe.name}:"
+        return {key.removeprefix(start): own for key, own in swept.extras.items() if key.startswith(start)}
+
+    def again(self, swept: Sweep) -> Iterator[dict[str, list[Callable[[SiteBatch], None]]]]:
+        """For every further pass over the text that probes need, who sees what; most need none."""
+        for number in range(1, max((probe.passes for probe in self.probes), default=1) + 1):
+            watch: dict[str, list[Callable[[SiteBatch], None]]] = defaultdict(list)
+            for probe in self.probes:
+                # The last round reads nothing more: it only says what the last pass has found.
+                for site, update in probe.again(self.setup, self._own(swept, probe)).items():
+                    watch[site].append(update)
+            if not watch or number == max(probe.passes for probe in self.probes):
+                return
+            yield dict(watch)
+
+    def rows(self, swept: Sweep, clouds: Mapping[str, Cloud], place: Cells) -> dict[str, list[Row]]:
+        """Every probe's rows by its name, each with `place` (model, null) in front."""
+        columns = swept.sample.columns
+        sample = {name.removeprefix("state."): x for name, x in columns.items() if name.startswith("state.")}
+        sample |= {"id": columns["id"]} if "id" in columns else {}
+        kept, counted, places = swept.extras.get(WINDOWS), swept.extras.get(COUNTS), swept.sample.places.numpy()
+        found: dict[str, list[Row]] = {name: [] for name in self.reasons}
+        for probe in self.probes:
+            clock = time.monotonic()
+            data = ProbeData(
+                clouds=clouds,
+                own=self._own(swept, probe),
+                sample=sample,
+                counts=swept.counts.counts.numpy(),
+                windows=kept.ids if isinstance(kept, FirstWindows) else torch.zeros(0, 0, dtype=torch.int64),
+                statistics=swept.sites,
+                count_parts=[part.numpy() for part in counted.parts()] if isinstance(counted, BlockedCounts) else [],
+                blocks=places[:, 0] * SAMPLE_BLOCKS // max(1, swept.next),
+                first=(places[:, 1] == 0) & (self.setup.skip_first == 0),
+            )
+            found[probe.name] = [Row(place | probe.noted(row)) for row in probe.rows(self.setup, data)]
+            self.seconds[probe.name] = time.monotonic() - clock
+        return found
+
+
+def _lacks(probe: Probe, source: VectorSource) -> str | None:
+    """What a probe needs of stored states that these have not."""
+    if probe.needs == "model" and source.lens is None:
+        return "it looks at the model, and these are stored states"
+    if probe.needs != "vectors" and not source.vocabulary:
+        return "it needs token ids, which are not stored with these states"
+    return None

@@ -1,0 +1,123 @@
+"""Differences between sites, models and checkpoints on the same text, with paired intervals.
+
+Two sites that read the same documents err together: each document's influences are subtracted before their spread is taken,
+so an interval of a difference is as wide as what the two do not share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from headscan.measures.errors import Errors
+from headscan.measures.interval import Deviation
+from headscan.measures.measure import Cells, number
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """`measure` at `site_a` of `model_a` less that at `site_b` of `model_b`, with its 95 % interval.
+
+    The interval is None where the two did not read the same documents, or one has none itself.
+    """
+
+    site_a: str
+    site_b: str
+    model_a: str
+    model_b: str
+    measure: str
+    difference: float
+    interval: list[float] | None
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """A site's numbers and their errors. `null` where the model's weights are random."""
+
+    model: str
+    site: str
+    cells: Cells
+    errors: Errors
+    null: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the model is called in a difference."""
+        return f"{self.model}, random weights" if self.null else self.model
+
+
+def differences(found: Sequence[Estimates], suffixes: Sequence[str]) -> list[Difference]:
+    """The differences of all measures between: neighbouring sites of a model, its last site and its first; each site and
+    the same of its random twin; each site and the same of the model before it, and of the last model and the first.
+
+    `suffixes` are the treatments' in the names of numbers: differences are of all tokens, and of the treatment that comes
+    last. All pairs of thirty sites would be 435 tables; any other pair can be made of the same influences by asking for the
+    two sites (`sites=`).
+    """
+    treatments = dict.fromkeys((0, len(suffixes) - 1))
+    return [
+        made
+        for a, b in _pairs(found)
+        for group in treatments
+        for j, measure in enumerate(a.errors.measures)
+        for made in _difference(a, b, group, j, measure.name + suffixes[group])
+    ]
+
+
+def _pairs(found: Sequence[Estimates]) -> Iterator[tuple[Estimates, Estimates]]:
+    """Those that are subtracted: the later less the earlier, the model less its twin."""
+    models = [list(sites) for _, sites in groupby((one for one in found if not one.null), key=lambda one: one.model)]
+    twins = {(one.model, one.site): one for one in found if one.null}
+    for sites in models:
+        yield from ((b, a) for a, b in _consecutive(sites))
+        yield from ((one, twins[one.model, one.site]) for one in sites if (one.model, one.site) in twins)
+    for earlier, later in _consecutive(models):
+        same = {one.site: one for one in earlier}
+        yield from ((one, same[one.site]) for one in later if one.site in same)
+
+
+def _consecutive(items: Sequence[T]) -> list[tuple[T, T]]:
+    """Neighbours, and the first with the last."""
+    found = list(pairwise(items))
+    return [*found, (items[0], items[-1])] if len(items) > 2 else found
+
+
+def _difference(a: Estimates, b: Estimates, group: int, j: int, name: str) -> Iterator[Difference]:
+    one, other = number(a.cells.get(name)), number(b.cells.get(name))
+    if one is None or other is None:
+        return
+    interval = None
+    deviation = _deviation(a.errors, b.errors, group, j)
+    if deviation is not None:
+        biases = [number(a.cells.get(f"{name}_bias")) or 0.0, -(number(b.cells.get(f"{name}_bias")) or 0.0)]
+        interval = list(deviation.interval(one - other, biases=biases, bounds=(None, None)))
+    yield Difference(
+        site_a=a.site, site_b=b.site, model_a=a.name, model_b=b.name, measure=name, difference=one - other,
+        interval=interval,
+    )  # fmt: skip
+
+
+def _deviation(a: Errors, b: Errors, group: int, j: int) -> Deviation | None:
+    """Of the difference: documents count with their shares of either text, for two tokenizers cut them differently."""
+    if (a.clusters, a.together, a.counts.shape) != (b.clusters, b.together, b.counts.shape) or not a.counts.size:
+        return None
+    if a.clusters == "windows" and not np.array_equal(a.counts[0], b.counts[0]):
+        return None
+    rests = [_rest(errors.influences[group, j], errors.counts[group]) for errors in (a, b)]
+    shares = sum(errors.counts[group] / errors.counts[group].sum() for errors in (a, b)) / 2
+    make = Deviation.of_documents if a.clusters == "documents" else Deviation.of_text
+    return make(rests[0] - rests[1], shares)
+
+
+def _rest(influences: npt.NDArray[np.float64], counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """What each cluster adds to the error of the average."""
+    total = counts.sum()
+    rest: npt.NDArray[np.float64] = (influences - counts * (influences.sum() / total)) / total
+    return rest

@@ -1,0 +1,360 @@
+"""One model of a scan: its pass over the text, its null's, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from headscan.measures.errors import Errors
+from headscan.measures.linearisation import Linearisation
+from headscan.measures.measure import WITHOUT, WITHOUT_SINKS, Cells, Measure, gaussian_cloud
+from headscan.measures.outliers import outliers
+from headscan.measures.probe import Clouds, Probe
+from headscan.measures.spectrum import singular_values
+from headscan.run import ModelRecord, Row, Run, TextRecord
+from headscan.run.result import Arrays
+from headscan.scanner.accumulate import MEASURED_BYTES, SAMPLE_BYTES, ProbeRunner, Sweep, learn, look, sweep
+from headscan.scanner.differences import Estimates
+from headscan.scanner.result import Picture
+from headscan.scanner.settings import Memory, Scanning, choose, finishing
+from headscan.scanner.sources import Subject, readable
+from headscan.states import VectorSource
+from headscan.statistics import Cloud, SiteStatistics, merged, process_count, process_rank
+from headscan.statistics.reservoir import GROUPS, sinks
+from headscan.statistics.threads import side_by_side
+from headscan.text import Batch
+from headscan.text.source import TextLike
+
+# ---- From finished statistics to the rows of a result: every measure of every site, with its interval, also without sinks.
+
+SUFFIXES = {"all": "", "without_first": WITHOUT, "without_sinks": WITHOUT_SINKS}
+"""What the names of numbers end in, by the group of tokens that they are of."""
+
+
+def site_cells(
+    site: str, statistics: SiteStatistics, measures: Sequence[Measure] | None = None,
+    shown: Callable[[list[int]], list[str]] | None = None, errors: Errors | None = None,
+    look: Callable[[str, Cloud], None] | None = None,
+) -> tuple[Cells, Cloud]:  # fmt: skip
+    """The fields of one site (see the result's documentation) and the finished cloud of all its positions.
+
+    Each measure appears as NAME and NAME_interval, and both without position 0 of each window (NAME_without_first) and
+    without sink tokens (NAME_without_sinks); a value that is not defined is None, and `notes` says why. Beside them stand
+    NAME_bias, where the value of a finite text is known to lie to one side, `effective_clusters`: how many independent ones
+    of its `clusters` (documents or windows) the text is worth, for the measure it says least of, and what `outliers` says
+    of sinks and coordinates (`shown` turns token ids into words). `errors` are those of the same statistics and measures,
+    where they are known already. `look` is shown the cloud of each group of tokens while it is there (not of groups with the
+    same tokens as one before; `without_sinks` always).
+    """
+    chosen = list(choose(None)[0] if measures is None else measures)
+    errors = errors or Errors.of(statistics, chosen)
+    values: dict[tuple[str, ...], Cells] = {}
+    outlying: Cells = {}
+    whole: Cloud | None = None
+    for group, name in reversed(list(enumerate(GROUPS))):  # one cloud at a time: each is several matrices
+        occupied = statistics.occupied(name)
+        if occupied in values and (whole is not None or group):
+            continue
+        points = Cloud.of_sums(statistics.sums(name))
+        if occupied not in values:
+            # The values come first: with eigenvectors, LAPACK finds eigenvalues of other last bits.
+            own: Cells = {measure.name: measure(points) if points.count else None for measure in chosen}
+            own["singular_values"] = singular_values(points).tolist() if points.count else []
+            values[occupied] = own | errors.cells("", group, points, own)
+        if name == "without_sinks":
+            outlying = outliers(statistics, points, shown)
+        if look is not None:
+            look(name, points)
+        if occupied == statistics.occupied("all"):
+            whole = points
+    assert whole is not None
+    cells: Cells = {"site": site, "tokens": whole.count, "width": whole.width}
+    notes: list[str] = []
+    for name, suffix in SUFFIXES.items():
+        own = values[statistics.occupied(name)]
+        for measure in chosen:
+            for end in ("", "_interval", "_bias"):
+                if measure.name + end in own:
+                    cells[f"{measure.name}{suffix}{end}"] = own[measure.name + end]
+            if own[measure.name] is None:
+                notes.append(f"{measure.name}{suffix} is not defined: {measure.words.undefined}")
+            elif own[f"{measure.name}_interval"] is None:
+                notes.append(f"{measure.name}{suffix} has no interval: {errors.reason(measure)}")
+        for name in ("singular_values", "effective_clusters", "clusters"):
+            cells[name + suffix] = own[name]
+    cells |= outlying
+    if whole.zeros:
+        notes.append(f"{whole.zeros} vectors are zero and have no direction; average_cosine leaves them out")
+    cells["notes"] = notes
+    return cells, whole
+
+
+def gaussian_cells(cells: Cells, measures: Sequence[Measure] | None = None, *, seed: int = 0) -> Cells:
+    """The Gaussian null of a site: each measure on round clouds of the same count, width and mean squared norm.
+
+    The value is the mean over draws, the interval their range; draws are 8, or 2 beyond 1,024 dimensions.
+    """
+    chosen = choose(None)[0] if measures is None else measures
+    count, width, spectrum = cells["tokens"], cells["width"], cells["singular_values"]
+    assert isinstance(count, int)
+    assert isinstance(width, int)
+    mean_square = float(np.square(np.asarray(spectrum, dtype=np.float64)).sum())
+    notes: list[str] = []
+    null: Cells = {"null": "gaussian", "tokens": count, "width": width, "notes": notes}
+    clouds = _round_clouds(count, width, seed)
+    for measure in chosen:
+        # Measures of length scale with the cloud; all others do not see the scale. One set of draws serves all sites.
+        scale = mean_square**0.5 if measure.words.group == "norms" else 1.0
+        values = [scale * value for value in map(measure, clouds) if value is not None]
+        null[measure.name] = float(np.mean(values)) if values else None
+        null[f"{measure.name}_interval"] = [min(values), max(values)] if values else None
+        if not values:
+            notes.append(f"{measure.name} is not defined: {measure.words.undefined}")
+    null["singular_values"] = (mean_square**0.5 * np.mean([singular_values(c) for c in clouds], axis=0)).tolist()
+    return null
+
+
+@lru_cache(maxsize=4)
+def _round_clouds(count: int, width: int, seed: int) -> tuple[Cloud, ...]:
+    generator = np.random.default_rng([seed, count, width])
+    draws = 8 if width <= 1024 else 2
+    return tuple(gaussian_cloud(count, width, mean_square_norm=1.0, generator=generator) for _ in range(draws))
+
+
+LARGE = 2**30  # bytes from which on a scan says what it will take
+
+
+@dataclass
+class Examined:
+    """What a scan says of one model."""
+
+    record: ModelRecord
+    text: TextRecord
+    batch: int
+    sites: list[Row] = field(default_factory=list)
+    nulls: list[Row] = field(default_factory=list)
+    tables: dict[str, list[Row]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    picture: Picture = field(default_factory=Picture)
+    arrays: Arrays = field(default_factory=dict)
+    estimates: list[Estimates] = field(default_factory=list)
+
+
+@dataclass
+class Examiner:
+    """Examines one source after the other with the same measures and probes."""
+
+    measures: Sequence[Measure]
+    probes: Sequence[Probe]
+    text: TextLike | None
+    settings: Scanning
+    run: Run
+
+    def examine(self, subject: Subject, number: int, *, last: bool) -> Examined:
+        """The pass of one model and, where asked, of the same architecture with random weights.
+
+        The model's weights are given back before the random ones are drawn: the two are not in memory at once, unless
+        whoever called holds the model.
+        """
+        found, twin = self._trained(subject, number, more=self.settings.null or not last)
+        subject.release()
+        if self.settings.null:
+            self._null(found, twin(), number, more=not last)
+        return found
+
+    def _trained(
+        self, subject: Subject, number: int, *, more: bool
+    ) -> tuple[Examined, Callable[[], VectorSource | None]]:
+        """The pass of the model itself, and what makes its random twin; neither holds its weights."""
+        source = subject.source(self.text)
+        sites = subject.sites(source)
+        runner = ProbeRunner(self.probes, source, sites, self.settings, announce=self.run.announce)
+        swept, text = self._pass(f"{number}", source, sites, runner, label=source.name, more=more)
+        found = Examined(source.record(), text, source.batch)
+
+        def finish(site: str) -> tuple[Cells, Errors, Arrays]:
+            errors, arrays = Errors.of(swept.sites[site], self.measures), Arrays()
+
+            def look(group: str, cloud: Cloud) -> None:
+                if group == "without_sinks":
+                    arrays.update(_coordinates(source.name, site, cloud, swept, self.settings.sample))
+
+            cells, _ = site_cells(site, swept.sites[site], self.measures, source.words, errors, look)
+            return cells, errors, arrays
+
+        every = side_by_side(finish, sites, finishing(max(map(source.width, sites))))
+        for depth, (cells, errors, arrays) in enumerate(every):
+            found.sites.append(Row({"model": source.name, "depth": depth, **cells}))
+            found.estimates.append(Estimates(source.name, sites[depth], cells, errors))
+            found.arrays |= arrays
+        if self.settings.token_sums:
+            for site in sites:
+                found.arrays[f"token_sums/{source.name}/{site}"] = swept.token_sums[site].sums.cpu().numpy()
+            found.arrays[f"token_counts/{source.name}"] = swept.counts.counts.numpy()
+        found.picture = _picture(source, swept, self.settings.sample)
+        found.tables = runner.rows(swept, Clouds(swept.sites, sites), {"model": source.name})
+        found.seconds, found.reasons = runner.seconds, runner.reasons
+        return found, subject.twin(source, self.text)
+
+    def _null(self, found: Examined, random: VectorSource | None, number: int, *, more: bool) -> None:
+        """Random weights (without the expensive probes; of a model only) and the Gaussian, beside every site."""
+        gaussians = [
+            Row(
+                {"model": found.record.name, "depth": depth, "site": row.text("site")}
+                | gaussian_cells(dict(row), self.measures, seed=self.settings.seed)
+            )
+            for depth, row in enumerate(found.sites)
+        ]
+        if random is None:
+            found.nulls += gaussians
+            return
+        model, sites = found.record.name, tuple(row.text("site") for row in found.sites)
+        cheap = [probe for probe in self.probes if not probe.words.expensive]
+        runner = ProbeRunner(cheap, random, sites, self.settings, announce=lambda _: None)
+        swept, _ = self._pass(
+            f"{number}-random-init", random, sites, runner, label=f"{model}, random weights", more=more
+        )
+
+        def finish(site: str) -> tuple[Cells, Errors]:
+            errors = Errors.of(swept.sites[site], self.measures)
+            return site_cells(site, swept.sites[site], self.measures, errors=errors)[0], errors
+
+        every = side_by_side(finish, sites, finishing(max(map(random.width, sites))))
+        for depth, (site, (cells, errors)) in enumerate(zip(sites, every, strict=True)):
+            place: Cells = {"model": model, "depth": depth, "site": site}
+            found.nulls.append(Row({**place, "null": "random-init", **cells}))
+            found.estimates.append(Estimates(model, site, cells, errors, null=True))
+            found.nulls.append(gaussians[depth])
+        for name, rows in runner.rows(
+            swept, Clouds(swept.sites, sites), {"model": model, "null": "random-init"}
+        ).items():
+            found.tables.setdefault(name, []).extend(rows)
+        for name, seconds in runner.seconds.items():
+            found.seconds[name] = found.seconds.get(name, 0.0) + seconds
+
+    def _pass(
+        self, name: str, source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner, *, label: str, more: bool
+    ) -> tuple[Sweep, TextRecord]:
+        """One pass of one model, continued where a stored one stands; the merged statistics and what was read.
+
+        `more` passes are to come: then the finished one is stored, too, where that takes little of the time.
+        """
+        settings, parts = self.settings, self.run.parts
+        needed = Memory.of(
+            {site: source.width(site) for site in sites}, context=source.context, tokens=source.tokens,
+            batch=source.batch * source.context, measures=len(self.measures),
+        )  # fmt: skip
+        if needed.total > LARGE:
+            self.run.announce(f"The scan of {label} takes {needed}.")
+        stored = parts.read(name)
+        swept = Sweep.restore(stored.tensors) if stored else self._empty(source, sites, runner)
+        swept.follow(Linearisation(self.measures))
+        if process_count() > 1:
+            learn(source, source.batches(), swept)
+        elif settings.engine == "spark":
+            from headscan.scanner.cluster import on_cluster
+
+            empty = self._empty(source, sites, runner)
+            learn(source, source.batches(), empty)
+            swept.merge(on_cluster(readable(source), sites, empty, swept.next, settings, self.run.progress))
+        own = source.batches(
+            start=swept.next,
+            process=process_rank(),
+            processes=process_count(),
+            expected=stored.note if stored else None,
+        )
+
+        def store(*, must: bool = False) -> None:
+            if self.run.folder is None or not swept.whole:
+                return
+            state = swept.state()
+            if must or parts.affordable(sum(tensor.nbytes for tensor in state.values())):
+                parts.write(name, state, note=source.mark())
+
+        def after(batch: Batch) -> None:
+            self.run.progress(label, swept.next * source.context, source.expects(swept.next), "tokens")
+            if parts.due():
+                store()
+
+        try:
+            watch, passing = runner.watch(swept), runner.passing()
+            sweep(source, own, swept, after=after, watch=watch, passing=passing, skip_first=settings.skip_first)
+        except KeyboardInterrupt:
+            store(must=True)
+            raise
+        # Later passes and probes may be interrupted too: a finished pass is stored before it is merged with others'.
+        if more or runner.probes or process_count() > 1:
+            store()
+        text, swept = source.text(), merged(swept)
+        if process_rank() == 0:  # the others hold a part of it
+            self._again(source, runner, swept, label)
+        return swept, text
+
+    def _empty(self, source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner) -> Sweep:
+        """A pass that has seen nothing."""
+        settings = self.settings
+        return Sweep(
+            {site: source.width(site) for site in sites}, source.vocabulary, skip_first=settings.skip_first,
+            sample=max(settings.sample, runner.sample), sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
+            extras=runner.accumulators, token_sums=settings.token_sums, seed=settings.seed,
+            # Apple's GPUs have no float64; there the states are brought to the CPU first.
+            device="cpu" if source.device.type == "mps" else source.device, derive=Linearisation(self.measures),
+        )  # fmt: skip
+
+    def _again(self, source: VectorSource, runner: ProbeRunner, swept: Sweep, label: str) -> None:
+        """Further passes over the same text for probes that must see it again."""
+        for watch in runner.again(swept):
+            self.run.announce(f"{label}: once more over the text, for what the first pass cannot settle.")
+            for batch in look(source, source.batches(), watch, skip_first=self.settings.skip_first):
+                done = int(batch.indices[-1]) + 1
+                total = swept.next * source.context
+                self.run.progress(f"{label}, again", done * source.context, total, "tokens")
+
+
+def _coordinates(model: str, site: str, cloud: Cloud, swept: Sweep, size: int) -> Arrays:
+    """Coordinates of the sampled tokens on the top three directions of the site's tokens that are no sinks, each turned so
+    that its mean is positive; those directions' shares of the energy; and which of the sampled are sinks among them."""
+    states = swept.sample.columns.get(f"state.{site}")
+    if states is None or not cloud.count:
+        return {}
+    directions = cloud.strongest(3)
+    directions = directions * np.where(cloud.mean @ directions < 0, -1.0, 1.0)
+    total = cloud.energies.sum()
+    # The sample may be larger where measures are taken of it; its first tokens are a sample of the smaller size.
+    shown = states[:size]
+    return {
+        f"picture/{model}/{site}": (shown.double().numpy() @ directions).astype(np.float32),
+        f"picture_share/{model}/{site}": cloud.energies[:3] / total if total > 0 else np.zeros(3),
+        f"picture_sink/{model}/{site}": sinks(shown[None])[0].numpy() if len(shown) else np.zeros(0, dtype=bool),
+    }
+
+
+def _picture(source: VectorSource, swept: Sweep, size: int) -> Picture:
+    """The sampled tokens with their neighbours, as people can read them; vectors without ids by their numbers."""
+    sample = swept.sample
+    if not len(sample):
+        return Picture()
+    places = sample.places[:size].tolist()
+    position = [place for _, place in places]
+    if not source.vocabulary:
+        names, nothing = [f"vector {window * source.context + place:,}" for window, place in places], [""] * len(places)
+        return Picture(names, nothing, nothing, [0] * len(places), [-1] * len(places), position)
+    ids, contexts = sample.columns["id"][:size].tolist(), sample.columns["context"][:size]
+    middle = contexts.shape[1] // 2
+
+    def words(row: torch.Tensor) -> str:
+        return "".join(source.words([i for i in row.tolist() if i >= 0]))
+
+    return Picture(
+        tokens=source.words(ids),
+        before=[words(row[:middle]) for row in contexts],
+        after=[words(row[middle + 1 :]) for row in contexts],
+        frequency=[int(swept.counts.counts[i]) for i in ids],
+        id=ids,
+        position=position,
+    )

@@ -1,0 +1,295 @@
+"""What the numbers say in words: findings with a code, a level and the number they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from headscan.measures.measure import WITHOUT_SINKS, leading
+from headscan.model.sites import is_block
+from headscan.run.records import Finding
+from headscan.run.rows import Row
+
+# ---- What the anatomy of a cone says in a sentence: who builds it, who takes it away, where it sits.
+
+CONE, AWAY, ANATOMY_FINDINGS_APART = 0.05, 0.1, 0.1
+"""Average cosines below CONE are no cone to speak of; shares taken away are named from AWAY on; a band of tokens, where its
+share of the cone is ANATOMY_FINDINGS_APART from its share of the tokens."""
+
+
+def built(sites: Sequence[Row], rows: Sequence[Row]) -> list[Finding]:
+    """One finding (code BUILT) a model, at its last block: the fewest branches that make half of the cone's squared length.
+
+    Shares of anatomy are of all tokens, sinks too, as is the cosine that it is a sum of.
+    """
+    found = []
+    for model in dict.fromkeys(row.text("model") for row in rows if not row.get("null")):
+        mine = [row for row in rows if row["model"] == model and not row.get("null")]
+        blocks = [row for row in mine if row["kind"] == "branch" and is_block(row.text("site"))]
+        if not blocks:
+            continue
+        site = blocks[-1].text("site")
+        cosine = next(
+            (row.number("average_cosine") for row in sites if (row["model"], row["site"]) == (model, site)), None
+        )
+        if cosine is None or cosine < CONE:
+            continue
+        here = [row for row in mine if row["site"] == site]
+        branches = sorted(_shares(here, "branch"), key=lambda one: -one[1])
+        half = _half(branches)
+        text = (
+            f"The cone at {site} (mean cosine of all tokens {cosine:.2f}) is built by "
+            f"{_listed([f'{name} ({share:.0%})' for name, share in half])}"
+        )
+        away = [(name, share) for name, share in branches if share < 0]
+        taken = sum(share for _, share in away)
+        if taken < -AWAY:
+            most = _listed([f"{name} ({-share:.0%})" for name, share in away[:-4:-1]])
+            text += f"; {-taken:.0%} is taken away, most by {most}"
+        few = _half([one for one in _shares(here, "coordinate") if not one[0].startswith("other")])
+        carried = sum(share for _, share in few)
+        if carried >= 0.5:
+            text += f"; {_listed([name for name, _ in few])} {'carries' if len(few) == 1 else 'carry'} {carried:.0%}"
+        apart = [row for row in here if row["kind"] in ("band", "position") and _apart(row) > ANATOMY_FINDINGS_APART]
+        for row in sorted(apart, key=_apart, reverse=True)[:1]:
+            text += f"; tokens of {row['part']} carry {row.number('share'):.0%} and are {row.number('tokens'):.0%} of the tokens"
+        top = half[0][1]
+        found.append(Finding(code="BUILT", level="notice", model=model, site=site, value=top, sentence=f"{text}."))
+    return found
+
+
+def says(rows: Sequence[Row]) -> list[Finding]:
+    """One finding (code SAYS) a model: whether the mean's logits are the tokens' frequencies, and what a bias takes away."""
+    found = []
+    for row in rows:
+        r, chance = row.number("correlation"), row.number("random")
+        if row.get("null") or r is None or chance is None:
+            continue
+        level = f"r = {r:.2f} with the log frequency (a random direction: up to {chance:.2f})"
+        said = f"says how {'frequent' if r > 0 else 'rare'} each token is: its logits have {level}"
+        if (row.number("random_p") or 0.0) >= 0.05:
+            said = f"says no more of how frequent each token is than a random one: its logits have {level}"
+        text = f"The common direction at {row['site']} {said}"
+        before, after = row.number("cosine"), row.number("cosine_after")
+        if before is not None and after is not None and before >= CONE:
+            text += f"; a bias of the head takes it away without changing a logit: mean cosine {before:.3f}, then {after:.3f}"
+        found.append(
+            Finding(
+                code="SAYS",
+                level="notice",
+                model=row.text("model"),
+                site=row.text("site"),
+                value=r,
+                sentence=f"{text}.",
+            )
+        )
+    return found
+
+
+def _shares(rows: list[Row], kind: str) -> list[tuple[str, float]]:
+    return [(row.text("part"), row.number("share") or 0.0) for row in rows if row["kind"] == kind]
+
+
+def _half(ordered: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    """The first so many that together are half of the whole; at least one."""
+    total, kept = 0.0, []
+    for name, share in ordered:
+        kept.append((name, share))
+        total += share
+        if total >= 0.5:
+            break
+    return kept
+
+
+def _apart(row: Row) -> float:
+    return abs((row.number("share") or 0.0) - (row.number("tokens") or 0.0))
+
+
+def _listed(names: list[str]) -> str:
+    """`a, b and c`; of more than six the first six and how many more.
+
+    >>> _listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    if len(names) > 6:
+        names = [*names[:6], f"{len(names) - 6} more"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+NARROW, LEANING = 0.5, 0.15
+"""From these average cosines on, a cloud is called a narrow cone, and a cone."""
+FINDINGS_APART = 0.05
+"""Differences of average cosines up to this are not spoken of."""
+
+
+def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Sequence[Row]]) -> list[Finding]:
+    """Findings about each model of a scan, most telling first.
+
+    Levels: `alert` (a strong effect), `notice`, `good`. Codes are stable: CONE or ROUND (one of the two, once a model),
+    ROUNDER (than random weights), SINK, DRIFT, SPIKE, FLAT, NEGATIVE, ROGUE; BUILT and SAYS where the scan took the
+    anatomy. All but SINK and these two speak of the tokens that are
+    no sinks; where random weights do as much, the sentence says so and the level is lower. The thresholds are
+    conventions, stated in each text's number, not tests of significance.
+    """
+    found: list[Finding | None] = []
+    for model in dict.fromkeys(row.text("model") for row in sites):
+        mine = [row for row in sites if row["model"] == model]
+        blocks = [row for row in mine if ".block." in f".{row['site']}" and is_block(row.text("site"))]
+        last = (blocks or mine)[-1]
+        random = {row.text("site"): row for row in nulls if row["model"] == model and row["null"] == "random-init"}
+        found += [
+            _cone(last, mine, random),
+            _rounder(last, random),
+            _sink(mine),
+            _drift(last, random),
+            _spike(last, random),
+            _flat(last, random),
+            _coordinates(mine, last),
+        ]
+    found += built(sites, tables.get("anatomy", [])) + says(tables.get("common_direction", []))
+    found += [_negative(row) for row in tables.get("negative", []) if not row.get("null")]
+    return [one for one in found if one is not None]
+
+
+def _finding(code: str, level: Literal["alert", "notice", "good"], row: Row, value: float, text: str) -> Finding:
+    return Finding(code=code, level=level, model=row.text("model"), site=row.text("site"), value=value, sentence=text)
+
+
+def _value(row: Row, name: str) -> float | None:
+    """A measure of the tokens that are no sinks; of all where the row knows of no sinks."""
+    return row.number(leading(row, name))
+
+
+def _beside(row: Row, random: Mapping[str, Row], name: str) -> float | None:
+    """The same of random weights at that site."""
+    site = row.text("site")
+    return _value(random[site], name) if site in random else None
+
+
+def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | None:
+    """One verdict a model, from its last block and its narrowest site, with random weights beside it."""
+    known = [row for row in sites if _value(row, "average_cosine") is not None]
+    value = _value(last, "average_cosine")
+    top = max(known, key=lambda row: _value(row, "average_cosine") or 0.0, default=None)
+    if top is None:
+        return None
+    peak = _value(top, "average_cosine") or 0.0
+    # The last block is spoken of unless another site alone is a cone.
+    where, number = (last, value) if value is not None and (value >= LEANING or peak < LEANING) else (top, peak)
+    elsewhere = where is last and top is not last and peak >= max(LEANING, number + FINDINGS_APART)
+    null = _beside(where, random, "average_cosine")
+    said = f" (random weights: {null:.2f})" if null is not None else ""
+    at = f"at {where['site']}, mean cosine {number:.2f}{said}"
+    if peak < LEANING:
+        return _finding("ROUND", "good", where, number, f"No cone: two tokens are nearly unrelated in direction {at}.")
+    strong = max(number, peak) >= NARROW
+    text = (
+        f"Any two tokens point much the same way {at}"
+        if number >= NARROW
+        else f"Tokens lean towards a common direction {at}"
+    )
+    if elsewhere:
+        text += f"; most at {top['site']}, {peak:.2f}"
+    elif where is not last and value is not None:
+        text += f"; no more at {last['site']}, {value:.2f}"
+    return _finding("CONE", "alert" if strong else "notice", where, number, f"{text}.")
+
+
+def _rounder(last: Row, random: Mapping[str, Row]) -> Finding | None:
+    """The architecture alone, with random weights, makes a narrower cone than the trained model has."""
+    site = last.text("site")
+    value, null = _value(last, "average_cosine"), _beside(last, random, "average_cosine")
+    if value is None or null is None or null < LEANING or value > null - FINDINGS_APART:
+        return None
+    text = f"Rounder than random weights make it at {site}: mean cosine {value:.2f} against {null:.2f}."
+    return _finding("ROUNDER", "good", last, value, text)
+
+
+def _sink(sites: list[Row]) -> Finding | None:
+    """What the sinks do, at the site whose energy they carry most of."""
+    worst = max(sites, key=lambda row: row.number("sink_energy") or 0.0)
+    energy, rank = worst.number("sink_energy") or 0.0, worst.number("effective_rank")
+    if energy < 0.1:
+        return None
+    places = ".1%" if energy > 0.99 else ".0%"
+    count, tokens = int(worst.number("sinks") or 0), int(worst.number("tokens") or 0)
+    listed = worst.get("sink_positions")
+    seen = [int(place) for place, _ in listed[:3]] if isinstance(listed, list) else []
+    there = f", at position {seen[0]}" if len(seen) == 1 else f", mostly at position {seen[0]}" if seen else ""
+    text = (
+        f"{count:,} of {tokens:,} tokens{there}, carry {energy:{places}} of the energy at {worst['site']}: they are "
+        f"{worst.number('sink_length') or 0:.0f} times as long as the others."
+    )
+    rest = worst.number(f"effective_rank{WITHOUT_SINKS}")
+    if rank is not None and rest is not None:
+        text += f" With them the effective rank is {rank:.1f}, without {rest:.0f}; all other findings are without."
+    massive = worst.get("massive_coordinates")
+    if isinstance(massive, list) and massive:
+        named = ", ".join(str(k) for k in massive[:4]) + (", ..." if len(massive) > 4 else "")
+        text += f" Massive activations: coordinates {named}, up to {worst.number('massive_ratio') or 0:,.0f} times the usual."
+    return _finding("SINK", "notice", worst, energy, text)
+
+
+def _drift(last: Row, random: Mapping[str, Row]) -> Finding | None:
+    length, mean = _value(last, "mean_norm"), _value(last, "mean_vector_norm")
+    if not length or mean is None or mean / length < 0.5:
+        return None
+    text = f"The cloud sits off the origin at {last['site']}: its mean is {mean / length:.2f} of the average token's length"
+    long, middle = _beside(last, random, "mean_norm"), _beside(last, random, "mean_vector_norm")
+    null = middle / long if long and middle is not None else None
+    return _finding("DRIFT", "notice", last, mean / length, text + _said(null, ".2f"))
+
+
+def _spike(last: Row, random: Mapping[str, Row]) -> Finding | None:
+    value, null = _value(last, "top_direction_share"), _beside(last, random, "top_direction_share")
+    if value is None or value < 0.5:
+        return None
+    text = f"One direction carries {value:.0%} of the energy at {last['site']}"
+    strong = value >= 0.8 and (null is None or value > null + FINDINGS_APART)
+    return _finding("SPIKE", "alert" if strong else "notice", last, value, text + _said(null, ".0%"))
+
+
+def _flat(last: Row, random: Mapping[str, Row]) -> Finding | None:
+    value, width, null = _value(last, "effective_rank"), last.number("width"), _beside(last, random, "effective_rank")
+    if value is None or width is None or value / width >= 0.1:
+        return None
+    text = f"{last['site']} uses about {value:.1f} of its {width} dimensions (effective rank)"
+    return _finding("FLAT", "notice", last, value, text + _said(null, ".1f"))
+
+
+def _said(null: float | None, style: str) -> str:
+    return "." if null is None else f" (random weights: {null:{style}})."
+
+
+def _coordinates(sites: list[Row], last: Row) -> Finding | None:
+    """A few coordinates make most of a cone: at the last block, or where the cone is narrowest."""
+    cones = [row for row in sites if (_value(row, "average_cosine") or 0.0) >= LEANING]
+    for row in sorted(cones, key=lambda row: (row is not last, -(_value(row, "average_cosine") or 0.0))):
+        found, share = row.get("rogue_coordinates"), row.number("rogue_share")
+        if not isinstance(found, list) or not found or share is None or share < 0.3:
+            continue
+        many = f"Coordinates {', '.join(map(str, found))} make" if len(found) > 1 else f"Coordinate {found[0]} makes"
+        text = f"{many} {share:.0%} of the average cosine at {row['site']}"
+        kept = [
+            row.number(f"{name}_without_rogue") for name in ("average_cosine", "top_direction_share", "effective_rank")
+        ]
+        if None not in kept:
+            text += (
+                f"; without {'them' if len(found) > 1 else 'it'} {kept[0]:.2f} is left, a top share of {kept[1]:.2f}"
+            )
+            text += f" and an effective rank of {kept[2]:.0f}"
+        return _finding("ROGUE", "notice", row, share, f"{text}.")
+    return None
+
+
+def _negative(row: Row) -> Finding | None:
+    margin, chance = row.number("margin"), row.number("chance")
+    # A few dozen states of many dimensions are always on one side: by Cover's count this must not be luck.
+    if row["verdict"] != "uniformly negative" or margin is None or chance is None or chance > -2:
+        return None
+    text = (
+        f"There is a direction in which each of the {row['states']} states of the text at {row['site']} is negative (least "
+        f"cosine {margin:.3g} to its opposite, found for every one): tokens that never come next can be pushed along it "
+        "for as long as the states stay."
+    )
+    return _finding("NEGATIVE", "alert", row, margin, text)

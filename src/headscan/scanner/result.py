@@ -1,0 +1,113 @@
+"""What a scan found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from headscan.measures.measure import Group, MeasureWords, ProbeWords
+from headscan.run.plaindata import plain
+from headscan.run.result import Arrays, Result
+from headscan.run.rows import Row
+from headscan.scanner.differences import Difference
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The sampled tokens of one model: each with what stands around it, its count in the text, id and position."""
+
+    tokens: list[str] = field(default_factory=list)
+    before: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+    frequency: list[int] = field(default_factory=list)
+    id: list[int] = field(default_factory=list)
+    position: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeRecord(ProbeWords):
+    """A probe's words, how long its rows took (beside the pass), and why a model has none."""
+
+    seconds: float | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ScanResult(Result):
+    """The shape of one or more models' representations on one text.
+
+    Attributes:
+        sites: one row a model and site, in the order of depth: every measure as NAME, NAME_interval (95 %), both
+            as NAME_without_sinks and NAME_without_first, `singular_values`, what sinks and outlying coordinates are (see
+            `headscan.measures.outliers`), and `notes` that say why a value is not there.
+        nulls: the same of the nulls, with `null` = "random-init" or "gaussian".
+        measures: the words of each measure. probes: those of each probe. groups: sections that they belong to.
+        differences: of measures between sites, models and checkpoints, with paired intervals (`Difference`).
+        tables: each probe's rows under its name; in the JSON they stand beside the other fields.
+        pictures: the sampled tokens by model. arrays: their coordinates on each site's top three directions,
+            `picture/MODEL/SITE` [k, 3], the shares of energy there, `picture_share/MODEL/SITE` [3], and which of the sampled
+            are sinks, `picture_sink/MODEL/SITE` [k]. The directions are of the tokens that are no sinks.
+    """
+
+    kind: ClassVar[str] = "scan"
+    sites: list[Row]
+    nulls: list[Row] = field(default_factory=list)
+    measures: dict[str, MeasureWords] = field(default_factory=dict)
+    probes: list[ProbeRecord] = field(default_factory=list)
+    groups: dict[str, Group] = field(default_factory=dict)
+    tables: dict[str, list[Row]] = field(default_factory=dict, metadata={"json": False})
+    pictures: dict[str, Picture] = field(default_factory=dict)
+    differences: list[Difference] = field(default_factory=list)
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """What result.json holds; the probes' tables stand under their names."""
+        own = super().document
+        return own | {name: plain(rows) for name, rows in self.tables.items()}
+
+    @classmethod
+    def of_document(cls, document: dict[str, Any], arrays: Arrays | None = None) -> Self:
+        """The result that a result.json describes; BadInput, with the place, where it is not one of this kind."""
+        names = [probe["name"] for probe in document.get("probes", []) if isinstance(probe, dict) and "name" in probe]
+        own = {name: value for name, value in document.items() if name not in names}
+        return super().of_document(own | {"tables": {name: document.get(name, []) for name in names}}, arrays)
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON schema of `document`: further properties are the probes' tables."""
+        made = super().json_schema()
+        return made | {"additionalProperties": made["properties"].pop("tables")["additionalProperties"]}
+
+    def site(self, name: str, model: str | None = None) -> Row:
+        """The row of one site (of the first model that has it, unless `model` says otherwise)."""
+        for row in self.sites:
+            if row["site"] == name and model in (None, row["model"]):
+                return row
+        raise KeyError(f"no site {name}; there are {', '.join(row.text('site') for row in self.sites)}")
+
+    def frame(self, group: str | None = None, *, nulls: bool = False) -> pd.DataFrame:
+        """A pandas table: one row a site, all scalar fields; with `nulls`, those of the null clouds below.
+
+        `group` names a probe (`words`, `zipf`, `head`, ...; see `probes`): then the rows of its table; or `differences`.
+        """
+        import pandas as pd
+
+        if group == "differences":
+            return pd.DataFrame([vars(one) for one in self.differences])
+        if group is not None:
+            if group not in self.tables:
+                raise KeyError(
+                    f"no group {group}; there are {', '.join(self.tables) or 'none: scan with measures=...'}"
+                )
+            rows = [row for row in self.tables[group] if nulls or row.get("null") is None]
+        else:
+            rows = [Row(null=None) | row for row in self.sites] + self.nulls if nulls else self.sites
+        kept = [
+            {key: value for key, value in row.items() if not isinstance(value, list) or key.endswith("_interval")}
+            for row in rows
+        ]
+        return pd.DataFrame(kept)

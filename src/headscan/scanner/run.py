@@ -1,0 +1,132 @@
+"""The scan: text, lens and statistics strung together; one command, every site, every measure."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headscan.measures.measure import Measure, group
+from headscan.measures.outliers import RULE
+from headscan.measures.probe import Probe
+from headscan.run import BadInput, Run, verb
+from headscan.scanner.differences import differences
+from headscan.scanner.examine import SUFFIXES, Examined, Examiner
+from headscan.scanner.findings import findings
+from headscan.scanner.result import ProbeRecord, ScanResult
+from headscan.scanner.settings import Scanning, choose
+from headscan.scanner.sources import subjects
+from headscan.states import SourcesLike
+from headscan.statistics import process_count, process_rank, same_everywhere
+from headscan.text.source import TextLike, check_text
+
+
+@verb("scan", Scanning)
+def scan(sources: SourcesLike, settings: Scanning, run: Run) -> ScanResult:
+    """Scan the representations of one or more models on a text, or stored states: cones, spectra, norms, site by site.
+
+    Args:
+        sources: one or several, each a model (Hugging Face id, local folder, name of an embedded specimen, Lens, live model
+            of transformers or sentence-transformers) or stored states: a path or URL (see `headscan.states.FORMATS`), an
+            array [n, d] or [windows, T, d], a dict of such by site, an iterator of batches.
+        text: for models: a file, folder, `-`, `datasets` id, name of an embedded text, a text, or a list of texts.
+        Further options: see `headscan scan --help`.
+
+    Returns:
+        A `ScanResult`. Under `torchrun`, process 0's is complete; the others return theirs with what they have seen.
+
+    Raises:
+        BadInput: whenever a model, the text or options cannot be used: all models are checked before the first pass;
+            NaN or infinite activations, by site; on a resumed scan, a text, weights or a tokenizer that changed.
+
+    Cost: one forward pass of the text for each model (two with `null`) plus about a tenth of it for the second moments;
+    memory does not grow with the text, nor with `null`: a model that is loaded here makes room for its random twin.
+    Several models of less than 2 GiB together are all loaded at once, larger ones each when its turn comes.
+
+    >>> from headscan import scan
+    >>> result = scan("gpt-vanilla", "stories", max_tokens=1280, context=64)
+    >>> 0 < result.site("block.0").number("average_cosine") < 1
+    True
+    >>> import numpy as np
+    >>> scan(np.eye(640, 8)).site("vectors")["tokens"]
+    640
+    """
+    measures, probes = choose(settings.measures)
+    if settings.text is not None:
+        check_text(settings.text)
+    every = subjects(sources, settings, run)
+    found: list[Examined] = []
+    passes = len(every) * (2 if settings.null else 1) * max((probe.passes for probe in probes), default=1)
+    with _rereadable(settings.text, passes=passes) as text:
+        examiner = Examiner(measures, probes, text, settings, run)
+        for number, subject in enumerate(every):
+            found.append(examiner.examine(subject, number, last=number + 1 == len(every)))
+    return _result(found, measures, probes, settings, run)
+
+
+def _result(
+    found: list[Examined], measures: list[Measure], probes: list[Probe], settings: Scanning, run: Run
+) -> ScanResult:
+    """All models' rows, with the words of what was measured and the findings."""
+    sites = [row for one in found for row in one.sites]
+    nulls = [row for one in found for row in one.nulls]
+    tables = {probe.name: [row for one in found for row in one.tables[probe.name]] for probe in probes}
+    skipped = f"all but the first {settings.skip_first} of each window" if settings.skip_first else "all"
+    protocol = run.protocol(
+        text=found[-1].text,
+        device=found[-1].record.device,
+        dtype=found[-1].record.dtype,
+        notes=[
+            f"Positions: {skipped}; {found[-1].batch} windows a forward pass.",
+            RULE,
+            "Sums in float64; intervals: 95 %, from the influences of documents, or of windows of a text with long memory.",
+        ],
+    )
+    groups = [measure.words.group for measure in measures] + [probe.words.group for probe in probes]
+    return ScanResult(
+        protocol=protocol,
+        models=[one.record for one in found],
+        sites=sites,
+        nulls=nulls,
+        measures={measure.name: measure.words for measure in measures},
+        probes=[_record(probe, found) for probe in probes],
+        groups={name: group(name) for name in dict.fromkeys(groups)},
+        tables=tables,
+        pictures={one.record.name: one.picture for one in found},
+        arrays={name: array for one in found for name, array in one.arrays.items()},
+        differences=differences([each for one in found for each in one.estimates], list(SUFFIXES.values())),
+        findings=findings(sites, nulls, tables),
+    )
+
+
+def _record(probe: Probe, found: list[Examined]) -> ProbeRecord:
+    """A probe's words, with the time that it took and the models that have none of it."""
+    took = [one.seconds[probe.name] for one in found if probe.name in one.seconds]
+    missing = [one for one in found if probe.name in one.reasons]
+    return ProbeRecord(
+        **vars(probe.words),
+        seconds=round(sum(took), 2) if took else None,
+        notes=[f"{one.record.name} has none: {one.reasons[probe.name]}" for one in missing],
+    )
+
+
+@contextmanager
+def _rereadable(text: TextLike | None, *, passes: int) -> Iterator[TextLike | None]:
+    """The text itself; standard input, where it must be read more than once, as a temporary file.
+
+    Several processes share one standard input: the first writes it down, and all read what it wrote.
+    """
+    if text != "-" or (passes < 2 and process_count() == 1):
+        yield text
+        return
+    if int(os.environ.get("LOCAL_WORLD_SIZE", process_count())) < process_count():
+        raise BadInput("Standard input reaches one machine of several: write the text to a file that all can read.")
+    with tempfile.NamedTemporaryFile(suffix=".txt") as copy:
+        if process_rank() == 0:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+            copy.flush()
+        yield same_everywhere(copy.name)
+        same_everywhere(copy.name)  # nobody is still reading when the file goes

@@ -1,0 +1,266 @@
+"""What a scan is asked for: the options of `headscan.scan` and of the command line, said once."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from fnmatch import fnmatchcase
+from typing import Annotated, Literal
+
+from headscan.measures.linearisation import DIRECTIONS
+from headscan.measures.measure import MEASURES, Measure, place
+from headscan.measures.probe import PROBES, Probe
+from headscan.model.settings import Loading
+from headscan.run import BadInput, Option, Running, takes
+from headscan.run.parts import Parts
+from headscan.run.spark import MASTER, check_engine
+from headscan.states import SourcesLike, given_sources
+from headscan.states.estimate import Estimate, ExpectedReader, expected_reader, operations_a_second
+from headscan.statistics.accumulator import GROUPS as CLUSTERS
+from headscan.statistics.derivative import SKETCH
+from headscan.statistics.influence import pilot_tokens
+from headscan.statistics.reservoir import CELLS, GROUPS
+from headscan.statistics.site import FINE_BLOCKS
+from headscan.statistics.threads import ROOM
+from headscan.text import PairSet, read_pair_files, synonyms
+from headscan.text.source import TEXT, Reading, TextLike
+
+# ---- Which measures and probes a scan takes.
+
+
+def ordered_measures() -> list[Measure]:
+    """All measures, the core first, as they stand in tables."""
+    return sorted(MEASURES.values(), key=lambda one: (not one.words.core, one.words.order, one.name))
+
+
+def ordered_probes() -> list[type[Probe]]:
+    """All probes, as they stand on the page."""
+    return sorted(PROBES.values(), key=lambda one: (one.words.order, place(one.words.group), one.words.name))
+
+
+def choose(measures: str | Sequence[str] | None) -> tuple[list[Measure], list[Probe]]:
+    """The measures and probes that `--measures` names.
+
+    None: the core measures only. `all`: everything but what is expensive. `expensive`: everything. Else globs, separated
+    by commas, of measures, probes, `PROBE.FIELD`, or groups (of which what is expensive is left out); the core measures are
+    always there.
+    Raises BadInput where a glob matches nothing.
+
+    >>> [m.name for m in choose("drift")[0]][-1], choose("drift")[1], choose(None)[1]
+    ('drift', [], [])
+    >>> [probe.name for probe in choose("anatomy")[1]]              # not anatomy_heads, which is expensive
+    ['anatomy', 'common_direction']
+    """
+    parts = [] if measures is None else measures.split(",") if isinstance(measures, str) else list(measures)
+    every, probes = ordered_measures(), ordered_probes()
+    chosen = {one.name for one in every if one.words.core}
+    for glob in (part.strip() for part in parts if part.strip()):
+        if glob in ("all", "expensive"):
+            hits = {one.name for one in every}
+            hits |= {one.words.name for one in probes if glob == "expensive" or not one.words.expensive}
+        else:
+            hits = {one.name for one in every if fnmatchcase(one.name, glob) or fnmatchcase(one.words.group, glob)}
+            for one in probes:
+                words = one.words
+                names = [words.name, *(f"{words.name}.{field}" for field in words.fields)]
+                names += [] if words.expensive else [words.group]
+                hits |= {words.name} if any(fnmatchcase(name, glob) for name in names) else set()
+        if not hits:
+            known = ", ".join([*(one.name for one in every), *(one.words.name for one in probes)])
+            raise BadInput(f"No measure matches '{glob}'; there are: all, expensive, {known}.")
+        chosen |= hits
+    return [one for one in every if one.name in chosen], [one() for one in probes if one.words.name in chosen]
+
+
+@dataclass(frozen=True)
+class Scanning(Loading, Reading, Running):
+    """The options of a scan; see each one's help."""
+
+    text: Annotated[TextLike | None, TEXT] = None
+    _: KW_ONLY
+    context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=1)] = 128
+    sites: Annotated[
+        str | None,
+        Option("Globs of sites, comma-separated, such as 'block.*,head'. Default: embedding, blocks, final norm."),
+    ] = None
+    skip_first: Annotated[int, Option("Leave out the first so many positions of each window.", low=0)] = 0
+    null: Annotated[bool, Option("Scan the same architecture with random weights, too, and add the Gaussian null.")] = (
+        False
+    )
+    sample: Annotated[int, Option("Tokens shown in the 3-D picture.", low=0)] = 600
+    token_sums: Annotated[
+        bool, Option("Keep the sum of the vectors of each token id, too (arrays token_sums/MODEL/SITE).")
+    ] = False
+    measures: Annotated[
+        str | Sequence[str] | None,
+        Option(
+            "More measures: globs of names or groups, comma-separated (such as 'rogue,words,spectra'), 'all' but the "
+            "expensive ones, or 'expensive' for everything. Expensive ones say their time and memory first.",
+            metavar="GLOBS",
+        ),
+    ] = None
+    revisions: Annotated[
+        str | Sequence[str] | None,
+        Option("Revisions of one Hugging Face id, in order, comma-separated: one model each, as checkpoints."),
+    ] = None
+    pairs: Annotated[
+        Sequence[str | os.PathLike[str]],
+        Option(
+            "A file of pairs of texts that mean the same, for --measures alignment (again for more): .tsv of two columns, "
+            ".csv as STS-B, .json as PUD; FILE or NAME=FILE. Default: a list of English synonyms.",
+            metavar="FILE",
+        ),
+    ] = ()
+    batch: Annotated[
+        int | None, Option("Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.", low=1)
+    ] = None
+    engine: Annotated[
+        Literal["here", "spark"],
+        Option(
+            "Who reads stored states: here (these processes) or spark (a cluster whose workers see them).",
+            identity=False,
+        ),
+    ] = "here"
+    master: Annotated[str | None, MASTER] = None
+
+    def check(self) -> None:
+        """Names of measures, files of pairs and lengths fit together."""
+        super().check()
+        check_engine(self.engine, self.master)
+        _, probes = choose(self.measures)
+        if self.skip_first >= self.context:
+            raise BadInput(
+                f"--skip-first must leave at least one of the {self.context} positions of a window, not {self.skip_first}."
+            )
+        if self.max_tokens is not None and self.max_tokens < self.context:
+            raise BadInput(f"--max-tokens must be at least one window of {self.context} tokens, not {self.max_tokens}.")
+        if self.revisions is not None and self.revision is not None:
+            raise BadInput("Give --revision or --revisions, not both.")
+        if self.pairs and "alignment" not in {probe.name for probe in probes}:
+            raise BadInput("--pairs is for the measure alignment: add --measures alignment.")
+        self.pair_sets()
+
+    def pair_sets(self) -> tuple[PairSet, ...]:
+        """The pairs in the files, or the shipped synonyms where there are none."""
+        return tuple(read_pair_files(self.pairs)) or (synonyms(),)
+
+
+# ---- What a scan will hold in memory, said before it begins: a bound from widths, not a guess.
+
+
+def adding(tokens: int, width: int) -> float:
+    """What adding one batch to one site holds at once, in bytes: at most eight times its vectors in float64."""
+    return 8 * 8.0 * tokens * width
+
+
+def finishing(width: int) -> float:
+    """What finishing one site holds at once, beside its statistics, in bytes: at most eight matrices of float64.
+
+    Two clouds (that of all tokens stays to the end) of a scatter and a covariance each; the sums that one is made of, or a
+    second moment and what its decomposition works on.
+    """
+    return 8 * 8.0 * width**2
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bounds in bytes, beside the model and its own forward pass: `sites` by width (how many, each), and what is there
+    `once`: the sample, and the largest of a batch in float64, the finishing of sites, and a part on its way to the disk.
+
+    >>> print(Memory.of({"block.0": 4096, "block.1": 4096, "head": 300}, context=128, batch=2048, tokens=4096))
+    at most 1.6 GB beside the model: 0.21 GB for each of 2 sites of width 4,096, 0.014 GB for one of width 300, and 1.1 GB once
+    """
+
+    sites: Mapping[int, tuple[int, float]]
+    once: float
+
+    @classmethod
+    def of(
+        cls, widths: Mapping[str, int], *, context: int, batch: int, tokens: int | None, measures: int = 7,
+        sample: float = 64 * 2**20,
+    ) -> Memory:  # fmt: skip
+        """For sites of these widths, windows of `context` tokens, batches of so many tokens, a text of so many (None: any)."""
+        many = Counter(widths.values())
+        widest = max(many)
+        work, finish = (
+            max(one, min(ROOM, one * len(widths))) for one in (adding(batch, widest), finishing(widest))
+        )  # of several sites at once
+        once = sample + max(work, finish, 4.0 * max(Parts.PIECE, 8 * widest * (widest // 4)))
+        each = {width: (count, _site(width, context, tokens, measures)) for width, count in many.items()}
+        return cls(dict(sorted(each.items(), key=lambda item: -item[1][0] * item[1][1])), once)
+
+    @property
+    def total(self) -> float:
+        """All together."""
+        return self.once + sum(count * each for count, each in self.sites.values())
+
+    def __str__(self) -> str:
+        parts = [
+            f"{each / 1e9:.2g} GB for {f'each of {count} sites' if count > 1 else 'one'} of width {width:,}"
+            for width, (count, each) in self.sites.items()
+        ]
+        return (
+            f"at most {self.total / 1e9:.2g} GB beside the model: {', '.join(parts)}, and {self.once / 1e9:.2g} GB once"
+        )
+
+
+def _site(width: int, context: int, tokens: int | None, measures: int) -> float:
+    """What one site keeps to the end, and the text's first windows, from which its intervals' derivative is taken."""
+    matrix = 5.0 * width**2  # of a Gram matrix in panels
+    rows = [matrix] * (len(CELLS) - 1)  # of first tokens and sinks: as they are, or a matrix where that is less
+    if tokens is not None:
+        windows = tokens // context
+        rows = [min(matrix, 8.0 * width * count) for count in (windows, windows, tokens // 2)]
+    pilot = 2 * 4.0 * width * max(pilot_tokens(width), context)
+    if tokens is not None:
+        pilot = min(pilot, 4.0 * width * tokens)
+    followed = len(GROUPS) * measures
+    columns = followed + len(GROUPS) * (1 + 3 * SKETCH)
+    blocks = 2 * FINE_BLOCKS * 8.0 * (2 * width + 4)
+    derivative = 8.0 * followed * (2 * width + 4) + 4.0 * width * DIRECTIONS + 12.0 * followed * DIRECTIONS**2
+    return matrix + sum(rows) + pilot + blocks + derivative + 2 * 2 * 8.0 * CLUSTERS * columns
+
+
+# ---- What a scan will take in memory and time, said before anything is read but the beginning of the text; for `--dry-run`.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanEstimate(Estimate):
+    """What one source of a scan will take; `bound` is the bound of what is held beside the model, site by site."""
+
+    bound: Memory
+
+    @property
+    def held(self) -> str:
+        """See `Memory`."""
+        return str(self.bound)
+
+
+@takes(Scanning)
+def estimate_scan(sources: SourcesLike, settings: Scanning) -> list[ScanEstimate]:
+    """An estimate for each source of a scan with these options, without reading weights and without writing anything.
+
+    Raises BadInput as `scan` does for what can be known without the weights.
+
+    >>> one, = estimate_scan("gpt-vanilla", "stories", max_tokens=1280, context=64)
+    >>> one.tokens, one.weights > 1e6, one.seconds > 0
+    (1280, True, True)
+    """
+    rate = operations_a_second()
+    return [_estimate(expected_reader(one, settings), settings, rate) for one in given_sources(sources)]
+
+
+def _estimate(reader: ExpectedReader, settings: Scanning, rate: float) -> ScanEstimate:
+    """Second moments take d² in float64, at half the speed, and as much again."""
+    bound = Memory.of(
+        reader.widths, context=settings.context, batch=reader.batch, tokens=reader.tokens,
+        measures=len(choose(settings.measures)[0]),
+    )  # fmt: skip
+    forward = reader.forward * (2 if settings.null else 1)
+    each = forward + sum(4.0 * width**2 for width in reader.widths.values())
+    finish = sum(20.0 * width**3 for width in reader.widths.values())
+    return ScanEstimate(
+        reader.name, reader.tokens, reader.weights, bound.total, (each * reader.counted + finish) / rate, bound=bound
+    )

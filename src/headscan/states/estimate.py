@@ -1,0 +1,198 @@
+"""What a verb that reads vectors will take in memory, disk and time, said before weights are read; for `--dry-run`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol, cast
+
+import torch
+
+from headscan.model import Lens
+from headscan.model.load import Preparation
+from headscan.model.opening import ModelLike, prepare_model
+from headscan.model.settings import Loading
+from headscan.model.sites import match_sites, possible_sites
+from headscan.model.tokenizers import require_tokenizer
+from headscan.run import BadInput, takes
+from headscan.states.opening import SourceLike, stored_source
+from headscan.states.source import VectorSource
+from headscan.states.writing import SHARD_BYTES, Storing
+from headscan.text import check_text
+from headscan.text.documents import Document, documents
+from headscan.text.source import TextLike, find_files
+from headscan.text.tokens import tokenise
+
+BEGINNING = 2**16
+"""Characters of the text by which its tokens are counted."""
+ITEM = {"same": 4, "float32": 4, "float16": 2, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a verb will take.
+
+    Attributes:
+        name: of the source. tokens: that will be read, None where that is not known (a folder of packed files, a stream).
+        weights: bytes of the model. memory: a bound of what is held beside it, in bytes. written: bytes on the disk.
+        seconds: of all tokens on this machine as it is now, by the operations of the forward pass and of the sums, at the speed
+            of a product that was timed; of a million where `tokens` is None. Good to a factor of two or three.
+        note: what is not in it.
+    """
+
+    name: str
+    tokens: int | None
+    weights: float
+    memory: float
+    seconds: float
+    written: float = 0.0
+    note: str = ""
+
+    @property
+    def held(self) -> str:
+        """The memory in words."""
+        return f"at most {self.memory / 1e9:.2g} GB beside the model" if self.weights else f"{self.memory / 1e9:.2g} GB"
+
+    def __str__(self) -> str:
+        of = f"{self.tokens:,} tokens" if self.tokens is not None else "each million tokens"
+        model = f"{self.weights / 1e9:.2g} GB of weights and " if self.weights else ""
+        disk = f", {self.written / 1e9:.2g} GB on the disk" if self.written else ""
+        end = f" {self.note}" if self.note else ""
+        return f"{self.name}: {model}{self.held}{disk}; about {duration(self.seconds)} for {of}.{end}"
+
+
+class WindowSettings(Protocol):
+    """What an estimate looks at in a verb's settings."""
+
+    @property
+    def text(self) -> TextLike | None: ...
+    @property
+    def documents(self) -> str: ...
+    @property
+    def field(self) -> str: ...
+    @property
+    def max_tokens(self) -> int | None: ...
+    @property
+    def context(self) -> int: ...
+    @property
+    def sites(self) -> str | None: ...
+    @property
+    def batch(self) -> int | None: ...
+    def part(self, kind: type[Any]) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class ExpectedReader:
+    """A source before it is read: bytes of `weights`, operations of the forward pass a token, `widths` by site, `tokens` in
+    all (None: not known) and of a `batch`."""
+
+    name: str
+    tokens: int | None
+    weights: float
+    forward: float
+    widths: Mapping[str, int]
+    batch: int
+
+    @property
+    def counted(self) -> int:
+        """Its tokens, or a million."""
+        return self.tokens or 1_000_000
+
+
+def expected_reader(given: SourceLike, settings: WindowSettings) -> ExpectedReader:
+    """What is known of a source without its weights.
+
+    Raises BadInput as the verb does for what can be known without the weights.
+    """
+    stored = stored_source(
+        given, context=settings.context, batch=settings.batch, max_tokens=settings.max_tokens, field=settings.field
+    )
+    if stored is not None:
+        widths = {site: stored.width(site) for site in _sites(stored, settings)}
+        return ExpectedReader(stored.name, stored.tokens, 0.0, 0.0, widths, stored.batch * stored.context)
+    ready = prepare_model(cast(ModelLike, given), Loading(**settings.part(Loading)))
+    if settings.text is None:
+        raise BadInput("A model reads a text: say which, by --text.")
+    check_text(settings.text)
+    name, entries, weights = model_size(ready)
+    if isinstance(ready, Preparation):
+        width, blocks = int(ready.config.get_text_config().hidden_size), ready.size.blocks
+        sites: Sequence[str] = [f"site.{k}" for k in range(blocks + 2)]
+        if settings.sites is not None:
+            asked = match_sites(settings.sites, possible_sites(blocks), name)
+            sites = [one for one in asked if not one.startswith(("encoder.", "decoder."))] or asked
+        widths = dict.fromkeys(sites, width)
+    else:
+        widths = {site: ready.width(site) for site in _sites(ready, settings)}
+    tokens = _tokens(settings, require_tokenizer(ready.tokenizer, name))
+    batch = (settings.batch or max(1, 2048 // settings.context)) * settings.context
+    return ExpectedReader(name, tokens, weights, 2.0 * entries, widths, batch)
+
+
+def model_size(ready: Preparation | Lens) -> tuple[str, float, float]:
+    """A model's name, the entries of its weights and their bytes, read or not."""
+    if isinstance(ready, Preparation):
+        return ready.source.name, float(ready.size.entries), float(ready.bytes)
+    parameters = list(ready.model.parameters())
+    entries = sum(one.numel() for one in parameters)
+    return ready.name, float(entries), float(sum(one.numel() * one.element_size() for one in parameters))
+
+
+@takes(Storing)
+def estimate_states(model: ModelLike, settings: Storing) -> list[Estimate]:
+    """What `headscan states` will take, and write, without reading weights and without writing anything.
+
+    Raises BadInput as `headscan.states.run` does for what can be known without the weights.
+
+    >>> one, = estimate_states("gpt-vanilla", "stories", max_tokens=1280, context=64, sites="block.0", out="states")
+    >>> one.tokens, one.written == 1280 * (128 + 2) * 4
+    (1280, True)
+    """
+    reader = expected_reader(model, settings)
+    each = ITEM[settings.store] * sum(reader.widths.values()) + 8  # token id and document beside the vectors
+    seconds = reader.forward * reader.counted / operations_a_second()
+    memory = 2.0 * SHARD_BYTES + 2.0 * each * reader.batch
+    return [Estimate(reader.name, reader.tokens, reader.weights, memory, seconds, written=float(each) * reader.counted)]
+
+
+def operations_a_second() -> float:
+    """Of a product in float32 on this machine as it is now, the best of three tries of a tenth of a second at most."""
+    side, best = 512, 0.0
+    matrix = torch.ones(side, side)
+    for _ in range(3):
+        start = time.perf_counter()
+        matrix @ matrix
+        best = max(best, 2.0 * side**3 / (time.perf_counter() - start))
+    return best
+
+
+def duration(seconds: float) -> str:
+    """In words: 40 seconds, 12 minutes, 3.5 hours, 20 days."""
+    for unit, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.2g} {unit}" if seconds < 100 * size else f"{seconds / size:,.0f} {unit}"
+    return f"{max(1.0, seconds):.0f} seconds"
+
+
+def _sites(source: Lens | VectorSource, settings: WindowSettings) -> tuple[str, ...]:
+    return source.default_sites if settings.sites is None else source.match(settings.sites)
+
+
+def _tokens(settings: WindowSettings, tokenizer: object) -> int | None:
+    """Tokens of the text: by its bytes and those that the beginning takes a token; None where its size is not known."""
+    text, most = settings.text, settings.max_tokens
+    assert text is not None
+    files = find_files(text) if isinstance(text, str) or hasattr(text, "__fspath__") else None
+    if files is None or any(file.suffix not in (".txt", ".jsonl") for file in files):
+        return most
+    first = next(_beginnings(text, settings), "")
+    known = sum(len(stretch.ids) for stretch in tokenise([Document("beginning", [first])], tokenizer))
+    whole = int(sum(file.stat().st_size for file in files) * known / max(1, len(first.encode())))
+    return whole if most is None else min(whole, most)
+
+
+def _beginnings(text: TextLike, settings: WindowSettings) -> Iterator[str]:
+    for one in islice(documents(text, documents=settings.documents, field=settings.field), 1):
+        yield one.beginning(BEGINNING)

@@ -1,0 +1,258 @@
+"""When a run degenerates: rules over what is measured as it goes, one class in one file each.
+
+A rule sees a quantity on a scale where more is worse. It compares the latest reading with the median of the four (losses:
+eight) before it, in units of the largest step between two of those: a young model changes fast, and an old one that
+suddenly does is broken. One (`rise`) compares the last ten losses with the twenty before them, in standard errors. Limits
+were calibrated on small healthy runs that differ in seed, width, depth, rate, objective, text and distance between readings,
+and then held against others (`benchmarks/the_monitor_names_collapses_and_leaves_healthy_runs_alone.py`). So an alarm means
+"1 healthy run in 300 changed so fast" (at a lone odd batch); it does not mean that a larger model never does.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from headscan.run import BadInput, Option, Registry, Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alarm:
+    """A rule that spoke.
+
+    Attributes:
+        name: of the rule.
+        step: after which it spoke.
+        site: where the change was largest; None for the loss.
+        sites: all where it passed the limit.
+        before, value: the quantity before, and now.
+        sentence: what happened, for people.
+    """
+
+    name: str
+    step: int
+    site: str | None
+    sites: list[str] = field(default_factory=list)
+    before: float
+    value: float
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlarmRule(Settings, ABC):
+    """One rule: which quantity, and how much worse is too much."""
+
+    name: ClassVar[str]
+    quantity: ClassVar[str]
+    """The column of a reading that it looks at; "loss" is the Trainer's."""
+    memory: ClassVar[int] = 4
+    """Readings before the latest that it needs."""
+    ground: ClassVar[float]
+    """Added to the largest step, so that what hardly moves does not make every breath an alarm; on the rule's scale."""
+    limit: float
+
+    def before(self, values: Sequence[float]) -> float:
+        """What the latest of these readings is compared with, for people."""
+        return float(np.median(values[-self.memory - 1 : -1]))
+
+    @abstractmethod
+    def bad(self, value: float) -> float:
+        """The quantity on the rule's scale, where more is worse."""
+
+    @abstractmethod
+    def say(self, where: str, before: float, now: float) -> str:
+        """What happened."""
+
+    def speaks(self, values: Sequence[float]) -> bool:
+        """Whether the last of these readings is too much worse than the ones before it; never with too few of them."""
+        return (worse := self.change(values)) is not None and worse > self.limit
+
+    def change(self, values: Sequence[float]) -> float | None:
+        """How much worse the last reading is, in usual steps; None with too few before it, or where one is not finite."""
+        known = values[-self.memory - 1 :]
+        if len(known) <= self.memory or not np.isfinite(known).all():
+            return None
+        *before, now = (self.bad(value) for value in known)
+        return float((now - np.median(before)) / (np.abs(np.diff(before)).max() + self.ground))
+
+
+ALARMS: Registry[type[AlarmRule]] = Registry("alarm", "headscan.training.monitor.alarms")
+
+
+def rules_of(alarms: str | Iterable[str | AlarmRule]) -> list[AlarmRule]:
+    """Rules by name (globs), or made with limits of one's own: `[Cone(limit=3), "loss"]`.
+
+    >>> [rule.name for rule in rules_of("r*,loss")]
+    ['rank', 'rise', 'loss']
+    """
+    found: list[AlarmRule] = []
+    for one in alarms.split(",") if isinstance(alarms, str) else alarms:
+        if isinstance(one, AlarmRule):
+            found.append(one)
+        elif one:
+            found += [ALARMS.build(name) for name in ALARMS.match(one)]
+    if len({rule.name for rule in found}) < len(found):
+        raise BadInput("An alarm is given twice.")
+    return found
+
+
+# ---- The states close into a cone.
+
+
+@ALARMS.register("cone")
+@dataclass(frozen=True, kw_only=True)
+class ConeCloses(AlarmRule):
+    """The average cosine of a site rose: the logarithm of 1 less it fell, in usual steps.
+
+    Young models pass through cones of .7 and leave them again: a level alone says nothing.
+    """
+
+    name: ClassVar[str] = "cone"
+    quantity: ClassVar[str] = "average_cosine"
+    ground: ClassVar[float] = 0.2
+    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 3.0
+
+    def bad(self, value: float) -> float:
+        """More is worse."""
+        return -math.log(max(1 - value, 1e-9))
+
+    def say(self, where: str, before: float, now: float) -> str:
+        """What happened."""
+        return f"The average cosine at {where} rose from {before:.3g} to {now:.3g}: the states close into a cone."
+
+
+# ---- Coordinates die.
+
+
+@ALARMS.register("dead")
+@dataclass(frozen=True, kw_only=True)
+class DeadFeatures(AlarmRule):
+    """A share of a site's coordinates stopped telling tokens apart (variance under 1e-6 of the mean one)."""
+
+    name: ClassVar[str] = "dead"
+    quantity: ClassVar[str] = "dead_share"
+    ground: ClassVar[float] = 0.02
+    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 3.0
+
+    def bad(self, value: float) -> float:
+        """More is worse."""
+        return value
+
+    def say(self, where: str, before: float, now: float) -> str:
+        """What happened."""
+        return f"At {where} the share of coordinates that are the same for every token rose from {before:.0%} to {now:.0%}."
+
+
+# ---- The loss leaps: a broken shard of data, a rate too high.
+
+
+@ALARMS.register("loss")
+@dataclass(frozen=True, kw_only=True)
+class LossSpike(AlarmRule):
+    """The loss rose above the eight logged before it."""
+
+    name: ClassVar[str] = "loss"
+    quantity: ClassVar[str] = "loss"
+    memory: ClassVar[int] = 8
+    ground: ClassVar[float] = 0.05
+    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 4.0
+
+    def bad(self, value: float) -> float:
+        """More is worse."""
+        return value
+
+    def say(self, where: str, before: float, now: float) -> str:
+        """What happened."""
+        return f"The loss leapt from {before:.3f} to {now:.3f}."
+
+
+# ---- Norms explode.
+
+
+@ALARMS.register("norm")
+@dataclass(frozen=True, kw_only=True)
+class NormGrowth(AlarmRule):
+    """The mean norm of a site grew: its logarithm, in usual steps."""
+
+    name: ClassVar[str] = "norm"
+    quantity: ClassVar[str] = "mean_norm"
+    ground: ClassVar[float] = 0.2
+    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 3.0
+
+    def bad(self, value: float) -> float:
+        """More is worse."""
+        return math.log(max(value, 1e-12))
+
+    def say(self, where: str, before: float, now: float) -> str:
+        """What happened."""
+        return f"The mean norm at {where} grew from {before:.3g} to {now:.3g}."
+
+
+# ---- The effective rank falls: states move into few directions.
+
+
+@ALARMS.register("rank")
+@dataclass(frozen=True, kw_only=True)
+class RankCollapse(AlarmRule):
+    """The effective rank of a site fell: its logarithm, in usual steps."""
+
+    name: ClassVar[str] = "rank"
+    quantity: ClassVar[str] = "effective_rank"
+    ground: ClassVar[float] = 0.2
+    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 3.0
+
+    def bad(self, value: float) -> float:
+        """More is worse."""
+        return -math.log(max(value, 1e-12))
+
+    def say(self, where: str, before: float, now: float) -> str:
+        """What happened."""
+        return f"The effective rank at {where} fell from {before:.3g} to {now:.3g}."
+
+
+# ---- The loss rises and stays: a shard of data that is not text, where the model expects too little for a leap.
+
+
+@ALARMS.register("rise")
+@dataclass(frozen=True, kw_only=True)
+class LossRise(AlarmRule):
+    """The mean of the last ten logged losses is above that of the twenty before them, in standard errors.
+
+    A young model expects little of its text and loses as little where that turns into noise: hundredths of a nat, less than
+    two batches differ by, but for ten batches in a row. Healthy losses fall or stay.
+    """
+
+    name: ClassVar[str] = "rise"
+    quantity: ClassVar[str] = "loss"
+    recent: ClassVar[int] = 10
+    memory: ClassVar[int] = 29
+    ground: ClassVar[float] = 1e-4
+    limit: Annotated[float, Option("How many standard errors of the difference.", above=0)] = 4.5
+
+    def change(self, values: Sequence[float]) -> float | None:
+        """The difference of the two means over its standard error, by the larger of their two deviations."""
+        known = np.asarray(values[-self.memory - 1 :])
+        if len(known) <= self.memory or not np.isfinite(known).all():
+            return None
+        before, now = known[: -self.recent], known[-self.recent :]
+        deviation = max(before.std(ddof=1), now.std(ddof=1)) + self.ground
+        return float((now.mean() - before.mean()) / (deviation * np.sqrt(1 / len(before) + 1 / len(now))))
+
+    def before(self, values: Sequence[float]) -> float:
+        """The mean of the twenty."""
+        return float(np.mean(values[-self.memory - 1 : -self.recent]))
+
+    def bad(self, value: float) -> float:
+        """More is worse."""
+        return value
+
+    def say(self, where: str, before: float, now: float) -> str:
+        """What happened."""
+        return (
+            f"The loss rose from {before:.3f} to {now:.3f} and stayed: look at the data of the last {self.recent} logs."
+        )

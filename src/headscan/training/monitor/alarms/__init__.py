@@ -1,1 +1,0 @@
-"""Rules of the monitor, one in each file."""

@@ -1,1 +1,0 @@
-"""One objective a file; `headscan.training.objective` says what an objective is."""

@@ -1,1 +1,0 @@
-"""One optimiser a file; `headscan.training.optimiser` says what an optimiser is."""

@@ -1,0 +1,202 @@
+"""Three phases of training: does the effective rank fall, rise and fall again over the checkpoints, beyond what noise would?
+
+Published of the last block (arXiv:2509.23024): a collapse in the warm-up, then a search for entropy (the rank rises, n-grams are
+learned by heart), then compression (the rank falls, α of the spectrum rises).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from headscan.measures.kept_gradient import GradientThroughHead, KeptGradient
+from headscan.measures.measure import MEASURES
+from headscan.model import Lens
+from headscan.model.traits import embedding_table
+from headscan.run import BadInput, Row
+from headscan.statistics import Cloud, SiteStatistics
+from headscan.training.heads import body_of, head_of
+from headscan.training.learner import Learner
+from headscan.training.objective import GeometryMoment
+
+LEAST = 4  # checkpoints
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Where the three parts of a course meet, and whether they are there.
+
+    Attributes:
+        lowest, highest: the steps at which the rank stops falling, and stops rising; the first or the last step where a
+            phase is missing.
+        fit: share of the variance over checkpoints that falling, rising and falling explains, in [0, 1].
+        shuffled: what it explains of the same values in a random order, at the 95th percentile of the draws.
+        p: share of shuffles that it explains as much of, (1 + #)/(B + 1).
+        present: which of "collapse", "expansion", "compression" have two checkpoints at least and change by more than a tenth
+            of the range.
+    """
+
+    lowest: int
+    highest: int
+    fit: float
+    shuffled: float
+    p: float
+    present: tuple[str, ...]
+
+
+def phases(steps: Sequence[int], ranks: Sequence[float], *, draws: int = 400, seed: int = 0) -> Phases:
+    """The best course that falls, rises and falls again, by least squares over both turning points; the null is the order.
+
+    Args:
+        steps: of the checkpoints, ascending; at least four. ranks: the effective rank (or another number) at each.
+
+    Raises:
+        BadInput: fewer than four checkpoints, steps that do not ascend, values that are no numbers or all equal.
+
+    Cost: O(K²) a draw, K checkpoints: each part is an isotonic regression.
+
+    >>> found = phases([0, 10, 100, 1000, 10000, 20000, 40000, 80000], [30, 8, 5, 12, 25, 24, 17, 11])
+    >>> found.lowest, found.highest, round(found.fit, 6), found.present
+    (100, 10000, 1.0, ('collapse', 'expansion', 'compression'))
+    """
+    values, at = np.asarray(ranks, dtype=np.float64), np.asarray(steps)
+    if len(values) < LEAST or len(values) != len(at) or (np.diff(at) <= 0).any():
+        raise BadInput(f"Phases need {LEAST} checkpoints at least, in the order of their steps, and a number at each.")
+    if not np.isfinite(values).all() or np.ptp(values) == 0:
+        raise BadInput("Phases need numbers at every checkpoint that are not all equal.")
+    fit, low, high = _best(values)
+    generator = np.random.default_rng(seed)
+    null = np.array([_best(generator.permutation(values))[0] for _ in range(draws)])
+    parts = {"collapse": (0, low), "expansion": (low, high), "compression": (high, len(values) - 1)}
+    tenth = 0.1 * float(np.ptp(values))
+    present = tuple(name for name, (a, b) in parts.items() if b > a and abs(values[b] - values[a]) > tenth)
+    reached = int((null >= fit - 1e-12).sum())
+    return Phases(
+        int(at[low]), int(at[high]), fit, float(np.quantile(null, 0.95)), (1 + reached) / (draws + 1), present
+    )
+
+
+def _errors(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The squared error of the best rise over every run of checkpoints [a, b), [n + 1, n + 1]: neighbours are pooled where they
+    fall, and pooling n and n' of means m and m' costs nn'/(n + n')·(m − m')² (Ayer et al. 1955)."""
+    n = len(values)
+    errors = np.zeros((n + 1, n + 1))
+    for a in range(n):
+        pools: list[tuple[float, int]] = []
+        error = 0.0
+        for b in range(a, n):
+            pools.append((float(values[b]), 1))
+            while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+                (high, many), (low, few) = pools[-2:]
+                error += many * few / (many + few) * (high - low) ** 2
+                pools[-2:] = [((many * high + few * low) / (many + few), many + few)]
+            errors[a, b + 1] = error
+    return errors
+
+
+def _best(values: npt.NDArray[np.float64]) -> tuple[float, int, int]:
+    """The share explained, and the places of the turning points: the last of the fall, and of the rise."""
+    n = len(values)
+    rising, falling = _errors(values), _errors(-values)
+    least, first, second = np.inf, 0, 0
+    for a in range(n + 1):
+        for b in range(a, n + 1):
+            total = falling[0, a] + rising[a, b] + falling[b, n]
+            if total < least - 1e-12:
+                least, first, second = total, a, b
+    whole = float(np.square(values - values.mean()).sum())
+    # The turning points are the lowest and the highest checkpoint of the rise, with its neighbours.
+    low = int(np.argmin(values[max(0, first - 1) : second + 1])) + max(0, first - 1)
+    high = int(np.argmax(values[low : min(n, second + 1)])) + low
+    return 1 - float(least) / whole, low, high
+
+
+# ---- The shape of a model's representations at one moment of its training.
+
+GRADIENTS = 512  # tokens whose gradients are measured
+DEFAULT = ("average_cosine", "top_direction_share", "effective_rank", "alpha_req", "mean_norm")
+
+
+def measure_sites(
+    lens: Lens, windows: npt.NDArray[np.integer], *, sites: str | Iterable[str] | None = None,
+    measures: Iterable[str] = DEFAULT, batch: int = 8,
+) -> list[Row]:  # fmt: skip
+    """Measures of each site over windows int [n, context]: one row a site, in the order of depth.
+
+    The head is left out unless asked for. Every measure comes with a companion NAME_without_first, that leaves
+    position 0 of each window out, and `dead_share` is the share of coordinates whose variance is under 1e-6 of the mean one:
+    they are the same for every token. The embedding *table* itself, one row a token, is the last entry, "embedding_table".
+    Raises BadInput for a measure or site that is not there.
+    """
+    chosen = {name: MEASURES[name] for name in measures}
+    names = lens.match(sites) if sites else tuple(s for s in lens.sites if s != "head" and _is_stream(s))
+    kept = {name: SiteStatistics(lens.width(name), device=lens.device) for name in names}
+    for start in range(0, len(windows), batch):
+        rows = torch.from_numpy(np.ascontiguousarray(windows[start : start + batch])).long().to(lens.device)
+        numbers = list(range(start, start + len(rows)))
+
+        def take(site: str, states: torch.Tensor, at: list[int] = numbers) -> None:
+            kept[site].update(states, at)
+
+        lens.run(rows, sites=names, each=take)
+    found = []
+    for name, statistics in kept.items():
+        cells: dict[str, object] = {"site": name}
+        for suffix, group in (("", "all"), ("_without_first", "without_first")):
+            cloud = Cloud.of_sums(statistics.sums(group))
+            cells |= {measure + suffix: of(cloud) for measure, of in chosen.items()}
+            if not suffix:
+                cells["dead_share"] = _dead_share(cloud)
+        found.append(Row(cells))
+    weights = embedding_table(lens.model).detach()
+    weights = weights.full_tensor() if isinstance(weights, DTensor) else weights  # sharded: every process has a part
+    table = Cloud.of_rows(weights.double().cpu().numpy())
+    return [*found, Row({"site": "embedding_table"} | {measure: of(table) for measure, of in chosen.items()})]
+
+
+def _is_stream(site: str) -> bool:
+    """The residual stream and the ends of it, not the branches that feed it."""
+    return not site.rpartition(".")[2].startswith(("attention", "mlp", "mixer"))
+
+
+def _dead_share(cloud: Cloud) -> float:
+    """The share of coordinates that hardly differ from token to token."""
+    spread = cloud.covariance.diagonal()
+    return float((spread < 1e-6 * max(float(spread.mean()), 1e-300)).mean())
+
+
+def moment_of(line: Mapping[str, Any]) -> GeometryMoment:
+    """A measurement from its line of geometry.jsonl."""
+    found = line.get("gradient")
+    gradient = KeptGradient(**found) if found else None
+    return GeometryMoment(step=line["step"], sites=[Row(row) for row in line["sites"]], gradient=gradient)
+
+
+@torch.no_grad()
+def gradient_through_head(
+    model: Any, learner: Learner | None, windows: npt.NDArray[np.integer], counts: Int[Tensor, " vocabulary"] | None
+) -> KeptGradient | None:
+    """Through the head of a model that predicts the next token; None of any other."""
+    if learner is not None:
+        head = None if learner.masked else learner.readout(counts)
+    else:
+        head = head_of(model) if type(model).__name__.endswith(("ForCausalLM", "LMHeadModel")) else None
+    if head is None:
+        return None
+    training = model.training
+    model.eval()
+    some = windows[: max(1, GRADIENTS // windows.shape[1])]
+    ids = torch.from_numpy(np.ascontiguousarray(some)).long().to(head.rows.device)
+    states = body_of(model)(ids).last_hidden_state[:, :-1].flatten(0, 1)
+    model.train(training)
+    through = GradientThroughHead(head.rows, bias=head.bias, cap=head.cap)
+    through.update(head.transform(states), ids[:, 1:].flatten())
+    return through.result()
