@@ -5,7 +5,8 @@
 # make real   test and measure the real models in ~/.cache/headscan/real (an hour; skips, and says so, where they are absent)
 # make docs   write the pages that follow from the code, then all of them as a site in site/ that needs no network (two minutes)
 # make gpu    test and measure on a CUDA device, in ten minutes; tiny on the CPU where there is none
-# make attack   60 kills, 10 GiB of zeros, 2,000 drawn command lines, 500 inversions (an hour and a half)
+# make attack   60 kills, 10 GiB of zeros, 2,000 drawn command lines, 500 inversions, and the property tests under five seeds that
+#                  are new at every run (an hour and a half); HEADSCAN_SEED=N makes these N to N+4
 # make spark   install Spark (half a gigabyte, Java 17) and test its engines on a cluster of two workers, one killed (some minutes)
 # make wheel   build the packages, weigh them, and try every verb where only they are installed (some minutes)
 # make lowest   run the tests under the lowest versions that pyproject.toml declares; TORCH=2.13.0 takes that torch instead
@@ -23,7 +24,7 @@ scan: setup
 		--max-tokens 8192 --out headscan-results/first-scan
 
 test: setup browser
-	HEADSCAN_REAL= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+	PYTHONHASHSEED=0 HEADSCAN_SEED= HEADSCAN_REAL= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -58,6 +59,8 @@ attack: setup
 	$(BIN)/python -m tests.attack.zeros
 	$(BIN)/python -m tests.attack.fuzz 2000
 	$(BIN)/python -m tests.attack.inversions 500
+	first=$${HEADSCAN_SEED:-$$(date +%s)}; for seed in $$(seq $$first $$((first + 4))); do echo "HEADSCAN_SEED=$$seed"; \
+	  HEADSCAN_SEED=$$seed HEADSCAN_REAL= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m hypothesis -q || exit 1; done
 
 spark: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,spark]'

@@ -1,9 +1,10 @@
-"""What all tests share: the real models and texts, where they are, and one thread per test process."""
+"""What all tests share: the seeds, the real models and texts, where they are, and one thread per test process."""
 
 from __future__ import annotations
 
 import gc
 import os
+import random
 import warnings
 from pathlib import Path
 
@@ -12,14 +13,77 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import hypothesis
+import numpy as np
 import pytest
 import torch
+from hypothesis.internal.conjecture import providers
 
 ROOT = Path(__file__).resolve().parents[1]
 ASSETS = Path(os.environ.get("HEADSCAN_ASSETS", ROOT.parent / "shared" / "assets"))
 REAL = Path(os.environ.get("HEADSCAN_REAL", Path.home() / ".cache" / "headscan" / "real") or "models of `make real`")
 
 torch.set_num_threads(1)
+
+# Without HEADSCAN_SEED (or --hypothesis-seed), every run tries the same examples and draws the same random numbers. With it,
+# other examples are tried at every seed. No clock decides whether a test passes.
+SEED = os.environ.get("HEADSCAN_SEED") or None
+COMMON = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow], "print_blob": True}
+hypothesis.settings.register_profile("same", derandomize=True, **COMMON)
+hypothesis.settings.register_profile("random", database=None, **COMMON)
+
+
+class TorchRandom:
+    """Torch's generator, for hypothesis to seed before every example, as it does `random` and numpy by itself."""
+
+    seed, getstate, setstate = map(staticmethod, (torch.manual_seed, torch.get_rng_state, torch.set_rng_state))
+
+
+hypothesis.register_random(TorchRandom)
+
+
+class Seeding:
+    """Seeds every random generator before each fixture and each test.
+
+    What a test draws then does not depend on the tests that its process ran before, which pytest-xdist deals out anew at
+    every run.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def restart(self) -> None:
+        random.seed(self.seed)
+        np.random.seed(self.seed % 2**32)
+        torch.manual_seed(self.seed)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_fixture_setup(self):
+        self.restart()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self):
+        self.restart()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    """Choose the examples of the property tests and the seed of everything else that is drawn."""
+    if SEED is not None and config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = str(int(SEED))
+    seed = config.getoption("--hypothesis-seed")
+    hypothesis.settings.load_profile("same" if seed is None else "random")
+    # Hypothesis also tries constants of the modules imported so far: other ones, where the tests before were other ones.
+    if seed is None and hasattr(providers, "_get_local_constants"):
+        providers._get_local_constants = providers.Constants
+    # By default a number of its own: many tests seed generators with 0 or 1, and would draw the same numbers twice.
+    config.pluginmanager.register(Seeding(int(seed) if str(seed).isdecimal() else 20_250_728), "seeding")
+
+
+def pytest_report_header(config):
+    """Say which random examples are tried."""
+    seed = config.getoption("--hypothesis-seed")
+    return None if seed is None else f"random seed: {seed} (HEADSCAN_SEED={seed} repeats this run)"
 
 
 def pytest_collection_finish():

@@ -15,21 +15,36 @@ from headscan.statistics import Gram, NonFinite, Reservoir, SiteStatistics, Sums
 from headscan.statistics.accumulator import unprefixed
 
 WIDTH, LENGTH, VOCABULARY = 6, 5, 11
+ROUNDING = 1e-14  # of a matrix's norm; in 1,500 examples of each test two orders of summing differ by at most 1.2e-15
 
 
 def close(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-12, atol=1e-12)
 
 
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
-    """Assert that two states hold the same; Gram matrices by what they say, whatever point they were taken about."""
+def near(a: torch.Tensor, b: torch.Tensor, size: torch.Tensor) -> bool:
+    """Whether two matrices are equal but for the rounding of sums as large as `size`: by norms, not by elements.
+
+    An element near zero is what is left of products that cancel, and keeps the absolute rounding of the large ones.
+    """
+    return a.shape == b.shape and bool((a - b).norm() <= ROUNDING * size.norm())
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], whole: Gram | None = None) -> None:
+    """Assert that two states hold the same; Gram matrices by what they say, whatever point they were taken about.
+
+    `whole` is the Gram matrix that both were computed from, where it is larger than theirs.
+    """
     assert {name for name in a if "gram" not in name} == {name for name in b if "gram" not in name}
     for name, tensor in a.items():
         if "gram" not in name:
             assert close(tensor, b[name]), name
     for name in {name.rpartition("/")[0] for name in a if "gram" in name}:
         x, y = (Gram.restore(unprefixed(name, state)) for state in (a, b))
-        assert (x.count, close(x.dense(), y.dense()), close(x.scatter(), y.scatter())) == (y.count, True, True), name
+        size = (whole or y).dense()
+        assert x.count == y.count, name
+        assert near(x.dense(), y.dense(), size), name
+        assert near(x.scatter(), y.scatter(), size), name
 
 
 @st.composite
@@ -138,8 +153,8 @@ def test_gram_equals_the_full_product(width):
     gram = Gram(width)
     gram.add(x[:13])
     gram.add(x[13:])
-    assert close(gram.dense(), x.T @ x)
-    assert close(gram.scatter(), (x - x.mean(0)).T @ (x - x.mean(0)))
+    assert near(gram.dense(), x.T @ x, x.T @ x)
+    assert near(gram.scatter(), (x - x.mean(0)).T @ (x - x.mean(0)), x.T @ x)
 
 
 @settings(deadline=None, max_examples=30)
@@ -163,11 +178,11 @@ def test_a_gram_far_from_the_origin_keeps_its_scatter_whatever_the_split(stream,
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(0, 30), st.integers(0, 30))
-def test_sums_are_a_group(n, m):
-    x, y = torch.randn(n, 4), torch.randn(m, 4)
-    both = Sums.of_rows(torch.cat([x, y]))
-    same(both.without(Sums.of_rows(y)).state(), Sums.of_rows(x).state())
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 10**6))
+def test_sums_are_a_group(n, m, seed):
+    rows = torch.randn(n + m, 4, generator=torch.Generator().manual_seed(seed))
+    both, x, y = Sums.of_rows(rows), Sums.of_rows(rows[:n]), Sums.of_rows(rows[n:])
+    same(both.without(y).state(), x.state(), whole=both.gram)
 
 
 def test_sums_equal_their_definition():
