@@ -11,6 +11,7 @@ import warnings
 import pytest
 import torch
 
+from conftest import ASSETS
 from headscan.leaks.bounds import Code, leak_bounds, pairwise_curve
 from headscan.leaks.noise_laws import draws_of, monte_carlo
 from headscan.leaks.positions import prior_of
@@ -19,7 +20,6 @@ from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import Prefix
 from headscan.statistics.information import entropy_bits
-from tests.conftest import ASSETS
 from tests.inversion.conftest import build
 from tests.reference.leaks import log_evidence
 

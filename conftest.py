@@ -19,7 +19,7 @@ import pytest
 import torch
 from hypothesis.internal.conjecture import providers
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parent
 ASSETS = Path(os.environ.get("HEADSCAN_ASSETS", ROOT.parent / "shared" / "assets"))
 REAL = Path(os.environ.get("HEADSCAN_REAL", Path.home() / ".cache" / "headscan" / "real") or "models of `make real`")
 
