@@ -1,6 +1,6 @@
 # make scan   examine the embedded models on the embedded text     make test   the whole test suite
 # make bench  run benchmarks/ and write BENCHMARKS.md's tables      make lint   ruff and mypy
-# make reproduce   run the claims of the literature and write docs/ledger.md, and hold the bounds on leaks in 1,000 cells, all 105³
+# make reproduce   run the claims of the literature and write lab/docs/ledger.md, and hold the bounds on leaks in 1,000 cells, all 105³
 #                  prompts of a small model enumerated (tens of minutes)
 # make real   test and measure the real models in ~/.cache/headscan/real (an hour; skips, and says so, where they are absent)
 # make docs   write the pages that follow from the code, then all of them as a site in site/ that needs no network (two minutes)
@@ -38,14 +38,14 @@ real: setup
 	$(BIN)/python -m pytest -m real -q -rs
 	$(BIN)/python benchmarks/how_long_each_verb_takes_on_a_real_model.py all
 	$(BIN)/python benchmarks/run.py exact_inversion_recovers_every_token_of_a_real_model_in_seconds
-	$(BIN)/headscan reproduce 7 15 126 202-204 206 --on $(REAL)/qwen --on $(REAL)/all-mpnet-base-v2 --page docs/ledger-real.md
+	$(BIN)/headscan reproduce 7 15 126 202-204 206 --on $(REAL)/qwen --on $(REAL)/all-mpnet-base-v2 --page lab/docs/ledger-real.md
 
 gpu: setup
 	HEADSCAN_REAL= $(BIN)/python -m pytest -m gpu -q -rs
 	$(BIN)/python benchmarks/run.py what_a_gpu_makes_of_scan_losses_and_inversion
 
 reproduce: setup
-	$(BIN)/headscan reproduce --page docs/ledger.md
+	$(BIN)/headscan reproduce --page lab/docs/ledger.md
 	$(BIN)/python benchmarks/run.py bits_lie_between_their_bounds_in_a_thousand_cells
 
 docs: setup

@@ -50,8 +50,8 @@ def place(path: str) -> str | None:
         return "formats/index.md"
     if path.startswith("docs/schemas/"):
         return path.removeprefix("docs/")
-    if path.startswith("docs/") and path.endswith(".md"):
-        return re.sub(r"(^|/)README\.md$", r"\1index.md", path.removeprefix("docs/"))
+    if path.startswith(("docs/", "lab/docs/")) and path.endswith(".md"):
+        return re.sub(r"(^|/)README\.md$", r"\1index.md", path.removeprefix("lab/").removeprefix("docs/"))
     return None
 
 
@@ -85,7 +85,7 @@ def contents(caption: str, pages: list[str]) -> str:
 def stage(source: Path) -> None:
     """Write everything that Sphinx reads into a folder."""
     texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in TOP if (ROOT / path).exists()}
-    for file in sorted((ROOT / "docs").rglob("*.md")):
+    for file in sorted([*(ROOT / "docs").rglob("*.md"), *(ROOT / "lab" / "docs").rglob("*.md")]):
         texts[file.relative_to(ROOT).as_posix()] = file.read_text(encoding="utf-8")
     pages = {str(place(path)): relinked(text, path) for path, text in texts.items()}
     made = entries(pages) | reference(pages)

@@ -120,7 +120,7 @@ def ledger_page(result: ReproduceResult) -> str:
         "",
         learnt(result.claims),
         "",
-        "Written by `headscan reproduce --page docs/ledger.md`. Each claim was run under a protocol written before it",
+        "Written by `headscan reproduce --page lab/docs/ledger.md`. Each claim was run under a protocol written before it",
         "(statement, place, model and data, stand-ins, quantity, the effect that counts, test, scope, power), which the page",
         "and the JSON of the result show in full. A verdict is of the stand-ins; of a model that is named and not run here",
         "only a tendency is told. *Artefact*: the effect was seen here, and a control showed another cause.",

@@ -168,7 +168,8 @@ def prompts(kind: str, seed: int, count: int, length: int) -> Tensor:
 
 # ---- The trained family: small GPT-2s whose width, depth, vocabulary, head and text vary by a fractional design.
 #
-# `scripts/train_family.py` trains them into the user's cache; here stand the design and what is found there. Claims about width,
+# `lab/scripts/train_family.py` trains them into the user's cache; here stand the design and what is found there. Claims about
+# width,
 # depth and vocabulary become trends over the members; where the family is not cached they say so, and nothing else steps in.
 
 HeadKind: TypeAlias = Literal["tied", "untied", "headless"]

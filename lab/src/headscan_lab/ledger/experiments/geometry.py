@@ -176,7 +176,7 @@ class Trend(Experiment):
     def stand_ins(self) -> tuple[StandIn, ...]:
         """The family."""
         why = "Width, depth and vocabulary are varied by design, so that a trend with size can be told from its other causes."
-        return (StandIn("the trained family of small GPT-2s (scripts/train_family.py)", why),)
+        return (StandIn("the trained family of small GPT-2s (lab/scripts/train_family.py)", why),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
         """See the class. An even master seed looks at the first half of the family, an odd one at the second."""
@@ -184,7 +184,7 @@ class Trend(Experiment):
         if len(members) < TREND_LEAST:
             note = (
                 f"{len(members)} members of the trained family are in the cache, {TREND_LEAST} are needed: "
-                f"python scripts/train_family.py --half {seed % 2}."
+                f"python lab/scripts/train_family.py --half {seed % 2}."
             )
             return ExperimentOutcome(effect=None, note=note)
         values = np.array([measured(one, self.measure, seed) for one in members])

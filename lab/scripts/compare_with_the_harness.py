@@ -1,6 +1,6 @@
 """log_likelihood, LAMBADA, BLiMP and bits a byte beside lm-evaluation-harness (pip install lm_eval), item by item.
 
-    python scripts/compare_with_the_harness.py --sets ../shared/assets/text MODEL [MODEL ...] [--limit 100]
+    python lab/scripts/compare_with_the_harness.py --sets ../shared/assets/text MODEL [MODEL ...] [--limit 100]
 
 The harness's own model class scores the same requests, as its LAMBADA, BLiMP and rolling tasks make them. Prints the largest
 difference of a log-likelihood in nats and ends with status 1 where one is above 1e-5 of its size (at least of 1 nat).

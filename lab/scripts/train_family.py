@@ -1,6 +1,6 @@
 """Train the family of small GPT-2s that claims on width, depth and vocabulary are decided by, into the user's cache.
 
-    python scripts/train_family.py [--half 0] [--first stories] [--second pydoc] [--tokens 196608] [--only NAME ...] [--list]
+    python lab/scripts/train_family.py [--half 0] [--first stories] [--second pydoc] [--tokens 196608] [--only NAME ...] [--list]
 
 The design is `headscan_lab.ledger.stand_ins`: 40 members a half, widths 32 to 256, depths 1 to 8, V 256 to 8,192, with a head
 (tied or not) and without, on two texts, some under three seeds. Each is a folder with weights, tokenizer, model card and

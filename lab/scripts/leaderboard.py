@@ -1,7 +1,7 @@
 """A tournament as a page of the documentation: the leaderboard, its sentences, and what was predicted of it.
 
     headscan tournament --text stories.txt --arms 'ce,...' --out FOLDER
-    python scripts/leaderboard.py FOLDER > docs/leaderboard.md
+    python lab/scripts/leaderboard.py FOLDER > lab/docs/leaderboard.md
 
 Everything on the page is read from the saved result; of a tournament that was stopped early the page says how far it came.
 """
@@ -149,7 +149,7 @@ def page(result: TournamentResult) -> str:
     early = f" of {wanted} that were asked for" if wanted != result.seeds else ""
     text = [
         "# The leaderboard", "",
-        f"Written by `scripts/leaderboard.py` from a run of `headscan tournament` ({first.started[:10]}; `{source}`): "
+        f"Written by `lab/scripts/leaderboard.py` from a run of `headscan tournament` ({first.started[:10]}; `{source}`): "
         f"{len(result.arms)} arms, {result.seeds} seeds{early}, {len(result.races)} runs. A GPT-2 of {plan.blocks} blocks, "
         f"d = {main.width}, V = {main.vocabulary:,}, {plan.steps} steps of {plan.batch} windows of "
         f"{plan.context} tokens; the rates {' and '.join(f'{rate:g}' for rate in plan.rates)} for every arm, each shown at its "
