@@ -54,17 +54,19 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
 ]  # type: ignore[list-item]
 
 
-def sentence(item: object) -> str:
-    """The first sentence of what an item says of itself."""
-    kind = item if isinstance(item, type) else type(item)
-    words = getattr(item, "words", None)
-    said = (
-        getattr(words, "sentence", "")
-        or getattr(item, "sentence", "")
-        or inspect.getdoc(item if isinstance(item, type) else kind)
-        or ""
-    )
-    return " ".join(said.split("\n\n")[0].split()).replace("|", "\\|")
+def sentence(name: str, item: object) -> str:
+    """The first sentence of an item's own words or docstring; SystemExit where it has none."""
+    held = [
+        getattr(getattr(item, "words", None), "sentence", ""),
+        getattr(item, "sentence", ""),
+        getattr(item, "about", ""),
+    ]
+    if inspect.isroutine(item) or isinstance(item, type):
+        held.append(inspect.getdoc(item) or "")
+    text = next((text for text in held if isinstance(text, str) and text), "")
+    if not text:
+        raise SystemExit(f"{name} does not say what it does: give it a docstring.")
+    return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
 
 
 def page() -> str:
@@ -81,7 +83,7 @@ def page() -> str:
         for name, item in registry.items():
             options = options_of(item) if isinstance(item, type) else ()
             shown = "; ".join(f"`{one.flag}` {one.option.help}" for one in options).replace("|", "\\|")
-            parts.append(f"| `{name}` | {sentence(item)} | {shown} |")
+            parts.append(f"| `{name}` | {sentence(name, item)} | {shown} |")
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"
 
