@@ -1,7 +1,9 @@
 """The numbers of headscan 0.1, still the same: geometry, counts, NTP-SVM, inversion, attribution, flow, training.
 
-Every number is compared bit for bit. The two tables below are the only ways out, and each entry gives its reason. New
-numbers may appear at any time; those that were kept may not go away. `None` stands for "not defined" and may be absent.
+Where the processor and the BLAS kernels are those that the numbers were made with, every number is compared bit for bit, and
+the tables below are the only ways out; each entry gives its reason. Elsewhere sums are taken in another order: numbers are
+then compared to `KERNELS`, and texts, whole numbers and truth values stay equal. New numbers may appear at any time; those
+that were kept may not go away. `None` stands for "not defined" and may be absent.
 """
 
 from __future__ import annotations
@@ -94,24 +96,47 @@ CORRECTED |= {f"scan*/{probe}/*_interval": UNEQUAL for probe in ("collapse", "fr
 CORRECTED |= {"scan*/collapse/agreement_interval": BLOCKS}
 CORRECTED |= {"training/*/standard_error": "documents are what varies, not windows (review A11)"}
 
+# Where the processor or the kernels differ, a number may differ by this share of the largest number of the same name. Measured
+# on one processor that was told to be others (OPENBLAS_CORETYPE, ATEN_CPU_CAPABILITY, MKL_CBWR, ONEDNN_MAX_CPU_ISA), of 6,387
+# numbers: 3,867 differ as a Nehalem (SSE only), by at most 2.6e-5; 3,441 as a Haswell (AVX2), by at most 5.5e-6; 357 with
+# Haswell's OpenBLAS alone, by at most 5.5e-8; those of the next table apart. No whole number and no verdict differs.
+KERNELS = 1e-4
+# Glob of names -> how far these may be apart there, for they are small differences of larger numbers; and the measured most.
+DIFFERENCES: dict[str, float] = {
+    "svm/*/gap": 1e-8,  # what the solver was asked for; 4.5e-15, where two equal objectives leave their rounding
+    "attribution/integrated-gradients/completeness/gap": 1e-5,  # of outputs of 11 in float32; 1.8e-6
+    "attribution/integrated-gradients/completeness/relative_gap": 1e-6,  # the same, relative to the output; 1.6e-7
+    "scan/*/frequency_directions.*/p": 1e-6,  # probabilities of 1e-58 change by more than their correlation; 8.7e-7
+}
+# Sums in float64 of states in float32 of which only a hash was kept: it says nothing where their last bits differ.
+HASHED = "scan-skip-first/arrays/token_sums/*"
+
 MADE_WITH, KEPT = read()
+# Other releases may draw or define a number otherwise, whatever the kernels; builds of one release (`2.13.0+cpu`) do not.
+RELEASES = ("torch", "numpy", "scipy", "transformers", "tokenizers")
 
 
 def _named(name: str, table: dict[str, str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in table)
 
 
-def _same(name: str, kept: Any, found: Any) -> bool:
+def _same(name: str, kept: Any, found: Any, exact: bool = True) -> bool:
     if isinstance(found, np.ndarray) or isinstance(kept, np.ndarray):
         if not isinstance(kept, np.ndarray) or np.shape(kept) != np.shape(found):
             return False
     elif type(kept) is not type(found) or (isinstance(kept, list) and len(kept) != len(found)):
         return False
-    if _named(name, SINGLE):
-        return bool(np.allclose(kept, found, rtol=0, atol=4 * np.finfo(np.float32).eps, equal_nan=True))
-    if not _named(name, TOLERANCES) or isinstance(kept, str | None | bool):
-        return bool(np.array_equal(kept, found, equal_nan=np.asarray(kept).dtype.kind == "f"))
-    return bool(np.allclose(kept, found, rtol=0, atol=ROUNDING * float(np.abs(kept).max()), equal_nan=True))
+    if isinstance(kept, str) and not exact and fnmatchcase(name, HASHED):
+        return True
+    floats = kept is not None and np.asarray(kept).dtype.kind == "f"
+    largest = float(np.nanmax(np.abs(kept), initial=0.0)) if floats else 0.0
+    bounds = [4 * float(np.finfo(np.float32).eps)] if _named(name, SINGLE) else []
+    bounds += [ROUNDING * largest] if floats and _named(name, TOLERANCES) else []
+    if floats and not exact:
+        bounds += [KERNELS * largest, *(bound for pattern, bound in DIFFERENCES.items() if fnmatchcase(name, pattern))]
+    if not bounds:
+        return bool(np.array_equal(kept, found, equal_nan=floats))
+    return bool(np.allclose(kept, found, rtol=0, atol=max(bounds), equal_nan=True))
 
 
 def _difference(name: str, kept: Any, found: Any) -> str:
@@ -121,22 +146,36 @@ def _difference(name: str, kept: Any, found: Any) -> str:
     return f"{name}: {kept!r} was kept, {found!r} is found"
 
 
+def _release(made: str, here: str | None) -> bool:
+    """Whether two versions are of two releases, whatever was built of them."""
+    return here is None or made.partition("+")[0] != here.partition("+")[0]
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_numbers_are_those_of_headscan_0_1(case: str) -> None:
     here = environment()
-    if here != MADE_WITH:
-        other = {name: (made, here.get(name)) for name, made in MADE_WITH.items() if made != here.get(name)}
-        pytest.skip(f"the last bits depend on these, (made with, here): {other}")
+    other = {name: (made, here.get(name)) for name, made in MADE_WITH.items() if made != here.get(name)}
+    if any(_release(*other[name]) for name in RELEASES if name in other):
+        pytest.skip(f"the numbers depend on these releases, (made with, here): {other}")
     kept = {name: value for name, value in KEPT.items() if name.startswith(f"{case}/")}
     assert kept, f"no numbers are kept of {case}"
     found = CASES[case]()
     compared = [name for name in kept if not _named(name, CORRECTED)]
-    wrong = [_difference(n, kept[n], found.get(n)) for n in compared if not _same(n, kept[n], found.get(n))]
-    assert not wrong, f"{len(wrong)} of {len(compared)} numbers differ:\n" + "\n".join(wrong[:40])
+    wrong = [_difference(n, kept[n], found.get(n)) for n in compared if not _same(n, kept[n], found.get(n), not other)]
+    how = f"to {KERNELS}, for these differ (made with, here): {other}" if other else "bit for bit"
+    assert not wrong, f"{len(wrong)} of {len(compared)} numbers differ, compared {how}:\n" + "\n".join(wrong[:40])
+
+
+def test_other_kernels_change_no_more_than_rounding() -> None:
+    for kept, found in ((2.0, 2.0001), ([1.0, 2e-5], [1.0, 9e-5]), (np.array([0.0, 3.0]), np.array([1e-4, 3.0]))):
+        assert _same("a", kept, found, exact=False)
+        assert not _same("a", kept, found)
+    for kept, found in ((2.0, 2.001), (7, 8), ("unique", "ambiguous"), (True, False), (1.0, None), ([1, 2], [1, 3])):
+        assert not _same("a", kept, found, exact=False)
 
 
 def test_every_kept_number_belongs_to_a_case_and_every_exception_to_a_number() -> None:
     assert {name.split("/", 1)[0] for name in KEPT} == set(CASES)
-    for pattern, reason in (TOLERANCES | SINGLE | CORRECTED).items():
+    for pattern, reason in (TOLERANCES | SINGLE | CORRECTED | DIFFERENCES | {HASHED: "hashes"}).items():
         assert reason
         assert any(fnmatchcase(name, pattern) for name in KEPT), pattern
