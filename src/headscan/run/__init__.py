@@ -4,6 +4,7 @@
 - `verb`, `takes`: settings as typed keywords of a function; a verb also gets a `Run`
 - `Run`: the folder (locked), identity, progress, stored parts and protocol of a run that may be interrupted
 - `Result`, `Row`, `Protocol`, `Finding`, `ModelRecord`, `TextRecord`: what comes out
+- `Term`, `terms_of`: the words of a number, said once in its type
 - `Registry`: named things, one a file, plug-ins included
 - `BadInput`: the input is at fault
 
@@ -32,12 +33,13 @@ if TYPE_CHECKING:
     from headscan.run.run import Run, fingerprint
     from headscan.run.settings import Option, OptionField, Running, Settings, options_of, takes
     from headscan.run.verbs import VERBS, verb
+    from headscan.run.vocabulary import Term, terms_of
 
 __all__ = [
     "VERBS", "BadInput", "Cell", "Finding", "FolderLock", "Interval", "Json", "ModelRecord", "Option", "OptionField", "Part",
-    "Parts", "Presenter", "Progress", "Protocol", "Registry", "Result", "Row", "Run", "Running", "Settings", "TextRecord",
+    "Parts", "Presenter", "Progress", "Protocol", "Registry", "Result", "Row", "Run", "Running", "Settings", "Term", "TextRecord",
     "check_writable", "disk_is_full", "exhausted", "fingerprint", "halving", "no_progress", "options_of", "plain",
-    "present_with", "read_document", "takes", "uninterrupted", "verb", "write_atomic",
+    "present_with", "read_document", "takes", "terms_of", "uninterrupted", "verb", "write_atomic",
 ]  # fmt: skip
 
 _HOMES = {
@@ -47,7 +49,8 @@ _HOMES = {
     "Protocol": "records", "TextRecord": "records", "Registry": "registry", "Presenter": "presenter", "Result": "result",
     "present_with": "presenter", "read_document": "result", "Cell": "rows", "Interval": "rows", "Row": "rows", "Run": "run",
     "fingerprint": "run", "Option": "settings", "OptionField": "settings", "Running": "settings", "Settings": "settings",
-    "options_of": "settings", "takes": "settings", "VERBS": "verbs", "verb": "verbs",
+    "options_of": "settings", "takes": "settings", "Term": "vocabulary", "VERBS": "verbs",
+    "terms_of": "vocabulary", "verb": "verbs",
 }  # fmt: skip
 
 
