@@ -15,12 +15,12 @@ from collections import defaultdict
 import torch
 from scan_costs_little_more_than_the_forward_pass import CONTEXT, bare, batches, model_folder
 
-from headscan.measures.linearisation import Linearisation
 from headscan.model import Lens
 from headscan.scanner.accumulate import ProbeRunner, Sweep, sweep
 from headscan.scanner.examine import site_cells
 from headscan.scanner.settings import Scanning, choose
 from headscan.states import ModelSource
+from headscan.statistics.linearisation import Linearisation
 
 
 def main() -> None:

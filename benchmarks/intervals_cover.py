@@ -29,12 +29,12 @@ from _kept import kept
 
 import headscan
 from headscan.measures import MEASURES
-from headscan.measures.errors import Errors
-from headscan.measures.linearisation import Linearisation
 from headscan.model import Lens
 from headscan.scanner.differences import Estimates, differences
 from headscan.statistics import SiteStatistics
 from headscan.statistics.cloud import Cloud
+from headscan.statistics.errors import Errors
+from headscan.statistics.linearisation import Linearisation
 
 CONTEXT = 128
 SHOWN = ("average_cosine", "mean_norm", "top_direction_share", "effective_rank", "isoscore")

@@ -25,12 +25,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headscan.measures.linearisation import Linearisation
 from headscan.model import Lens
 from headscan.scanner.accumulate import Sweep, sweep
 from headscan.scanner.examine import site_cells
 from headscan.scanner.settings import choose, finishing
 from headscan.states import ModelSource
+from headscan.statistics.linearisation import Linearisation
 from headscan.statistics.threads import side_by_side
 from headscan.text import Batch
 from headscan.text.source import Reading

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headscan.measures.linearisation import Linearisation
 from headscan.scanner.accumulate import Sweep, sweep
 from headscan.scanner.settings import choose
 from headscan.states import stored_source
+from headscan.statistics.linearisation import Linearisation
 
 
 def write(path: Path, rows: int, width: int) -> None:

@@ -225,6 +225,18 @@ def test_the_instrument_knows_nothing_of_the_laboratory():
     assert [named(path) for path in FILES if any(name.startswith("headscan_lab") for name in imports(path))] == []
 
 
+def test_intervals_have_one_home():
+    """Nobody else writes a normal or a Student's quantile by hand: headscan.statistics.uncertainty has them all."""
+    by_hand = re.compile(r"\b(1\.96|1\.95996\d*|1\.645|2\.576|stdtrit)\b|\bt\.ppf\(|\bstudent\.ppf\(|\bnorm\.ppf\(")
+    places = [
+        str(path.relative_to(ROOT))
+        for path in FILES + LAB_FILES
+        if path.relative_to(ROOT) != Path("src/headscan/statistics/uncertainty.py")
+        and by_hand.search(path.read_text(encoding="utf-8"))
+    ]
+    assert places == []
+
+
 def test_no_open_dictionary_passes_between_modules():
     """`dict[str, Any]` stands only where data come from outside or go there: JSON, and the arguments of a model's own call."""
     found = []

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.measures.linearisation import Linearisation
 from headscan.run import BadInput
 from headscan.scanner.accumulate import Sweep, sweep
 from headscan.scanner.settings import choose
 from headscan.states.opening import stored_source
 from headscan.statistics import site
+from headscan.statistics.linearisation import Linearisation
 from headscan.statistics.threads import Abreast
 
 CONTEXT, WINDOWS, WIDTH = 16, 12, 24

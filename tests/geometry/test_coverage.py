@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from headscan.measures import MEASURES
-from headscan.measures.interval import Deviation
-from headscan.measures.linearisation import Linearisation
 from headscan.measures.measure import Measure, MeasureWords
-from headscan.measures.moments import Noise, entropy_bias
+from headscan.measures.moments import entropy_bias
 from headscan.scanner.examine import site_cells
 from headscan.statistics import Pieces, SiteStatistics, Sums
 from headscan.statistics.cloud import Cloud
+from headscan.statistics.errors import Noise
+from headscan.statistics.linearisation import Linearisation
+from headscan.statistics.uncertainty import StandardError
 
 NAMES = ("average_cosine", "mean_norm", "top_direction_share", "effective_rank", "isoscore")
 CORE = [MEASURES[name] for name in NAMES]
@@ -72,7 +73,7 @@ def test_documents_of_very_different_sizes_are_covered():
         for _ in range(1000):
             n = np.exp(0.8 * generator.standard_normal(documents)) * 100
             own = n * generator.standard_normal(documents) + n**0.5 * 3 * generator.standard_normal(documents)
-            low, high = Deviation.of_documents(own, n).interval(own.sum() / n.sum(), bounds=(None, None))
+            low, high = StandardError.of_documents(own, n).interval(own.sum() / n.sum(), bounds=(None, None))
             hits += low <= 0 <= high
         assert 0.92 <= hits / 1000 <= (0.985 if documents > 5 else 0.995), documents
 
@@ -86,7 +87,7 @@ def test_running_text_of_long_memory_is_covered_and_the_naive_error_is_not():
     x = generator.standard_normal((600, length)) @ root.T + generator.standard_normal((600, length))
     hits, naive = 0, 0
     for row in x:
-        low, high = Deviation.of_text(row, np.ones(length)).interval(row.mean(), bounds=(None, None))
+        low, high = StandardError.of_text(row, np.ones(length)).interval(row.mean(), bounds=(None, None))
         hits += low <= 0 <= high
         naive += abs(row.mean()) <= 1.98 * row.std(ddof=1) / length**0.5
     assert 0.93 <= hits / 600 <= 0.985
@@ -98,14 +99,14 @@ def test_documents_in_an_order_that_matters_are_taken_as_running_text():
     slow = np.repeat(generator.standard_normal(10), 12)
     x = slow + 0.3 * generator.standard_normal(120)
     shuffled = generator.permutation(x)
-    assert Deviation.of_documents(x, np.ones(120)) == Deviation.of_text(x, np.ones(120))
-    assert Deviation.of_documents(shuffled, np.ones(120)).freedom == pytest.approx(119)
+    assert StandardError.of_documents(x, np.ones(120)) == StandardError.of_text(x, np.ones(120))
+    assert StandardError.of_documents(shuffled, np.ones(120)).freedom == pytest.approx(119)
 
 
 @pytest.mark.parametrize("name", list(MEASURES.names()))
 def test_the_derivative_is_what_a_heavier_window_does(name, monkeypatch):
     """ψ of every window against differences of the measure itself: of all tokens, without the first, without sinks."""
-    monkeypatch.setattr("headscan.measures.linearisation.SPREAD", 0.0)
+    monkeypatch.setattr("headscan.statistics.linearisation.SPREAD", 0.0)
     x = text(12, 6, 3, torch.Generator().manual_seed(0)).repeat(1, 40, 1)  # many tokens: n − 1 is n
     x[:, 1:] += 0.1 * torch.randn(x[:, 1:].shape, generator=torch.Generator().manual_seed(1))
     x[::2, 7] *= 20
@@ -162,8 +163,8 @@ def test_a_measure_that_is_none_of_the_spectrum_says_why_it_has_no_interval():
 def test_wide_sites_have_intervals_of_spectral_measures_that_agree_with_all_directions(monkeypatch):
     x = text(80, 48, 4, torch.Generator().manual_seed(0))
     exact, _ = site_cells("x", statistics(x), CORE)
-    monkeypatch.setattr("headscan.measures.linearisation.DENSE", 16)
-    monkeypatch.setattr("headscan.measures.linearisation.DIRECTIONS", 24)
+    monkeypatch.setattr("headscan.statistics.linearisation.DENSE", 16)
+    monkeypatch.setattr("headscan.statistics.linearisation.DIRECTIONS", 24)
     few, _ = site_cells("x", statistics(x), CORE)
     for name in NAMES:
         for end in ("_interval", "_without_first_interval"):

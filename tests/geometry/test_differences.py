@@ -11,11 +11,11 @@ from rich.console import Console
 
 from headscan import scan
 from headscan.measures import MEASURES
-from headscan.measures.errors import Errors
-from headscan.measures.linearisation import Linearisation
 from headscan.scanner.differences import Estimates, differences
 from headscan.scanner.examine import site_cells
 from headscan.statistics import SiteStatistics
+from headscan.statistics.errors import Errors
+from headscan.statistics.linearisation import Linearisation
 from tests.geometry.test_coverage import text
 
 CORE = [MEASURES[name] for name in ("average_cosine", "mean_norm", "effective_rank")]

@@ -7,16 +7,16 @@ import pytest
 from scipy.stats import t as student
 
 from headscan.measures import MEASURES, average_cosine, mean_norm
-from headscan.measures.interval import left_out, of_items
 from headscan.measures.measure import gaussian_cloud
 from headscan.statistics.cloud import Cloud
+from headscan.statistics.uncertainty import clustered, jackknife
 
 
 def blocked(x: np.ndarray, count: int, measure, **options):
     """The interval of a measure from independent blocks left out."""
     parts = np.array_split(np.arange(len(x)), count)
     values = [measure(Cloud.of_rows(np.delete(x, part, axis=0))) for part in parts]
-    return left_out(measure(Cloud.of_rows(x)), values, [len(part) for part in parts], running=False, **options)
+    return jackknife(measure(Cloud.of_rows(x)), values, [len(part) for part in parts], running=False, **options)
 
 
 def test_of_a_mean_over_equal_blocks_it_is_the_textbook_interval():
@@ -45,9 +45,9 @@ def test_too_few_blocks_have_no_interval():
     x = np.random.default_rng(0).standard_normal((20, 3))
     assert blocked(x, 2, average_cosine) is None
     assert blocked(np.zeros((20, 3)), 5, average_cosine) is None
-    assert left_out(None, [1.0, 2.0, 3.0], [1, 1, 1]) is None
-    assert left_out(1.0, [1.0, None, 3.0], [1, 1, 1]) is None
-    assert of_items(lambda taken: 0.5, 2) is None
+    assert jackknife(None, [1.0, 2.0, 3.0], [1, 1, 1]) is None
+    assert jackknife(1.0, [1.0, None, 3.0], [1, 1, 1]) is None
+    assert clustered(lambda taken: 0.5, 2) is None
 
 
 def test_it_is_cut_to_the_measures_range():
@@ -65,7 +65,7 @@ def test_blocks_of_a_text_of_long_memory_are_covered():
         x = slow + 0.3 * generator.standard_normal(64)
         rest = (x.sum() - x) / 63
         for running in (True, False):
-            low, high = left_out(x.mean(), rest.tolist(), np.ones(64), running=running)
+            low, high = jackknife(x.mean(), rest.tolist(), np.ones(64), running=running)
             hits += running and low <= 0 <= high
             naive += (not running) and low <= 0 <= high
     assert hits / 300 >= 0.93
@@ -78,9 +78,9 @@ def test_items_of_one_group_err_together():
     for _ in range(300):
         x = np.repeat(generator.standard_normal(10), 3)
         mean = lambda taken, x=x: float(x[taken].mean())  # noqa: E731
-        low, high = of_items(mean, 30, groups=np.arange(30) // 3)
+        low, high = clustered(mean, 30, groups=np.arange(30) // 3)
         hits += low <= 0 <= high
-        low, high = of_items(mean, 30)
+        low, high = clustered(mean, 30)
         naive += low <= 0 <= high
     assert 0.92 <= hits / 300 <= 0.98
     assert naive / 300 < 0.85
@@ -91,7 +91,7 @@ def test_the_order_of_items_says_nothing():
     generator, hits = np.random.default_rng(0), 0
     for _ in range(200):
         x = np.sort((generator.random(640) < 0.6).astype(float))
-        low, high = of_items(lambda taken, x=x: float(x[taken].mean()), 640, bounds=(0, 1))
+        low, high = clustered(lambda taken, x=x: float(x[taken].mean()), 640, bounds=(0, 1))
         hits += low <= 0.6 <= high
     assert 0.9 <= hits / 200 <= 0.99
 

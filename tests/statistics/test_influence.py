@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load, save
 
 from headscan.measures import MEASURES
-from headscan.measures.linearisation import Linearisation
 from headscan.statistics import Influence, Pieces, Series, SiteStatistics
+from headscan.statistics.linearisation import Linearisation
 
 WIDTH, LENGTH, WINDOWS = 6, 64, 200  # the pilot is 64 windows
 MEASURED = [MEASURES[name] for name in ("average_cosine", "effective_rank", "isoscore")]

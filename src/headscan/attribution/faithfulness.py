@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from headscan.attribution.method import AttributionMap, AttributionTask, Coalitions
 from headscan.run import Interval
+from headscan.statistics.uncertainty import student_quantile
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 """The shares of units over which comprehensiveness and sufficiency are averaged (DeYoung et al. 2020, "ERASER")."""
@@ -174,9 +175,7 @@ def _over_orders(values: npt.NDArray[np.float64]) -> Interval:
 
 
 def _student(values: npt.NDArray[np.float64], error: float, freedom: int) -> Interval:
-    from scipy.special import stdtrit
-
-    reach = float(stdtrit(freedom, 0.975)) * float(error)
+    reach = student_quantile(freedom) * float(error)
     return float(values.mean()) - reach, float(values.mean()) + reach
 
 

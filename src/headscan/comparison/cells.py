@@ -24,11 +24,11 @@ from headscan.comparison.nulls import NullModel, NullTask, benjamini_hochberg
 from headscan.comparison.reading import Gathering, Sampled
 from headscan.comparison.result import Alignment, NullTest, SimilarityCell
 from headscan.comparison.settings import ComparisonSettings
-from headscan.measures.interval import Deviation
 from headscan.run import ModelRecord, Run, TextRecord
 from headscan.scanner.differences import Difference
 from headscan.statistics import Sums
 from headscan.statistics.gram import unbiased_hsic
+from headscan.statistics.uncertainty import StandardError
 
 # ---- Intervals of similarities by documents: what each measure would have been without a group of them.
 #
@@ -65,7 +65,7 @@ class GroupSpread:
         total = self.sizes.sum()
         bias = float(((1 - self.sizes / total) * left).sum() - (len(left) - 1) * whole)
         influences = (whole - left) * (total - self.sizes)
-        make = Deviation.of_documents if self.clusters == "documents" else Deviation.of_text
+        make = StandardError.of_documents if self.clusters == "documents" else StandardError.of_text
         deviation = make(influences, self.sizes)
         if deviation is None:
             return None, None

@@ -16,15 +16,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from headscan.comparison.covariance import principal
-from headscan.measures.errors import Errors
-from headscan.measures.linearisation import Linearisation
 from headscan.run import BadInput
 from headscan.scanner.differences import Difference, Estimates, differences
 from headscan.scanner.examine import SUFFIXES, site_cells
 from headscan.scanner.settings import choose
 from headscan.states import VectorSource
 from headscan.statistics import Blocks, Reservoir, SiteStatistics, Sums
+from headscan.statistics.errors import Errors
 from headscan.statistics.gram import CrossMoments
+from headscan.statistics.linearisation import Linearisation
 from headscan.text import Batch
 
 Integers = npt.NDArray[np.int64]

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from headscan.measures.interval import Deviation
-from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
 from headscan.measures.streams import Followed, Plan, head_maps, head_sums
 from headscan.model.sites import is_block
 from headscan.statistics import Accumulator, PartSums, SiteBatch
+from headscan.statistics.uncertainty import Cells, StandardError
 
 Floats = npt.NDArray[np.float64]
 
@@ -108,7 +108,7 @@ class Shares:
         shares = each.sum(0) / square
         slope = (each + beside - 2 * shares * (self.units @ self.total)[:, None]) / square
         for k, name in enumerate(names):
-            deviation = Deviation.of_text(n * slope[:, k], self.tokens)
+            deviation = StandardError.of_text(n * slope[:, k], self.tokens)
             share = float(shares[k])
             interval = None if deviation is None else list(deviation.interval(share, bounds=(None, None)))
             row: Cells = {"kind": kind, "part": name, "share": share, "share_interval": interval, "interval": interval}
@@ -121,7 +121,7 @@ class Shares:
             share = float(units[g] @ total) / square
             slope = (units @ units[g] - 2 * share * (units @ total)) / square
             others = np.arange(len(units)) != g
-            deviation = Deviation.of_documents(n * slope[others], tokens[others])
+            deviation = StandardError.of_documents(n * slope[others], tokens[others])
             interval = None if deviation is None else list(deviation.interval(share, bounds=(None, None)))
             yield {
                 "kind": "document", "part": name, "share": share, "share_interval": interval, "interval": interval,

@@ -21,12 +21,12 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
 from headscan.measures.cone import average_cosine
-from headscan.measures.interval import of_items, with_intervals
-from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.model import Lens
 from headscan.run import BadInput
 from headscan.statistics import Cloud, Sums, Tally
+from headscan.statistics.uncertainty import Cells, clustered, with_intervals
 
 NAME = "headscan-heads"
 HEADS = (
@@ -239,7 +239,7 @@ def biased_input(
                 return average_cosine(Cloud.of_sums(whole, gram=False))
 
             row[f"cosine_{key}"] = cosine(np.arange(len(sequences)))
-            row[f"cosine_{key}_interval"] = of_items(cosine, len(sequences), bounds=(-1.0, 1.0))
+            row[f"cosine_{key}_interval"] = clustered(cosine, len(sequences), bounds=(-1.0, 1.0))
         rows.append(row)
     return rows
 

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headscan.measures.interval import left_out, with_intervals
-from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.statistics import ClassSums, SiteBatch
 from headscan.statistics.accumulator import Accumulator
 from headscan.statistics.classes import nearest_means, pair_sums, variation
+from headscan.statistics.uncertainty import Cells, jackknife, with_intervals
 
 GROUPS = 16
 
@@ -191,5 +191,5 @@ class CollapseProbe(Probe):
                 parts = [hits[asked & (data.blocks == owner)] for owner in owners]
                 rest = [(hits[asked].sum() - part.sum()) / max(1, asked.sum() - len(part)) for part in parts]
                 sizes = [len(part) for part in parts]
-                row["agreement_interval"] = left_out(agreement, rest, sizes, bounds=(0.0, 1.0))
+                row["agreement_interval"] = jackknife(agreement, rest, sizes, bounds=(0.0, 1.0))
         return [row]

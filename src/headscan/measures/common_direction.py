@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from headscan.measures.attention import biased_input
 from headscan.measures.cone import average_cosine
-from headscan.measures.interval import left_out
-from headscan.measures.measure import Cells, Field, ProbeWords, number
+from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
 from headscan.model.branches import Norm
 from headscan.statistics import Accumulator, BlockedTally, Blocks, Cloud, SiteBatch
 from headscan.statistics.counts import BLOCKS
+from headscan.statistics.uncertainty import Cells, jackknife, number
 from headscan.text import display
 
 Floats = npt.NDArray[np.float64]
@@ -150,7 +150,7 @@ class CommonDirectionProbe(Probe):
                     clean = [float(value) if np.isfinite(value) else None for value in values]
                     value = row[name]
                     assert value is None or isinstance(value, float)
-                    row[f"{name}_interval"] = left_out(value, clean, sizes, bounds=(-1.0, 1.0))
+                    row[f"{name}_interval"] = jackknife(value, clean, sizes, bounds=(-1.0, 1.0))
         row["says"] = _spoken(setup, mean)
         row["stream_gauge"] = _along_ones(setup, data)
         if setup.last in data.sample:
@@ -192,7 +192,7 @@ def _gauge(states: npt.NDArray[np.float64], mean: npt.NDArray[np.float64], block
         numbers = np.unique(blocks)
         others = [average_cosine(Cloud.of_rows(rows[blocks != one])) for one in numbers] if len(numbers) > 2 else []
         sizes = [float((blocks == one).sum()) for one in numbers]
-        found[f"{name}_interval"] = left_out(value, others, sizes, bounds=(-1.0, 1.0)) if others else None
+        found[f"{name}_interval"] = jackknife(value, others, sizes, bounds=(-1.0, 1.0)) if others else None
     before, after = found["cosine"], found["cosine_after"]
     if isinstance(before, float) and isinstance(after, float) and before >= 0.01:
         found["gauge"] = 1 - after / before

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from headscan.measures.interval import left_out
-from headscan.measures.measure import Cells, Field, MeasureWords, ProbeWords, measure
-from headscan.measures.moments import Gradient, Moments, Noise, length_bias, share_gradient, top_bias
+from headscan.measures.measure import Field, MeasureWords, ProbeWords, measure
+from headscan.measures.moments import share_gradient, top_bias
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, suffixed
 from headscan.measures.spectrum import shares_of
 from headscan.statistics import Cloud, SiteStatistics
+from headscan.statistics.errors import Noise, length_bias
+from headscan.statistics.linearisation import Gradient, Moments
+from headscan.statistics.uncertainty import Cells, jackknife
 
 
 def _average_cosine_gradient(at: Moments) -> Gradient | None:
@@ -264,7 +266,7 @@ def axis_course(sites: Sequence[SiteStatistics], *, rest: bool = False) -> list[
             cosines = np.clip((mine * sums[other]).sum(1), -1.0, 1.0) if known else np.full(len(mine), np.nan)
             values = [None if math.isnan(value) else float(value) for value in cosines]
             row[name] = values[0]
-            row[f"{name}_interval"] = left_out(values[0], values[1:], counts[k], bounds=(-1.0, 1.0))
+            row[f"{name}_interval"] = jackknife(values[0], values[1:], counts[k], bounds=(-1.0, 1.0))
         rows.append(row)
     return rows
 

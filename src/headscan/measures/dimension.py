@@ -18,9 +18,9 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial.distance import pdist, squareform
 from torch import Tensor
 
-from headscan.measures.interval import with_intervals
-from headscan.measures.measure import Cells, Field, ProbeWords, number
+from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, sampled_rows
+from headscan.statistics.uncertainty import Cells, number, with_intervals
 
 # ---- Distances to the nearest distinct neighbours, in blocks: what every estimate of intrinsic dimension rests on.
 

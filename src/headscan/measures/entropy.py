@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.measures.measure import MeasureWords, measure
-from headscan.measures.moments import Gradient, Moments, Noise, amplitude_entropy, entropy_bias, share_gradient
+from headscan.measures.moments import amplitude_entropy, entropy_bias, share_gradient
 from headscan.measures.spectrum import amplitudes, entropy_of, shares_of
 from headscan.run import BadInput
 from headscan.statistics import Cloud, Vectors
+from headscan.statistics.errors import Noise
+from headscan.statistics.linearisation import Gradient, Moments
 
 
 def _rankme_gradient(at: Moments) -> Gradient | None:

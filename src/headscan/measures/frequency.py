@@ -11,9 +11,9 @@ import torch
 from scipy.special import betainc
 from torch import Tensor
 
-from headscan.measures.interval import left_out
-from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, tables
+from headscan.statistics.uncertainty import Bounds, Cells, bounded, fisher, jackknife, normal_reach
 
 # ---- Partition isotropy of a table of vectors: does Σ_w exp(c·w) depend on the direction c?
 #
@@ -98,8 +98,8 @@ def frequency_bins(
             tokens that are pushed away (None without one);
         average_cosine: over pairs inside the bin, exact (None for one row);
         log_partition_range: of the bin's own rows, in nats, ≤ 0 (see `partition_isotropy`).
-    The first four of these have 95 % intervals (NAME_interval) that take the bin's types as the sample: mean ± 1.96
-    standard errors, and for drift and average cosine those of 16 groups of rows left out. Rows of norm zero count in
+    The first four of these have 95 % intervals (NAME_interval) that take the bin's types as the sample: normal ones,
+    and for drift and average cosine those of 16 groups of rows left out. Rows of norm zero count in
     norms only. Cost O(Vd²).
 
     >>> bins = frequency_bins([[1.0, 0.0], [0.0, 2.0], [0.0, 4.0]], [100, 0, 0], mean_state=[1.0, 0.0])
@@ -125,8 +125,8 @@ def frequency_bins(
         cosines = unit @ axis if axis is not None else np.zeros(0)
         found.append(
             {
-                "mean_norm_interval": _over_rows(norms, 0.0, None),
-                "cosine_to_state_interval": _over_rows(cosines, -1.0, 1.0),
+                "mean_norm_interval": _over_rows(norms, (0.0, None)),
+                "cosine_to_state_interval": _over_rows(cosines, (-1.0, 1.0)),
                 **_over_groups(rows, norms),
                 "from": int(low),
                 "to": int(high - 1),
@@ -142,15 +142,12 @@ def frequency_bins(
     return found
 
 
-def _over_rows(values: npt.NDArray[np.float64], low: float | None, high: float | None) -> list[float] | None:
-    """Mean ± 1.96 standard errors of at least ten values, cut to the bounds."""
+def _over_rows(values: npt.NDArray[np.float64], bounds: Bounds) -> list[float] | None:
+    """The normal interval of the mean of at least ten values."""
     if len(values) < 10:
         return None
-    mean, reach = float(values.mean()), 1.96 * float(values.std(ddof=1)) / len(values) ** 0.5
-    return [
-        mean - reach if low is None else max(low, mean - reach),
-        mean + reach if high is None else min(high, mean + reach),
-    ]
+    mean, reach = float(values.mean()), normal_reach(values)
+    return list(bounded(mean - reach, mean + reach, bounds))
 
 
 def _over_groups(
@@ -176,7 +173,7 @@ def _over_groups(
     every, found = np.arange(groups), {}
     for name, function, bounds in (("drift", drift, (0.0, 1.0)), ("average_cosine", cosine, (-1.0, 1.0))):
         values = [function(every != g) for g in every]
-        found[f"{name}_interval"] = left_out(function(every >= 0), values, counts, running=False, bounds=bounds)
+        found[f"{name}_interval"] = jackknife(function(every >= 0), values, counts, running=False, bounds=bounds)
     return found
 
 
@@ -186,7 +183,7 @@ def direction_correlations(table: npt.ArrayLike, counts: npt.ArrayLike, *, top: 
     Over the tokens that occur (count > 0); directions of the whole uncentred table [V, d], strongest first. Rows of the
     answer: `direction` (from 1), `sigma`, `share` of the energy, `r` in [−1, 1] with the sign that makes the
     direction's mean coordinate positive, and `p`, the two-sided p-value of r = 0 for independent normal pairs, not
-    corrected for the number of directions; `r_interval` is Fisher's, tanh(artanh r ± 1.96/√(n − 3)). Empty for fewer
+    corrected for the number of directions; `r_interval` is Fisher's. Empty for fewer
     than four such tokens. Cost O(Vd² + d³).
 
     >>> rng = np.random.default_rng(0); counts = np.arange(1, 101)
@@ -217,18 +214,11 @@ def direction_correlations(table: npt.ArrayLike, counts: npt.ArrayLike, *, top: 
             "sigma": float(values[k] ** 0.5),
             "share": float(values[k] / energy) if energy else 0.0,
             "r": float(np.clip(r[k], -1, 1)),
-            "r_interval": _fisher(float(r[k]), n),
+            "r_interval": fisher(float(r[k]), n),
             "p": float(p[k]),
         }
         for k in range(len(values))
     ]
-
-
-def _fisher(r: float, n: int) -> list[float] | None:
-    """The 95 % interval of a correlation over n pairs by Fisher's transformation; None for |r| = 1."""
-    if n < 4 or abs(r) >= 1:
-        return None
-    return [float(np.tanh(np.arctanh(r) + sign * 1.96 / (n - 3) ** 0.5)) for sign in (-1, 1)]
 
 
 # ---- The probe `frequency`: embedding rows by frequency.

@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headscan.measures.interval import left_out
-from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
 from headscan.measures.spectrum import entropy_of
 from headscan.measures.zipf import predict_table
@@ -17,6 +16,7 @@ from headscan.statistics import SiteBatch
 from headscan.statistics.accumulator import Accumulator
 from headscan.statistics.part_sums import PushPull
 from headscan.statistics.threads import side_by_side
+from headscan.statistics.uncertainty import Cells, jackknife
 from headscan.text import display
 
 
@@ -162,7 +162,7 @@ class PredictionProbe(Probe):
         for row in found:
             own = np.array([float(part[int(row["id"])]) for part in data.count_parts], dtype=float)
             rest = (own.sum() - own) / np.maximum(sizes.sum() - sizes, 1.0)
-            interval = left_out(row["predict"], rest.tolist(), sizes, bounds=(0.0, 1.0))
+            interval = jackknife(row["predict"], rest.tolist(), sizes, bounds=(0.0, 1.0))
             other = None if interval is None else [1 - interval[1], 1 - interval[0]]
             rows.append({"site": tokens[len(rows)], **row, "predict_interval": interval, "not_predict_interval": other})
         return rows
@@ -273,7 +273,7 @@ class LossProbe(Probe):
         loss = float(sums.mean()) / length
         parts = np.array_split(sums, min(8, len(sums)))
         left = [float(sums.sum() - part.sum()) / (length * max(1, len(sums) - len(part))) for part in parts]
-        interval = left_out(loss, left, [len(part) for part in parts], bounds=(0.0, None))
+        interval = jackknife(loss, left, [len(part) for part in parts], bounds=(0.0, None))
         unigram = entropy_of(data.counts / max(1, data.counts.sum()))
         by_scale = torch.cat(scaled).numpy()
         scale, groups = best_scale(by_scale.sum(0)), np.array_split(by_scale, min(8, len(by_scale)))
@@ -286,7 +286,7 @@ class LossProbe(Probe):
                 "loss_interval": interval,
                 "unigram_entropy": unigram,
                 "best_scale": scale,
-                "best_scale_interval": None if scale is None else left_out(scale, others, sizes, bounds=bounds),
+                "best_scale_interval": None if scale is None else jackknife(scale, others, sizes, bounds=bounds),
                 "predicted": len(sums) * length,
             }
         ]

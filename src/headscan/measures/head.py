@@ -12,10 +12,10 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from headscan.measures.interval import left_out
-from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
 from headscan.measures.spectrum import entropy_of
+from headscan.statistics.uncertainty import Cells, jackknife
 
 
 def head_spectrum(weight: Tensor) -> Cells:
@@ -168,7 +168,7 @@ def train_low_rank_head(
     total, count = sum(parts), max(1, len(h) - half)
     sizes = [min(batch, len(h) - k) for k in starts]
     left = [(total - part) / max(1, count - size) for part, size in zip(parts, sizes, strict=True)]
-    interval = left_out(total / count, left, sizes, bounds=(0.0, None))
+    interval = jackknife(total / count, left, sizes, bounds=(0.0, None))
     return LowRankHead(a.detach(), b.detach(), total / count, path, interval)
 
 

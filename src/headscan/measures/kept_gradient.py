@@ -25,9 +25,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headscan.measures.interval import Deviation
-from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
+from headscan.statistics.uncertainty import Cells, StandardError
 
 PIECE = 16_384  # rows of the head that are made float64 at a time
 CELLS = 2**24  # logits that are held at a time
@@ -249,7 +249,7 @@ def _interval(kept: KeptGradient, energies: npt.NDArray[np.float64], owners: Ten
     if kept.kept_norm is None or len(owners.unique()) < 8:
         return None
     part, whole = (np.bincount(owners.numpy(), weights=column).astype(np.float64) for column in energies.T)
-    deviation = Deviation.of_text(part, whole)
+    deviation = StandardError.of_text(part, whole)
     if deviation is None:
         return None
     return [math.sqrt(bound) for bound in deviation.interval(kept.kept_norm**2, bounds=(0.0, 1.0))]

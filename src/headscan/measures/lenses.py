@@ -14,14 +14,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headscan.measures.interval import with_intervals
-from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
 from headscan.model import Lens
 from headscan.model.sites import is_block
 from headscan.model.traits import LinearHead
 from headscan.run import BadInput
 from headscan.statistics import Tally
+from headscan.statistics.uncertainty import Cells, with_intervals
 
 CHUNK = 2**23  # logits that are made at once
 SUMS = ("tokens", "kl", "agree", "kl_shuffled", "agree_shuffled", "loss", "predicted")

@@ -11,10 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
-from headscan.measures.moments import Gradient, Moments, Noise
 from headscan.run import Registry
-from headscan.run.rows import Cell
 from headscan.statistics import Cloud, Vectors
+from headscan.statistics.errors import Noise
+from headscan.statistics.linearisation import Gradient, Moments
+from headscan.statistics.uncertainty import Bounds as Bounds
+from headscan.statistics.uncertainty import Cells as Cells
+from headscan.statistics.uncertainty import number as number
 
 # ---- What a reader must know of every number, and how it is shown: these words travel in the result.
 
@@ -23,14 +26,6 @@ WITHOUT = "_without_first"
 
 WITHOUT_SINKS = "_without_sinks"
 """What the name of a number ends in that leaves sink tokens out (headscan.statistics.reservoir)."""
-
-Cells = dict[str, Cell]
-"""What is said of one site or thing: numbers by name, NAME_interval beside NAME, `notes` where there are any."""
-
-
-def number(cell: Cell) -> float | None:
-    """The number in a cell, None where it holds none."""
-    return cell if isinstance(cell, int | float) else None
 
 
 def leading(row: Mapping[str, object], measure: str) -> str:
@@ -41,10 +36,6 @@ def leading(row: Mapping[str, object], measure: str) -> str:
     """
     name = measure + WITHOUT_SINKS
     return name if name in row else measure
-
-
-Bounds = tuple[float | None, float | None]
-"""Least and greatest value a number can have; None where there is no such end."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +193,11 @@ class Measure:
     def range(self) -> Bounds:
         """Least and greatest value."""
         return self.words.range
+
+    @property
+    def spectral(self) -> bool:
+        """Whether it needs the second moment."""
+        return self.words.spectral
 
 
 MEASURES: Registry[Measure] = Registry("measure", "headscan.measures")

@@ -20,12 +20,12 @@ from scipy.special import gammaln, logsumexp
 from torch import Tensor
 
 from headscan.measures.halfspace import EPS, NONE, Floats, Halfspace, Witness, separate, witness
-from headscan.measures.interval import wilson
-from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.run import BadInput
 from headscan.statistics import SiteBatch
 from headscan.statistics.accumulator import Accumulator
+from headscan.statistics.uncertainty import Cells, wilson
 
 Verdict = Literal["uniformly negative", "none", "undecided"]
 KEPT_BYTES = 64 * 2**20  # states in float32 that are kept for a second look without a second pass

@@ -6,11 +6,13 @@ import math
 
 import numpy as np
 
-from headscan.measures.measure import Cells, Field, MeasureWords, ProbeWords, measure
-from headscan.measures.moments import Gradient, Moments, Noise, length_bias
+from headscan.measures.measure import Field, MeasureWords, ProbeWords, measure
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, tally_row
 from headscan.statistics import Accumulator, Cloud, Tally
+from headscan.statistics.errors import Noise, length_bias
+from headscan.statistics.linearisation import Gradient, Moments
 from headscan.statistics.part_sums import PathTally, PositionTally
+from headscan.statistics.uncertainty import Cells, Z
 
 
 def _mean_norm_gradient(at: Moments) -> Gradient:
@@ -104,7 +106,7 @@ def length_ratios(tally: Tally) -> dict[str, float | None]:
     length = tokens / windows
     if length > 1:
         variance = float(tally["spread"]) / windows * (1 - 1 / length) / windows
-        found["shuffled"] = 1.96 * math.sqrt(variance) * length / (length - 1) / (whole / tokens)
+        found["shuffled"] = Z * math.sqrt(variance) * length / (length - 1) / (whole / tokens)
     return found
 
 
@@ -125,7 +127,7 @@ class PositionsProbe(Probe):
             "late": Field("from 16 on", "The same of positions from 16 on.", range=(0, None), undefined=ABSENT),
             "shuffled": Field("null: shuffled",
                 "How far from 1 the ratio at one position is in 95 % of shuffles of each window's lengths.",
-                "1.96·sd", (0, None), undefined="windows of one token", interval="a quantile of a null"),
+                "normal 95 % reach", (0, None), undefined="windows of one token", interval="a quantile of a null"),
         },
     )  # fmt: skip
 

@@ -15,14 +15,14 @@ from scipy.integrate import quad
 from scipy.special import erf, ndtri
 
 from headscan.measures.cone import top_direction_share
-from headscan.measures.interval import left_out, wilson
-from headscan.measures.measure import WITHOUT, Cells, Field, ProbeWords, number
+from headscan.measures.measure import WITHOUT, Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, tally_row
 from headscan.measures.spectrum import effective_rank
 from headscan.statistics import Cloud, DirectionTally, SiteStatistics, Tally
 from headscan.statistics.accumulator import Accumulator
 from headscan.statistics.part_sums import PeakTally
 from headscan.statistics.reservoir import FACTOR
+from headscan.statistics.uncertainty import Cells, jackknife, number, wilson
 
 # ---- Rogue dimensions: do a few coordinates alone decide how similar two tokens look?
 #
@@ -128,7 +128,7 @@ def agreements(
             counts = [int(sizes[chosen & (groups // 2 == owner)].sum()) for owner in owners]
             value = _squared(sums, chosen)
             found[f"agreement_{key}{suffix}"] = value
-            found[f"agreement_{key}{suffix}_interval"] = left_out(value, values, counts, bounds=(0.0, 1.0))
+            found[f"agreement_{key}{suffix}_interval"] = jackknife(value, values, counts, bounds=(0.0, 1.0))
     return found
 
 

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from headscan.measures.interval import with_intervals
-from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
 from headscan.model import Lens
 from headscan.model.inputs import Pooling, pooled
 from headscan.run import BadInput
+from headscan.statistics.uncertainty import Cells, with_intervals
 
 # ---- Pairs of texts that should lie together: alignment over dropout, translations and paraphrases, and STS by Spearman.
 

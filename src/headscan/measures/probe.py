@@ -16,8 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headscan.measures.interval import left_out, with_intervals
-from headscan.measures.measure import WITHOUT, Cells, Field, ProbeWords
+from headscan.measures.measure import WITHOUT, Field, ProbeWords
 from headscan.model import Lens
 from headscan.model.sites import is_block
 from headscan.run import Registry
@@ -25,6 +24,7 @@ from headscan.run.rows import Cell
 from headscan.states import VectorSource
 from headscan.states.estimate import operations_a_second
 from headscan.statistics import REST, Accumulator, BlockedTally, Cloud, SiteBatch, SiteStatistics, Tally
+from headscan.statistics.uncertainty import Cells, jackknife, with_intervals
 from headscan.text import PairSet
 
 # ---- What a probe may look at: the model before the pass, and what the pass left behind; and what it will cost.
@@ -282,7 +282,7 @@ def sampled_rows(
             parts, sizes = [measure(x[blocks != one]) for one in names], [float(count) for count in counts]
             for name, field in fields.items():
                 others = [_number(part[name]) for part in parts]
-                row[f"{name}_interval"] = left_out(_number(row[name]), others, sizes, bounds=field.range)
+                row[f"{name}_interval"] = jackknife(_number(row[name]), others, sizes, bounds=field.range)
         rows.append(row)
     if shape[0]:
         noise = np.random.default_rng(list(shape)).standard_normal(shape)

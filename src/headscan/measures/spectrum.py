@@ -9,8 +9,10 @@ import numpy.typing as npt
 from scipy.linalg import blas
 
 from headscan.measures.measure import MEASURES, MeasureWords, measure
-from headscan.measures.moments import Gradient, Moments, Noise, entropy_bias, share_gradient, top_bias
+from headscan.measures.moments import entropy_bias, share_gradient, top_bias
 from headscan.statistics import Cloud, Vectors
+from headscan.statistics.errors import Noise
+from headscan.statistics.linearisation import Gradient, Moments
 
 
 def singular_values(points: Vectors) -> npt.NDArray[np.float64]:

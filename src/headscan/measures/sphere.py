@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from headscan.measures.dimension import find_neighbours
-from headscan.measures.interval import left_out
-from headscan.measures.measure import Cells, Field, ProbeWords, number
+from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.pairs import from_pair_sums
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, sampled_rows, tally_row
 from headscan.statistics import FollowTally, SiteBatch, Tally
 from headscan.statistics.accumulator import Accumulator
+from headscan.statistics.uncertainty import Cells, jackknife, number
 
 # ---- Uniformity and alignment on the unit sphere (Wang and Isola 2020, arXiv:2005.10242).
 
@@ -87,7 +87,7 @@ def uniformity_by_block(rows: npt.ArrayLike, blocks: npt.ArrayLike, first: npt.A
         others = [value(part & (groups // 2 != owner)) for owner in owners]
         counts = [sizes[part & (groups // 2 == owner)].sum() for owner in owners]
         found[f"uniformity{suffix}"] = value(part)
-        found[f"uniformity{suffix}_interval"] = left_out(value(part), others, counts, bounds=(-4 * t, 0.0))
+        found[f"uniformity{suffix}_interval"] = jackknife(value(part), others, counts, bounds=(-4 * t, 0.0))
     return found
 
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from headscan.measures.measure import WITHOUT, Cells, Field, ProbeWords, number
+from headscan.measures.measure import WITHOUT, Field, ProbeWords
 from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup, suffixed, tally_row
 from headscan.statistics import ClassSums, ContextTally, SiteBatch, Tally
 from headscan.statistics.accumulator import Accumulator
+from headscan.statistics.uncertainty import Cells, bounded, normal_reach, number
 
 OCCURRENCES = 5
 """A word counts as a word in context from so many occurrences on, as published."""
@@ -61,7 +62,7 @@ def self_similarity(
 def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) -> Cells:
     """Mean self-similarity over words (each word counts once), the same less the baseline, and how many words that is.
 
-    The interval is mean ± 1.96·sd/√words, words taken as the sample; it does not cover the choice of the text.
+    The interval is normal, words taken as the sample; it does not cover the choice of the text.
     """
     labels, values = self_similarity(sums, least=least)
     found: Cells = {
@@ -75,8 +76,8 @@ def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) 
         return found
     mean = float(values.mean())
     if len(values) > 1:
-        reach = 1.96 * float(values.std(ddof=1)) / len(values) ** 0.5
-        found["self_similarity_interval"] = [max(-1.0, mean - reach), min(1.0, mean + reach)]
+        reach = normal_reach(values)
+        found["self_similarity_interval"] = list(bounded(mean - reach, mean + reach, (-1.0, 1.0)))
         if baseline is not None:
             # The baseline is a mean over nearly all pairs of tokens: its own error is far below that of some hundred words.
             found["self_adjusted_interval"] = [mean - baseline - reach, mean - baseline + reach]
@@ -90,7 +91,7 @@ def maximum_explainable_variance(
 
     Uncentred for words and for the baseline alike: σ₁²/Σσ² of a word's n occurrences, less the mean of the same for n
     vectors drawn without regard to the word (the rows cut into consecutive lots of n, which are in hash order and so
-    random). Intervals are mean ± 1.96·sd/√words, words taken as the sample. The published code centres for words and
+    random). Intervals are normal, words taken as the sample. The published code centres for words and
     not for its baseline, so the two could not be compared. In [1/n, 1].
     Cost O(Σ n_w²·d) through the n_w x n_w Gram matrices.
 
@@ -116,8 +117,8 @@ def maximum_explainable_variance(
             mean = float(numbers.mean())
             found[name] = mean
         if len(numbers) > 1:
-            reach = 1.96 * float(numbers.std(ddof=1)) / len(numbers) ** 0.5
-            found[f"{name}_interval"] = [max(0.0 if name == "mev" else -1.0, mean - reach), min(1.0, mean + reach)]
+            reach, least = normal_reach(numbers), 0.0 if name == "mev" else -1.0
+            found[f"{name}_interval"] = list(bounded(mean - reach, mean + reach, (least, 1.0)))
     return found | {"mev_words": len(values)}
 
 

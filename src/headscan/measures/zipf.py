@@ -10,9 +10,9 @@ import numpy.typing as npt
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import gammaln
 
-from headscan.measures.interval import left_out
-from headscan.measures.measure import Cells, Field, ProbeWords
+from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
+from headscan.statistics.uncertainty import Cells, jackknife
 
 
 def zipf_mandelbrot(counts: npt.ArrayLike) -> dict[str, float | None]:
@@ -85,7 +85,7 @@ def zipf_intervals(parts: Sequence[npt.NDArray[np.int64]]) -> dict[str, list[flo
     sizes = [float(part.sum()) for part in parts]
     bounds = {"heaps_exponent": (0.0, 1.0)}
     return {
-        f"{name}_interval": left_out(
+        f"{name}_interval": jackknife(
             found[name], [other[name] for other in others], sizes, bounds=bounds.get(name, (0.0, None))
         )
         for name in names

@@ -11,12 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-from headscan.measures.errors import Errors
-from headscan.measures.interval import Deviation
-from headscan.measures.measure import Cells, number
+from headscan.statistics.errors import Errors, paired_error
+from headscan.statistics.uncertainty import Cells, number
 
 T = TypeVar("T")
 
@@ -94,30 +90,11 @@ def _difference(a: Estimates, b: Estimates, group: int, j: int, name: str) -> It
     if one is None or other is None:
         return
     interval = None
-    deviation = _deviation(a.errors, b.errors, group, j)
-    if deviation is not None:
+    error = paired_error(a.errors, b.errors, group, j)
+    if error is not None:
         biases = [number(a.cells.get(f"{name}_bias")) or 0.0, -(number(b.cells.get(f"{name}_bias")) or 0.0)]
-        interval = list(deviation.interval(one - other, biases=biases, bounds=(None, None)))
+        interval = list(error.interval(one - other, biases=biases, bounds=(None, None)))
     yield Difference(
         site_a=a.site, site_b=b.site, model_a=a.name, model_b=b.name, measure=name, difference=one - other,
         interval=interval,
     )  # fmt: skip
-
-
-def _deviation(a: Errors, b: Errors, group: int, j: int) -> Deviation | None:
-    """Of the difference: documents count with their shares of either text, for two tokenizers cut them differently."""
-    if (a.clusters, a.together, a.counts.shape) != (b.clusters, b.together, b.counts.shape) or not a.counts.size:
-        return None
-    if a.clusters == "windows" and not np.array_equal(a.counts[0], b.counts[0]):
-        return None
-    rests = [_rest(errors.influences[group, j], errors.counts[group]) for errors in (a, b)]
-    shares = sum(errors.counts[group] / errors.counts[group].sum() for errors in (a, b)) / 2
-    make = Deviation.of_documents if a.clusters == "documents" else Deviation.of_text
-    return make(rests[0] - rests[1], shares)
-
-
-def _rest(influences: npt.NDArray[np.float64], counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """What each cluster adds to the error of the average."""
-    total = counts.sum()
-    rest: npt.NDArray[np.float64] = (influences - counts * (influences.sum() / total)) / total
-    return rest

@@ -9,8 +9,6 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from headscan.measures.errors import Errors
-from headscan.measures.linearisation import Linearisation
 from headscan.measures.measure import WITHOUT, WITHOUT_SINKS, Cells, Measure, gaussian_cloud
 from headscan.measures.outliers import outliers
 from headscan.measures.probe import Clouds, Probe
@@ -24,6 +22,8 @@ from headscan.scanner.settings import Memory, Scanning, choose, finishing
 from headscan.scanner.sources import Subject, readable
 from headscan.states import VectorSource
 from headscan.statistics import Cloud, SiteStatistics, merged, process_count, process_rank
+from headscan.statistics.errors import Errors
+from headscan.statistics.linearisation import Linearisation
 from headscan.statistics.reservoir import GROUPS, sinks
 from headscan.statistics.threads import side_by_side
 from headscan.text import Batch

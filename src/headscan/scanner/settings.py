@@ -9,7 +9,6 @@ from dataclasses import KW_ONLY, dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
-from headscan.measures.linearisation import DIRECTIONS
 from headscan.measures.measure import MEASURES, Measure, place
 from headscan.measures.probe import PROBES, Probe
 from headscan.model.settings import Loading
@@ -21,6 +20,7 @@ from headscan.states.estimate import Estimate, ExpectedReader, expected_reader, 
 from headscan.statistics.accumulator import GROUPS as CLUSTERS
 from headscan.statistics.derivative import SKETCH
 from headscan.statistics.influence import pilot_tokens
+from headscan.statistics.linearisation import DIRECTIONS
 from headscan.statistics.reservoir import CELLS, GROUPS
 from headscan.statistics.site import FINE_BLOCKS
 from headscan.statistics.threads import ROOM

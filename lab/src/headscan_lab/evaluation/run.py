@@ -19,6 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.model.inputs import declared_pooling, pooled
 from headscan.run import BadInput, Progress, Run, no_progress, verb
+from headscan.statistics.uncertainty import normal
 from headscan.training.checkpoints import load_trained
 from headscan.training.heads import body_of
 from headscan_lab.evaluation.result import Evaluating, EvaluationResult, Score
@@ -258,8 +259,7 @@ def _numbers(given: Evaluated, label: str) -> Numbers:
     (found,) = harness(given.model, given.tokenizer, [label.removeprefix(HARNESS)], limit=given.limit).values()
     errors = {name: found.get(f"{name}_stderr") for name in found}
     return Numbers(
-        dict(found)
-        | {f"{n}_interval": [found[n] - 1.96 * e, found[n] + 1.96 * e] for n, e in errors.items() if e is not None}
+        dict(found) | {f"{n}_interval": list(normal(found[n], e)) for n, e in errors.items() if e is not None}
     )
 
 

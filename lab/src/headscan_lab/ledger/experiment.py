@@ -10,10 +10,9 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtrit
 
-from headscan.measures.interval import student
 from headscan.run import Interval, Registry
+from headscan.statistics.uncertainty import score_interval, student, student_quantile
 
 # ---- The parts of a claim's protocol: documents, verdicts, the values that count, the power asked for, what stands in.
 
@@ -130,13 +129,8 @@ def share_of(name: str, hits: Sequence[npt.ArrayLike], *, chance: float | None =
     if max(by_prompt, by_seed) > 0 and 0 < p < 1:
         effective = min(float(tokens), max(float(k), p * (1 - p) / max(by_prompt, by_seed)))
         freedom = max(1, k - 1 if by_seed > by_prompt else n - 1)
-    low, high = _score(p, effective, float(stdtrit(freedom, 0.975)))
+    low, high = score_interval(p, effective, student_quantile(freedom))
     return Measurement(name=name, value=p, interval=(low, high), chance=chance, tokens=tokens, prompts=n, seeds=k)
-
-
-def _score(p: float, n: float, z: float) -> Interval:
-    centre, reach = p + z * z / (2 * n), z * (p * (1 - p) / n + z * z / (4 * n * n)) ** 0.5
-    return max(0.0, (centre - reach) / (1 + z * z / n)), min(1.0, (centre + reach) / (1 + z * z / n))
 
 
 def difference_of(name: str, high: Measurement, low: Measurement) -> Measurement:

@@ -10,6 +10,7 @@ from headscan.report.kit import Cell, Column, Facts, Figure, Head, Section, Tabl
 from headscan.report.kit.words import literal, named
 from headscan.report.pages.invert import RecoveredLine, RecoveredToken, recovered
 from headscan.report.pages.privacy_frontier import FOUND, LOST, frontier_said, remains, worth
+from headscan.statistics.uncertainty import Z, normal
 
 if TYPE_CHECKING:
     from headscan.leaks.result import LeakRow, OutsideStates, PrivacyResult
@@ -94,7 +95,7 @@ def bits(result: PrivacyResult) -> Section | None:
 
 
 def _about(value: float | None, error: float | None) -> tuple[float, float] | None:
-    return None if value is None or error is None else (value - 1.96 * error, value + 1.96 * error)
+    return None if value is None or error is None else normal(value, error)
 
 
 def _bands(rows: list[LeakRow]) -> go.Figure:
@@ -261,7 +262,7 @@ def _remains(result: PrivacyResult, row: LeakRow) -> str:
     if whole is None:
         return remains(row)
     bits = f"{whole.bits_lower:.2f} to {whole.bits_upper:.2f} of {whole.prior_bits:.2f}"
-    return remains(row, f", of whole texts {bits} (± {1.96 * whole.gap_error:.2f})")
+    return remains(row, f", of whole texts {bits} (± {Z * whole.gap_error:.2f})")
 
 
 def _range(shares: list[float]) -> str:

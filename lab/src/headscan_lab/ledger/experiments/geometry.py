@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from scipy.stats import t as student
 from torch import Tensor
 
 from headscan.inversion import descend, preset
@@ -24,6 +23,7 @@ from headscan.measures.sphere import uniformity
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
+from headscan.statistics.uncertainty import student_quantile
 from headscan.text import documents
 from headscan.training import cwt_loss
 from headscan_lab.ledger.experiment import (
@@ -193,7 +193,7 @@ class Trend(Experiment):
         columns += [np.array([float(one.head == kind) for one in members]) for kind in HEADS[1:]]
         columns += [np.array([float(one.text == "second") for one in members]), np.ones(len(members))]
         slope, error, freedom = slope_of(np.stack(columns, 1), values, factors.index(self.factor))
-        reach = float(student.ppf(0.975, freedom)) * error
+        reach = student_quantile(freedom) * error
         effect = Measurement(
             name=f"{self.measure} per doubling of {self.factor}", value=slope, interval=(slope - reach, slope + reach),
             unit=self.measure, chance=0.0, tokens=len(members) * PROMPTS * TOKENS, prompts=0, seeds=len(members),

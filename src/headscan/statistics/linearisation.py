@@ -1,7 +1,7 @@
-"""The derivative of measures by the averages over tokens: what makes an interval out of one pass.
+"""The derivative of a statistic by the averages over tokens, taken at the first tokens of a text (the calibration batch).
 
-Gradients of spectral measures: with M the second moment, λ its eigenvalues and θ(λ), ∂θ/∂M = V diag(∂θ/∂λ) Vᵀ. They
-are taken at a pilot's averages; an error of the pilot moves an interval's width in second order only.
+With M the second moment, λ its eigenvalues, V its eigenvectors and θ(λ): ∂θ/∂M = V diag(∂θ/∂λ) Vᵀ. An error of the
+calibration batch changes an interval's width in second order only.
 """
 
 from __future__ import annotations
@@ -9,15 +9,102 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from headscan.measures.measure import Measure
-from headscan.measures.moments import Floats, Gradient, Moments
-from headscan.statistics import Aside, Cloud, Derivative, Sums
+from headscan.statistics.cloud import Cloud
+from headscan.statistics.derivative import Derivative
+from headscan.statistics.influence import Aside
+from headscan.statistics.site import Sums
+from headscan.statistics.uncertainty import Floats
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Averages over a cloud's vectors.
+
+    unit Σx/‖x‖/n [d], mean μ [d], zeros (the share of zero vectors), norm Σ‖x‖/n, square Σ‖x‖²/n, energies: the
+    eigenvalues of the second moment M, largest first [d], mean_energy μᵀMμ.
+    """
+
+    unit: Floats
+    mean: Floats
+    zeros: float
+    norm: float
+    square: float
+    energies: Floats
+    mean_energy: float = 0.0
+
+    @property
+    def trace(self) -> float:
+        """tr M."""
+        return float(self.energies.sum())
+
+    @property
+    def centred_trace(self) -> float:
+        """tr C of the covariance C = M − μμᵀ."""
+        return self.trace - float(self.mean @ self.mean)
+
+    @property
+    def centred_square(self) -> float:
+        """‖C‖²_F."""
+        length = float(self.mean @ self.mean)
+        return float((self.energies**2).sum()) - 2 * self.mean_energy + length**2
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """∂θ by the averages of `Moments`: by `unit`, by `mean` [d], by the three scalars, and by the second moment.
+
+    The derivative by M is V diag(energies) Vᵀ + outer·μμᵀ, V the eigenvectors of M and `energies` [d]. With `centred`,
+    that is the derivative by the covariance instead: the mean moves the measure through the covariance, too.
+    """
+
+    unit: Floats | None = None
+    mean: Floats | None = None
+    zeros: float = 0.0
+    norm: float = 0.0
+    square: float = 0.0
+    energies: Floats | None = None
+    outer: float = 0.0
+    centred: bool = False
+
+    def linear(self, width: int) -> Tensor:
+        """The part that is linear in `token_sums` [2·width + 4]."""
+        found = torch.zeros(2 * width + 4, dtype=torch.float64)
+        if self.unit is not None:
+            found[:width] = torch.from_numpy(np.array(self.unit))
+        if self.mean is not None:
+            found[width : 2 * width] = torch.from_numpy(np.array(self.mean))
+        found[-3:] = torch.tensor([self.zeros, self.norm, self.square])
+        return found
+
+    def times(self, factor: float) -> Gradient:
+        """The gradient of the measure times a factor."""
+        return Gradient(
+            None if self.unit is None else factor * self.unit,
+            None if self.mean is None else factor * self.mean,
+            factor * self.zeros, factor * self.norm, factor * self.square,
+            None if self.energies is None else factor * self.energies,
+            factor * self.outer, self.centred,
+        )  # fmt: skip
+
+
+class Differentiable(Protocol):
+    """A statistic of a cloud, with its derivative where that is known. `spectral`: it needs the second moment."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def spectral(self) -> bool: ...
+    @property
+    def function(self) -> Callable[[Cloud], float | None]: ...
+    @property
+    def gradient(self) -> Callable[[Moments], Gradient | None] | None: ...
+
 
 # ---- The derivative of a measure that does not say it, by differences: for measures of plug-ins.
 
@@ -26,14 +113,14 @@ STEP = 1e-5
 PIECES, WEIGHT = 8, 1e-3
 
 
-def numerical(measure: Measure, moments: Moments, frame: Tensor | None, rows: Tensor) -> Gradient | str:
+def numerical(measure: Differentiable, moments: Moments, frame: Tensor | None, rows: Tensor) -> Gradient | str:
     """The gradient by central differences, or why there is none.
 
     By the vectors and lengths in any case. By the second moment only where all directions are followed, for measures
     that do not change with a rotation of the vectors: whether this one is such a measure is then tested by weighing
     pieces of the pilot `rows` [n, d] a little more. Cost O(d) evaluations.
     """
-    spectral = measure.words.spectral
+    spectral = measure.spectral
     if spectral and frame is None:
         return "it needs the second moment, and at this width its derivative must be given with it (`gradient`)"
     turn = frame.numpy() if spectral and frame is not None else np.eye(len(moments.mean))
@@ -80,7 +167,7 @@ def _cloud(point: Floats, energies: Floats) -> Cloud:
     return cloud
 
 
-def _tested(measure: Measure, gradient: Gradient, turn: Floats, rows: Tensor) -> Gradient | str:
+def _tested(measure: Differentiable, gradient: Gradient, turn: Floats, rows: Tensor) -> Gradient | str:
     """The gradient, with what it lacks across the mean, if it then foretells what a heavier piece of the pilot does."""
     flat = rows.double().cpu()
     whole = Sums.of_rows(flat)
@@ -133,12 +220,12 @@ class Linearisation:
     `reasons` says of a measure without a derivative why there is none.
     """
 
-    measures: Sequence[Measure]
+    measures: Sequence[Differentiable]
     reasons: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, rows: Tensor, aside: Aside) -> Derivative:
         """The derivative at the pilot's rows [windows, T, d]. Cost O(n·d·k + k³) for each of the treatments."""
-        spectral = [j for j, measure in enumerate(self.measures) if measure.words.spectral]
+        spectral = [j for j, measure in enumerate(self.measures) if measure.spectral]
         device, width, count = rows.device, rows.shape[2], len(self.measures)
         basis = _basis(rows) if spectral else torch.zeros(width, 0)
         size = basis.shape[1] or width
@@ -167,7 +254,9 @@ class Linearisation:
             (centre if spectral else torch.zeros(0, dtype=torch.float64)).to(device),
         )
 
-    def _gradient(self, measure: Measure, pilot: _Expansion, rows: Tensor, kept: Tensor | None) -> Gradient | None:
+    def _gradient(
+        self, measure: Differentiable, pilot: _Expansion, rows: Tensor, kept: Tensor | None
+    ) -> Gradient | None:
         if measure.gradient is not None:
             return measure.gradient(pilot.moments)
         found = numerical(measure, pilot.moments, pilot.frame, rows.flatten(0, 1) if kept is None else rows[kept])

@@ -1,21 +1,72 @@
-"""The errors of one site's measures, from the influences of the text's documents or windows."""
+"""The standard errors of one site's measures, from the influences of the text's documents or windows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
+import torch
 
-from headscan.measures.interval import Deviation, several
-from headscan.measures.linearisation import Linearisation
-from headscan.measures.measure import Cells, Measure, number
-from headscan.measures.moments import Noise, worth
-from headscan.statistics import Cloud, Series, SiteStatistics
+from headscan.statistics.accumulator import Series
+from headscan.statistics.cloud import Cloud
 from headscan.statistics.derivative import SKETCH
+from headscan.statistics.linearisation import Differentiable, Linearisation
+from headscan.statistics.site import SiteStatistics
+from headscan.statistics.uncertainty import Bounds, Cells, Floats, StandardError, deviations, enough_documents, number
 
-Floats = npt.NDArray[np.float64]
+
+class Estimator(Differentiable, Protocol):
+    """A statistic with a range; `bias` says how far its value for a text with such noise lies from the limit, on average."""
+
+    @property
+    def range(self) -> Bounds: ...
+    @property
+    def bias(self) -> Callable[[Cloud, Noise], float | None] | None: ...
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The errors of a text's averages, as its clusters (documents, or windows with their long memory) show them.
+
+    unit E‖ū − E ū‖² of the mean direction ū = Σx/‖x‖/n, mean E‖μ̂ − μ‖² of the mean vector; tokens: how many independent
+    Gaussian tokens have a covariance as noisy (0: not known); error: the measure's own standard error.
+    """
+
+    unit: float
+    mean: float
+    tokens: float
+    error: float
+
+
+def length_bias(length: float, noise: float, along: float) -> float:
+    """How far the length of a noisy average lies above that of the true one: noise across it makes it longer.
+
+    `noise` is the average's mean squared error, `along` its standard error in its own direction, which does no harm.
+
+    >>> rows = np.random.default_rng(0).standard_normal((4000, 50, 20)).mean(1) + 0.3      # noise 20/50, along √(1/50)
+    >>> lengths = np.linalg.norm(rows, axis=1)
+    >>> told = np.mean([length_bias(length, 20 / 50, (1 / 50) ** 0.5) for length in lengths])
+    >>> round(float(lengths.mean() - 0.3 * 20**0.5), 2), round(float(told), 2)
+    (0.14, 0.14)
+    """
+    across = max(0.0, noise - along**2)
+    return length - float(np.sqrt(max(0.0, length**2 - across)))
+
+
+def worth(cloud: Cloud, noise: float, basis: Floats) -> float:
+    """How many independent Gaussian tokens have a covariance as noisy, E‖Ĉ − C‖² = `noise`, in a basis [d, k] ([d, 0]: all).
+
+    That of n independent Gaussian tokens is ((tr C)² + ‖C‖²)/n. 0 where there is no noise.
+    """
+    covariance = cloud.covariance
+    if basis.shape[1]:
+        # torch's products, not numpy's: they obey torch.set_num_threads (see Cloud).
+        turn = torch.from_numpy(basis)
+        covariance = (turn.T @ torch.from_numpy(covariance) @ turn).numpy()
+    square = float((covariance**2).sum())
+    return (float(np.trace(covariance)) ** 2 + square) / noise if noise > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -27,7 +78,7 @@ class Errors:
     of second moments are of ([d, 0]: all); `why` there is nothing, if so; `reasons` why a measure has nothing.
     """
 
-    measures: Sequence[Measure]
+    measures: Sequence[Estimator]
     clusters: str = "windows"
     together: int = 1
     counts: Floats = field(default_factory=lambda: np.zeros((2, 0)))
@@ -38,7 +89,7 @@ class Errors:
     reasons: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, statistics: SiteStatistics, measures: Sequence[Measure]) -> Errors:
+    def of(cls, statistics: SiteStatistics, measures: Sequence[Estimator]) -> Errors:
         """From finished statistics, whose derivative must be that of the same measures."""
         influence = statistics.influence
         if influence is None:
@@ -52,7 +103,7 @@ class Errors:
             return cls(measures, why=missed if influence.missed else "no text")
         linear = known.derivative.linear
         documents = _table(known.documents, len(linear))
-        apart = several(documents[0, 0])
+        apart = enough_documents(documents[0, 0])
         series = known.documents if apart else known.windows
         table = documents if apart else _table(known.windows, len(linear))
         return cls(
@@ -66,7 +117,7 @@ class Errors:
             reasons=given.reasons,
         )
 
-    def reason(self, measure: Measure) -> str:
+    def reason(self, measure: Estimator) -> str:
         """Why a defined measure has no interval."""
         groups = self.counts.shape[1]
         if self.why:
@@ -75,9 +126,9 @@ class Errors:
             return f"three windows of text are needed, there are {groups}"
         return self.reasons.get(measure.name, "on the first tokens of the text it is not defined, or has no derivative")
 
-    def deviation(self, group: int, influences: Floats) -> Deviation | None:
+    def deviation(self, group: int, influences: Floats) -> StandardError | None:
         """The error that influences [C] on a number of a treatment make."""
-        make = Deviation.of_documents if self.clusters == "documents" else Deviation.of_text
+        make = StandardError.of_documents if self.clusters == "documents" else StandardError.of_text
         return make(influences, self.counts[group])
 
     def cells(self, suffix: str, group: int, cloud: Cloud, cells: Cells) -> Cells:
@@ -98,9 +149,7 @@ class Errors:
                 bias = measure.bias(cloud, replace(noise, error=deviation.error))
             if bias is not None:
                 found[f"{name}_bias"] = bias
-            found[f"{name}_interval"] = list(
-                deviation.interval(estimate, biases=[bias or 0.0], bounds=measure.words.range)
-            )
+            found[f"{name}_interval"] = list(deviation.interval(estimate, biases=[bias or 0.0], bounds=measure.range))
         found[f"effective_clusters{suffix}"] = min(effective) if effective else None
         found[f"clusters{suffix}"] = self.clusters if effective else None
         return found
@@ -119,3 +168,20 @@ def _table(series: Series, treatments: int) -> Floats:
     table = table[: int(np.flatnonzero(table[:, 0]).max(initial=-1)) + 1]
     found: Floats = table.T.reshape(treatments, -1, len(table))
     return found[:, :, found[0, 0] > 0]
+
+
+def paired_error(a: Errors, b: Errors, group: int, j: int) -> StandardError | None:
+    """That of the difference of measure `j` between two sites that read the same text; None where they did not.
+
+    Each cluster's influences are subtracted before their spread is taken. Documents count with their shares of both texts,
+    because two tokenizers cut them differently.
+    """
+    if (a.clusters, a.together, a.counts.shape) != (b.clusters, b.together, b.counts.shape) or not a.counts.size:
+        return None
+    if a.clusters == "windows" and not np.array_equal(a.counts[0], b.counts[0]):
+        return None
+    counts = [errors.counts[group] for errors in (a, b)]
+    rests = [deviations(errors.influences[group, j], n) / n.sum() for errors, n in zip((a, b), counts, strict=True)]
+    shares = sum(n / n.sum() for n in counts) / 2
+    make = StandardError.of_documents if a.clusters == "documents" else StandardError.of_text
+    return make(rests[0] - rests[1], shares)
