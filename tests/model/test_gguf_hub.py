@@ -45,7 +45,7 @@ def test_a_file_that_is_not_there_is_named(hub):
 
 def test_a_repository_without_a_configuration_says_which_files_it_has(hub):
     with pytest.raises(BadInput, match=r"as .gguf only \(q4.gguf, deep/q8.gguf\): name one of them, org/model/q4.gguf"):
-        source.read_config(source.find_source("org/model", None), trust_remote_code=False)
+        source.find_source("org/model", None).config(trust_remote_code=False)
 
 
 def test_a_local_path_is_not_looked_for_on_the_hub(hub):

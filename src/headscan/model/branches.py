@@ -27,8 +27,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -118,28 +118,18 @@ class _Values:
         return visible and bool((sum(values) - goal).abs().max() <= bound)
 
 
-def _additions(terms: list[Tensor]) -> Iterator[Tensor]:
-    """The terms' sum in every order of addition that rounds differently."""
+def _additions(terms: list[Tensor]) -> list[Tensor]:
+    """The sum of two or three terms in every order of addition that rounds differently."""
     if len(terms) == 2:
-        yield terms[0] + terms[1]
-    else:
-        a, b, c = terms
-        yield (a + b) + c
-        yield (a + c) + b
-        yield (b + c) + a
+        return [terms[0] + terms[1]]
+    a, b, c = terms
+    return [(a + b) + c, (a + c) + b, (b + c) + a]
 
 
 def find_branches(block: Call, calls: list[Call]) -> tuple[list[Branch], bool, list[Branch | Call] | None]:
-    """The branches of one traced block in the order of their calls, whether the block is plain, and how it is made.
-
-    Args:
-        block: the traced call of the block.
-        calls: all calls of the trace.
-
-    Returns:
-        The branches found (perhaps none); True if block output = block input + their sum; and what becomes of the
-        block's input, in order: a branch is added, or a norm (its call) acts on the sum. None where a step is not known.
-    """
+    """The branches of one traced block in the order of their calls; whether block output = block input + their sum; and
+    what becomes of the input, in order: a branch is added, or a norm (its call) acts on the sum. None where a step is not
+    known."""
     inner = [call for call in calls if call.within(block)]
     if not block.inputs or block.output is None or block.output.shape != block.inputs[0].shape:
         return [], False, None
@@ -148,13 +138,14 @@ def find_branches(block: Call, calls: list[Call]) -> tuple[list[Branch], bool, l
     branches: list[Branch] = []
     steps: list[Branch | Call] = []
     while target != 0:
-        if found := _as_sum(values, target):
-            target, added = found
-            makers = [values.makers[term] for term in added]
-            branches += (found_now := [Branch(_kind(made, block), _carrier(made, calls)) for made in makers])
-            steps += found_now
-        elif (normed := _as_norm(values, target)) is not None:
-            target, call = normed
+        if total := _as_sum(values, target):
+            target, terms = total
+            makers = [values.makers[term] for term in terms]
+            added = [Branch(_kind(made, block), _carrier(made, calls)) for made in makers]
+            branches += added
+            steps += added
+        elif norm := _as_norm(values, target):
+            target, call = norm
             steps.append(call)
         else:
             break
@@ -171,16 +162,12 @@ def _as_sum(values: _Values, total: int) -> tuple[int, tuple[int, ...]] | None:
     for exact in (True, False):
         if not exact and values.tensors[total].dtype not in (torch.float32, torch.float64):
             continue
-        for older in reversed(indices):
-            for term in terms:
-                if values.born[older] < values.born[term] and values.is_sum(total, (older, term), exact):
-                    return older, (term,)
-        for older in reversed(indices):
-            for place, one in enumerate(terms):
-                for two in terms[place + 1 :]:
-                    both_newer = values.born[older] < min(values.born[one], values.born[two])
-                    if both_newer and values.is_sum(total, (older, one, two), exact):
-                        return older, (one, two)
+        for count in (1, 2):
+            for older in reversed(indices):
+                for added in itertools.combinations(terms, count):
+                    newer = values.born[older] < min(values.born[term] for term in added)
+                    if newer and values.is_sum(total, (older, *added), exact):
+                        return older, added
     return None
 
 
@@ -203,11 +190,11 @@ def _carrier(makers: list[Call], calls: list[Call]) -> Call:
 def _kind(makers: list[Call], block: Call) -> str:
     """What to call a branch, by the names of its modules inside the block, innermost evidence last."""
     skip = len(block.path) + 1
+    owners = [owner for call in makers for owner in _owners(call, block)]
     names = " ".join(f"{call.path[skip:]} {type(call.module).__name__}" for call in makers).lower()
-    owners = " ".join(type(owner).__name__ for call in makers for owner in _owners(call, block)).lower()
-    for text in (names, owners):
+    for text in (names, " ".join(type(owner).__name__ for owner in owners).lower()):
         if ATTENTION.search(text):
-            if any(_recurrent(owner) for call in makers for owner in (call.module, *_owners(call, block))):
+            if any(map(_recurrent, [*owners, *(call.module for call in makers)])):
                 return "mixer"
             return "cross_attention" if CROSS.search(text) else "attention"
         if MLP.search(text):
@@ -229,23 +216,20 @@ def _recurrent(module: torch.nn.Module) -> bool:
     return bool(STATE & set(inspect.signature(module.forward).parameters))
 
 
-# ---- What a norm does to a vector, read from the module by trying it: y = s·γ⊙(x − mean x) + β, or without the mean.
-#
-# s is one number a token. With it held still a norm is linear, so that what goes in as a sum comes out as one.
-
 ALIKE = 1e-5  # relative difference up to which two answers of a norm count as the same law: some compute in float32
 
 
 def near(states: Tensor) -> int:
-    """How many vectors to take at a time: on a CPU what is made of 512 stays in its cache, and no memory is asked for anew."""
+    """How many vectors to take at a time: on a CPU intermediate results of 512 stay in its cache."""
     return 512 if states.device.type == "cpu" else 2**16
 
 
 @dataclass(frozen=True, eq=False)
 class Norm:
-    """A layer norm (`centred`) or a root-mean-square norm, in float64 but for the factor of each token.
+    """A norm, read from its module by trying it: y = s·γ⊙(x − mean x) + β (`centred`), or without the mean.
 
-    `module` is the norm itself. `gain` [d] is γ up to a positive factor, `bias` [d] is β.
+    s is one number a token; with s held fixed a norm is linear. `gain` [d] is γ up to a positive factor, `bias` [d] is β,
+    both in float64.
 
     >>> layer = nn.LayerNorm(3, eps=0.0)
     >>> layer.bias.data[:] = 7.0
@@ -293,11 +277,11 @@ class Norm:
     def factors(self, x: Float[Tensor, "... d"], y: Float[Tensor, "... d"]) -> Float[Tensor, ...]:
         """s of each token, by least squares from what went in and what came out."""
         bias, width = self.bias.to(y.device), len(self.bias)
-        found, size = [], near(x)
-        for one, other in zip(x.reshape(-1, width).split(size), y.reshape(-1, width).split(size), strict=True):
-            linear = self.linear(one)
-            products = other.double() - bias
+        factors, size = [], near(x)
+        for before, after in zip(x.reshape(-1, width).split(size), y.reshape(-1, width).split(size), strict=True):
+            linear = self.linear(before)
+            products = after.double() - bias
             products *= linear
             squares = linear.square_().sum(-1)
-            found.append(torch.where(squares > 0, products.sum(-1) / squares, 0.0))
-        return torch.cat(found).reshape(x.shape[:-1])
+            factors.append(torch.where(squares > 0, products.sum(-1) / squares, 0.0))
+        return torch.cat(factors).reshape(x.shape[:-1])

@@ -56,32 +56,19 @@ def probe_inputs(model: Any, context: int | None, seed: int) -> tuple[dict[str, 
 
 @dataclass(frozen=True, eq=False)
 class ModelInputs:
-    """Makes the arguments of one model's forward pass and checks them against what it takes.
-
-    Attributes:
-        model: of transformers.
-        name: what messages call it.
-        context: the longest input in tokens, or None.
-    """
+    """Makes the arguments of one model's forward pass and checks them against what it takes."""
 
     model: Any
     name: str
-    context: int | None
+    context: int | None  # the longest input in tokens
 
     def __repr__(self) -> str:
-        return (
-            f"ModelInputs({self.name!r}: ids 0 to {self.vocabulary_size - 1}, {self.context or 'any number of'} tokens)"
-        )
+        return f"ModelInputs({self.name!r}: {self.context or 'any number of'} tokens)"
 
     @property
     def device(self) -> torch.device:
         """Where the model's input goes."""
         return embedding_table(self.model).device
-
-    @property
-    def vocabulary_size(self) -> int:
-        """The number of rows of the input embedding table."""
-        return embedding_table(self.model).shape[0]
 
     def forward(
         self,
@@ -136,10 +123,11 @@ class ModelInputs:
             )
         self._check_length(ids.shape[1], what)
         low, high = (int(value) for value in torch.aminmax(ids))
-        if low < 0 or high >= self.vocabulary_size:
+        size = embedding_table(self.model).shape[0]
+        if low < 0 or high >= size:
             raise BadInput(
                 f"Token id {low if low < 0 else high} of the {what} is not in the vocabulary of '{self.name}' "
-                f"(0 to {self.vocabulary_size - 1})."
+                f"(0 to {size - 1})."
             )
         return ids.to(self.device, torch.int64)
 
@@ -179,7 +167,7 @@ def _without_cache(model: Any) -> dict[str, Any]:
     return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
 
 
-# ---- How a model's token vectors become one sentence vector: as its folder says, in the file that sentence-transformers writes.
+# ---- Pooling of token vectors to one sentence vector, as declared in the files that sentence-transformers writes
 
 Pooling = Literal["mean", "first", "last"]
 
@@ -190,30 +178,33 @@ _FLAGS: dict[str, Pooling] = {
 }
 
 
+def _declared(source: str | Path | None, file: str) -> Any:
+    try:
+        return json.loads((Path(source or "") / file).read_text())
+    except (OSError, ValueError):
+        return None
+
+
 def declared_pooling(source: str | Path | None) -> Pooling | None:
-    """The pooling that a model's folder declares (`1_Pooling/config.json`); None where it is no folder or declares none.
+    """The pooling that a model's folder declares (`1_Pooling/config.json`); None where it declares none.
 
     >>> declared_pooling("no/such/folder") is None
     True
     """
-    try:
-        found = json.loads((Path(source or "") / "1_Pooling" / "config.json").read_text())
-    except (OSError, ValueError):
-        return None
-    chosen = [name for flag, name in _FLAGS.items() if found.get(flag)] if isinstance(found, dict) else []
+    options = _declared(source, "1_Pooling/config.json")
+    chosen = [name for flag, name in _FLAGS.items() if options.get(flag)] if isinstance(options, dict) else []
     return chosen[0] if len(chosen) == 1 else None
 
 
 def declares_unit_length(source: str | Path | None) -> bool:
-    """Whether a model's folder says that its sentence vectors are brought to length 1 (the last module of `modules.json`).
+    """Whether a model's folder declares sentence vectors of length 1 (the last module of `modules.json`).
 
     >>> declares_unit_length("no/such/folder")
     False
     """
     try:
-        found = json.loads((Path(source or "") / "modules.json").read_text())
-        return str(found[-1]["type"]).endswith("Normalize")
-    except (OSError, ValueError, LookupError, TypeError):
+        return str(_declared(source, "modules.json")[-1]["type"]).endswith("Normalize")
+    except (LookupError, TypeError):
         return False
 
 
@@ -222,10 +213,7 @@ def pooled(
 ) -> Float[Tensor, "B d"]:
     """One vector a row: the mean of its tokens' vectors, that of the first token, or of the last.
 
-    Args:
-        states: the vectors.
-        pooling: which.
-        mask: 1 where a token is, 0 behind the row's end; None: rows are full.
+    `mask` is 1 where a token is, 0 behind the row's end; without it rows are full.
 
     >>> import torch
     >>> pooled(torch.tensor([[[1.0], [3.0], [9.0]]]), "mean", torch.tensor([[1, 1, 0]])).tolist()

@@ -40,18 +40,7 @@ class Lens(Memo):
     In an encoder-decoder all but `head` begin with `encoder.` or `decoder.`. A model has the sites that a tiny probing
     pass finds in it when the Lens is made, no others; every one is tried once before the Lens is handed out.
 
-    Args:
-        model: a transformers model, on any device and in any precision. It is left as it is: no hook stays on it.
-        tokenizer: its tokenizer, if there is one.
-        name: what to call it in tables and messages.
-
-    Attributes:
-        model, tokenizer, name: as given.
-        sites: the names of all sites, in the order in which the model passes them.
-        depth: the number of blocks (of both stacks together in an encoder-decoder).
-        context_length: the longest input in tokens, or None where the model sets no limit.
-        stacks: the towers with their blocks and taps, for those who cut models (`headscan.model.structure.Stack`).
-        notes: what a reader of this model's numbers must know, as sentences.
+    The model is one of transformers, on any device and in any precision. It is left as it is: no hook stays on it.
 
     Raises:
         BadInput: the model has no weights, takes other input than tokens, or shows no chain of blocks.
@@ -74,33 +63,29 @@ class Lens(Memo):
         super().__init__()
         self.model: Any = model
         self.tokenizer = tokenizer
-        self.name = name
+        self.name = name  # in tables and messages
         self.origin = Origin()
-        self.notes: list[str] = []
-        self.context_length = context_length(model)
+        self.context_length = context_length(model)  # the longest input in tokens, None where the model sets no limit
         self.stacks: tuple[Stack, ...]
         self._taps: dict[str, Tap]
         self.stacks, self._taps = find_sites(model, self.context_length)
-        self.notes += [note for stack in self.stacks for note in stack.notes]
-        self.sites: tuple[str, ...] = tuple(self._taps)
-        self.depth: int = sum(stack.depth for stack in self.stacks)
+        # What a reader of this model's numbers must know, as sentences.
+        self.notes: list[str] = [note for stack in self.stacks for note in stack.notes]
+        self.sites: tuple[str, ...] = tuple(self._taps)  # in the order in which the model passes them
+        self.depth: int = sum(stack.depth for stack in self.stacks)  # blocks; of both stacks in an encoder-decoder
 
     @classmethod
     @takes(Building)
     def load(cls, model: str | os.PathLike[str], settings: Building) -> Lens:
-        """Load a causal LM, masked LM, encoder or encoder-decoder.
+        """Load a causal LM, masked LM, encoder or encoder-decoder, in evaluation mode.
 
         Args:
             model: the name of an embedded specimen, a local folder or a .gguf file, or a Hugging Face id (looked up in
                 that order).
-            tokenizer: None for the model's own, "bytes" for UTF-8 bytes, a folder or id, or a tokenizer object.
             random_init: build the model from its configuration with fresh weights drawn from this seed; no weight
                 file is read.
 
         The other options are the fields of `headscan.model.settings.Loading`.
-
-        Returns:
-            The Lens, with the model in evaluation mode.
 
         Raises:
             BadInput: nothing there, no or damaged safetensors, only pickle weights, a configuration that describes no
@@ -131,12 +116,8 @@ class Lens(Memo):
     @property
     def default_sites(self) -> tuple[str, ...]:
         """What a scan looks at: `embedding`, every `block.I`, and `final_norm` where there is one."""
-        wanted = [glob for glob in ("embedding", "block.*", "final_norm") if glob != "final_norm" or self._has_norm]
-        return self.match(wanted)
-
-    @property
-    def _has_norm(self) -> bool:
-        return any(site.endswith("final_norm") for site in self.sites)
+        norm = ["final_norm"] if any(site.endswith("final_norm") for site in self.sites) else []
+        return self.match(["embedding", "block.*", *norm])
 
     def match(self, glob: str | Iterable[str]) -> tuple[str, ...]:
         """The sites that a glob matches, in the order of depth; see `headscan.model.sites.match_sites` for the rules.
@@ -263,7 +244,7 @@ class Lens(Memo):
         return require_tokenizer(self.tokenizer, self.name)
 
     def random_init(self, seed: int, *, first_block: bool = False) -> Lens:
-        """The same architecture with fresh random weights: the null model that a trained one is held against.
+        """The same architecture with fresh random weights: the random-weight control of a trained model.
 
         It is on the same device in the same precision, its weights follow the family's own initialisation, and the
         same seed gives the same weights. The global random state is not touched. With `first_block` no further block is
@@ -272,8 +253,8 @@ class Lens(Memo):
         return self.twin(seed, first_block=first_block)()
 
     def twin(self, seed: int, *, first_block: bool = False) -> Callable[[], Lens]:
-        """Makes `random_init(seed)` when called. It holds nothing of this model's weights, which may be gone by then:
-        so the two need not be in memory at once."""
+        """A function that makes `random_init(seed)`. It holds none of this model's weights, so that the model and its
+        random-weight control need not be in memory at once."""
         blank, tokenizer, source = Blank.of(self.model), self.tokenizer, self.origin.source
         name = f"{self.name} (random weights, seed {seed})"
         blank = blank.first_block() if first_block else blank

@@ -1,4 +1,4 @@
-"""Loading: from an embedded name, a folder or a hub id to a model. All that can be refused is, before weights are read."""
+"""Loading a model. Everything that can be refused is refused before any weights are read."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from safetensors import SafetensorError
 
 from headscan.model.inputs import context_length
 from headscan.model.settings import Building, Origin, choose_device, memory_of, quiet, weights_identity
-from headscan.model.source import Source, auto_class, find_source, read_config, reason
+from headscan.model.source import Source, auto_class, find_source, reason
 from headscan.model.tokenizers import load_tokenizer
-from headscan.model.weights import Header, described, quantization, read_header, settled, unpacking, weight_files
+from headscan.model.weights import quantization, settled
 from headscan.run import BadInput
-
-# ---- Building a model from its configuration: tried without memory first, so that what cannot be is refused in a sentence.
 
 DEPTHS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers", "n_layer")
 SIZES = ("vocab_size", "hidden_size", "num_attention_heads", *DEPTHS)
-# Blocks up to which the whole model is tried; deeper ones are tried with one and with two, and the rest is counted.
-WHOLE = 256
-# Bytes of Python's objects for a block, whatever its width.
-OBJECTS = 50_000
+WHOLE = (
+    256  # blocks up to which the whole model is tried; deeper ones are tried with one and two blocks, and extrapolated
+)
+OBJECTS = 50_000  # bytes of Python's objects for a block, whatever its width
+BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "8bit": 1.0, "4bit": 0.5}
 
 
 @dataclass(frozen=True)
@@ -43,16 +42,24 @@ class ModelSize:
 
 
 def build(family: Any, config: Any, dtype: torch.dtype, trust_remote_code: bool = False) -> Any:
-    """A model of a class or an Auto class with the weights that the random state gives."""
+    """A model of a class or an Auto class with weights from the global random state."""
     with quiet():
         if hasattr(family, "from_config"):
             return family.from_config(config, dtype=dtype, trust_remote_code=trust_remote_code)
         return family._from_config(config, dtype=dtype)
 
 
+def without_quantization(config: Any) -> Any:
+    """A copy of the configuration without quantisation, which fresh weights do not have."""
+    config = copy.deepcopy(config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    return config
+
+
 @dataclass(frozen=True, repr=False)
 class Blank:
-    """A model but for its weights: class, configuration, precision and device, and nothing of its memory."""
+    """A model without its weights: class, configuration, precision and device. It holds nothing of its memory."""
 
     family: type[Any]
     config: Any
@@ -61,7 +68,7 @@ class Blank:
 
     @classmethod
     def of(cls, model: Any) -> Self:
-        """What is left of a model when its weights are taken away."""
+        """The blank of a live model."""
         return cls(type(model), without_quantization(model.config), model.dtype, model.device)
 
     def __repr__(self) -> str:
@@ -82,19 +89,11 @@ class Blank:
         return fresh.to(self.device).eval()
 
 
-def without_quantization(config: Any) -> Any:
-    """A copy of the configuration without quantisation, which fresh weights do not have."""
-    config = copy.deepcopy(config)
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
-    return config
-
-
 def estimate_size(family: Any, config: Any, name: str, trust_remote_code: bool = False) -> ModelSize:
-    """How large the model of a configuration will be, found by building it without memory (torch's device 'meta').
+    """How large the model of a configuration will be, measured by building it on torch's device 'meta'.
 
     Raises:
-        BadInput: nothing can be built from the configuration; the sentence says what it is about.
+        BadInput: nothing can be built from the configuration; the sentence says why.
 
     Cost: milliseconds (34 for Llama 7B), whatever the configuration says.
 
@@ -102,35 +101,33 @@ def estimate_size(family: Any, config: Any, name: str, trust_remote_code: bool =
     >>> estimate_size(AutoModelForCausalLM, GPT2Config(), "gpt2")
     ModelSize(entries=124439808, blocks=12)
     """
+    at_fault = f"The configuration of '{name}' is at fault:"
     for part in _parts(config):
         for field in SIZES:
             value, least = getattr(part, field, None), int(field in SIZES[:2])
             if isinstance(value, int) and value < least:
-                raise BadInput(
-                    f"The configuration of '{name}' is at fault: {field} is {value} and must be at least {least}."
-                )
-    config = without_quantization(config)
+                raise BadInput(f"{at_fault} {field} is {value} and must be at least {least}.")
     depth = max((value for part in _parts(config) for _, value in _depths(part)), default=0)
+
+    def entries(config: Any) -> int:
+        model = hollow(family, config, trust_remote_code)
+        return sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
+
     try:
         if depth <= WHOLE:
-            return ModelSize(_entries(family, config, trust_remote_code), depth)
-        one, two = (_entries(family, _shortened(config, count), trust_remote_code) for count in (1, 2))
+            return ModelSize(entries(config), depth)
+        first, second = (entries(_shortened(config, count)) for count in (1, 2))
     except BadInput:
         raise
     except Exception as error:  # a model's own code raises what it likes
-        raise BadInput(f"The configuration of '{name}' is at fault: {reason(error)}.") from error
-    return ModelSize(one + (two - one) * (depth - 1), depth)
+        raise BadInput(f"{at_fault} {reason(error)}.") from error
+    return ModelSize(first + (second - first) * (depth - 1), depth)
 
 
 def hollow(family: Any, config: Any, trust_remote_code: bool = False) -> Any:
     """The model of a configuration without memory for its weights (on torch's device 'meta')."""
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
         return build(family, without_quantization(config), torch.float32, trust_remote_code)
-
-
-def _entries(family: Any, config: Any, trust_remote_code: bool) -> int:
-    model = hollow(family, config, trust_remote_code)
-    return sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
 
 
 def _parts(config: Any) -> Iterator[Any]:
@@ -141,19 +138,16 @@ def _parts(config: Any) -> Iterator[Any]:
             yield from _parts(value)
 
 
-def _depths(config: Any) -> Iterator[tuple[str, int]]:
-    for field in DEPTHS:
-        value = getattr(config, field, None)
-        if isinstance(value, int) and not isinstance(value, bool):
-            yield field, value
+def _depths(config: Any) -> list[tuple[str, int]]:
+    return [(field, value) for field in DEPTHS if type(value := getattr(config, field, None)) is int]
 
 
 def _shortened(config: Any, count: int, above: int = WHOLE) -> Any:
-    """A copy with so many blocks, where there are more than `above`; lists of something of each block are cut as well."""
+    """A copy with `count` blocks, where there are more than `above`; lists with an entry for each block are cut as well."""
     config = copy.deepcopy(config)
     for part in _parts(config):
         deep = {value for _, value in _depths(part) if value > above}
-        for field, value in list(_depths(part)):
+        for field, value in _depths(part):
             if value in deep:
                 setattr(part, field, count)
         for field, value in list(vars(part).items()):
@@ -162,12 +156,9 @@ def _shortened(config: Any, count: int, above: int = WHOLE) -> Any:
     return config
 
 
-BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "8bit": 1.0, "4bit": 0.5}
-
-
 @dataclass(frozen=True, repr=False)
 class LoadedModel:
-    """A network of transformers in evaluation mode with what goes into its Lens."""
+    """A network of transformers in evaluation mode, with what else a Lens is made of."""
 
     network: Any
     tokenizer: Any
@@ -181,52 +172,43 @@ class LoadedModel:
 
 @dataclass(frozen=True, repr=False)
 class Preparation:
-    """A model that may be loaded: found, its configuration sound, its size within memory, its weight files whole.
-
-    Attributes:
-        source: where it is.
-        settings: how it is asked for.
-        config: its configuration, of transformers.
-        family: the Auto class that loads it.
-        tokenizer: its tokenizer, or None.
-        files: the weight files of a local model.
-        size: how large it will be.
-        header: what a .gguf file says of itself; None for a folder or a hub id.
-    """
+    """A model that may be loaded: its files found, its configuration sound, its size within memory."""
 
     source: Source
     settings: Building
-    config: Any
-    family: Any
+    config: Any  # of transformers
+    family: Any  # the Auto class that loads it
     tokenizer: Any
-    files: tuple[Path, ...]
+    files: tuple[Path, ...]  # the weight files of a local model
     size: ModelSize
-    header: Header | None = None
 
     def __repr__(self) -> str:
         return f"Preparation({self.source.name!r}: {self.size.entries:,} weights in {self.size.blocks} blocks)"
 
     def load(self) -> LoadedModel:
         """Read the weights, or draw them."""
-        settings, place = self.settings, choose_device(self.settings.device)
-        files, notes = self.files, list[str]()
-        if settings.random_init is not None:
-            network = self._fresh(settings.random_init).to(place)
+        settings, source, seed = self.settings, self.source, self.settings.random_init
+        place, notes = choose_device(settings.device), list[str]()
+        if seed is not None:
+            network = self._fresh(seed).to(place)
         else:
-            network, notes = settled(*self._read(place), self.source.name)
-            notes += self.header.notes if self.header is not None else []
+            network, notes = settled(*self._read(place), source.name)
+            notes += source.header.notes if source.header is not None else []
             if settings.device_map is None and settings.quantize is None:
                 network = network.to(place)
-        snapshot = self.source.snapshot()
-        if snapshot and settings.random_init is None:
-            files = tuple(weight_files(snapshot))
-        revision = snapshot.name if snapshot else self.source.revision
-        origin = Origin(self.source.given, revision, files, settings.quantize, settings.random_init)
-        return LoadedModel(network.eval(), self.tokenizer, self.source.name, origin, notes)
+        snapshot = source.snapshot
+        origin = Origin(
+            source.given,
+            snapshot.name if snapshot else source.revision,
+            source.weight_files if seed is None else (),
+            settings.quantize,
+            seed,
+        )
+        return LoadedModel(network.eval(), self.tokenizer, source.name, origin, notes)
 
     @property
     def dtype(self) -> torch.dtype:
-        """The precision of the weights, as far as the configuration says it; float32 where it does not."""
+        """The precision of the weights as far as the configuration names it, else float32."""
         wanted = self.config.dtype if self.settings.dtype == "auto" else getattr(torch, self.settings.dtype)
         return wanted if isinstance(wanted, torch.dtype) else torch.float32
 
@@ -236,7 +218,7 @@ class Preparation:
         known = self.settings.dtype != "auto" or self.config.dtype is not None
         each = BYTES.get(self.settings.quantize or str(self.dtype).removeprefix("torch."), 4.0) if known else 2.0
         if getattr(self.config, "quantization_config", None) is not None:
-            each = BYTES["4bit"]  # saved in few bits; how few is its own affair
+            each = BYTES["4bit"]  # saved in few bits; how few depends on the method
         return self.size.bytes(each)
 
     @property
@@ -263,6 +245,8 @@ class Preparation:
 
     def _read(self, place: torch.device) -> tuple[Any, dict[str, Any]]:
         """The network with its weights, and what transformers reports of them."""
+        import transformers
+
         settings, source = self.settings, self.source
         precision = "auto" if settings.dtype == "auto" else self.dtype
         extra: dict[str, Any] = {} if settings.device_map is None else {"device_map": settings.device_map}
@@ -270,24 +254,23 @@ class Preparation:
             # Quantised weights are made on the device they stay on; they cannot be moved afterwards.
             extra = {"device_map": {"": place}} | extra
             extra["quantization_config"] = quantization(settings.quantize, precision)
-        if self.header is not None:
-            precision = self.dtype  # its weights need not be in one that a model can have
-            extra |= unpacking()
+        if source.header is not None:
+            precision = self.dtype  # its weights need not be in a precision that a model can have
+            if unpacking := getattr(
+                transformers, "GgufConfig", None
+            ):  # a transformers that could keep the weights packed
+                extra["quantization_config"] = unpacking(dequantize=True)
         try:
-            with quiet():
-                network, report = self.family.from_pretrained(
-                    source.path,
-                    config=self.config,
-                    revision=source.revision,
-                    dtype=precision,
-                    use_safetensors=None if self.header else True,
-                    trust_remote_code=settings.trust_remote_code,
-                    local_files_only=source.local_files_only,
-                    output_loading_info=True,
-                    ignore_mismatched_sizes=True,  # so that they are reported, and refused below in a sentence
-                    **source.where,
-                    **extra,
-                )
+            network, report = source.read(
+                self.family,
+                settings.trust_remote_code,
+                config=self.config,
+                dtype=precision,
+                use_safetensors=None if source.header else True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # so that they are reported, and refused by `settled` in a sentence
+                **extra,
+            )
         except SafetensorError as error:
             raise BadInput(f"The weights of '{source.name}' are damaged: {error}.") from error
         except (OSError, ValueError, RuntimeError, ImportError, AssertionError) as error:
@@ -295,10 +278,10 @@ class Preparation:
         return network, report
 
     def _fresh(self, seed: int) -> Any:
+        config = without_quantization(self.config)
         try:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
-                config = without_quantization(self.config)
                 return build(self.family, config, self.dtype, self.settings.trust_remote_code)
         except (ValueError, ImportError, RuntimeError, TypeError, ZeroDivisionError) as error:
             raise self.source.fault(error) from error
@@ -308,21 +291,16 @@ def prepare(model: str | os.PathLike[str], settings: Building) -> Preparation:
     """Everything that can be said against loading a model, said before any weight is read.
 
     Raises:
-        BadInput: as `Lens.load`, but for what only reading the weights can tell.
+        BadInput: as `Lens.load`, except for what only reading the weights can tell.
     """
-    source = find_source(os.fspath(model), settings.revision)
-    header = None if source.gguf is None else read_header(source.gguf)
-    if header is not None and settings.quantize is not None:
+    source, trust = find_source(os.fspath(model), settings.revision), settings.trust_remote_code
+    if source.header is not None and settings.quantize is not None:
         raise BadInput("The weights of a .gguf file are not rounded again: leave out --quantize.")
-    config = read_config(source, settings.trust_remote_code)
-    if header is not None:
-        config = described(config, header)
+    config = source.config(trust)
     family = auto_class(config)
-    files: tuple[Path, ...] = ()
-    if settings.random_init is None and source.folder is not None:
-        files = tuple(weight_files(source.folder)) if source.gguf is None else (source.gguf,)
-    tokenizer = load_tokenizer(settings.tokenizer, source, settings.trust_remote_code)
-    size = estimate_size(family, config, source.name, settings.trust_remote_code)
-    ready = Preparation(source, settings, config, family, tokenizer, files, size, header)
+    files = source.weight_files if settings.random_init is None and source.folder is not None else ()
+    tokenizer = load_tokenizer(settings.tokenizer, source, trust)
+    size = estimate_size(family, config, source.name, trust)
+    ready = Preparation(source, settings, config, family, tokenizer, files, size)
     ready.check_memory()
     return ready

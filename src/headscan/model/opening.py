@@ -16,12 +16,10 @@ from headscan.model.settings import Building, Loading
 from headscan.model.tokenizers import load_tokenizer
 from headscan.run import BadInput, Registry
 
-# ---- Live models of other libraries: what of them a Lens can read. One file of headscan/model/adapters a library, or a plug-in.
-
 
 @dataclass(frozen=True)
 class Adapted:
-    """What a Lens is made of: a network that takes `input_ids`, its tokenizer, and what a reader of its numbers must know."""
+    """What a Lens is made of: a network that takes `input_ids`, its tokenizer, and notes for readers of its numbers."""
 
     network: nn.Module
     tokenizer: Any
@@ -29,31 +27,71 @@ class Adapted:
 
 
 class ModelAdapter(ABC):
-    """A library whose models are no models of transformers. Subclass it in a file of headscan/model/adapters, or of a plug-in.
-
-    Attributes:
-        title: of the library. sentence: what is read. tried: with which version of it.
-    """
+    """A library whose live models are no models of transformers. Subclass it here, or in a plug-in."""
 
     title: ClassVar[str]
-    sentence: ClassVar[str]
-    tried: ClassVar[str]
+    sentence: ClassVar[str]  # what is read
+    tried: ClassVar[str]  # with which version of the library
+    classes: ClassVar[tuple[str, ...]]  # the library, and the names of its classes
 
-    @abstractmethod
     def recognises(self, model: object) -> bool:
-        """Whether a live object is one of its models; without importing the library."""
+        """Whether an object's class, or one that it inherits from, is of the library. The library is not imported."""
+        library, *names = self.classes
+        kinds = type(model).__mro__
+        return any(kind.__module__.partition(".")[0] == library and kind.__name__ in names for kind in kinds)
 
     @abstractmethod
     def adapt(self, model: Any) -> Adapted:
-        """What is read of it.
-
-        Raises:
-            BadInput: it is not loaded, or has nothing inside that can be read.
-        """
+        """What is read of the model; BadInput where it is not loaded, or has nothing inside that can be read."""
 
 
 ADAPTERS: Registry[type[ModelAdapter]] = Registry("adapter", "headscan.model.opening")
 """Every library whose models are taken as they are."""
+
+
+@ADAPTERS.register("nnsight")
+class NnsightAdapter(ModelAdapter):
+    """`NNsight(model)`, `LanguageModel(...)`, `TransformersModel(...)`: the model inside."""
+
+    title = "nnsight"
+    sentence = "The transformers model inside, with the wrapper's tokenizer; no intervention runs."
+    tried = "nnsight 0.8.1"
+    classes = ("nnsight", "NNsight", "Envoy")
+
+    def adapt(self, model: Any) -> Adapted:
+        own = vars(model)  # the wrapper's own attributes: its __getattr__ looks into the model
+        inside = own.get("_module", own.get("_model"))
+        if not isinstance(inside, nn.Module):
+            raise BadInput("There is no model inside this wrapper of nnsight.")
+        if any(weight.is_meta for weight in inside.parameters()):
+            raise BadInput("This model of nnsight has no weights yet: load it with dispatch=True.")
+        return Adapted(inside, own.get("tokenizer"), ("Read from inside nnsight's wrapper, without interventions.",))
+
+
+@ADAPTERS.register("transformer-lens")
+class TransformerLensAdapter(ModelAdapter):
+    """`TransformerBridge` (TransformerLens 3 and 4): the model inside."""
+
+    title = "TransformerLens"
+    sentence = (
+        "The transformers model inside a TransformerBridge; a HookedTransformer is refused, whose weights are folded and "
+        "centred."
+    )
+    tried = "TransformerLens 4.3.0"
+    classes = ("transformer_lens", "TransformerBridge", "HookedRootModule")
+
+    def adapt(self, model: Any) -> Adapted:
+        inside = getattr(model, "original_model", None)
+        if not isinstance(inside, nn.Module):
+            raise BadInput(
+                f"A {type(model).__name__} folds norms into weights and centres them, so its states are not the model's: give "
+                "the model of transformers, a TransformerBridge, or an iterator over its cached activations."
+            )
+        if getattr(model, "compatibility_mode", False):
+            raise BadInput(
+                "This TransformerBridge is in compatibility mode, in which weights are folded and centred: give it without."
+            )
+        return Adapted(inside, getattr(model, "tokenizer", None), ("Read from inside TransformerLens' bridge.",))
 
 
 def adapted(model: object) -> Adapted | None:
@@ -64,20 +102,8 @@ def adapted(model: object) -> Adapted | None:
     """
     if isinstance(model, str | bytes | int | float | list | tuple | dict):
         return None
-    for kind in ADAPTERS.values():
-        one = kind()
-        if one.recognises(model):
-            return one.adapt(model)
-    return None
-
-
-def of_library(model: object, library: str, *names: str) -> bool:
-    """Whether an object's class, or one that it inherits from, is one of these classes of a library.
-
-    >>> of_library(nn.Linear(2, 2), "torch", "Module"), of_library(nn.Linear(2, 2), "nnsight", "Envoy")
-    (True, False)
-    """
-    return any(kind.__module__.partition(".")[0] == library and kind.__name__ in names for kind in type(model).__mro__)
+    adapter = next((kind() for kind in ADAPTERS.values() if kind().recognises(model)), None)
+    return None if adapter is None else adapter.adapt(model)
 
 
 ModelLike = str | os.PathLike[str] | Lens | nn.Module
@@ -101,8 +127,8 @@ def open_models(given: ModelsLike, settings: Loading) -> Iterator[Lens]:
     models = [cast(ModelLike, given)] if alone else list(cast("Sequence[ModelLike]", given))
     if not models:
         raise BadInput("No model was named: name at least one model.")
-    ready = [prepare_model(one, settings) for one in models]
-    return (Lens.of(one) if isinstance(one, Preparation) else one for one in ready)
+    ready = [prepare_model(model, settings) for model in models]
+    return (Lens.of(model) if isinstance(model, Preparation) else model for model in ready)
 
 
 def open_model(given: ModelLike, settings: Loading) -> Lens:
@@ -111,86 +137,22 @@ def open_model(given: ModelLike, settings: Loading) -> Lens:
 
 
 def prepare_model(given: ModelLike, settings: Loading) -> Preparation | Lens:
-    """A model whose weights wait to be read, or a live one as it is."""
+    """A model whose weights wait to be read, or the Lens of a live one."""
     if isinstance(given, str | os.PathLike):
         return prepare(given, Building(**settings.part(Loading)))
-    return _live(given, settings)
-
-
-def _live(model: Lens | nn.Module, settings: Loading) -> Lens:
-    if isinstance(model, Lens):
-        return model
-    found = adapted(model)
-    if found is not None:
-        name = getattr(getattr(found.network, "config", None), "name_or_path", "") or type(model).__name__
-        lens = Lens(found.network, load_tokenizer(settings.tokenizer) or found.tokenizer, name=str(name))
-        lens.notes += found.notes
-        return lens
-    if not isinstance(model, nn.Module):
-        raise BadInput(f"A model is a name, a folder, a Lens or a live model, not a {type(model).__name__}.")
-    network, tokenizer = model, load_tokenizer(settings.tokenizer)
-    inner = getattr(next(model.children(), None), "auto_model", None)
-    if isinstance(inner, nn.Module):
+    if isinstance(given, Lens):
+        return given
+    live, tokenizer = adapted(given), load_tokenizer(settings.tokenizer)
+    if live is None:
+        if not isinstance(given, nn.Module):
+            raise BadInput(f"A model is a name, a folder, a Lens or a live model, not a {type(given).__name__}.")
         # A SentenceTransformer wraps a model of transformers and keeps its tokenizer.
-        network, tokenizer = inner, tokenizer or getattr(model, "tokenizer", None)
-    name = getattr(getattr(network, "config", None), "name_or_path", "") or type(network).__name__
-    return Lens(network, tokenizer, name=str(name))
-
-
-# ---- nnsight.
-
-
-@ADAPTERS.register("nnsight")
-class NnsightAdapter(ModelAdapter):
-    """`NNsight(model)`, `LanguageModel(...)`, `TransformersModel(...)`: the model inside."""
-
-    title: ClassVar[str] = "nnsight"
-    sentence: ClassVar[str] = "The transformers model inside, with the wrapper's tokenizer; no intervention runs."
-    tried: ClassVar[str] = "nnsight 0.8.1"
-
-    def recognises(self, model: object) -> bool:
-        """An Envoy, which is no Module."""
-        return of_library(model, "nnsight", "NNsight", "Envoy")
-
-    def adapt(self, model: Any) -> Adapted:
-        """See the class."""
-        # Of the wrapper itself, not by its __getattr__, which looks into the model.
-        own = vars(model)
-        inside = own.get("_module", own.get("_model"))
-        if not isinstance(inside, nn.Module):
-            raise BadInput("There is no model inside this wrapper of nnsight.")
-        if any(one.is_meta for one in inside.parameters()):
-            raise BadInput("This model of nnsight has no weights yet: load it with dispatch=True.")
-        return Adapted(inside, own.get("tokenizer"), ("Read from inside nnsight's wrapper, without interventions.",))
-
-
-# ---- TransformerLens.
-
-
-@ADAPTERS.register("transformer-lens")
-class TransformerLensAdapter(ModelAdapter):
-    """`TransformerBridge` (TransformerLens 3 and 4): the model inside."""
-
-    title: ClassVar[str] = "TransformerLens"
-    sentence: ClassVar[str] = (
-        "The transformers model inside a TransformerBridge; a HookedTransformer is refused, whose weights are folded and centred."
-    )
-    tried: ClassVar[str] = "TransformerLens 4.3.0"
-
-    def recognises(self, model: object) -> bool:
-        """By the class."""
-        return of_library(model, "transformer_lens", "TransformerBridge", "HookedRootModule")
-
-    def adapt(self, model: Any) -> Adapted:
-        """See the class."""
-        inside = getattr(model, "original_model", None)
-        if not isinstance(inside, nn.Module):
-            raise BadInput(
-                f"A {type(model).__name__} folds norms into weights and centres them, so its states are not the model's: give "
-                "the model of transformers, a TransformerBridge, or an iterator over its cached activations."
-            )
-        if getattr(model, "compatibility_mode", False):
-            raise BadInput(
-                "This TransformerBridge is in compatibility mode, in which weights are folded and centred: give it without."
-            )
-        return Adapted(inside, getattr(model, "tokenizer", None), ("Read from inside TransformerLens' bridge.",))
+        inner = getattr(next(given.children(), None), "auto_model", None)
+        wraps = isinstance(inner, nn.Module)
+        live = Adapted(cast(nn.Module, inner), getattr(given, "tokenizer", None)) if wraps else Adapted(given, None)
+    # A wrapper of another library names the model; a model inside a SentenceTransformer is named by itself.
+    named = given if live.notes else live.network
+    name = getattr(getattr(live.network, "config", None), "name_or_path", "") or type(named).__name__
+    lens = Lens(live.network, tokenizer or live.tokenizer, name=str(name))
+    lens.notes += live.notes
+    return lens

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from headscan.model.inputs import probe_inputs
 from headscan.model.sites import Tap, first_tensor, input_tensor, trace_calls
@@ -34,7 +33,7 @@ class Recorder:
         self.taps = tuple(taps)
         self.each = each
         self.stop = stop
-        self._handles: list[RemovableHandle] = []
+        self._hooks = ExitStack()
         self._counts: dict[nn.Module, int] = defaultdict(int)
         self._shape: dict[nn.Module, tuple[int, int]] = {}
         self._left: set[str] = set()
@@ -47,25 +46,18 @@ class Recorder:
         by_module: dict[nn.Module, list[Tap]] = defaultdict(list)
         for tap in self.taps:
             by_module[tap.module].append(tap)
-        try:
+        with self._hooks:  # are removed where one of them cannot be set
             # Clocks come first: on a module that is both a clock and a tap, the count must be reset before it is read.
             self._wind_clocks()
             for module, taps in by_module.items():
                 self._hook(module, taps)
-        except BaseException:
-            self._remove()
-            raise
+            self._hooks = self._hooks.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._remove()
-
-    def _remove(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._hooks.close()
         self._counts.clear()
         self._shape.clear()
 
@@ -81,7 +73,7 @@ class Recorder:
                 for module in modules:
                     self._counts[module] = 0
 
-            self._handles.append(clock.register_forward_pre_hook(reset))
+            self._hooks.callback(clock.register_forward_pre_hook(reset).remove)
         for block in {tap.shape_from for tap in self.taps if tap.shape_from is not None}:
 
             def measure(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -89,7 +81,7 @@ class Recorder:
                 if tensor is not None and tensor.ndim == 3:
                     self._shape[module] = (tensor.shape[0], tensor.shape[1])
 
-            self._handles.append(block.register_forward_pre_hook(measure, with_kwargs=True))
+            self._hooks.callback(block.register_forward_pre_hook(measure, with_kwargs=True).remove)
 
     def _hook(self, module: nn.Module, taps: list[Tap]) -> None:
         inputs = {tap.call: tap for tap in taps if tap.where == "input"}
@@ -102,7 +94,7 @@ class Recorder:
                 if tap := inputs.get(self._counts[module]):
                     self._read(tap, input_tensor(args, kwargs))
 
-            self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+            self._hooks.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
         if outputs or counted:
 
             def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -112,7 +104,7 @@ class Recorder:
                 if tap := outputs.get(number):
                     self._read(tap, first_tensor(output))
 
-            self._handles.append(module.register_forward_hook(after))
+            self._hooks.callback(module.register_forward_hook(after).remove)
 
     def _read(self, tap: Tap, tensor: Tensor | None) -> None:
         if tensor is None:
@@ -125,16 +117,10 @@ class Recorder:
             raise Stop
 
 
-# ---- The self-test of a new Lens: every site must really fire, once a pass, with the shape it promises.
-
-
-def verify_taps(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int], taps: list[Tap]) -> dict[str, Tap]:
-    """Run once with all taps in place; return them by name, in the order in which they fired.
+def _verified(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int], taps: list[Tap]) -> dict[str, Tap]:
+    """The taps by name, in the order in which one pass reads them; RuntimeError where one is not read once, as promised.
 
     Taps whose tensor the model changes afterwards are marked `overwritten`.
-
-    Raises:
-        RuntimeError: a site did not fire exactly once or has another shape; a fault of headscan's.
     """
     live: dict[str, Tensor] = {}
     copies: dict[str, Tensor] = {}
@@ -172,11 +158,10 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-# ---- Finding the sites of a model: one traced pass tells where they are, another that they are read right.
-
-
 def find_sites(model: Any, context: int | None) -> tuple[tuple[Stack, ...], dict[str, Tap]]:
     """The towers of a model and the taps of all its sites, in the order in which the model passes them.
+
+    One traced pass finds the sites; another checks that each is read once, with the shape it promises.
 
     Raises:
         BadInput: it cannot be run on token ids alone, or shows no chain of blocks.
@@ -186,13 +171,12 @@ def find_sites(model: Any, context: int | None) -> tuple[tuple[Stack, ...], dict
         try:
             trace = trace_calls(model, inputs, shape)
         except (TypeError, ValueError, RuntimeError, LookupError, AttributeError, AssertionError) as error:
-            said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+            text = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             raise BadInput(
-                f"A trial run of {type(model).__name__} on nothing but token ids failed ({said}), so headscan cannot read it."
+                f"A trial run of {type(model).__name__} on nothing but token ids failed ({text}), so headscan cannot read it."
             ) from error
-        towers = stack_modules(model)
-        stacks = tuple(find_stack(model, prefix, module, trace) for prefix, module in towers.items())
+        stacks = tuple(find_stack(model, prefix, module, trace) for prefix, module in stack_modules(model).items())
         head = find_head(model, trace)
         taps = [tap for stack in stacks for tap in stack.taps.values()] + ([head] if head else [])
         inputs, shape = probe_inputs(model, context, seed=1)
-        return stacks, verify_taps(model, inputs, shape, taps)
+        return stacks, _verified(model, inputs, shape, taps)

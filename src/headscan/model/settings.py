@@ -7,7 +7,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
@@ -23,8 +23,7 @@ from headscan.run import BadInput, Option, Settings
 class TokenizerObject(Protocol):
     """A tokenizer of transformers, `headscan.model.ByteTokenizer`, or one of the user's."""
 
-    def decode(self, ids: Any, /) -> Any:
-        """The text of token ids."""
+    def decode(self, ids: Any, /) -> Any: ...
 
 
 TokenizerLike = str | os.PathLike[str] | TokenizerObject
@@ -60,7 +59,6 @@ class Loading(Settings):
     trust_remote_code: Annotated[bool, Option("Run code that comes with the model. Off unless asked.")] = False
 
     def check(self) -> None:
-        """The device and the packages must be there."""
         super().check()
         # Imported here, so that a command line can be built from these settings without torch.
         from headscan.model.weights import check_quantization, require_accelerate
@@ -81,30 +79,30 @@ class Building(Loading):
     ] = None
 
     def check(self) -> None:
-        """Fresh weights are whole."""
         if self.quantize is not None and self.random_init is not None:
             raise BadInput("Fresh random weights cannot be quantised: give either random_init or quantize.")
         super().check()
 
 
-# ---- What a resumed run must find again: the weights of a model and the rules of a tokenizer, by their content.
+# ---- The identity of weights and tokenizers, for runs that are resumed
 
 
 def weights_identity(model: nn.Module | None, files: Mapping[str, str]) -> str:
-    """The hash of the hashes of the weight `files`; where there are none, of the sum and the sum of squares of each tensor."""
+    """A hash of the weight files' hashes; without files, of the sum and the sum of squares of each tensor of `model`."""
     if files:
         return _hash(sorted(files.items()))
+    tensors = () if model is None else model.state_dict().items()
     return _hash(
         [
-            (name, list(one.shape), float(one.double().sum()), float(one.double().square().sum()))
-            for name, one in (model.state_dict().items() if model is not None else ())
-            if isinstance(one, torch.Tensor)
+            (name, list(tensor.shape), float(tensor.double().sum()), float(tensor.double().square().sum()))
+            for name, tensor in tensors
+            if isinstance(tensor, torch.Tensor)
         ]
     )
 
 
 def tokenizer_identity(tokenizer: Any) -> str:
-    """The hash of a tokenizer's rules where it shows them, else of its class and vocabulary.
+    """A hash of a tokenizer's rules where it has a `backend_tokenizer`, else of its class and vocabulary.
 
     >>> from headscan.model import ByteTokenizer
     >>> tokenizer_identity(ByteTokenizer()) == tokenizer_identity(ByteTokenizer())
@@ -113,44 +111,28 @@ def tokenizer_identity(tokenizer: Any) -> str:
     backend: Any = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None and hasattr(backend, "to_str"):
         return _hash(backend.to_str())
-    known = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
-    return _hash([type(tokenizer).__name__, sorted(known.items())])
+    vocabulary = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
+    return _hash([type(tokenizer).__name__, sorted(vocabulary.items())])
 
 
 def _hash(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
-# ---- What a model is and where it came from, for the protocol of a result.
-
-
 @dataclass(frozen=True)
 class Origin:
-    """Where the weights of a Lens came from; all empty for a model that was built, not loaded.
+    """Where the weights of a Lens came from; all fields are empty for a model that was built, not loaded."""
 
-    Attributes:
-        source: what the user named.
-        revision: the resolved commit, where known, else the revision asked for.
-        files: the weight files that were read.
-        quantize: "8bit", "4bit" or None.
-        random_init: the seed of fresh weights, or None.
-    """
-
-    source: str | None = None
-    revision: str | None = None
-    files: tuple[Path, ...] = ()
+    source: str | None = None  # what the user named
+    revision: str | None = None  # the resolved commit where known, else the revision asked for
+    files: tuple[Path, ...] = ()  # the weight files that were read
     quantize: str | None = None
     random_init: int | None = None
 
     def sha256(self) -> dict[str, str]:
-        """{name: hex digest} of the weight files; reads them whole."""
-        return {path.name: file_sha256(path) for path in self.files}
-
-
-def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file as 64 hexadecimal digits; a file that has not changed since is not read again."""
-    state = path.stat()
-    return _sha256(path, state.st_size, state.st_mtime_ns)
+        """{file name: hex digest} of the weight files. Reads files that changed since the last call whole."""
+        stats = {path: path.stat() for path in self.files}
+        return {path.name: _sha256(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
 
 
 @cache
@@ -159,7 +141,7 @@ def _sha256(path: Path, size: int, changed: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# ---- Devices: whether one of that name is there, which one "auto" means, and how much memory it has.
+# ---- Devices
 
 
 def check_device(name: str) -> None:
@@ -167,14 +149,13 @@ def check_device(name: str) -> None:
     kind, _, number = name.partition(":")
     if kind not in ("auto", "cpu", "cuda", "mps") or (number and (kind != "cuda" or not number.isdigit())):
         raise BadInput(f"There is no device '{name}'; choose auto, cpu, cuda, cuda:N or mps.")
+    asked = f"The device '{name}' was asked for, but "
     if kind == "cuda" and not torch.cuda.is_available():
-        raise BadInput(f"The device '{name}' was asked for, but PyTorch finds no CUDA device on this machine.")
+        raise BadInput(f"{asked}PyTorch finds no CUDA device on this machine.")
     if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
-        raise BadInput(
-            f"The device '{name}' was asked for, but there are only {torch.cuda.device_count()} CUDA devices."
-        )
+        raise BadInput(f"{asked}there are only {torch.cuda.device_count()} CUDA devices.")
     if kind == "mps" and not torch.backends.mps.is_available():
-        raise BadInput("The device 'mps' was asked for, but PyTorch finds no Apple GPU on this machine.")
+        raise BadInput(f"{asked}PyTorch finds no Apple GPU on this machine.")
 
 
 def choose_device(name: str) -> torch.device:
@@ -187,33 +168,31 @@ def choose_device(name: str) -> torch.device:
 
 
 def memory_of(device: torch.device) -> int:
-    """The bytes of memory that a device has in all; of the CPU, what this process may use of them."""
+    """The memory of a device in bytes; of the CPU, what this process may use of it."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")] if hasattr(os, "sysconf") else [1 << 62]
-    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            found.append(int(Path(limit).read_text()))
-        except (OSError, ValueError):
-            continue
-    return min(found)
-
-
-# ---- Silence for transformers while a model is loaded: its progress bars and warnings, and only those, and only then.
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")] if hasattr(os, "sysconf") else [1 << 62]
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            limits.append(int(Path(file).read_text()))
+    return min(limits)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Inside, transformers logs errors alone and draws no bars; afterwards it is as it was."""
+    """Inside, transformers logs errors only and draws no progress bars; its settings are restored afterwards."""
     from transformers.utils import logging
 
-    level = logging.get_verbosity()
-    bars = logging.is_progress_bar_enabled()
-    unpacking, bar = _unpacking()
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    try:  # the bar of the .gguf reader heeds none of transformers' settings
+        gguf: Any = import_module("transformers.modeling_gguf_pytorch_utils")
+    except ImportError:
+        gguf = None
+    bar = getattr(gguf, "tqdm", None)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     if bar is not None:
-        unpacking.tqdm = partial(bar, disable=True)
+        gguf.tqdm = partial(bar, disable=True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -221,15 +200,6 @@ def quiet() -> Iterator[None]:
     finally:
         logging.set_verbosity(level)
         if bar is not None:
-            unpacking.tqdm = bar
+            gguf.tqdm = bar
         if bars:
             logging.enable_progress_bar()
-
-
-def _unpacking() -> tuple[Any, Any]:
-    """The module of transformers that unpacks .gguf files, and its bar, which heeds none of transformers' settings."""
-    try:
-        module = import_module("transformers.modeling_gguf_pytorch_utils")
-    except ImportError:
-        return None, None
-    return module, getattr(module, "tqdm", None)

@@ -1,16 +1,16 @@
-"""The names of sites and the globs that choose among them."""
+"""Sites of a model: their names, the globs that choose among them, where they are read, and the trace they are found in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from headscan.run import BadInput
 
@@ -38,15 +38,15 @@ def match_sites(globs: str | Iterable[str], sites: Sequence[str], owner: str) ->
         raise BadInput(f"No site was asked for; {owner} has: {_listed(sites)}.")
     chosen: set[str] = set()
     for glob in wanted:
-        found = {site for site in sites if _matches(glob, site)}
-        if not found:
+        matches = {site for site in sites if _matches(glob, site)}
+        if not matches:
             raise BadInput(f"No site of {owner} matches '{glob}'; it has: {_listed(sites)}.")
-        chosen |= found
+        chosen |= matches
     return tuple(site for site in sites if site in chosen)
 
 
 def is_block(site: str) -> bool:
-    """Whether a site is the output of a whole block, and none of its branches.
+    """Whether a site is the output of a whole block.
 
     >>> is_block("block.3"), is_block("decoder.block.0"), is_block("block.3.mlp"), is_block("final_norm")
     (True, True, False, False)
@@ -62,8 +62,8 @@ def possible_sites(blocks: int) -> tuple[str, ...]:
     headscan.BadInput: No site of gpt2 matches 'block.12'; it has: ...
     """
     branches = ("", *(f".{kind}" for kind in KINDS))
-    one = ("embedding", *(f"block.{number}{kind}" for number in range(blocks) for kind in branches), "final_norm")
-    return (*one, *(f"{stack}.{site}" for stack in STACKS for site in one), "head")
+    tower = ("embedding", *(f"block.{number}{kind}" for number in range(blocks) for kind in branches), "final_norm")
+    return (*tower, *(f"{stack}.{site}" for stack in STACKS for site in tower), "head")
 
 
 def _matches(glob: str, site: str) -> bool:
@@ -100,37 +100,26 @@ def _listed(sites: Sequence[str]) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tap:
-    """One site of a model and the place where its values pass.
-
-    Attributes:
-        site: its name, such as `block.3.mlp`.
-        module: the module that is hooked.
-        path: that module's name inside the model, such as `transformer.h.3.mlp`.
-        where: "input" reads what the module is given, "output" what it returns.
-        width: the size of the last dimension.
-        call, calls: the module runs `calls` times in one forward pass and the site is the call number `call`
-            (0, 1 except where layers share their weights, as in ALBERT).
-        clock: the module whose start begins a new count of calls: the stack's own module.
-        shape_from: set where the module sees [B*T, width] (OPT's MLP): the block whose input tells B and T, since
-            the site is given as [B, T, width] all the same.
-        overwritten: the model goes on to change this tensor in place (Falcon adds into its MLP's output), so that it
-            must be copied to be kept.
-    """
+    """One site of a model, and the place where it is read: the input or the output of one call of one module."""
 
     site: str
     module: nn.Module
-    path: str
+    path: str  # the module's name inside the model, such as `transformer.h.3.mlp`
     where: Literal["input", "output"]
-    width: int
-    clock: nn.Module
+    width: int  # the size of the last dimension
+    clock: nn.Module  # the module whose start begins a new count of calls: the stack's own module
+    # The module runs `calls` times in one forward pass and the site is call number `call`: 0 of 1, except where layers
+    # share their weights, as in ALBERT.
     call: int = 0
     calls: int = 1
+    # Set where the module sees [B*T, width] (OPT's MLP): the block whose input has B and T, which the site is given with.
     shape_from: nn.Module | None = None
+    # The model goes on to change this tensor in place (Falcon adds into its MLP's output): it is copied to be kept.
     overwritten: bool = False
 
     @property
     def place(self) -> str:
-        """The place in words, for tables: `output of transformer.h.3.mlp`."""
+        """The place in words: `output of transformer.h.3.mlp`."""
         again = f", call {self.call + 1} of {self.calls}" if self.calls > 1 else ""
         return f"{self.where} of {self.path or 'the model'}{again}"
 
@@ -144,7 +133,7 @@ def first_tensor(value: Any) -> Tensor | None:
         return value
     if isinstance(value, Mapping):
         named = (value.get(key) for key in ("logits", "prediction_logits", "last_hidden_state"))
-        return next((one for one in named if isinstance(one, Tensor)), None)
+        return next((tensor for tensor in named if isinstance(tensor, Tensor)), None)
     if isinstance(value, (tuple, list)) and value and isinstance(value[0], Tensor):
         return value[0]
     return None
@@ -152,10 +141,8 @@ def first_tensor(value: Any) -> Tensor | None:
 
 def input_tensor(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
     """The hidden states among a module's arguments: the first floating tensor, positional arguments first."""
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, Tensor) and torch.is_floating_point(value):
-            return value
-    return None
+    values = (*args, *kwargs.values())
+    return next((value for value in values if isinstance(value, Tensor) and torch.is_floating_point(value)), None)
 
 
 # ---- One tiny forward pass that writes down every module call: what the structure is read from.
@@ -202,27 +189,17 @@ class Trace:
     result: Any
     shape: tuple[int, int]
 
-    def of(self, module: nn.Module) -> list[Call]:
-        """The calls of one module, in order."""
-        return [call for call in self.calls if call.module is module]
-
     def __repr__(self) -> str:
         return f"Trace({len(self.calls)} calls on a batch of {self.shape[0]} x {self.shape[1]} tokens)"
 
 
 def trace_calls(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int]) -> Trace:
-    """Run the model once on `inputs`, a batch of `shape` [B, T], noise in place of every layer's output, and write down
-    its calls. Leaves no hook behind."""
+    """Run the model once on `inputs`, a batch of `shape` [B, T], with noise in place of every layer's output."""
     noise = torch.Generator().manual_seed(0)
     calls: list[Call] = []
     open_calls: list[Call] = []
-    clock = 0
+    clock = itertools.count(1)
     rows = shape[0] * shape[1]
-
-    def tick() -> int:
-        nonlocal clock
-        clock += 1
-        return clock
 
     def rows_of(value: Any) -> Tensor | None:
         if not isinstance(value, Tensor) or not torch.is_floating_point(value) or value.ndim not in (2, 3):
@@ -235,7 +212,7 @@ def trace_calls(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int]
 
     def before(path: str) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            call = Call(path, module, tick())
+            call = Call(path, module, next(clock))
             call.inputs = [x for value in (*args, *kwargs.values()) if (x := rows_of(value)) is not None]
             calls.append(call)
             open_calls.append(call)
@@ -244,7 +221,7 @@ def trace_calls(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int]
 
     def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         call = open_calls.pop()
-        call.end = tick()
+        call.end = next(clock)
         if _is_layer(module) and isinstance(output, Tensor) and torch.is_floating_point(output):
             output = torch.randn(output.shape, generator=noise).to(output.device, output.dtype)
         tensor = first_tensor(output)
@@ -252,23 +229,13 @@ def trace_calls(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int]
         call.flat = tensor is not None and tensor.ndim == 2
         return output
 
-    with torch.no_grad(), _hooks() as handles:
+    with torch.no_grad(), ExitStack() as hooks:
         for path, module in model.named_modules():
-            handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True))
-            handles.append(module.register_forward_hook(after))
+            hooks.callback(module.register_forward_pre_hook(before(path), with_kwargs=True).remove)
+            hooks.callback(module.register_forward_hook(after).remove)
         result = model(**inputs)
     return Trace(calls, result, shape)
 
 
 def _is_layer(module: nn.Module) -> bool:
     return next(module.children(), None) is None and next(module.parameters(), None) is not None
-
-
-@contextmanager
-def _hooks() -> Iterator[list[RemovableHandle]]:
-    handles: list[RemovableHandle] = []
-    try:
-        yield handles
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -1,4 +1,4 @@
-"""Where a model comes from: an embedded specimen, a local folder or a hub id; and which Auto class suits it."""
+"""Where a model comes from: an embedded specimen, a local folder, a .gguf file or a hub id; its configuration and files."""
 
 from __future__ import annotations
 
@@ -7,25 +7,29 @@ import os
 import re
 import socket
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from headscan.model.settings import quiet
-from headscan.model.weights import is_gguf
+from headscan.model.weights import Header, is_gguf, read_header, weight_files
 from headscan.run import BadInput
 
-# ---- The tiny models that ship inside the package: one folder each, in the layout of `save_pretrained`.
-#
-# `pip install headscan` brings `gpt-vanilla`, and `pip install 'headscan[specimens]'` the others, into the same folder.
-
+# The specimens are folders in the layout of `save_pretrained`. `pip install headscan` brings `gpt-vanilla`, and
+# `pip install 'headscan[specimens]'` the others, into the same folder.
 FOLDER = Path(__file__).parent / "specimens"
 OTHERS = ("gpt-headless", "gpt-headless-early", "gpt-vanilla-early")  # what packaging/specimens makes a package of
 
+CAUSAL = ("ForCausalLM", "LMHeadModel", "LMHead")
+MASKED = ("ForMaskedLM", "WithLMHeadModel")
+SEQ2SEQ = ("ForConditionalGeneration", "ForSeq2SeqLM")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model",
+                   "sentencepiece.bpe.model", "tekken.json")  # fmt: skip
+
 
 def specimens() -> tuple[str, ...]:
-    """The names of the embedded models, in alphabetical order: every folder that has a `config.json`.
+    """The names of the embedded models, in alphabetical order.
 
     >>> isinstance(specimens(), tuple)
     True
@@ -36,11 +40,7 @@ def specimens() -> tuple[str, ...]:
 
 
 def specimen_path(name: str) -> Path:
-    """The folder of the embedded model `name`.
-
-    Raises:
-        BadInput: there is no such specimen, and the message lists those there are; or it is in a package of its own.
-    """
+    """The folder of the embedded model `name`; BadInput names the specimens there are, or the package that has it."""
     if name not in specimens():
         if name in OTHERS:
             raise BadInput(f"The specimen '{name}' is not installed: pip install 'headscan[specimens]'.")
@@ -49,62 +49,119 @@ def specimen_path(name: str) -> Path:
     return FOLDER / name
 
 
-CAUSAL = ("ForCausalLM", "LMHeadModel", "LMHead")
-MASKED = ("ForMaskedLM", "WithLMHeadModel")
-SEQ2SEQ = ("ForConditionalGeneration", "ForSeq2SeqLM")
-
-
 @dataclass(frozen=True)
 class Source:
-    """A place that a model is loaded from: `given` by the user, `name` for tables, `folder` where it is local.
+    """The place a model is loaded from. Each file that describes the model is read once, when it is first asked for."""
 
-    `gguf` is the one file in that folder which is the model, where it is a .gguf file.
-    """
-
-    given: str
-    name: str
-    folder: Path | None
+    given: str  # what the user named
+    name: str  # for tables and messages
+    folder: Path | None  # None for a hub id
     revision: str | None
-    gguf: Path | None = None
+    gguf: Path | None = None  # the one file in the folder that is the model, where it is a .gguf file
+
+    @cached_property
+    def header(self) -> Header | None:
+        """The header of the .gguf file, None for any other source."""
+        return None if self.gguf is None else read_header(self.gguf)
+
+    @cached_property
+    def weight_files(self) -> tuple[Path, ...]:
+        """The weight files, checked to be whole; empty for a hub model that is not in the cache."""
+        if self.gguf is not None:
+            return (self.gguf,)
+        folder = self.folder or self.snapshot
+        return () if folder is None else tuple(weight_files(folder))
 
     @property
-    def path(self) -> str:
-        """What transformers' `from_pretrained` takes."""
-        return str(self.folder) if self.folder is not None else self.given
+    def snapshot(self) -> Path | None:
+        """The cached folder of a hub model, named by its commit; None if it is local or not in the cache."""
+        from huggingface_hub import try_to_load_from_cache
 
-    @property
-    def where(self) -> dict[str, str]:
-        """What `from_pretrained` takes beside the path."""
-        return {} if self.gguf is None else {"gguf_file": self.gguf.name}
+        if self.folder is not None:
+            return None
+        config = try_to_load_from_cache(self.given, "config.json", revision=self.revision)
+        return Path(config).parent if isinstance(config, str) else None
 
     @property
     def local_files_only(self) -> bool:
-        """Whether the network need not be asked: a local folder, or a hub that does not answer to its name."""
+        """Whether the network need not be asked: a local folder, or a hub whose name does not resolve."""
         return self.folder is not None or not _hub_has_address()
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether there are files of a tokenizer; without them transformers would make up an empty one."""
+        if self.header is not None:
+            return self.header.tokenizer
+        folder = self.folder
+        return (
+            folder is None
+            or any(map(Path.is_file, map(folder.joinpath, TOKENIZER_FILES)))
+            or any(folder.glob("*.tiktoken"))
+        )
+
+    def read(self, family: Any, trust_remote_code: bool, **options: Any) -> Any:
+        """`family.from_pretrained` of this source, without log lines and progress bars."""
+        path = self.given if self.folder is None else str(self.folder)
+        if self.gguf is not None:
+            options["gguf_file"] = self.gguf.name
+        with quiet():
+            return family.from_pretrained(
+                path,
+                revision=self.revision,
+                trust_remote_code=trust_remote_code,
+                local_files_only=self.local_files_only,
+                **options,
+            )
+
+    def config(self, trust_remote_code: bool) -> Any:
+        """The model's configuration.
+
+        Raises:
+            BadInput: it is damaged, of an unknown kind, or cannot be fetched.
+        """
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        from headscan.model import mixer  # noqa: F401 (makes masked mixers known to the Auto classes)
+
+        if self.folder is not None and self.gguf is None:
+            _check_config(self.folder / "config.json")
+        try:
+            config = self.read(AutoConfig, trust_remote_code)
+        except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+            raise self._only_gguf() or self.fault(error) from error
+        except Exception as error:  # a configuration checks itself, and raises what it likes
+            raise BadInput(f"The configuration of '{self.name}' is at fault: {reason(error)}.") from error
+        if self.header is not None:  # transformers leaves out the class with a head and the precision of the weights
+            causal: Any = AutoModelForCausalLM._model_mapping
+            if not getattr(config, "architectures", None) and type(config) in causal:
+                config.architectures = [causal[type(config)].__name__]
+            config.dtype = self.header.precision
+        return config
 
     def fault(self, error: BaseException) -> BadInput:
         """A failure of transformers to load, in one sentence."""
         from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
-        chain: list[BaseException] = []
+        causes: list[BaseException] = []
         cause: BaseException | None = error
-        while cause is not None and cause not in chain:
-            chain.append(cause)
+        while cause is not None and cause not in causes:
+            causes.append(cause)
             cause = cause.__cause__ or cause.__context__
-        text = " ".join(str(error).split())
+        text, model = " ".join(str(error).split()), f"The model '{self.given}'"
         if self.folder is None:
-            if any(isinstance(one, GatedRepoError) for one in chain):
-                return BadInput(
-                    f"The model '{self.given}' is gated: ask for access on its page and log in (hf auth login)."
-                )
-            if any(isinstance(one, RevisionNotFoundError) for one in chain):
-                return BadInput(f"The model '{self.given}' has no revision '{self.revision}'.")
-            if any(isinstance(one, RepositoryNotFoundError) for one in chain):
-                return BadInput(f"There is no model '{self.given}' on the Hugging Face hub (or it is private).")
+            sentences = (
+                (GatedRepoError, f"{model} is gated: ask for access on its page and log in (hf auth login)."),
+                (RevisionNotFoundError, f"{model} has no revision '{self.revision}'."),
+                (
+                    RepositoryNotFoundError,
+                    f"There is no model '{self.given}' on the Hugging Face hub (or it is private).",
+                ),
+            )
+            for kind, sentence in sentences:
+                if any(isinstance(cause, kind) for cause in causes):
+                    return BadInput(sentence)
             if "safetensors" in text and "does not appear to have" in text:
-                return BadInput(
-                    f"The model '{self.given}' has no safetensors weights on the hub; headscan reads no other format."
-                )
+                return BadInput(f"{model} has no safetensors weights on the hub; headscan reads no other format.")
             if isinstance(error, OSError):
                 return BadInput(
                     f"'{self.given}' is no folder, no embedded specimen ({', '.join(specimens()) or 'there are none'}) "
@@ -115,21 +172,46 @@ class Source:
                 f"The model '{self.name}' runs only with Python code of its own author; headscan runs none "
                 "unless you pass trust_remote_code."
             )
-        return BadInput(f"The model '{self.name}' cannot be loaded: {_sentence(text)}")
+        if len(text) > 300:
+            text = text[:300].rsplit(" ", 1)[0] + " ..."
+        return BadInput(
+            f"The model '{self.name}' cannot be loaded: {text if text.endswith('.') else text.rstrip('!?') + '.'}"
+        )
 
-    def snapshot(self) -> Path | None:
-        """The cached folder of a hub model, named by its commit; None if it is local or not in the cache."""
-        from huggingface_hub import try_to_load_from_cache
+    def _only_gguf(self) -> BadInput | None:
+        """What to say of a hub repository that holds .gguf files and no configuration; None for any other."""
+        from huggingface_hub import list_repo_files
+        from huggingface_hub.errors import HfHubHTTPError
 
-        if self.folder is not None:
+        if self.local_files_only:
             return None
-        config = try_to_load_from_cache(self.given, "config.json", revision=self.revision)
-        return Path(config).parent if isinstance(config, str) else None
+        try:
+            files = list_repo_files(self.given, revision=self.revision)
+        except (HfHubHTTPError, OSError, ValueError):
+            return None
+        packed = [file for file in files if is_gguf(Path(file))]
+        if not packed or "config.json" in files:
+            return None
+        names = ", ".join(packed[:8]) + (", ..." if len(packed) > 8 else "")
+        return BadInput(
+            f"The model '{self.given}' is on the hub as .gguf only ({names}): name one of them, {self.given}/{packed[0]}."
+        )
+
+
+def _check_config(file: Path) -> None:
+    try:
+        parsed = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise BadInput(f"'{file}' is not valid JSON.") from error
+    if not isinstance(parsed, dict):
+        raise BadInput(f"'{file}' is not a JSON object.")
+    if "model_type" not in parsed:
+        raise BadInput(f"'{file}' names no model_type, so it describes no Hugging Face model.")
 
 
 @cache
 def _hub_has_address() -> bool:
-    """Whether the hub's host name resolves. Without this question, each file is tried six times over, for 23 seconds."""
+    """Whether the hub's host name resolves. Without this question each file is tried six times, for 23 seconds."""
     from huggingface_hub import constants
 
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
@@ -142,7 +224,7 @@ def _hub_has_address() -> bool:
 
 
 def find_source(model: str, revision: str | None) -> Source:
-    """Where `model` is: a specimen's name first, then a folder, else a hub id.
+    """Where `model` is: a specimen's name first, then a folder or a .gguf file, else a hub id.
 
     Raises:
         BadInput: what can only be a folder is not there, or has no config.json.
@@ -158,7 +240,9 @@ def find_source(model: str, revision: str | None) -> Source:
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise BadInput(f"The folder '{given}' has no config.json, so it holds no Hugging Face model.")
-        return Source(given, _name(folder.resolve()), folder, None)
+        whole = folder.resolve()
+        telling = whole.name not in ("model", "models", "weights", "final")
+        return Source(given, whole.name if telling else f"{whole.parent.name}/{whole.name}", folder, None)
     if folder.exists():
         if not is_gguf(folder):
             raise BadInput(
@@ -174,88 +258,19 @@ def find_source(model: str, revision: str | None) -> Source:
 
 
 def _hub_file(given: str, revision: str | None) -> Source:
-    """ORG/REPOSITORY/FILE.gguf: one file of a hub repository, fetched into the cache.
-
-    Raises:
-        BadInput: there is no such repository or file, or the hub cannot be reached.
-    """
+    """ORGANISATION/REPOSITORY/FILE.gguf: one file of a hub repository, fetched into the cache."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     repository, file = "/".join(given.split("/")[:2]), "/".join(given.split("/")[2:])
     hub = Source(repository, repository, None, revision)
     try:
-        found = Path(hf_hub_download(repository, file, revision=revision, local_files_only=hub.local_files_only))
-    except LocalEntryNotFoundError as error:
+        path = Path(hf_hub_download(repository, file, revision=revision, local_files_only=hub.local_files_only))
+    except (OSError, ValueError, EntryNotFoundError) as error:
+        if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+            raise BadInput(f"The model '{repository}' has no file '{file}' on the hub.") from error
         raise hub.fault(error) from error
-    except EntryNotFoundError as error:
-        raise BadInput(f"The model '{repository}' has no file '{file}' on the hub.") from error
-    except (OSError, ValueError) as error:
-        raise hub.fault(error) from error
-    return Source(given, found.stem, found.parent, None, gguf=found)
-
-
-def _only_gguf(source: Source) -> BadInput | None:
-    """What to say of a hub repository without a configuration that holds .gguf files; None for any other."""
-    from huggingface_hub import list_repo_files
-    from huggingface_hub.errors import HfHubHTTPError
-
-    if source.local_files_only:
-        return None
-    try:
-        files = list_repo_files(source.given, revision=source.revision)
-    except (HfHubHTTPError, OSError, ValueError):
-        return None
-    packed = [file for file in files if is_gguf(Path(file))]
-    if not packed or "config.json" in files:
-        return None
-    names = ", ".join(packed[:8]) + (", ..." if len(packed) > 8 else "")
-    return BadInput(
-        f"The model '{source.given}' is on the hub as .gguf only ({names}): name one of them, {source.given}/{packed[0]}."
-    )
-
-
-def _name(folder: Path) -> str:
-    """The folder's name, with its parent's where it alone says nothing."""
-    return (
-        f"{folder.parent.name}/{folder.name}" if folder.name in ("model", "models", "weights", "final") else folder.name
-    )
-
-
-def read_config(source: Source, trust_remote_code: bool) -> Any:
-    """The model's configuration.
-
-    Raises:
-        BadInput: it is damaged, of an unknown kind, or cannot be fetched.
-    """
-    from transformers import AutoConfig
-
-    from headscan.model import mixer  # noqa: F401 (makes masked mixers known to the Auto classes)
-
-    if source.folder is not None and source.gguf is None:
-        try:
-            parsed = json.loads((source.folder / "config.json").read_text("utf-8"))
-        except ValueError as error:
-            raise BadInput(f"'{source.folder / 'config.json'}' is not valid JSON.") from error
-        if not isinstance(parsed, dict):
-            raise BadInput(f"'{source.folder / 'config.json'}' is not a JSON object.")
-        if "model_type" not in parsed:
-            raise BadInput(
-                f"'{source.folder / 'config.json'}' names no model_type, so it describes no Hugging Face model."
-            )
-    try:
-        with quiet():
-            return AutoConfig.from_pretrained(
-                source.path,
-                revision=source.revision,
-                trust_remote_code=trust_remote_code,
-                local_files_only=source.local_files_only,
-                **source.where,
-            )
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-        raise _only_gguf(source) or source.fault(error) from error
-    except Exception as error:  # a configuration checks itself, and raises what it likes
-        raise BadInput(f"The configuration of '{source.name}' is at fault: {reason(error)}.") from error
+    return Source(given, path.stem, path.parent, None, gguf=path)
 
 
 def auto_class(config: Any) -> Any:
@@ -272,26 +287,20 @@ def auto_class(config: Any) -> Any:
 
     name = (getattr(config, "architectures", None) or [""])[0]
     if name.endswith("EncoderModel") and hasattr(transformers, name):
-        return getattr(
-            transformers, name
-        )  # half of an encoder-decoder (T5EncoderModel), for which there is no Auto class
+        return getattr(transformers, name)  # half of an encoder-decoder (T5EncoderModel) has no Auto class
     # The order matters: XLMWithLMHeadModel ends with LMHeadModel too.
-    kinds = ((SEQ2SEQ, AutoModelForSeq2SeqLM), (MASKED, AutoModelForMaskedLM), (CAUSAL, AutoModelForCausalLM))
-    for endings, family in kinds:
+    families: list[tuple[tuple[str, ...], Any]] = [
+        (SEQ2SEQ, AutoModelForSeq2SeqLM),
+        (MASKED, AutoModelForMaskedLM),
+        (CAUSAL, AutoModelForCausalLM),
+        (SEQ2SEQ, transformers.AutoModelForImageTextToText),
+    ]
+    if "discriminator" not in name.lower() and "Electra" not in name:
+        families += [(("ForPreTraining",), AutoModelForMaskedLM), (("ForPreTraining",), AutoModelForCausalLM)]
+    for endings, family in families:
         if name.endswith(endings) and type(config) in family._model_mapping:
             return family
-    if name.endswith(SEQ2SEQ) and type(config) in transformers.AutoModelForImageTextToText._model_mapping:
-        return transformers.AutoModelForImageTextToText
-    if name.endswith("ForPreTraining"):
-        for family in (AutoModelForMaskedLM, AutoModelForCausalLM):
-            if type(config) in family._model_mapping and "discriminator" not in name.lower() and "Electra" not in name:
-                return family
     return AutoModel
-
-
-def _sentence(text: str, limit: int = 300) -> str:
-    text = text if len(text) <= limit else text[:limit].rsplit(" ", 1)[0] + " ..."
-    return text if text.endswith(".") else text.rstrip("!?") + "."
 
 
 def reason(error: BaseException) -> str:
@@ -304,11 +313,8 @@ def reason(error: BaseException) -> str:
         return f"it names {error}, which transformers does not know"
     if isinstance(error, ZeroDivisionError):
         return "a size by which another is divided is 0"
-    said = " ".join(str(error).split()) or type(error).__name__
-    return re.sub(r"^.*?\w+Error: ", "", said)[:300].rstrip(".")
-
-
-# ---- Which models can be named without a download: the embedded specimens and the local Hugging Face cache.
+    text = " ".join(str(error).split()) or type(error).__name__
+    return re.sub(r"^.*?\w+Error: ", "", text)[:300].rstrip(".")
 
 
 @dataclass(frozen=True)
@@ -326,23 +332,18 @@ def available_models() -> list[AvailableModel]:
     >>> available_models()[0].kind
     'specimen'
     """
-    about = "shipped inside headscan, see its model card"
-    return [AvailableModel(name, "specimen", about) for name in specimens()] + _cached()
-
-
-def _cached() -> list[AvailableModel]:
     from huggingface_hub import CacheNotFound, scan_cache_dir
 
+    models = [AvailableModel(name, "specimen", "shipped inside headscan, see its model card") for name in specimens()]
     try:
-        repositories = scan_cache_dir().repos
+        repositories = sorted(scan_cache_dir().repos, key=lambda repository: repository.repo_id)
     except CacheNotFound:
-        return []
-    found = []
-    for repository in sorted(repositories, key=lambda repository: repository.repo_id):
+        return models
+    for repository in repositories:
         files = {file.file_name for revision in repository.revisions for file in revision.files}
         if repository.repo_type == "model" and "config.json" in files:
             about = f"{repository.size_on_disk / 1e6:,.0f} MB in the Hugging Face cache"
             if not any(name.endswith(".safetensors") for name in files):
                 about += ", without safetensors: cannot be loaded"
-            found.append(AvailableModel(repository.repo_id, "cached", about))
-    return found
+            models.append(AvailableModel(repository.repo_id, "cached", about))
+    return models

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,26 +20,19 @@ DEPTHS_OF = {"encoder.": ("encoder_layers",), "decoder.": ("decoder_layers", "nu
 
 @dataclass(eq=False, repr=False)
 class Stack:
-    """One tower of blocks: the whole of a GPT or a BERT, half of a T5.
+    """One tower of blocks: the whole of a GPT or a BERT, half of a T5."""
 
-    Attributes:
-        prefix: "" or, in encoder-decoders, "encoder." and "decoder.".
-        module: the module whose forward pass runs the blocks.
-        blocks: the block modules in the order in which they run (the same one several times where weights are shared).
-        taps: the sites' taps by name, in the order of depth.
-        plain: for each block, whether its output is its input plus its branches, nothing else.
-        steps: for each block, what becomes of its input, in order: the site of a branch that is added, or the norm that
-            acts on the sum. None where that is not known.
-        notes: what a reader of its numbers must know.
-    """
-
-    prefix: str
-    module: nn.Module
-    blocks: tuple[nn.Module, ...]
-    taps: dict[str, Tap]
-    plain: tuple[bool, ...]
-    notes: list[str] = field(default_factory=list)
-    steps: tuple[tuple[str | nn.Module, ...] | None, ...] = ()
+    prefix: str  # "" or, in encoder-decoders, "encoder." and "decoder."
+    module: nn.Module  # the module whose forward pass runs the blocks
+    blocks: tuple[
+        nn.Module, ...
+    ]  # in the order in which they run (the same one several times where weights are shared)
+    taps: dict[str, Tap]  # by site, in the order of depth
+    plain: tuple[bool, ...]  # for each block, whether its output is its input plus its branches, nothing else
+    notes: list[str]  # what a reader of its numbers must know
+    # For each block, what becomes of its input, in order: the site of a branch that is added, or the norm that acts on the
+    # sum. None where that is not known.
+    steps: tuple[tuple[str | nn.Module, ...] | None, ...]
 
     @property
     def depth(self) -> int:
@@ -57,20 +50,14 @@ def stack_modules(model: Any) -> dict[str, nn.Module]:
     if getattr(model.config, "is_encoder_decoder", False) and encoder is not decoder:
         return {"encoder.": encoder, "decoder.": decoder}
     # In masked LMs `decoder` may be the layer that makes logits (ModernBERT), which is no tower.
-    towers = [module for module in (decoder, getattr(model, "base_model", model)) if _has_list(module)]
-    return {"": towers[0] if towers else model}
-
-
-def _has_list(module: nn.Module) -> bool:
-    return any(isinstance(part, nn.ModuleList) for part in module.modules())
+    for module in (decoder, getattr(model, "base_model", model)):
+        if any(isinstance(part, nn.ModuleList) for part in module.modules()):
+            return {"": module}
+    return {"": model}
 
 
 def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -> Stack:
-    """Read one tower's sites from the trace.
-
-    Raises:
-        BadInput: no chain of blocks is to be seen.
-    """
+    """One tower with its sites, read from the trace; BadInput where no chain of blocks is to be seen."""
     runs = _block_calls(module, prefix, trace)
     if not runs:
         raise BadInput(
@@ -84,7 +71,7 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
     norm = _final_norm(module, runs, trace)
 
     def put(name: str, call: Call, where: str, values: Tensor, block: nn.Module | None = None) -> None:
-        same = trace.of(call.module)
+        same = [other for other in trace.calls if other.module is call.module]
         taps[prefix + name] = Tap(
             site=prefix + name,
             module=call.module,
@@ -120,27 +107,27 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
         else:
             # RWKV halves the stream between some blocks; its own hidden states are those that the next block gets.
             put(f"block.{index}", after, "input", after.inputs[0])
-            notes.append(_between(prefix, index, run.output, after.inputs[0]))
+            factor = _factor(run.output, after.inputs[0])
+            notes.append(
+                f"The stream is {f'multiplied by {factor:g}' if factor else 'changed'} after {prefix}block.{index}; the site "
+                "is what the next part of the model gets, which is also the model's own hidden state."
+            )
     if norm is not None and norm.output is not None:
         put("final_norm", norm, "output", norm.output)
-    if len({id(run.module) for run in runs}) < len(runs):
+    if (own := len({id(run.module) for run in runs})) < len(runs):
         notes.append(
-            f"{len(runs)} blocks share the weights of {len({id(run.module) for run in runs})}: "
-            "a site of one block is a pass through the same module."
+            f"{len(runs)} blocks share the weights of {own}: a site of one block is a pass through the same module."
         )
     return Stack(prefix, module, tuple(run.module for run in runs), taps, tuple(plain), notes, tuple(steps))
 
 
 def find_head(model: nn.Module, trace: Trace) -> Tap | None:
     """The tap of the model's logits [B, T, V], if it returns any."""
-    logits = first_tensor(trace.result) if "logits" in _keys(trace.result) else None
+    keys = " ".join(trace.result.keys()) if hasattr(trace.result, "keys") else ""
+    logits = first_tensor(trace.result) if "logits" in keys else None
     if logits is None or logits.ndim != 3 or tuple(logits.shape[:2]) != trace.shape:
         return None
     return Tap("head", model, "", "output", logits.shape[-1], clock=model)
-
-
-def _keys(result: Any) -> str:
-    return " ".join(result.keys()) if hasattr(result, "keys") else ""
 
 
 def _block_calls(stack: nn.Module, prefix: str, trace: Trace) -> list[Call]:
@@ -148,19 +135,14 @@ def _block_calls(stack: nn.Module, prefix: str, trace: Trace) -> list[Call]:
     config = getattr(stack, "config", None)
     names = DEPTHS_OF[prefix] + DEPTHS
     depths = {value for name in names if isinstance(value := getattr(config, name, None), int)}
-    best: tuple[tuple[bool, int, int], list[Call]] | None = None
-    for order, part in enumerate(stack.modules()):
-        if not isinstance(part, nn.ModuleList) or len(part) == 0:
-            continue
-        members = {id(member) for member in part}
-        runs = [call for call in trace.calls if id(call.module) in members]
-        if not _is_chain(runs):
-            continue
-        # The depth that the config tells first, then the longest, then the outermost.
-        rank = (len(runs) in depths, len(runs), -order)
-        if best is None or rank > best[0]:
-            best = rank, runs
-    return best[1] if best else []
+    chains: list[list[Call]] = []
+    for part in stack.modules():
+        if isinstance(part, nn.ModuleList):
+            members = {id(member) for member in part}
+            runs = [call for call in trace.calls if id(call.module) in members]
+            chains += [runs] if _is_chain(runs) else []
+    # The depth that the config names first, then the longest, then the outermost.
+    return max(chains, key=lambda runs: (len(runs) in depths, len(runs)), default=[])
 
 
 def _is_chain(runs: list[Call]) -> bool:
@@ -196,12 +178,3 @@ def _factor(before: Tensor | None, after: Tensor) -> float | None:
     factor = float((a * b).sum()) / energy
     loose = 4 * max(torch.finfo(before.dtype).eps, torch.finfo(after.dtype).eps)
     return factor if factor and bool((b - factor * a).abs().max() <= loose * abs(factor) * a.abs().max()) else None
-
-
-def _between(prefix: str, index: int, before: Tensor, after: Tensor) -> str:
-    factor = _factor(before, after)
-    how = f"multiplied by {factor:g}" if factor else "changed"
-    return (
-        f"The stream is {how} after {prefix}block.{index}; the site is what the next part of the model gets, "
-        "which is also the model's own hidden state."
-    )

@@ -1,4 +1,4 @@
-"""Finding a model's tokenizer, if it has one."""
+"""Finding a model's tokenizer, if it has one; and a tokenizer for models that read raw bytes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from headscan.model.settings import quiet
 from headscan.model.source import Source, find_source, specimens
-from headscan.model.weights import read_header
 from headscan.run import BadInput
-
-# ---- A tokenizer for models that read raw bytes and so ship none: the ids are the text's UTF-8 bytes.
 
 
 class ByteTokenizer:
@@ -55,10 +51,13 @@ class ByteTokenizer:
         """`input_ids`, `attention_mask` and, if asked, `offset_mapping`: for every byte the (start, end) of its character."""
         if isinstance(text, str):
             return {key: rows[0] for key, rows in self([text], return_offsets_mapping=return_offsets_mapping).items()}
-        ids = [self.encode(one) for one in text]
+        ids = [self.encode(row) for row in text]
         result: dict[str, list[Any]] = {"input_ids": ids, "attention_mask": [[1] * len(row) for row in ids]}
         if return_offsets_mapping:
-            result["offset_mapping"] = [_offsets(one) for one in text]
+            result["offset_mapping"] = [
+                [(place, place + 1) for place, character in enumerate(row) for _ in self.encode(character)]
+                for row in text
+            ]
         return result
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False, **_: Any) -> str:
@@ -68,51 +67,41 @@ class ByteTokenizer:
     def convert_ids_to_tokens(self, ids: int | Iterable[int], skip_special_tokens: bool = False) -> Any:
         """Printable ASCII as itself, every other byte as `<0xNN>`."""
         if isinstance(ids, int):
-            return _token(ids)
-        return [_token(int(i)) for i in ids]
-
-
-def _token(byte: int) -> str:
-    return chr(byte) if 0x20 <= byte < 0x7F else f"<0x{byte:02X}>"
-
-
-def _offsets(text: str) -> list[tuple[int, int]]:
-    offsets = []
-    for index, character in enumerate(text):
-        offsets += [(index, index + 1)] * len(character.encode("utf-8", errors="replace"))
-    return offsets
-
-
-FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model",
-         "sentencepiece.bpe.model", "tekken.json")  # fmt: skip
+            return chr(ids) if 0x20 <= ids < 0x7F else f"<0x{ids:02X}>"
+        return [self.convert_ids_to_tokens(int(i)) for i in ids]
 
 
 def load_tokenizer(wanted: Any, source: Source | None = None, trust_remote_code: bool = False) -> Any:
-    """A tokenizer: the one `wanted`, or else the one beside the model, or None if there is none.
+    """The tokenizer that is `wanted`, or else the one of the model's `source`, or None if there is none.
 
     Args:
-        wanted: "bytes", a folder, a hub id, the name of a specimen, a tokenizer object, or None.
-        source: where the model came from.
-        trust_remote_code: as in `Lens.load`.
+        wanted: "bytes", a folder, a .gguf file, a hub id, the name of a specimen, a tokenizer object, or None.
 
     Raises:
         BadInput: what was asked for by name is not there or cannot be read.
     """
     if wanted is None:
-        return None if source is None else _beside(source, trust_remote_code)
-    if not isinstance(wanted, (str, Path)):
+        if source is None or not source.has_tokenizer:
+            return None
+        try:
+            return _read(source, trust_remote_code)
+        except BadInput:
+            if source.folder is not None:
+                raise
+            return None  # whether a hub model has a tokenizer is found out by asking for it
+    if not isinstance(wanted, str | Path):
         return wanted
     if str(wanted) == "bytes":
         return ByteTokenizer()
     folder = Path(wanted).expanduser()
-    if str(wanted) in specimens():
+    if str(wanted) in specimens() or not folder.is_dir():
         return _read(find_source(str(wanted), None), trust_remote_code)
-    if folder.is_dir():
-        # A tokenizer may live in a folder without a model.
-        if not _has_files(folder):
-            raise BadInput(f"The folder '{wanted}' has no tokenizer.")
-        return _read(Source(str(wanted), folder.resolve().name, folder, None), trust_remote_code)
-    return _read(find_source(str(wanted), None), trust_remote_code)
+    source = Source(
+        str(wanted), folder.resolve().name, folder, None
+    )  # a tokenizer may live in a folder without a model
+    if not source.has_tokenizer:
+        raise BadInput(f"The folder '{wanted}' has no tokenizer.")
+    return _read(source, trust_remote_code)
 
 
 def require_tokenizer(tokenizer: Any, name: str) -> Any:
@@ -125,34 +114,11 @@ def require_tokenizer(tokenizer: Any, name: str) -> Any:
     return tokenizer
 
 
-def _beside(source: Source, trust_remote_code: bool) -> Any:
-    # Without its files transformers would make up an empty tokenizer from the config alone.
-    if source.gguf is not None:
-        return _read(source, trust_remote_code) if read_header(source.gguf).tokenizer else None
-    if source.folder is not None:
-        return _read(source, trust_remote_code) if _has_files(source.folder) else None
-    try:
-        return _read(source, trust_remote_code)
-    except BadInput:
-        return None
-
-
-def _has_files(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in FILES) or any(folder.glob("*.tiktoken"))
-
-
 def _read(source: Source, trust_remote_code: bool) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        with quiet():
-            return AutoTokenizer.from_pretrained(
-                source.path,
-                revision=source.revision,
-                trust_remote_code=trust_remote_code,
-                local_files_only=source.local_files_only,
-                **source.where,
-            )
+        return source.read(AutoTokenizer, trust_remote_code)
     except Exception as error:  # the tokenizers library raises bare Exception on damaged files
         text = " ".join(str(error).split())[:200]
         raise BadInput(f"The tokenizer of '{source.name}' cannot be read: {text}.") from error

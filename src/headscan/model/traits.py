@@ -13,7 +13,29 @@ from torch import Tensor, nn
 
 from headscan.run import BadInput
 
-# ---- The two tables of a language model: input embeddings and output layer.
+LENGTH = 6  # tokens of a trial input
+# Relative difference up to which logits count as the same linear map of the states, computed twice.
+SAME = {torch.float64: 1e-6, torch.float32: 1e-4}
+
+T = TypeVar("T")
+
+
+class Memo:
+    """An object with a store of answers that cannot change while it lives.
+
+    >>> memo = Memo()
+    >>> memo.once("answer", lambda: 6 * 7), memo.once("answer", lambda: 0)
+    (42, 42)
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, object] = {}
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gave when this `key` was first asked for."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return cast(T, self._kept[key])
 
 
 class OutputLayer(NamedTuple):
@@ -25,11 +47,7 @@ class OutputLayer(NamedTuple):
 
 
 def embedding_table(model: Any) -> Float[Tensor, "V e"]:
-    """The weight of the model's input embeddings [V, e].
-
-    Raises:
-        BadInput: the model takes no tokens, or was built without weights.
-    """
+    """The weight of the model's input embeddings; BadInput if it takes no tokens, or was built without weights."""
     try:
         table: Tensor = model.get_input_embeddings().weight
     except (AttributeError, NotImplementedError) as error:
@@ -45,48 +63,16 @@ def output_layer(model: Any) -> OutputLayer | None:
     """The model's output layer, or None for a model without one."""
     module = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     weight = getattr(module, "weight", None)
-    return (
-        OutputLayer(module, weight, getattr(module, "bias", None))
-        if module is not None and weight is not None
-        else None
-    )
-
-
-LENGTH = 6
-# Relative difference up to which logits count as the same linear map of the states, computed twice.
-SAME = {torch.float64: 1e-6, torch.float32: 1e-4}
-
-
-class Readable(Protocol):
-    """What of a `Lens` the questions need."""
-
-    model: Any
-    sites: tuple[str, ...]
-    context_length: int | None
-
-    @property
-    def vocabulary_size(self) -> int:
-        """V."""
-
-    @property
-    def default_sites(self) -> tuple[str, ...]:
-        """The sites of a scan in the order of depth."""
-
-    def run(self, input_ids: Any, *, sites: str | Iterable[str]) -> dict[str, Tensor]:
-        """{site: [B, T, width]}."""
+    if module is None or weight is None:
+        return None
+    return OutputLayer(module, weight, getattr(module, "bias", None))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearHead:
-    """A head that is a linear map: logits = states @ weight.T + bias, of the states at `site`.
+    """A head that is a linear map: logits = states @ weight.T + bias, of the states at `site`."""
 
-    Attributes:
-        site: the site that it reads: the final norm, or the last block where there is none.
-        weight: [V, d], live.
-        bias: [V], live, or None.
-    """
-
-    site: str
+    site: str  # the final norm, or the last block where there is none
     weight: Float[Tensor, "V d"]
     bias: Float[Tensor, " V"] | None
 
@@ -99,11 +85,25 @@ class LinearHead:
         return f"LinearHead({tuple(self.weight.shape)} on {self.site}, {bias})"
 
 
+class Readable(Protocol):
+    """What of a `Lens` the traits need."""
+
+    model: Any
+    sites: tuple[str, ...]
+    context_length: int | None
+
+    @property
+    def vocabulary_size(self) -> int: ...
+
+    @property
+    def default_sites(self) -> tuple[str, ...]: ...
+
+    def run(self, input_ids: Any, *, sites: str | Iterable[str]) -> dict[str, Tensor]: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Traits:
-    """What one model is. Each property is found when it is first asked for, by a forward pass of a few tokens, and kept.
-
-    It is `Lens.traits`, so that whoever asks gets one answer.
+    """What one model is: `Lens.traits`. Each trait is found by a forward pass of a few tokens when first asked for.
 
     >>> from headscan.model import Lens
     >>> from transformers import GPT2Config, GPT2LMHeadModel
@@ -124,8 +124,7 @@ class Traits:
     @property
     def predicts(self) -> bool:
         """Whether it gives logits over its vocabulary."""
-        lens = self.lens
-        return "head" in lens.sites and output_layer(lens.model) is not None
+        return "head" in self.lens.sites and output_layer(self.lens.model) is not None
 
     @property
     def masked(self) -> bool:
@@ -139,10 +138,7 @@ class Traits:
 
     @cached_property
     def causal(self) -> bool:
-        """Whether no output depends on a later token: tried at the deepest site, not read from a configuration.
-
-        Two equal rows and one with another last token go through the model together; see `blind_to_the_last`.
-        """
+        """Whether no output depends on a later token: tried at the deepest site, not read from a configuration."""
         if self.encoder_decoder:
             return False
         ids = random_ids(self.lens, 3)
@@ -161,15 +157,13 @@ class Traits:
         site = self.lens.default_sites[-1]
         if head is None or "head" not in self.lens.sites or not head.weight.is_floating_point():
             return None
-        found = self.lens.run(random_ids(self.lens, 1), sites=[site, "head"])
-        if head.weight.shape[1] != found[site].shape[-1]:
+        states = self.lens.run(random_ids(self.lens, 1), sites=[site, "head"])
+        if head.weight.shape[1] != states[site].shape[-1]:
             return None
         linear = LinearHead(site, head.weight.detach(), None if head.bias is None else head.bias.detach())
-        own, made = found["head"].float(), linear.logits(found[site]).float()
-        same = (
-            own.shape == made.shape and (own - made).abs().max() <= SAME.get(head.weight.dtype, 1e-2) * own.abs().max()
-        )
-        return linear if same else None
+        own, made = states["head"].float(), linear.logits(states[site]).float()
+        bound = SAME.get(head.weight.dtype, 1e-2)
+        return linear if own.shape == made.shape and (own - made).abs().max() <= bound * own.abs().max() else None
 
     @property
     def quantised(self) -> bool:
@@ -202,20 +196,17 @@ def random_ids(lens: Readable, rows: int, length: int = LENGTH) -> Int[Tensor, "
 
 
 def blind_to_the_last(states: Float[Tensor, "3 T w"]) -> bool:
-    """Whether outputs before the last position do not know the last token.
+    """Whether outputs before the last position do not depend on the last token.
 
-    Args:
-        states: of two equal rows and of one that differs from them in its last token, run as one batch.
-
-    The third row may differ from the first by 1e-6 of its norm, or four times as much as the second does, which is what
-    the kernels make of equal rows.
+    The states are of two equal rows and of one that differs from them in its last token, run as one batch. The third
+    may differ from the first by 1e-6 of its norm, or by four times the rounding difference of the two equal rows.
 
     >>> states = torch.zeros(3, 2, 1)
     >>> states[2, 1] = 1
     >>> blind_to_the_last(states)
     True
     """
-    # What is no number in all three says nothing of what sees what.
+    # Values that are no numbers in all three rows say nothing about what depends on what.
     first, again, changed = states[:, :-1].float().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
     noise = float((first - again).norm())
     return bool((first - changed).norm() <= max(1e-6 * float(first.norm()), 4 * noise))
@@ -231,33 +222,5 @@ def layout_noise(run: Callable[[Tensor], Tensor], ids: Int[Tensor, "B T"]) -> fl
     >>> layout_noise(lambda ids: ids.float()[..., None], torch.ones(2, 3, dtype=torch.int64))
     0.0
     """
-    return relative(torch.cat([run(row[None]) for row in ids]), run(ids))
-
-
-def relative(found: Float[Tensor, "*batch w"], wanted: Float[Tensor, "*batch w"]) -> float:
-    """The largest ||found - wanted|| / ||wanted|| of any position."""
-    found, wanted = found.float(), wanted.float()
-    return float(((found - wanted).norm(dim=-1) / wanted.norm(dim=-1).clamp_min(1e-30)).max())
-
-
-# ---- What is worked out once for one object and kept with it.
-
-T = TypeVar("T")
-
-
-class Memo:
-    """An object with a store of answers that cannot change while it lives.
-
-    >>> memo = Memo()
-    >>> memo.once("answer", lambda: 6 * 7), memo.once("answer", lambda: 0)
-    (42, 42)
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[Hashable, object] = {}
-
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gave when this `key` was first asked for."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return cast(T, self._kept[key])
+    alone, together = torch.cat([run(row[None]) for row in ids]).float(), run(ids).float()
+    return float(((alone - together).norm(dim=-1) / together.norm(dim=-1).clamp_min(1e-30)).max())

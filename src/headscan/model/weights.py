@@ -1,4 +1,4 @@
-"""The weight files of a model: that they are there, are safetensors, and are whole. Checked before anything is built."""
+"""The weight files of a model: that they are there, are safetensors or .gguf, and are whole. Checked before it is built."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import logging
 import mmap
 import struct
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -59,13 +60,10 @@ def _shards(index: Path) -> list[Path]:
 
 
 def check_safetensors(file: Path) -> None:
-    """Read the header and compare the length it promises with the file's; the tensors themselves are not read.
+    """Raise BadInput for a file that is truncated or no safetensors file; only its header is read.
 
     The format: 8 bytes, little-endian, the length of the header; the header as JSON, {name: {dtype, shape,
     data_offsets: [begin, end]}}; the tensors' bytes.
-
-    Raises:
-        BadInput: the file is truncated or is no safetensors file.
     """
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -88,7 +86,7 @@ def check_safetensors(file: Path) -> None:
         raise BadInput(f"'{file}' is {state}: it has {size} bytes, its header promises {8 + length + end}.")
 
 
-# ---- Models in one file: .gguf, as llama.cpp keeps them. Its header is read here; transformers unpacks its weights.
+# ---- Models in one .gguf file, as llama.cpp writes them. The header is read here; transformers unpacks the weights.
 
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 # The types of values, by their numbers: struct's letter for each. 8 is a string, 9 an array.
@@ -98,28 +96,26 @@ STRING, ARRAY = 8, 9
 
 @dataclass(frozen=True)
 class Header:
-    """What a .gguf file says of itself before its weights.
+    """What a .gguf file says of itself before its weights."""
 
-    Attributes:
-        packing: the format that most of its weights have: F32, F16, BF16, or blocks of few bits such as Q4_K.
-        dtype: the precision the weights are in; None where they are packed in few bits.
-        tokenizer: whether a tokenizer is in it.
-    """
+    packing: str  # the format of most of its weights: F32, F16, BF16, or blocks of few bits such as Q4_K
+    dtype: torch.dtype | None  # the precision of the weights; None where they are packed in few bits
+    tokenizer: bool  # whether the file holds a tokenizer
 
-    packing: str
-    dtype: torch.dtype | None
-    tokenizer: bool
+    @property
+    def precision(self) -> torch.dtype:
+        """The precision of the unpacked weights."""
+        return self.dtype or torch.float32
 
     @property
     def notes(self) -> list[str]:
         """What a reader of this model's numbers must know, as sentences."""
-        if self.dtype is not None:
-            return []
-        return [f"The weights were rounded to few bits in the .gguf file (most of them as {self.packing})."]
+        rounded = f"The weights were rounded to few bits in the .gguf file (most of them as {self.packing})."
+        return [rounded] if self.dtype is None else []
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a file is one, by its name.
+    """Whether a file is a .gguf file, by its name.
 
     >>> is_gguf(Path("qwen.GGUF"))
     True
@@ -128,20 +124,20 @@ def is_gguf(path: Path) -> bool:
 
 
 def read_header(file: Path) -> Header:
-    """The header of a .gguf file, and that the file is as long as it promises; the weights are not read.
+    """The header of a .gguf file, and a check that the file is as long as it promises; the weights are not read.
 
     The format (versions 2 and 3, little-endian): "GGUF", the version; the numbers of tensors and of values; the values,
     each a name, a type and the value; of each tensor the name, its dimensions, its type and its offset; the tensors.
 
     Raises:
-        BadInput: the packages that read such files are not installed; the file is truncated, or is none.
+        BadInput: the packages that read such files are not installed; the file is truncated, or is no .gguf file.
     """
     for package in ("gguf", "accelerate"):
         if find_spec(package) is None:
             raise BadInput(f'A .gguf file needs the package {package}: pip install "headscan[gguf]".')
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    entries: dict[str, int] = {}
+    entries: Counter[str] = Counter()
     end = 0
     try:
         with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as raw:
@@ -156,7 +152,7 @@ def read_header(file: Path) -> Header:
                 kind, offset = walk.take("IQ")
                 packing = GGMLQuantizationType(kind)
                 block, width = GGML_QUANT_SIZES[packing]
-                entries[packing.name] = entries.get(packing.name, 0) + prod(shape)
+                entries[packing.name] += prod(shape)
                 end = max(end, offset + prod(shape) // block * width)
     except BadInput:
         raise
@@ -164,12 +160,12 @@ def read_header(file: Path) -> Header:
         raise BadInput(f"'{file}' is truncated or damaged: its header cannot be read.") from error
     if not entries:
         raise BadInput(f"'{file}' holds no weights.")
-    # The tensors begin at a multiple of 32 bytes, where the file names no other.
+    # The tensors begin at a multiple of 32 bytes, where the file names no other alignment.
     end += walk.place if "general.alignment" in names else -(-walk.place // 32) * 32
     if end > size:
         raise BadInput(f"'{file}' is truncated: it has {size} bytes, its header promises {end}.")
-    most = max(entries, key=lambda name: entries[name])
     # Norms stay in float32 beside weights of half precision; the weights are most of the entries.
+    [(most, _)] = entries.most_common(1)
     return Header(most, PLAIN[most] if entries.keys() <= PLAIN.keys() else None, "tokenizer.ggml.tokens" in names)
 
 
@@ -180,9 +176,9 @@ class _Walk:
         self.raw, self.place = raw, 0
 
     def take(self, form: str) -> tuple[Any, ...]:
-        found = struct.unpack_from(f"<{form}", self.raw, self.place)
+        values = struct.unpack_from(f"<{form}", self.raw, self.place)
         self.place += struct.calcsize(f"<{form}")
-        return found
+        return values
 
     def string(self) -> bytes:
         length = self.take("Q")[0]
@@ -192,7 +188,7 @@ class _Walk:
         return self.raw[self.place - length : self.place]
 
     def value(self) -> str:
-        """The name of a value, which itself is passed over."""
+        """The name of a value; the value itself is skipped."""
         name = self.string().decode()
         self._skip(self.take("I")[0])
         return name
@@ -200,36 +196,14 @@ class _Walk:
     def _skip(self, kind: int, count: int = 1) -> None:
         if kind in NUMBERS:
             self.place += count * struct.calcsize(f"<{NUMBERS[kind]}")
-        elif kind == STRING:
+        elif kind in (STRING, ARRAY):
             for _ in range(count):
-                self.string()
-        elif kind == ARRAY:
-            for _ in range(count):
-                self._skip(*self.take("IQ"))
+                self.string() if kind == STRING else self._skip(*self.take("IQ"))
         else:
             raise ValueError("an unknown type of value")
 
 
-def described(config: Any, header: Header) -> Any:
-    """The configuration with what transformers leaves out of it: the class with a head, the precision of the weights."""
-    from transformers import AutoModelForCausalLM
-
-    causal: Any = AutoModelForCausalLM._model_mapping
-    if not getattr(config, "architectures", None) and type(config) in causal:
-        config.architectures = [causal[type(config)].__name__]
-    config.dtype = header.dtype or torch.float32
-    return config
-
-
-def unpacking() -> dict[str, object]:
-    """Tells a transformers that could keep the weights packed to unpack them."""
-    import transformers
-
-    settings: Any = getattr(transformers, "GgufConfig", None)
-    return {} if settings is None else {"quantization_config": settings(dequantize=True)}
-
-
-# ---- What the weight file and the model have of each other: what is missing is refused, what is spare is noted.
+# ---- The weights in the file against the weights of the model
 
 # Weights that may be missing, as they feed no site: poolers, and the head of BERT's next-sentence task.
 HARMLESS = ("pooler", "seq_relationship")
@@ -240,36 +214,31 @@ def settled(network: Any, report: Mapping[str, Any], name: str) -> tuple[Any, li
 
     transformers fills what the file lacks with fresh random numbers and only warns, so a scan would measure noise.
     Where the head alone is missing (a sentence encoder whose configuration still names the masked language model that
-    it was made from), the model without its head is whole, and is what is read.
-
-    Args:
-        network: what transformers loaded.
-        report: what it says of the loading (`output_loading_info`).
-        name: of the model, for messages.
+    it was made from), the model without its head is complete, and is what is read. `report` is `output_loading_info`.
 
     Raises:
         BadInput: weights of other shapes; weights that are missing, and not the head's alone.
     """
     wrong = sorted(str(entry[0]) for entry in report.get("mismatched_keys", ()))
+    unfit = f"The weights of '{name}' do not fit its configuration:"
     if wrong:
-        raise BadInput(
-            f"The weights of '{name}' do not fit its configuration: {len(wrong)} of other shapes ({_few(wrong)})."
-        )
-    missing, notes = _of_note(report["missing_keys"]), list[str]()
-    asked = type(network).__name__
+        raise BadInput(f"{unfit} {len(wrong)} of other shapes ({_few(wrong)}).")
+    missing, spare = (
+        sorted(key for key in report[keys] if not any(part in key for part in HARMLESS))
+        for keys in ("missing_keys", "unexpected_keys")
+    )
+    notes: list[str] = []
     if missing:
-        base = _without_head(network, missing)
+        asked, base = type(network).__name__, _without_head(network, missing)
         if base is None:
             raise BadInput(
-                f"The weights of '{name}' do not fit its configuration: {len(missing)} that {asked} "
-                f"needs are not in the file ({_few(missing)}) and would be random."
+                f"{unfit} {len(missing)} that {asked} needs are not in the file ({_few(missing)}) and would be random."
             )
         notes.append(
             f"The configuration of '{name}' names {asked}, but the file lacks its head ({_few(missing)}): "
             f"it is read as {type(base).__name__}, which has no logits."
         )
         network = base
-    spare = _of_note(report["unexpected_keys"])
     if spare:
         notes.append(f"{len(spare)} weights in the file are not used by {type(network).__name__} ({_few(spare)}).")
     return network, notes
@@ -284,15 +253,11 @@ def _without_head(network: Any, missing: Sequence[str]) -> nn.Module | None:
     return base
 
 
-def _of_note(keys: Sequence[str]) -> list[str]:
-    return sorted(key for key in keys if not any(part in key for part in HARMLESS))
-
-
 def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:2]) + (", ..." if len(names) > 2 else "")
 
 
-# ---- Weights of 8 and 4 bits, by bitsandbytes.
+# ---- Weights of 8 and 4 bits, by bitsandbytes
 
 
 def check_quantization() -> None:
@@ -302,20 +267,20 @@ def check_quantization() -> None:
     require_accelerate("Quantisation")
 
 
+def require_accelerate(what: str) -> None:
+    """Raise BadInput where accelerate, which places weights on devices, is not installed."""
+    if find_spec("accelerate") is None:
+        raise BadInput(f'{what} needs the package accelerate: pip install "headscan[quantize]".')
+
+
 def quantization(name: Literal["8bit", "4bit"], precision: torch.dtype | str) -> Any:
     """The BitsAndBytesConfig for "8bit" or "4bit", computing in `precision` (bfloat16 for "auto")."""
-    # It logs a line for every product of every pass: that inputs are cast, which is what 8 bits are.
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     import transformers
 
+    # bitsandbytes logs a line for every product of every pass: that inputs are cast, which is what 8 bits are.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     config: Any = transformers.BitsAndBytesConfig
     if name == "8bit":
         return config(load_in_8bit=True)
     compute = precision if isinstance(precision, torch.dtype) else torch.bfloat16
     return config(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=compute)
-
-
-def require_accelerate(what: str) -> None:
-    """Raise BadInput where accelerate, which places weights on devices, is not installed."""
-    if find_spec("accelerate") is None:
-        raise BadInput(f'{what} needs the package accelerate: pip install "headscan[quantize]".')

@@ -23,11 +23,11 @@ from transformers import PreTrainedConfig
 
 from headscan.run import BadInput
 
-# ---- Left padding for a model whose positions are absolute slots: rows are rolled to the first slots, and back.
+MIXINGS = ("flat", "expanded", "parallel", "heads")
 
 
 def to_left(hidden: Float[Tensor, "B n d"], mask: Shaped[Tensor, "B n"]) -> tuple[Tensor, Int[Tensor, " B"]]:
-    """Roll each row of hidden [B, n, d] so that its first token with mask != 0 comes first; and the shifts [B].
+    """Roll each row so that its first token with mask != 0 comes first, since slots are absolute; and the shifts.
 
     >>> to_left(torch.tensor([[[0.0], [5.0], [6.0]]]), torch.tensor([[0, 1, 1]]))[0].flatten().tolist()
     [5.0, 6.0, 0.0]
@@ -45,11 +45,6 @@ def _roll(hidden: Tensor, shift: Tensor) -> Tensor:
     size = hidden.shape[1]
     index = (torch.arange(size, device=hidden.device)[None, :] + shift[:, None]) % size
     return hidden.gather(1, index[:, :, None].expand_as(hidden))
-
-
-# ---- The configuration of a masked mixer.
-
-MIXINGS = ("flat", "expanded", "parallel", "heads")
 
 
 @strict
@@ -99,7 +94,6 @@ class MixerConfig(PreTrainedConfig):
     pad_token_id: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        """Fill what follows from the rest and refuse what does not fit."""
         if self.mixing not in MIXINGS:
             raise BadInput(f"The mixing must be one of {', '.join(MIXINGS)}, not {self.mixing!r}.")
         if self.kernel_size < 1 or (self.kernel_size > 1 and self.mixing not in ("flat", "parallel")):
@@ -168,7 +162,6 @@ class ParallelMixing(nn.Module):
         self.branches = nn.ModuleList(MaskedMixing(slots, kernel, direction, flattened) for _ in range(branches))
 
     def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
-        """[B, n, d] to [B, n, d]."""
         return torch.stack([branch(x) for branch in self.branches]).sum(0)
 
 
@@ -205,11 +198,10 @@ class HeadMixing(nn.Module):
         self.project_out = nn.Linear(heads * head_width, width)
 
     def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
-        """[B, n, d] to [B, n, d]."""
         parts = self.project_in(x).chunk(self.heads, dim=-1)
         mixed = torch.cat([mixing(part) for mixing, part in zip(self.mixings, parts, strict=True)], dim=-1)
-        found: Tensor = self.project_out(mixed)
-        return found
+        mixed: Tensor = self.project_out(mixed)
+        return mixed
 
 
 def mixing_of(config: MixerConfig, direction: str = "past") -> nn.Module:

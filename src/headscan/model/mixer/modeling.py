@@ -30,9 +30,8 @@ class MixerMLP(nn.Module):
         self.down = nn.Linear(inner, config.hidden_size)
 
     def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
-        """[B, n, d] to [B, n, d]."""
-        found: Tensor = self.down(F.gelu(self.up(x)))
-        return found
+        mixed: Tensor = self.down(F.gelu(self.up(x)))
+        return mixed
 
 
 class MixerBlock(nn.Module):
@@ -46,7 +45,6 @@ class MixerBlock(nn.Module):
         self.mlp = MixerMLP(config)
 
     def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
-        """[B, n, d] to [B, n, d]."""
         x = x + self.mixing(self.mixing_norm(x))
         x = x + self.mlp(self.mlp_norm(x))
         return x
@@ -96,11 +94,9 @@ class MixerModel(MixerPreTrainedModel):
         self.post_init()  # type: ignore[no-untyped-call]
 
     def get_input_embeddings(self) -> nn.Module:
-        """The embedding table."""
         return self.embed_tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Put another embedding table in its place."""
         self.embed_tokens = value  # type: ignore[assignment]
 
     def forward(
@@ -114,8 +110,7 @@ class MixerModel(MixerPreTrainedModel):
     ) -> BaseModelOutput | tuple[Any, ...]:
         """input_ids int [B, n] or inputs_embeds [B, n, d], n at most the slots, to hidden states [B, n, d].
 
-        attention_mask [B, n] may mark padding (0) on the left: such rows are moved to the first slots and back, since
-        slots, unlike rotary angles, are absolute. Padding on the right needs nothing: no earlier position sees it.
+        attention_mask [B, n] may mark padding (0) on the left: such rows are moved to the first slots and back.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise BadInput("Give a mixer either input_ids or inputs_embeds.")
@@ -169,15 +164,12 @@ class MixerForCausalLM(MixerPreTrainedModel, GenerationMixin):
         return False  # every slot has its own weights: there are no keys and values to keep
 
     def get_output_embeddings(self) -> nn.Module:
-        """The head."""
         return self.lm_head
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        """Put another head in its place."""
         self.lm_head = new_embeddings
 
     def get_decoder(self) -> nn.Module:
-        """The body."""
         return self.model
 
     def forward(
@@ -200,9 +192,6 @@ class MixerForCausalLM(MixerPreTrainedModel, GenerationMixin):
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
         result = CausalLMOutput(loss=loss, logits=logits, hidden_states=output.hidden_states)
         return result if return_dict is not False else result.to_tuple()
-
-
-# ---- A mixer that must put a whole text into one vector and write it out again.
 
 
 class MixerAutoencoder(MixerPreTrainedModel):
@@ -238,9 +227,6 @@ class MixerAutoencoder(MixerPreTrainedModel):
         logits = self.lm_head(hidden)
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
         return CausalLMOutput(loss=loss, logits=logits)
-
-
-# ---- A mixer that predicts each token from all others: one stream sees the past, another what lies two and more ahead.
 
 
 class MixerForBidirectionalLM(MixerForCausalLM):

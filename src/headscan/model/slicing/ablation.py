@@ -1,16 +1,15 @@
-"""The hooks that ablate a model for a slice: branches, residuals, norms and positions taken out while it runs."""
+"""What a slice changes in a model: hooks that take parts out while it runs, rounded weights, other embedding tables."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from headscan.model.lens import Lens
 from headscan.model.sites import Tap, first_tensor, input_tensor
@@ -23,7 +22,7 @@ MIXING = ("attention", "cross_attention", "mixer")
 
 
 class Ablation:
-    """What a slice takes out of one model, as hooks that are on while the slice runs and are gone afterwards.
+    """What a slice takes out of one model, as hooks that are on while the slice runs and are removed afterwards.
 
     How a residual is taken out: the branch's output A is replaced by A - x before the model adds it to x, so that the
     sum is A whatever the family's code looks like. This costs one rounding at the scale of x, and holds only where a
@@ -31,131 +30,110 @@ class Ablation:
     """
 
     def __init__(self, slice_: SliceSpecification, lens: Lens, stack: Stack) -> None:
-        self.slice = slice_
-        self.lens = lens
-        self.stack = stack
-        self.branches = [self._branches(index) for index in range(stack.depth)]
+        self.slice, self.lens, self.stack = slice_, lens, stack
         if slice_.start >= stack.depth:
             raise BadInput(f"The slice starts at block {slice_.start}, but '{lens.name}' has {stack.depth} blocks.")
-        for index in range(slice_.start, stack.depth):
-            self._check(index)
+        self.live: list[list[Tap]] = []
+        self.silent: list[list[Tap]] = []
+        for index in range(stack.depth):
+            live, silent = self._branches(index)
+            self.live.append(live)
+            self.silent.append(silent)
+            name = f"block {index} of '{lens.name}'"
+            if index >= slice_.start and slice_.only and not live:
+                raise BadInput(f"No {slice_.only} was found in {name}, so it cannot be run alone.")
+            if index >= slice_.start and not slice_.residual and not stack.plain[index]:
+                raise BadInput(
+                    f"The output of {name} is not its input plus its branches (a norm acts on the sum), so its residual "
+                    "cannot be taken out."
+                )
         self.positional = [
             module
             for name, module in lens.model.named_modules()
             if isinstance(module, nn.Embedding) and POSITION.search(name.rpartition(".")[2])
         ]
-        self._following = self._order() if not slice_.residual else []
+        # For each block, whether its branches follow one another (else they are parallel).
+        self._following = [
+            len(live) > 1 and self._depends(live[1], live[0]) for live in self.live if not slice_.residual
+        ]
 
     def __repr__(self) -> str:
         return f"Ablation({str(self.slice)!r} of {self.lens.name!r})"
 
-    def _branches(self, index: int) -> list[tuple[str, Tap]]:
-        start = f"{self.stack.prefix}block.{index}."
-        return [(site[len(start) :], tap) for site, tap in self.stack.taps.items() if site.startswith(start)]
-
-    def _live(self, index: int) -> list[tuple[str, Tap]]:
-        return [branch for branch in self.branches[index] if not self._silent(branch[0])]
-
-    def _silent(self, kind: str) -> bool:
-        if self.slice.only is None:
-            return False
-        mixes = any(kind.startswith(name) for name in MIXING)
-        return mixes if self.slice.only == "mlp" else not mixes
-
-    def _check(self, index: int) -> None:
-        name = f"block {index} of '{self.lens.name}'"
-        if self.slice.only and not self._live(index):
-            raise BadInput(f"No {self.slice.only} was found in {name}, so it cannot be run alone.")
-        if not self.slice.residual and not self.stack.plain[index]:
-            raise BadInput(
-                f"The output of {name} is not its input plus its branches (a norm acts on the sum), so its residual "
-                "cannot be taken out."
-            )
-
-    def _order(self) -> list[bool]:
-        """For each block, whether its branches follow one another (else they are parallel): asked by one experiment."""
-        answers = []
-        for index in range(self.stack.depth):
-            live = self._live(index)
-            answers.append(len(live) > 1 and self._depends(live[1][1], live[0][1]))
-        return answers
+    def _branches(self, index: int) -> tuple[list[Tap], list[Tap]]:
+        """The branches of a block that stay, and those that `only` silences."""
+        start, live, silent = f"{self.stack.prefix}block.{index}.", list[Tap](), list[Tap]()
+        for site, tap in self.stack.taps.items():
+            if site.startswith(start):
+                mixes = site[len(start) :].startswith(MIXING)
+                stays = self.slice.only is None or mixes == (self.slice.only == "attention")
+                (live if stays else silent).append(tap)
+        return live, silent
 
     def _depends(self, later: Tap, earlier: Tap) -> bool:
-        seen: list[Tensor] = []
+        """Whether a branch changes when another is silenced: asked by one experiment."""
+        outputs: list[Tensor] = []
         ids = torch.zeros(1, 2, dtype=torch.int64, device=self.lens.device)
 
         def note(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            seen.append(_tensor(output).detach().clone())
+            outputs.append(_tensor(output).detach().clone())
 
-        for silent in (False, True):
-            handles = [later.module.register_forward_hook(note)]
-            if silent:
-                handles.append(earlier.module.register_forward_hook(_silence))
-            try:
-                self.lens.run(ids, sites=later.site)
-            finally:
-                for handle in handles:
-                    handle.remove()
-        return not torch.equal(seen[0], seen[1])
-
-    # ---- the hooks
+        with ExitStack() as hooks:
+            hooks.callback(later.module.register_forward_hook(note).remove)
+            self.lens.run(ids, sites=later.site)
+            hooks.callback(earlier.module.register_forward_hook(_silence).remove)
+            self.lens.run(ids, sites=later.site)
+        return not torch.equal(outputs[0], outputs[1])
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """The hooks in place; they are removed whatever happens."""
-        handles: list[RemovableHandle] = []
-        try:
-            self._install(handles)
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def _install(self, handles: list[RemovableHandle]) -> None:
+        """A context in which the hooks are in place."""
         cut = self.slice
-        for index, block in enumerate(self.stack.blocks):
-            if index < cut.start:
-                handles.append(block.register_forward_hook(_pass_on, with_kwargs=True))
-                continue
-            for kind, tap in self.branches[index]:
-                if self._silent(kind):
-                    handles.append(tap.module.register_forward_hook(_silence))
-            if not cut.residual:
-                self._remove_residual(index, block, handles)
-        if not cut.normalisation:
-            for module in self.stack.module.modules():
-                if "norm" in type(module).__name__.lower() and not any(module.children()):
-                    handles.append(module.register_forward_hook(_identity))
-        if not cut.positions:
-            for module in self.positional:
-                handles.append(module.register_forward_hook(_silence))
+        with ExitStack() as hooks:
 
-    def _remove_residual(self, index: int, block: nn.Module, handles: list[RemovableHandle]) -> None:
+            def hook(module: nn.Module, change: Callable[..., Any], **options: bool) -> None:
+                hooks.callback(module.register_forward_hook(change, **options).remove)
+
+            for index, block in enumerate(self.stack.blocks):
+                if index < cut.start:
+                    hook(block, _pass_on, with_kwargs=True)
+                    continue
+                for tap in self.silent[index]:
+                    hook(tap.module, _silence)
+                if not cut.residual:
+                    self._remove_residual(index, block, hooks)
+            if not cut.normalisation:
+                for module in self.stack.module.modules():
+                    if "norm" in type(module).__name__.lower() and not any(module.children()):
+                        hook(module, _identity)
+            if not cut.positions:
+                for module in self.positional:
+                    hook(module, _silence)
+            yield
+
+    def _remove_residual(self, index: int, block: nn.Module, hooks: ExitStack) -> None:
         stream: dict[str, Tensor] = {}
 
         def begin(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            found = input_tensor(args, kwargs)
-            assert found is not None
-            stream["x"] = found
+            states = input_tensor(args, kwargs)
+            assert states is not None
+            stream["x"] = states
 
-        handles.append(block.register_forward_pre_hook(begin, with_kwargs=True))
-        for order, (_, tap) in enumerate(self._live(index)):
-            if order and not self._following[index]:
-                continue
+        def subtract(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+            branch = _tensor(output)
+            before = stream["x"].reshape(branch.shape)
+            stream["x"] = branch
+            return _with_tensor(output, branch - before)
 
-            def subtract(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-                branch = _tensor(output)
-                before = stream["x"].reshape(branch.shape)
-                stream["x"] = branch
-                return _with_tensor(output, branch - before)
-
-            handles.append(tap.module.register_forward_hook(subtract))
+        hooks.callback(block.register_forward_pre_hook(begin, with_kwargs=True).remove)
+        for tap in self.live[index] if self._following[index] else self.live[index][:1]:
+            hooks.callback(tap.module.register_forward_hook(subtract).remove)
 
 
 def _tensor(output: Any) -> Tensor:
-    found = first_tensor(output)
-    assert found is not None
-    return found
+    tensor = first_tensor(output)
+    assert tensor is not None
+    return tensor
 
 
 def _with_tensor(output: Any, tensor: Tensor) -> Any:
@@ -178,35 +156,27 @@ def _identity(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
 
 
 def _pass_on(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-    given = input_tensor(args, kwargs)
-    assert given is not None
-    return _with_tensor(output, given)
-
-
-# ---- Weights rounded to few bits, as 8-bit loading does, on any machine.
+    states = input_tensor(args, kwargs)
+    assert states is not None
+    return _with_tensor(output, states)
 
 
 @torch.no_grad()
-def round_weights(model: nn.Module, bits: int, skip: Callable[[str], bool] = lambda name: False) -> int:
+def round_weights(model: nn.Module, bits: int) -> None:
     """Round the weight of every linear map to `bits` bits in place: per output row, symmetric, by its largest entry.
 
-    Embeddings and norms stay. Returns the number of weights rounded. It is what 8-bit loading does to the weights
-    (LLM.int8 keeps outlier features of the *activations* in half precision, which this does not model).
+    Embeddings and norms stay. It is what 8-bit loading does to the weights (LLM.int8 keeps outlier features of the
+    *activations* in half precision, which this does not model).
     """
-    levels, count = 2 ** (bits - 1) - 1, 0
-    for name, module in model.named_modules():
+    levels = 2 ** (bits - 1) - 1
+    for module in model.modules():
         weight = getattr(module, "weight", None)
-        if not isinstance(weight, Tensor) or weight.ndim != 2 or isinstance(module, nn.Embedding) or skip(name):
+        if not isinstance(weight, Tensor) or weight.ndim != 2 or isinstance(module, nn.Embedding):
             continue
         # transformers' Conv1D keeps [in, out]; nn.Linear keeps [out, in].
         dim = 0 if type(module).__name__ == "Conv1D" else 1
         scale = weight.abs().amax(dim=dim, keepdim=True).clamp_min(torch.finfo(weight.dtype).tiny) / levels
         weight.copy_((weight / scale).round().clamp(-levels, levels) * scale)
-        count += weight.numel()
-    return count
-
-
-# ---- The embedding table that a slice reads its tokens from: other tables, and rows that are equal.
 
 
 def other_table(name: str, lens: Lens) -> Float[Tensor, "V e"]:
@@ -229,20 +199,20 @@ def other_table(name: str, lens: Lens) -> Float[Tensor, "V e"]:
 
 
 def equal_rows(table: Float[Tensor, "V e"]) -> dict[int, list[int]]:
-    """The rows that are equal to others, by row; those of their own are not in it.
+    """The rows that are equal to others, by row; rows without an equal are not in it.
 
     >>> equal_rows(torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]))
     {0: [0, 2], 2: [0, 2]}
     """
-    # Equal rows have equal sums along any direction; the few that agree there are compared whole.
+    # Equal rows have equal sums along any direction; the few that agree there are compared entry by entry.
     direction = torch.randn(table.shape[1], generator=torch.Generator().manual_seed(0))
     sums = torch.cat([(rows.double().cpu() * direction.double()).sum(1) for rows in table.split(4096)])
     _, group, counts = sums.unique(return_inverse=True, return_counts=True)
-    found: dict[int, list[int]] = {}
+    equals: dict[int, list[int]] = {}
     for row in (counts[group] > 1).nonzero()[:, 0].tolist():
-        if row not in found:
+        if row not in equals:
             alike = (group == group[row]).nonzero()[:, 0]
             same = alike[(table[alike.to(table.device)] == table[row]).all(1).cpu()].tolist()
             if len(same) > 1:
-                found |= dict.fromkeys(same, same)
-    return found
+                equals |= dict.fromkeys(same, same)
+    return equals

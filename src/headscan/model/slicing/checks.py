@@ -1,4 +1,4 @@
-"""The leak check: which outputs of a slice move when one input token is changed."""
+"""Checks of a slice: which outputs move when an input token is changed, and the noise of layouts; mapped slices."""
 
 from __future__ import annotations
 
@@ -20,20 +20,12 @@ from headscan.model.traits import Memo, random_ids
 def leak_check(
     slice_: Slice, lens: Lens, input_ids: IdsLike, *, trials: int = 4, seed: int = 0, batch: int = 256
 ) -> Float[Tensor, "T kept"]:
-    """How far each output moves when each input token is replaced by random others.
-
-    Args:
-        slice_: the slice.
-        lens: the model.
-        input_ids: one prompt, [T] or [1, T].
-        trials: random replacements of each token; the largest movement counts.
-        seed: of the replacements.
-        batch: rows of a forward pass.
+    """How far each output moves when each token of one prompt is replaced by random others.
 
     Returns:
-        float32 [T, T']: entry (j, i) is the largest ||O_i(changed at j) - O_i|| / ||O_i|| seen over the trials. Zero
-        means that output i did not see token j at all (up to `1e-6`, the rounding of other batch shapes). A zero says
-        that the outputs cannot tell these replacements apart from the token; it is no proof for all tokens.
+        float32 [T, T']: entry (j, i) is the largest ||O_i(changed at j) - O_i|| / ||O_i|| over the trials. Zero means
+        that output i did not depend on token j (up to `1e-6`, the rounding of other batch shapes) for these
+        replacements; it is no proof for all tokens.
 
     Cost: T x trials rows of T tokens.
 
@@ -51,20 +43,18 @@ def leak_check(
     rows = ids.repeat(length * trials, 1)
     place = torch.arange(length).repeat_interleave(trials)
     shift = torch.randint(1, max(vocabulary, 2), (length * trials,), generator=generator).to(ids.device)
-    index = torch.arange(len(rows), device=ids.device)
-    rows[index, place.to(ids.device)] = (rows[index, place.to(ids.device)] + shift) % vocabulary
+    changed = torch.arange(len(rows), device=ids.device), place.to(ids.device)
+    rows[changed] = (rows[changed] + shift) % vocabulary
     moved = []
     for chunk in rows.split(max(1, batch - 1)):
         # The unchanged prompt runs in the same batch, so that both see the same kernels.
         both = cut.run(torch.cat([ids, chunk])).float()
         moved.append((both[1:] - both[:1]).norm(dim=-1) / both[:1].norm(dim=-1).clamp_min(1e-30))
-    found = torch.cat(moved).reshape(length, trials, -1).amax(1).cpu()
-    return torch.where(found > 1e-6, found, torch.zeros_like(found))
+    largest = torch.cat(moved).reshape(length, trials, -1).amax(1).cpu()
+    return torch.where(largest > 1e-6, largest, torch.zeros_like(largest))
 
 
-# ---- How much a slice's outputs depend on how its inputs are laid out in batches.
-
-# Prompts and their tokens; the positions at which candidates are run in a small and in a large batch.
+# Of `slice_noise`: prompts and their tokens; the positions at which candidates are run in a small and in a large batch.
 ROWS, LENGTH = 2, 24
 PLACES, CANDIDATES = (1, 7, 15, 23), 32
 
@@ -96,13 +86,11 @@ def _measure(cut: SlicedModel) -> float:
     return worst
 
 
-def _apart(found: Float[Tensor, "*batch w"], wanted: Float[Tensor, "*batch w"]) -> float:
+def _apart(outputs: Float[Tensor, "*batch w"], wanted: Float[Tensor, "*batch w"]) -> float:
     """The largest relative distance of any position whose outputs are numbers."""
-    away = (found.double() - wanted.double()).norm(dim=-1) / wanted.double().norm(dim=-1)
+    away = (outputs.double() - wanted.double()).norm(dim=-1) / wanted.double().norm(dim=-1)
     return max(away[away.isfinite()].tolist(), default=0.0)
 
-
-# ---- What is seen of a model, as a slice: so that whatever inverts slices inverts it.
 
 Map = Callable[[Float[Tensor, "*batch w"]], Float[Tensor, "*batch v"]]
 """A map of one position's features, the same at every position."""
@@ -111,13 +99,8 @@ Map = Callable[[Float[Tensor, "*batch w"]], Float[Tensor, "*batch v"]]
 class Mapped(SlicedModel):
     """A slice whose output passes a known map before it is seen: rounding, rotation, a choice of features.
 
-    Whoever inverts it passes the candidates through the same map, so that what the map destroys is what is lost and nothing
-    else is.
-
-    Args:
-        cut: the slice.
-        apply: the map.
-        what: says which map it is, for what is kept on disk.
+    An inversion passes the candidates through the same map, so that only what the map destroys is lost. `what` names the
+    map in `document`.
     """
 
     def __init__(self, cut: SlicedModel, apply: Map, what: str) -> None:
@@ -131,7 +114,6 @@ class Mapped(SlicedModel):
         return f"Mapped({self.under!r}, {self.what})"
 
     def document(self) -> dict[str, Any]:
-        """That of the slice, and the map's name."""
         return self.under.document() | {"map": self.what}
 
     def states(
@@ -142,5 +124,4 @@ class Mapped(SlicedModel):
         grad: bool = False,
         extra: dict[str, Any] | None = None,
     ) -> Float[Tensor, "B T width"]:
-        """The mapped output at every position."""
         return self.apply(self.under.states(input_ids, inputs_embeds=inputs_embeds, grad=grad, extra=extra))

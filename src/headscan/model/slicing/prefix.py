@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -42,29 +42,19 @@ class _SharedCache(DynamicCache):
 
 
 class Prefix:
-    """P prompts of equal length so far, that grow a token at a time.
+    """P prompts of a causal slice, of equal length t (which may be 0), that grow a token at a time.
 
     Where the model has a key-value cache and the slice leaves masks and positions alone, a candidate costs one token;
     elsewhere (recurrences, masked mixers, changed masks) it costs the whole prefix again. Which of both is decided by
     comparing them once.
-
-    Args:
-        cut: a causal slice.
-        ids: [P, t] the tokens known so far; t may be 0.
-
-    Attributes:
-        ids: [P, t].
-        cached: whether a cache is used.
-        passes: token positions computed so far, the cost.
-        notes: what happened on the way, as sentences (smaller batches after running out of memory).
     """
 
     def __init__(self, cut: SlicedModel, ids: Int[Tensor, "P t"], *, cached: bool | None = None) -> None:
         self.cut = cut
         self.ids = ids[:, :0].to(cut.lens.device)
-        self.cached = can_cache(cut) if cached is None else cached
-        self.passes = 0
-        self.notes: list[str] = []
+        self.cached = can_cache(cut) if cached is None else cached  # whether a cache is used
+        self.passes = 0  # token positions computed so far, the cost
+        self.notes: list[str] = []  # sentences about smaller batches after running out of memory
         self.batch = 4096
         self._cache = _SharedCache()
         if ids.shape[1]:
@@ -83,8 +73,7 @@ class Prefix:
         """Append the tokens [P, s] to the prompts."""
         embeds = self.cut.embed(ids)
         if self.cached:
-            self._cache.rows = None
-            self.cut.states(inputs_embeds=embeds, extra={"past_key_values": self._cache, "use_cache": True})
+            self._behind(None, embeds)
             self.passes += ids.numel()
         self.ids = torch.cat([self.ids, ids], dim=1)
 
@@ -103,13 +92,14 @@ class Prefix:
         """The same for any vectors [N, e] in the place of a token's."""
 
         def run(part: slice) -> Tensor:
-            return self._run(rows[part], vectors[part], grad)
+            if self.length and self.cached:
+                return self._behind(rows[part], vectors[part, None], grad)[:, -1]
+            known = self.cut.embed(self.ids[rows[part]])
+            whole = torch.cat([known, vectors[part, None].to(known.dtype)], dim=1)
+            return self.cut.states(inputs_embeds=whole, grad=grad)[:, -1].float()
 
-        found, self.batch, note = split_on_exhaustion(run, len(rows), self.batch)
-        if note:
-            self.notes.append(note)
         self.passes += len(rows) * (1 if self.cached else self.length + 1)
-        return found
+        return self._split(run, len(rows))
 
     def following(self, ids: Int[Tensor, "N s"]) -> Float[Tensor, "N s width"]:
         """The outputs at the next s positions, float32 [N, s, w'], if the only prompt (P = 1) goes on with `ids[n]`.
@@ -118,27 +108,25 @@ class Prefix:
         """
 
         def run(part: slice) -> Tensor:
-            some = self.cut.embed(ids[part])
+            embeds = self.cut.embed(ids[part])
             if not self.length:
-                return self.cut.states(inputs_embeds=some).float()
-            self._cache.rows = torch.zeros(len(some), dtype=torch.int64, device=some.device)
-            extra = {"past_key_values": self._cache, "use_cache": True}
-            return self.cut.states(inputs_embeds=some, extra=extra).float()
+                return self.cut.states(inputs_embeds=embeds).float()
+            return self._behind(torch.zeros(len(embeds), dtype=torch.int64, device=embeds.device), embeds)
 
-        found, self.batch, note = split_on_exhaustion(run, len(ids), self.batch)
+        self.passes += ids.numel()
+        return self._split(run, len(ids))
+
+    def _behind(self, rows: Tensor | None, embeds: Tensor, grad: bool = False) -> Float[Tensor, "N s width"]:
+        """Run vectors [N, s, e] behind the cached prompts `rows`; without rows the cache grows by them."""
+        self._cache.rows = rows
+        extra = {"past_key_values": self._cache, "use_cache": True}
+        return self.cut.states(inputs_embeds=embeds, grad=grad, extra=extra).float()
+
+    def _split(self, run: Callable[[slice], Tensor], count: int) -> Tensor:
+        outputs, self.batch, note = split_on_exhaustion(run, count, self.batch)
         if note:
             self.notes.append(note)
-        self.passes += ids.numel()
-        return found
-
-    def _run(self, rows: Tensor, vectors: Tensor, grad: bool) -> Tensor:
-        if self.length and self.cached:
-            self._cache.rows = rows
-            extra = {"past_key_values": self._cache, "use_cache": True}
-            return self.cut.states(inputs_embeds=vectors[:, None], grad=grad, extra=extra)[:, -1].float()
-        known = self.cut.embed(self.ids[rows])
-        whole = torch.cat([known, vectors[:, None].to(known.dtype)], dim=1)
-        return self.cut.states(inputs_embeds=whole, grad=grad)[:, -1].float()
+        return outputs
 
 
 def can_cache(cut: SlicedModel) -> bool:
@@ -180,43 +168,35 @@ def _agree(cut: SlicedModel, step: Tensor, whole: Tensor) -> bool:
     return bool((step - whole).norm() <= AGREE.get(cut.lens.input_embeddings.dtype, 1e-2) * whole.norm())
 
 
-# ---- The key-value cache as what is seen: keys, values or both of some layers and heads, as the model's attention reads them.
-
 CachePart = Literal["keys", "values", "both"]
 
 
 class CacheSlice(SlicedModel):
-    """What the cache of some layers holds of each token: [B, T, w'], layer after layer, keys before values, head after head.
+    """The key-value cache of some layers: [B, T, w'], layer after layer, keys before values, head after head.
 
     Keys are as they are stored: with their rotary angles, where the model has them. In grouped-query attention a layer has
     as many heads as it stores, not as it asks. A sliding layer stores the same, for its last tokens only: give `tokens="-W:"`.
 
     Args:
-        lens: a causal model with a key-value cache.
         layers: block numbers.
-        part: keys, values or both.
         heads: stored heads that are seen; None for all.
         tokens: positions of the prompt that are still stored, as between numpy's brackets.
         offset: position of the first token: positions before it were padding, or are not attended to.
 
-    Attributes:
-        parts: widths of what is stored together: the keys of a layer, its values, ...
-        size: numbers of one head.
-
     Raises:
-        BadInput: a block without a cache, a head that there is not.
+        BadInput: a block without a cache, a head that does not exist.
 
-    What is released is the cache of a prompt that was read in one pass, rounded afterwards (as KIVI and its like do): later
-    states were not computed from the rounded one.
+    The cache is that of a prompt that was read in one pass, and may be rounded afterwards (as KIVI and similar methods
+    do): later states were not computed from the rounded cache.
     """
 
     def __init__(
         self, lens: Lens, layers: Sequence[int], part: CachePart = "both", heads: Sequence[int] | None = None,
         tokens: str = ":", offset: int = 0,
     ) -> None:  # fmt: skip
-        self.offset, self.size = offset, 0
+        self.offset, self.size = offset, 0  # numbers of one head
         self.layers, self.stored, self.heads = tuple(layers), part, None if heads is None else tuple(heads)
-        self.parts: tuple[int, ...] = ()
+        self.parts: tuple[int, ...] = ()  # widths of what is stored together: the keys of a layer, its values, ...
         deepest = f"block.{max(self.layers)}"
         site = f"{deepest}.attention" if f"{deepest}.attention" in lens.sites else deepest
         super().__init__(Slice(sites=(site,), tokens=tokens), lens)
@@ -228,14 +208,9 @@ class CacheSlice(SlicedModel):
         return f"CacheSlice({self.stored} of blocks {self.layers} of {self.lens.name!r}: {self.width} features)"
 
     def document(self) -> dict[str, Any]:
-        """The slice it stops at, and what of the cache is seen."""
         heads = None if self.heads is None else list(self.heads)
-        return super().document() | {
-            "cache": [*self.layers],
-            "part": self.stored,
-            "heads": heads,
-            "offset": self.offset,
-        }
+        cache = {"cache": [*self.layers], "part": self.stored, "heads": heads, "offset": self.offset}
+        return super().document() | cache
 
     def states(
         self,
@@ -247,7 +222,7 @@ class CacheSlice(SlicedModel):
     ) -> Float[Tensor, "B T width"]:
         """What the pass adds to the cache: of every token, or of those behind a prefix that `extra` brings."""
         more: dict[str, Any] = {"past_key_values": DynamicCache(), "use_cache": True} | (extra or {})
-        cache, found = more["past_key_values"], dict[int, tuple[Tensor, Tensor]]()
+        cache, stored = more["past_key_values"], dict[int, tuple[Tensor, Tensor]]()
         if self.offset and "position_ids" not in more:
             length = torch.as_tensor(input_ids).shape[-1] if inputs_embeds is None else inputs_embeds.shape[1]
             start = self.offset + cache.get_seq_length()
@@ -258,7 +233,7 @@ class CacheSlice(SlicedModel):
 
         def update(keys: Tensor, values: Tensor, layer: int, *rest: Any, **options: Any) -> Any:
             if layer in self.layers:
-                found[layer] = (keys, values)
+                stored[layer] = (keys, values)
             return store(keys, values, layer, *rest, **options)
 
         cache.update = update
@@ -266,12 +241,12 @@ class CacheSlice(SlicedModel):
             super().states(input_ids, inputs_embeds=inputs_embeds, grad=grad, extra=more)
         finally:
             del cache.update
-        missing = [layer for layer in self.layers if layer not in found]
+        missing = [layer for layer in self.layers if layer not in stored]
         if missing:
             raise BadInput(f"Block {missing[0]} of '{self.lens.name}' stores no keys and values: it has no such cache.")
         wanted = {"keys": (0,), "values": (1,), "both": (0, 1)}[self.stored]
-        parts = [self._seen(found[layer][one]) for layer in self.layers for one in wanted]
-        self.parts = tuple(one.shape[-1] for one in parts)
+        parts = [self._seen(stored[layer][index]) for layer in self.layers for index in wanted]
+        self.parts = tuple(part.shape[-1] for part in parts)
         return torch.cat(parts, -1)
 
     def _seen(self, stored: Float[Tensor, "B heads T size"]) -> Float[Tensor, "B T width"]:

@@ -1,4 +1,4 @@
-"""A slice made ready on one model: the thing that runs."""
+"""Slices: a part of a model, made ready on one model and run."""
 
 from __future__ import annotations
 
@@ -24,32 +24,24 @@ from headscan.run import BadInput, Option, Settings, options_of
 
 
 class SlicedModel(Memo):
-    """A `Slice` on a `Lens`. Made by `Slice.on`, which keeps it, so that the preparation is done once.
-
-    Attributes:
-        slice: the slice.
-        lens: the model that runs: the one given, or one with its fresh or rounded weights.
-        sites: the sites, in the order in which they are concatenated.
-        width: w', the number of features of the output.
-        causal: whether no output sees a later token, as measured on random embeddings, not as promised.
-    """
+    """A `Slice` on a `Lens`. Made by `Slice.on`, which keeps it, so that the preparation is done once."""
 
     def __init__(self, slice_: SliceSpecification, lens: Lens) -> None:
         super().__init__()
         self.slice = slice_
-        self.lens = _with_weights(slice_, lens)
-        # The order asked for is the order of the features; globs expand in the order of depth.
+        self.lens = _with_weights(slice_, lens)  # the model that runs: the one given, or a copy with other weights
+        # The sites in the order in which they are concatenated: as asked for; globs expand in the order of depth.
         self.sites = tuple(dict.fromkeys(site for glob in slice_.sites for site in self.lens.match(glob)))
         stacks = [stack for stack in self.lens.stacks if any(site in stack.taps for site in self.sites)]
-        self.stack = stacks[-1] if stacks else self.lens.stacks[-1]
-        self._ablation = Ablation(slice_, self.lens, self.stack)
+        self._ablation = Ablation(slice_, self.lens, (stacks or self.lens.stacks)[-1])
         self._taps = [self.lens.tap(site) for site in self.sites]
         everything = range(sum(tap.width for tap in self._taps))
         self._index = features_of(slice_.features, len(everything))
+        # w', the number of features of the output.
         self.width = len(self._index) if isinstance(self._index, Tensor) else len(everything[self._index])
         if not slice_.positions and not (self._ablation.positional or self.takes("position_ids")):
             raise BadInput(f"'{lens.name}' has neither position embeddings nor rotary angles that could be taken out.")
-        self.causal = self._measure_causal()
+        self.causal = self._measure_causal()  # as measured on random embeddings, not as promised
         if slice_.causal is not None and slice_.only != "mlp" and self.causal != slice_.causal:
             what = "imposed on" if slice_.causal else "lifted from"
             raise BadInput(f"A causal mask cannot be {what} '{lens.name}': it is not a mask that this family is given.")
@@ -58,20 +50,18 @@ class SlicedModel(Memo):
         return f"SlicedModel({str(self.slice)!r} of {self.lens.name!r}: {self.width} features)"
 
     def keeping(self, tokens: str) -> Self:
-        """The same with other positions of the output kept; all that was worked out is shared."""
-        other = copy.copy(self)
-        other.slice = self.slice.but(tokens=tokens)
-        return other
+        """The same with other positions of the output kept; the preparation is shared."""
+        copied = copy.copy(self)
+        copied.slice = self.slice.but(tokens=tokens)
+        return copied
 
     def document(self) -> dict[str, Any]:
-        """What is computed at every position, as plain values: what is kept of it on disk is told apart by them."""
+        """What is computed at every position, as plain values: the key under which results are kept on disk."""
         return self.slice.but(tokens=":").document() | {"pool": None}
 
     def takes(self, argument: str) -> bool:
         """Whether the model's forward pass has this argument."""
         return argument in inspect.signature(self.lens.model.forward).parameters
-
-    # ---- embeddings
 
     @cached_property
     def vectors(self) -> Float[Tensor, "V e"]:
@@ -81,13 +71,13 @@ class SlicedModel(Memo):
                 module = self.lens.model.get_input_embeddings()
                 if type(module) is nn.Embedding and module.max_norm is None:
                     return module.weight.detach()  # the same numbers, without a second table in memory
-                found: Tensor = module(torch.arange(self.lens.vocabulary_size, device=self.lens.device))
-                return found.detach()
+                table: Tensor = module(torch.arange(self.lens.vocabulary_size, device=self.lens.device))
+                return table.detach()
         return other_table(self.slice.embedding, self.lens).detach()
 
     @cached_property
     def equal_rows(self) -> dict[int, list[int]]:
-        """Tokens whose embedding rows are equal, by token; those with a row of their own are not in it."""
+        """Tokens whose embedding rows are equal, by token; see `headscan.model.slicing.ablation.equal_rows`."""
         return equal_rows(self.vectors)
 
     @property
@@ -103,8 +93,6 @@ class SlicedModel(Memo):
         """Token ids [B, T] on the model's device, checked as `Lens.run` checks them."""
         return self.lens.inputs.ids(input_ids)
 
-    # ---- running
-
     def run(
         self,
         input_ids: IdsLike | None = None,
@@ -112,7 +100,7 @@ class SlicedModel(Memo):
         inputs_embeds: Float[Tensor, "B T e"] | None = None,
         grad: bool = False,
     ) -> Float[Tensor, "B kept width"]:
-        """[B, T', w']; see `Slice.run`."""
+        """The kept part of the output; see `Slice.run`."""
         return self.part(self.states(input_ids, inputs_embeds=inputs_embeds, grad=grad))
 
     def states(
@@ -127,19 +115,17 @@ class SlicedModel(Memo):
 
         `extra` is handed to the model's forward (a cache, for example); the length is not checked then.
         """
-        if input_ids is not None and inputs_embeds is None:
-            ids = self.check(input_ids)
-            swapped = self.slice.embedding is not None
-            input_ids, inputs_embeds = (None, self.embed(ids)) if swapped else (ids, None)
+        if input_ids is not None and inputs_embeds is None and self.slice.embedding is not None:
+            input_ids, inputs_embeds = None, self.embed(self.check(input_ids))
         if inputs_embeds is not None:
             inputs_embeds = inputs_embeds.to(self.lens.device, self.lens.input_embeddings.dtype)
         inputs = self.lens.inputs.forward(input_ids, inputs_embeds, None, None, self.sites)
         first = inputs["input_ids"] if inputs_embeds is None else inputs["inputs_embeds"]
         inputs |= self._frame(first.shape[0], first.shape[1]) | (extra or {})
-        found: dict[str, Tensor] = {}
+        states: dict[str, Tensor] = {}
 
         def keep(site: str, tensor: Tensor) -> None:
-            found[site] = tensor.clone() if self.lens.tap(site).overwritten else tensor
+            states[site] = tensor.clone() if self.lens.tap(site).overwritten else tensor
 
         with (
             torch.set_grad_enabled(grad),
@@ -149,12 +135,11 @@ class SlicedModel(Memo):
             contextlib.suppress(Stop),
         ):
             self.lens.model(**inputs)
-        parts = [found[site] for site in self.sites]
-        whole = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-        return self.features(whole)
+        parts = [states[site] for site in self.sites]
+        return self.features(parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1))
 
     def features(self, whole: Float[Tensor, "*shape all"]) -> Float[Tensor, "*shape width"]:
-        """Of all features of the sites those that the slice keeps."""
+        """The features that the slice keeps, of all features of its sites."""
         return whole if self.width == whole.shape[-1] and isinstance(self._index, slice) else whole[..., self._index]
 
     def part(self, states: Float[Tensor, "B T width"]) -> Float[Tensor, "B kept width"]:
@@ -197,13 +182,13 @@ class SlicedModel(Memo):
         noise = torch.randn(embeds.shape[-1], generator=generator).to(embeds)
         changed[:, -1] = self.vectors.mean(0) + self.vectors.std() * noise
         try:
-            found = self.states(inputs_embeds=torch.cat([embeds, embeds, changed]))
+            states = self.states(inputs_embeds=torch.cat([embeds, embeds, changed]))
         except (ValueError, RuntimeError, TypeError, IndexError) as error:
             if isinstance(error, BadInput):
                 raise
             text = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             raise BadInput(f"'{self.lens.name}' cannot be run as the slice '{self.slice}' asks: {text}.") from error
-        return blind_to_the_last(found)
+        return blind_to_the_last(states)
 
 
 def _with_weights(slice_: SliceSpecification, lens: Lens) -> Lens:
@@ -218,9 +203,6 @@ def _with_weights(slice_: SliceSpecification, lens: Lens) -> Lens:
     model = copy.deepcopy(lens.model)
     round_weights(model, slice_.bits)
     return Lens(model, lens.tokenizer, name=f"{lens.name} (weights of {slice_.bits} bits)")
-
-
-# ---- Slices: the value that says which part of a model is run, and that runs it.
 
 
 @dataclass(frozen=True)
@@ -280,21 +262,12 @@ class Slice(SliceSpecification):
         inputs_embeds: Float[Tensor, "B T e"] | None = None,
         grad: bool = False,
     ) -> Float[Tensor, "B kept width"]:
-        """Run the slice on token ids [B, T] or on embeddings [B, T, e]; later layers are not computed.
+        """Run the slice on token ids [B, T], or on vectors [B, T, e] as the embedding table would give them.
 
-        Args:
-            lens: the model.
-            input_ids: token ids [B, T].
-            inputs_embeds: in place of ids, vectors as the embedding table would give them, without positions.
-            grad: record gradients, so that the output can be differentiated by `inputs_embeds`.
-
-        Returns:
-            [B, T', w'] in the precision of the model.
+        Later layers are not computed. With `grad` the output [B, T', w'], in the precision of the model, can be
+        differentiated by `inputs_embeds`.
         """
         return self.on(lens).run(input_ids, inputs_embeds=inputs_embeds, grad=grad)
-
-
-# ---- Slices as options: what verbs that run a slice of a model share.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,12 +294,11 @@ class Slicing(Settings):
     bits: Annotated[int | None, Option("Slice: weights rounded to so many bits.", low=2, high=8)] = None
 
     def check(self) -> None:
-        """A slice that can be read, and that is said once."""
         super().check()
         self.slice()
 
     def slice(self) -> Slice:
-        """The slice that is meant."""
+        """The `Slice` of these options; BadInput where it is described twice."""
         own = [field for field in options_of(Slicing) if field.name != "at"]
         if isinstance(self.at, str):
             return Slice.parse(self.at, **{field.name: getattr(self, field.name) for field in own})

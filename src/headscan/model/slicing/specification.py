@@ -13,26 +13,12 @@ from torch import Tensor
 
 from headscan.run import BadInput, exhausted
 
-# ---- The part of an output [B, T, w] that is looked at, written as between numpy's brackets.
-
 RANGE = re.compile(r"^\s*(-?\d*)\s*(:?)\s*(-?\d*)\s*$")
 RANDOM = re.compile(r"^\s*random\s*\(?\s*(\d+)\s*(?:,\s*(\d+))?\s*\)?\s*$")
 
 
-def axes(text: str) -> list[str]:
-    """Split at the commas that are in no parentheses.
-
-    >>> axes(":, 1:, random(4, 2)")
-    [':', ' 1:', ' random(4, 2)']
-    """
-    return re.split(r",(?![^(]*\))", text)
-
-
 def range_of(text: str) -> slice:
-    """`1:`, `:3`, `2:5` or `-1` as a slice.
-
-    Raises:
-        BadInput: it is none of these.
+    """`1:`, `:3`, `2:5` or `-1` as a slice, as between numpy's brackets.
 
     >>> range_of("2:5"), range_of("-1")
     (slice(2, 5, None), slice(-1, None, None))
@@ -53,10 +39,10 @@ def positions_of(text: str, length: int) -> list[int]:
     >>> positions_of("-1", 5), positions_of("1:3", 5)
     ([4], [1, 2])
     """
-    found = list(range(length))[range_of(text)]
-    if not found:
+    positions = list(range(length))[range_of(text)]
+    if not positions:
         raise BadInput(f"[:, {text}, :] leaves nothing of an output of {length} positions.")
-    return found
+    return positions
 
 
 def features_of(text: str, width: int) -> Int[Tensor, " kept"] | slice:
@@ -70,12 +56,6 @@ def features_of(text: str, width: int) -> Int[Tensor, " kept"] | slice:
     if not range(width)[part]:
         raise BadInput(f"[:, :, {text}] leaves nothing of an output of {width} features.")
     return part
-
-
-def check_features(text: str) -> None:
-    """Raise BadInput for what is neither a range nor `random(COUNT, SEED)`."""
-    if not RANDOM.match(text):
-        range_of(text)
 
 
 JsonValue = str | int | bool | list[str] | None
@@ -104,8 +84,9 @@ class SliceSpecification:
         object.__setattr__(self, "sites", tuple(site.strip() for site in sites if site.strip()))
         if not self.sites:
             raise BadInput("A slice needs at least one site, such as block.0.")
-        _one_of("only", self.only, ("attention", "mlp"))
-        _one_of("pool", self.pool, ("mean", "first", "last"))
+        for name, allowed in (("only", ("attention", "mlp")), ("pool", ("mean", "first", "last"))):
+            if (value := getattr(self, name)) is not None and value not in allowed:
+                raise BadInput(f"The attribute '{name}' of a slice is one of {', '.join(allowed)}, not '{value}'.")
         if self.start < 0:
             raise BadInput(f"The first block of a slice cannot be number {self.start}.")
         if self.bits is not None and not 2 <= self.bits <= 8:
@@ -115,7 +96,8 @@ class SliceSpecification:
         object.__setattr__(self, "tokens", self.tokens.replace(" ", "") or ":")
         object.__setattr__(self, "features", " ".join(self.features.split()) or ":")
         range_of(self.tokens)
-        check_features(self.features)
+        if not RANDOM.match(self.features):
+            range_of(self.features)
 
     @classmethod
     def parse(cls, text: str, **options: Any) -> Self:
@@ -127,7 +109,7 @@ class SliceSpecification:
         match = re.fullmatch(r"\s*([^\[\]]*?)\s*(?:\[([^\[\]]*)\])?\s*", text)
         if match is None or not match[1]:
             raise BadInput(f"'{text}' is no slice: write for example 'block.3' or 'block.3[:, 1:, :64]'.")
-        parts = axes(match[2]) if match[2] is not None else [":", ":", ":"]
+        parts = re.split(r",(?![^(]*\))", ":,:,:" if match[2] is None else match[2])  # at commas outside parentheses
         if len(parts) not in (2, 3) or parts[0].strip() != ":":
             raise BadInput(f"'[{match[2]}]' is no part of an output [B, T, w]: write for example [:, 1:, :64].")
         tokens, features = parts[1].strip(), parts[2].strip() if len(parts) == 3 else ":"
@@ -147,24 +129,16 @@ class SliceSpecification:
 
     def __str__(self) -> str:
         part = "" if self.tokens == self.features == ":" else f" [:, {self.tokens}, {self.features}]"
-        rest = [
-            f"{field.name}={getattr(self, field.name)}"
+        rest = (
+            f" {field.name}={getattr(self, field.name)}"
             for field in fields(self)
             if field.name not in ("sites", "tokens", "features") and getattr(self, field.name) != field.default
-        ]
-        return " + ".join(self.sites) + part + "".join(f" {one}" for one in rest)
+        )
+        return " + ".join(self.sites) + part + "".join(rest)
 
     def but(self, **changes: Any) -> Self:
         """The same slice with some attributes changed."""
         return replace(self, **changes)
-
-
-def _one_of(name: str, value: str | None, allowed: tuple[str, ...]) -> None:
-    if value is not None and value not in allowed:
-        raise BadInput(f"The attribute '{name}' of a slice is one of {', '.join(allowed)}, not '{value}'.")
-
-
-# ---- Rows in batches that halve when memory runs out.
 
 
 def split_on_exhaustion(run: Callable[[slice], Tensor], count: int, batch: int) -> tuple[Tensor, int, str | None]:
