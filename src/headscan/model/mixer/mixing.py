@@ -200,8 +200,8 @@ class HeadMixing(nn.Module):
     def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
         parts = self.project_in(x).chunk(self.heads, dim=-1)
         mixed = torch.cat([mixing(part) for mixing, part in zip(self.mixings, parts, strict=True)], dim=-1)
-        mixed: Tensor = self.project_out(mixed)
-        return mixed
+        joined: Tensor = self.project_out(mixed)
+        return joined
 
 
 def mixing_of(config: MixerConfig, direction: str = "past") -> nn.Module:

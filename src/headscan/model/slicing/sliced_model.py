@@ -116,7 +116,8 @@ class SlicedModel(Memo):
         `extra` is handed to the model's forward (a cache, for example); the length is not checked then.
         """
         if input_ids is not None and inputs_embeds is None and self.slice.embedding is not None:
-            input_ids, inputs_embeds = None, self.embed(self.check(input_ids))
+            inputs_embeds = self.embed(self.check(input_ids))
+            input_ids = None
         if inputs_embeds is not None:
             inputs_embeds = inputs_embeds.to(self.lens.device, self.lens.input_embeddings.dtype)
         inputs = self.lens.inputs.forward(input_ids, inputs_embeds, None, None, self.sites)

@@ -113,7 +113,8 @@ class SliceSpecification:
         if len(parts) not in (2, 3) or parts[0].strip() != ":":
             raise BadInput(f"'[{match[2]}]' is no part of an output [B, T, w]: write for example [:, 1:, :64].")
         tokens, features = parts[1].strip(), parts[2].strip() if len(parts) == 3 else ":"
-        return cls(sites=tuple(match[1].split("+")), **({"tokens": tokens, "features": features} | options))
+        options = {"tokens": tokens, "features": features} | options
+        return cls(sites=tuple(match[1].split("+")), **options)
 
     def document(self) -> dict[str, JsonValue]:
         """All attributes as plain JSON values."""
