@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import warnings
+import zlib
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -52,18 +53,19 @@ class Seeding:
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def restart(self) -> None:
-        random.seed(self.seed)
-        np.random.seed(self.seed % 2**32)
-        torch.manual_seed(self.seed)
+    def restart(self, name: str) -> None:
+        seed = (self.seed + zlib.crc32(name.encode())) % 2**32  # a test does not draw what its fixtures drew
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_fixture_setup(self):
-        self.restart()
+    def pytest_fixture_setup(self, fixturedef):
+        self.restart(fixturedef.argname)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self):
-        self.restart()
+        self.restart("")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -98,6 +100,12 @@ def pytest_collection_modifyitems(items):
         for name in ("assets", "real"):
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(getattr(pytest.mark, name))
+
+
+@pytest.fixture(scope="session")
+def asset_folder() -> Path:
+    """Where real models and real texts are, if there are any: for tests that have something else to try."""
+    return ASSETS
 
 
 @pytest.fixture(scope="session")

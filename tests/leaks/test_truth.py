@@ -11,7 +11,6 @@ import warnings
 import pytest
 import torch
 
-from conftest import ASSETS
 from headscan.leaks.bounds import Code, leak_bounds, pairwise_curve
 from headscan.leaks.noise_laws import draws_of, monte_carlo
 from headscan.leaks.positions import prior_of
@@ -27,9 +26,9 @@ SIZE, START = 105, 1
 
 
 @pytest.fixture(scope="module")
-def lens():
-    if (ASSETS / "models" / "babyllama-tok105").is_dir():
-        return Lens.load(str(ASSETS / "models" / "babyllama-tok105"))
+def lens(asset_folder):
+    if (asset_folder / "models" / "babyllama-tok105").is_dir():
+        return Lens.load(str(asset_folder / "models" / "babyllama-tok105"))
     warnings.warn("babyllama-tok105 is absent: the bounds are held against random weights instead", stacklevel=1)
     return build("llama", vocabulary=SIZE, width=32, depth=2)
 
