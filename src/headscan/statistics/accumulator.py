@@ -1,9 +1,10 @@
-"""What every accumulator can do: be merged, and be written down as a flat dictionary of tensors and read back."""
+"""Accumulators: sums that merge, are stored as a flat dictionary of tensors, and are read back bit for bit."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
 
 import torch
@@ -15,28 +16,93 @@ from torch import Tensor
 class Accumulator(ABC):
     """A commutative monoid over data: ``merge`` is its addition, a fresh instance its zero.
 
-    ``state()`` holds everything, as tensors only, so that it can be stored by safetensors (no pickle), sent between
-    processes, and restored: ``type(a).restore(a.state())`` equals ``a`` bit for bit.
+    ``type(a).restore(a.state())`` equals ``a`` bit for bit. The state consists of tensors only, so safetensors can store it
+    and processes can send it. A subclass declares what it consists of: `arguments`, the numbers (or None) that its
+    constructor takes and that it keeps under the same names; and `fields`, its other attributes: tensors, numbers,
+    accumulators, None, or lists and dictionaries of these.
+
+    >>> class Total(Accumulator):
+    ...     arguments, fields = ("width",), ("sums", "parts")
+    ...     def __init__(self, width):
+    ...         self.width, self.sums, self.parts = width, torch.zeros(width), []
+    ...     def merge(self, other):
+    ...         self.sums += other.sums
+    >>> total = Total(2)
+    >>> total.state()
+    {'width': tensor(2), 'sums': tensor([0., 0.])}
+    >>> Total.restore(total.state()).sums
+    tensor([0., 0.])
     """
 
     kinds: ClassVar[dict[str, type[Accumulator]]] = {}
-    """Every class of accumulators by its name, plug-ins' too: what a stored state is restored by."""
+    """Every class of accumulators by its name, also those of plug-ins: a stored state names its class."""
+    arguments: ClassVar[tuple[str, ...]] = ()
+    fields: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         Accumulator.kinds[cls.__name__] = cls
 
     @abstractmethod
     def merge(self, other: Self) -> None:
-        """Add to this accumulator all that `other` has seen; `other` is left as it was."""
+        """Add all that `other` has seen to this accumulator; `other` is left as it was."""
 
-    @abstractmethod
     def state(self) -> dict[str, Tensor]:
         """Everything this accumulator holds, as named tensors."""
+        state: dict[str, Tensor] = {}
+        for name in (*self.arguments, *self.fields):
+            state |= _packed(name, getattr(self, name))
+        return state
 
     @classmethod
-    @abstractmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The accumulator that `state()` described."""
+        """The accumulator that `state()` described, on the device of the tensors."""
+        arguments: dict[str, Any] = {name: state[name].item() if name in state else None for name in cls.arguments}
+        if "device" in signature(cls).parameters:
+            arguments["device"] = device_of(state)
+        return cls(**arguments).filled(state)
+
+    def filled(self, state: dict[str, Tensor]) -> Self:
+        """This fresh accumulator with the fields of a state."""
+        for name in self.fields:
+            setattr(self, name, _unpacked(name, getattr(self, name), state))
+        return self
+
+    def restored(self, state: dict[str, Tensor]) -> Self:
+        """An accumulator made as this one was, with that state."""
+        return type(self).restore(state)
+
+
+def device_of(state: Mapping[str, Tensor]) -> torch.device:
+    """Where a state's tensors are: on an accelerator if any is."""
+    return next((tensor.device for tensor in state.values() if tensor.device.type != "cpu"), torch.device("cpu"))
+
+
+def _packed(name: str, value: Any) -> dict[str, Tensor]:
+    if value is None:
+        return {}
+    if isinstance(value, Tensor):
+        return {name: value}
+    if isinstance(value, int | float):
+        return {name: torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)}
+    if isinstance(value, Mapping | list):
+        parts = value.items() if isinstance(value, Mapping) else enumerate(value)
+        return {key: tensor for at, part in parts for key, tensor in _packed(f"{name}.{at}", part).items()}
+    return prefixed(name, value.state())
+
+
+def _unpacked(name: str, zero: Any, state: dict[str, Tensor]) -> Any:
+    """The value of a field; `zero` is what the fresh accumulator has there."""
+    if zero is None or isinstance(zero, Tensor):
+        return state[name].clone() if name in state else None
+    if isinstance(zero, int | float):
+        return type(zero)(state[name].item())
+    if isinstance(zero, Mapping) and zero:
+        return {key: _unpacked(f"{name}.{key}", part, state) for key, part in zero.items()}
+    if isinstance(zero, Mapping | list):
+        start = name + "."
+        values = {key.removeprefix(start): each.clone() for key, each in state.items() if key.startswith(start)}
+        return values if isinstance(zero, Mapping) else [values[str(at)] for at in range(len(values))]
+    return zero.restored(unprefixed(name, state))
 
 
 def prefixed(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -98,8 +164,7 @@ class Clearable(Protocol):
     def merge(self, other: Self, /) -> None: ...
     def clear(self) -> None: ...
     def state(self) -> dict[str, Tensor]: ...
-    @classmethod
-    def restore(cls, state: dict[str, Tensor]) -> Self: ...
+    def restored(self, state: dict[str, Tensor]) -> Self: ...
 
 
 B = TypeVar("B", bound=Clearable)
@@ -182,14 +247,13 @@ class Blocks(Generic[B]):
             state |= prefixed(str(index), part.state())
         return state
 
-    @classmethod
-    def restore(cls, state: dict[str, Tensor], zero: Callable[[], B]) -> Self:
-        """The inverse of `state`."""
+    def restored(self, state: dict[str, Tensor]) -> Self:
+        """Blocks of the same kind with that state."""
         size, limit = state["size"].tolist()
-        new = cls(limit, zero)
+        new, zero = type(self)(limit, self.zero), self.zero()
         new.size = size
         for index in sorted({int(name.split("/")[0]) for name in state if "/" in name}):
-            new._parts[index] = type(zero()).restore(unprefixed(str(index), state))
+            new._parts[index] = zero.restored(unprefixed(str(index), state))
         return new
 
 
@@ -210,8 +274,10 @@ class Series(Accumulator):
     (2, [0, 511], 3.0)
     """
 
+    arguments, fields = ("columns",), ("size", "table")
+
     def __init__(self, columns: int):
-        self.size = 1
+        self.columns, self.size = columns, 1
         self.table = torch.zeros(GROUPS, columns, dtype=torch.float64)
 
     def add(self, values: Tensor, windows: list[int]) -> None:
@@ -230,17 +296,6 @@ class Series(Accumulator):
             self.size *= 2
             folded = self.table[::2] + self.table[1::2]
             self.table = torch.cat([folded, torch.zeros_like(folded)])
-
-    def state(self) -> dict[str, Tensor]:
-        """Tensors `size` and `table`."""
-        return {"size": torch.tensor(self.size), "table": self.table}
-
-    @classmethod
-    def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`."""
-        new = cls(state["table"].shape[1])
-        new.size, new.table = int(state["size"]), state["table"].clone().cpu()
-        return new
 
 
 # ---- The same statistics from many processes: states travel as safetensors bytes and are merged along a binary tree.

@@ -35,6 +35,8 @@ class ClassSums(Accumulator):
     ([3, 7], [1, 2], [[0.0, 2.0], [2.0, 0.0]], [0.0, 1.0])
     """
 
+    arguments, fields = ("width", "limit"), ("_labels", "_scalars", "_vectors")
+
     def __init__(self, width: int, *, limit: int | None = None, device: torch.device | str = "cpu"):
         self.width, self.limit, self.device = width, limit, torch.device(device)
         self._size, self._bound = 0, 2**62
@@ -176,24 +178,13 @@ class ClassSums(Accumulator):
         return new
 
     def state(self) -> dict[str, Tensor]:
-        """Tensors `shape`, `labels`, `scalars` and `vectors`, by ascending label."""
         self._trim()
-        shape = torch.tensor([self.width, -1 if self.limit is None else self.limit])
-        order = self._order
-        return {
-            "shape": shape,
-            "labels": self.labels[order],
-            "scalars": self._scalars[: self._size][order],
-            "vectors": self._vectors[: self._size][order],
-        }
+        tables = {name: getattr(self, name)[: self._size][self._order] for name in self.fields}
+        return {name: tensor for name, tensor in super().state().items() if name in self.arguments} | tables
 
-    @classmethod
-    def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`, up to the order of the classes."""
-        width, limit = state["shape"].tolist()
-        new = cls(width, limit=None if limit < 0 else limit, device=state["labels"].device)
-        new._labels, new._scalars = state["labels"].clone(), state["scalars"].clone()
-        new._vectors, new._size = state["vectors"].clone(), len(state["labels"])
+    def filled(self, state: dict[str, Tensor]) -> Self:
+        new = super().filled(state)
+        new._size = len(new._labels)
         new._order = torch.arange(new._size, device=new.device)
         return new
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator, Blocks, prefixed, unprefixed
+from headscan.statistics.accumulator import Accumulator, Blocks
 
 BLOCKS = 8
 
@@ -21,7 +19,10 @@ class TokenCounts(Accumulator):
     [1, 2, 0, 1]
     """
 
+    arguments, fields = ("vocabulary",), ("counts",)
+
     def __init__(self, vocabulary: int):
+        self.vocabulary = vocabulary
         self.counts = torch.zeros(vocabulary, dtype=torch.int64)
 
     def update(self, ids: Tensor) -> None:
@@ -36,17 +37,6 @@ class TokenCounts(Accumulator):
         """Become empty again."""
         self.counts.zero_()
 
-    def state(self) -> dict[str, Tensor]:
-        """Tensor `counts`."""
-        return {"counts": self.counts}
-
-    @classmethod
-    def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`."""
-        new = cls(len(state["counts"]))
-        new.counts = state["counts"].clone()
-        return new
-
 
 class BlockedCounts(Accumulator):
     """`TokenCounts` of each of at most 8 blocks of consecutive windows, so that what counts say can have an interval.
@@ -56,6 +46,8 @@ class BlockedCounts(Accumulator):
     >>> [part.tolist() for part in counts.parts()]
     [[1, 1, 0], [0, 1, 1]]
     """
+
+    arguments, fields = ("vocabulary",), ("blocks",)
 
     def __init__(self, vocabulary: int):
         self.vocabulary = vocabulary
@@ -81,17 +73,6 @@ class BlockedCounts(Accumulator):
         """Add the blocks of another part of the same stream."""
         self.blocks.merge(other.blocks)
 
-    def state(self) -> dict[str, Tensor]:
-        """Vocabulary and blocks."""
-        return {"vocabulary": torch.tensor(self.vocabulary)} | prefixed("blocks", self.blocks.state())
-
-    @classmethod
-    def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`."""
-        new = cls(int(state["vocabulary"]))
-        new.blocks = Blocks.restore(unprefixed("blocks", state), new._zero)
-        return new
-
 
 class TokenSums(Accumulator):
     """Count and Σx of the vectors that stood at each token id; float64 [vocabulary, width].
@@ -104,7 +85,10 @@ class TokenSums(Accumulator):
     ([2.0, 0.5], [0, 0, 2])
     """
 
+    arguments, fields = ("vocabulary", "width"), ("counts", "sums")
+
     def __init__(self, vocabulary: int, width: int, device: torch.device | str = "cpu"):
+        self.vocabulary, self.width = vocabulary, width
         self.counts = torch.zeros(vocabulary, dtype=torch.int64, device=device)
         self.sums = torch.zeros(vocabulary, width, dtype=torch.float64, device=device)
 
@@ -123,14 +107,3 @@ class TokenSums(Accumulator):
         """Add other sums of the same shape."""
         self.counts += other.counts.to(self.counts.device)
         self.sums += other.sums.to(self.sums.device)
-
-    def state(self) -> dict[str, Tensor]:
-        """Tensors `counts` and `sums`."""
-        return {"counts": self.counts, "sums": self.sums}
-
-    @classmethod
-    def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`."""
-        new = cls(state["sums"].shape[0], state["sums"].shape[1], state["sums"].device)
-        new.counts, new.sums = state["counts"].clone(), state["sums"].clone()
-        return new

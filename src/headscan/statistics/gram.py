@@ -172,7 +172,6 @@ class Gram:
 
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`."""
         if "rows" in state:
             new = cls(state["rows"].shape[1], state["rows"].device, few=True)
             new.held, new.count = [state["rows"].clone()], float(len(state["rows"]))
@@ -262,6 +261,8 @@ class CrossMoments(Accumulator):
     (4.0, [[4.0, 4.0, 4.0], [4.0, 4.0, 4.0]])
     """
 
+    fields = ("models", "pilots", "count", "total", "cross", "square", "squares", "bent")
+
     def __init__(self, models: Sequence[int], pilots: Sequence[Tensor]):
         self.models, self.pilots = list(models), list(pilots)
         self.count = 0.0
@@ -313,25 +314,10 @@ class CrossMoments(Accumulator):
         for pair, held in self.cross.items():
             held += other.cross[pair]
 
-    def state(self) -> dict[str, Tensor]:
-        """Tensors `count`, `models`, `square`, `squares`; `pilot.U`, `total.U`, `bent.U`; `cross.U.V`."""
-        state = {"count": torch.tensor(self.count, dtype=torch.float64), "models": torch.tensor(self.models)}
-        state |= {"square": self.square, "squares": self.squares}
-        for u, pilot in enumerate(self.pilots):
-            state |= {f"pilot.{u}": pilot, f"total.{u}": self.total[u], f"bent.{u}": self.bent[u]}
-        return state | {f"cross.{u}.{v}": held for (u, v), held in self.cross.items()}
-
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`."""
-        models = state["models"].tolist()
-        new = cls(models, [state[f"pilot.{u}"] for u in range(len(models))])
-        new.count = float(state["count"])
-        new.square, new.squares = state["square"].clone(), state["squares"].clone()
-        new.total = [state[f"total.{u}"].clone() for u in range(len(models))]
-        new.bent = [state[f"bent.{u}"].clone() for u in range(len(models))]
-        new.cross = {(u, v): state[f"cross.{u}.{v}"].clone() for u, v in new.cross}
-        return new
+        models = [int(state[name]) for name in state if name.startswith("models.")]
+        return cls(models, [state[f"pilots.{u}"] for u in range(len(models))]).filled(state)
 
 
 def _precise(rows: Tensor) -> Tensor:

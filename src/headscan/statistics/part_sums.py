@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Self
 
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator, Blocks, prefixed, unprefixed
+from headscan.statistics.accumulator import Accumulator, Blocks
 from headscan.statistics.tally import BlockedTally, SiteBatch, Tally
 
 BLOCKS = 16
@@ -30,20 +29,23 @@ class PartSums(Accumulator):
     [[1.0, 0.0], [0.0, 1.0]]
     """
 
+    arguments, fields = ("width", "cells", "sources", "constants"), ("blocks", "documents")
+
     def __init__(
         self, width: int, *, cells: int, sources: int = 0, constants: int = 0, device: torch.device | str = "cpu"
     ):
-        self.shape, self.device = (width, cells, sources, constants), torch.device(device)
+        self.width, self.cells, self.sources, self.constants = width, cells, sources, constants
+        self.device = torch.device(device)
         self.blocks: Blocks[Tally] = Blocks(BLOCKS, self._zero)
         self.documents: Blocks[Tally] = Blocks(BLOCKS, self._document)
 
     def _zero(self) -> Tally:
-        width, cells, sources, constants = self.shape
-        shapes = {"cells": (cells, width), "tokens": (cells,), "sources": (sources, width), "constants": (constants,)}
+        shapes = {"cells": (self.cells, self.width), "tokens": (self.cells,)}
+        shapes |= {"sources": (self.sources, self.width), "constants": (self.constants,)}
         return Tally(shapes, self.device)
 
     def _document(self) -> Tally:
-        return Tally({"unit": (self.shape[0],), "tokens": ()}, self.device)
+        return Tally({"unit": (self.width,), "tokens": ()}, self.device)
 
     def update(self, batch: SiteBatch, cells: Tensor) -> None:
         """Add a batch [B, T, d], each token to its cell, int64 [B, T]."""
@@ -51,7 +53,7 @@ class PartSums(Accumulator):
         documents = torch.zeros_like(batch.ids) if batch.documents is None else batch.documents
         numbers, place = (one.to(states.device) for one in documents.unique(return_inverse=True))
         place, chosen = place.flatten(), cells.to(states.device).flatten()
-        groups = scale.new_zeros(len(numbers), self.shape[0])
+        groups = scale.new_zeros(len(numbers), self.width)
         length, flat = states.shape[1], states.flatten(0, 1)
         near = NEAR if states.device.type == "cpu" else len(flat)
         for tally, rows in self.runs(batch.windows):
@@ -63,7 +65,7 @@ class PartSums(Accumulator):
                 if len(numbers) > 1:
                     groups.index_add_(0, place[part], unit)
             tally["cells"] += whole
-            tally["tokens"] += torch.bincount(chosen[rows.start * length : rows.stop * length], minlength=self.shape[1])
+            tally["tokens"] += torch.bincount(chosen[rows.start * length : rows.stop * length], minlength=self.cells)
             if len(numbers) == 1:
                 groups += whole.sum(0)
         if batch.documents is not None:
@@ -86,20 +88,6 @@ class PartSums(Accumulator):
         """Add the sums of other windows of the same stream."""
         self.blocks.merge(other.blocks)
         self.documents.merge(other.documents)
-
-    def state(self) -> dict[str, Tensor]:
-        """Shape, blocks and documents."""
-        state = {"shape": torch.tensor(self.shape, device=self.device)}
-        return state | prefixed("blocks", self.blocks.state()) | prefixed("documents", self.documents.state())
-
-    @classmethod
-    def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`."""
-        width, cells, sources, constants = state["shape"].tolist()
-        new = cls(width, cells=cells, sources=sources, constants=constants, device=state["shape"].device)
-        new.blocks = Blocks.restore(unprefixed("blocks", state), new._zero)
-        new.documents = Blocks.restore(unprefixed("documents", state), new._document)
-        return new
 
 
 # ---- Sums of one site's vectors token by token: their lengths by position, and coordinates that dwarf the others.
@@ -256,12 +244,14 @@ class PushPull(Accumulator):
     ([[0.5], [0.0]], [[0.0], [0.5]])
     """
 
-    NAMES = ("pull", "push", "pull_mass", "push_mass", "counts", "state_sum", "scalars")
+    arguments = ("vocabulary", "width")
+    fields = ("pull", "push", "pull_mass", "push_mass", "counts", "state_sum", "scalars")
 
     def __init__(self, vocabulary: int, width: int, device: torch.device | str = "cpu"):
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(*shape, dtype=torch.float64, device=device)
 
+        self.vocabulary, self.width = vocabulary, width
         self.pull, self.push = zeros(vocabulary, width), zeros(vocabulary, width)
         self.pull_mass, self.push_mass, self.counts = zeros(vocabulary), zeros(vocabulary), zeros(vocabulary)
         self.state_sum, self.scalars = zeros(width), zeros(2)  # loss, tokens
@@ -300,18 +290,5 @@ class PushPull(Accumulator):
 
     def merge(self, other: PushPull) -> None:
         """Add the sums of another part of the text."""
-        for name in self.NAMES:
+        for name in self.fields:
             getattr(self, name).add_(getattr(other, name).to(self.pull.device))
-
-    def state(self) -> dict[str, Tensor]:
-        """All sums by name."""
-        return {name: getattr(self, name) for name in self.NAMES}
-
-    @classmethod
-    def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`."""
-        vocabulary, width = state["pull"].shape
-        new = cls(vocabulary, width, device=state["pull"].device)
-        for name in cls.NAMES:
-            setattr(new, name, state[name].clone())
-        return new

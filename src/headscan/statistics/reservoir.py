@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -34,6 +32,8 @@ class Reservoir(Accumulator):
     >>> len(r), r.columns["x"].shape
     (2, torch.Size([2, 1]))
     """
+
+    arguments, fields = ("size", "seed"), ("_keys", "_places", "_columns")
 
     def __init__(self, size: int, seed: int = 0):
         self.size, self.seed = size, seed
@@ -119,18 +119,9 @@ class Reservoir(Accumulator):
         self._sorted = True
 
     def state(self) -> dict[str, Tensor]:
-        """Tensors `shape`, `keys`, `places` and `column.NAME`."""
         self._sort()
-        columns = {f"column.{name}": column.contiguous() for name, column in self._columns.items()}
-        return {"shape": torch.tensor([self.size, self.seed]), "keys": self._keys, "places": self._places, **columns}
-
-    @classmethod
-    def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`."""
-        new = cls(*state["shape"].tolist())
-        new._keys, new._places = state["keys"].clone(), state["places"].clone()
-        new._columns = {n.removeprefix("column."): t.clone() for n, t in state.items() if n.startswith("column.")}
-        return new
+        self._columns = {name: column.contiguous() for name, column in self._columns.items()}
+        return super().state()
 
 
 class Chosen:
@@ -196,6 +187,8 @@ class Occurrences(Accumulator):
     [(7, 2), (3, 1)]
     """
 
+    fields = ("values", "counts")
+
     def __init__(self) -> None:
         self.values = torch.zeros(0, dtype=torch.int64)
         self.counts = torch.zeros(0, dtype=torch.int64)
@@ -217,14 +210,3 @@ class Occurrences(Accumulator):
         """The most frequent numbers with their counts; of equal ones the smaller number first."""
         order = torch.argsort(self.counts, descending=True, stable=True)[:limit]
         return list(zip(self.values[order].tolist(), self.counts[order].tolist(), strict=True))
-
-    def state(self) -> dict[str, Tensor]:
-        """Tensors `values` and `counts`."""
-        return {"values": self.values, "counts": self.counts}
-
-    @classmethod
-    def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`."""
-        new = cls()
-        new.values, new.counts = state["values"].clone().cpu(), state["counts"].clone().cpu()
-        return new

@@ -26,6 +26,8 @@ class Sums(Accumulator):
     (2, 1, 4.0, [0.0, 1.0])
     """
 
+    fields = ("scalars", "unit", "total")
+
     def __init__(
         self, width: int, *, gram: bool = True, few: bool = False, device: torch.device | str = "cpu"
     ):  # `few`: see Gram
@@ -109,15 +111,11 @@ class Sums(Accumulator):
             self.gram.combine(other.gram, sign)
 
     def state(self) -> dict[str, Tensor]:
-        """Tensors `scalars`, `unit`, `total` and those of the Gram matrix."""
-        gram = {} if self.gram is None else prefixed("gram", self.gram.state())
-        return {"scalars": self.scalars, "unit": self.unit, "total": self.total, **gram}
+        return super().state() | ({} if self.gram is None else prefixed("gram", self.gram.state()))
 
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`."""
-        new = cls(len(state["unit"]), gram=False, device=state["unit"].device)
-        new.scalars, new.unit, new.total = (state[name].clone() for name in ("scalars", "unit", "total"))
+        new = cls(len(state["unit"]), gram=False, device=state["unit"].device).filled(state)
         gram = unprefixed("gram", state)
         new.gram = Gram.restore(gram) if gram else None
         return new
@@ -157,6 +155,9 @@ class SiteStatistics(Accumulator):
     >>> [s.sums(group).count for group in ("all", "without_first", "without_sinks")]
     [10, 8, 9]
     """
+
+    arguments = ("width", "skip_first")
+    fields = ("fine", "cells", "squared_unit", "sink_positions", "sink_tokens")
 
     def __init__(
         self, width: int, *, skip_first: int = 0, device: torch.device | str = "cpu", derive: Derive | None = None
@@ -297,31 +298,11 @@ class SiteStatistics(Accumulator):
             self.influence.merge(other.influence)
 
     def state(self) -> dict[str, Tensor]:
-        """Shape, blocks, sums, Gram matrices and influences, as tensors."""
-        state = {"shape": torch.tensor([self.width, self.skip_first])}
-        for group, blocks in self.fine.items():
-            state |= prefixed(f"fine.{group}", blocks.state())
-        for cell in CELLS:
-            state |= prefixed(f"cell.{cell}", self.cells[cell].state())
-            state[f"squared_unit.{cell}"] = self.squared_unit[cell]
-        state |= prefixed("sink_positions", self.sink_positions.state())
-        state |= prefixed("sink_tokens", self.sink_tokens.state())
-        if self.influence is not None:
-            state |= prefixed("influence", self.influence.state())
-        return state
+        return super().state() | ({} if self.influence is None else prefixed("influence", self.influence.state()))
 
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`; for `influence` see `Influence.restore`."""
-        width, skip_first = state["shape"].tolist()
-        new = cls(width, skip_first=skip_first, device=state["shape"].device)
-        for group in new.fine:
-            new.fine[group] = Blocks.restore(unprefixed(f"fine.{group}", state), new._zero)
-        for cell in CELLS:
-            new.cells[cell] = Sums.restore(unprefixed(f"cell.{cell}", state))
-            new.squared_unit[cell] = state[f"squared_unit.{cell}"].clone()
-        new.sink_positions = Occurrences.restore(unprefixed("sink_positions", state))
-        new.sink_tokens = Occurrences.restore(unprefixed("sink_tokens", state))
+        new = super().restore(state)
         influence = unprefixed("influence", state)
         new.influence = Influence.restore(influence, new._aside) if influence else None
         return new

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Self
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator, Blocks, prefixed, unprefixed
+from headscan.statistics.accumulator import Accumulator, Blocks
 
 # ---- One batch of one site as the accumulators see it: what several of them need is computed once.
 
@@ -100,7 +100,11 @@ class Tally(Accumulator):
     [2.0, 4.0]
     """
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]], device: torch.device | str = "cpu"):
+    fields = ("sums",)
+
+    def __init__(
+        self, shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}), device: torch.device | str = "cpu"
+    ):
         self.sums = {name: torch.zeros(shape, dtype=torch.float64, device=device) for name, shape in shapes.items()}
 
     def __getitem__(self, name: str) -> Tensor:
@@ -116,7 +120,7 @@ class Tally(Accumulator):
 
     def without(self, part: Tally) -> Tally:
         """This tally less a part of it."""
-        new = Tally({})
+        new = Tally()
         new.sums = {name: value - part.sums[name] for name, value in self.sums.items()}
         return new
 
@@ -126,7 +130,7 @@ class Tally(Accumulator):
         >>> Tally({"pairs": (), "pairs_rest": ()}).view("_rest").sums.keys()
         dict_keys(['pairs'])
         """
-        new = Tally({})
+        new = Tally()
         new.sums = {name.removesuffix(suffix): value for name, value in self.sums.items() if name.endswith(suffix)}
         return new
 
@@ -135,17 +139,6 @@ class Tally(Accumulator):
         for value in self.sums.values():
             value.zero_()
 
-    def state(self) -> dict[str, Tensor]:
-        """The sums by their names."""
-        return dict(self.sums)
-
-    @classmethod
-    def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`."""
-        new = cls({})
-        new.sums = {name: value.clone() for name, value in state.items()}
-        return new
-
 
 class BlockedTally(Accumulator):
     """A tally for each of at most 16 blocks of consecutive windows; subclasses say what is summed.
@@ -153,6 +146,8 @@ class BlockedTally(Accumulator):
     A subclass gives `shapes(width)` and `measure(batch)`: sums of each of the batch's windows, each of shape [B, ...].
     Sums whose name ends in `_rest` leave position 0 of each window out; `Tally.view("_rest")` shows those alone.
     """
+
+    arguments, fields = ("width",), ("blocks",)
 
     def __init__(self, width: int, device: torch.device | str = "cpu"):
         self.width, self.device = width, torch.device(device)
@@ -192,17 +187,6 @@ class BlockedTally(Accumulator):
     def merge(self, other: BlockedTally) -> None:
         """Add the blocks of another part of the same stream."""
         self.blocks.merge(other.blocks)
-
-    def state(self) -> dict[str, Tensor]:
-        """Width and blocks."""
-        return {"width": torch.tensor(self.width)} | prefixed("blocks", self.blocks.state())
-
-    @classmethod
-    def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`."""
-        new = cls(int(state["width"]), state["width"].device)
-        new.blocks = Blocks.restore(unprefixed("blocks", state), new._zero)
-        return new
 
 
 # ---- Sums of directions, of each dimension and of each window: for rogue dimensions and for cosines in and between texts.
@@ -325,6 +309,8 @@ class FirstWindows(Accumulator):
     [[3, 4], [5, 6]]
     """
 
+    arguments, fields = ("tokens",), ("numbers", "ids")
+
     def __init__(self, tokens: int = 2**19):
         self.tokens = tokens
         self.numbers = torch.zeros(0, dtype=torch.int64)
@@ -344,14 +330,3 @@ class FirstWindows(Accumulator):
         """Keep the smallest numbers of both."""
         if len(other.numbers):
             self.update(other.ids, other.numbers.tolist())
-
-    def state(self) -> dict[str, Tensor]:
-        """Tensors `tokens`, `numbers` and `ids`."""
-        return {"tokens": torch.tensor(self.tokens), "numbers": self.numbers, "ids": self.ids}
-
-    @classmethod
-    def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`."""
-        new = cls(int(state["tokens"]))
-        new.numbers, new.ids = state["numbers"].clone(), state["ids"].clone()
-        return new
