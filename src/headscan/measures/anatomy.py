@@ -260,7 +260,7 @@ class AnatomyProbe(Probe):
     def _parts(self, site: str, sums: PartSums) -> SiteParts:
         blocks = sums.blocks.parts()
         cells, tokens = (torch.stack([block[name] for block in blocks]) for name in ("cells", "tokens"))
-        width = sums.shape[0]
+        width = sums.width
         branches, names = np.zeros((len(blocks), 0, width)), list[str]()
         for plan in self.plans:
             if site in plan.places:
