@@ -70,7 +70,7 @@ def test_what_is_not_finite_is_named_from_any_thread(wrong: float, kind: type) -
 
 def test_lengths_that_only_float32_cannot_hold_are_finite() -> None:
     given = {"block.0": states()["block.0"] * np.float32(1e30)}
-    assert swept(given, 1)["site.block.0/cell.ordinary/scalars"][3] > 1e60
+    assert swept(given, 1)["site.block.0/cells.ordinary/scalars"][3] > 1e60
 
 
 def test_what_waits_is_done_when_asked_and_an_error_is_raised_by_the_caller() -> None:
