@@ -10,14 +10,13 @@ from safetensors import safe_open
 from typer.testing import CliRunner
 
 from headscan.cli import app
-from headscan.inversion import fitting
-from headscan.inversion.candidates import KeptSearch, SearchTrace
-from headscan.inversion.fitting import fit_together, readouts_of
+from headscan.inversion import readout
+from headscan.inversion.candidates import Checkpoint, SearchTrace
+from headscan.inversion.language_prior import TokenScores, prior_pays
 from headscan.inversion.left_to_right import exact
 from headscan.inversion.method import Search
-from headscan.inversion.prior import Outlook, prior_pays
-from headscan.inversion.ranking import ReadoutOrder
-from headscan.inversion.table import ReadoutSums
+from headscan.inversion.ranking import Ranking
+from headscan.inversion.readout import ReadoutSums, fit_together, readouts_of
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from headscan.run.parts import Parts
@@ -26,8 +25,8 @@ from tests.inversion.conftest import build
 
 @pytest.fixture
 def small_fit(monkeypatch, tmp_path):
-    monkeypatch.setattr(fitting, "WINDOWS", 512)
-    monkeypatch.setattr(fitting, "LONE", 256)
+    monkeypatch.setattr(readout, "WINDOWS", 512)
+    monkeypatch.setattr(readout, "LONE", 256)
     monkeypatch.setenv("HEADSCAN_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -76,7 +75,7 @@ def test_several_slices_are_fitted_in_one_pass_as_each_by_itself(small_fit, monk
     alone = [readouts_of(Slice(sites=(site,)).on(one), keep=False) for site in sites]
     parts = [Slice(sites=(site,)).on(other) for site in sites]
     fit_together(Slice(sites=sites).on(other), parts)
-    monkeypatch.setattr(fitting, "_fit", lambda *_: pytest.fail("fitted twice"))
+    monkeypatch.setattr(readout, "_fit", lambda *_: pytest.fail("fitted twice"))
     fit_together(Slice(sites=sites).on(other), [Slice(sites=(site,)).on(build("llama", vocabulary=400, width=16, depth=2, seed=4))
                                                for site in sites])  # fmt: skip
     for cut, before in zip(parts, alone, strict=True):
@@ -116,14 +115,14 @@ def test_the_prior_along_a_draft_is_that_of_the_tokens_found(small_fit, gpt2, id
     cut = Slice(sites=("block.1",)).on(gpt2)
     assert prior_pays(cut)
     assert not prior_pays(Slice(embedding="random:0", sites=("block.1",)).on(gpt2))
-    outlook = Outlook(cut, readouts_of(cut), cut.run(ids)[0], [], prior=True)
+    outlook = TokenScores(cut, readouts_of(cut), cut.run(ids)[0], [], prior=True)
     row = ids[0].tolist()
     for place in range(len(row)):
         outlook.scores(row[:place])
         if place:
             wanted = gpt2.run(ids[:1, :place], sites="head")["head"][0, -1].log_softmax(-1)
             torch.testing.assert_close(outlook._nats[place], wanted, atol=1e-4, rtol=1e-4)
-    other = Outlook(cut, readouts_of(cut), cut.run(ids)[0], [], prior=True)
+    other = TokenScores(cut, readouts_of(cut), cut.run(ids)[0], [], prior=True)
     other.restore(row[:5], *outlook.state())
     assert torch.equal(other.scores(row[:5]), outlook.scores(row[:5]))
 
@@ -144,16 +143,16 @@ def test_an_interrupted_search_goes_on_bit_for_bit(small_fit, tmp_path, monkeypa
             raise _Stop
 
     with pytest.raises(_Stop):
-        exact(cut, targets, Search(order=order), progress=stop, kept=KeptSearch(Parts(tmp_path), "search"))
+        exact(cut, targets, Search(order=order), progress=stop, checkpoint=Checkpoint(Parts(tmp_path), "search"))
     searched = []
     monkeypatch.setattr(SearchTrace, "add", lambda *given, add=SearchTrace.add: (searched.append(1), add(*given)))
-    again = exact(cut, targets, Search(order=order), kept=KeptSearch(Parts(tmp_path), "search"))
+    again = exact(cut, targets, Search(order=order), checkpoint=Checkpoint(Parts(tmp_path), "search"))
     assert again == whole
     assert len(searched) == sum(map(len, rows)) - 6  # two positions of three prompts were stored
     assert [one.tokens for one in again] == [row.tolist() for row in rows]
     other = "readout" if order != "readout" else "random"
     with pytest.raises(BadInput, match="what orders the candidates"):
-        exact(cut, targets, Search(order=other), kept=KeptSearch(Parts(tmp_path), "search"))
+        exact(cut, targets, Search(order=other), checkpoint=Checkpoint(Parts(tmp_path), "search"))
 
 
 def test_the_command_goes_on_and_leaves_the_files_of_an_undisturbed_run(small_fit, tmp_path, monkeypatch):
@@ -209,7 +208,7 @@ def test_rounding_beyond_what_is_certain_does_not_cost_the_vocabulary(small_fit)
 def test_a_prior_that_misleads_hides_no_token_that_the_readout_sees():
     """The prior puts the token last of 5,000, the readout first: it comes in the second batch; all come, none twice."""
     scores = torch.arange(5000, 0, -1).float()
-    order = ReadoutOrder(scores, lambda token: scores, alone=torch.arange(5000).float())
+    order = Ranking(scores, lambda token: scores, alone=torch.arange(5000).float())
     batches = [order.next(size) for size in (16, 64, 256)]
     assert batches[0].tolist() == list(range(16))
     assert batches[1][0] == 4999

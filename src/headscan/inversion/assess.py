@@ -28,9 +28,8 @@ from headscan.text.prompts import Prompt
 # known and not sampled. If at every position only one is, the whole prompt is the only one of its length: by induction,
 # another prompt would differ from it first at some position, under the same prefix, and its output there is farther.
 
+# Multiplications a prompt up to which every token is compared unasked: about a second on two cores.
 AFFORDABLE = 1e10
-"""Multiplications a prompt up to which every token is compared unasked: about a second on two cores."""
-
 # Tokens whose vector is within this share of the found one's are compared even where not all are.
 NEAR, MOST = 0.05, 256
 
@@ -47,14 +46,12 @@ def multiplications(cut: SlicedModel, length: int) -> float:
 
 @torch.no_grad()
 def _weights(cut: SlicedModel) -> int:
-    """Parameters of the modules that run on one token, tables of embeddings apart."""
     passed: set[nn.Module] = set()
-    modules = [
-        module
+    handles = [
+        module.register_forward_pre_hook(lambda module, _: passed.add(module))
         for module in cut.lens.model.modules()
         if not isinstance(module, nn.Embedding) and next(module.parameters(recurse=False), None) is not None
     ]
-    handles = [module.register_forward_pre_hook(lambda module, _: passed.add(module)) for module in modules]
     try:
         cut.states(torch.zeros(1, 1, dtype=torch.int64))
     finally:
@@ -68,19 +65,10 @@ def compare(
     cut: SlicedModel, target: Float[Tensor, "kept w"], tokens: Int[Tensor, " T"], lists: Sequence[Int[Tensor, " N"]], *,
     tolerance: float, choice: int, progress: Progress | None = None,
 ) -> list[Evidence]:  # fmt: skip
-    """What the tokens of `lists` give at each position, after the tokens found before it.
+    """What the tokens of each position's list give there, after the tokens found before it; cut is causal.
 
-    Args:
-        cut: a causal slice.
-        target: the outputs given at the first positions, all of them up to the last.
-        tokens: those found.
-        lists: for each position of `target` the tokens to compare.
-        tolerance: up to which a residual counts as equal.
-        choice: tokens that may be returned; where a list holds all of them the position's comparison is complete.
-        progress: told how many were compared.
-
-    Returns:
-        For each position of `tokens`; `UNCOMPARED` after the last output given.
+    `target` are the outputs given at the first positions, all of them up to the last. `choice` is the number of tokens that
+    may be returned: where a list holds all of them the position's comparison is complete.
     """
     prefix = Prefix(cut, tokens[None, :0])
     found = [UNCOMPARED] * len(tokens)
@@ -97,11 +85,10 @@ def compare(
             if progress:
                 progress("certificate", done, total, "candidates")
         if parts:
-            token, residuals = int(own), torch.cat(parts)
-            one = Evidence.of(
-                names, residuals, token, tolerance=tolerance, choice=choice, twins=tuple(cut.equal_rows.get(token, ()))
-            )
-            found[place] = one
+            token = int(own)
+            found[place] = Evidence.of(
+                names, torch.cat(parts), token, tolerance=tolerance, choice=choice, twins=tuple(cut.equal_rows.get(token, ()))
+            )  # fmt: skip
         if place < last:
             prefix.extend(own[None])
     return found
@@ -149,8 +136,8 @@ def bound(
     found = []
     for own, row in zip(tokens.tolist(), residuals[:, names], strict=False):
         twins = tuple(cut.equal_rows.get(own, ()))
-        one = Evidence.of(names, row, own, tolerance=tolerance, choice=len(names), twins=twins)
-        found.append(replace(one, why="bounded"))
+        evidence = Evidence.of(names, row, own, tolerance=tolerance, choice=len(names), twins=twins)
+        found.append(replace(evidence, why="bounded"))
     return found + [UNCOMPARED] * (len(tokens) - len(found))
 
 
@@ -179,24 +166,12 @@ PROOFS: dict[str, Proof] = {"all": "exhaustive", "bounded": "bounded", "sampled"
 
 
 def assess(
-    problem: Problem,
-    number: int,
-    prompt: Prompt,
-    found: Reconstruction,
-    *,
-    ask: str = "auto",
-    with_jacobian: bool = False,
-) -> PromptInversion:
-    """The entry of one prompt in the result's `prompts`.
+    problem: Problem, number: int, prompt: Prompt, found: Reconstruction, *, ask: str = "auto", with_jacobian: bool = False
+) -> PromptInversion:  # fmt: skip
+    """The entry of prompt `number` in the result, from what the method found.
 
-    Args:
-        problem: what was to be inverted.
-        number: which of its prompts.
-        prompt: the true one; the verdict uses nothing of its tokens, only `token_accuracy` does. It has none
-            where they are not known.
-        found: what the method found.
-        ask: the certificate: "exhaustive", "sampled", or "auto": exhaustive where that is affordable.
-        with_jacobian: whether the Jacobian is added.
+    The verdict uses nothing of the true prompt's tokens, only `token_accuracy` does; it has none where they are not known.
+    `ask` is the certificate: "exhaustive", "sampled", or "auto": exhaustive where that is affordable.
     """
     cut, known, tolerance = problem.cut, problem.known[number], problem.accepted
     tokens, seen, compared = _compared(problem, number, found, ask)
@@ -244,7 +219,6 @@ def refuse_incomparable(cut: SlicedModel, lengths: list[int], ordered: bool) -> 
 
 
 def _compared(problem: Problem, number: int, found: Reconstruction, ask: str) -> tuple[Tensor, Tensor, list[Evidence]]:
-    """The tokens found, the residuals of their outputs, and what they were compared with at each position."""
     cut, target, tolerance = problem.cut, problem.targets[number], problem.accepted
     tokens = torch.tensor(found.tokens, device=cut.lens.device)
     seen, nothing = _run(cut, tokens, target), [UNCOMPARED] * len(tokens)
@@ -273,7 +247,6 @@ def _compared(problem: Problem, number: int, found: Reconstruction, ask: str) ->
 
 
 def _under_prefix(problem: Problem, target: Tensor, tokens: Tensor, every: bool, least: int) -> list[Evidence]:
-    """Every token at each position, or only those of vectors near to the found one's, `least` of them at least."""
     cut, allowed = problem.cut, problem.allowed
     choices = torch.arange(cut.vocabulary_size, device=tokens.device)
     choices = choices if allowed is None else choices[allowed]
@@ -284,7 +257,6 @@ def _under_prefix(problem: Problem, target: Tensor, tokens: Tensor, every: bool,
 
 
 def _exchanged(problem: Problem, number: int, tokens: Tensor, residual: float) -> list[Evidence]:
-    """What single exchanges give, where no position can be judged by its prefix."""
     cut = problem.cut
     lists = [(cut.vectors - cut.vectors[token]).norm(dim=1).argsort() for token in tokens]
     if problem.allowed is not None:
@@ -296,7 +268,6 @@ def _exchanged(problem: Problem, number: int, tokens: Tensor, residual: float) -
 
 @torch.no_grad()
 def _run(cut: SlicedModel, tokens: Tensor, target: Tensor) -> Tensor:
-    """The relative residual of each output given."""
     return relative(cut.run(tokens[None]), target[None])[0]
 
 
@@ -318,7 +289,6 @@ def _verdicts(
 
 
 def _own_residuals(cut: SlicedModel, seen: Tensor, length: int) -> list[float | None]:
-    """For each position the residual of its own output, None where that is not given."""
     found: list[float | None] = [None] * length
     if cut.slice.pool is None:
         for place, value in zip(cut.kept(length), seen.tolist(), strict=True):

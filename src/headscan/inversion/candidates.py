@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from headscan.inversion.ranking import Fit, Order
+from headscan.inversion.ranking import Fit, Ranking
 from headscan.inversion.reconstruction import Evidence, accepts, relative
 from headscan.run import BadInput
 from headscan.run.parts import Parts
@@ -18,22 +18,15 @@ RIVAL = 4.0
 
 
 class Candidates:
-    """The tokens tried for one prompt at one position, with the relative residual ||O - O*|| / ||O*|| of each.
+    """The tokens tried for one prompt at one position, with the relative residual ||O - O*|| / ||O*|| of each."""
 
-    Attributes:
-        count: how many; `searching`: those of them that were tried to find the token, the rest vouch for it.
-        best, token: the least residual and its token.
-        beside: the token whose neighbours were tried with the first candidates, None where that was not done.
-        tried_all: whether no candidate was left.
-    """
-
-    def __init__(self, order: Order, goal: Tensor) -> None:
-        self.order, self.goal = order, goal
+    def __init__(self, ranking: Ranking, goal: Tensor) -> None:
+        self.ranking, self.goal = ranking, goal
         self.tokens: list[Tensor] = []
         self.residuals: list[Tensor] = []
-        self.count = self.searching = 0
+        self.count = self.searching = 0  # candidates tried, and those of them that were tried to find the token
         self.best, self.token = float("inf"), 0
-        self.beside: int | None = None
+        self.beside: int | None = None  # the token whose neighbours were tried with the first candidates
         self.tried_all = False
 
     def take(self, tokens: Tensor, outputs: Tensor) -> None:
@@ -47,7 +40,7 @@ class Candidates:
         low, place = residuals.min(0)
         if float(low) < self.best:
             self.best, self.token = float(low), int(tokens[place])
-        self.order.learn(tokens, outputs)
+        self.ranking.learn(tokens, outputs)
 
     def runner_up(self, twins: list[int]) -> float:
         """The least residual of a token that is none of `twins`."""
@@ -55,144 +48,140 @@ class Candidates:
         return next((r for token, r in zip(tokens, residuals, strict=True) if token not in twins), float("inf"))
 
     def sorted(self) -> tuple[list[int], list[float]]:
-        """The best few of the tokens tried with their relative residuals, best first."""
+        """The best 256 of the tokens tried with their residuals, best first."""
         residuals, tokens = torch.cat(self.residuals), torch.cat(self.tokens)
         order = residuals.argsort()[:256]
         return tokens[order].tolist(), residuals[order].tolist()
 
 
+@dataclass(frozen=True)
+class Step:
+    """What was found at one position of a prompt."""
+
+    token: int
+    residual: float
+    margin: float  # residual of the second best candidate tried; infinite if there was none
+    rivals: tuple[int, ...]  # other tokens that cannot be told from the one found
+    evidence: Evidence
+    evaluations: int  # candidates tried until the token was found
+    certifying: int  # candidates tried after, for the certificate
+    failed: bool  # no token came within the tolerance: the nearest was taken
+    tried_all: bool  # no candidate was left
+
+    def exchanged(self) -> Step:
+        """The same with the first rival taken in place of the token found; the token is no rival."""
+        rival, *rest = self.rivals
+        evidence = self.evidence.exchanged(self.token, rival)
+        return replace(self, token=rival, rivals=tuple(rest), evidence=evidence)
+
+
 @dataclass
 class SearchTrace:
-    """What a search from left to right found for one prompt, position by position.
+    """What a search from left to right found for one prompt, position by position."""
 
-    Attributes:
-        tokens: ids [T].
-        residuals: relative residual of each.
-        margins: relative residual of the second best candidate tried (infinite if there was none).
-        rivals: for each position the other tokens that cannot be told from the one found.
-        compared: for each position what its token was compared with.
-        evaluations: candidates tried until each was found; `certifying`: those tried after, for the certificate.
-        failed: positions at which no token came within the tolerance (the nearest was taken).
-        exhausted: whether there every allowed token had been tried.
-        backtracks: prefixes taken back.
-        passes: token positions run.
-        notes: what happened on the way, as sentences.
-    """
-
-    tokens: list[int] = field(default_factory=list)
-    residuals: list[float] = field(default_factory=list)
-    margins: list[float] = field(default_factory=list)
-    rivals: list[list[int]] = field(default_factory=list)
-    compared: list[Evidence] = field(default_factory=list)
-    evaluations: list[int] = field(default_factory=list)
-    certifying: list[int] = field(default_factory=list)
-    failed: list[int] = field(default_factory=list)
-    exhausted: bool = True
-    backtracks: int = 0
-    passes: int = 0
+    steps: list[Step] = field(default_factory=list)
+    backtracks: int = 0  # prefixes taken back
+    passes: int = 0  # token positions run
     notes: list[str] = field(default_factory=list)
 
-    def upto(self, length: int) -> SearchTrace:
-        """The first positions of it, as a start for another attempt; the work done stays counted."""
-        return replace(
-            self, tokens=self.tokens[:length], residuals=self.residuals[:length], margins=self.margins[:length],
-            rivals=self.rivals[:length], compared=self.compared[:length], evaluations=self.evaluations[:length],
-            certifying=self.certifying[:length],
-            failed=[place for place in self.failed if place < length], exhausted=True,
-        )  # fmt: skip
+    def __len__(self) -> int:
+        return len(self.steps)
 
-    def follow(self, stored: SearchTrace) -> None:
-        """Go one position further as an interrupted search did."""
-        place = len(self.tokens)
-        self.tokens.append(stored.tokens[place])
-        self.residuals.append(stored.residuals[place])
-        self.margins.append(stored.margins[place])
-        self.rivals.append(list(stored.rivals[place]))
-        self.compared.append(stored.compared[place])
-        self.evaluations.append(stored.evaluations[place])
-        self.certifying.append(stored.certifying[place])
-        self.failed += [place] if place in stored.failed else []
-        if len(self.tokens) == len(stored.tokens):
-            self.exhausted, self.passes, self.notes = stored.exhausted, stored.passes, list(stored.notes)
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens found [T]."""
+        return [step.token for step in self.steps]
+
+    @property
+    def residuals(self) -> list[float]:
+        """The relative residual of each token."""
+        return [step.residual for step in self.steps]
+
+    @property
+    def margins(self) -> list[float]:
+        """At each position the residual of the second best candidate."""
+        return [step.margin for step in self.steps]
+
+    @property
+    def rivals(self) -> list[tuple[int, ...]]:
+        """At each position the other tokens that cannot be told from the one found."""
+        return [step.rivals for step in self.steps]
+
+    @property
+    def evaluations(self) -> list[int]:
+        """Candidates tried until each token was found."""
+        return [step.evaluations for step in self.steps]
+
+    @property
+    def failed(self) -> list[int]:
+        """The positions at which no token came within the tolerance."""
+        return [place for place, step in enumerate(self.steps) if step.failed]
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every allowed token was tried at the positions that failed."""
+        return all(step.tried_all for step in self.steps if step.failed)
+
+    def upto(self, length: int) -> SearchTrace:
+        """A copy of the first positions; the work done stays counted."""
+        return replace(self, steps=self.steps[:length], notes=list(self.notes))
 
     def add(self, tried: Candidates, tolerance: float, floor: float, twins: list[int], choice: int) -> None:
         """Go one position further, with the best candidate there.
 
-        Args:
-            tried: the candidates at this position.
-            tolerance: largest residual that counts as found; floor: what rounding alone may cause.
-            twins: tokens whose embedding row equals that of the best one, itself included.
-            choice: tokens that may be returned.
+        `tolerance` is the largest residual that counts as found, `floor` what rounding alone may cause, `twins` are the tokens
+        with the same vector as the best one, `choice` is the number of tokens that may be returned.
         """
-        if not accepts(tried.best, tolerance):
-            self.failed.append(len(self.tokens))
-            self.exhausted = self.exhausted and tried.tried_all
         tokens, residuals = tried.sorted()
         limit = max(RIVAL * tried.best, floor)
         rivals = [token for token, r in zip(tokens, residuals, strict=True) if r <= limit and token != tried.token]
-        others = [r for token, r in zip(tokens, residuals, strict=True) if token not in twins]
-        self.tokens.append(tried.token)
-        self.residuals.append(tried.best)
-        self.margins.append(others[0] if others else float("inf"))
-        self.rivals.append(rivals + [token for token in twins if token not in rivals and token != tried.token])
-        self.compared.append(
-            Evidence.of(
-                torch.cat(tried.tokens), torch.cat(tried.residuals), tried.token, tolerance=tolerance, choice=choice,
-                twins=tuple(twins),
-            )
+        evidence = Evidence.of(
+            torch.cat(tried.tokens), torch.cat(tried.residuals), tried.token, tolerance=tolerance, choice=choice,
+            twins=tuple(twins),
         )  # fmt: skip
-        self.evaluations.append(tried.searching)
-        self.certifying.append(tried.count - tried.searching)
+        step = Step(
+            token=tried.token, residual=tried.best, margin=tried.runner_up(twins),
+            rivals=(*rivals, *(token for token in twins if token not in rivals and token != tried.token)),
+            evidence=evidence, evaluations=tried.searching, certifying=tried.count - tried.searching,
+            failed=not accepts(tried.best, tolerance), tried_all=tried.tried_all,
+        )  # fmt: skip
+        self.steps.append(step)
 
-
-# ---- What a search from left to right has found so far, stored so that an interrupted run goes on from there.
+    def follow(self, stored: SearchTrace) -> None:
+        """Go one position further as an interrupted search did."""
+        self.steps.append(stored.steps[len(self.steps)])
+        if len(self.steps) == len(stored.steps):
+            self.passes, self.notes = stored.passes, list(stored.notes)
 
 
 @dataclass(frozen=True)
-class Progressed:
-    """Where a search stands between two positions.
+class SearchState:
+    """Where a search stands between two positions, so that an interrupted run goes on from there."""
 
-    Attributes:
-        traces: of each prompt, to the same position.
-        outlooks: of each prompt the state of its `Outlook`; empty without readouts.
-        fits: of each prompt what the table's order was last fitted to.
-    """
-
-    traces: list[SearchTrace]
-    outlooks: list[tuple[int, list[int]]] = field(default_factory=list)
-    fits: Mapping[int, Fit] = field(default_factory=dict)
+    traces: list[SearchTrace]  # of each prompt, to the same position
+    scores: list[tuple[int, list[int]]] = field(default_factory=list)  # state of each prompt's `TokenScores`
+    fits: Mapping[int, Fit] = field(default_factory=dict)  # what each prompt's table was last fitted to
 
 
-class KeptSearch:
-    """One stored part of a run: a search, position by position.
-
-    Args:
-        parts: of the run.
-        name: of the part.
-    """
+class Checkpoint:
+    """The stored state of a search: one named part of a run's store."""
 
     def __init__(self, parts: Parts, name: str) -> None:
         self.parts, self.name = parts, name
 
-    def due(self) -> bool:
-        """Whether it is time to store."""
-        return self.parts.due()
-
-    def write(self, state: Progressed, key: str) -> None:
-        """Store where a search stands; `key` names what the order of its candidates rests on."""
+    def write(self, state: SearchState, key: str) -> None:
+        """Store where a search stands; `key` names what the ranking of its candidates rests on."""
         note = {
-            "key": key,
-            "traces": [asdict(one) for one in state.traces],
-            "outlooks": [[begin, draft] for begin, draft in state.outlooks],
+            "key": key, "traces": [asdict(trace) for trace in state.traces],
+            "scores": [[begin, draft] for begin, draft in state.scores],
             "shares": {str(index): fit.share for index, fit in state.fits.items()},
-        }
+        }  # fmt: skip
         self.parts.write(self.name, {f"{index}": fit.shift for index, fit in state.fits.items()}, note=note)  # type: ignore[arg-type]
 
-    def read(self, key: str, device: torch.device) -> Progressed | None:
+    def read(self, key: str, device: torch.device) -> SearchState | None:
         """Where a search stood when it was interrupted, None if nothing was stored.
 
-        Raises:
-            BadInput: its candidates came in another order, so that the rest would not be what it would have been.
+        Raises BadInput where its candidates came in another order, so that the rest would not be what it would have been.
         """
         part = self.parts.read(self.name)
         if part is None:
@@ -207,23 +196,8 @@ class KeptSearch:
                 "Start afresh without --resume, or in another folder."
             )
         shares = TypeAdapter(dict[int, float]).validate_python(note["shares"])
-        return Progressed(
+        return SearchState(
             TypeAdapter(list[SearchTrace]).validate_python(note["traces"]),
-            TypeAdapter(list[tuple[int, list[int]]]).validate_python(note["outlooks"]),
-            {index: Fit(share, _at(part.tensors, index, device)) for index, share in shares.items()},
+            TypeAdapter(list[tuple[int, list[int]]]).validate_python(note["scores"]),
+            {index: Fit(share, part.tensors[f"{index}"].to(device)) for index, share in shares.items()},
         )
-
-
-def _at(tensors: Mapping[str, Tensor], index: int, device: torch.device) -> Tensor:
-    return tensors[f"{index}"].to(device)
-
-
-def copies(traces: Sequence[SearchTrace]) -> list[SearchTrace]:
-    """The traces as they are now."""
-    found = []
-    for one in traces:
-        copied = SearchTrace()
-        while len(copied.tokens) < len(one.tokens):
-            copied.follow(one)
-        found.append(copied)
-    return found

@@ -50,39 +50,26 @@ class JacobianRank:
 class Certificate:
     """What the tokens found are worth.
 
-    Attributes:
-        type: the weakest of its positions'. "exhaustive" and "bounded" speak of the whole prompt: no other of its length
-            gives the outputs within the tolerance (see `headscan.inversion.assess`).
-        types: of each position, given the other tokens: "exhaustive": every token that may be returned was run there
-            under the prefix recovered; "bounded": those not run are proved farther; "sampled": some were run.
-        compared: for each position how many tokens, the one found included.
-        residual: largest relative distance of an output of the tokens, run as a whole, from the one given; None where it
-            is no number.
-        residuals: that of each position's own output, None where that is not given.
-        tolerance: up to which a residual counts as equal.
-        noise: the residual that rounding causes at this slice, as measured.
-        margin: the least residual of another token that was compared; margins: of each position; nearest: the token that
-            has it.
-        equivalent: for each position the other tokens within the tolerance (the 256 nearest).
-        unseen: for each position, whether no output given depends on it, as far as six other tokens there tell.
-        checked: what was compared with the tokens, in words.
-        jacobian: of each position, where asked for.
+    The type is the weakest of its positions'. "exhaustive" and "bounded" speak of the whole prompt: no other of its length
+    gives the outputs within the tolerance (see `headscan.inversion.assess`). A position's type holds given the other tokens:
+    "exhaustive": every token that may be returned was run there under the prefix recovered; "bounded": those not run are
+    proved farther; "sampled": some were run.
     """
 
     type: Proof
     types: list[Proof]
-    compared: list[int]
-    residual: float | None
-    residuals: list[float | None]
-    tolerance: float
-    noise: float
-    margin: float | None
-    margins: list[float | None]
-    nearest: list[int | None]
-    equivalent: list[list[int]]
-    unseen: list[bool]
-    checked: str
-    jacobian: list[JacobianRank] | None = None
+    compared: list[int]  # tokens compared at each position, the one found included
+    residual: float | None  # largest relative distance of an output of the tokens from the one given; None: no number
+    residuals: list[float | None]  # of each position's own output; None where that is not given
+    tolerance: float  # up to which a residual counts as equal
+    noise: float  # the residual that rounding causes at this slice, as measured
+    margin: float | None  # the least residual of another token that was compared
+    margins: list[float | None]  # of each position
+    nearest: list[int | None]  # the token that has it
+    equivalent: list[list[int]]  # for each position the other tokens within the tolerance (the 256 nearest)
+    unseen: list[bool]  # whether no output given depends on a position, as far as six other tokens there tell
+    checked: str  # what was compared with the tokens, in words
+    jacobian: list[JacobianRank] | None = None  # of each position, where asked for
 
 
 def verdict_of(
@@ -90,12 +77,8 @@ def verdict_of(
 ) -> Verdict:
     """The verdict on one prompt, or one position.
 
-    Args:
-        residual: the largest relative residual of an output, of the recovered tokens run as a whole.
-        tolerance: up to which it counts as equal.
-        rivals: for each position, the other tokens within the tolerance.
-        hidden: for each position, whether no output given depends on it.
-        types: of the comparison at each position; "unique" is said of none that is sampled.
+    `residual` is the largest of the recovered tokens, run as a whole; `rivals` are the other tokens of each position within
+    the tolerance, `hidden` says whether no output given depends on it, and `types` how it was compared.
 
     "information absent" is said when some token moves no output given, so that no method could find it (the others may
     have been recovered: see the verdict of each position). "not recovered" says nothing of the information: no tokens
@@ -127,8 +110,6 @@ class Residual:
 
     @torch.no_grad()
     def __call__(self, rows: Int[Tensor, "N T"]) -> Float[Tensor, " N"]:
-        """[N] residuals of token rows [N, T]."""
-
         def run(part: slice) -> Tensor:
             return relative(self.cut.run(rows[part]), self.target).pow(2).mean(1).sqrt()
 
@@ -149,16 +130,9 @@ def exchanges(
 ) -> list[Evidence]:  # fmt: skip
     """What single exchanges of a token of `tokens` give.
 
-    Args:
-        residual_of: runs candidates.
-        places: positions to try; lists: for each position the tokens it may have, the likeliest first.
-        residual: that of `tokens`.
-        tolerance: up to which a residual counts as equal.
-        most: try the whole of the lists if that is at most so many runs, else the first 256 of each.
-
-    Returns:
-        For each position what its token was compared with. Where more than one position is free this is "sampled",
-        whatever was tried: prompts that differ in two tokens were not.
+    At each of the positions `places` the tokens of its list, the likeliest first, are tried: all of them if that is at most
+    `most` runs, else the first 256. `residual` is that of `tokens`. Where more than one position is free the evidence is
+    "sampled", whatever was tried: prompts that differ in two tokens were not.
     """
     whole = sum(len(lists[place]) for place in places) <= most
     found = [Evidence(count=1, why="sampled", residual=residual)] * len(tokens)
@@ -200,10 +174,8 @@ def jacobian(cut: SlicedModel, tokens: Int[Tensor, " T"], *, rows: int = 1024) -
     singular value far from zero means that a small change of the vector is seen; a lower rank means directions in
     which the vector can move unseen (tokens, being discrete, may still be told apart).
 
-    Returns:
-        One `JacobianRank` a position; the rank is counted above max(shape) x the float32 epsilon x the largest.
-
-    Cost: T' w' rows of T tokens forward and backward; refuse what takes more than 2^24 numbers a position.
+    The rank is counted above max(shape) x the float32 epsilon x the largest. Raises BadInput for more than 2^24 numbers a
+    position. Cost: T' w' rows of T tokens forward and backward.
     """
     embeds = cut.embed(tokens)[None]
     with torch.no_grad():

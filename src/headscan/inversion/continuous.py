@@ -27,29 +27,20 @@ class Runs(Protocol):
 
     def run(
         self, input_ids: Tensor | None = None, *, inputs_embeds: Tensor | None = None, grad: bool = False
-    ) -> Tensor:
-        """[B, T', w'] of ids [B, T] or vectors [B, T, e]."""
-        ...
+    ) -> Tensor: ...
 
 
 @dataclass(frozen=True)
 class Descended:
-    """What a descent found.
-
-    Attributes:
-        tokens: ids [B, T]; top: [B, T, 5] the best five of each position.
-        vectors: float32 [B, T, e], what was decoded.
-        loss: [B] of the vectors; residual: [B, T'] relative, of the *tokens* when they are run.
-        steps: how many were made; passes: token positions computed (a backward pass counts as two).
-    """
+    """What a descent found."""
 
     tokens: Int[Tensor, "B T"]
-    top: Int[Tensor, "B T best"]
-    vectors: Float[Tensor, "B T e"]
-    loss: Float[Tensor, " B"]
-    residual: Float[Tensor, "B kept"]
+    top: Int[Tensor, "B T best"]  # the best five tokens of each position
+    vectors: Float[Tensor, "B T e"]  # float32, what was decoded
+    loss: Float[Tensor, " B"]  # of the vectors
+    residual: Float[Tensor, "B kept"]  # relative, of the *tokens* when they are run
     steps: int
-    passes: int
+    passes: int  # token positions computed; a backward pass counts as two
 
     def __repr__(self) -> str:
         return f"Descended({list(self.tokens.shape)} tokens after {self.steps} steps, residual {float(self.residual.max()):.1e})"
@@ -108,7 +99,6 @@ class Optimisation:
 
     @cached_property
     def _first_rate(self) -> float:
-        """Once, not in every step: the spread of a real model's table takes longer than the step itself."""
         s = self.settings
         if s.rate is not None:
             return s.rate
@@ -158,14 +148,12 @@ class Optimisation:
 
     @torch.no_grad()
     def _solved(self) -> bool:
-        """Whether every prompt's decoded tokens give its target; those that do are fixed as the best."""
         tokens = self._scores(self.best).argmax(-1)
         residual = relative(self.cut.run(tokens), self.target).amax(1)
         return bool((residual.reshape(self.prompts, -1).amin(1) <= 1e-5).all())
 
     @torch.no_grad()
     def _result(self) -> tuple[Tensor, Tensor]:
-        """The vectors of each prompt, [B, T, e or V], and their losses."""
         x = self.best if self.settings.keep_best else self.x.detach()
         losses = self._losses(x)
         if self.settings.restarts > 1:
@@ -202,13 +190,10 @@ def descend(
         cut: any slice, causal or not.
         target: [B, T', w'] outputs wanted.
         length: T, the number of tokens to find.
-        settings: how.
-        allowed: bool [V], the vocabulary to decode to, or [B, V], that of each prompt.
+        allowed: the vocabulary to decode to, of all prompts [V] or of each [B, V].
         decode_with: [V, e], another table to decode with than the slice's own.
-        progress: told the steps made.
 
-    Raises:
-        BadInput: sequential settings for a slice that is not causal, or does not give the output of every position.
+    Raises BadInput: sequential settings for a slice that is not causal, or does not give the output of every position.
     """
     settings = settings or Descent()
     decoder = Decoder(cut.vectors if decode_with is None else decode_with, allowed, settings.mask)
@@ -224,16 +209,13 @@ def descend(
             prefix.extend(parts[-1].tokens)
         if progress:
             progress("tokens by gradient", place + 1, length, "tokens")
-    tokens = torch.cat([one.tokens for one in parts], dim=1)
-    return Descended(
-        tokens,
-        torch.cat([one.top for one in parts], dim=1),
-        torch.cat([one.vectors for one in parts], dim=1),
-        torch.stack([one.loss for one in parts]).sum(0),
-        relative(cut.run(tokens), target),
-        sum(one.steps for one in parts),
-        sum(one.passes for one in parts),
+    tokens, top, vectors = (
+        torch.cat([getattr(one, name) for one in parts], dim=1) for name in ("tokens", "top", "vectors")
     )
+    return Descended(
+        tokens, top, vectors, torch.stack([one.loss for one in parts]).sum(0), relative(cut.run(tokens), target),
+        sum(one.steps for one in parts), sum(one.passes for one in parts),
+    )  # fmt: skip
 
 
 def refuse_sequential(cut: SlicedModel, lengths: list[int]) -> None:
@@ -254,7 +236,6 @@ class _NextPosition:
     def run(
         self, input_ids: Tensor | None = None, *, inputs_embeds: Tensor | None = None, grad: bool = False
     ) -> Tensor:
-        """[B, 1, w'] of ids [B, 1] or vectors [B, 1, e]; B is a multiple of the prompts (restarts)."""
         vectors = inputs_embeds
         if vectors is None:
             assert input_ids is not None

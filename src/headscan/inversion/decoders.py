@@ -20,8 +20,7 @@ class Decoder:
     """Scores of every token for given vectors; the factors that this needs are computed once.
 
     Args:
-        table: [V, e] the vector of every token.
-        allowed: bool [V], tokens that may be returned, or [B, V], those of each prompt; the others score -inf.
+        allowed: tokens that may be returned, of all prompts [V] or of each [B, V]; the others score -inf.
         mask: "-inf", or "zero" for the published fault: scores are multiplied by 0 or 1, so that a forbidden token
             wins wherever all allowed ones score below zero.
 
@@ -33,18 +32,15 @@ class Decoder:
     def __init__(
         self, table: Float[Tensor, "V e"], allowed: Bool[Tensor, "*B V"] | None = None, mask: Mask = "-inf"
     ) -> None:
-        self.table = table.float()
-        self.allowed = allowed
         if allowed is not None and not bool(allowed.any(-1).all()):
             raise BadInput("The restricted vocabulary is empty.")
-        self.mask = mask
+        self.table, self.allowed, self.mask = table.float(), allowed, mask
 
     def __repr__(self) -> str:
         return f"Decoder({len(self.table)} tokens of width {self.table.shape[1]}, mask {self.mask})"
 
     @cached_property
     def _gram(self) -> Tensor:
-        """Cholesky factor of W^T W [e, e] (a trace-relative 1e-10 is added where W has not full rank)."""
         return _factor(self.table.double().T @ self.table.double())
 
     @cached_property
@@ -97,11 +93,10 @@ def _factor(matrix: Tensor) -> Tensor:
     if bool(info):
         matrix = matrix + 1e-10 * matrix.trace() * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
         factor = torch.linalg.cholesky(matrix)
-    found: Tensor = factor
-    return found
+    return torch.as_tensor(factor)
 
 
 def spread(table: Float[Tensor, "V e"]) -> float:
     """The standard deviation of the entries of a table [V, e], of its finite ones where some are not."""
-    found = float(table.std())
-    return found if math.isfinite(found) else float(table[table.isfinite()].std())
+    deviation = float(table.std())
+    return deviation if math.isfinite(deviation) else float(table[table.isfinite()].std())

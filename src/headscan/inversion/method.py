@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar, Literal
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headscan.inversion.candidates import KeptSearch
-from headscan.inversion.fitting import TOKENS
+from headscan.inversion.candidates import Checkpoint
+from headscan.inversion.readout import TOKENS
 from headscan.inversion.reconstruction import Reconstruction, accepted
 from headscan.inversion.table import passes_of_table
 from headscan.model.slicing import SlicedModel
@@ -19,32 +19,17 @@ from headscan.run import Option, Progress, Registry, Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """What is to be inverted.
-
-    Attributes:
-        cut: the slice on its model.
-        targets: for each prompt its output [T', w'].
-        lengths: for each prompt T.
-        known: for each prompt tokens that are given, by position.
-        allowed: bool [V], the vocabulary to choose from; None is all of it.
-        tolerance: the relative residual that counts as found; None chooses by precision.
-        seed: of what is drawn.
-        progress: told how far the work is.
-        kept: where a search that can go on stores what it found.
-    """
+    """What is to be inverted."""
 
     cut: SlicedModel
-    targets: list[Float[Tensor, "kept w"]]
-    lengths: list[int]
-    known: list[dict[int, int]]
-    allowed: Bool[Tensor, " V"] | None = None
-    tolerance: float | None = None
+    targets: list[Float[Tensor, "kept w"]]  # the output of each prompt
+    lengths: list[int]  # tokens of each prompt
+    known: list[dict[int, int]]  # of each prompt the tokens that are given, by position
+    allowed: Bool[Tensor, " V"] | None = None  # the vocabulary to choose from; None: all of it
+    tolerance: float | None = None  # relative residual that counts as found; None: by precision
     seed: int = 0
     progress: Progress | None = None
-    kept: KeptSearch | None = None
-
-    def __repr__(self) -> str:
-        return f"Problem({len(self.targets)} prompts of {self.cut!r})"
+    checkpoint: Checkpoint | None = None  # where a search that can go on stores what it found
 
     @property
     def accepted(self) -> float:
@@ -59,15 +44,9 @@ class Method(Settings, ABC):
     name: ClassVar[str]
 
     def chosen(self, cut: SlicedModel, lengths: list[int], *, ordered: bool) -> Method:
-        """The method that is used here, itself as a rule, before anything is run.
+        """The method that is used for prompts of these lengths, itself as a rule, before anything is run.
 
-        Args:
-            cut: the slice.
-            lengths: of the prompts.
-            ordered: whether what is given tells positions apart.
-
-        Raises:
-            BadInput: the method cannot invert such an output.
+        `ordered` says whether the observation tells positions apart. Raises BadInput for an output it cannot invert.
         """
         return self
 

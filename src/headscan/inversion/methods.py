@@ -1,4 +1,4 @@
-"""The method that chooses."""
+"""The inversion methods: exact, joint, indirect, direct, and the one that chooses."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from headscan.inversion.method import METHODS, Method, Problem, Search
 from headscan.inversion.reconstruction import PRESETS, UNCOMPARED, Descent, Loss, Reconstruction, Start
 from headscan.model.slicing import SlicedModel
 from headscan.run import BadInput, Option, halving
-
-# ---- Exact search as a method, also where the first outputs are not given.
 
 _JOINT = JointSearch()
 
@@ -41,7 +39,6 @@ class Exact(Search, Method):
     )
 
     def chosen(self, cut: SlicedModel, lengths: list[int], *, ordered: bool) -> Method:
-        """Itself, where the slice goes from left to right."""
         if not ordered:
             raise BadInput(
                 "What is given carries no position (one vector stands for all of them), so it cannot be inverted token by "
@@ -51,59 +48,44 @@ class Exact(Search, Method):
         return self
 
     def solve(self, problem: Problem) -> list[Reconstruction]:
-        """All prompts in step where every output is given, else each by itself."""
         if all(problem.cut.kept(length) == list(range(length)) for length in problem.lengths):
-            return [self._reconstruction(one) for one in self._ordered(problem, problem.targets, None)]
-        return [self._hidden(problem, *one) for one in zip(problem.targets, problem.lengths, strict=True)]
+            return self._ordered(problem, problem.targets, None)
+        return [self._hidden(problem, *pair) for pair in zip(problem.targets, problem.lengths, strict=True)]
 
-    def _ordered(self, problem: Problem, targets: list[Tensor], known: Tensor | None) -> list[SearchTrace]:
-        return exact(
+    def _ordered(self, problem: Problem, targets: list[Tensor], known: Tensor | None) -> list[Reconstruction]:
+        """All prompts in step, where every output after the known tokens is given."""
+        traces = exact(
             problem.cut, targets, self, known=known, allowed=problem.allowed, tolerance=problem.tolerance,
-            seed=problem.seed, progress=problem.progress, kept=problem.kept,
+            seed=problem.seed, progress=problem.progress, checkpoint=problem.checkpoint,
         )  # fmt: skip
-
-    def _reconstruction(self, found: SearchTrace) -> Reconstruction:
-        return Reconstruction(
-            found.tokens, sum(found.evaluations), found.compared, found.evaluations,
-            stopped=bool(found.failed) and not found.exhausted, notes=tuple(found.notes), passes=found.passes,
-        )  # fmt: skip
+        return [_reconstruction(trace) for trace in traces]
 
     def _hidden(self, problem: Problem, target: Tensor, length: int) -> Reconstruction:
         """A prompt whose outputs are given only at some positions: the hidden tokens jointly, the rest in order."""
-        cut = problem.cut
-        first = cut.kept(length)[0]
+        first = problem.cut.kept(length)[0]
         before = Reconstruction([], 0)
         if first > 0:
-            only = cut.keeping("-1")
             before = joint(
-                only, target[:1], first + 1, self.hidden, tolerance=problem.accepted, allowed=problem.allowed, seed=problem.seed,
-                progress=problem.progress,
+                problem.cut.keeping("-1"), target[:1], first + 1, self.hidden, tolerance=problem.accepted,
+                allowed=problem.allowed, seed=problem.seed, progress=problem.progress,
             )  # fmt: skip
-        rest, after = target[1:] if first > 0 else target, SearchTrace()
+        rest, after = target[1:] if first > 0 else target, _reconstruction(SearchTrace())
         if len(rest):
             known = torch.tensor([before.tokens], dtype=torch.int64) if before.tokens else None
             after = self._ordered(problem, [rest], known)[0]
-        return _joined(before, self._reconstruction(after), length)
+        absent = length - len(before.tokens) - len(after.tokens)  # what neither reaches has token 0
+        compared = [*(before.compared or [UNCOMPARED] * len(before.tokens)), *(after.compared or [])]
+        return replace(
+            after, tokens=before.tokens + after.tokens + [0] * absent, evaluations=before.evaluations + after.evaluations,
+            compared=compared + [UNCOMPARED] * absent, per_token=None, stopped=before.stopped or after.stopped,
+        )  # fmt: skip
 
 
-def _joined(before: Reconstruction, after: Reconstruction, length: int) -> Reconstruction:
-    """Two parts of a prompt of `length` tokens, the first searched jointly; what neither reaches has token 0."""
-    tokens = before.tokens + after.tokens
-    absent = length - len(tokens)
-    return replace(
-        after,
-        tokens=tokens + [0] * absent,
-        evaluations=before.evaluations + after.evaluations,
-        compared=(before.compared or [UNCOMPARED] * len(before.tokens))
-        + (after.compared or [])
-        + [UNCOMPARED] * absent,
-        per_token=None,
-        stopped=before.stopped or after.stopped,
-        notes=after.notes,
-    )
-
-
-# ---- Gradient descent on embeddings, and what it shares with that on vectors over the vocabulary.
+def _reconstruction(trace: SearchTrace) -> Reconstruction:
+    return Reconstruction(
+        trace.tokens, sum(trace.evaluations), [step.evidence for step in trace.steps], trace.evaluations,
+        stopped=bool(trace.failed) and not trace.exhausted, notes=tuple(trace.notes), passes=trace.passes,
+    )  # fmt: skip
 
 
 @METHODS.register("indirect")
@@ -138,13 +120,11 @@ class Indirect(Method):
         return replace(base, method=self.name, seed=seed or base.seed, **changes)
 
     def chosen(self, cut: SlicedModel, lengths: list[int], *, ordered: bool) -> Method:
-        """Itself, where the slice gives what sequential descent needs."""
         if self.sequential:
             refuse_sequential(cut, lengths)
         return self
 
     def solve(self, problem: Problem) -> list[Reconstruction]:
-        """Prompts of one length in a batch."""
         found: dict[int, Reconstruction] = {}
         for length in sorted(set(problem.lengths)):
             rows = [row for row, one in enumerate(problem.lengths) if one == length]
@@ -158,19 +138,18 @@ class Indirect(Method):
         def work(begin: int, end: int) -> None:
             part = rows[begin:end]
             target = torch.stack([problem.targets[row] for row in part])
-            made = descend(problem.cut, target, length, settings, allowed=problem.allowed, progress=problem.progress)
-            for place, row in enumerate(part):
-                tokens, top = made.tokens[place].tolist(), made.top[place].tolist()
-                found[row] = Reconstruction(tokens, made.steps, passes=made.passes // len(part), top=top)
+            descended = descend(
+                problem.cut, target, length, settings, allowed=problem.allowed, progress=problem.progress
+            )
+            passes = descended.passes // len(part)
+            for row, tokens, top in zip(part, descended.tokens.tolist(), descended.top.tolist(), strict=True):
+                found[row] = Reconstruction(tokens, descended.steps, passes=passes, top=top)
 
         size = halving(len(rows), work, least="Use a shorter prompt, fewer restarts or a smaller model.")
         if size < len(rows):
             note = f"Memory ran out with {len(rows)} prompts together; {size} are descended at a time."
             return {row: replace(one, notes=(note,)) for row, one in found.items()}
         return found
-
-
-# ---- Gradient descent on vectors over the vocabulary.
 
 
 @METHODS.register("direct")
@@ -188,9 +167,6 @@ class Direct(Indirect):
     name: ClassVar[Literal["indirect", "direct"]] = "direct"
 
 
-# ---- Joint search as a method.
-
-
 @METHODS.register("joint")
 @dataclass(frozen=True, kw_only=True)
 class Joint(JointSearch, Method):
@@ -202,7 +178,6 @@ class Joint(JointSearch, Method):
     name: ClassVar[str] = "joint"
 
     def solve(self, problem: Problem) -> list[Reconstruction]:
-        """Each prompt by itself."""
         return [
             joint(
                 problem.cut, target, length, self, known=known, tolerance=problem.accepted, allowed=problem.allowed,
@@ -220,9 +195,7 @@ class Auto(Method):
     name: ClassVar[str] = "auto"
 
     def chosen(self, cut: SlicedModel, lengths: list[int], *, ordered: bool) -> Method:
-        """`Exact` or `Joint`."""
         return Exact() if cut.causal and ordered else Joint()
 
     def solve(self, problem: Problem) -> list[Reconstruction]:
-        """By the method chosen for outputs with positions."""
         return self.chosen(problem.cut, problem.lengths, ordered=problem.cut.slice.pool is None).solve(problem)

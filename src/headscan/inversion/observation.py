@@ -22,26 +22,19 @@ from headscan.inversion.result import PromptInversion
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from headscan.run import BadInput, Registry
-from headscan.states import Vectors, VectorSource, stored_source
+from headscan.states import Vectors, stored_source
 from headscan.states.stored import StoredSource
 from headscan.text.prompts import Prompt
 
 
 @dataclass(frozen=True)
-class Given:
-    """Something that is known of a prompt.
+class Observation:
+    """Something that is known of a prompt."""
 
-    Attributes:
-        about: what it is, in words.
-        on: what runs prompts to it, from a model and the slice that the user wants.
-        sliced: whether the user says which slice of the model it comes from.
-        ordered: whether it tells positions apart, so that it can be inverted from left to right.
-    """
-
-    about: str
-    on: Callable[[Lens, Slice], SlicedModel]
-    sliced: bool = False
-    ordered: bool = False
+    about: str  # what it is, in words
+    on: Callable[[Lens, Slice], SlicedModel]  # what runs prompts to it, from a model and the slice that the user wants
+    sliced: bool = False  # whether the user says which slice of the model it comes from
+    ordered: bool = False  # whether it tells positions apart, so that it can be inverted from left to right
 
 
 class NextTokenSlice(SlicedModel):
@@ -51,7 +44,6 @@ class NextTokenSlice(SlicedModel):
         super().__init__(Slice(sites=("head",), tokens="-1"), lens)
 
     def states(self, *args: Any, **options: Any) -> Tensor:
-        """Log-softmax of the logits, at every position, so that what judges tokens behind a prefix sees what is given."""
         return F.log_softmax(super().states(*args, **options).float(), dim=-1)
 
 
@@ -62,17 +54,18 @@ class EmbeddingSlice(SlicedModel):
         super().__init__(Slice(sites=(lens.match("block.*")[-1],), pool="mean"), lens)
 
     def part(self, states: Tensor) -> Tensor:
-        """The pooled vector."""
         return F.normalize(super().part(states).float(), dim=-1)
 
 
-GIVEN: Registry[Given] = Registry("given")
-"""All things that may be given, by name."""
-GIVEN.add("states", Given("The output of a slice.", lambda lens, wanted: wanted.on(lens), sliced=True, ordered=True))
-GIVEN.add("next-token", Given("The log-probabilities of the token after it.", lambda lens, _: NextTokenSlice(lens)))
+GIVEN: Registry[Observation] = Registry("given")
+"""All observations by name."""
+GIVEN.add("states", Observation("The output of a slice.", lambda lens, cut: cut.on(lens), sliced=True, ordered=True))
 GIVEN.add(
-    "embedding", Given("The mean of the last block's states, of unit length.", lambda lens, _: EmbeddingSlice(lens))
+    "next-token", Observation("The log-probabilities of the token after it.", lambda lens, _: NextTokenSlice(lens))
 )
+GIVEN.add(
+    "embedding", Observation("The mean of the last block's states, of unit length.", lambda lens, _: EmbeddingSlice(lens))
+)  # fmt: skip
 
 
 # ---- What may happen to states before they leak: noise, rounding.
@@ -86,9 +79,8 @@ def add_noise(states: Float[Tensor, "*batch w"], share: float, seed: int = 0) ->
     True
     """
     noise = torch.randn(states.shape, generator=torch.Generator().manual_seed(seed)).to(states.device)
-    blurred: Tensor = (
-        states.float() + share * noise * states.float().norm(dim=-1, keepdim=True) / states.shape[-1] ** 0.5
-    )
+    clean = states.float()
+    blurred: Tensor = clean + share * noise * clean.norm(dim=-1, keepdim=True) / states.shape[-1] ** 0.5
     return blurred
 
 
@@ -106,22 +98,19 @@ def round_states(states: Float[Tensor, "*batch w"], bits: int) -> Float[Tensor, 
 
 # ---- States that were given, not made here: read from a store, cut into prompts, and inverted through noise that nobody knows.
 
+# The tolerance over the largest residual that was taken for noise; how much nearer than the second nearest token the nearest
+# must be for that; how often the tolerance is widened.
 WIDER, APART, ROUNDS = 1.5, 0.5, 6
-"""The tolerance over the largest residual that was taken for noise; how much nearer than the second nearest token the nearest
-must be for that; how often the tolerance is widened."""
 
 
 @dataclass(frozen=True)
 class LeakedStates:
-    """The outputs of each prompt [T', w'], how many tokens each prompt has, and its tokens where the store has them.
+    """The outputs of each prompt that were given."""
 
-    `rounding` is the relative error that storing them in their dtype may have made; `sha256` is of all of them.
-    """
-
-    targets: list[Tensor]
-    lengths: list[int]
-    prompts: list[Prompt]
-    rounding: float
+    targets: list[Tensor]  # [T', w'] of each prompt
+    lengths: list[int]  # tokens of each prompt
+    prompts: list[Prompt]  # with their tokens where the store has them
+    rounding: float  # relative error that storing them in their dtype may have made
     sha256: str
 
 
@@ -138,8 +127,7 @@ def leaked(cut: SlicedModel, given: object, field: str | None = None) -> LeakedS
             "--states takes stored states: a file, a folder, a URL, or in Python an array or a dict of arrays."
         )
     vectors, name = source.vectors, source.name
-    site = _site(vectors, cut, source)
-    rows = vectors.sites[site]
+    rows = vectors.sites[_site(vectors, cut, name)]
     if rows.width != cut.width:
         raise BadInput(
             f"{name} holds vectors of width {rows.width}, and {cut.lens.name} gives {cut.width} at {cut.slice}: these states "
@@ -161,14 +149,14 @@ def leaked(cut: SlicedModel, given: object, field: str | None = None) -> LeakedS
     return LeakedStates(targets, [_length(cut, len(one)) for one in targets], prompts, roundoff, digest.hexdigest())
 
 
-def _site(vectors: Vectors, cut: SlicedModel, source: VectorSource) -> str:
+def _site(vectors: Vectors, cut: SlicedModel, name: str) -> str:
     wanted = "+".join(cut.sites)
     if wanted in vectors.sites:
         return wanted
     if len(vectors.sites) == 1:
         return next(iter(vectors.sites))
     raise BadInput(
-        f"{source.name} has no states of {wanted}; it has: {', '.join(vectors.sites)} (choose one with #SITE behind its name)."
+        f"{name} has no states of {wanted}; it has: {', '.join(vectors.sites)} (choose one with #SITE behind its name)."
     )
 
 
@@ -183,7 +171,6 @@ def _spans(vectors: Vectors) -> list[tuple[int, int]]:
 
 
 def _length(cut: SlicedModel, outputs: int) -> int:
-    """Tokens of a prompt that has so many outputs at this slice."""
     longest = cut.lens.context_length
     if longest is not None and outputs > longest:
         raise BadInput(f"The states are of {outputs:,} tokens, and {cut.lens.name} reads at most {longest:,}.")
@@ -204,65 +191,49 @@ def solve_unknown(problem: Problem, method: Method, rounding: float) -> tuple[Pr
     least = max(accepted(problem.cut), 2 * rounding)
     problem = replace(problem, tolerance=problem.tolerance or least)
     found = method.solve(problem)
+    # Within a wide tolerance the first token that fits need not be the nearest: more are compared after it.
+    patient = replace(method, neighbours=max(32, method.neighbours)) if isinstance(method, Exact) else method
     for _ in range(ROUNDS):
-        residuals = [_noise(one, problem.accepted) for one in found]
-        wider = [WIDER * value for value in residuals if value is not None]
-        if not wider:
+        failures = [_failure(one, problem.accepted) for one in found]
+        noises = [evidence.residual for _, evidence in filter(None, failures) if _stands_out(evidence)]
+        if not noises:
             break
-        problem = replace(problem, tolerance=max(wider), kept=None)
-        found = _through_noise(method).solve(problem)
+        problem = replace(problem, tolerance=WIDER * max(noises), checkpoint=None)
+        found = patient.solve(problem)
     return problem, found
 
 
-def _through_noise(method: Method) -> Method:
-    """The method, with more tokens compared after a find: within a wide tolerance the first find need not be the nearest."""
-    chosen = method if isinstance(method, Exact) else None
-    return method if chosen is None else replace(chosen, neighbours=max(32, chosen.neighbours))
-
-
 def _failure(found: Reconstruction, tolerance: float) -> tuple[int, Evidence] | None:
-    """The first position at which no token fits, with what was compared there."""
-    for place, one in enumerate(found.compared or []):
-        if one.count and not accepts(one.residual, tolerance):
-            return place, one
+    """The first position at which no token fits, with what was compared there, unless only some tokens were."""
+    for place, evidence in enumerate(found.compared or []):
+        if evidence.count and not accepts(evidence.residual, tolerance):
+            return None if evidence.why == "sampled" else (place, evidence)
     return None
-
-
-def _noise(found: Reconstruction, tolerance: float) -> float | None:
-    """The residual of the nearest token where none fits, if it stands out from the others."""
-    failed = _failure(found, tolerance)
-    if failed is None or failed[1].why == "sampled":
-        return None
-    return failed[1].residual if _stands_out(failed[1]) else None
 
 
 def foreign(entry: PromptInversion, found: Reconstruction, cut: SlicedModel, choice: int) -> PromptInversion:
     """The entry, with the verdict that the states are not the model's, where every token was run at the first position and
     none stands out."""
     failed = _failure(found, entry.certificate.tolerance)
-    if failed is None or failed[0] > 0 or failed[1].why == "sampled" or _stands_out(failed[1]):
+    if failed is None or failed[0] > 0 or _stands_out(failed[1]):
         return entry
+    nearest = failed[1]
     sentence = (
         f"Not this model's: of all {choice:,} tokens none gives the first of these states at {cut.slice}. The nearest is "
-        f"{failed[1].residual:.1e} of its norm away, and the second nearest {failed[1].runner_up:.1e}. They are of another "
+        f"{nearest.residual:.1e} of its norm away, and the second nearest {nearest.runner_up:.1e}. They are of another "
         "model or site, do not begin at the prompt's first token, or noise has drowned them."
     )
     verdicts: list[Verdict] = [FOREIGN] * len(entry.verdicts)
     return replace(entry, verdict=FOREIGN, verdicts=verdicts, certified=sentence)
 
 
-def _stands_out(one: Evidence) -> bool:
+def _stands_out(evidence: Evidence) -> bool:
     """Whether the nearest token is far nearer than every other."""
-    return one.residual < APART * one.runner_up
+    return evidence.residual < APART * evidence.runner_up
 
 
 def estimated_noise(entries: list[PromptInversion]) -> float | None:
     """The root mean square of the residuals of the tokens recovered: the noise of the states, relative to their norms."""
-    residuals = [
-        value
-        for entry in entries
-        if entry.verdict not in (FOREIGN, NOT_RECOVERED)
-        for value in entry.certificate.residuals
-        if value is not None
-    ]
+    recovered = [entry for entry in entries if entry.verdict not in (FOREIGN, NOT_RECOVERED)]
+    residuals = [value for entry in recovered for value in entry.certificate.residuals if value is not None]
     return float(np.sqrt(np.mean(np.square(residuals)))) if residuals else None

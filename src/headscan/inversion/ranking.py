@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headscan.inversion.decoders import spread
@@ -15,127 +14,83 @@ from headscan.inversion.table import FirstPositions
 from headscan.model.slicing.prefix import Prefix
 
 
-class Order(ABC):
-    """Which candidates come next."""
+class Ranking:
+    """Candidates by a score, the best first; none is given twice. A fixed order is a score that falls along it.
 
-    @abstractmethod
-    def next(self, count: int) -> Tensor:
-        """The next candidates, at most `count`; none when all were given."""
+    A language-model prior that is sure of another token would put the right one behind tens of thousands: after the first
+    batch every other place is the readout's own, so that a token is found soon if either of the two thinks well of it.
 
-    @abstractmethod
-    def near(self, token: int, count: int) -> Tensor:
-        """Candidates not given yet that `token`, which was tried, is most likely to be taken for."""
+    Args:
+        scores: [V], the larger the better.
+        apart: how far the output of every token is predicted to be from that of one token, [V]. Default: minus the scores.
+        allowed: bool [V] or None.
+        alone: [V] the readout's own scores where `scores` holds a prior, too; else None.
 
-    def learn(self, tokens: Tensor, outputs: Tensor) -> None:  # noqa: B027 - most orders learn nothing
-        """What candidates gave: [n] tokens, [n, w'] outputs."""
-
-
-class FixedOrder(Order):
-    """Candidates in an order that is known from the start: by frequency, or random (brute force).
-
-    >>> order = FixedOrder(torch.tensor([3, 1, 2, 0]))
-    >>> order.next(3), order.next(3)
-    (tensor([3, 1, 2]), tensor([0]))
+    >>> scores, alone = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0, 0.0]), torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 2.0])
+    >>> ranking = Ranking(scores, alone=alone)
+    >>> ranking.next(2), ranking.next(2), ranking.next(2)
+    (tensor([0, 1]), tensor([5, 4]), tensor([2, 3]))
     """
 
-    def __init__(self, order: Tensor) -> None:
-        self.order = order
-        self.place = 0
-
-    def next(self, count: int) -> Tensor:
-        """The next candidates, at most `count`; none when all were given."""
-        found = self.order[self.place : self.place + count]
-        self.place += len(found)
-        return found
-
-    def near(self, token: int, count: int) -> Tensor:
-        """The candidates that come next: the order knows no neighbours."""
-        return self.next(count)
-
-
-class RankedOrder(Order):
-    """Candidates by how far each is predicted to be from the target; none is given twice."""
-
-    def __init__(self, vocabulary: int, device: torch.device, allowed: Bool[Tensor, " V"] | None) -> None:
-        self.done = torch.zeros(vocabulary, dtype=torch.bool, device=device)
+    def __init__(
+        self, scores: Float[Tensor, " V"], apart: Callable[[int], Tensor] | None = None,
+        allowed: Bool[Tensor, " V"] | None = None, alone: Float[Tensor, " V"] | None = None,
+    ) -> None:  # fmt: skip
+        self.scores, self.alone, self._apart = scores, alone, apart
+        self.done = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
         if allowed is not None:
             self.done |= ~allowed
-        self._hints = torch.empty(0, dtype=torch.int64, device=device)
+        self._hints = torch.empty(0, dtype=torch.int64, device=scores.device)
 
-    @abstractmethod
     def far(self) -> Float[Tensor, " V"]:
         """How far every token is predicted to be from the target, up to a monotonic map."""
+        return -self.scores
 
-    @abstractmethod
     def apart(self, token: int) -> Float[Tensor, " V"]:
         """How far every token is predicted to be from `token`, which was tried."""
+        return self.far() if self._apart is None else self._apart(token)
+
+    def learn(self, tokens: Tensor, outputs: Tensor) -> None:
+        """Take note of what candidates gave: [n] tokens, [n, w'] outputs."""
 
     def hint(self, tokens: Tensor) -> None:
         """Candidates that another method (a gradient) proposes: they take every other place from now on."""
         self._hints = tokens
 
     def next(self, count: int) -> Tensor:
-        """The best candidates not tried yet, at most `count`."""
-        left = int((~self.done).sum())
-        count = min(count, left)
-        found = torch.empty(0, dtype=torch.int64, device=self.done.device)
+        """The best candidates not tried yet, at most `count`; none when all were given."""
+        if self.alone is not None and bool(self.done[self.scores.argmax()]):
+            self.hint(self.alone.argsort(descending=True))
+            self.alone = None
+        count = min(count, int((~self.done).sum()))
+        hints = self._hints[:0]
         if len(self._hints) and count:
             fresh = self._hints[~self.done[self._hints]]
-            found, self._hints = fresh[: count // 2 + 1], fresh[count // 2 + 1 :]
-            self.done[found] = True
-        if more := count - len(found):
-            found = torch.cat([found, self._taken(self.far(), more)])
-        return found
+            hints, self._hints = fresh[: count // 2 + 1], fresh[count // 2 + 1 :]
+            self.done[hints] = True
+        more = count - len(hints)
+        return torch.cat([hints, self._nearest_left(self.far(), more)]) if more else hints
 
     def near(self, token: int, count: int) -> Tensor:
         """The candidates not tried yet whose output is predicted nearest to that of `token`, which was tried."""
-        return self._taken(self.apart(token), min(count, int((~self.done).sum())))
+        return self._nearest_left(self.apart(token), min(count, int((~self.done).sum())))
 
-    def _taken(self, far: Tensor, count: int) -> Tensor:
+    def _nearest_left(self, far: Tensor, count: int) -> Tensor:
         best = far.masked_fill(self.done, float("inf")).topk(count, largest=False, sorted=True).indices
         self.done[best] = True
         return best
 
 
-class ReadoutOrder(RankedOrder):
-    """Candidates by the scores of a readout (and the model's own prior).
+def fixed_ranking(order: Int[Tensor, " V"], allowed: Bool[Tensor, " V"] | None = None) -> Ranking:
+    """Candidates in an order of all tokens that is known from the start: by frequency, or random (brute force).
 
-    A prior that is sure of another token would put the right one behind tens of thousands: after the first batch every other
-    place is the readout's own, so that a token is found soon if either of the two thinks well of it.
-
-    Args:
-        scores: [V], the larger the better.
-        apart: how far the output of every token is predicted to be from that of one, [V].
-        allowed: bool [V] or None.
-        alone: [V] the readout's scores where `scores` holds a prior, too; else None.
-
-    >>> scores, alone = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0, 0.0]), torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 2.0])
-    >>> order = ReadoutOrder(scores, lambda token: scores, alone=alone)
-    >>> order.next(2), order.next(2), order.next(2)
-    (tensor([0, 1]), tensor([5, 4]), tensor([2, 3]))
+    >>> ranking = fixed_ranking(torch.tensor([3, 1, 2, 0]))
+    >>> ranking.next(3), ranking.next(3)
+    (tensor([3, 1, 2]), tensor([0]))
     """
-
-    def __init__(
-        self, scores: Float[Tensor, " V"], apart: Callable[[int], Tensor], allowed: Bool[Tensor, " V"] | None = None,
-        alone: Float[Tensor, " V"] | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(len(scores), scores.device, allowed)
-        self.scores, self.alone, self._apart = scores, alone, apart
-
-    def next(self, count: int) -> Tensor:
-        """The best candidates not tried yet, at most `count`."""
-        if self.alone is not None and bool(self.done[self.scores.argmax()]):
-            self.hint(self.alone.argsort(descending=True))
-            self.alone = None
-        return super().next(count)
-
-    def far(self) -> Float[Tensor, " V"]:
-        """Minus the scores."""
-        return -self.scores
-
-    def apart(self, token: int) -> Float[Tensor, " V"]:
-        """The distance of what the readout predicts for both."""
-        return self._apart(token)
+    places = torch.empty(len(order), dtype=torch.float64, device=order.device)
+    places[order] = torch.arange(len(order), dtype=torch.float64, device=order.device)
+    return Ranking(-places, allowed=allowed)
 
 
 # ---- Candidates by the table of all first outputs: what is cheap and best for vocabularies of some ten thousand tokens.
@@ -161,20 +116,13 @@ class Fit:
     shift: Tensor
 
 
-class TableOrder(RankedOrder):
-    """Candidates by the predicted distance of their output to the target.
-
-    Args:
-        table: the cached table of the slice.
-        target: [w'], the output wanted.
-        allowed: bool [V] or None.
-        fit: a first guess (that of the position before), or None: F_0 itself.
-    """
+class TableRanking(Ranking):
+    """Candidates by the predicted distance of their output to the target [w']; the first guess `fit` is the last position's."""
 
     def __init__(
         self, table: FirstPositions, target: Tensor, allowed: Tensor | None = None, fit: Fit | None = None
     ) -> None:
-        super().__init__(len(table.outputs), target.device, allowed)
+        super().__init__(table.outputs[:, 0], None, allowed)
         self.table, self.target = table, target
         self.tokens = torch.empty(0, dtype=torch.int64, device=target.device)
         self.outputs = target.new_empty(0, len(target))
@@ -182,21 +130,17 @@ class TableOrder(RankedOrder):
         self._fit: Fit | None = None
 
     def far(self) -> Float[Tensor, " V"]:
-        """Squared distances of the predicted outputs to the target, up to a constant."""
         return self._distances(self.target)
 
     def apart(self, token: int) -> Float[Tensor, " V"]:
-        """Squared distances of the predicted outputs to what `token` gave, up to a constant."""
         return self._distances(self.outputs[(self.tokens == token).nonzero()[-1, 0]])
 
     def learn(self, tokens: Tensor, outputs: Tensor) -> None:
-        """What candidates gave: [n] tokens, [n, w'] outputs."""
         self.tokens = torch.cat([self.tokens, tokens])
         self.outputs = torch.cat([self.outputs, outputs])
         self._fit = None
 
     def fit(self) -> Fit:
-        """F_t near the target, as the anchors tell it."""
         if self._fit is None:
             self._fit = self._fitted() if len(self.tokens) else self.guess
         return self._fit
@@ -214,12 +158,10 @@ class TableOrder(RankedOrder):
         return Fit(share, near.mean(0))
 
     def _nearest(self, goal: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The anchors nearest to `goal`, nearest first: tokens and outputs."""
         order = (self.outputs - goal).norm(dim=1).topk(min(count, len(self.tokens)), largest=False).indices
         return self.tokens[order], self.outputs[order]
 
     def _distances(self, goal: Tensor) -> Tensor:
-        """Squared distances of the predicted outputs to `goal`, up to a constant, [V]."""
         table, fit = self.table, self.fit()
         if len(self.tokens) < ENOUGH:
             plain, mixed, changed = table.products
@@ -255,18 +197,10 @@ def _with_one(coordinates: Tensor) -> Tensor:
 def propose(
     prefix: Prefix, rows: Tensor, goals: Tensor, starts: list[int | None], *, count: int, steps: int = 30
 ) -> list[Tensor]:
-    """Tokens by the distance of their vectors to the vector that gradient descent (Adam) finds for the target.
+    """The `count` tokens nearest to the vector that gradient descent (Adam) finds for the target, nearest first.
 
-    Args:
-        prefix: the prompts so far.
-        rows: [N] which prompts.
-        goals: [N, w'] their targets at the next position.
-        starts: the token to start from, or None for the mean of the vocabulary.
-        count: how many tokens to propose.
-        steps: steps of Adam, all rows in one batch.
-
-    Returns:
-        For each row token ids, nearest first.
+    `rows` [N] are the prompts, `goals` [N, w'] their targets at the next position, `starts` the token that each descent
+    starts from (None: the mean of the vocabulary). All rows are one batch.
     """
     cut = prefix.cut
     table = cut.vectors.float()

@@ -23,63 +23,51 @@ WHY = ("all", "bounded", "sampled")
 
 # Tokens within the tolerance that are named at a position; more are counted only.
 NAMED = 256
+INFINITE = float("inf")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What the token found at one position was compared with, the other positions being as found.
+    """What the token found at one position was compared with, the other positions being as found."""
 
-    Attributes:
-        count: tokens whose output is known to be near or far, the one found included.
-        why: "all": every token that may be returned; "bounded": the others are proved farther; "sampled": those tried.
-        residual: relative residual of the token found.
-        runner_up: the least residual of another token; infinite where none was compared.
-        token: the one that has it.
-        within: the other tokens whose residual is within the tolerance, the nearest first.
-    """
-
-    count: int
+    count: int  # tokens whose output is known to be near or far, the one found included
     why: Why
-    residual: float
-    runner_up: float = float("inf")
-    token: int | None = None
-    within: tuple[int, ...] = ()
+    residual: float  # relative residual of the token found
+    runner_up: float = INFINITE  # the least residual of another token
+    token: int | None = None  # the token that has it
+    within: tuple[int, ...] = ()  # the other tokens whose residual is within the tolerance, the nearest first
 
     @classmethod
     def of(
         cls, tokens: Int[Tensor, " N"], residuals: Float[Tensor, " N"], found: int, *, tolerance: float, choice: int,
         twins: tuple[int, ...] = (),
     ) -> Self:  # fmt: skip
-        """From the tokens tried and their residuals.
+        """From the tokens tried, each once or with equal residuals, and their relative residuals (NaN counts as infinite).
 
-        Args:
-            tokens: each at most once, or with equal residuals.
-            residuals: relative; NaN counts as infinite.
-            found: the one that was taken.
-            tolerance: up to which a residual counts as equal.
-            choice: tokens that may be returned; all of them tried is "all".
-            twins: tokens with the same vector as `found`: equal without being tried.
+        `found` is the token taken, `choice` the number of tokens that may be returned (all of them tried is "all"), `twins`
+        are tokens with the same vector as `found`: equal without being tried.
 
         >>> import torch
         >>> Evidence.of(torch.tensor([4, 1, 3]), torch.tensor([0.5, 0.0, 0.2]), 1, tolerance=0.2, choice=9)
         Evidence(count=3, why='sampled', residual=0.0, runner_up=0.20000000298023224, token=3, within=())
         """
-        tried = residuals.nan_to_num(nan=float("inf"), posinf=float("inf")).double()
+        tried = residuals.nan_to_num(nan=INFINITE, posinf=INFINITE).double()
         order = tried.argsort(stable=True)
         names, values = tokens[order].tolist(), tried[order].tolist()
-        own = next((value for name, value in zip(names, values, strict=True) if name == found), float("inf"))
-        others = dict[int, float]((twin, own) for twin in twins if twin != found)
+        least: dict[int, float] = {}
         for name, value in zip(names, values, strict=True):
+            least.setdefault(name, value)
+        own = least.get(found, INFINITE)
+        others = {twin: own for twin in twins if twin != found}
+        for name, value in least.items():
             if name != found:
                 others.setdefault(name, value)
         ranked = sorted(others.items(), key=lambda pair: pair[1])
-        within = tuple(name for name, value in ranked[:NAMED] if value <= tolerance and value < float("inf"))
+        within = tuple(name for name, value in ranked[:NAMED] if value <= tolerance and value < INFINITE)
         count = len({*names, found, *others})
-        near = ranked[0] if ranked else (None, float("inf"))
-        return cls(
-            count=count, why="all" if count >= choice else "sampled", residual=own, runner_up=near[1], token=near[0],
-            within=within,
-        )  # fmt: skip
+        token, runner_up = ranked[0] if ranked else (None, INFINITE)
+        why: Why = "all" if count >= choice else "sampled"
+        return cls(count=count, why=why, residual=own, runner_up=runner_up, token=token, within=within)
 
     def and_also(self, other: Self) -> Self:
         """Both comparisons of one token together; where they overlap is not known, so that the larger one counts."""
@@ -96,41 +84,23 @@ class Evidence:
         return replace(self, residual=self.runner_up, runner_up=self.residual, token=old, within=within)
 
 
-UNCOMPARED = Evidence(count=0, why="sampled", residual=float("inf"))
+UNCOMPARED = Evidence(count=0, why="sampled", residual=INFINITE)
 """Of a position at which nothing was compared."""
 
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """Tokens and what the method knows of them.
-
-    Attributes:
-        tokens: ids [T].
-        evaluations: candidates tried, or gradient steps made.
-        compared: for each position what its token was compared with; None where nothing was.
-        per_token: `evaluations` of each position.
-        stopped: the budget ended before tokens were found that fit.
-        notes: what happened on the way, as sentences.
-        passes: token positions run.
-        top: the best five tokens of each position, of descents.
-        residual: relative residual of the output, of joint searches.
-
-    >>> Reconstruction([5, 7], evaluations=12)
-    Reconstruction([5, 7], 12 evaluations)
-    """
+    """Tokens and what the method knows of them."""
 
     tokens: list[int]
-    evaluations: int
-    compared: list[Evidence] | None = None
-    per_token: list[int] | None = None
-    stopped: bool = False
-    notes: tuple[str, ...] = ()
-    passes: int = 0
-    top: list[list[int]] | None = None
-    residual: float | None = None
-
-    def __repr__(self) -> str:
-        return f"Reconstruction({self.tokens}, {self.evaluations} evaluations)"
+    evaluations: int  # candidates tried, or gradient steps made
+    compared: list[Evidence] | None = None  # what the token of each position was compared with; None: with nothing
+    per_token: list[int] | None = None  # `evaluations` of each position
+    stopped: bool = False  # the budget ended before tokens were found that fit
+    notes: tuple[str, ...] = ()  # what happened on the way, as sentences
+    passes: int = 0  # token positions run
+    top: list[list[int]] | None = None  # the best five tokens of each position, of descents
+    residual: float | None = None  # relative residual of the output, of joint searches
 
 
 # ---- Distances between outputs that continuous inversion makes small.
@@ -139,13 +109,9 @@ Loss = Literal["l1", "l2", "cosine", "linear"]
 
 
 def loss_of(
-    name: Loss,
-    outputs: Float[Tensor, "B kept w"],
-    targets: Float[Tensor, "B kept w"],
-    *,
-    alpha: float = 1.0,
+    name: Loss, outputs: Float[Tensor, "B kept w"], targets: Float[Tensor, "B kept w"], *, alpha: float = 1.0,
     beta: float = 1.0,
-) -> Float[Tensor, " B"]:
+) -> Float[Tensor, " B"]:  # fmt: skip
     """One number a row, [B], for outputs and targets [B, T', w'].
 
     "l1": sum of absolute differences. "l2": sum of squares. "cosine": 1 - cos of the *flattened* outputs, as published
@@ -178,13 +144,8 @@ def relative(outputs: Float[Tensor, "*batch w"], targets: Float[Tensor, "*batch 
     _, exponent = targets.abs().amax(-1, keepdim=True).nan_to_num(posinf=1.0).frexp()
     scale = torch.ldexp(torch.ones_like(targets[..., :1]), -exponent.clamp(-126, 126))
     difference = ((outputs.float() - targets) * scale).norm(dim=-1)
-    return or_infinite(difference / (targets * scale).norm(dim=-1).clamp_min(1e-30))
-
-
-def or_infinite(residuals: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """Residuals with NaN as infinity."""
-    infinite = float("inf")
-    return residuals.nan_to_num(nan=infinite, posinf=infinite, neginf=-infinite)
+    residuals = difference / (targets * scale).norm(dim=-1).clamp_min(1e-30)
+    return residuals.nan_to_num(nan=INFINITE, posinf=INFINITE, neginf=-INFINITE)
 
 
 # ---- When an output counts as equal to the target: within a multiple of what is measured at that slice.
@@ -214,10 +175,8 @@ def noise_floor(cut: SlicedModel) -> float:
     the precision: half the distance of 1 to the next number. Outputs are compared in float32.
     """
     own = cut.lens.input_embeddings.dtype
-    roundoff = max(
-        torch.finfo(dtype).eps / 2 for dtype in (own if own.is_floating_point else torch.float16, torch.float32)
-    )
-    return max(slice_noise(cut), roundoff)
+    dtypes = (own if own.is_floating_point else torch.float16, torch.float32)
+    return max(slice_noise(cut), *(torch.finfo(dtype).eps / 2 for dtype in dtypes))
 
 
 # ---- How a descent goes: its settings, and the named ones, among them the published method.
@@ -259,16 +218,8 @@ class Descent(Settings):
 
 
 _PUBLISHED = Descent(
-    optimiser="sgd",
-    steps=2000,
-    rate=0.2,
-    init="noise",
-    decoder="pinv",
-    keep_best=False,
-    check_every=0,
-    mask="zero",
-    seed=999,
-)
+    optimiser="sgd", steps=2000, rate=0.2, init="noise", decoder="pinv", keep_best=False, check_every=0, mask="zero", seed=999
+)  # fmt: skip
 PRESETS = {
     "adam": Descent(),
     "lbfgs": Descent(optimiser="lbfgs", loss="l2", steps=150),

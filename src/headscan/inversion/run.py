@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from headscan.inversion.assess import assess, refuse_incomparable
-from headscan.inversion.candidates import KeptSearch
+from headscan.inversion.candidates import Checkpoint
 from headscan.inversion.certificate import VERDICTS
 from headscan.inversion.method import METHODS, Method, Problem
 from headscan.inversion.observation import (
@@ -101,7 +101,6 @@ class Inverting(Slicing, Loading, Running):
             refuse_unused(self, [field.name for field in fields(Slicing)], f"the given {self.given}", users)
 
     def chosen(self) -> Method:
-        """The method, with its defaults where only its name was given."""
         return METHODS[self.method]() if isinstance(self.method, str) else self.method
 
 
@@ -113,7 +112,6 @@ def refuse_unused(settings: Settings, names: Sequence[str], by: str, users: Sequ
 
 
 def _changed(value: object, default: object) -> bool:
-    """Whether a value is not the default; arrays, which compare number by number, never are one."""
     return value is not default and (isinstance(value, Tensor | np.ndarray) or value != default)
 
 
@@ -187,7 +185,7 @@ def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
         problem = Problem(
             cut=cut, targets=targets[part], lengths=lengths[part], known=known[part], allowed=allowed,
             tolerance=tolerance, seed=settings.seed, progress=run.progress,
-            kept=None if run.folder is None else KeptSearch(run.parts, f"search-{begin}"),
+            checkpoint=None if run.folder is None else Checkpoint(run.parts, f"search-{begin}"),
         )  # fmt: skip
         if states is None:
             solutions = method.solve(problem)
@@ -219,7 +217,6 @@ def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
 
 
 def _prompts(lens: Lens, cut: SlicedModel, settings: Inverting) -> tuple[list[Prompt], list[dict[int, int]]]:
-    """The prompts and, of each, the special tokens that were added, which are known."""
     given = settings.prompt
     assert given is not None  # or there are states
     special = not cut.causal if settings.special is None else settings.special
@@ -234,7 +231,6 @@ def _prompts(lens: Lens, cut: SlicedModel, settings: Inverting) -> tuple[list[Pr
 
 
 def _allowed(lens: Lens, vocabulary: str | Sequence[str] | None, prompts: list[Prompt]) -> Tensor | None:
-    """bool [V]: the tokens of the texts in `vocabulary`."""
     if vocabulary is None:
         return None
     tokenizer = lens.require_tokenizer()
@@ -253,7 +249,6 @@ def _allowed(lens: Lens, vocabulary: str | Sequence[str] | None, prompts: list[P
 
 @torch.no_grad()
 def _targets(cut: SlicedModel, prompts: list[Prompt], settings: Inverting) -> list[Tensor]:
-    """What is given of each prompt, float32 [T', w'], damaged as the settings say."""
     found = []
     for prompt in prompts:
         states = cut.run([list(prompt.ids)]).float()
@@ -264,7 +259,6 @@ def _targets(cut: SlicedModel, prompts: list[Prompt], settings: Inverting) -> li
 
 
 def _widened(cut: SlicedModel, targets: list[Tensor], settings: Inverting) -> float | None:
-    """The tolerance, widened by what noise and rounding did: both are known to whoever inverts."""
     if settings.tolerance is not None or not (settings.noise or settings.rounding):
         return settings.tolerance
     blur = 1.5 * settings.noise

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from safetensors.torch import load_file, save
 from torch import Tensor
 
@@ -33,19 +33,13 @@ TABLE = "table of one-token outputs"
 class FirstPositions:
     """Outputs of every token, alone and after a short text of the model's own, and what is computed from them once.
 
-    Attributes:
-        outputs: float32 [V, w'], F_0: at position 0, with nothing before it.
-        change: float32 [V, w'], F_c - F_0: what a short text before it changes. Attention gives a lone token all of its
-            own value and a later one a share, which differs from token to token: no constant shift tells that.
-        built: forward passes (tokens) that were needed now; 0 if it was read from disk.
+    Attention gives a lone token all of its own value and a later one a share, which differs from token to token: no constant
+    shift tells what a text before a token changes.
     """
 
-    outputs: Float[Tensor, "V w"]
-    change: Float[Tensor, "V w"]
-    built: int = 0
-
-    def __repr__(self) -> str:
-        return f"FirstPositions({len(self.outputs)} tokens, {self.outputs.shape[1]} features)"
+    outputs: Float[Tensor, "V w"]  # F_0: float32, at position 0, with nothing before it
+    change: Float[Tensor, "V w"]  # F_c - F_0: what a short text before it changes
+    built: int = 0  # tokens that were run now; 0 if it was read from disk
 
     @cached_property
     def products(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -72,22 +66,15 @@ class FirstPositions:
 def table_of(cut: SlicedModel, *, progress: Progress | None = None, keep: bool = True) -> FirstPositions:
     """The table of a slice: from memory, else from disk, else by one pass over the vocabulary.
 
-    Args:
-        cut: the slice on its model.
-        progress: called with (name, done, all).
-        keep: write a large table to the cache folder (`HEADSCAN_CACHE`, else `~/.cache/headscan`), where the next run
-            with the same weights and slice finds it.
-
-    Cost: 2 V forward passes of one token, once a model and slice (without a key-value cache, V of them of five tokens).
+    With `keep` a large table is written to the cache folder (`HEADSCAN_CACHE`, else `~/.cache/headscan`), where the next run
+    with the same weights and slice finds it. Cost: 2 V forward passes of one token, once a model and slice (without a
+    key-value cache, V of them of five tokens).
     """
     return cut.once(TABLE, lambda: _read_or_build(cut, progress, keep))
 
 
 def share_table(whole: SlicedModel, part: SlicedModel) -> None:
-    """Give a slice that keeps some features of another one the columns of its table, so that no second one is made.
-
-    Cost: the table of `whole`, where it has none yet.
-    """
+    """Give a slice that keeps some features of another one the columns of its table, so that no second one is made."""
 
     def columns() -> FirstPositions:
         table = table_of(whole)
@@ -109,7 +96,7 @@ def _read_or_build(cut: SlicedModel, progress: Progress | None, keep: bool) -> F
         return FirstPositions(saved["outputs"].to(cut.lens.device), saved["change"].to(cut.lens.device))
     table = _build(cut, progress)
     if path is not None:
-        _write(path, table)
+        write_cache(path, {"outputs": table.outputs, "change": table.change})
     return table
 
 
@@ -142,24 +129,22 @@ def _build(cut: SlicedModel, progress: Progress | None) -> FirstPositions:
 
 
 def _context(cut: SlicedModel) -> Tensor:
-    """A short text [1, c] that the model itself would write; random tokens where it has no head that would."""
     lens = cut.lens
     length = min(CONTEXT, (lens.context_length or CONTEXT + 1) - 1)
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, cut.vocabulary_size, (1, length), generator=generator)
-    heads = [site for site in lens.sites if site == "head"]
-    for place in range(1, length) if heads else ():
+    for place in range(1, length) if "head" in lens.sites else ():
         logits = lens.run(ids[:, :place].to(lens.device), sites="head")["head"][:, -1].float().cpu()
         if logits.shape[-1] == cut.vocabulary_size and bool(logits.isfinite().all()):
             ids[:, place] = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
     return ids
 
 
-def _write(path: Path, table: FirstPositions) -> None:
-    parts = {"outputs": table.outputs.cpu().contiguous(), "change": table.change.cpu().contiguous()}
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, not correctness
+def write_cache(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write tensors to the cache folder; a cache that cannot be written costs time, not correctness."""
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, save(parts))
+        write_atomic(path, save({name: value.cpu().contiguous() for name, value in tensors.items()}, metadata))
 
 
 def cache_folder() -> Path:
@@ -178,128 +163,3 @@ def fingerprint(cut: SlicedModel) -> str:
         digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
         digest.update(sums.numpy().tobytes() + values[:: max(1, len(values) // 64)].double().cpu().numpy().tobytes())
     return digest.hexdigest()
-
-
-# ---- A linear readout: which tokens fit an output, told for the whole vocabulary by one product.
-#
-# A slice's output is modelled as h = F (e_v - mean of e) + mean of h + rest, with e_v the vector of the token that went in
-# and a rest, of covariance S, that other tokens and the model's curves cause. F is a ridge regression from vectors to outputs.
-# A token is scored by the cosine, in the metric of S, of h - mean of h with what F gives for it:
-#
-#     score(v) = (h - mean)' S^-1 F (e_v - mean) / ||F (e_v - mean)||_S
-#
-# the likelihood of h where it is not known how strongly a token shows (a matched filter). Dividing by the length matters:
-# tokens that were never trained lie together near the mean, so that any distance puts thousands of them before a rare token
-# (measured on Qwen2.5-Coder-1.5B, block 2, prompts of names, German and code: mean rank 1.8 against 2,060 by distance, and
-# 3,700 by the cosine of an ordinary ridge readout). All sums are streamed, so that the fit is one pass of a few thousand tokens.
-
-# Of outputs wider than this (logits) so many features are read, evenly spaced.
-WIDEST = 4096
-# The rest's covariance is shrunk towards its diagonal by this share and one that falls with the tokens seen.
-SHRUNK = 1e-3
-RIDGE = 1e-2
-ROWS = 8192
-
-
-@dataclass(frozen=True, eq=False)
-class TokenReadout:
-    """The scores of all tokens for outputs of a slice.
-
-    Attributes:
-        mean: [w] of the outputs, of the features read; centre: [e] of the vectors.
-        filter: [w, e]: S^-1 F.
-        metric: [e, e]: F' S^-1 F, by which the predicted outputs of two tokens lie apart.
-        lengths: [V]: ||F (e_v - centre)|| in that metric.
-        columns: the features that are read, or None for all.
-    """
-
-    mean: Float[Tensor, " w"]
-    centre: Float[Tensor, " e"]
-    filter: Float[Tensor, "w e"]
-    metric: Float[Tensor, "e e"]
-    lengths: Float[Tensor, " V"]
-    columns: Int[Tensor, " w"] | None = None
-
-    def __repr__(self) -> str:
-        return f"TokenReadout({len(self.mean)} features to {len(self.lengths)} tokens)"
-
-    def scores(self, vectors: Float[Tensor, "V e"], outputs: Float[Tensor, "N w"]) -> Float[Tensor, "N V"]:
-        """How well each token fits each output; the larger the better, in units of the rest's standard deviation."""
-        seen = outputs if self.columns is None else outputs[:, self.columns]
-        wanted = (seen - self.mean) @ self.filter
-        along = _products(vectors, wanted.T).T - (wanted @ self.centre)[:, None]
-        return along / self.lengths.clamp_min(1e-20)
-
-    def distances(self, vectors: Float[Tensor, "V e"], tokens: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:
-        """The squared distance of every token's predicted output from those of `tokens`, each row up to a constant."""
-        toward = self.metric @ (vectors[tokens].float() - self.centre).T
-        return self.lengths.square() - 2 * _products(vectors, toward).T
-
-
-class ReadoutSums:
-    """Streamed second moments of outputs and vectors together, from which a `TokenReadout` is solved.
-
-    Memory: (w + e)^2 numbers of 8 bytes, whatever the number of tokens.
-
-    >>> table, generator = torch.eye(5), torch.Generator().manual_seed(0)
-    >>> tokens, mix = torch.arange(5).repeat(200), torch.randn(5, 7, generator=generator)
-    >>> outputs = table[tokens] @ mix + 0.1 * torch.randn(1000, 7, generator=generator)
-    >>> moments = ReadoutSums(7)
-    >>> moments.update(table[tokens], outputs)
-    >>> moments.solve(table).scores(table, outputs[:5]).argmax(1).tolist()
-    [0, 1, 2, 3, 4]
-    """
-
-    def __init__(self, width: int) -> None:
-        self.columns = None if width <= WIDEST else torch.linspace(0, width - 1, WIDEST).round().long()
-        self.count = 0
-        self._sums: tuple[Tensor, Tensor] | None = None
-        self._pilot: Tensor | None = None
-
-    def update(self, vectors: Float[Tensor, "N e"], outputs: Float[Tensor, "N w"]) -> None:
-        """Add tokens' vectors and what the slice gave for them; those with NaN or infinity are left out."""
-        seen = outputs if self.columns is None else outputs[:, self.columns.to(outputs.device)]
-        both = torch.cat([vectors.double(), seen.double()], dim=1)
-        both = both[both.isfinite().all(1)]
-        if not len(both):
-            return
-        if self._pilot is None or self._sums is None:
-            self._pilot = both.mean(0)
-            self._sums = torch.zeros_like(self._pilot), both.new_zeros(both.shape[1], both.shape[1])
-        both = both - self._pilot
-        self._sums[0].add_(both.sum(0))
-        self._sums[1].addmm_(both.T, both)
-        self.count += len(both)
-
-    def solve(self, vectors: Float[Tensor, "V e"]) -> TokenReadout:
-        """The readout of a vocabulary [V, e]. Cost: V e^2 + (w + e)^3 products."""
-        assert self._sums is not None
-        assert self._pilot is not None
-        width = vectors.shape[1]
-        shift = self._sums[0] / self.count
-        mean, moment = self._pilot + shift, self._sums[1] / self.count - torch.outer(shift, shift)
-        inputs, cross, outputs = moment[:width, :width], moment[:width, width:], moment[width:, width:]
-        forward = _solved(inputs, cross, torch.full_like(inputs[0], RIDGE * float(inputs.diagonal().mean())))
-        explained = forward.T @ cross
-        rest = outputs - explained - explained.T + forward.T @ inputs @ forward
-        share = SHRUNK + len(rest) / (8 * self.count)
-        fitting = _solved(rest, forward.T, share * rest.diagonal() + 1e-12 * outputs.diagonal().mean())
-        metric = forward @ fitting
-        centre, narrow = mean[:width].float(), metric.float()
-        moved = (rows.float() - centre for rows in vectors.split(ROWS))
-        squares = [(rows @ narrow * rows).sum(1) for rows in moved]
-        return TokenReadout(
-            mean=mean[width:].float(), centre=centre, filter=fitting.float(), metric=narrow,
-            lengths=torch.cat(squares).clamp_min(0).sqrt(), columns=self.columns,
-        )  # fmt: skip
-
-
-def _products(vectors: Tensor, right: Tensor) -> Tensor:
-    """vectors @ right in float32, without a copy of a table of lower precision."""
-    return torch.cat([rows.float() @ right for rows in vectors.split(ROWS)])
-
-
-def _solved(matrix: Tensor, right: Tensor, ridge: Tensor) -> Tensor:
-    """(matrix + diag(ridge))^-1 right, for a positive semidefinite matrix."""
-    found: Tensor = torch.linalg.solve(matrix + torch.diag(ridge.clamp_min(1e-30)), right)
-    return found

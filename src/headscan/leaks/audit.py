@@ -59,7 +59,6 @@ class _Audit:
         self.counted = tuple(level for level in self.levels if level > 0 or channel.rounded)
 
     def rows(self) -> list[LeakRow]:
-        """One a site and noise."""
         rows, losses = dict[tuple[str, float], LeakRow](), self._losses()
         if self.counted:
             rows = self._bits(losses)
@@ -78,14 +77,12 @@ class _Audit:
         return [rows[name, level] for name in self.channel.names for level in self.levels if (name, level) in rows]
 
     def _exact(self, cut: SlicedModel, ready: Callable[[], None]) -> ExactAttack:
-        """The search of all windows; what orders its candidates is made ready for all sites before the first."""
         ready()
         return exact_attack(
             cut, self.plan.windows, budget=self.plan.budget, seed=self.settings.seed, progress=self.run.progress
         )
 
     def _bits(self, losses: dict[tuple[str, float], list[float]]) -> dict[tuple[str, float], LeakRow]:
-        """The rows that have bits."""
         channel, settings, windows = self.channel, self.settings, self.plan.windows
         sigmas = tuple(tuple(level * scale for level in self.counted) for scale in self.scales)
         asked = Asked(
@@ -113,7 +110,6 @@ class _Audit:
         return rows
 
     def _losses(self) -> dict[tuple[str, float], list[float]]:
-        """What the model loses at each site and noise, in nats a token of each window; empty where it has no head."""
         channel, windows = self.channel, self.plan.windows
         if channel.loss is None or not channel.together.lens.traits.predicts:
             return {}
@@ -130,7 +126,6 @@ class _Audit:
         return found
 
     def whole(self) -> tuple[list[WholeText], list[str]]:
-        """The sandwich at those sites that are affordable, or at all of them where the particles were asked for."""
         settings, names = self.settings, list(self.channel.names)
         noises = [level for level in self.counted if level > 0]
         if settings.particles == 0 or not noises:

@@ -242,17 +242,14 @@ class _Offsets:
         self.form = form
 
     def run(self, tokens: Tensor, offset: int) -> Tensor:
-        """[n, w] of each token at that position, nothing being before it."""
         place = {"position_ids": torch.full((1, 1), offset, device=tokens.device)}
         return torch.cat(
             [self.cut.states(part[:, None], extra=dict(place))[:, 0].float() for part in tokens.split(BATCH)]
         )
 
     def rounded(self, values: Tensor) -> Tensor:
-        """As the cache holds them."""
         return values if self.form is None else self.form.each(self.cut.parts)(values)
 
     def lengths(self, values: Tensor) -> Tensor:
-        """The length of each head's vector."""
         found: Tensor = values.float().unflatten(-1, (-1, self.cut.size)).norm(dim=-1)
         return found

@@ -125,7 +125,6 @@ class ChangedCache(DynamicCache):
         self.changed, self.change, self.part = set(layers), change, part
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *rest: Any, **options: Any) -> Any:
-        """As any cache, but for the change."""
         if layer_idx in self.changed:
             key_states = self._of(key_states) if self.part != "values" else key_states
             value_states = self._of(value_states) if self.part != "keys" else value_states
@@ -183,7 +182,6 @@ class NumberFormat:
     group: int | None = None
 
     def __call__(self, values: Float[Tensor, "*batch w"]) -> Float[Tensor, "*batch w"]:
-        """The numbers as they are read back, float32."""
         dtype = FLOATS.get(self.name)
         if dtype is not None:
             limit = torch.finfo(dtype).max
@@ -336,7 +334,6 @@ def protected(
 
 
 def _then(seen: Map, form: NumberFormat | None, parts: Sequence[int]) -> Map:
-    """A map, then the format, with scales of its own for each part; of one part, whatever its width."""
     if form is None:
         return seen
     each: Any = form if len(parts) == 1 else form.each(tuple(parts))

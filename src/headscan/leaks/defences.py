@@ -27,7 +27,6 @@ class Dithering(Defence):
     law: ClassVar[Law] = UNIFORM
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        """Nothing but the noise."""
         return Fitted(lambda x: x.float(), lambda y: y)
 
 
@@ -43,7 +42,6 @@ class Dropping(Defence):
     share: Annotated[float, Option("Share of the coordinates that is released.", above=0, high=1)] = 0.25
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        """The coordinates, and the mean of these states for the others."""
         width = states.shape[1]
         order = torch.randperm(width, generator=torch.Generator().manual_seed(seed)).to(states.device)
         kept, mean = order[: max(1, round(self.share * width))].sort().values, states.mean(0)
@@ -74,7 +72,6 @@ class HeadNull(Defence):
     name: ClassVar[str] = "head-null"
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        """The head's singular directions, and the noise along each."""
         head = lens.traits.linear_head
         if head is None or head.weight.shape[1] != states.shape[1]:
             raise BadInput(
@@ -102,7 +99,6 @@ class Laplace(Defence):
     law: ClassVar[Law] = LAPLACE
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        """Nothing but the noise."""
         return Fitted(lambda x: x.float(), lambda y: y)
 
 
@@ -122,7 +118,6 @@ class SecretOrder(Defence):
     name: ClassVar[str] = "permutation"
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        """Sorted for the attacker; for the receiver as they are."""
         return Fitted(lambda x: x.float().sort(-1).values, lambda y: y, kept=lambda x: x.float())
 
 
@@ -138,7 +133,6 @@ class Projection(Defence):
     dimensions: Annotated[int, Option("Directions that are released.", low=1)] = 8
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        """Mean and directions of these states."""
         if self.dimensions > states.shape[1]:
             raise BadInput(f"--dimensions {self.dimensions} is more than the {states.shape[1]} of the site.")
         mean = states.mean(0)
@@ -158,7 +152,6 @@ class Rotation(Defence):
     name: ClassVar[str] = "rotation"
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        """The rotation of this seed."""
         width = states.shape[1]
         drawn = torch.randn(width, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         turned = torch.linalg.qr(drawn).Q.to(states)
@@ -178,7 +171,6 @@ class Rounding(Defence):
     bits: Annotated[int, Option("Bits of each coordinate.", low=1, high=8)] = 1
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        """The integer format of so many bits."""
         return Fitted(NumberFormat(f"{self.bits} bits", self.bits), lambda y: y)
 
 
@@ -193,7 +185,6 @@ class Scaling(Defence):
     name: ClassVar[str] = "per-coordinate"
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        """The spread of each coordinate; a constant one is released as it is."""
         spread = states.std(0, unbiased=False)
         spread = spread.where(spread > 0, spread.new_ones(()))
         return Fitted(lambda x: x.float() / spread, lambda y: y * spread)
@@ -211,7 +202,6 @@ class Sparsification(Defence):
     largest: Annotated[float, Option("Share of a token's coordinates that is sent.", above=0, high=1)] = 0.25
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        """As many of each token's coordinates."""
         count = max(1, round(self.largest * states.shape[1]))
 
         def seen(x: Tensor) -> Tensor:
@@ -236,9 +226,7 @@ class DroppingTokens(Defence):
     every: Annotated[int, Option("One of so many tokens' states is withheld.", low=1)] = 2
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        """The mean, which stands for what is withheld."""
         return Fitted(lambda x: x.float(), lambda y: y, absent=states.mean(0))
 
     def withheld(self, place: int) -> bool:
-        """The last of every group; never the first position, which is known."""
         return place > 0 and place % self.every == self.every - 1

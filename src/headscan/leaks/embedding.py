@@ -44,7 +44,6 @@ class EmbeddingRelease(Release):
     )
 
     def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
-        """Bits of each token, the others known."""
         if lens.context_length and settings.length > lens.context_length:
             raise BadInput(
                 f"--length {settings.length} is more than the {lens.context_length} tokens of '{lens.name}'."
@@ -71,7 +70,6 @@ def _rows(
     cut: SlicedModel, defence: Defence | None, fit: Fitted, plan: AuditPlan, prior: Prior, passages: tuple[Tensor, Tensor],
     settings: Auditing, run: Run, number: int,
 ) -> list[LeakRow]:  # fmt: skip
-    """One row a noise, behind a defence."""
     windows, levels = plan.windows, tuple(dict.fromkeys(settings.noise))
     seen = fit.seen(_embedded(cut, windows).float()).double()
     scale = float(seen.var(0, unbiased=False).mean().sqrt()) if len(windows) > 1 else float(seen.std())

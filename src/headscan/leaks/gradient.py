@@ -240,7 +240,6 @@ class GradientRelease(Release):
     meaning: ClassVar[str] = "No bits are counted: a gradient without noise is read, not guessed at."
 
     def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
-        """Read the tokens off; the one row's accuracy is the recall."""
         rows = _batch(lens, texts)
         two = lens.depth > 1 and lens.traits.causal
         gradients = gradients_of(lens, rows, (0, 1) if two else (0,))
@@ -271,7 +270,6 @@ def _batch(lens: Lens, texts: list[list[int]]) -> Tensor:
 
 
 def _compared(lens: Lens, rows: Tensor, shown: GradientTokens, tolerance: float) -> LeakedGradient:
-    """The tokens shown beside those that were there."""
     length, used = rows.shape[1], rows[:, :-1]
     anywhere = set(used.flatten().tolist())
     tokens: list[GradientToken] = []
@@ -319,7 +317,6 @@ def _sentence(full: bool, with_positions: bool) -> str:
 def _ordered(
     lens: Lens, rows: Tensor, gradient: Tensor, shown: GradientTokens, found: LeakedGradient, run: Run
 ) -> LeakedGradient:
-    """With the texts that the second stage puts in order."""
     rank, length = span_of(gradient)[1], rows.shape[1]
     some, whole = list[GradientText](), False
     if shown.rank < shown.width:

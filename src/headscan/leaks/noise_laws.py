@@ -186,7 +186,6 @@ class Law(ABC):
         return found
 
     def _pairs(self, code: Code, sigma: float) -> tuple[float, float]:
-        """Both pairwise bounds of those that were run, in bits."""
         x, logs, sums = code.centred, code.prior.log(), [0.0, 0.0]
         for some in torch.arange(len(x)).split(max(1, NUMBERS // x.numel())):
             away = ((x[some, None] - x) / sigma).abs()
@@ -211,7 +210,6 @@ class Law(ABC):
         return found
 
     def _posterior(self, logs: Tensor, x: Tensor, some: Tensor, noise: Tensor, sigma: float) -> Tensor:
-        """ln p_j N(y; x_j) / N(y; x_i) for every candidate j of each draw i."""
         away = noise[:, None] + (x[some, None] - x) / sigma
         return logs - self.surprise(away) + self.surprise(noise)[:, None]
 

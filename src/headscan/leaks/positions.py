@@ -189,7 +189,6 @@ def at_position(
 
 
 def _likeliest(code: Code, seen: Float[Tensor, " d"], sigma: float, law: Law) -> int:
-    """The candidate of the largest posterior; without noise the nearest, of equally near ones the likeliest."""
     if sigma > 0:
         return int((code.masses.log() - law.surprise((code.points.double() - seen) / sigma)).argmax())
     far = (code.points.double() - seen).square().sum(1)

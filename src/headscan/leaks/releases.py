@@ -42,7 +42,6 @@ class StatesRelease(Release):
     )
 
     def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
-        """Bits and attacks at each site."""
         names = lens.match(settings.sites) if settings.sites else few_of(lens.match("block.*"))
         widths = tuple(lens.width(name) for name in names)
         channel = Channel(
@@ -59,7 +58,6 @@ def few_of(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _outside(lens: Lens, channel: Channel, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
-    """The noise of given states, what is read through it, and the bits at this noise on the same tokens."""
     if len(channel.names) > 1:
         raise BadInput("States that are given are of one site: name it with --sites.")
     cut = channel.together
@@ -99,7 +97,6 @@ class CacheRelease(Release):
     )
 
     def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
-        """Bits and attacks at each block."""
         if lens.traits.encoder_decoder or not lens.traits.causal:
             raise BadInput(f"'{lens.name}' is no causal model with a key-value cache.")
         names = lens.match(settings.sites) if settings.sites else few_of(lens.match("block.*"))
@@ -179,7 +176,6 @@ class LogitsRelease(Release):
 
 @torch.no_grad()
 def _root(weight: Float[Tensor, "V d"]) -> Float[Tensor, "d d"]:
-    """R with RᵀR = W_cᵀW_c, W_c being W with its columns centred over the vocabulary."""
     centred = weight.double() - weight.double().mean(0)
     values, vectors = torch.linalg.eigh(centred.T @ centred)
     root: Tensor = (values.clamp_min(0).sqrt()[:, None] * vectors.T).float()

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headscan.inversion.assess import assess
 from headscan.inversion.certificate import VERDICTS
-from headscan.inversion.fitting import fit_together
+from headscan.inversion.readout import fit_together
 from headscan.inversion.left_to_right import refuse_unordered
 from headscan.inversion.method import Problem
 from headscan.inversion.methods import Exact
@@ -191,7 +191,6 @@ def exact_row(
 
 
 def _lost(windows: list[float] | None) -> dict[str, Any]:
-    """What the model loses in the mean of the windows, with its interval; None where that was not run."""
     if windows is None:
         return {"loss_added": None}
     return {"loss_added": float(np.mean(windows)), "loss_added_interval": clustered([[one] for one in windows])}

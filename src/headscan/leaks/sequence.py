@@ -79,7 +79,6 @@ def others_leaks(
 
 
 def _later(asked: Asked, rows: Int[Tensor, "V T"], place: int) -> Float[Tensor, " V"]:
-    """ln p of the tokens after a position, given those up to it, for each row."""
     if place + 1 == rows.shape[1]:
         return torch.zeros(len(rows), dtype=torch.float64)
     found = []
@@ -292,6 +291,5 @@ def whole_texts(
 
 
 def _interval(shares: list[float]) -> Interval | None:
-    """The 95 % interval of the mean of one share a text."""
     ends = of_items(lambda taken: float(np.mean(np.array(shares)[taken])), len(shares), bounds=(0, 1))
     return None if ends is None else (ends[0], ends[1])

@@ -114,7 +114,6 @@ class _TextEmbedder:
         )
 
     def vectors(self, texts: Sequence[str]) -> Floats:
-        """One a text [n, d]. Raises BadInput for a text without tokens, and for values that are not finite."""
         if self.live is not None:
             found = np.asarray(self.live.encode(list(texts), convert_to_numpy=True), dtype=np.float64)
         else:
@@ -136,7 +135,6 @@ def _texts(found: PairSet) -> Iterable[str]:
 
 
 def _links(found: PairSet) -> list[tuple[str, str]]:
-    """Pairs whose texts must stand on one side of the split: those that mean the same, and those that were scored."""
     return [
         *zip(found.one, found.other, strict=True),
         *((one, other) for one, other, _ in found.scored if one and other),
@@ -144,7 +142,6 @@ def _links(found: PairSet) -> list[tuple[str, str]]:
 
 
 def _connected(many: int, links: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
-    """The number of each node's component."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -155,7 +152,6 @@ def _connected(many: int, links: Sequence[tuple[int, int]]) -> npt.NDArray[np.in
 
 
 def _pairs(found: PairSet, place: dict[str, int], group: npt.NDArray[np.int64]) -> HeldOutPairs | None:
-    """The pairs of a set that may be judged by; partners are searched among the second texts of all its pairs."""
     pairs = [
         (place[a], place[b])
         for a, b in zip(found.one, found.other, strict=True)
@@ -273,7 +269,6 @@ class _Picked:
 def _beside(
     given: Any, source: VectorSource, several: bool, picked: _Picked, settings: RemedySettings, flag: str
 ) -> Floats:
-    """The held-out rows of another store of the same rows."""
     other = counted_source(given, context=source.context, field=settings.field)
     if other is None or other.tokens != source.tokens:
         many = "a model" if other is None else f"{other.tokens:,} vectors"

@@ -48,7 +48,6 @@ class Moved(nn.Module):
         self.by = nn.Parameter(by, requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the layer gives, moved."""
         moved: Tensor = self.layer(x) + self.by
         return moved
 
@@ -123,19 +122,16 @@ class CentredHead(nn.Linear):
         self.register_buffer("mean", mean.to(weight))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The logits."""
         return nn.functional.linear(x - self.mean, self.weight, self.bias)
 
 
 def _ids(lens: Lens, text: TextLike, tokens: int, context: int) -> Tensor:
-    """The text's windows [n, T]."""
     context = min(context, lens.context_length or context)
     windows = Windows(text, lens.require_tokenizer(), context, max_tokens=max(tokens, context))
     return torch.from_numpy(np.stack([window.ids for window in windows]))
 
 
 def _with(bias: Tensor | None, weight: Tensor, mean: Tensor) -> nn.Parameter:
-    """The bias [out] and W·mean, for a weight [out, in]; computed in float64."""
     added = weight.detach().double() @ mean.to(weight.device)
     return nn.Parameter(
         (added if bias is None else bias.detach().double() + added).to(weight.dtype), requires_grad=False
@@ -152,7 +148,6 @@ def _hooked(handles: list[RemovableHandle]) -> Iterator[None]:
 
 
 def _links(lens: Lens, ids: Tensor) -> dict[str, list[str]]:
-    """The norms whose output linear layers are given, and those layers: by the memory that one wrote and the other read."""
     written: dict[tuple[int, int], str] = {}
     held: list[Tensor] = []  # so that no memory is written twice
     links: dict[str, list[str]] = {}
@@ -186,7 +181,6 @@ def _links(lens: Lens, ids: Tensor) -> dict[str, list[str]]:
 
 
 def _means(lens: Lens, ids: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
-    """The mean of each norm's output, and of the input of the last of `names`, the head; float64 [d]."""
     totals: dict[str, Tensor] = {}
     counts: dict[str, int] = defaultdict(int)
 
@@ -209,7 +203,6 @@ def _means(lens: Lens, ids: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
 
 
 def _moved(lens: Lens, norm: str, readers: list[str], mean: Tensor, wanted: Tensor, ids: Tensor) -> bool:
-    """Move a norm's output by −mean and its readers' biases by W·mean; undone, and False, where the logits change."""
     model = lens.model
     layer, linear = model.get_submodule(norm), [model.get_submodule(name) for name in readers]
     before = [(one, one.bias) for one in linear]

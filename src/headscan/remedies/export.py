@@ -202,7 +202,6 @@ class RemedyTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.parameters = parameters
 
     def fit(self, X: npt.ArrayLike, y: object = None) -> Self:
-        """Fit to rows [n, d], two at least. Raises ValueError for NaN and other shapes, BadInput for an unknown remedy."""
         rows = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         method = REMEDIES.build(self.remedy, self.parameters)
         found = method.fit(FittingData.of_rows(rows))

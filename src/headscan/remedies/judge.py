@@ -80,7 +80,6 @@ def _shape(vectors: Floats) -> dict[str, object]:
 
 
 def _scored(vectors: Floats, pairs: HeldOutPairs) -> dict[str, object]:
-    """Spearman's correlation of cosines with people's scores."""
     if pairs.scored is None:
         return {}
     one, other = (vectors[pairs.scored[:, side].astype(int)] for side in (0, 1))

@@ -31,7 +31,6 @@ class AllButTheTop(RemedyMethod, Settings):
     remove: Annotated[int | None, Option("Components to take out. Default: a hundredth of all.", low=0)] = None
 
     def fit(self, data: FittingData) -> AffineRemedy:
-        """See the class."""
         width = data.cloud.width
         top = components(data.cloud)[1][:, : max(1, width // 100) if self.remove is None else self.remove]
         return AffineRemedy("all-but-the-top", data.cloud.mean, np.eye(width) - top @ top.T)
@@ -46,7 +45,6 @@ class Centre(RemedyMethod, Settings):
     """x − μ: takes the drift away (Biś et al. 2021). The average cosine of the centred cloud is near 0."""
 
     def fit(self, data: FittingData) -> AffineRemedy:
-        """See the class."""
         return AffineRemedy("centre", data.cloud.mean, np.eye(data.cloud.width))
 
 
@@ -62,7 +60,6 @@ class Conceptor(RemedyMethod, Settings):
     aperture: Annotated[float, Option("α: the larger, the more is damped.", above=0)] = 2.0
 
     def fit(self, data: FittingData) -> AffineRemedy | None:
-        """See the class; None of vectors that are all zero."""
         moment, width = data.cloud.second_moment, data.cloud.width
         mean = float(np.trace(moment)) / width
         if not mean > 0:
@@ -95,28 +92,23 @@ class QuantileRemedy(Remedy):
 
     @property
     def widths(self) -> tuple[int, int]:
-        """The width, which stays."""
         return len(self.start), len(self.start)
 
     def apply(self, rows: Floats) -> Floats:
-        """See the class."""
         mapped: Floats = self.start + self.slope * (rows - self.knots[0])
         for knot, bend in zip(self.knots[1:], self.bends[1:], strict=True):
             mapped += bend * np.maximum(rows - knot, 0.0)
         return mapped
 
     def tensors(self) -> dict[str, npt.NDArray[np.float32]]:
-        """The attributes by their names."""
         parts = {"knots": self.knots, "start": self.start, "slope": self.slope, "bends": self.bends}
         return {name: np.ascontiguousarray(value, dtype=np.float32) for name, value in parts.items()}
 
     @classmethod
     def of_tensors(cls, name: str, tensors: dict[str, Floats]) -> QuantileRemedy:
-        """See `Remedy`."""
         return cls(name, tensors["knots"], tensors["start"], tensors["slope"], tensors["bends"])
 
     def config(self) -> dict[str, object]:
-        """What the tensors are."""
         return {
             "remedy": self.name,
             "in_features": len(self.start),
@@ -133,7 +125,6 @@ class Quantile(RemedyMethod, Settings):
     knots: Annotated[int, Option("Quantiles of each coordinate.", low=3, high=1025)] = 33
 
     def fit(self, data: FittingData) -> QuantileRemedy | None:
-        """See the class; `sample` are the vectors whose quantiles are taken, and None is there without them."""
         if data.sample is None or len(data.sample) < 2:
             return None
         shares = (np.arange(self.knots) + 0.5) / self.knots
@@ -163,7 +154,6 @@ class Standardise(RemedyMethod, Settings):
     """(x − μ)/σ of each dimension by itself (Timkey and van Schijndel 2021); constant dimensions become zero."""
 
     def fit(self, data: FittingData) -> AffineRemedy:
-        """See the class."""
         deviation = deviations(data.cloud)
         scale = np.where(deviation > 0, 1 / np.where(deviation > 0, deviation, 1.0), 0.0)
         return AffineRemedy("standardise", data.cloud.mean, np.diag(scale))
@@ -185,7 +175,6 @@ class Whiten(RemedyMethod, Settings):
     keep: Annotated[int | None, Option("Components to keep. Default: all.", low=1)] = None
 
     def fit(self, data: FittingData) -> AffineRemedy:
-        """See the class."""
         values, vectors = components(data.cloud)
         kept = min(self.keep or len(values), len(values))
         return AffineRemedy("whiten", data.cloud.mean, vectors[:, :kept] / np.sqrt(values[:kept]))
@@ -203,7 +192,6 @@ class WhitenShrunk(RemedyMethod, Settings):
     shrinkage: Annotated[float, Option("s, 0 to 1.", above=0, high=1)] = 0.1
 
     def fit(self, data: FittingData) -> AffineRemedy | None:
-        """See the class; None where all vectors are one."""
         covariance, width = data.cloud.covariance, data.cloud.width
         ball = float(np.trace(covariance)) / width
         if not ball > 0:
@@ -223,7 +211,6 @@ class WhitenSoftly(RemedyMethod, Settings):
     power: Annotated[float, Option("Of whitening, 0 to 1.", low=0, high=1)] = 0.5
 
     def fit(self, data: FittingData) -> AffineRemedy:
-        """See the class."""
         values, vectors = components(data.cloud)
         return AffineRemedy("whiten-softly", data.cloud.mean, (vectors * values ** (-self.power / 2)) @ vectors.T)
 
@@ -239,7 +226,6 @@ class WithoutRogue(RemedyMethod, Settings):
     dimensions: Annotated[int, Option("How many coordinates.", low=1)] = 3
 
     def fit(self, data: FittingData) -> AffineRemedy | None:
-        """See the class; `directions` are the sums of a `DirectionTally`, and None is there without them."""
         if data.directions is None:
             return None
         kept = np.ones(data.cloud.width)
@@ -257,7 +243,6 @@ class ZcaCorr(RemedyMethod, Settings):
     before (Kessy, Lewin and Strimmer 2018). Constant coordinates become zero."""
 
     def fit(self, data: FittingData) -> AffineRemedy:
-        """See the class."""
         deviation = deviations(data.cloud)
         scale = np.where(deviation > 0, 1 / np.where(deviation > 0, deviation, 1.0), 0.0)
         correlation = scale[:, None] * data.cloud.covariance * scale

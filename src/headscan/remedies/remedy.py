@@ -55,7 +55,6 @@ class Remedy(ABC):
         """What stands in config.json beside the tensors."""
 
     def __call__(self, rows: npt.ArrayLike) -> Floats:
-        """The mapped rows [n, k], float64. Raises BadInput where the width is another."""
         rows = np.asarray(rows, dtype=np.float64)
         if rows.ndim == 0 or rows.shape[-1] != self.widths[0]:
             raise BadInput(
@@ -115,7 +114,6 @@ class AffineRemedy(Remedy):
 
     @property
     def widths(self) -> tuple[int, int]:
-        """The shape of the matrix."""
         return self.matrix.shape[0], self.matrix.shape[1]
 
     @property
@@ -125,23 +123,19 @@ class AffineRemedy(Remedy):
         return bias
 
     def apply(self, rows: Floats) -> Floats:
-        """See the class."""
         mapped: Floats = (rows - self.shift) @ self.matrix
         return mapped if self.offset is None else mapped + self.offset
 
     def tensors(self) -> dict[str, npt.NDArray[np.float32]]:
-        """As a linear layer keeps them."""
         weight = np.ascontiguousarray(self.matrix.T, dtype=np.float32)
         return {"linear.weight": weight, "linear.bias": self.bias.astype(np.float32)}
 
     @classmethod
     def of_tensors(cls, name: str, tensors: dict[str, Floats]) -> AffineRemedy:
-        """The shift moved behind the product."""
         weight = tensors["linear.weight"]
         return cls(name, np.zeros(weight.shape[1]), weight.T, tensors["linear.bias"])
 
     def config(self) -> dict[str, object]:
-        """As `Dense` of sentence-transformers wants it."""
         return {
             "in_features": self.widths[0],
             "out_features": self.widths[1],

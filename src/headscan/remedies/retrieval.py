@@ -232,7 +232,6 @@ def _made(quantity: str, value: float | None, interval: list[float] | None, sent
 
 
 def _mean_moved(old: Floats, new: Floats, groups: list[int] | None) -> Drift:
-    """‖μ' − μ‖ in units of the first version's rms distance from its mean."""
     sentence = "How far the mean moved, in the first version's rms distance from its mean."
     if old.shape[1] != new.shape[1]:
         return _made("mean_moved", None, None, sentence)

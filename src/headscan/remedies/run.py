@@ -96,7 +96,6 @@ def _exports(
     rows: list[Row], found: dict[str, Remedy], wanted: list[str], settings: RemedySettings, folder: Path | None,
     material: RemedyMaterial,
 ) -> list[ExportedRemedy]:  # fmt: skip
-    """What is written, where there is a folder and a remedy worth it."""
     name = best_of(rows) if settings.export == "best" else settings.export
     if folder is None or name in (None, "none"):
         return []
@@ -156,5 +155,4 @@ def _of_texts(model: ModelLike, settings: RemedySettings) -> Estimate:
 
 
 def _judging(settings: RemedySettings, queries: int, items: int, width: int) -> float:
-    """Operations of all remedies: fitting one takes about 20 d³, its neighbours a product in float64."""
     return (1 + len(settings.methods())) * (20.0 * width**3 + 4.0 * queries * items * width)
