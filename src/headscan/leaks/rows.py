@@ -15,10 +15,10 @@ from torch import Tensor
 
 from headscan.inversion.assess import assess
 from headscan.inversion.certificate import VERDICTS
-from headscan.inversion.readout import fit_together
 from headscan.inversion.left_to_right import refuse_unordered
 from headscan.inversion.method import Problem
 from headscan.inversion.methods import Exact
+from headscan.inversion.readout import fit_together
 from headscan.inversion.reconstruction import FACTOR, accepted, noise_floor, relative
 from headscan.leaks.defence import Channel
 from headscan.leaks.positions import PositionLeak
