@@ -12,19 +12,21 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from headscan_lab.ledger.run import ReproduceResult, reproduce
+
 import headscan
 
 LEAST = 0.97
 
 
-def run(claims: list[str], seed: int, folder: Path) -> headscan.ReproduceResult:
+def run(claims: list[str], seed: int, folder: Path) -> ReproduceResult:
     """One complete run, read back where it is whole."""
     place = folder / f"seed-{seed}"
     if (place / "result.json").is_file():
         found = headscan.load(place)
-        assert isinstance(found, headscan.ReproduceResult)
+        assert isinstance(found, ReproduceResult)
         return found
-    return headscan.reproduce(claims, seed=seed, out=place, resume=place.is_dir())
+    return reproduce(claims, seed=seed, out=place, resume=place.is_dir())
 
 
 def main() -> None:

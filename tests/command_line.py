@@ -22,6 +22,10 @@ class Said:
     stdout: str
     stderr: str
 
+    @property
+    def output(self) -> str:
+        return self.stdout + self.stderr
+
 
 def headscan(*words: str) -> Said:
     """`headscan WORDS`."""

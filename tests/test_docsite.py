@@ -34,14 +34,14 @@ def staged(docsite, tmp_path_factory):
 def test_everything_registered_has_a_page(staged):
     from headscan_lab.ledger.claim import CLAIMS
 
-    from headscan.cli import VERBS
+    from headscan.cli import verbs
     from headscan.diagnosis import CONDITIONS
     from headscan.measures import MEASURES
     from headscan.states import FORMATS
 
     schemas = [path.stem for path in (SCRIPTS.parents[1] / "docs" / "schemas").glob("*.json")]
     for folder, names in {
-        "measure": MEASURES.names(), "findings": CONDITIONS.names(), "claims": CLAIMS.names(), "commands": VERBS,
+        "measure": MEASURES.names(), "findings": CONDITIONS.names(), "claims": CLAIMS.names(), "commands": verbs(),
         "formats": [*schemas, *(f"states-{name}" for name in FORMATS.names())],
     }.items():  # fmt: skip
         assert set(names) <= {path.stem for path in (staged / folder).glob("*.md")}, folder

@@ -145,7 +145,7 @@ def test_claims_are_named_by_numbers_ranges_and_documents():
 
 
 def test_the_original_commands_can_be_read_and_fit_their_models():
-    from headscan.cli.reproduce import dry_run
+    from headscan_lab.commands import dry_run
 
     commands = {part for claim in all_claims().values() for part in claim.command.split("; ")}
     for command in sorted(part for part in commands if part.startswith("headscan ")):

@@ -10,7 +10,7 @@ from typing import Any
 
 from entries import Pages, cell, listing, sentence
 
-from headscan.cli import VERBS
+from headscan.cli import command_of, verbs
 from headscan.run import OptionField, Registry
 
 __all__ = ["reference"]
@@ -30,14 +30,14 @@ def reference(pages: Pages) -> Pages:
 
 
 def _commands(pages: Pages) -> Pages:
-    rows = [(name, f"headscan {name}", cell(what)) for name, what in VERBS.items()]
+    rows = [(name, f"headscan {name}", cell(what)) for name, what in verbs().items()]
     said = (
         "Each is a function of Python, too, with the same options as keywords. Exit status: 0 done, 2 bad input (one sentence), "
         "3 a finding named by `--fail-on`, 130 interrupted, 1 a fault of headscan's own."
     )
     made = {"commands/index.md": listing("Commands", said, rows, "command", sidebar=True)}
-    for name, what in VERBS.items():
-        command = getattr(import_module(f"headscan.cli.{name}"), "COMMAND", None)
+    for name, what in verbs().items():
+        command = None if name == "models" else command_of(name)
         shown = [
             page
             for page, text in pages.items()

@@ -2,7 +2,7 @@
 
 It answers four questions about any Hugging Face language model: what *shape* its representations have, what *caused*
 it, what of the input is *still in them*, and what the *cure* is. Each question has a package of its own; the names
-below are the ones most programs need.
+below are those that most programs need.
 
 >>> import headscan
 >>> result = headscan.scan("gpt-vanilla", "stories", max_tokens=640, context=64)
@@ -17,113 +17,96 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from headscan.report.present import Report
+from headscan.run.deprecation import renamed
 from headscan.run.errors import BadInput
 from headscan.run.presenter import present_with
 
 if TYPE_CHECKING:
-    from headscan_lab.evaluation.result import EvaluationResult
-    from headscan_lab.ledger.page import ledger_page
-    from headscan_lab.ledger.run import ReproduceResult, all_claims, reproduce, wanted_claims
-    from headscan_lab.ledger.stand_ins import check_original
-    from headscan_lab.tournament.table import TournamentResult
-
     from headscan import flow, ntp, states, training
-    from headscan.attribution import AttributeResult, attribute
-    from headscan.comparison.result import CompareResult
-    from headscan.comparison.run import compare, estimate_compare
-    from headscan.diagnosis import CheckupResult, checkup
-    from headscan.flow import ChannelResult, FlowResult
-    from headscan.inversion import InvertResult, invert
-    from headscan.leaks import PrivacyResult, privacy
+    from headscan.attribution import attribute
+    from headscan.comparison import compare
+    from headscan.diagnosis import checkup
+    from headscan.inversion import invert
+    from headscan.leaks import privacy
     from headscan.measures.cone import average_cosine, top_direction_share
     from headscan.measures.norms import mean_norm, mean_vector_norm
     from headscan.measures.spectrum import effective_rank, isoscore, participation_ratio, singular_values
     from headscan.model.lens import Lens
     from headscan.model.slicing import Slice
     from headscan.model.source import available_models, specimens
-    from headscan.ntp import NtpResult
     from headscan.remedies.decone import decone
-    from headscan.remedies.result import RemedyResult
-    from headscan.remedies.run import estimate_remedy, remedy
-    from headscan.report.kit.terminal import check_kaleido
+    from headscan.remedies.run import remedy
     from headscan.run.result import Result
-    from headscan.scanner.result import ScanResult
-    from headscan.scanner.run import scan
-    from headscan.scanner.settings import estimate_scan
-    from headscan.states.estimate import estimate_states
-    from headscan.states.writing import StatesResult
-    from headscan.training import RecoverResult, TrainResult, train
+    from headscan.scanner import scan
+    from headscan.training import train
 
 __version__ = "0.3.0.dev0"
 
 # Loaded when first asked for: `import headscan` and `headscan --version` need no library that computes.
 _HOMES = {
-    "headscan.attribution": ("AttributeResult", "attribute"),
-    "headscan_lab.ledger.run": ("ReproduceResult", "all_claims", "reproduce", "wanted_claims"),
-    "headscan_lab.ledger.page": ("ledger_page",),
-    "headscan_lab.ledger.stand_ins": ("check_original",),
-    "headscan.diagnosis": ("CheckupResult", "checkup"),
-    "headscan.flow": ("ChannelResult", "FlowResult"),
-    "headscan.measures": (
-        "average_cosine", "effective_rank", "isoscore", "mean_norm", "mean_vector_norm", "participation_ratio",
-        "singular_values", "top_direction_share",
-    ),
-    "headscan.scanner": ("ScanResult", "scan"),
-    "headscan.comparison": ("CompareResult", "compare"),
-    "headscan.comparison.run": ("estimate_compare",),
-    "headscan.scanner.settings": ("estimate_scan",),
-    "headscan.remedies.result": ("RemedyResult",),
-    "headscan.remedies.run": ("estimate_remedy", "remedy"),
-    "headscan.inversion": ("InvertResult", "invert"),
-    "headscan.leaks": ("PrivacyResult", "privacy"),
-    "headscan.model": ("Lens", "specimens"),
-    "headscan.model.source": ("available_models",),
-    "headscan.model.slicing": ("Slice",),
-    "headscan.ntp": ("NtpResult",),
-    "headscan.remedies.decone": ("decone",),
-    "headscan.report.kit.terminal": ("check_kaleido",),
-    "headscan.run": ("Result",),
-    "headscan.states": ("StatesResult",),
-    "headscan.states.estimate": ("estimate_states",),
-    "headscan.training": ("RecoverResult", "TrainResult", "train"),
-    "headscan_lab.evaluation.result": ("EvaluationResult",),
-    "headscan_lab.tournament.table": ("TournamentResult",),
+    "attribute": "attribution", "available_models": "model.source", "average_cosine": "measures", "checkup": "diagnosis",
+    "compare": "comparison", "decone": "remedies.decone", "effective_rank": "measures", "flow": "", "invert": "inversion",
+    "isoscore": "measures", "Lens": "model", "mean_norm": "measures", "mean_vector_norm": "measures", "ntp": "",
+    "participation_ratio": "measures", "privacy": "leaks", "remedy": "remedies.run", "Result": "run", "scan": "scanner",
+    "singular_values": "measures", "Slice": "model.slicing", "specimens": "model", "states": "",
+    "top_direction_share": "measures", "train": "training", "training": "",
 }  # fmt: skip
-_PLACES = {name: home for home, names in _HOMES.items() for name in names}
-_PACKAGES = ("flow", "ntp", "states", "training")
+# Names of version 0.2 that moved to their packages; they work until the next version, and say where they are.
+_RENAMED = {
+    "AttributeResult": "headscan.attribution", "ChannelResult": "headscan.flow", "CheckupResult": "headscan.diagnosis",
+    "CompareResult": "headscan.comparison", "EvaluationResult": "headscan_lab.evaluation.result", "FlowResult": "headscan.flow",
+    "InvertResult": "headscan.inversion", "NtpResult": "headscan.ntp", "PrivacyResult": "headscan.leaks",
+    "RecoverResult": "headscan.training", "RemedyResult": "headscan.remedies.result",
+    "ReproduceResult": "headscan_lab.ledger.run", "ScanResult": "headscan.scanner", "StatesResult": "headscan.states",
+    "TournamentResult": "headscan_lab.tournament.table", "TrainResult": "headscan.training",
+    "all_claims": "headscan_lab.ledger.run", "check_kaleido": "headscan.report.kit.terminal",
+    "check_original": "headscan_lab.ledger.stand_ins", "estimate_compare": "headscan.comparison.run",
+    "estimate_remedy": "headscan.remedies.run", "estimate_scan": "headscan.scanner.settings",
+    "estimate_states": "headscan.states.estimate", "ledger_page": "headscan_lab.ledger.page",
+    "reproduce": "headscan_lab.ledger.run", "wanted_claims": "headscan_lab.ledger.run",
+}  # fmt: skip
+# The module of each kind of result; plug-ins name theirs as entry points of this group.
+_KINDS = {
+    "attribute": "attribution", "channel": "flow", "checkup": "diagnosis", "compare": "comparison", "flow": "flow",
+    "invert": "inversion", "ntp": "ntp", "privacy": "leaks", "recover": "training.result", "remedy": "remedies.result",
+    "scan": "scanner", "states": "states", "train": "training.result",
+}  # fmt: skip
+RESULTS = "headscan.results"
 
 __all__ = [
-    "AttributeResult", "BadInput", "ChannelResult", "CheckupResult", "CompareResult", "EvaluationResult", "FlowResult",
-    "InvertResult", "Lens", "NtpResult", "PrivacyResult", "RecoverResult", "RemedyResult", "ReproduceResult", "Result",
-    "ScanResult", "Slice", "StatesResult", "TournamentResult", "TrainResult", "__version__", "all_claims", "attribute",
-    "available_models", "average_cosine", "check_kaleido", "check_original", "checkup", "compare", "decone", "effective_rank",
-    "estimate_compare", "estimate_remedy", "estimate_scan", "estimate_states", "flow",
-    "invert", "isoscore", "ledger_page", "load", "mean_norm", "mean_vector_norm", "ntp",
-    "participation_ratio", "privacy", "remedy", "reproduce", "scan", "singular_values", "specimens", "states",
-    "top_direction_share", "train", "training", "wanted_claims",
+    "BadInput", "Lens", "Result", "Slice", "__version__", "attribute", "available_models", "average_cosine", "checkup", "compare",
+    "decone", "effective_rank", "flow", "invert", "isoscore", "load", "mean_norm", "mean_vector_norm", "ntp",
+    "participation_ratio", "privacy", "remedy", "scan", "singular_values", "specimens", "states", "top_direction_share",
+    "train", "training",
 ]  # fmt: skip
 
 
 def load(folder: str | os.PathLike[str]) -> Result:
     """Any saved result from its folder; BadInput where there is none, or one of a version that cannot be read."""
+    from importlib.metadata import entry_points
+
     from headscan.run.result import Result, read_document
 
     document, arrays = read_document(folder)
-    for name in (one for one in _PLACES if one.endswith("Result")):  # a kind is known once its class is imported
-        if document["kind"] in Result.kinds:
-            break
-        __getattr__(name)
-    if document["kind"] not in Result.kinds:
-        raise BadInput(f"{folder} holds a result of an unknown kind: {document['kind']!r}.")
-    return Result.kinds[document["kind"]].of_document(document, arrays)
+    kind = document["kind"]
+    if kind in _KINDS:
+        import_module(f"headscan.{_KINDS[kind]}")
+    for entry in entry_points(group=RESULTS, name=str(kind)):
+        entry.load()
+    if kind not in Result.kinds:
+        raise BadInput(f"{folder} holds a result of an unknown kind: {kind!r}.")
+    return Result.kinds[kind].of_document(document, arrays)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return import_module(f"headscan.{name}")
-    if name not in _PLACES:
-        raise AttributeError(f"module 'headscan' has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
+    if name in _HOMES:
+        home = _HOMES[name]
+        return getattr(import_module(f"headscan.{home}"), name) if home else import_module(f"headscan.{name}")
+    return renamed(__name__, name, _RENAMED)
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 present_with(Report())

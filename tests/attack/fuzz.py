@@ -21,7 +21,6 @@ import time
 import traceback
 import typing
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal
@@ -29,9 +28,10 @@ from unittest import mock
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from headscan.cli import VERBS, main
+from headscan.cli import command_of, main, verbs
 from headscan.run import OptionField
 
+VERBS = verbs()
 LIMIT = 60
 IDLE = 10
 HOSTILE = [
@@ -164,9 +164,9 @@ def _edges(field: OptionField) -> list[str]:
 
 def parameters(verb: str) -> tuple[Any, dict[str, OptionField], dict[str, OptionField], dict[str, Any]]:
     """A verb's command, the fields of its settings, those of the items of its registries, and the registries."""
-    command = getattr(import_module(f"headscan.cli.{verb}"), "COMMAND", None)
-    if command is None:
+    if verb == "models":
         return None, {}, {}, {}
+    command = command_of(verb)
     fields = {field.name: field for field in command.verb().verb.options() if not field.option.python}
     registries = {n: f.option.choices for n, f in fields.items() if hasattr(f.option.choices, "options")}
     items = {

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from headscan.cli import VERBS
-from tests.attack.fuzz import attack, literals, members, parameters, run
+from tests.attack.fuzz import VERBS, attack, literals, members, parameters, run
 
 
 def test_no_drawn_command_line_ends_in_a_traceback():

@@ -12,7 +12,7 @@ import torch
 import headscan
 from headscan import load
 from headscan.attribution import METHODS, AttributionMethod, MethodWords, attribute, find_units
-from headscan.cli.attribute import COMMAND
+from headscan.cli import command_of
 from headscan.run import Option
 from headscan.text.prompts import read_prompt
 from tests.attribution.attribution_cases import IDS, WIPERS, build
@@ -206,7 +206,7 @@ def test_a_method_of_ones_own_is_found_everywhere(gpt2, tmp_path):
     try:
         found = attribute(gpt2, IDS, method=[FromTheEnd(power=2), "occlusion"], substitute="mean", out=tmp_path)
         assert found.scores[:3] == [1, 4, 9]
-        assert "power" in COMMAND.function("attribute").__signature__.parameters
+        assert "power" in command_of("attribute").function("attribute").__signature__.parameters
         with pytest.raises(headscan.BadInput, match="--power is not used by the attribution method occlusion"):
             METHODS.build("occlusion", {"power": 3.0})
         with pytest.raises(headscan.BadInput, match="--power must be greater than 0"):

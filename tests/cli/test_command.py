@@ -10,10 +10,9 @@ from typing import Annotated, ClassVar, Literal
 from unittest import mock
 
 import pytest
-import typer
 from rich.text import Text
 
-from headscan.cli import _guarded
+from headscan import cli
 from headscan.cli.command import Command
 from headscan.run import Option, Registry, Result, Run, Running, Settings, verb
 
@@ -63,15 +62,16 @@ def work(model: str, settings: Working, run: Run) -> Worked:
 
 
 def run(*words, status=0):
-    app = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
-    app.command("work", help="Work.")(_guarded(Command(lambda: work).function("work")))
     out, err = io.StringIO(), io.StringIO()
-    with mock.patch.object(sys, "argv", ["headscan", *words]), redirect_stdout(out), redirect_stderr(err):
-        try:
-            app()
-            code = 0
-        except SystemExit as leaving:
-            code = leaving.code or 0
+    with (
+        mock.patch.object(sys, "argv", ["headscan", "work", *words]),
+        mock.patch.object(cli, "command_of", return_value=Command(verb=lambda: work)),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as leaving,
+    ):
+        cli.main()
+    code = leaving.value.code or 0
     assert code == status, err.getvalue()
     return out.getvalue() if status == 0 else err.getvalue()
 
@@ -135,7 +135,7 @@ def test_json_is_alone_on_standard_output():
 
 
 def test_a_reader_that_has_seen_enough_is_no_fault():
-    code = "from headscan.cli import _guarded; _guarded(lambda: print('line\\n' * 10**6))()"
+    code = "from headscan import cli; cli.run = lambda words: print('line\\n' * 10**6); cli.main()"
     line = f'{sys.executable} -c "{code}" | head -1; exit ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "line\n", "")

@@ -7,14 +7,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import headscan
-from headscan.cli import app
 from headscan.diagnosis.plan import planned
 from headscan.diagnosis.result import Reference
 from headscan.model import ByteTokenizer
 from headscan.run import BadInput
+from tests.command_line import headscan as cli
 from tests.inversion.conftest import build
 
 TEXT = ["Once upon a time there was a cat that sat on a mat. " * 60]
@@ -51,15 +50,15 @@ def test_stored_states_are_examined_and_the_command_fails_where_asked(tmp_path):
     rng = np.random.default_rng(0)
     np.save(tmp_path / "cone.npy", rng.standard_normal((640, 16)) + 3)
     arguments = ["checkup", str(tmp_path / "cone.npy"), "--out", str(tmp_path / "out")]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.output
+    done = cli(*arguments)
+    assert done.status == 0, done.output
     assert "HS101" in done.output
-    assert CliRunner().invoke(app, [*arguments, "--fail-on", "HS1*"]).exit_code == 3
-    assert CliRunner().invoke(app, [*arguments, "--fail-on", "HS2*"]).exit_code == 0
-    refused = CliRunner().invoke(app, [*arguments, "--fail-on", "HS999"])
-    assert refused.exit_code == 2
-    unknown = CliRunner().invoke(app, [*arguments, "--budget", "5x"])
-    assert (unknown.exit_code, unknown.output.strip()) == (2, "headscan: --budget must be 2m, 10m or full, not '5x'.")
+    assert cli(*arguments, "--fail-on", "HS1*").status == 3
+    assert cli(*arguments, "--fail-on", "HS2*").status == 0
+    refused = cli(*arguments, "--fail-on", "HS999")
+    assert refused.status == 2
+    unknown = cli(*arguments, "--budget", "5x")
+    assert (unknown.status, unknown.output.strip()) == (2, "headscan: --budget must be 2m, 10m or full, not '5x'.")
 
 
 @pytest.mark.parametrize(

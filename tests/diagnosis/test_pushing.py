@@ -10,13 +10,12 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import headscan
-from headscan.cli import app
 from headscan.diagnosis import markdown, push
 from headscan.diagnosis.publish import BEGIN, END
 from headscan.run import BadInput
+from tests.command_line import headscan as cli
 
 CARD = f"# A model\n\n{BEGIN}\nold\n{END}\n\nBy somebody.\n"
 
@@ -96,8 +95,8 @@ def stored(tmp_path_factory):
 
 def test_a_checkup_becomes_a_pull_request_with_the_users_credentials(hub, stored):
     arguments = ["checkup", str(stored / "cone.npy"), "--out", str(stored / "out"), "--push", "o/m"]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.output
+    done = cli(*arguments)
+    assert done.status == 0, done.output
     assert "/o/m/discussions/1" in done.output
     commit = hub.commits[0]
     assert commit["token"] == "Bearer hf_mine"
@@ -122,7 +121,7 @@ def test_what_cannot_be_pushed_is_said_in_a_sentence(hub, stored, monkeypatch):
     with pytest.raises(BadInput, match="The hub did not take the checkup of 'o/m'"):
         push(result, "o/m")
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
-    refused = CliRunner().invoke(app, ["checkup", str(stored / "cone.npy"), "--push", "o/m"])
-    assert refused.exit_code == 2
+    refused = cli("checkup", str(stored / "cone.npy"), "--push", "o/m")
+    assert refused.status == 2
     assert "hf auth login" in refused.output
     assert hub.commits == []

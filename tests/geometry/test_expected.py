@@ -7,6 +7,10 @@ import pytest
 
 import headscan
 from headscan import BadInput
+from headscan.comparison.run import estimate_compare
+from headscan.remedies.run import estimate_remedy
+from headscan.scanner.settings import estimate_scan
+from headscan.states.estimate import estimate_states
 from tests.cli.test_scan_command import run
 
 
@@ -22,16 +26,16 @@ def test_tokens_are_counted_by_the_beginning_and_sites_by_their_globs(tmp_path):
     text = "Once upon a time there was a little girl who had a red ball. " * 3000
     (tmp_path / "t.txt").write_text(text)
     tokens = len(headscan.Lens.load("gpt-vanilla").tokenizer.encode(text, add_special_tokens=False))
-    (one,) = headscan.estimate_scan("gpt-vanilla", tmp_path / "t.txt")
+    (one,) = estimate_scan("gpt-vanilla", tmp_path / "t.txt")
     assert one.tokens == pytest.approx(tokens, rel=0.01)
-    (few,) = headscan.estimate_scan("gpt-vanilla", tmp_path / "t.txt", sites="block.0")
+    (few,) = estimate_scan("gpt-vanilla", tmp_path / "t.txt", sites="block.0")
     assert few.memory < one.memory
     assert sum(many for many, _ in few.bound.sites.values()) == 1
     assert min(few.seconds, one.seconds) > 0
 
 
 def test_of_stored_vectors():
-    (one,) = headscan.estimate_scan(np.zeros((3000, 16), dtype=np.float32))
+    (one,) = estimate_scan(np.zeros((3000, 16), dtype=np.float32))
     assert one.tokens == 3000
     assert one.weights == 0
     assert "for 3,000 tokens" in str(one)
@@ -39,9 +43,9 @@ def test_of_stored_vectors():
 
 def test_what_cannot_be_scanned_is_refused_here_too(tmp_path):
     for call, words in [
-        (lambda: headscan.estimate_scan("gpt-vanilla"), "--text"),
-        (lambda: headscan.estimate_scan("gpt-vanilla", "stories", sites="nowhere"), "nowhere"),
-        (lambda: headscan.estimate_scan(str(tmp_path / "absent.npy")), "no file"),
+        (lambda: estimate_scan("gpt-vanilla"), "--text"),
+        (lambda: estimate_scan("gpt-vanilla", "stories", sites="nowhere"), "nowhere"),
+        (lambda: estimate_scan(str(tmp_path / "absent.npy")), "no file"),
     ]:
         with pytest.raises(BadInput, match=words):
             call()
@@ -51,17 +55,17 @@ def test_states_compare_and_remedy_say_it_too(tmp_path):
     text = "Once upon a time there was a little girl who had a red ball. " * 300
     (tmp_path / "t.txt").write_text(text)
     out = tmp_path / "out"
-    (written,) = headscan.estimate_states("gpt-vanilla", tmp_path / "t.txt", context=64, out=out)
+    (written,) = estimate_states("gpt-vanilla", tmp_path / "t.txt", context=64, out=out)
     stored = headscan.states.run("gpt-vanilla", tmp_path / "t.txt", context=64, out=out)
     assert written.written == pytest.approx(stored.bytes, rel=0.02)
-    (both,) = headscan.estimate_compare([out, out], context=64)
+    (both,) = estimate_compare([out, out], context=64)
     assert both.tokens == stored.tokens
     assert both.memory > 8 * sum(site.width for site in stored.sites) ** 2
-    (cure,) = headscan.estimate_remedy(np.zeros((9000, 16), dtype=np.float32), partners=np.zeros((9000, 16)))
+    (cure,) = estimate_remedy(np.zeros((9000, 16), dtype=np.float32), partners=np.zeros((9000, 16)))
     assert cure.tokens == 9000
     assert cure.memory > 2 * 8 * 5000 * 16
     (tmp_path / "pairs.tsv").write_text("a red ball\tone ball\nthe girl\ta girl\n")
-    (model,) = headscan.estimate_remedy("gpt-vanilla", pairs=[tmp_path / "pairs.tsv"])
+    (model,) = estimate_remedy("gpt-vanilla", pairs=[tmp_path / "pairs.tsv"])
     assert model.weights > 1e6
 
 

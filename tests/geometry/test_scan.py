@@ -13,6 +13,7 @@ import torch
 import headscan
 from headscan import BadInput, Lens
 from headscan.measures import MEASURES
+from headscan.scanner import ScanResult
 from tests.reference import geometry as reference
 
 CONTEXT = 64
@@ -154,7 +155,7 @@ def test_save_and_load(tiny, tmp_path):
         "result.json",
     ]
     loaded = headscan.load(tmp_path / "r")
-    assert type(loaded) is headscan.ScanResult
+    assert type(loaded) is ScanResult
     assert loaded.document == result.document
     assert loaded.arrays.keys() == result.arrays.keys()
     assert all(np.array_equal(loaded.arrays[name], array) for name, array in result.arrays.items())

@@ -7,15 +7,14 @@ import json
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import headscan
-from headscan.cli import app
 from headscan.inversion import Direct, Exact, Indirect, InvertResult, Joint, JointSearch, invert
 from headscan.inversion.certificate import jacobian
 from headscan.model import ByteTokenizer
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
+from tests.command_line import headscan as cli
 from tests.inversion.conftest import build
 
 QUICK = JointSearch(restarts=2, steps=40)
@@ -204,22 +203,22 @@ def test_memory_running_out_in_a_descent_halves_the_prompts_and_says_so(gpt2, id
 
 def test_the_command(assets, tmp_path):
     arguments = ["invert", str(assets / "models/stories260K"), "--prompt", "Once upon a time", "--at", "block.2"]
-    done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path), "--json"])
-    assert done.exit_code == 0
+    done = cli(*arguments, "--out", str(tmp_path), "--json")
+    assert done.status == 0
     document = json.loads(done.stdout)
     assert document == json.loads((tmp_path / "result.json").read_text())
     assert document["kind"] == "invert"
     assert document["token_accuracy"] == 1
     assert (tmp_path / "report.html").is_file()
     options = ["--method", "indirect", "--sequential", "--init", "zeros", "--steps", "150"]
-    done = CliRunner().invoke(app, [*arguments, *options, "--out", str(tmp_path), "--json"])
-    assert done.exit_code == 0
+    done = cli(*arguments, *options, "--out", str(tmp_path), "--json")
+    assert done.status == 0
     assert json.loads(done.stdout)["parameters"]["sequential"] is True
     assert json.loads(done.stdout)["parameters"]["init"] == "zeros"
-    wrong = CliRunner().invoke(app, [*arguments, "--preset", "seed"])
-    assert wrong.exit_code == 2
-    bad = CliRunner().invoke(app, ["invert", str(assets / "models/stories260K"), "--prompt", ""])
-    assert bad.exit_code != 0
+    wrong = cli(*arguments, "--preset", "seed")
+    assert wrong.status == 2
+    bad = cli("invert", str(assets / "models/stories260K"), "--prompt", "")
+    assert bad.status != 0
 
 
 @pytest.mark.parametrize("at", ["embedding", "block.0"])
@@ -278,6 +277,6 @@ def test_ids_come_in_any_form(gpt2, prompt):
 )
 def test_what_is_not_used_is_refused_by_name(assets, options, words):
     arguments = ["invert", str(assets / "models/stories260K"), "--prompt", "Once upon", *options]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 2
+    done = cli(*arguments)
+    assert done.status == 2
     assert words in done.stderr

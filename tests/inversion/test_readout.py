@@ -7,9 +7,7 @@ import re
 import pytest
 import torch
 from safetensors import safe_open
-from typer.testing import CliRunner
 
-from headscan.cli import app
 from headscan.inversion import readout
 from headscan.inversion.candidates import Checkpoint, SearchTrace
 from headscan.inversion.language_prior import TokenScores, prior_pays
@@ -20,6 +18,7 @@ from headscan.inversion.readout import ReadoutSums, fit_together, readouts_of
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from headscan.run.parts import Parts
+from tests.command_line import headscan as cli
 from tests.inversion.conftest import build
 
 
@@ -170,7 +169,7 @@ def test_the_command_goes_on_and_leaves_the_files_of_an_undisturbed_run(small_fi
     command += ["--at", "block.1", "--method", "exact", "--order", "readout"]
 
     def run(out, *more):
-        return CliRunner().invoke(app, [*command, "--out", str(tmp_path / out), *more])
+        return cli(*command, "--out", str(tmp_path / out), *more)
 
     added, add = [], SearchTrace.add
 
@@ -183,12 +182,12 @@ def test_the_command_goes_on_and_leaves_the_files_of_an_undisturbed_run(small_fi
     with monkeypatch.context() as patch:
         patch.setattr(Parts, "due", lambda parts: True)
         patch.setattr(SearchTrace, "add", broken)
-        assert run("out").exit_code == 130
+        assert run("out").status == 130
     with monkeypatch.context() as patch:
         patch.setattr(SearchTrace, "add", lambda *given: (added.append(1), add(*given)))
-        assert run("out", "--resume").exit_code == 0
+        assert run("out", "--resume").status == 0
     assert len(added) == 9 + 16 - 8  # of sixteen positions eight were stored before the ninth failed
-    assert run("whole").exit_code == 0
+    assert run("whole").status == 0
     texts = [(tmp_path / name / "result.json").read_text() for name in ("out", "whole")]
     texts = [re.sub(r'"(started|seconds|command)": [^\n]*', "", text) for text in texts]
     assert texts[0] == texts[1]

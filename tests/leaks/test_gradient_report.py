@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 import headscan
-from headscan.cli import app
 from headscan.inversion import invert
 from headscan.leaks import PrivacyResult, privacy
 from headscan.model import ByteTokenizer
 from headscan.run import BadInput
+from tests.command_line import headscan as cli
 from tests.inversion.conftest import build
 
 
@@ -102,8 +101,8 @@ def test_the_command_the_page_and_the_disk(assets, tmp_path):
         "gradient",
     ]
     command += ["--documents", "lines", "--out", str(tmp_path / "out")]
-    done = CliRunner().invoke(app, [*command, "--json"])
-    assert done.exit_code == 0, done.stdout
+    done = cli(*command, "--json")
+    assert done.status == 0, done.stdout
     document = json.loads(done.stdout)
     assert (document["kind"], document["release"]) == ("privacy", "gradient")
     assert document["gradient"]["recall"] == document["rows"][0]["text_accuracy"] > 0.95
@@ -112,6 +111,6 @@ def test_the_command_the_page_and_the_disk(assets, tmp_path):
     assert len(again.frame()) == 1
     assert again.plot().data
     assert "The gradient of one training step" in (tmp_path / "out/report.html").read_text()
-    shown = CliRunner().invoke(app, command)
+    shown = cli(*command)
     assert "rank of the gradient" in shown.stdout
-    assert CliRunner().invoke(app, [*command, "--sites", "block.0"]).exit_code == 2
+    assert cli(*command, "--sites", "block.0").status == 2

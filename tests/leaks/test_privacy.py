@@ -6,9 +6,7 @@ import json
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from headscan.cli import app
 from headscan.inversion import exact
 from headscan.leaks import DEFENCES, Mapped, audit, cache_slice, privacy, read_format
 from headscan.leaks import run as budget
@@ -18,6 +16,7 @@ from headscan.leaks.rows import exact_attack
 from headscan.model import ByteTokenizer
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
+from tests.command_line import headscan as cli
 from tests.inversion.conftest import build
 
 TEXT = ["Once upon a time there was a cat. " * 5]
@@ -243,12 +242,12 @@ def test_the_command_takes_numbers_with_commas(tmp_path):
         "0",
     ]
     arguments += ["--noise", "0,0.8", "--windows", "1", "--length", "4", "--candidates", "64"]
-    done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out"), "--json"])
-    assert done.exit_code == 0, done.stderr
+    done = cli(*arguments, "--out", str(tmp_path / "out"), "--json")
+    assert done.status == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["release"], document["prior"]) == ("states", "model")
     assert [row["noise"] for row in document["rows"]] == [0, 0.8]
     named = {"site", "noise", "bits_upper", "bits_lower", "attack_accuracy", "attack_accuracy_upper"}
     assert all(named <= set(row) for row in document["rows"])
     for given in ("0,nan", "-1", "loud"):
-        assert CliRunner().invoke(app, [*arguments, "--noise", given]).exit_code == 2
+        assert cli(*arguments, "--noise", given).status == 2

@@ -10,6 +10,7 @@ import torch
 
 import headscan
 from headscan import Lens
+from headscan.scanner import ScanResult
 from headscan.states import ModelSource
 from headscan.text.source import Reading
 
@@ -22,7 +23,7 @@ UNSEEN = ("model", "notes", "sink_tokens")  # names, and words that need the tok
 class Seen:
     """A live scan's result, and the states [windows, T, d] by site with token ids and documents [windows, T]."""
 
-    live: headscan.ScanResult
+    live: ScanResult
     states: dict[str, torch.Tensor]
     ids: torch.Tensor
     documents: torch.Tensor
@@ -31,7 +32,7 @@ class Seen:
     def all(self) -> dict[str, torch.Tensor]:
         return self.states | {"token_ids": self.ids, "documents": self.documents}
 
-    def compare(self, found: headscan.ScanResult, sites: dict[str, str] | None = None, *, within: float = 0.0) -> None:
+    def compare(self, found: ScanResult, sites: dict[str, str] | None = None, *, within: float = 0.0) -> None:
         """Every number of the sites is the live scan's: bit for bit, or within a relative distance."""
         names = sites or {site: site for site in self.states}
         assert {row["site"] for row in found.sites} == set(names)

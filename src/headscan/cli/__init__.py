@@ -1,145 +1,183 @@
-"""The command line: one short file a verb; each names a public function, whose settings become the options."""
+"""The command line: a table of verbs, each a public function whose options become the command's; plug-ins add verbs."""
 
 from __future__ import annotations
 
-import functools
+import ast
 import os
 import signal
 import sys
-from collections.abc import Callable
-from importlib import import_module
+import textwrap
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from itertools import pairwise
-from typing import Annotated, Any, NoReturn
-
-import typer
-from typer.core import TyperGroup
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from headscan import BadInput, __version__
+from headscan.run.errors import nearest
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    from headscan.cli.command import Command
 
-# Each verb's file is read only when the verb is used: `headscan --help` needs no library that computes.
+__all__ = ["PLUGIN_VERBS", "VERBS", "command_of", "main", "verbs"]
+
+# A verb's function is imported only when the verb is used: `headscan --help` needs no library that computes.
 VERBS = {
-    "checkup": "The four questions in one run: shape, cause, leak and cure, with findings that have codes.",
-    "scan": "The shape of models' representations on a text: cones, spectra, norms, layer by layer.",
-    "states": "Hidden states of a model on a text, written for later, or for others.",
-    "compare": "How alike two models' representations are, layer against layer.",
-    "ntp": "What geometry a text alone dictates: entropy bound, supports, the growing part of the logits.",
-    "invert": "Hidden states turned back into the text they came from, with a certificate.",
-    "privacy": "How many bits of a text leaked states, caches, logits or gradients give away: proved bounds and attacks.",
-    "attribute": "Which tokens of a prompt a prediction rests on, and how far that map can be trusted.",
-    "flow": "What one token's output knows of another token.",
-    "channel": "How narrow and noisy an output may be and still tell its token: width, noise, capacity.",
-    "train": "A language model trained without a prediction head (or with one), its shape watched.",
-    "recover": "A head for a model that was trained without one.",
-    "tournament": "Cures of training side by side, at equal tokens, time and loss: a leaderboard.",
-    "remedy": "Cures after the fact for embeddings: fitted, judged on retrieval, exported.",
-    "evaluate": "A model tried on sets of tasks in a folder, offline.",
-    "reproduce": "Claims of the literature as experiments, with verdicts.",
-    "models": "The models that can be named without a download.",
+    "checkup": "Answer the four questions about a model in one run: shape, cause, leak and cure, with findings that have codes.",
+    "scan": "Measure the shape of models' representations on a text, layer by layer: cones, spectra, norms.",
+    "compare": "Measure how similar two models' representations are, layer against layer.",
+    "states": "Write a model's hidden states on a text to a folder, for later or for other programs.",
+    "ntp": "Compute the geometry that a text alone dictates: entropy bound, supports, the growing part of the logits.",
+    "invert": "Recover the text from hidden states, with a certificate.",
+    "privacy": "Bound in bits what leaked states, caches, logits or gradients reveal of a text, and attack them.",
+    "attribute": "Show which tokens of a prompt a prediction depends on, and how reliable that map is.",
+    "flow": "Measure what one token's output knows of another token.",
+    "channel": "Measure how narrow and noisy an output may be and still identify its token: width, noise, capacity.",
+    "train": "Train a language model with or without a prediction head, and watch its shape.",
+    "recover": "Give a head to a model that was trained without one.",
+    "remedy": "Fit post-processing methods to embeddings, judge them on retrieval, export them.",
+    "models": "List the models that can be named without a download.",
 }
+PLUGIN_VERBS = "headscan.verbs"
+"""The group of entry points by which an installed package brings verbs: each names a `Command`, or a function under `@verb`."""
 
 
-class _Verbs(TyperGroup):
-    """The verbs; each is built when it is asked for. (Typer carries a click of its own, whose types it does not show.)"""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(VERBS)
-
-    def get_command(self, ctx: Any, name: str) -> Any:
-        return _build(name) if name in VERBS else None
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+def _plugins() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=PLUGIN_VERBS) if entry.name not in VERBS}
 
 
-@functools.cache
-def _build(name: str) -> Any:
-    module = import_module(f"headscan.cli.{name}")
-    one = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-    function = module.COMMAND.function(name) if hasattr(module, "COMMAND") else getattr(module, name)
-    one.command(name, help=VERBS[name])(_guarded(function))
-    return typer.main.get_command(one)
+def verbs() -> dict[str, str]:
+    """Every verb with a sentence on what it does, those of plug-ins included; imports none of them."""
+    return VERBS | {name: _about(entry) for name, entry in sorted(_plugins().items())}
 
 
-def _guarded(verb: Callable[..., None]) -> Callable[..., None]:
-    """The verb, with bad input and interruption turned into one sentence and an exit status.
-
-    It is done here and not around `app()`, because typer has an answer of its own to an interruption.
-    """
-
-    @functools.wraps(verb)
-    def run(*arguments: Any, **options: Any) -> None:
-        try:
-            verb(*arguments, **options)
-            sys.stdout.flush()
-        except BadInput as error:
-            _refuse(error)
-        except BrokenPipeError:  # whoever read the output has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(0)
-        except KeyboardInterrupt:
-            resume = " Continue with the same command and --resume." if "resume" in options else ""
-            print(f"headscan: interrupted.{resume}", file=sys.stderr)
-            sys.exit(130)
-
-    return run
+def _about(entry: EntryPoint) -> str:
+    """The first line of the docstring of the function that an entry point names, read without importing its module."""
+    root, _, rest = entry.module.partition(".")
+    spec = find_spec(root)
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        path = Path(folder, *rest.split(".")).with_suffix(".py")
+        if path.is_file():
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.FunctionDef) and node.name == entry.attr:
+                    return (ast.get_docstring(node) or "").partition("\n")[0]
+                if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == entry.attr:
+                    words = node.value.keywords if isinstance(node.value, ast.Call) else []
+                    return "".join(str(ast.literal_eval(word.value)) for word in words if word.arg == "about")
+    return f"A verb of the plug-in {entry.module}."
 
 
-def _refuse(error: BadInput) -> NoReturn:
-    print(f"headscan: {error}", file=sys.stderr)
-    sys.exit(2)
+def command_of(name: str) -> Command:
+    """The command of a verb; BadInput, which suggests the nearest, where there is none."""
+    from headscan.cli.command import Command
+    from headscan.cli.commands import COMMANDS
+
+    if name in COMMANDS:
+        return COMMANDS[name]
+    plugins = _plugins()
+    if name not in plugins:
+        raise BadInput(f"There is no verb {name!r}.{nearest(name, verbs())} `headscan --help` lists the verbs.")
+    found = plugins[name].load()
+    if isinstance(found, Command):
+        return found
+    subject = found.verb.subject or ""
+    return Command(verb=lambda: found, subject=subject.upper(), subject_help=f"The {subject}.")
 
 
-def _check_text(words: list[str]) -> None:
+HEAD = """Usage: headscan VERB [ARGUMENTS] [OPTIONS]
+
+A CAT scanner for language models: what shape do representations have, what
+caused it, what of the input is still in them, and what is the cure?
+
+  headscan scan gpt-vanilla --text stories    a first scan, without a download
+  headscan VERB --help                        the options of a verb, an example
+
+Verbs:"""
+TAIL = """
+Options:
+  --version             Print the version and leave.
+  --help, -h            Show this message.
+  --install-completion  Install completion for the current shell."""
+
+
+def _listing() -> str:
+    rows = [
+        textwrap.fill(about, 78, initial_indent=f"  {name:12}", subsequent_indent=" " * 14)
+        for name, about in verbs().items()
+    ]
+    return "\n".join([HEAD, *rows, TAIL])
+
+
+def _install_completion() -> None:
+    from cyclopts import App
+
+    whole = App(name="headscan", version=__version__)
+    for name, about in verbs().items():
+        if name != "models":
+            whole.command(command_of(name).app(name, about), name=name)
+    print(whole.install_completion())
+
+
+def _check_text(words: Sequence[str]) -> None:
     """Say what is wrong with the text before the libraries that compute are imported, which takes seconds."""
     given = [value for flag, value in pairwise(words) if flag == "--text"]
     given += [word.removeprefix("--text=") for word in words if word.startswith("--text=")]
-    # What evaluate reads is a folder of evaluation sets, in formats of their own.
-    if given and words[0] in VERBS and words[0] != "evaluate" and not {"-h", "--help"} & {*words}:
+    if given and words[0] in VERBS and not {"-h", "--help"} & {*words}:
         from headscan.text import check_text
 
         check_text(given[-1])
 
 
-app = typer.Typer(
-    cls=_Verbs,
-    help="A CAT scanner for language models.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+def run(words: Sequence[str]) -> int:
+    """Run a command line, given as words; the exit status."""
+    if not words or words[0] in ("--help", "-h"):
+        print(_listing())
+        return 0
+    if words[0] == "--version":
+        print(f"headscan {__version__}")
+        return 0
+    if words[0] == "--install-completion":
+        _install_completion()
+        return 0
+    name = words[0]
+    _check_text(words)
+    from cyclopts import CycloptsError
 
+    if name == "models":
+        from headscan.cli.commands import models
 
-def _version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"headscan {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _about(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
-    ] = False,
-) -> None:
-    """A CAT scanner for language models."""
+        app = models()
+    else:
+        app = command_of(name).app(name, verbs().get(name, ""))
+    try:
+        status: Any = app(list(words[1:]), exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        raise BadInput(f"{str(error).strip()} See headscan {name} --help.") from None
+    sys.stdout.flush()
+    return int(status or 0)
 
 
 def _stop(signum: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the command line: exit 0 when done, 2 on bad input (one sentence), 130 when interrupted, 1 on a fault."""
     signal.signal(signal.SIGTERM, _stop)  # a polite kill saves its state as Ctrl-C does
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # an ASCII terminal shows what it can
+    words = sys.argv[1:]
     try:
-        _check_text(sys.argv[1:])
+        sys.exit(run(words))
     except BadInput as error:
-        _refuse(error)
-    app()
+        print(f"headscan: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        resume = "" if words[:1] == ["models"] else " Continue with the same command and --resume."
+        print(f"headscan: interrupted.{resume}", file=sys.stderr)
+        sys.exit(130)

@@ -1,38 +1,60 @@
-"""A verb's command made of its settings: every field that is an option there is an option here, said once."""
+"""A verb's command, made of its options by cyclopts: every option is said once, in the verb's settings."""
 
 from __future__ import annotations
 
 import inspect
 import os
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal
 
-import typer
-from rich.markup import escape
+from cyclopts import App, Group, Parameter
 
 import headscan
-from headscan.cli.output import command_line, default_folder, progress_bar, show
-from headscan.cli.processes import joined
+from headscan.cli.output import command_line, default_folder, joined, progress_bar, show
 
+DOCS = "https://github.com/headscan/headscan/blob/main/docs/"
+MODEL_HELP = "Hugging Face id, local folder, .gguf file, or an embedded specimen (see `headscan models`)."
+SOURCE_HELP = (
+    "A model (Hugging Face id, local folder, .gguf file, embedded specimen), which reads --text; or stored states: a file, "
+    "folder or URL (.npy, .npz, .safetensors, .parquet, a datasets folder, ...)."
+)
+GROUPS = {
+    name: Group(name, sort_key=place)
+    for place, name in enumerate(("What it examines", "How much", "How", "Where to", "Advanced"))
+}
+# The group of an option by its name, where its Option names none; all others say how.
+PLACED = {
+    "What it examines": "text prompt documents field sites at tokenizer states pairs partners revision revisions checkpoints "
+    "model against only start release method objective claims on tasks given contribute",
+    "How much": "max_tokens context windows length limit budget sample draws trials steps batch seeds size candidates "
+    "max_contexts prefixes particles groups min_count memory order vocabulary",
+    "Where to": "out resume export formats store seconds save_every log_every tensorboard push_to_hub page push figures json",
+    "Advanced": "device_map trust_remote_code engine master processes precision accumulation quantize dtype device seed "
+    "streaming pool token_sums reading",
+}
+GROUP_OF = {name: group for group, names in PLACED.items() for name in names.split()}
 FIGURES, DRY_RUN = "figures_folder", "dry_run"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Command:
-    """How a verb is called from the command line.
+    """How a verb is called from the command line. A plug-in names one, or a bare verb, as an entry point of `headscan.verbs`.
 
     Args:
         verb: gives the public function, which is imported only when the command is used.
-        subject: how the help writes what it is applied to: "MODEL", "MODEL..." (several), "TEXT".
+        subject: how the help writes what it is applied to: "MODEL", "MODEL..." (several), "TEXT", "" (nothing).
         subject_help: what may stand there.
+        example: the arguments of a command that works, without `headscan VERB`.
+        docs: the page of docs/ that explains it, or a whole address.
+        about: what it does, in a sentence, for the list of verbs; of a bare verb it is the docstring's first line.
         arguments: fields of the settings that are written without their names, each with its metavar.
         before: may do without the verb: given the parsed options, prints something and returns True.
         estimate: gives the function of the verb's estimates, which takes what the verb takes; --dry-run prints them and stops.
-        after: called with the result and the options when it was shown, for what only the command line does.
+        after: called with the result and the options when it was shown; what it returns is the exit status.
         extra: options that only the command line has: name -> (type, help).
         figures: whether --figures FOLDER writes the page's figures; a verb may have an option of that name itself.
         distributed: under `torchrun` the processes are joined before the verb runs (a Trainer joins them itself).
@@ -40,141 +62,165 @@ class Command:
 
     verb: Callable[[], Callable[..., headscan.Result]]
     subject: str = "MODEL"
-    subject_help: str = "Hugging Face id, local folder, .gguf file, or an embedded specimen."
-    arguments: dict[str, str] = field(default_factory=dict)
-    extra: dict[str, tuple[type, str]] = field(default_factory=dict)
+    subject_help: str = MODEL_HELP
+    example: str = ""
+    docs: str = ""
+    about: str = ""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, tuple[type, str]] = field(default_factory=dict)
     figures: bool = True
     distributed: bool = False
     before: Callable[[dict[str, Any]], bool] | None = None
     estimate: Callable[[], Callable[..., Sequence[object]]] | None = None
-    after: Callable[[headscan.Result, dict[str, Any]], None] | None = None
+    after: Callable[[headscan.Result, dict[str, Any]], int | None] | None = None
 
-    def function(self, name: str) -> Callable[..., None]:
-        """A function with the signature that typer reads."""
+    def app(self, name: str, about: str = "") -> App:
+        """The command as an application of cyclopts."""
+        lines = [f"**Example:** `headscan {name} {self.example}`"] if self.example else []
+        lines += [f"**Documentation:** {self.docs if ':' in self.docs else DOCS + self.docs}"] if self.docs else []
+        made = App(
+            name=f"headscan {name}", help=about,
+            usage=" ".join(filter(None, ("Usage: headscan", name, self.subject, "[OPTIONS]"))),
+            help_epilogue="\n\n".join(lines), help_format="markdown", version_flags=[], result_action="return_value",
+            suppress_keyboard_interrupt=False,
+            default_parameter=Parameter(negative=(), allow_leading_hyphen=True),
+        )  # fmt: skip
+        made.default(self.function(name))
+        made["--help"].show = False
+        return made
+
+    def function(self, name: str) -> Callable[..., int]:
+        """A function with the signature that cyclopts reads; it returns the exit status."""
         call = self.verb()
         record: Any = call.verb  # type: ignore[attr-defined]
-        fields = {one.name: one for one in record.options() if not one.option.python}
-        registries = {n: one.option.choices for n, one in fields.items() if hasattr(one.option.choices, "options")}
+        fields = {option.name: option for option in record.options() if not option.option.python}
+        registries = {key: one.option.choices for key, one in fields.items() if hasattr(one.option.choices, "options")}
         items: dict[str, tuple[Any, list[str]]] = {}
         for registry in registries.values():
             items |= registry.options()
 
-        def run(**given: Any) -> None:
+        def run(*places: Any, **named: Any) -> int:
+            given: dict[str, Any] = dict(signature.bind(*places, **named).arguments)
             as_json, figures = given.pop("json", False), given.pop(FIGURES, None)
             dry = self.estimate is not None and given.pop(DRY_RUN, False)
             if figures is not None:
-                headscan.check_kaleido()
-            extra = {one: given.pop(one) for one in self.extra}
-            chosen = {one: value for one, value in given.items() if value is not None and value != ()}
+                from headscan.report.kit.terminal import check_kaleido
+
+                check_kaleido()
+            extra = {key: given.pop(key, None) for key in self.extra}
+            chosen = {key: value for key, value in given.items() if value is not None and value not in ((), [])}
             if self.before is not None and self.before(chosen | extra):
-                return
-            if self.estimate is not None and dry:
-                print(*self.estimate()(chosen.pop("subject"), **chosen), sep="\n")
-                return
-            subject = chosen.pop("subject", None)
+                return 0
+            subject = [chosen.pop("subject")] if "subject" in chosen else []
+            if self._many:
+                subject = [list(chosen.pop("subjects", ()))]
+            if subject == [[]]:
+                raise headscan.BadInput(f"Say what is examined: headscan {name} {self.subject}.")
+            if dry and self.estimate is not None:
+                print(*self.estimate()(*subject, **chosen), sep="\n")
+                return 0
             own = {key: chosen.pop(key) for key in list(chosen) if key in items and key not in fields}
             for key, registry in registries.items():
-                mine = {one: own.pop(one) for one in list(own) if one in registry.options()}
+                mine = {key: own.pop(key) for key in list(own) if key in registry.options()}
                 if mine:
                     chosen[key] = _built(registry, chosen.get(key, fields[key].default), fields[key].flag, mine)
-            chosen.setdefault("out", default_folder(name, *_words(subject, chosen, self.arguments, record)))
+            of = subject[0] if subject else None
+            chosen.setdefault("out", default_folder(name, *_words(of, chosen, self.arguments)))
             chosen["out"] = Path(chosen["out"])
             speaks = os.environ.get("RANK", "0") == "0"
             with joined(wanted=self.distributed), progress_bar(visible=speaks) as progress:
-                positional = [] if not self.subject else [subject]
-                result = call(*positional, **chosen, progress=progress, command=command_line())
+                result = call(*subject, **chosen, progress=progress, command=command_line())
             if speaks:
                 if figures is not None:
                     result.save_figures(figures)
                 show(result, chosen["out"], as_json=as_json)
-            if self.after is not None:
-                self.after(result, extra)
+            return (self.after(result, extra) or 0) if self.after is not None else 0
 
-        run.__name__ = name
-        run.__signature__ = inspect.Signature(list(self._parameters(fields, items)))  # type: ignore[attr-defined]
-        run.__annotations__ = {}
+        signature = inspect.Signature(list(self._parameters(fields, items)))
+        run.__name__, run.__annotations__, run.__signature__ = name, {}, signature  # type: ignore[attr-defined]
         return run
+
+    @property
+    def _many(self) -> bool:
+        return self.subject.endswith("...")
 
     def _parameters(
         self, fields: dict[str, Any], items: dict[str, tuple[Any, list[str]]]
     ) -> Iterable[inspect.Parameter]:
-        if self.subject:
-            many = self.subject.endswith("...")
-            info = typer.Argument(metavar=self.subject, help=escape(self.subject_help))
-            yield _parameter("subject", list[str] if many else str, info, required=True)
+        if self.subject and not self._many:
+            yield _parameter("subject", str, self.subject_help, self.subject, by_place=True, required=True)
         for name, metavar in self.arguments.items():
-            one = fields[name]
-            info = typer.Argument(metavar=metavar, help=escape(one.option.help))
-            yield _parameter(name, _plain_type(one), info, required=one.required)
-        for name, one in fields.items():
+            kind, help = _plain_type(fields[name]), fields[name].option.help
+            yield _parameter(name, kind, help, metavar, by_place=True, required=fields[name].required)
+        if self._many:
+            info = Parameter(name=(self.subject.rstrip("."),), help=self.subject_help, group=GROUPS["What it examines"])
+            yield inspect.Parameter("subjects", inspect.Parameter.VAR_POSITIONAL, annotation=Annotated[str, info])
+        for name, option in fields.items():
             if name not in self.arguments:
-                yield _parameter(name, _plain_type(one), _option(one), required=one.required)
-        for name, (one, users) in items.items():
+                yield _option(option)
+        for name, (option, users) in items.items():
             if name not in fields:
-                yield _parameter(name, _plain_type(one), _option(one, users), required=False)
-        for name, (kind, said) in self.extra.items():
-            yield _parameter(
-                name, kind | None, typer.Option(f"--{name.replace('_', '-')}", help=escape(said)), required=False
-            )
+                yield _option(option, users)
+        for name, (kind, help) in self.extra.items():
+            yield _parameter(name, kind, help, group=GROUP_OF.get(name, "How"))
         if self.estimate is not None:
-            said = "Print what it would take in memory and time, and stop: no weights are read, nothing is written."
-            yield _parameter(DRY_RUN, bool, typer.Option("--dry-run", help=said), required=False, default=False)
-        said = "Write the page's figures into this folder, as SVG and PDF (needs headscan[figures] and Chrome or Chromium)."
-        info = typer.Option("--figures", help=escape(said), metavar="FOLDER")
+            help = "Print what it would take in memory and time, and stop: no weights are read, nothing is written."
+            yield _parameter(DRY_RUN, bool, help, group="How much")
         if self.figures:
-            yield _parameter(FIGURES, str | None, info, required=False)
-        said = "Print result.json, and nothing else, on standard output."
-        yield _parameter("json", bool, typer.Option("--json", help=said), required=False, default=False)
+            help = "Write the page's figures into this folder, as SVG and PDF (needs headscan[figures] and Chrome or Chromium)."
+            yield _parameter(FIGURES, str, help, "FOLDER", group="Where to", flag="--figures")
+        yield _parameter("json", bool, "Print result.json, and nothing else, on standard output.", group="Where to")
 
 
 def _built(registry: Any, chosen: Any, flag: str, given: dict[str, Any]) -> Any:
     """The items that were chosen, with the parameters that were given."""
     names = [part.strip() for part in str(chosen).split(",") if part.strip()]
     names = registry.names() if names == ["all"] else names
-    unknown = [one for one in names if one not in registry]
-    if unknown:
-        first, users = next(iter(given)), registry.options()[next(iter(given))][1]
+    if any(name not in registry for name in names):
+        first = next(iter(given))
+        users = " or ".join(registry.options()[first][1])
         raise headscan.BadInput(
-            f"--{first.replace('_', '-')} belongs to {' or '.join(users)}: say which by {flag}, which is {chosen!r} now."
+            f"--{first.replace('_', '-')} belongs to {users}: say which by {flag}, which is {chosen!r} now."
         )
     made = registry.build_all(names, given)
     return made[0] if len(made) == 1 else made
 
 
-def _words(subject: Any, chosen: dict[str, Any], arguments: dict[str, str], record: Any) -> list[str]:
+def _words(subject: Any, chosen: dict[str, Any], arguments: Mapping[str, str]) -> list[str]:
     """What the default folder is named after: the subject, the arguments, and the text."""
-    found: list[str] = []
+    words: list[str] = []
     for value in (subject, *(chosen.get(name) for name in (*arguments, "objective", "text"))):
-        if isinstance(value, str):
-            found.append(value)
-        elif isinstance(value, list | tuple):
-            found += [str(one) for one in value]
-    return [word if len(word) <= 60 else word[-60:] for word in dict.fromkeys(found) if "\n" not in word]
+        words += [value] if isinstance(value, str) else map(str, value) if isinstance(value, list | tuple) else []
+    return [word if len(word) <= 60 else word[-60:] for word in dict.fromkeys(words) if "\n" not in word]
 
 
-def _parameter(name: str, kind: Any, info: Any, *, required: bool, default: Any = None) -> inspect.Parameter:
+def _parameter(
+    name: str, kind: Any, help: str, metavar: str | None = None, *, by_place: bool = False, required: bool = False,
+    group: str = "What it examines", flag: str | None = None, default: str = "", negative: bool = False,
+) -> inspect.Parameter:  # fmt: skip
+    kinds = inspect.Parameter.POSITIONAL_ONLY if by_place else inspect.Parameter.KEYWORD_ONLY
+    info = Parameter(
+        name=(metavar,) if by_place else (flag or f"--{name.replace('_', '-')}",),
+        help=help + (f" Default: {default}." if default else ""), group=GROUPS[group], show_default=False,
+        negative=f"--no-{name.replace('_', '-')}" if negative else (), allow_leading_hyphen=kind is not bool,
+    )  # fmt: skip
     return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if required else default,
-        annotation=Annotated[kind if required or default is not None else kind | None, info],
-    )
+        name, kinds, default=inspect.Parameter.empty if required else None,
+        annotation=Annotated[kind if required else kind | None, info],
+    )  # fmt: skip
 
 
-def _option(one: Any, users: list[str] | None = None) -> Any:
-    """The typer option of a field; an item's own parameter says whose it is."""
-    flag, said = one.flag, one.option.help
-    if users:
-        said += f" ({', '.join(users)})"
+def _option(one: Any, users: list[str] | None = None) -> inspect.Parameter:
+    """The parameter of a field; that of a method or an objective says whose it is."""
+    help = one.option.help + (f" ({', '.join(users)})" if users else "")
+    if words := _literals(one.type):
+        help += f" One of {', '.join(words)}." if not all(word in help for word in words) else ""
     if hasattr(one.option.choices, "names"):  # a registry, plug-ins included
-        said += f" One of {', '.join(one.option.choices.names())}."
-    shown = _default_text(one)
-    if shown:
-        said += f" Default: {shown}."
-    if _is_boolean(one.type):
-        flag = f"{flag}/--no-{flag.removeprefix('--')}" if one.default is not False else flag
-    metavar = one.option.metavar or (f"[{'|'.join(words)}]" if (words := _literals(one.type)) else None)
-    return typer.Option(flag, help=escape(said), metavar=metavar, show_default=False)
+        help += f" One of {', '.join(one.option.choices.names())}."
+    return _parameter(
+        one.name, _plain_type(one), help, required=one.required, default=_default_text(one), flag=one.flag,
+        group=one.option.group or GROUP_OF.get(one.name, "How"), negative=bool in _members(one.type) and one.default is not False,
+    )  # fmt: skip
 
 
 def _default_text(one: Any) -> str:
@@ -182,7 +228,9 @@ def _default_text(one: Any) -> str:
         return ""
     if one.default is True:
         return "on"
-    return ",".join(map(str, one.default)) if isinstance(one.default, list | tuple) else f"{one.default}"
+    if isinstance(one.default, list | tuple):
+        return ",".join(map(str, one.default))
+    return str(one.default) if isinstance(one.default, str | int | float) else str(getattr(one.default, "name", ""))
 
 
 def _members(kind: Any) -> list[Any]:
@@ -192,14 +240,10 @@ def _members(kind: Any) -> list[Any]:
 
 
 def _literals(kind: Any) -> list[str]:
-    """The words that are all there is to choose from, for the help: what is none of them is refused by the setting itself."""
+    """The words that are all there is to choose from, for the help: the setting itself refuses what is none of them."""
     members = _members(kind)
     literal = bool(members) and all(typing.get_origin(one) is Literal for one in members)
     return [str(word) for one in members for word in typing.get_args(one)] if literal else []
-
-
-def _is_boolean(kind: Any) -> bool:
-    return bool in _members(kind)
 
 
 def _plain_type(one: Any) -> Any:
@@ -209,7 +253,4 @@ def _plain_type(one: Any) -> Any:
         return list[str]
     if bool in members:
         return bool
-    for kind in (int, float):
-        if members == [kind]:
-            return kind
-    return str
+    return next((kind for kind in (int, float) if members == [kind]), str)

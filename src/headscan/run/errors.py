@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class BadInput(ValueError):
@@ -25,3 +27,13 @@ def disk_is_full(error: BaseException) -> bool:
     (True, False)
     """
     return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
+
+
+def nearest(word: str, names: Iterable[str]) -> str:
+    """A sentence that suggests the name nearest to a mistyped word, "" where none is near.
+
+    >>> nearest("scna", ["scan", "train"]), nearest("zebra", ["scan", "train"])
+    (" Did you mean 'scan'?", '')
+    """
+    near = get_close_matches(word, list(names), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

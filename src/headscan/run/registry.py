@@ -10,7 +10,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
-from headscan.run.errors import BadInput
+from headscan.run.errors import BadInput, nearest
 from headscan.run.settings import OptionField, check_value, options_of
 
 T = TypeVar("T")
@@ -84,7 +84,8 @@ class Registry(Mapping[str, T], Generic[T]):
         if isinstance(name, list | tuple):  # several, where a field takes one
             raise BadInput(f"Only one {self.kind} can be chosen; there are: {', '.join(self._items)}.")
         if name not in self._items:
-            raise BadInput(f"There is no {self.kind} {name!r}; there are: {', '.join(self._items)}.")
+            near = nearest(str(name), self._items)
+            raise BadInput(f"There is no {self.kind} {name!r}; there are: {', '.join(self._items)}.{near}")
         return self._items[name]
 
     def __iter__(self) -> Iterator[str]:

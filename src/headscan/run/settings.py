@@ -36,6 +36,7 @@ class _Rules:
     content: bool = False
     identity: bool = True
     repeat: bool = False
+    group: str | None = None
 
 
 @dataclass(frozen=True, init=False)
@@ -52,6 +53,7 @@ class Option(_Rules):
         content: compared by its content when a run is resumed (the verb does that), not by this value.
         identity: whether a run that was interrupted with another value must not be resumed.
         repeat: the command line takes the option several times, and hands on a list of texts.
+        group: under which heading the help shows it: "What it examines", "How much", "How", "Where to", "Advanced".
     """
 
     help: str = ""
@@ -289,25 +291,18 @@ def split_arguments(
     return first, options
 
 
-def signature_of(
-    leading: list[inspect.Parameter], settings: Callable[..., Any], function: Callable[..., Any]
-) -> inspect.Signature:
-    """The signature that users see: the leading parameters, then the fields of the settings."""
-    fields = []
-    for parameter in inspect.signature(settings).parameters.values():
-        bare = str(parameter.annotation)
-        if bare.startswith("Annotated["):
-            bare = bare.removeprefix("Annotated[").partition(", Option(")[0].strip()
-        fields.append(parameter.replace(annotation=_Bare(bare)))
-    leading = [one.replace(annotation=_Bare(str(one.annotation))) for one in leading]
-    returned = _Bare(str(inspect.signature(function).return_annotation))
-    return inspect.Signature([*leading, *fields], return_annotation=returned)
-
-
-class _Bare(str):
-    """An annotation that prints without quotes."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
+def signature_of(leading: list[inspect.Parameter], settings: type, function: Callable[..., Any]) -> inspect.Signature:
+    """The signature that tools show: the leading parameters, then the options, with their types and without their help."""
+    try:
+        hints = typing.get_type_hints(function)
+    except NameError:  # a type that only type checkers import
+        hints = function.__annotations__
+    given = [one.replace(annotation=hints.get(one.name, one.annotation)) for one in leading]
+    kinds = {field.name: field.type for field in options_of(settings)}
+    fields = [
+        parameter.replace(annotation=kinds.get(name, parameter.annotation))
+        for name, parameter in inspect.signature(settings).parameters.items()
+    ]
+    own = settings.__annotations__
+    fields.sort(key=lambda one: (one.kind, one.name not in own))  # what verbs share comes last
+    return inspect.Signature([*given, *fields], return_annotation=hints.get("return", inspect.Signature.empty))

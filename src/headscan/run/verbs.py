@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from headscan.run.errors import BadInput, disk_is_full
+from headscan.run.errors import BadInput, disk_is_full, nearest
 from headscan.run.plaindata import Json
 from headscan.run.result import Result
 from headscan.run.run import Run
@@ -54,7 +54,14 @@ class _Verb(Generic[P, S_contra]):
         @functools.wraps(function)
         def called(*arguments: Any, **options: Any) -> Any:
             first, options = split_arguments(leading, arguments, options)
-            made = settings(*arguments[len(first) :], **options)
+            try:
+                made = settings(*arguments[len(first) :], **options)
+            except TypeError as error:  # it names the settings' class, which no user knows
+                unknown = [option for option in options if option not in called.__signature__.parameters]  # type: ignore[attr-defined]
+                if not unknown:
+                    raise TypeError(str(error).replace(f"{settings.__name__}.__init__()", f"{name}()")) from None
+                near = nearest(unknown[0], called.__signature__.parameters)  # type: ignore[attr-defined]
+                raise TypeError(f"{name}() has no option {unknown[0]!r}.{near}") from None
             with Run(name, made, subject=_subject(first)) as run:
                 try:
                     return run.finish(function(*first, made, run))

@@ -1,0 +1,123 @@
+"""How each verb of the instrument is called from the command line: what it is applied to, an example, its page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib import import_module
+from json import dumps
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+import headscan
+from headscan.cli.command import SOURCE_HELP, Command
+
+MODELS_HELP = "Hugging Face ids, local folders, .gguf files, or embedded specimens."
+TEXT_HELP = (
+    "A .txt, .jsonl or .parquet file (also .gz, .zst), a folder of them, - for standard input, a datasets id, or an embedded "
+    "text."
+)
+PUSH = (
+    "Send the checkup to this model on the hub (OWNER/NAME), as a pull request to its card, with your own credentials."
+)
+FOUND = 3
+"""The exit status where a finding that --fail-on names is there."""
+
+
+def _estimate(module: str, verb: str) -> Callable[[], Any]:
+    return lambda: getattr(import_module(f"headscan.{module}"), f"estimate_{verb}")
+
+
+def _before_checkup(options: dict[str, Any]) -> bool:
+    """Credentials are looked for before anything is measured; nothing is done otherwise."""
+    if options.get("push") is not None:
+        from headscan.diagnosis import check_push
+
+        check_push(options["push"])
+    return False
+
+
+def _after_checkup(result: headscan.Result, options: dict[str, Any]) -> int | None:
+    from headscan.diagnosis import CheckupResult
+
+    assert isinstance(result, CheckupResult)
+    if options.get("push") is not None:
+        from headscan.diagnosis import push
+
+        print(f"pull request: {push(result, options['push'])}", file=sys.stderr)
+    return FOUND if result.failed else None
+
+
+COMMANDS = {
+    "checkup": Command(
+        verb=lambda: headscan.checkup, subject="SOURCE...", subject_help=SOURCE_HELP, docs="checkup.md",
+        example="gpt-vanilla --text stories --budget 30s", before=_before_checkup, after=_after_checkup,
+        extra={"push": (str, PUSH)},
+    ),
+    "scan": Command(
+        verb=lambda: headscan.scan, subject="SOURCE...", subject_help=SOURCE_HELP, distributed=True, docs="01-first-scan.md",
+        example="gpt-vanilla gpt-headless --text stories --max-tokens 4096", estimate=_estimate("scanner.settings", "scan"),
+    ),
+    "compare": Command(
+        verb=lambda: headscan.compare, subject="SOURCE...", subject_help=SOURCE_HELP, docs="compare.md",
+        example="gpt-vanilla gpt-headless --text stories --max-tokens 4096", estimate=_estimate("comparison.run", "compare"),
+    ),
+    "states": Command(
+        verb=lambda: headscan.states.run, docs="states.md", estimate=_estimate("states.estimate", "states"),
+        example="gpt-vanilla --text stories --sites 'block.*' --out states",
+    ),
+    "ntp": Command(
+        verb=lambda: headscan.ntp.run, subject="TEXT", subject_help=TEXT_HELP, docs="ntp.md",
+        example="stories --tokenizer gpt-vanilla --order 2 --max-tokens 4096",
+    ),
+    "invert": Command(
+        verb=lambda: headscan.invert, docs="inversion.md", example="gpt-vanilla --prompt 'Once upon a time' --at block.1",
+    ),
+    "privacy": Command(
+        verb=lambda: headscan.privacy, docs="leaks.md", example="gpt-vanilla --text stories --sites block.0 --noise 0,0.8",
+    ),
+    "attribute": Command(
+        verb=lambda: headscan.attribute, docs="attribution.md", example="gpt-vanilla --prompt 'Once upon a' --method occlusion",
+    ),
+    "flow": Command(
+        verb=lambda: headscan.flow.run, subject="MODEL...", subject_help=MODELS_HELP, docs="flow.md",
+        example="gpt-vanilla --prompt 'Once upon a time' --at block.1",
+    ),
+    "channel": Command(
+        verb=lambda: headscan.flow.channel, subject="MODEL...", subject_help=MODELS_HELP, docs="flow.md",
+        example="gpt-vanilla --prompt 'Once upon a time' --at block.1",
+    ),
+    "train": Command(
+        verb=lambda: headscan.train, subject="RECIPE", subject_help="gpt, bert, multilingual or mixer.", docs="training.md",
+        example="gpt --text stories --size tiny --objective cwt --steps 20 --out my-model",
+    ),
+    "recover": Command(
+        verb=lambda: headscan.training.recover, docs="training.md", example="gpt-headless --text stories --max-tokens 4096",
+    ),
+    "remedy": Command(
+        verb=lambda: headscan.remedy, subject="SOURCE", docs="remedies.md", estimate=_estimate("remedies.run", "remedy"),
+        subject_help="A sentence encoder (with --pairs) or stored vectors: a file, folder or URL of a column of embeddings.",
+        example="embeddings.npy --export standardise --out remedied",
+    ),
+}  # fmt: skip
+"""Every verb of the instrument but `models`, which has no result."""
+
+
+def models() -> App:
+    """The command `models`: the embedded specimens and the models in the local Hugging Face cache."""
+    app = App(name="headscan models", help="List the models that can be named without a download.", version_flags=[])
+
+    @app.default
+    def listed(
+        *, json: Annotated[bool, Parameter(negative=(), help="Print the list as JSON on standard output.")] = False
+    ) -> None:
+        entries = headscan.available_models()
+        if json:
+            print(dumps([asdict(entry) for entry in entries], indent=1))
+            return
+        for entry in entries:
+            print(f"{entry.name:40} {entry.kind:10} {entry.about}")
+
+    return app
