@@ -162,7 +162,7 @@ def _claim(one: Claim, told: list[str] | None) -> str:
 
 def _formats() -> Pages:
     schemas.schemas()  # imports every kind of result
-    kinds = {kind: made for kind, made in sorted(Result.kinds.items()) if made.__module__.startswith("headscan.")}
+    kinds = {kind: made for kind, made in sorted(Result.kinds.items()) if made.__module__.startswith("headscan")}
     rows = [(kind, kind, sentence(inspect.getdoc(made))) for kind, made in kinds.items()]
     stored = [(f"states-{name}", one.title, cell(one.sentence)) for name, one in FORMATS.items()]
     said = (

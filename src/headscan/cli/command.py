@@ -199,10 +199,10 @@ def _parameter(
     group: str = "What it examines", flag: str | None = None, default: str = "", negative: bool = False,
 ) -> inspect.Parameter:  # fmt: skip
     kinds = inspect.Parameter.POSITIONAL_ONLY if by_place else inspect.Parameter.KEYWORD_ONLY
+    flag = flag or f"--{name.replace('_', '-')}"
     info = Parameter(
-        name=(metavar,) if by_place else (flag or f"--{name.replace('_', '-')}",),
-        help=help + (f" Default: {default}." if default else ""), group=GROUPS[group], show_default=False,
-        negative=f"--no-{name.replace('_', '-')}" if negative else (), allow_leading_hyphen=kind is not bool,
+        name=(metavar,) if by_place else (flag,), help=help + (f" Default: {default}." if default else ""), group=GROUPS[group],
+        show_default=False, negative=f"--no-{flag.removeprefix('--')}" if negative else (), allow_leading_hyphen=kind is not bool,
     )  # fmt: skip
     return inspect.Parameter(
         name, kinds, default=inspect.Parameter.empty if required else None,
