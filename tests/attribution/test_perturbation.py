@@ -55,7 +55,7 @@ def test_a_shared_prefix_and_small_batches_change_nothing(llama):
     assert not np.allclose(values, values[0])
     for other in (shared, small):
         np.testing.assert_allclose(other.values(keep), values, atol=1e-5)
-    assert len(small._passes(small._segments(keep))) > len(shared._passes(shared._segments(keep)))
+    assert len(small._passes(small._groups(keep))) > len(shared._passes(shared._groups(keep)))
 
 
 def test_the_prefix_saves_tokens(llama):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -56,38 +57,28 @@ class RandomOrders:
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """What becomes of the predicted token's probability p, or a sentence vector's cosine, when units go by their scores.
+    """The predicted token's probability p, or a sentence vector's cosine, as units are replaced in the order of scores.
 
-    Attributes:
-        deletion: p as ever more units are replaced; low is good.
-        insertion: the same from nothing to the whole prompt; high is good.
-        comprehensiveness: mean over `SHARES` of p - p(without the top share); high is good.
-        sufficiency: mean of p - p(only the top share); low is good.
-        random: the same for random orders.
-        substitute: what stands for absent units.
-        steps: how many predictions of a continuation they are averaged over (evenly spaced, at most eight).
-        gain: how much lower the deletion area is than that of random orders, of the same predictions.
-        ..._interval: 95 %, of what endless text like the continuation would give, the predictions being what varies: from
-            four on; `no_interval` says why there is none.
+    Intervals (95 %) are over predictions, from four on: what endless text like the continuation would give.
     """
 
-    deletion: FaithfulnessCurve
-    insertion: FaithfulnessCurve
-    comprehensiveness: float
-    sufficiency: float
+    deletion: FaithfulnessCurve  # p as ever more units are replaced; low is good
+    insertion: FaithfulnessCurve  # p from nothing to the whole prompt; high is good
+    comprehensiveness: float  # mean over `SHARES` of p - p(without the top share); high is good
+    sufficiency: float  # mean of p - p(only the top share); low is good
     random: RandomOrders
-    substitute: str
-    steps: int
+    substitute: str  # what stands for absent units
+    steps: int  # predictions of a continuation that are averaged over (evenly spaced, at most eight)
     comprehensiveness_interval: Interval | None = None
     sufficiency_interval: Interval | None = None
-    gain: float | None = None
+    gain: float | None = None  # how much lower the deletion area is than that of random orders, of the same predictions
     gain_interval: Interval | None = None
-    no_interval: str | None = None
+    no_interval: str | None = None  # why there is none
 
 
 @dataclass(frozen=True)
 class MeasuredOrder:
-    """Of one order of the units: the curves, and the means over `SHARES`."""
+    """One order of the units: the curves, and the means over `SHARES`."""
 
     share: Numbers
     deletion: Numbers
@@ -98,29 +89,30 @@ class MeasuredOrder:
     @property
     def numbers(self) -> list[float]:
         """The areas of deletion and insertion (by the trapezium rule), comprehensiveness, sufficiency."""
-        widths = np.diff(self.share)
-        areas = [float(((one[1:] + one[:-1]) * widths).sum() / 2) for one in (self.deletion, self.insertion)]
+        areas = [float(np.trapezoid(curve, self.share)) for curve in (self.deletion, self.insertion)]
         return [*areas, self.comprehensiveness, self.sufficiency]
 
 
 def measured_orders(
-    task: AttributionTask, found: AttributionMap, steps: Sequence[int]
+    task: AttributionTask, scores: AttributionMap, steps: Sequence[int]
 ) -> tuple[list[MeasuredOrder], list[list[MeasuredOrder]]]:
-    """Of each of these predictions the units in the order of their scores, and in three random orders."""
+    """For each of these predictions, the units in the order of their scores, and in three random orders."""
     game, random = task.game(task.filler), np.random.default_rng(task.seed)
+    # In a masked model the masks themselves stay: replacing one asks another question.
+    masks = set(task.target.positions) if task.engine.masked else set()
+    free = np.array([not masks & set(unit.tokens) for unit in task.units])
     own, null = [], []
     for step in steps:
         position = task.target.steps[step].position
-        there = np.array([not task.engine.causal or unit.first <= position for unit in task.units])
-        there &= _readable(task, there)
-        units = np.flatnonzero(there)
-        order = units[np.argsort(-found.units[step][units], kind="stable")]
+        there = np.array([not task.engine.causal or unit.tokens[0] <= position for unit in task.units])
+        units = np.flatnonzero(there & free)
+        order = units[np.argsort(-scores.units[step][units], kind="stable")]
         own.append(_measured(game, order, step))
         null.append([_measured(game, random.permutation(units), step) for _ in range(RANDOM_ORDERS)])
     return own, null
 
 
-def faithfulness(task: AttributionTask, found: AttributionMap) -> Faithfulness:
+def faithfulness(task: AttributionTask, scores: AttributionMap) -> Faithfulness:
     """Deletion and insertion curves, comprehensiveness and sufficiency of a map, beside those of random orders.
 
     All on the probability of the predicted token, or the cosine of the sentence vector; units go in the order of their
@@ -129,28 +121,27 @@ def faithfulness(task: AttributionTask, found: AttributionMap) -> Faithfulness:
     Cost: about 2 (21 + 5) prompts an order, in shared batches.
     """
     chosen = np.unique(np.linspace(0, len(task.target.steps) - 1, MOST_STEPS).round().astype(int)).tolist()
-    own, null = measured_orders(task, found, chosen)
+    own, null = measured_orders(task, scores, chosen)
     share = own[0].share if len(own) == 1 else np.linspace(0, 1, POINTS + 1)
-    numbers = np.array([one.numbers for one in own])  # [S, 4]
-    drawn = np.array([[one.numbers for one in orders] for orders in null])  # [S, orders, 4]
-    values, random, gains = (
-        numbers.mean(0).tolist(),
-        drawn.mean((0, 1)).tolist(),
-        drawn[:, :, 0].mean(1) - numbers[:, 0],
-    )
-    spans, enough = [over_predictions(one) for one in numbers.T], len(chosen) >= FEWEST
-    others = [over_predictions(one.mean(1)) if enough else _over_orders(one) for one in drawn.transpose(2, 0, 1)]
-    beyond = over_predictions(gains) if enough else _over_orders(drawn[:, :, 0] - numbers[:, :1])
+    numbers = np.array([order.numbers for order in own])  # [S, 4]
+    random = np.array([[order.numbers for order in orders] for orders in null])  # [S, orders, 4]
+    means = numbers.mean(0).tolist()
+    gains = random[:, :, 0].mean(1) - numbers[:, 0]
+    intervals, enough = [over_predictions(column) for column in numbers.T], len(chosen) >= FEWEST
 
-    def curve(heights: list[Numbers], which: int) -> FaithfulnessCurve:
-        mean = np.mean([np.interp(share, one.share, value) for one, value in zip(own, heights, strict=True)], axis=0)
-        return FaithfulnessCurve(share.tolist(), mean.tolist(), values[which], spans[which])
+    def beyond(values: npt.NDArray[np.float64]) -> Interval | None:
+        return over_predictions(values.mean(1)) if enough else _over_orders(values)
+
+    def curve(kind: Literal["deletion", "insertion"], which: int) -> FaithfulnessCurve:
+        heights = np.mean([np.interp(share, order.share, getattr(order, kind)) for order in own], axis=0)
+        return FaithfulnessCurve(share.tolist(), heights.tolist(), means[which], intervals[which])
 
     return Faithfulness(
-        deletion=curve([one.deletion for one in own], 0), insertion=curve([one.insertion for one in own], 1),
-        comprehensiveness=values[2], sufficiency=values[3], random=RandomOrders(*random, *others),
+        deletion=curve("deletion", 0), insertion=curve("insertion", 1), comprehensiveness=means[2], sufficiency=means[3],
+        random=RandomOrders(*random.mean((0, 1)).tolist(), *map(beyond, random.transpose(2, 0, 1))),
         substitute=task.substitute_name if task.substitute is not None else "auto", steps=len(chosen),
-        comprehensiveness_interval=spans[2], sufficiency_interval=spans[3], gain=float(gains.mean()), gain_interval=beyond,
+        comprehensiveness_interval=intervals[2], sufficiency_interval=intervals[3], gain=float(gains.mean()),
+        gain_interval=over_predictions(gains) if enough else _over_orders(random[:, :, 0] - numbers[:, :1]),
         no_interval=None if enough else ONE,
     )  # fmt: skip
 
@@ -168,7 +159,7 @@ def over_predictions(values: npt.NDArray[np.float64]) -> Interval | None:
 
 
 def _over_orders(values: npt.NDArray[np.float64]) -> Interval:
-    """The 95 % interval of the mean over all orders, from some of each prediction [S, orders], the predictions as they are."""
+    """The 95 % interval of the mean over all orders, from some of each prediction [S, orders], the predictions fixed."""
     predictions, orders = values.shape
     error = (values.var(1, ddof=1).sum() / orders) ** 0.5 / predictions
     return _student(values, error, predictions * (orders - 1))
@@ -179,23 +170,14 @@ def _student(values: npt.NDArray[np.float64], error: float, freedom: int) -> Int
     return float(values.mean()) - reach, float(values.mean()) + reach
 
 
-def _readable(task: AttributionTask, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """In a masked model, not the masks themselves: replacing one asks another question."""
-    if not task.engine.masked:
-        return there
-    masks = set(task.target.positions)
-    return np.array([not masks & set(unit.tokens) for unit in task.units])
-
-
 def _measured(game: Coalitions, order: npt.NDArray[np.int64], step: int) -> MeasuredOrder:
     n = len(order)
     counts = np.unique(np.linspace(0, n, min(n, POINTS) + 1).round().astype(int))
     tops = np.array([max(1, int(np.ceil(share * n))) for share in SHARES])
     rows = np.ones((2 * len(counts) + 2 * len(tops), len(game.units)), dtype=bool)
     for k, count in enumerate(np.concatenate([counts, tops])):
-        without, only = rows[2 * k], rows[2 * k + 1]
-        without[order[:count]] = False
-        only[order[count:]] = False
+        rows[2 * k, order[:count]] = False
+        rows[2 * k + 1, order[count:]] = False
     p = game.read(rows, lambda logits: game.target.judge(logits)[:, step])
     without_top, only_top = p[0::2], p[1::2]
     return MeasuredOrder(

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from headscan.attribution.engine import Engine, frozen
-from headscan.attribution.target import AttributionTarget
+from headscan.attribution.target import AttributionTarget, Scores
 from headscan.run import BadInput
 
-Scores = npt.NDArray[np.float64]
-
-VAIN = 8
+VAIN = 8  # halvings in a row that may bring the sum no nearer
 
 
 def gradients(
@@ -28,13 +26,13 @@ def gradients(
         BadInput: no gradient comes through (quantised layers that do not support it).
     """
     inputs = embeds.detach().clone().requires_grad_(True)
-    found = []
+    slopes = []
     with frozen(engine.model):
         try:
             values = target.value(engine.logits(inputs, target.positions, grad=True))
             for step in range(values.shape[1]):
                 keep = step + 1 < values.shape[1]
-                found.append(torch.autograd.grad(values[:, step].sum(), inputs, retain_graph=keep)[0])
+                slopes.append(torch.autograd.grad(values[:, step].sum(), inputs, retain_graph=keep)[0])
         except (RuntimeError, NotImplementedError) as error:
             if "out of memory" in str(error):
                 raise
@@ -42,7 +40,7 @@ def gradients(
                 f"No gradient comes through '{engine.lens.name}' (its quantised layers may have none: "
                 f"{str(error).splitlines()[0][:120].rstrip('.')}); use --method occlusion, which needs none."
             ) from error
-    gradient = torch.stack(found, 1)
+    gradient = torch.stack(slopes, 1)
     if _silent(engine, gradient, target):
         raise BadInput(
             f"No gradient comes through '{engine.lens.name}': its quantised layers return zero without saying so; "
@@ -70,16 +68,9 @@ def _silent(engine: Engine, gradient: Tensor, target: AttributionTarget) -> bool
 def gradient_x_input(
     engine: Engine, embeds: Float[Tensor, "T e"], target: AttributionTarget, *, signed: bool = True
 ) -> Scores:
-    """Gradient x input, [S, T].
+    """Gradient x input of a prompt, [S, T].
 
-    Signed: score_t = sum over k of (∂f/∂x_tk) x_tk, captum's InputXGradient summed over features. Unsigned:
-    sum over k of |∂f/∂x_tk| |x_tk|, the seed of this tool's v = |∇f| * a with its absolute value summed.
-
-    Args:
-        engine: the model.
-        embeds: the prompt [T, e].
-        target: what is differentiated.
-        signed: keep signs.
+    Signed: score_t = Σ_k (∂f/∂x_tk) x_tk, captum's InputXGradient summed over features. Unsigned: Σ_k |∂f/∂x_tk| |x_tk|.
 
     Cost: one forward pass, and one backward pass a step.
     """
@@ -88,34 +79,19 @@ def gradient_x_input(
 
 
 def _summed(product: Tensor, signed: bool) -> Scores:
-    found: Scores = (product if signed else product.abs()).sum(-1).cpu().numpy()
-    return found
+    scores: Scores = (product if signed else product.abs()).sum(-1).cpu().numpy()
+    return scores
 
 
 @dataclass(frozen=True)
 class Completeness:
-    """What the scores of each prediction must sum to, and by how much they miss it.
+    """What the scores of each prediction must sum to, and by how much they miss it."""
 
-    Attributes:
-        whole: f(prompt) - f(baseline), one a prediction.
-        gap: |sum of the scores - whole|; relative_gap: the same, divided by |whole|.
-        evaluations: forward and backward passes of one row each.
-        segments: pieces of the path.
-    """
-
-    whole: list[float]
-    gap: list[float]
-    relative_gap: list[float]
-    evaluations: int
-    segments: int
-
-
-@dataclass(frozen=True)
-class IntegratedScores:
-    """Integrated gradients [S, T] with their certificate."""
-
-    scores: Scores
-    completeness: Completeness
+    whole: list[float]  # f(prompt) - f(baseline), one a prediction
+    gap: list[float]  # |sum of the scores - whole|
+    relative_gap: list[float]  # the gap divided by |whole|
+    evaluations: int  # forward and backward passes of one row each
+    segments: int  # pieces of the path
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,8 +122,8 @@ class StraightPath:
         if alpha not in self.ends:
             with torch.no_grad():
                 place = (self.baseline + alpha * self.difference)[None].to(self.dtype)
-                found = self.target.value(self.engine.logits(place, self.target.positions))[0]
-            self.ends[alpha] = found.double().cpu().numpy()
+                value = self.target.value(self.engine.logits(place, self.target.positions))[0]
+            self.ends[alpha] = value.double().cpu().numpy()
         return self.ends[alpha]
 
     def segment(self, start: float, end: float) -> PathSegment:
@@ -167,21 +143,24 @@ class StraightPath:
         return PathSegment(start, end, average, np.abs(total - (self.value(end) - self.value(start))))
 
 
+class IntegratedScores(NamedTuple):
+    """Integrated gradients [S, T], and how far they are from the sum that they must have."""
+
+    scores: Scores
+    completeness: Completeness
+
+
 def integrated_gradients(
     engine: Engine, embeds: Float[Tensor, "T e"], baseline: Float[Tensor, "*T e"], target: AttributionTarget, *,
     steps: int | None = None, tolerance: float = 0.002, most: int = 4096, nodes: int = 16, rows: int = 8,
     signed: bool = True,
 ) -> IntegratedScores:  # fmt: skip
-    """Integrated gradients along the straight line from a baseline to the prompt.
+    """Integrated gradients [S, T] along the straight line from a baseline [e] or [T, e] to the prompt, and their gap.
 
     score_t = sum over k of (x - x')_tk ∫₀¹ ∂f/∂x_tk (x' + α (x - x')) dα. The scores of a row sum to f(x) - f(x')
     (completeness); what is missing is reported.
 
     Args:
-        engine: the model.
-        embeds: the prompt [T, e].
-        baseline: [e] or [T, e].
-        target: what is differentiated.
         steps: a fixed number of Gauss-Legendre nodes on the whole path (50 is captum's default). None: the path is cut
             where it needs it. The gradient's integral over any piece must equal f(end) - f(start), which is known
             exactly; the piece that misses most is halved until the misses sum to less than `tolerance`, or until eight
@@ -191,7 +170,6 @@ def integrated_gradients(
         most: an end to halving, in gradient evaluations.
         nodes: Gauss-Legendre nodes of one piece.
         rows: nodes of one micro-batch.
-        signed: keep signs.
 
     Source: Sundararajan, Taly and Yan 2017, "Axiomatic attribution for deep networks". The cutting is headscan's:
     layer norms make the gradient steep near a small baseline, where equal steps need thousands of nodes.

@@ -1,4 +1,4 @@
-"""Combined: the mean of gradient x input and occlusion."""
+"""The methods: gradient x input, integrated gradients, leave one out, occlusion, their mean, Shapley values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from math import comb
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 
 from headscan.attribution.gradients import gradient_x_input, integrated_gradients
 from headscan.attribution.method import (
@@ -18,9 +17,8 @@ from headscan.attribution.method import (
     Coalitions,
     MethodWords,
 )
+from headscan.attribution.target import Scores
 from headscan.run import Option
-
-# ---- Gradient x input: the slope of the target along the token's embedding.
 
 
 @METHODS.register("gradient-x-input")
@@ -39,11 +37,7 @@ class GradientXInput(AttributionMethod):
     local = True
 
     def explain(self, task: AttributionTask) -> AttributionMap:
-        """See `headscan.attribution.gradient_x_input`."""
         return task.of_tokens(gradient_x_input(task.engine, task.embeds, task.target, signed=task.signed))
-
-
-# ---- Integrated gradients: the slope averaged on the way from a baseline to the prompt.
 
 
 @METHODS.register("integrated-gradients")
@@ -66,15 +60,11 @@ class IntegratedGradients(AttributionMethod):
     ] = None
 
     def explain(self, task: AttributionTask) -> AttributionMap:
-        """See `headscan.attribution.integrated_gradients`."""
-        found = integrated_gradients(
+        scores, completeness = integrated_gradients(
             task.engine, task.embeds, task.filler, task.target, steps=self.steps, rows=task.plan(grad=True).rows,
             signed=task.signed,
         )  # fmt: skip
-        return task.of_tokens(found.scores, found.completeness)
-
-
-# ---- Leave one out: occlusion by removing the token altogether.
+        return task.of_tokens(scores, completeness)
 
 
 @METHODS.register("leave-one-out")
@@ -91,11 +81,7 @@ class LeaveOneOut(AttributionMethod):
     )
 
     def explain(self, task: AttributionTask) -> AttributionMap:
-        """One prompt a unit, shorter by its tokens."""
         return task.left_out(None)
-
-
-# ---- Occlusion: what the target loses when a token is replaced by a substitute.
 
 
 @METHODS.register("occlusion")
@@ -113,7 +99,6 @@ class Occlusion(AttributionMethod):
     substitutes = True
 
     def explain(self, task: AttributionTask) -> AttributionMap:
-        """One prompt a unit, with the substitute in its place."""
         return task.left_out(task.substitute)
 
 
@@ -134,21 +119,16 @@ class Combined(AttributionMethod):
     local = True
 
     def explain(self, task: AttributionTask) -> AttributionMap:
-        """Both maps, averaged."""
-        one, other = GradientXInput().explain(task), Occlusion().explain(task)
-        return AttributionMap(
-            (_normalised(one.tokens) + _normalised(other.tokens)) / 2,
-            (_normalised(one.units) + _normalised(other.units)) / 2,
-        )
+        maps = GradientXInput().explain(task), Occlusion().explain(task)
+        tokens, units = ([_normalised(getattr(item, kind)) for item in maps] for kind in ("tokens", "units"))
+        return AttributionMap((tokens[0] + tokens[1]) / 2, (units[0] + units[1]) / 2)
 
 
-def _normalised(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _normalised(scores: Scores) -> Scores:
     largest = np.abs(scores).max(-1, keepdims=True)
-    found: npt.NDArray[np.float64] = np.divide(scores, largest, out=np.zeros_like(scores), where=largest > 0)
-    return found
+    shares: Scores = np.divide(scores, largest, out=np.zeros_like(scores), where=largest > 0)
+    return shares
 
-
-# ---- Shapley values of the units of a prompt: exact for few, sampled with an error bar for many.
 
 EXACT_UNITS = 12
 """Up to so many units all 2^n prompts are evaluated."""
@@ -171,17 +151,18 @@ class Shapley(AttributionMethod):
     samples: Annotated[int, Option("Pairs of orders of Shapley values, above 12 units.", low=1)] = 64
 
     def explain(self, task: AttributionTask) -> AttributionMap:
-        """See `shapley`."""
-        found = shapley(task.game(task.filler), samples=self.samples, seed=task.seed)
-        return task.of_units(found.values, evaluations=found.evaluations, exact=found.exact, standard_error=found.error)
+        result = shapley(task.game(task.filler), samples=self.samples, seed=task.seed)
+        return task.of_units(
+            result.values, evaluations=result.evaluations, exact=result.exact, standard_error=result.error
+        )
 
 
 @dataclass(frozen=True)
 class ShapleyValues:
     """Shapley values [S, n], their standard errors [S, n] (0 where exact), and the number of prompts evaluated."""
 
-    values: npt.NDArray[np.float64]
-    error: npt.NDArray[np.float64]
+    values: Scores
+    error: Scores
     evaluations: int
     exact: bool
 
@@ -192,11 +173,8 @@ def shapley(game: Coalitions, *, samples: int = 64, seed: int = 0, exact: bool |
     φ_i = Σ_K |K|! (n - |K| - 1)! / n! · (f(K + i) - f(K)). They sum to f(all) - f(none), in each sampled pair of orders
     too.
 
-    Args:
-        game: the value of every set of units.
-        samples: pairs of an order and its reverse (antithetic), when sampled: 2 samples (n - 1) + 2 evaluations at most.
-        seed: of the orders.
-        exact: by default, up to `EXACT_UNITS` units.
+    `exact` (by default up to `EXACT_UNITS` units) evaluates all 2^n sets; else `samples` pairs of an order and its reverse
+    (antithetic) are drawn, 2 samples (n - 1) + 2 evaluations at most.
     """
     n = len(game.units)
     if exact or (exact is None and n <= EXACT_UNITS):
@@ -208,18 +186,18 @@ def _exact(game: Coalitions, n: int) -> ShapleyValues:
     sets = (np.arange(2**n)[:, None] >> np.arange(n)) & 1 == 1
     values = game.values(sets)
     sizes = sets.sum(1)
-    found = []
+    scores = []
     for i in range(n):
         without = np.flatnonzero(~sets[:, i])
         weight = np.array([1 / (n * comb(n - 1, int(size))) for size in sizes[without]])
-        found.append((weight[:, None] * (values[without | (1 << i)] - values[without])).sum(0))
-    scores = np.stack(found, -1)
-    return ShapleyValues(scores, np.zeros_like(scores), len(sets), True)
+        scores.append((weight[:, None] * (values[without | (1 << i)] - values[without])).sum(0))
+    exact = np.stack(scores, -1)
+    return ShapleyValues(exact, np.zeros_like(exact), len(sets), True)
 
 
 def _sampled(game: Coalitions, n: int, samples: int, random: np.random.Generator) -> ShapleyValues:
     orders = [random.permutation(n) for _ in range(samples)]
-    pairs = [order for one in orders for order in (one, one[::-1])]
+    pairs = [order for drawn in orders for order in (drawn, drawn[::-1])]
     # Each order walks from no unit to all; equal sets (the ends, and chance) are evaluated once.
     walks = [np.concatenate([np.zeros((1, n), bool), np.tril(np.ones((n, n), bool))[:, np.argsort(o)]]) for o in pairs]
     unique, back = np.unique(np.concatenate(walks), axis=0, return_inverse=True)

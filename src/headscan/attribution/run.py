@@ -23,15 +23,8 @@ from headscan.attribution.result import (
     explained,
     findings,
 )
-from headscan.attribution.steps import (
-    Attributing,
-    SentenceEngine,
-    SentenceTarget,
-    asks_for_sentence,
-    check_slopes,
-    find_steps,
-)
-from headscan.attribution.target import KINDS, AttributionTarget, find_units, kind_of, substitute_vector
+from headscan.attribution.steps import Attributing, asks_for_sentence, check_slopes, find_steps, sentence_target
+from headscan.attribution.target import AttributionTarget, find_units, kind_of, substitute_vector
 from headscan.model import Lens
 from headscan.model.opening import ModelLike, open_model
 from headscan.run import BadInput, Run, fingerprint, options_of, verb
@@ -75,10 +68,11 @@ def attribute(model: ModelLike, settings: Attributing, run: Run) -> AttributeRes
         run.progress(f"attribution · {method.name}", done, len(methods), "methods")
         scored[method.name] = run.unit(method.name, ScoredMap, partial(score, method, task, settings))
     run.progress("attribution", len(methods), len(methods), "methods")
-    maps = {name: one.map() for name, one in scored.items()}
+    maps = {name: item.map() for name, item in scored.items()}
+    records = [item.record for item in scored.values()]
     first = maps[methods[0].name]
     steps, agreed = explained(task, first), agreement(maps)
-    prompt, engine, said = task.prompt, task.engine, task.engine.decoder_ids
+    prompt, engine = task.prompt, task.engine
     planned = task.plan(grad=methods[0].differentiates)
     return AttributeResult(
         prompt=prompt.text,
@@ -86,7 +80,7 @@ def attribute(model: ModelLike, settings: Attributing, run: Run) -> AttributeRes
         ids=list(prompt.ids),
         special=list(prompt.special),
         roles=list(prompt.roles),
-        decoder=[NamedToken(i, display(lens.tokenizer, i)) for i in said] if said else None,
+        decoder=[NamedToken(i, display(lens.tokenizer, i)) for i in engine.decoder_ids] or None,
         spans=[
             ScoredSpan(unit.text, list(unit.tokens), float(value))
             for unit, value in zip(task.units, first.units.mean(0), strict=True)
@@ -98,35 +92,35 @@ def attribute(model: ModelLike, settings: Attributing, run: Run) -> AttributeRes
         substitute=task.substitute_name,
         target=AttributionOf(
             task.target.kind,
-            task.target.sentence if isinstance(task.target, SentenceTarget) else KINDS[task.target.kind],
-            [one.token for one in steps],
-            [one.id for one in steps if one.id is not None],
+            task.target.sentence,
+            [step.token for step in steps],
+            [step.id for step in steps if step.id is not None],
             task.target.judged,
         ),
         steps=steps,
-        maps=[one.record for one in scored.values()],
+        maps=records,
         agreement=agreed,
-        faithfulness=scored[methods[0].name].record.faithfulness,
+        faithfulness=records[0].faithfulness,
         cost=AttributionCost(engine.shares, engine.tokens_computed, planned.row_bytes, planned.rows, planned.budget),
-        findings=findings([one.record for one in scored.values()], agreed, task.target.judged),
+        findings=findings(records, agreed, task.target.judged),
         protocol=run.protocol(device=str(lens.device), dtype=str(task.embeds.dtype).removeprefix("torch.")),
         models=[record],
-        arrays={f"scores/{name}": one.tokens.astype(np.float32) for name, one in maps.items()}
-        | {f"units/{name}": one.units.astype(np.float32) for name, one in maps.items()},
+        arrays={f"scores/{name}": item.tokens.astype(np.float32) for name, item in maps.items()}
+        | {f"units/{name}": item.units.astype(np.float32) for name, item in maps.items()},
     )
 
 
 def read_task(lens: Lens, settings: Attributing, *, sentence: bool = False) -> AttributionTask:
-    """What the methods are asked: the prompt read, its predictions (or sentence vector) found, the substitute's embedding."""
-    engine = SentenceEngine(lens) if sentence else Engine(lens)
+    """The prompt, its predictions (or sentence vector) and the substitute's embedding, as the methods need them."""
+    engine = Engine(lens, sentence=sentence)
     prompt = read_prompt(settings.prompt, lens.tokenizer, lens.limits, chat=settings.chat, special=settings.special)
     if len(prompt) < 2:
         raise BadInput(
             f"The prompt is the single token '{prompt.tokens[0]}': there is nothing to share the prediction between; "
             "give at least two tokens."
         )
-    if isinstance(engine, SentenceEngine):
-        target: AttributionTarget = SentenceTarget.of(engine, prompt.ids, settings)
+    if sentence:
+        target = sentence_target(engine, prompt.ids, settings)
     else:
         prompt, steps = find_steps(engine, prompt, settings)
         target = AttributionTarget(kind_of(settings.target, settings.against), steps)
@@ -157,17 +151,17 @@ class ScoredMap:
 def score(method: AttributionMethod, task: AttributionTask, settings: Attributing) -> ScoredMap:
     """Run one method, and judge its map."""
     start = time.perf_counter()
-    found = method.explain(task)
+    scores = method.explain(task)
     seconds = round(time.perf_counter() - start, 4)
     record = MapRecord(
         method.name,
         {field.name: getattr(method, field.name) for field in options_of(type(method))},
         method.words,
         seconds,
-        faithfulness(task, found) if settings.faithfulness else None,
-        found.completeness,
-        found.evaluations,
-        found.exact,
-        None if found.standard_error is None else found.standard_error.tolist(),
+        faithfulness(task, scores) if settings.faithfulness else None,
+        scores.completeness,
+        scores.evaluations,
+        scores.exact,
+        None if scores.standard_error is None else scores.standard_error.tolist(),
     )  # fmt: skip
-    return ScoredMap(found.tokens.tolist(), found.units.tolist(), record)
+    return ScoredMap(scores.tokens.tolist(), scores.units.tolist(), record)

@@ -1,4 +1,4 @@
-"""Targets: the one number of a prediction that is explained."""
+"""Targets: the one number of a prediction that is explained; units of the prompt; what stands for an absent token."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -17,6 +18,8 @@ from headscan.attribution.engine import Engine
 from headscan.model import Lens
 from headscan.run import BadInput
 from headscan.text.prompts import Prompt, display
+
+Scores = npt.NDArray[np.float64]
 
 KINDS = {
     "logit": "the logit of the token",
@@ -38,11 +41,12 @@ class TargetStep:
     against: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AttributionTarget:
     """What is explained: a kind of number, at one or more predictions.
 
-    `value` maps logits [B, P, V] (P = the number of steps, in their order) to [B, P], in float32 or wider.
+    `value` maps logits [B, P, V] (P = the number of steps, in their order) to [B, P], in float32 or wider. A sentence vector
+    is one step; its value is the cosine of the vectors [B, 1, d] with `reference`.
 
     >>> target = AttributionTarget("contrast", (TargetStep(3, token=0, against=2),))
     >>> target.value(torch.tensor([[[5.0, 0.0, 1.0]]]))
@@ -51,6 +55,12 @@ class AttributionTarget:
 
     kind: str
     steps: tuple[TargetStep, ...]
+    reference: Float[Tensor, " d"] | None = None  # the sentence vector of the whole prompt, or of another text
+    sentence: str = ""  # what is explained, in words; by default those of the kind
+    flat: bool = False  # whether there is no slope at the prompt: a cosine with its own vector is at its largest, 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sentence", self.sentence or KINDS.get(self.kind, ""))
 
     @property
     def positions(self) -> list[int]:
@@ -62,12 +72,12 @@ class AttributionTarget:
     ) -> Float[Tensor, "B P"]:
         """The number that is explained.
 
-        Args:
-            logits: [B, P, V].
-            original: [P, V], the logits of the whole prompt. With it, "all" is minus the L1 distance from them; without
-                it, the sum of the logits, which has a gradient there.
+        With `original` [P, V], the logits of the whole prompt, "all" is minus the L1 distance from them; without it, the
+        sum of the logits, which has a gradient there.
         """
         logits = logits if logits.dtype == torch.float64 else logits.float()
+        if self.reference is not None:
+            return F.cosine_similarity(logits, self.reference.to(logits), dim=-1)
         if self.kind == "all":
             return logits.sum(-1) if original is None else -(logits - original.to(logits)).abs().sum(-1)
         if self.kind == "entropy":
@@ -85,10 +95,12 @@ class AttributionTarget:
     @property
     def judged(self) -> str:
         """The scale on which faithfulness is judged, in a word."""
-        return "probability"
+        return "probability" if self.reference is None else "cosine"
 
     def judge(self, logits: Float[Tensor, "B P V"]) -> Float[Tensor, "B P"]:
-        """What faithfulness looks at: the probability of each step's token."""
+        """What faithfulness looks at: the probability of each step's token, or the cosine."""
+        if self.reference is not None:
+            return self.value(logits)
         return self._gather(logits.float().softmax(-1), [step.token or 0 for step in self.steps])
 
     def _gather(self, values: Tensor, tokens: Sequence[int]) -> Tensor:
@@ -107,11 +119,7 @@ def kind_of(name: str, against: str | int | None) -> str:
 
 
 def one_token(lens: Lens, word: str | int) -> int:
-    """The id of a token given as an id, as "#ID", or as its text.
-
-    Raises:
-        BadInput: the text is several tokens (the message names them) or none.
-    """
+    """The id of a token given as an id, as "#ID", or as its text; BadInput for a text of several tokens, or of none."""
     if isinstance(word, str) and word[:1] == "#" and word[1:].isdigit():
         word = int(word[1:])
     if isinstance(word, int):
@@ -134,7 +142,7 @@ def one_token(lens: Lens, word: str | int) -> int:
     return int(ids[0])
 
 
-# ---- Units: which tokens are looked at together: single tokens, words, sentences, or spans that the caller names.
+# ---- Units: which tokens are looked at together
 
 UnitKind = Literal["token", "word", "sentence"]
 WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]+")
@@ -147,11 +155,6 @@ class Unit:
 
     tokens: tuple[int, ...]
     text: str
-
-    @property
-    def first(self) -> int:
-        """The index of the first token."""
-        return self.tokens[0]
 
 
 def find_units(
@@ -168,16 +171,27 @@ def find_units(
     Raises:
         BadInput: a span that is not there, or spans that overlap.
     """
+    owner: list[int | None] = [None] * len(prompt)
     if spans is not None:
-        return _named(prompt, spans)
-    if units == "token":
-        return [Unit((i,), token) for i, token in enumerate(prompt.tokens)]
-    pieces = [match.span() for match in (WORD if units == "word" else SENTENCE).finditer(prompt.text)]
-    return _grouped(prompt, [_piece(prompt, place, pieces) for place in range(len(prompt))])
+        for number, span in enumerate(spans):
+            for index in _tokens_of(prompt, span):
+                if owner[index] is not None:
+                    raise BadInput(f"Two spans share token {index} ('{prompt.tokens[index]}').")
+                owner[index] = number
+    elif units != "token":
+        starts = [match.start() for match in (WORD if units == "word" else SENTENCE).finditer(prompt.text)]
+        owner = [_piece(prompt, index, starts) for index in range(len(prompt))]
+    groups: list[list[int]] = []
+    for index, piece in enumerate(owner):
+        if index and piece is not None and piece == owner[index - 1]:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return [Unit(tuple(group), "".join(prompt.tokens[i] for i in group)) for group in groups]
 
 
-def _piece(prompt: Prompt, index: int, pieces: list[tuple[int, int]]) -> int | None:
-    """The piece that holds the token's first visible character; a special token stands alone."""
+def _piece(prompt: Prompt, index: int, starts: list[int]) -> int | None:
+    """The piece that holds the token's first visible character; None for a special token, which stands alone."""
     first, last = prompt.offsets[index]
     if prompt.special[index] or last <= first:
         return None
@@ -185,66 +199,40 @@ def _piece(prompt: Prompt, index: int, pieces: list[tuple[int, int]]) -> int | N
     # A space of its own goes with what follows, a line end with what it ends.
     blank = first if "\n" in inner else last
     visible = first + len(inner) - len(inner.lstrip()) if inner.strip() else blank
-    starts = [start for start, _ in pieces]
-    k = int(np.searchsorted(starts, visible, side="right")) - 1
-    return k if k >= 0 else (0 if pieces else None)
-
-
-def _grouped(prompt: Prompt, piece: list[int | None]) -> list[Unit]:
-    units: list[list[int]] = []
-    last: int | None = None
-    for index, k in enumerate(piece):
-        if k is not None and k == last:
-            units[-1].append(index)
-        else:
-            units.append([index])
-        last = k
-    return [Unit(tuple(unit), "".join(prompt.tokens[i] for i in unit)) for unit in units]
-
-
-def _named(prompt: Prompt, spans: Sequence[str | tuple[int, int]]) -> list[Unit]:
-    owner: list[int | None] = [None] * len(prompt)
-    for number, span in enumerate(spans):
-        for index in _tokens_of(prompt, span):
-            if owner[index] is not None:
-                raise BadInput(f"Two spans share token {index} ('{prompt.tokens[index]}').")
-            owner[index] = number
-    return _grouped(prompt, owner)
+    return max(int(np.searchsorted(starts, visible, side="right")) - 1, 0) if starts else None
 
 
 def _tokens_of(prompt: Prompt, span: str | tuple[int, int]) -> list[int]:
+    if isinstance(span, str) and (match := re.fullmatch(r"(\d+):(\d+)", span)):
+        span = int(match[1]), int(match[2])
     if not isinstance(span, str):
         first, last = span
         if not 0 <= first < last <= len(prompt):
             raise BadInput(f"The span {first}:{last} is not inside the {len(prompt)} tokens of the prompt.")
         return list(range(first, last))
-    if match := re.fullmatch(r"(\d+):(\d+)", span):
-        return _tokens_of(prompt, (int(match[1]), int(match[2])))
-    at = prompt.text.find(span) if span else -1
-    found = [i for i, (a, b) in enumerate(prompt.offsets) if a < at + len(span) and b > at and b > a] if at >= 0 else []
-    if not found:
+    start = prompt.text.find(span) if span else -1
+    end = start + len(span)
+    tokens = [i for i, (a, b) in enumerate(prompt.offsets) if start >= 0 and a < end and b > start and b > a]
+    if not tokens:
         raise BadInput(f"The span '{span}' is not in the prompt.")
-    return found
+    return tokens
 
 
-def spread(values: npt.NDArray[np.float64], units: Sequence[Unit], length: int) -> npt.NDArray[np.float64]:
+def spread(values: Scores, units: Sequence[Unit], length: int) -> Scores:
     """Scores of units [S, n] spread evenly over their tokens [S, length], so that sums stay what they were.
 
     >>> spread(np.array([[2.0, 6.0]]), [Unit((0,), "a"), Unit((1, 2), "bc")], 3)
     array([[2., 3., 3.]])
     """
-    found = np.zeros((*values.shape[:-1], length))
+    tokens = np.zeros((*values.shape[:-1], length))
     for k, unit in enumerate(units):
-        found[..., list(unit.tokens)] = values[..., k, None] / len(unit.tokens)
-    return found
+        tokens[..., list(unit.tokens)] = values[..., k, None] / len(unit.tokens)
+    return tokens
 
 
-def gathered(scores: npt.NDArray[np.float64], units: Sequence[Unit]) -> npt.NDArray[np.float64]:
+def gathered(scores: Scores, units: Sequence[Unit]) -> Scores:
     """Scores of tokens [S, T] summed over units [S, n]."""
     return np.stack([scores[..., list(unit.tokens)].sum(-1) for unit in units], axis=-1)
-
-
-# ---- What stands where a token is taken away.
 
 
 def substitute_vector(engine: Engine, choice: str | int) -> tuple[Tensor | None, str]:
@@ -260,6 +248,14 @@ def substitute_vector(engine: Engine, choice: str | int) -> tuple[Tensor | None,
         BadInput: the tokenizer has no such token, or the text is not one token.
     """
     lens = engine.lens
+
+    def special(name: str) -> int | None:
+        holder = engine.model.config if lens.tokenizer is None else lens.tokenizer
+        token = getattr(holder, f"{name}_token_id", None)
+        return token if isinstance(token, int) and 0 <= token < lens.vocabulary_size else None
+
+    if choice == "auto":
+        choice = next((name for name in ("mask", "pad", "eos", "unk") if special(name) is not None), "mean")
     if choice == "remove":
         return None, "remove"
     if choice == "zero":
@@ -268,21 +264,10 @@ def substitute_vector(engine: Engine, choice: str | int) -> tuple[Tensor | None,
         ids = torch.arange(lens.vocabulary_size).split(8192)
         total = torch.stack([engine.embed(part).double().sum(0) for part in ids]).sum(0)
         return (total / lens.vocabulary_size).to(lens.input_embeddings.dtype), "mean"
-    if choice == "auto":
-        names = ("mask", "pad", "eos", "unk")
-        choice = next((name for name in names if _special(engine, name) is not None), "mean")
-        return substitute_vector(engine, choice)
     if choice in ("mask", "pad", "eos", "bos", "unk"):
-        token = _special(engine, str(choice))
+        token = special(str(choice))
         if token is None:
             raise BadInput(f"The tokenizer of '{lens.name}' has no {choice} token; use mean, zero, remove or a token.")
     else:
         token = one_token(lens, choice)
     return engine.embed(torch.tensor([token]))[0], str(choice)
-
-
-def _special(engine: Engine, name: str) -> int | None:
-    token = getattr(engine.lens.tokenizer, f"{name}_token_id", None)
-    if token is None and engine.lens.tokenizer is None:
-        token = getattr(engine.model.config, f"{name}_token_id", None)
-    return token if isinstance(token, int) and 0 <= token < engine.lens.vocabulary_size else None
