@@ -61,6 +61,13 @@ class Registry(Mapping[str, T], Generic[T]):
             for name in sorted(found.name for found in pkgutil.iter_modules(getattr(module, "__path__", ()))):
                 importlib.import_module(f"{home}.{name}")
         _load_plugins()
+        # The order is that of the modules, whoever imported one of them first; plug-ins come last.
+        self._items = dict(sorted(self._items.items(), key=lambda pair: self._place(pair[1])))
+
+    def _place(self, item: object) -> tuple[int, str]:
+        module = getattr(item, "__module__", type(item).__module__)
+        ranks = [rank for rank, home in enumerate(self.homes) if f"{module}.".startswith(f"{home}.")]
+        return (ranks[0], module) if ranks else (len(self.homes), "")
 
     def add(self, name: str, item: T) -> T:
         """Register an item; BadInput where the name is taken by another."""
