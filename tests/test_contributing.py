@@ -59,6 +59,8 @@ def wheel(folder: Path) -> Path:
     path = folder / "headscan_recipes-1.0-py3-none-any.whl"
     info = "headscan_recipes-1.0.dist-info"
     points = "".join(f"{name} = headscan_recipes.{name}\n" for name in RECIPES)
+    points += "[headscan.verbs]\nlongest-word = headscan_recipes.longest_word:longest_word\n"
+    points += "[headscan.results]\nlongest-word = headscan_recipes.longest_word\n"
     files = {f"headscan_recipes/{name}.py": body for name, body in RECIPES.items()} | {
         "headscan_recipes/__init__.py": "",
         f"{info}/METADATA": "Metadata-Version: 2.1\nName: headscan-recipes\nVersion: 1.0\n",
@@ -79,7 +81,7 @@ def installed(tmp_path_factory):
     made = wheel(tmp_path_factory.mktemp("wheel"))
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check"]
     subprocess.run([*pip, "--target", str(place), str(made)], check=True)
-    paths = os.pathsep.join([str(ROOT / "src"), str(place)])
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "lab" / "src"), str(place)])
     environment = os.environ | {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "COLUMNS": "200", "TERM": "dumb"}
     server = subprocess.Popen(
         [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
@@ -104,6 +106,7 @@ def installed(tmp_path_factory):
 def test_there_is_a_recipe_of_each_kind():
     assert set(RECIPES) == {
         "top_three_share", "repeats", "smoothed", "last_first", "first_tokens", "shrink", "longest_site", "raw_floats",
+        "longest_word",
     }  # fmt: skip
 
 
@@ -208,6 +211,21 @@ def test_a_remedy_is_found_with_its_parameter(installed):
     _, run = installed
     code = "from headscan.remedies import REMEDIES; print(REMEDIES.build('shrink', {'share': .25}), list(REMEDIES))"
     assert "Shrink(share=0.25)" in run("-c", code)
+
+
+def test_a_verb_is_a_command_with_a_result_and_a_page(installed, tmp_path):
+    _, run = installed
+    out = tmp_path / "words"
+    assert "longest-word Find the longest words of a text." in run("-m", "headscan", "--help")
+    assert "Least number of letters" in run("-m", "headscan", "longest-word", "--help")
+    run("-m", "headscan", "longest-word", "stories", "--letters", "5", "--out", str(out))
+    assert "The longest of 3 words" in (out / "report.html").read_text("utf-8")
+    code = f"import headscan; print(type(headscan.load({str(out)!r})).__name__, len(headscan.load({str(out)!r}).words))"
+    assert run("-c", code).split() == ["LongestWord", "3"]
+    assert "Did you mean 'longest-word'?" in run("-m", "headscan", "longest-wrod", status=2)
+    assert "--letters must be at least 1" in run(
+        "-m", "headscan", "longest-word", "stories", "--letters", "0", status=2
+    )
 
 
 def test_each_is_in_the_documentation_that_is_written_with_the_plugin(installed):

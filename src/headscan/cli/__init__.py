@@ -103,7 +103,7 @@ Options:
 
 def _listing() -> str:
     rows = [
-        textwrap.fill(about, 78, initial_indent=f"  {name:12}", subsequent_indent=" " * 14)
+        textwrap.fill(about, 78, initial_indent=f"  {name:12} ", subsequent_indent=" " * 15)
         for name, about in verbs().items()
     ]
     return "\n".join([HEAD, *rows, TAIL])
