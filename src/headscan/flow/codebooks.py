@@ -20,64 +20,46 @@ from headscan.run import BadInput, Progress, no_progress
 
 @dataclass(frozen=True)
 class CodebookDistances:
-    """How well separated a code book is, in units of the mean standard deviation of its features.
+    """How well separated a codebook is, in units of the mean standard deviation of its features."""
 
-    Attributes:
-        minimum, tenth, median: quantiles (0, 0.1, 0.5) of each token's distance to its nearest other token.
-        expected: √(2 w), about the distance of two tokens in a round cloud of the same spread.
-        duplicates: tokens whose output another token shares to 1e-6.
-        participation_ratio: of the centred covariance, the number of directions in use.
-        feature_std: the unit.
-    """
-
-    minimum: float
+    minimum: (
+        float  # minimum, tenth, median: quantiles (0, 0.1, 0.5) of each token's distance to its nearest other token
+    )
     tenth: float
     median: float
-    expected: float
-    duplicates: int
-    participation_ratio: float
-    feature_std: float
+    expected: float  # √(2 w), about the distance of two tokens in a round cloud of the same spread
+    duplicates: int  # tokens whose output another token shares to 1e-6
+    participation_ratio: float  # of the centred covariance: the number of directions in use
+    feature_std: float  # the unit
 
 
 def codebook(
     lens: Lens, slice_: Slice | str, prefix: Sequence[int] = (), *, tokens: Int[Tensor, " C"] | None = None,
     rows: int = 512, progress: Progress = no_progress,
 ) -> Float32[Tensor, "C w"]:  # fmt: skip
-    """The output of tokens behind a prefix.
-
-    Args:
-        lens: the model.
-        slice_: a slice or a site; of its output the last position is taken.
-        prefix: token ids before the token.
-        tokens: which; None is the whole vocabulary.
-        rows: rows of a forward pass.
-        progress: told of the tokens that are done.
+    """The last output of a slice or a site for each token behind a prefix; `tokens` None is the whole vocabulary.
 
     Cost: a row of len(prefix) + 1 tokens each; for chosen `tokens` one token where the model has a key-value cache.
     """
-    cut = (Slice(sites=(slice_,)) if isinstance(slice_, str) else slice_).but(tokens="-1").on(lens)
+    cut = _slice(slice_).but(tokens="-1").on(lens)
     start = torch.tensor(list(prefix), dtype=torch.int64)
     wanted = torch.arange(lens.vocabulary_size) if tokens is None else tokens
     known = Prefix(cut, start[None]) if tokens is not None and cut.causal and len(start) else None
-    found: list[Tensor] = []
+    words: list[Tensor] = []
     for chunk in wanted.split(rows):
-        progress("code book", len(found) * rows, len(wanted), "tokens")
+        progress("code book", len(words) * rows, len(wanted), "tokens")
         with torch.no_grad():
             if known is not None:
                 there = chunk.to(lens.device)
-                found.append(known.evaluate(torch.zeros_like(there), there).float().cpu())
+                words.append(known.evaluate(torch.zeros_like(there), there).float().cpu())
             else:
                 ids = torch.cat([start.expand(len(chunk), -1), chunk[:, None]], 1)
-                found.append(cut.run(ids)[:, -1].float().cpu())
-    return torch.cat(found)
+                words.append(cut.run(ids)[:, -1].float().cpu())
+    return torch.cat(words)
 
 
 def distances(book: Float[Tensor, "V w"]) -> CodebookDistances:
-    """How well separated a code book is.
-
-    Raises:
-        BadInput: fewer than two tokens.
-    """
+    """How well separated a codebook is; BadInput for fewer than two tokens."""
     if len(book) < 2:
         raise BadInput("A codebook has at least two tokens.")
     book = book.double()
@@ -101,8 +83,6 @@ def distances(book: Float[Tensor, "V w"]) -> CodebookDistances:
         feature_std=std,
     )
 
-
-# ---- How many features of an output are needed to find its tokens again, by which search and from which start.
 
 SEARCHES: dict[str, Descent | None] = {
     "exact": None,
@@ -147,14 +127,7 @@ class Threshold:
 
 
 def accuracy(lens: Lens, slice_: Slice, prompts: Int[Tensor, "N T"], search: str | Descent = "exact") -> float:
-    """The share of tokens that are found again from what the slice keeps of its output.
-
-    Args:
-        lens: the model.
-        slice_: with `features` set to what is kept.
-        prompts: token ids [N, T].
-        search: a name of `SEARCHES`, or a `Descent`.
-    """
+    """The share of tokens of prompts [N, T] that a search of `SEARCHES` recovers from the features that the slice keeps."""
     if isinstance(search, str) and search not in SEARCHES:
         raise BadInput(f"There is no search '{search}'; there are: {', '.join(SEARCHES)}.")
     settings = SEARCHES[search] if isinstance(search, str) else search
@@ -164,7 +137,7 @@ def accuracy(lens: Lens, slice_: Slice, prompts: Int[Tensor, "N T"], search: str
     with torch.no_grad():
         target = cut.run(prompts)
     if settings is None:
-        tokens = torch.tensor([found.tokens for found in exact(cut, list(target))])
+        tokens = torch.tensor([inversion.tokens for inversion in exact(cut, list(target))])
     else:
         tokens = descend(cut, target, prompts.shape[1], settings).tokens.cpu()
     return float((tokens == prompts.cpu()).float().mean())
@@ -174,36 +147,28 @@ def width_sweep(
     lens: Lens, slice_: Slice | str, prompts: Tensor | Sequence[Sequence[int]], widths: Sequence[int], *,
     searches: Sequence[str] = ("exact", "adam", "noise"), subsets: Sequence[str] = ("contiguous", "random"), seed: int = 0,
 ) -> list[WidthAccuracy]:  # fmt: skip
-    """Token accuracy against the number of features kept.
+    """Token accuracy against the number of features kept, for each search and subset.
 
-    Args:
-        lens: the model.
-        slice_: a slice of one site, or the site; what of its output is kept is varied.
-        prompts: token ids [N, T].
-        widths: numbers of features.
-        searches: names of `SEARCHES`; that curves of one model differ between them is the point: a threshold of one
-            search from one start is no property of the model.
-        subsets: "contiguous" (the first features) or "random".
-        seed: of random subsets.
+    The curves of one model differ between searches: the threshold of one search from one start is no property of the model.
+    `subsets`: "contiguous" (the first features) or "random".
     """
     ids, whole = torch.as_tensor(prompts), _slice(slice_)
-    found = []
+    rows = []
     for width in widths:
         for subset in subsets:
             features = f":{width}" if subset == "contiguous" else f"random({width},{seed})"
             part = whole.but(features=features)
-            found += [WidthAccuracy(width, subset, search, accuracy(lens, part, ids, search)) for search in searches]
-    return found
+            rows += [WidthAccuracy(width, subset, search, accuracy(lens, part, ids, search)) for search in searches]
+    return rows
 
 
 def threshold(
     lens: Lens, slice_: Slice | str, prompts: Tensor | Sequence[Sequence[int]], search: str | Descent = "adam", *,
     wanted: float = 1.0, first: int = 0, subset: str = "contiguous", seed: int = 0,
 ) -> Threshold:  # fmt: skip
-    """Bisect the fewest features with which `wanted` of the tokens are found: contiguous from `first` on, or random.
+    """Bisect the fewest features with which a share `wanted` of the tokens is found: contiguous from `first` on, or random.
 
-    Bisection takes accuracy to grow with the width; `tried` shows where it did not. None where even all features are
-    too few.
+    Bisection assumes that accuracy grows with the width; `tried` shows where it did not.
 
     Cost: log2(width) searches.
     """

@@ -1,4 +1,4 @@
-"""Non-self recovery: can token i be told from output j alone, with every other token known?"""
+"""What output j knows of input token i: how far it moves with the token, and whether the token can be recovered from it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
@@ -16,31 +17,31 @@ from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import Prefix, can_continue
 from headscan.run import Progress, no_progress
 
-# ---- Leak: how far each output moves when each input token is changed, at every site in one pass.
+_CPU, _GPU = 6e12, 6e14
+"""Multiplications that a default may spend: two to three minutes of two cores or one (measured: 3 to 6e10 a second), so that
+a machine with other work needs no ten; on a GPU a minute (by its specification)."""
 
 
-def outputs(lens: Lens, slice_: Slice, ids: Int[Tensor, "B T"]) -> list[Float[Tensor, "B T w"]]:
-    """The outputs of a slice at each of its sites, apart."""
+def _outputs(lens: Lens, slice_: Slice, ids: Int[Tensor, "B T"]) -> list[Float[Tensor, "B T w"]]:
+    """The outputs of a slice, one tensor a site."""
     cut = slice_.on(lens)
     with torch.no_grad():
         joined = cut.run(ids).float()
     return list(joined.split([cut.lens.width(site) for site in cut.sites], dim=-1))
 
 
+def _relative(changed: Float[Tensor, "B s w"], original: Float[Tensor, "1 s w"]) -> Float[Tensor, "B s"]:
+    distance: Tensor = (changed - original).norm(dim=-1) / original.norm(dim=-1).clamp_min(1e-30)
+    return distance
+
+
 def leak(
     lens: Lens, slice_: Slice, prompts: Tensor | Sequence[Sequence[int]], *, trials: int = 4, seed: int = 0,
     rows: int = 64, progress: Progress = no_progress,
 ) -> Float64[np.ndarray, "sites T T"]:  # fmt: skip
-    """How far output j of a site moves when input token i is replaced by another.
+    """How far output j of a site moves when input token i is replaced by another, averaged over prompts [N, T].
 
-    Args:
-        lens: the model.
-        slice_: what of it is run; all its sites are measured, every feature and position kept.
-        prompts: token ids [N, T]; the leak is averaged over them.
-        trials: random other tokens put in each place.
-        seed: of these.
-        rows: rows of a forward pass.
-        progress: told of the rows that are done.
+    `trials` random tokens are put in each place, in forward passes of `rows` rows.
 
     Returns:
         entry (s, i, j) is the mean of ||O_j(i changed) - O_j|| / ||O_j||, a relative distance, 0
@@ -61,28 +62,23 @@ def leaks(
     prompts = torch.as_tensor(prompts)
     count, length = prompts.shape
     generator = torch.Generator().manual_seed(seed)
-    each = []
+    place = torch.arange(length).repeat_interleave(trials)
+    matrices = []
     for number, prompt in enumerate(prompts):
         progress("leak", number * length * trials, count * length * trials, "rows")
         changed = prompt.repeat(length * trials, 1)
-        place = torch.arange(length).repeat_interleave(trials)
         shift = torch.randint(1, lens.vocabulary_size, (length * trials,), generator=generator)
         changed[torch.arange(len(changed)), place] = (prompt[place] + shift) % lens.vocabulary_size
         moved = []
         for chunk in changed.split(max(rows - 1, 1)):
             # The unchanged prompt runs in the same batch, so that both see the same kernels.
-            both = outputs(lens, slice_, torch.cat([prompt[None], chunk]))
-            moved.append(
-                torch.stack([(o[1:] - o[:1]).norm(dim=-1) / o[:1].norm(dim=-1).clamp_min(1e-30) for o in both]).cpu()
-            )
-        found = torch.cat(moved, dim=1).double()  # [sites, T trials, T]
-        found = torch.where(found > 1e-6, found, torch.zeros_like(found))
-        each.append(found.reshape(len(found), length, trials, length).mean(2).numpy())
+            sites = _outputs(lens, slice_, torch.cat([prompt[None], chunk]))
+            moved.append(torch.stack([_relative(states[1:], states[:1]) for states in sites]).cpu())
+        distances = torch.cat(moved, dim=1).double()  # [sites, T trials, T]
+        distances = torch.where(distances > 1e-6, distances, torch.zeros_like(distances))
+        matrices.append(distances.reshape(len(distances), length, trials, length).mean(2).numpy())
     progress("leak", count * length * trials, count * length * trials, "rows")
-    return np.stack(each)
-
-
-# ---- A prompt in which one token is another: how far its outputs are from those of the prompt itself.
+    return np.stack(matrices)
 
 
 def computed_tokens(lens: Lens, slice_: Slice, length: int) -> int:
@@ -96,7 +92,7 @@ def computed_tokens(lens: Lens, slice_: Slice, length: int) -> int:
 class Replaced:
     """The outputs of one prompt, and of prompts that differ from it at one place; places are asked for in order.
 
-    Where a key-value cache gives the model's own numbers, what stands before the place is run once, and outputs there are
+    Where a key-value cache gives the model's own numbers, the tokens before the place are run once, and outputs there are
     known to be unmoved; elsewhere whole rows are run.
     """
 
@@ -105,7 +101,7 @@ class Replaced:
         self._cut = slice_.on(lens)
         self._widths = [self._cut.lens.width(site) for site in self._cut.sites]
         self._prefix = Prefix(self._cut, prompt[None, :0]) if can_continue(self._cut) else None
-        self._original = outputs(lens, slice_, prompt[None])
+        self._original = _outputs(lens, slice_, prompt[None])
 
     def __repr__(self) -> str:
         return f"Replaced({len(self._prompt)} tokens, {'behind a cache' if self._prefix else 'whole rows'})"
@@ -116,43 +112,117 @@ class Replaced:
 
     def residuals(self, place: int, tokens: Int[Tensor, " B"]) -> Float[Tensor, "sites B T"]:
         """||O_j(token in this place) - O_j|| / ||O_j|| of each site, token and output j; 0 before the place, if cached."""
-        found = self._outputs(place, tokens)
-        first = len(self._prompt) - found[0].shape[1]
-        apart = torch.stack([_residual(f, o[:, first:]) for f, o in zip(found, self._original, strict=True)])
-        return torch.nn.functional.pad(apart, (first, 0))
-
-    def _outputs(self, place: int, tokens: Int[Tensor, " B"]) -> list[Float[Tensor, "B s w"]]:
         if self._prefix is None:
             changed = self._prompt.repeat(len(tokens), 1)
             changed[:, place] = tokens
-            return outputs(self._lens, self._slice, changed)
-        there = self._prompt.to(self._lens.device)
-        if place > self._prefix.length:
-            self._prefix.extend(there[None, self._prefix.length : place])
-        changed = there[place:].repeat(len(tokens), 1)
-        changed[:, 0] = tokens.to(there.device)
-        with torch.no_grad():
-            joined = self._prefix.following(changed)
-        return list(joined.split(self._widths, dim=-1))
+            outputs = _outputs(self._lens, self._slice, changed)
+        else:
+            prompt = self._prompt.to(self._lens.device)
+            if place > self._prefix.length:
+                self._prefix.extend(prompt[None, self._prefix.length : place])
+            changed = prompt[place:].repeat(len(tokens), 1)
+            changed[:, 0] = tokens.to(prompt.device)
+            with torch.no_grad():
+                outputs = list(self._prefix.following(changed).split(self._widths, dim=-1))
+        first = len(self._prompt) - outputs[0].shape[1]
+        pairs = zip(outputs, self._original, strict=True)
+        return F.pad(torch.stack([_relative(states, own[:, first:]) for states, own in pairs]), (first, 0))
 
 
-def _residual(found: Float[Tensor, "B s w"], original: Float[Tensor, "1 s w"]) -> Float[Tensor, "B s"]:
-    apart: Tensor = (found - original).norm(dim=-1) / original.norm(dim=-1).clamp_min(1e-30)
-    return apart
+@dataclass(frozen=True, repr=False)
+class Recovery:
+    """What exact search found; entry (s, i, j) of a matrix is about recovering token i from output j at site s."""
+
+    margins: Float64[np.ndarray, "N sites T T"] = field(repr=False)  # least relative distance of another token's output
+    # Of each site, the largest residual of the *true* token when it is run again among others: rounding.
+    noise: Float64[np.ndarray, " sites"]
+    candidates: int  # tokens tried in each place
+    exhaustive: bool  # whether they are the whole vocabulary
+
+    @property
+    def recovered(self) -> Bool[np.ndarray, "N sites T T"]:
+        """Whether in a prompt the true token fits output j and no other does, by more than rounding."""
+        floor = np.maximum(10 * self.noise, 1e-5)[None, :, None, None]
+        recovered: Bool[np.ndarray, "N sites T T"] = self.margins > floor
+        return recovered
+
+    @property
+    def recoverable(self) -> Float64[np.ndarray, "sites T T"]:
+        """The share of prompts in which the true token is recovered."""
+        shares: Float64[np.ndarray, "sites T T"] = self.recovered.mean(0)
+        return shares
+
+    @property
+    def margin(self) -> Float64[np.ndarray, "sites T T"]:
+        """Median over prompts: twice the relative error of output j that the search tolerates."""
+        median: Float64[np.ndarray, "sites T T"] = np.median(self.margins, 0)
+        return median
+
+    def __repr__(self) -> str:
+        _, sites, length, _ = self.margins.shape
+        return f"Recovery({sites} sites, {length} tokens, {self.candidates} candidates)"
 
 
-# ---- What running a slice costs, and which tokens of a large vocabulary are tried for a bounded cost.
+def recovery(
+    lens: Lens, slice_: Slice, prompts: Tensor | Sequence[Sequence[int]], *, most: int | None = None, seed: int = 0,
+    rows: int = 256, progress: Progress = no_progress,
+) -> Recovery:  # fmt: skip
+    """Try every token of the vocabulary in each place of prompts [N, T], and look which outputs recover the true one.
 
-_CPU, _GPU = 6e12, 6e14
-"""Multiplications that a default may spend: two to three minutes of two cores or one (measured: 3 to 6e10 a second), so that
-a machine with other work needs no ten; on a GPU a minute (by its specification)."""
+    For place i, all prompts that differ there only are run; the residual of token v at output j is
+    ||O_j(v) - O_j|| / ||O_j||. The true token has residual 0; it is recoverable from output j if every other
+    residual is above the rounding error (ten times what the true token itself shows in another batch, at least 1e-5).
+    One pass over the vocabulary answers for all outputs and sites. Where a key-value cache knows what stands before place i,
+    only the rest is run.
+
+    Args:
+        most: try so many other tokens instead of the whole vocabulary, half those whose input vectors are nearest, half
+            drawn; "recoverable" and "margin" are then upper bounds.
+        rows: rows of T tokens of a forward pass; of shorter rows as many as have so many tokens.
+
+    Cost: `headscan.flow.influence.computed_tokens` tokens through the slice for each prompt and candidate.
+    """
+    prompts = torch.as_tensor(prompts)
+    generator = torch.Generator().manual_seed(seed)
+    size = lens.vocabulary_size
+    count = size if most is None else min(most, size)
+    margins, noises = [], []
+    done, total = 0, len(prompts) * count * computed_tokens(lens, slice_, prompts.shape[1])
+    for prompt in prompts:
+        replaced = Replaced(lens, slice_, prompt)
+        nearest, noise = [], []
+        for place, true in enumerate(prompt.tolist()):
+            others = torch.arange(size) if count == size else near_and_random(lens, true, count, generator)
+            # The true token leads the first batch: its residual there is the rounding error.
+            others = torch.cat([torch.tensor([true]), others[others != true]])
+            least: Tensor | None = None
+            for chunk in others.split(rows * len(prompt) // replaced.length(place)):
+                progress("recovery", done, total, "tokens")
+                residuals = replaced.residuals(place, chunk)
+                if least is None:
+                    noise.append(residuals[:, 0].amax(-1))
+                    residuals[:, 0] = torch.inf
+                    least = residuals.amin(1)
+                least = torch.minimum(least, residuals.amin(1))
+                done += len(chunk) * replaced.length(place)
+            assert least is not None
+            nearest.append(least)
+        margins.append(torch.stack(nearest, 1).cpu())  # [sites, T, T]
+        noises.append(torch.stack(noise).amax(0).cpu())
+    progress("recovery", total, total, "tokens")
+    noise_of = torch.stack(noises).amax(0).double().numpy()
+    return Recovery(torch.stack(margins).double().numpy(), noise_of, count, count == size)
+
+
+# ---- What running a slice costs, and which tokens of a large vocabulary are tried for a bounded cost
 
 
 def multiplications(lens: Lens, sites: Sequence[str]) -> float:
     """Multiplications a token up to the deepest block of the sites: the weights of the matrices that it passes."""
-    tables = {id(module.weight) for module in _tables(lens)}
+    modules = (lens.model.get_input_embeddings(), lens.model.get_output_embeddings())
+    tables = {id(module.weight) for module in modules if isinstance(module, torch.nn.Embedding | torch.nn.Linear)}
     body = sum(weight.numel() for weight in lens.model.parameters() if weight.ndim > 1 and id(weight) not in tables)
-    blocks = [int(found[1]) for site in sites if (found := re.search(r"block\.(\d+)", site))]
+    blocks = [int(match[1]) for site in sites if (match := re.search(r"block\.(\d+)", site))]
     deepest = max(blocks) + 1 if blocks and len(blocks) == len(sites) else lens.depth
     return float(max(body, 1)) * min(deepest / max(lens.depth, 1), 1.0)
 
@@ -176,116 +246,11 @@ def untried(drawn: int, confidence: float = 0.95) -> float:
 def near_and_random(lens: Lens, token: int, count: int, generator: torch.Generator) -> Int[Tensor, " count"]:
     """`count` other tokens: half those whose input vectors are nearest to the token's, half drawn from the rest.
 
-    The nearest are the likeliest to be taken for it; the others say what chance gives. O(V e).
+    The nearest are the likeliest to be confused with it; the others show what chance gives. O(V e).
     """
     table = lens.input_embeddings.detach()
-    apart = table.float().square().sum(1) - 2 * (table @ table[token]).float()
-    apart[token] = -torch.inf  # the first of all, and left out
-    order = apart.argsort().cpu()[1:]
+    distances = table.float().square().sum(1) - 2 * (table @ table[token]).float()
+    distances[token] = -torch.inf  # the first of all, and left out
+    order = distances.argsort().cpu()[1:]
     near, rest = order[: count // 2], order[count // 2 :]
     return torch.cat([near, rest[torch.randperm(len(rest), generator=generator)[: count - len(near)]]])
-
-
-def _tables(lens: Lens) -> list[torch.nn.Embedding | torch.nn.Linear]:
-    """The modules that have a row for each token."""
-    found = (lens.model.get_input_embeddings(), lens.model.get_output_embeddings())
-    return [module for module in found if isinstance(module, torch.nn.Embedding | torch.nn.Linear)]
-
-
-@dataclass(frozen=True, repr=False)
-class Recovery:
-    """What exact search found, matrices with entry (s, i, j) about token i in output j.
-
-    Attributes:
-        margins: of each prompt the least relative distance of another token's output.
-        noise: of each site, the largest residual of the *true* token when it is run again among others: the rounding that a
-            margin must exceed.
-        candidates: tokens tried in each place.
-        exhaustive: whether they are the whole vocabulary.
-    """
-
-    margins: Float64[np.ndarray, "N sites T T"] = field(repr=False)
-    noise: Float64[np.ndarray, " sites"]
-    candidates: int
-    exhaustive: bool
-
-    @property
-    def told(self) -> Bool[np.ndarray, "N sites T T"]:
-        """Whether in a prompt the true token fits output j and no other does."""
-        floor = np.maximum(10 * self.noise, 1e-5)[None, :, None, None]
-        told: Bool[np.ndarray, "N sites T T"] = self.margins > floor
-        return told
-
-    @property
-    def recoverable(self) -> Float64[np.ndarray, "sites T T"]:
-        """The share of prompts in which the true token is told."""
-        shares: Float64[np.ndarray, "sites T T"] = self.told.mean(0)
-        return shares
-
-    @property
-    def margin(self) -> Float64[np.ndarray, "sites T T"]:
-        """Median over prompts: how much relative error of output j the search would bear, twice over."""
-        median: Float64[np.ndarray, "sites T T"] = np.median(self.margins, 0)
-        return median
-
-    def __repr__(self) -> str:
-        _, sites, length, _ = self.margins.shape
-        return f"Recovery({sites} sites, {length} tokens, {self.candidates} candidates)"
-
-
-def recovery(
-    lens: Lens, slice_: Slice, prompts: Tensor | Sequence[Sequence[int]], *, most: int | None = None, seed: int = 0,
-    rows: int = 256, progress: Progress = no_progress,
-) -> Recovery:  # fmt: skip
-    """Try every token of the vocabulary in each place, and look which outputs tell it from the true one.
-
-    For place i, all prompts that differ there only are run; the residual of token v at output j is
-    ||O_j(v) - O_j|| / ||O_j||. The true token has residual 0; the token is recoverable from output j if every other
-    residual is above the rounding error (ten times what the true token itself shows in another batch, at least 1e-5).
-    One pass over the vocabulary answers for all outputs and sites. Where a key-value cache knows what stands before place i,
-    only the rest is run.
-
-    Args:
-        lens: the model.
-        slice_: what of it is run.
-        prompts: token ids [N, T].
-        most: try so many other tokens instead of the whole vocabulary, half those whose input vectors are nearest, half
-            drawn; "recoverable" and "margin" are then upper bounds.
-        seed: of those drawn.
-        rows: rows of T tokens of a forward pass; of shorter rows as many as have so many tokens.
-        progress: told of the tokens that are done.
-
-    Cost: `headscan.flow.influence.computed_tokens` tokens through the slice for each prompt and candidate.
-    """
-    prompts = torch.as_tensor(prompts)
-    generator = torch.Generator().manual_seed(seed)
-    size = lens.vocabulary_size
-    count = size if most is None else min(most, size)
-    margins, noises = [], []
-    done, total = 0, len(prompts) * count * computed_tokens(lens, slice_, prompts.shape[1])
-    for prompt in prompts:
-        replaced = Replaced(lens, slice_, prompt)
-        nearest, noise = [], []
-        for place in range(len(prompt)):
-            true = int(prompt[place])
-            others = torch.arange(size) if count == size else near_and_random(lens, true, count, generator)
-            # The true token leads the first batch: what it shows there is the rounding error.
-            others = torch.cat([torch.tensor([true]), others[others != true]])
-            least: Tensor | None = None
-            for chunk in others.split(rows * len(prompt) // replaced.length(place)):
-                progress("recovery", done, total, "tokens")
-                found = replaced.residuals(place, chunk)
-                if least is None:
-                    noise.append(found[:, 0].amax(-1))
-                    found[:, 0] = torch.inf
-                    least = found.amin(1)
-                else:
-                    least = torch.minimum(least, found.amin(1))
-                done += len(chunk) * replaced.length(place)
-            assert least is not None
-            nearest.append(least)
-        margins.append(torch.stack(nearest, 1).cpu())  # [sites, T, T]
-        noises.append(torch.stack(noise).amax(0).cpu())
-    progress("recovery", total, total, "tokens")
-    noise_of = torch.stack(noises).amax(0).double().numpy()
-    return Recovery(torch.stack(margins).double().numpy(), noise_of, count, count == size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Any, TypeVar
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from headscan.flow.codebooks import SEARCHES
 from headscan.model import Lens
+from headscan.model.load import without_quantization
 from headscan.model.opening import ModelsLike, open_model, open_models
 from headscan.model.settings import Loading
 from headscan.model.slicing import Slice
@@ -215,7 +215,14 @@ def numbers(flag: str, given: N | str | Sequence[N], kind: type[N]) -> list[N]:
         raise BadInput(f"{flag} takes {what}, separated by commas, not {given!r}.") from None
 
 
-SCALED = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "word_embed_proj_dim")
+SCALED = (
+    "hidden_size",
+    "intermediate_size",
+    "n_inner",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "word_embed_proj_dim",
+)
 
 
 def find_models(models: ModelsLike, settings: Comparing) -> list[Lens]:
@@ -247,17 +254,13 @@ def wider(lens: Lens, factor: int, seed: int = 0) -> Lens:
     >>> wider(lens, 3).width("block.1")
     24
     """
-    config: Any = copy.deepcopy(lens.model.config)
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config  # fresh weights are not rounded
+    config: Any = without_quantization(lens.model.config)
     if factor < 1 or not isinstance(getattr(config, "hidden_size", None), int):
         raise BadInput(f"'{lens.name}' cannot be built {factor} times as wide.")
     for name in SCALED:
-        names = getattr(config, "attribute_map", {})
-        if isinstance(value := getattr(config, names.get(name, name), None), int):
-            setattr(config, names.get(name, name), value * factor)
-    if isinstance(inner := getattr(config, "n_inner", None), int):
-        config.n_inner = inner * factor
+        own = getattr(config, "attribute_map", {}).get(name, name)
+        if isinstance(value := getattr(config, own, None), int):
+            setattr(config, own, value * factor)
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -278,12 +281,12 @@ def find_sites(lens: Lens, at: str | Sequence[str]) -> tuple[str, ...]:
     sites = lens.match(at)
     if not lens.traits.encoder_decoder:
         return sites
-    found = tuple(site for site in sites if site.startswith("encoder."))
-    if not found:
+    encoder = tuple(site for site in sites if site.startswith("encoder."))
+    if not encoder:
         raise BadInput(
             f"In an encoder-decoder such as '{lens.name}' the encoder is looked at: choose --at 'encoder.block.*'."
         )
-    return found
+    return encoder
 
 
 def find_prompts(lens: Lens, settings: Comparing) -> tuple[Int[Tensor, "N T"], TextRecord | None]:

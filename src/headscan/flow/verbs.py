@@ -17,60 +17,55 @@ from headscan.flow.codebooks import SEARCHES, codebook, distances, threshold, wi
 from headscan.flow.influence import affordable, computed_tokens, leaks, multiplications, recovery, untried
 from headscan.flow.result import ChannelPart, ChannelResult, FlowPart, FlowResult, FlowSummary, MatrixMeans
 from headscan.flow.sources import Channelling, Comparing, Flowing, find_models, find_prompts, find_sites, variant
-from headscan.measures.interval import of_items
 from headscan.model import Lens
 from headscan.model.opening import ModelsLike
 from headscan.model.slicing import Slice
 from headscan.run import Finding, ModelRecord, Run, TextRecord, fingerprint, verb
+from headscan.statistics.uncertainty import clustered
 from headscan.text.prompts import display
-
-# ---- What a flow's and a channel's numbers say in words.
 
 
 def flow_findings(parts: Sequence[FlowPart]) -> list[Finding]:
     """Codes: TOLD (earlier tokens that one output gives away, beside random weights), LATER (what follows is seen)."""
-    found = []
+    findings = []
     random = {part.model: part.sites[-1] for part in parts if part.cut == "fresh"}
-    for part in (one for one in parts if one.cut == "whole"):
+    for part in parts:
         last, null = part.sites[-1], random.get(part.model)
-        if (told := last.recoverable_of_earlier) is not None:
+        sentences: list[tuple[str, str, float]] = []
+        if (recovered := last.recoverable_of_earlier) is not None:
             beside = "" if null is None else f" (with random weights {null.recoverable_of_earlier:.0%})"
             among = "" if part.exhaustive else f" among the {part.candidates} candidates tried"
-            text = (
-                f"One output of {last.site} alone tells {told:.0%} of the tokens before it{among}{beside}, all others "
-                "known."
-            )
-            found.append(_seen("TOLD", text, part, told))
-        if last.leak_of_later > 0:
-            text = f"Outputs of {last.site} move with the tokens that follow them, by {last.leak_of_later:.2g} of their norm."
-            found.append(_seen("LATER", text, part, last.leak_of_later))
-    return found
-
-
-def _seen(code: str, text: str, part: FlowPart, value: float) -> Finding:
-    return Finding(code=code, level="notice", sentence=text, model=part.model, site=part.sites[-1].site, value=value)
+            text = f"Given all other tokens, a single output of {last.site} identifies {recovered:.0%} of the earlier tokens"
+            sentences.append(("TOLD", f"{text}{among}{beside}.", recovered))
+        if (later := last.leak_of_later) > 0:
+            text = f"Outputs of {last.site} move with the tokens that follow them, by {later:.2g} of their norm."
+            sentences.append(("LATER", text, later))
+        if part.cut == "whole":
+            findings += [
+                Finding(code=code, level="notice", sentence=text, model=part.model, site=last.site, value=value)
+                for code, text, value in sentences
+            ]
+    return findings
 
 
 def channel_findings(parts: Sequence[ChannelPart]) -> list[Finding]:
     """Codes: SHARED (tokens with one output), SEARCH (searches that need different numbers of features)."""
-    found = []
+    findings = []
     for part in parts:
         if shared := part.distances.duplicates:
-            text = f"{shared} tokens share their output with another: nothing can tell them apart."
-            found.append(
+            text = f"{shared} tokens share their output with another: no decoder can distinguish them."
+            findings.append(
                 Finding(
                     code="SHARED", level="alert", sentence=text, model=part.model, site=part.site, value=float(shared)
                 )
             )
         needs = {row.search: row.width for row in part.thresholds if row.subset == "contiguous" and row.first == 0}
         if len(set(needs.values())) > 1:
-            said = ", ".join(f"{name} {'all are too few' if width is None else width}" for name, width in needs.items())
-            text = f"How many of {part.width} features suffice depends on the search: {said}."
-            found.append(Finding(code="SEARCH", level="notice", sentence=text, model=part.model, site=part.site))
-    return found
+            each = ", ".join(f"{name} {'all are too few' if width is None else width}" for name, width in needs.items())
+            text = f"How many of {part.width} features suffice depends on the search: {each}."
+            findings.append(Finding(code="SEARCH", level="notice", sentence=text, model=part.model, site=part.site))
+    return findings
 
-
-# ---- The channel of one model: its code book, noise and rounding on it, and the widths that searches need.
 
 SEARCHED_PROMPTS, SEARCHED_TOKENS = 2, 8
 """Prompts, and tokens of each, that are searched for at each width: a search costs seconds, not the forward pass."""
@@ -198,28 +193,27 @@ def run(models: ModelsLike, settings: Flowing, run: Run) -> FlowResult:
     ((2, 5, 5), True)
     """
     compared = compare(models, settings, run)
-    parts = compared.each(run, MeasuredFlow, partial(measure_flow, settings=settings, run=run))
+    measured = compared.each(run, MeasuredFlow, partial(measure_flow, settings=settings, run=run))
     arrays = {
         f"{name}/{number}": np.array(matrices, dtype=np.float32)
-        for number, one in enumerate(parts)
-        for name, matrices in one.matrices.items()
+        for number, item in enumerate(measured)
+        for name, matrices in item.matrices.items()
     }
-    first = parts[0].part
+    parts, matrices = [item.part for item in measured], measured[0].matrices
+    first = parts[0]
     return FlowResult(
         site=first.sites[-1].site,
         sites=[entry.site for entry in first.sites],
         tokens=first.tokens,
-        leak=means(np.array(parts[0].matrices["leak"][-1])),
-        recoverable=means(np.array(parts[0].matrices["recoverable"][-1])) if settings.recover else None,
+        leak=means(np.array(matrices["leak"][-1])),
+        recoverable=means(np.array(matrices["recoverable"][-1])) if settings.recover else None,
         prompts=compared.prompts,
         length=compared.length,
-        parts=[one.part for one in parts],
-        findings=flow_findings([one.part for one in parts]),
-        protocol=run.protocol(
-            text=compared.text, device=compared.device, notes=upper_bounds([one.part for one in parts])
-        ),
+        parts=parts,
+        findings=flow_findings(parts),
+        protocol=run.protocol(text=compared.text, device=compared.device, notes=upper_bounds(parts)),
         models=compared.records,
-        arrays=arrays | {name: arrays[f"{name}/0"] for name in parts[0].matrices},
+        arrays=arrays | {name: arrays[f"{name}/0"] for name in matrices},
     )
 
 
@@ -280,12 +274,12 @@ class FlowComparison:
         return str(self.lenses[0].device)
 
     def each(self, run: Run, kind: type[P], measure: Callable[[Lens, str, tuple[str, ...], Tensor], P]) -> list[P]:
-        """What `measure` finds of every model and cut; each is a unit of work."""
-        found = []
+        """The measurements of every model and cut; each is a unit of work."""
+        parts = []
         for number, (lens, sites, ids) in enumerate(zip(self.lenses, self.sites, self.ids, strict=True)):
             for cut in self.cuts:
-                found.append(run.unit(f"{number} {cut}", kind, partial(measure, lens, cut, sites, ids)))
-        return found
+                parts.append(run.unit(f"{number} {cut}", kind, partial(measure, lens, cut, sites, ids)))
+        return parts
 
 
 def compare(models: ModelsLike, settings: Comparing, run: Run) -> FlowComparison:
@@ -297,12 +291,12 @@ def compare(models: ModelsLike, settings: Comparing, run: Run) -> FlowComparison
             variant(name, at).on(lens)  # a cut that cannot be made is refused before any is measured
     read = [find_prompts(lens, settings) for lens in lenses]
     shortest = min(int(ids.shape[1]) for ids, _ in read)
-    found = [ids[:, :shortest] for ids, _ in read]
+    prompts = [ids[:, :shortest] for ids, _ in read]
     records = [lens.provenance() for lens in lenses]
-    for number, (lens, record, ids) in enumerate(zip(lenses, records, found, strict=True)):
+    for number, (lens, record, ids) in enumerate(zip(lenses, records, prompts, strict=True)):
         run.identify(f"the weights of model {number}, {lens.name}", fingerprint(record))
         run.identify(f"the prompts of model {number}, {lens.name}", ids.tolist())
-    return FlowComparison(lenses, found, sites, settings.cut_names(), read[0][1], records)
+    return FlowComparison(lenses, prompts, sites, settings.cut_names(), read[0][1], records)
 
 
 @dataclass(frozen=True)
@@ -338,44 +332,32 @@ def measure_flow(
         if ids.shape[1] * work > 1e9:
             rows = 32  # progress within a minute, and little memory
         again = recovery(lens, cut, ids, most=most, seed=settings.seed, rows=rows, progress=progress)
-        each |= {"recoverable": again.told, "margin": again.margins}
+        each |= {"recoverable": again.recovered, "margin": again.margins}
         matrices |= {"recoverable": again.recoverable, "margin": again.margin}
     measured = list(cut.on(lens).sites)
     part = FlowPart(
         model=lens.name,
         cut=name,
         slice=str(cut.but(sites=(measured[-1],))),
-        tokens=labels(lens, ids),
-        sites=[summary(site, {key: found[:, k] for key, found in each.items()}) for k, site in enumerate(measured)],
+        tokens=[f"#{k}" for k in range(ids.shape[1])] if len(ids) > 1 else display(lens.tokenizer, ids[0].tolist()),
+        sites=[summary(site, {key: values[:, k] for key, values in each.items()}) for k, site in enumerate(measured)],
         noise=None if again is None else again.noise.tolist(),
         candidates=None if again is None else again.candidates,
         exhaustive=None if again is None else again.exhaustive,
     )
-    return MeasuredFlow(part, {key: found.tolist() for key, found in matrices.items()})
+    return MeasuredFlow(part, {key: values.tolist() for key, values in matrices.items()})
 
 
 def upper_bounds(parts: Sequence[FlowPart]) -> list[str]:
     """What has to be said where not every token was tried."""
     return [
         f"{part.model}, {part.cut}: recovery tried {part.candidates} tokens in each place, half of them nearest to the true "
-        f"one by their input vectors, half drawn; what it calls told is an upper bound. Where all prompts tell a token, at most "
-        f"{untried(drawn(part.candidates)):.2g} of the tokens that are not among the nearest fit as well (95 %, each place and "
-        "output by itself)."
+        "one by their input vectors, half drawn, so that the share recovered is an upper bound. Where a token is recovered in "
+        f"all prompts, at most {untried(part.candidates - part.candidates // 2):.2g} of the tokens that are not among the "
+        "nearest fit as well (95 %, each place and output by itself)."
         for part in parts
         if part.exhaustive is False and part.candidates is not None
     ]
-
-
-def drawn(candidates: int) -> int:
-    """How many of the candidates `near_and_random` draws."""
-    return candidates - candidates // 2
-
-
-def labels(lens: Lens, ids: Int[Tensor, "N T"]) -> list[str]:
-    """The tokens of a single prompt; of several, their positions."""
-    if len(ids) > 1:
-        return [f"#{k}" for k in range(ids.shape[1])]
-    return display(lens.tokenizer, (int(i) for i in ids[0]))
 
 
 def means(matrix: Float64[np.ndarray, "T T"]) -> MatrixMeans:
@@ -386,20 +368,20 @@ def means(matrix: Float64[np.ndarray, "T T"]) -> MatrixMeans:
 
 def summary(site: str, each: dict[str, Num[np.ndarray, "N T T"]]) -> FlowSummary:
     """The means of every matrix of a site, and the intervals of those that are means over prompts."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     intervals: dict[str, list[float] | None] = {}
     for kind, values in each.items():
         over = means((np.median if kind == "margin" else np.mean)(values, axis=0))
-        found |= {f"{kind}_{part}": value for part, value in asdict(over).items()}
+        numbers |= {f"{kind}_{part}": value for part, value in asdict(over).items()}
         if kind == "margin":
             continue
         single = [asdict(means(matrix)) for matrix in values]
         most = 1.0 if kind == "recoverable" else None
         for part in single[0]:
-            own = np.array([one[part] for one in single])
-            intervals[f"{kind}_{part}_interval"] = of_items(partial(_mean, own), len(own), bounds=(0.0, most))
-    return FlowSummary(site, **found, **intervals)  # type: ignore[arg-type]
+            own = np.array([row[part] for row in single])
+            intervals[f"{kind}_{part}_interval"] = clustered(partial(_mean, own), len(own), bounds=(0.0, most))
+    return FlowSummary(site, **numbers, **intervals)  # type: ignore[arg-type]
 
 
-def _mean(values: Float64[np.ndarray, " N"], taken: Int[np.ndarray, " n"]) -> float:
-    return float(values[taken].mean())
+def _mean(values: Float64[np.ndarray, " N"], chosen: Int[np.ndarray, " n"]) -> float:
+    return float(values[chosen].mean())
