@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 
 from headscan.leaks.bounds import Code, leak_bounds, pairwise_bits, pairwise_curve
-from headscan.leaks.noise_laws import draws_of, monte_carlo
+from headscan.leaks.noise_laws import draws_of
 from headscan.leaks.positions import cut_prior, prior_of
 from headscan.model import Lens
 from headscan.model.slicing import Slice
@@ -68,10 +68,10 @@ def positions(models: Path, text: str, count: int) -> list[Cell]:
                 points = prefix.evaluate(torch.zeros_like(tokens), tokens).split(widths, 1)
                 for site, part in enumerate(points):
                     code, sigmas = coded(part), [noise * float(spreads[site]) for noise in NOISES]
-                    drawn = monte_carlo(code, sigmas, draws=128, seed=number)
+                    drawn = draws_of(code, sigmas, draws=128, seed=number)
                     for noise, bound, truth in zip(NOISES, leak_bounds(code, sigmas), drawn, strict=True):
                         # Of a part of the candidates: m I₁ ≤ I ≤ m I₁ + tail, and the bounds hold m I₁ between them.
-                        bits = code.kept * truth.bits
+                        bits = code.kept * truth.mean
                         of = f"stories260K, prior {prior}, {'all' if most is None else most} candidates"
                         found.append(Cell(of, noise, bound.lower, bits, truth.error, bound.upper))
     return found

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headscan.leaks.bounds import Code, accuracy_ceiling, code_bits, leak_bounds, pairwise_bits, union_accuracy
-from headscan.leaks.noise_laws import draws_of, monte_carlo
+from headscan.leaks.noise_laws import draws_of
 from headscan.run import BadInput
 from headscan.statistics.information import divergence_accuracy, entropy_bits, fano_accuracy
 from tests.reference.leaks import mutual_information, pairwise_bounds
@@ -35,9 +35,9 @@ def test_one_curve_gives_both_bounds(sigma):
 def test_the_truth_is_that_of_numerical_integration_and_lies_between(sigma):
     code = code_of(12, 1, 3)
     exact = mutual_information(code.points[:, 0].numpy().astype(float), code.masses.numpy(), sigma)
-    (found,) = monte_carlo(code, [sigma], draws=4000)
+    (found,) = draws_of(code, [sigma], draws=4000)
     (bound,) = leak_bounds(code, [sigma])
-    assert abs(found.bits - exact) < 4 * found.error + 1e-6
+    assert abs(found.mean - exact) < 4 * found.error + 1e-6
     assert bound.lower <= exact + 1e-9
     assert exact <= bound.upper + 1e-9
 
@@ -46,11 +46,9 @@ def test_no_order_is_violated_and_no_attack_passes_its_ceiling():
     sigmas = [0.1, 0.4, 1.0, 2.5]
     for seed in range(12):
         code = code_of(30 + 10 * seed, 1 + seed, seed, power=seed / 2)
-        for bound, found in zip(
-            leak_bounds(code, sigmas), monte_carlo(code, sigmas, draws=300, seed=seed), strict=True
-        ):
-            assert bound.lower <= found.bits + 4 * found.error + 1e-9
-            assert found.bits - 4 * found.error <= bound.upper + 1e-9
+        for bound, found in zip(leak_bounds(code, sigmas), draws_of(code, sigmas, draws=300, seed=seed), strict=True):
+            assert bound.lower <= found.mean + 4 * found.error + 1e-9
+            assert found.mean - 4 * found.error <= bound.upper + 1e-9
             assert bound.upper <= code.entropy + 1e-9
             slack = 4 * (found.accuracy * (1 - found.accuracy) / 300) ** 0.5 + 0.01
             assert union_accuracy(code, bound.noise) - slack <= found.accuracy <= bound.accuracy_upper + slack
@@ -67,9 +65,9 @@ def test_what_was_not_run_is_paid_for():
     rest = entropy_bits(code.masses[order[30:]].numpy() / r)
     assert cut.tail == pytest.approx(entropy_bits([r, 1 - r]) + r * rest)
     for sigma in (0.02, 0.3, 1.0):
-        (truth,) = monte_carlo(code, [sigma], draws=2000)
+        (truth,) = draws_of(code, [sigma], draws=2000)
         (bound,) = leak_bounds(cut, [sigma])
-        assert bound.lower - 4 * truth.error <= truth.bits <= bound.upper + 4 * truth.error
+        assert bound.lower - 4 * truth.error <= truth.mean <= bound.upper + 4 * truth.error
         assert truth.accuracy <= bound.accuracy_upper + 0.03
     with pytest.raises(BadInput, match="add up to"):
         Code(code.points[some], code.masses[some])

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from headscan.leaks.bounds import Code, leak_bounds, pairwise_curve
-from headscan.leaks.noise_laws import draws_of, monte_carlo
+from headscan.leaks.noise_laws import draws_of
 from headscan.leaks.positions import prior_of
 from headscan.leaks.sequence import drawn_texts, evidence, sandwich, stepper
 from headscan.model import Lens
@@ -73,10 +73,10 @@ def test_all_prompts_of_two_tokens_hold_the_bounds(pairs, prior):
         assert float(low.mean()) - 4 * float(low.std()) / 200**0.5 <= truth + 4 * error
         assert truth - 4 * error <= float(high.mean()) + 4 * float(high.std()) / 200**0.5
     for bound, truth in zip(
-        leak_bounds(likely(second.flatten(0, 1), masses, 512), sigmas), monte_carlo(code, sigmas), strict=True
+        leak_bounds(likely(second.flatten(0, 1), masses, 512), sigmas), draws_of(code, sigmas), strict=True
     ):
-        assert bound.lower <= truth.bits + 4 * truth.error
-        assert truth.bits - 4 * truth.error <= bound.upper
+        assert bound.lower <= truth.mean + 4 * truth.error
+        assert truth.mean - 4 * truth.error <= bound.upper
         assert truth.accuracy <= bound.accuracy_upper + 0.15
 
 
@@ -111,24 +111,24 @@ def test_the_chain_rule_token_by_token_brackets_the_whole(lens, cut, pairs):
     sigma = 0.8 * float(second.flatten(0, 1).var(0).mean().sqrt())
     p1, p2 = joint.sum(1), joint / joint.sum(1, keepdim=True)
     whole = Code(torch.cat([first[:, None].expand(-1, SIZE, -1), second], -1).flatten(0, 1), joint.flatten())
-    (truth,) = monte_carlo(whole, [sigma], draws=200)
+    (truth,) = draws_of(whole, [sigma], draws=200)
     drawn = torch.multinomial(p1, 24, replacement=True, generator=torch.Generator().manual_seed(0)).tolist()
-    a1 = monte_carlo(Code(first, p1), [sigma], draws=400)[0]
-    a2 = [monte_carlo(Code(second[i], p2[i]), [sigma], draws=32, seed=i)[0].bits for i in drawn]
+    a1 = draws_of(Code(first, p1), [sigma], draws=400)[0]
+    a2 = [draws_of(Code(second[i], p2[i]), [sigma], draws=32, seed=i)[0].mean for i in drawn]
     after = joint.sum(0)
     later = torch.multinomial(after, 24, replacement=True, generator=torch.Generator().manual_seed(1)).tolist()
     b1 = [
-        monte_carlo(
+        draws_of(
             Code(torch.cat([first, second[:, j]], 1), joint[:, j] / after[j]), [sigma], draws=32, seed=j
-        )[0].bits
+        )[0].mean
         for j in later
     ]  # fmt: skip
     shared = entropy_bits(p1.numpy()) + entropy_bits(after.numpy()) - entropy_bits(joint.flatten().numpy())
     spread = [torch.tensor(values).std() / 24**0.5 for values in (a2, b1)]
     slack = 4 * (truth.error**2 + a1.error**2 + float(spread[0]) ** 2 + float(spread[1]) ** 2) ** 0.5
     mean = sum(a2) / 24
-    assert a1.bits + mean <= truth.bits + slack
-    assert truth.bits <= sum(b1) / 24 + mean + shared + slack  # B_2 = A_2: no token comes after it
+    assert a1.mean + mean <= truth.mean + slack
+    assert truth.mean <= sum(b1) / 24 + mean + shared + slack  # B_2 = A_2: no token comes after it
 
 
 def test_the_particles_hold_the_enumeration_of_two_tokens(lens, cut, pairs):

@@ -74,15 +74,7 @@ def estimated(
     cut: SlicedModel, seen: Float[Tensor, "T w"], ids: Int[Tensor, " T"], read: Int[Tensor, " T"], sigma_read: float,
     scale: float,
 ) -> OutsideStates:  # fmt: skip
-    """The noise of states whose tokens are known, beside what was read without knowing them.
-
-    Args:
-        cut: the slice that the states are of.
-        seen: [T, w] what leaked.
-        ids: [T] its tokens.
-        read, sigma_read: what `read_through_noise` gave.
-        scale: rms of the site's centred coordinates, the unit of `noise`.
-    """
+    """The noise of states whose tokens are known, beside what was read without knowing them."""
     left = (seen.double().cpu() - cut.run(ids[None].to(cut.lens.device))[0].double().cpu()).flatten()
     count, power = left.numel(), float(left.square().mean())
     sigma = power**0.5
@@ -155,20 +147,15 @@ BATCH = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class FoundOffset:
-    """A first token and where it stands.
+    """A first token and where it stands."""
 
-    Attributes:
-        offset, token: the nearest; residual: its relative distance.
-        rival: least distance of any token at another offset: where it is not larger, the offset is not told by what leaked
-            (values, in a model with rotary positions, are the same at every offset).
-        evaluations: tokens that were run.
-    """
-
-    offset: int
+    offset: int  # the nearest (and token)
     token: int
-    residual: float
+    residual: float  # its relative distance
+    # least distance of any token at another offset: where it is not larger, the offset is not told by what leaked
+    # (values, in a model with rotary positions, are the same at every offset)
     rival: float
-    evaluations: int
+    evaluations: int  # tokens that were run
 
     @property
     def told(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,11 +20,6 @@ from headscan.statistics.information import divergence_accuracy, entropy_bits, f
 @dataclass(frozen=True, eq=False, repr=False)
 class Code:
     """A clean release for each candidate: X has the prior, and Y = x_X + σ N(0, I) is what is seen.
-
-    Args:
-        points: [M, d] the clean release of each candidate that was run.
-        masses: [M] prior probability of each, above 0; with `outside` they add up to 1.
-        outside: [R] prior probabilities of the candidates that were not run; empty where all were.
 
     The split. Let Z say whether X is one of the M that were run, m its probability, r = 1 − m. X determines Z, so
 
@@ -43,8 +38,9 @@ class Code:
     (1.5, 0.811, 0.75)
     """
 
-    points: Float[Tensor, "M d"]
-    masses: Float[Tensor, " M"]
+    points: Float[Tensor, "M d"]  # the clean release of each candidate that was run
+    masses: Float[Tensor, " M"]  # prior probability of each, above 0; with `outside` they add up to 1
+    # prior probabilities of the candidates that were not run; empty where all were
     outside: Float[Tensor, " R"] = field(default_factory=lambda: torch.zeros(0))
 
     def __post_init__(self) -> None:
@@ -84,11 +80,8 @@ class Code:
             return 0.0
         r = float(self.outside.double().sum())
         # r H(p/r) = H(p) + r log r, where H(p) is that of the weights as they are.
-        return (
-            entropy_bits([r, 1 - r])
-            + entropy_bits(self.outside.double().cpu().numpy())
-            + (r * float(np.log2(r)) if r else 0.0)
-        )
+        inside = entropy_bits(self.outside.double().cpu().numpy())
+        return entropy_bits([r, 1 - r]) + inside + (r * float(np.log2(r)) if r else 0.0)
 
     @cached_property
     def prior(self) -> Float[Tensor, " M"]:
@@ -148,17 +141,14 @@ class Code:
 # What it does not say: nothing for σ = 0 (U(0) is H(X), less what equal points hide), nothing for other noise, and nothing of a
 # prior that is not the one given: of an attacker who knows more of the text than the prior does.
 
+# Distances that are held at once.
 ROWS = 1 << 22
-"""Distances that are held at once."""
 
 
 def pairwise_curve(code: Code, scales: Sequence[float], *, rows: Tensor | None = None) -> Float[Tensor, "S n"]:
     """−log2 Σ_j p_j exp(−‖x_i − x_j‖² / 2s²) for each scale s and candidate i, in bits: U(s) is its mean under the prior.
 
-    Args:
-        code: of it the candidates that were run, with their prior given that X is one of them.
-        scales: s, in the unit of the points, above 0.
-        rows: the candidates i, all by default; drawn from the prior their plain mean estimates U without bias.
+    `rows` are the candidates i, all by default; drawn from the prior their plain mean estimates U without bias.
 
     Cost: n M d multiplications once, n M exponentials a scale. Memory: 4 M distances, however many candidates.
     """
@@ -203,21 +193,14 @@ def union_accuracy(code: Code, sigma: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class LeakBounds:
-    """What a release with Gaussian noise tells of the candidate, proved from below and from above.
+    """What a release with Gaussian noise tells of the candidate, proved from below and from above."""
 
-    Attributes:
-        noise: σ, in the unit of the points.
-        lower, upper: bits.
-        lower_by, upper_by: which bound is the tightest: "pairs", "Gaussian", "Fano", "entropy".
-        accuracy_upper: no attack names the candidate more often than that, under this prior.
-    """
-
-    noise: float
-    lower: float
+    noise: float  # σ, in the unit of the points
+    lower: float  # bits
     upper: float
-    lower_by: str
+    lower_by: str  # which bound is the tightest: "pairs", "Gaussian", "Fano", "entropy"
     upper_by: str
-    accuracy_upper: float
+    accuracy_upper: float  # no attack names the candidate more often than that, under this prior
 
 
 def accuracy_ceiling(code: Code, bits: float) -> float:
@@ -237,11 +220,8 @@ def leak_bounds(code: Code, sigmas: Sequence[float]) -> list[LeakBounds]:
     and Fano's inequality for an accuracy that decoding to the nearest point is proved to have (`union_accuracy`). Candidates
     that were not run cost `Code.tail` bits of the upper bound.
 
-    Raises:
-        BadInput: a noise of 0: there is no finite bound then but H(X), and whether it is reached is a question to exact
-            inversion.
-
-    Cost: M² d multiplications and some M² exponentials a noise.
+    Raises BadInput for a noise of 0: there is no finite bound then but H(X), and whether it is reached is a question to exact
+    inversion. Cost: M² d multiplications and some M² exponentials a noise.
 
     >>> import torch
     >>> code = Code(torch.tensor([[0.0], [2.0]]), torch.tensor([0.5, 0.5]))
@@ -252,7 +232,7 @@ def leak_bounds(code: Code, sigmas: Sequence[float]) -> list[LeakBounds]:
         raise BadInput("Bits are bounded for noise above 0: of a release without noise exact inversion speaks.")
     scales = sorted({scale for sigma in sigmas for scale in (sigma, 2 * sigma)})
     curve = dict(zip(scales, pairwise_bits(code, scales), strict=True))
-    found = []
+    bounds = []
     for sigma in sigmas:
         share, kept = code.kept, len(code.points)
         inside = float(code.entropy - code.tail) / share if len(code.outside) else code.entropy  # H(X | run)
@@ -263,16 +243,18 @@ def leak_bounds(code: Code, sigmas: Sequence[float]) -> list[LeakBounds]:
         }
         floor = fano_bits(union_accuracy(code, sigma), kept, inside) if kept > 1 else 0.0
         below = {"pairs": share * curve[2 * sigma], "Fano": share * floor}
-        upper_by, lower_by = min(above, key=above.__getitem__), max(below, key=below.__getitem__)
-        upper = max(above[upper_by], 0.0)
-        lower = min(max(below[lower_by], 0.0), upper)  # where both are H, the last digit may differ
-        found.append(
-            LeakBounds(
-                noise=sigma, lower=lower, upper=upper, lower_by=lower_by, upper_by=upper_by,
-                accuracy_upper=accuracy_ceiling(code, upper),
-            )
-        )  # fmt: skip
-    return found
+        bounds.append(tightest(code, sigma, below, above))
+    return bounds
+
+
+def tightest(code: Code, sigma: float, below: Mapping[str, float], above: Mapping[str, float]) -> LeakBounds:
+    """The tightest of several bounds by name from below and from above."""
+    upper_by, lower_by = min(above, key=above.__getitem__), max(below, key=below.__getitem__)
+    upper = max(above[upper_by], 0.0)
+    lower = min(max(below[lower_by], 0.0), upper)  # where both are H, the last digit may differ
+    return LeakBounds(
+        noise=sigma, lower=lower, upper=upper, lower_by=lower_by, upper_by=upper_by, accuracy_upper=accuracy_ceiling(code, upper)
+    )  # fmt: skip
 
 
 def code_bits(code: Code) -> LeakBounds:

@@ -30,31 +30,22 @@ Change = Callable[[Float[Tensor, "*batch w"]], Float[Tensor, "*batch w"]]
 
 @dataclass(frozen=True)
 class Channel:
-    """What leaks at several sites.
+    """What leaks at several sites."""
 
-    Attributes:
-        names: of the sites.
-        together: all of them as one slice, their features one after another; widths: of each.
-        alone: a site as a slice of its own.
-        parts: of each site the widths that are rounded together; empty where that is the whole.
-        defence: what is done to the release before the noise, in a word.
-        rounded: whether that makes some releases equal, so that there are bits without noise.
-        law: of the noise; withheld: whether nothing is released of a position.
-        working: from a site, sigma and a generator to what the release makes of states for whoever goes on with them; None
-            for noise alone.
-        loss: nats a token of the model on each token row if, at a site, its states are changed so; None where it cannot be run.
-    """
-
-    names: tuple[str, ...]
-    together: SlicedModel
-    widths: tuple[int, ...]
-    alone: Callable[[str], SlicedModel]
+    names: tuple[str, ...]  # of the sites
+    together: SlicedModel  # all of them as one slice, their features one after another
+    widths: tuple[int, ...]  # of each
+    alone: Callable[[str], SlicedModel]  # a site as a slice of its own
+    # of each site the widths that are rounded together; empty where that is the whole
     parts: tuple[tuple[int, ...], ...] = ()
-    defence: str = "none"
-    rounded: bool = False
-    law: Law = GAUSSIAN
-    withheld: Callable[[int], bool] = lambda place: False
+    defence: str = "none"  # what is done to the release before the noise, in a word
+    rounded: bool = False  # whether that makes some releases equal, so that there are bits without noise
+    law: Law = GAUSSIAN  # of the noise
+    withheld: Callable[[int], bool] = lambda place: False  # whether nothing is released of a position
+    # from a site, sigma and a generator to what the release makes of states for whoever goes on with them; None for noise
+    # alone
     working: Callable[[str, float, torch.Generator], Change] | None = None
+    # nats a token of the model on each token row if, at a site, its states are changed so; None where it cannot be run
     loss: Callable[[str, Int[Tensor, "B T"], Change], Float[Tensor, " B"]] | None = None
 
 
@@ -72,8 +63,7 @@ def cross_entropy(logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"]) -> Fl
 def applied(lens: Lens, site: str, change: Change) -> Iterator[None]:
     """In this context the states at a site are `change(states)`, in every forward pass, and the model goes on with them.
 
-    Raises:
-        BadInput: a site whose values the model computes in another shape, or in several calls of one module.
+    Raises BadInput for a site whose values the model computes in another shape, or in several calls of one module.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
@@ -133,8 +123,7 @@ class ChangedCache(DynamicCache):
     def _of(self, stored: Tensor) -> Tensor:
         heads, size = stored.shape[1], stored.shape[-1]
         rows = self.change(stored.transpose(1, 2).flatten(2).float())
-        found: Tensor = rows.unflatten(2, (heads, size)).transpose(1, 2).to(stored.dtype)
-        return found
+        return torch.as_tensor(rows.unflatten(2, (heads, size)).transpose(1, 2).to(stored.dtype))
 
 
 @torch.no_grad()
@@ -164,10 +153,6 @@ FORMATS = (*FLOATS, "int8", "int4", "int2")
 class NumberFormat:
     """How the numbers of one vector are held.
 
-    Attributes:
-        name: "fp16", "int4", "int4/32".
-        bits: of each number; group: numbers that share a scale and an offset, None for the whole vector (a token).
-
     Integers are asymmetric: the group's least number is the offset and its range over 2^bits − 1 the step, both held in half
     precision. "fp8" is e4m3 without a scale, clipped to ±448.
 
@@ -177,9 +162,9 @@ class NumberFormat:
     tensor([  1., 448.])
     """
 
-    name: str
-    bits: int
-    group: int | None = None
+    name: str  # "fp16", "int4", "int4/32"
+    bits: int  # of each number
+    group: int | None = None  # numbers that share a scale and an offset, None for the whole vector (a token)
 
     def __call__(self, values: Float[Tensor, "*batch w"]) -> Float[Tensor, "*batch w"]:
         dtype = FLOATS.get(self.name)
@@ -194,8 +179,7 @@ class NumberFormat:
         low = parts.amin(-1, keepdim=True).half().float()
         step = ((parts.amax(-1, keepdim=True) - low) / (2**self.bits - 1)).half().float().clamp_min(2.0**-24)
         codes = ((parts - low) / step).round().clamp(0, 2**self.bits - 1)
-        found: Tensor = (codes * step + low).flatten(-2)
-        return found
+        return torch.as_tensor((codes * step + low).flatten(-2))
 
     def each(self, widths: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
         """The same for vectors put together from parts of these widths, each with scales of its own."""
@@ -205,23 +189,20 @@ class NumberFormat:
 def read_format(text: str) -> NumberFormat:
     """A format from its name.
 
-    Raises:
-        BadInput: there is no such format.
-
     >>> read_format("int4/32")
     NumberFormat(name='int4/32', bits=4, group=32)
     >>> read_format("int3")
     Traceback (most recent call last):
     headscan.BadInput: There is no number format 'int3'; there are: fp32, fp16, bf16, fp8, int8, int4, int2, and int4/32 for ...
     """
-    found = re.fullmatch(r"(int(?:8|4|2))(?:/(\d+))?", text)
+    integer = re.fullmatch(r"(int(?:8|4|2))(?:/(\d+))?", text)
     if text in FLOATS:
         return NumberFormat(text, FLOATS[text].itemsize * 8)
-    if found is None or found[2] == "0":
+    if integer is None or integer[2] == "0":
         raise BadInput(
             f"There is no number format '{text}'; there are: {', '.join(FORMATS)}, and int4/32 for groups of 32 numbers."
         )
-    return NumberFormat(text, int(found[1][3:]), int(found[2]) if found[2] else None)
+    return NumberFormat(text, int(integer[1][3:]), int(integer[2]) if integer[2] else None)
 
 
 Map = Callable[[Float[Tensor, "*batch w"]], Float[Tensor, "*batch v"]]
@@ -229,19 +210,20 @@ Map = Callable[[Float[Tensor, "*batch w"]], Float[Tensor, "*batch v"]]
 
 @dataclass(frozen=True)
 class Fitted:
-    """A defence made ready for one site.
+    """A defence made ready for one site."""
 
-    Attributes:
-        seen: from states to what is released, in coordinates in which the noise is equal and independent.
-        back: from what is released to states, for whoever goes on with them.
-        kept: what the receiver has in place of `seen`, where he knows something that the attacker does not.
-        absent: [d] what stands for a state that was withheld.
-    """
+    seen: Map  # from states to what is released, in coordinates in which the noise is equal and independent
+    back: Map  # from what is released to states, for whoever goes on with them
+    kept: Map | None = None  # what the receiver has in place of `seen`, where he knows more than the attacker
+    absent: Float[Tensor, " d"] | None = None  # [d] what stands for a state that was withheld
 
-    seen: Map
-    back: Map
-    kept: Map | None = None
-    absent: Float[Tensor, " d"] | None = None
+
+def same(values: Float[Tensor, "*batch w"]) -> Float[Tensor, "*batch w"]:
+    """The values themselves."""
+    return values
+
+
+UNCHANGED = Fitted(same, same)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,12 +261,12 @@ def working(
 
     def change(states: Float[Tensor, "*batch w"]) -> Float[Tensor, "*batch w"]:
         out = seen(states)
-        found = back(out + sigma * law.draw(out.shape, generator).to(out) if sigma else out)
+        back_again = back(out + sigma * law.draw(out.shape, generator).to(out) if sigma else out)
         gone = [place for place in range(states.shape[-2]) if defence is not None and defence.withheld(place)]
         if gone and absent is not None:
-            found = found.clone()
-            found[..., gone, :] = absent.to(found)
-        return found
+            back_again = back_again.clone()
+            back_again[..., gone, :] = absent.to(back_again)
+        return back_again
 
     return change
 
@@ -297,14 +279,9 @@ def protected(
     if defence is None and form is None:
         return channel
     lens = channel.together.lens
-    raw = channel.together.run(windows.to(lens.device))[:, 1:].flatten(0, 1).float()
-    fits = [
-        Fitted(_same, _same) if defence is None else defence.fit(part, seed, lens)
-        for part in raw.split(list(channel.widths), 1)
-    ]
-    shapes = [
-        fit.seen(raw[:1, :0].new_zeros(1, width)).shape[-1] for fit, width in zip(fits, channel.widths, strict=True)
-    ]
+    raw = channel.together.run(windows.to(lens.device))[:, 1:].flatten(0, 1).float().split(list(channel.widths), 1)
+    fits = [UNCHANGED if defence is None else defence.fit(part, seed, lens) for part in raw]
+    shapes = [fit.seen(torch.zeros_like(part[:1])).shape[-1] for fit, part in zip(fits, raw, strict=True)]
     parts = channel.parts if defence is None and channel.parts else tuple((width,) for width in shapes)
     maps = [_then(fit.seen, form, part) for fit, part in zip(fits, parts, strict=True)]
     words = [defence.name if defence else "", form.name if form else ""]
@@ -342,9 +319,5 @@ def _then(seen: Map, form: NumberFormat | None, parts: Sequence[int]) -> Map:
     )
 
 
-def _same(values: Float[Tensor, "*batch w"]) -> Float[Tensor, "*batch w"]:
-    return values
-
-
-plain = partial(working, None, _same, _same, None)
+plain = partial(working, None, same, same, None)
 """Gaussian noise alone: from sigma and a generator to the change."""

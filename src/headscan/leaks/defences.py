@@ -1,4 +1,4 @@
-"""A coarse quantiser with subtractive dither."""
+"""The mechanisms by which a channel may be protected: maps that the attacker knows, laws of noise, what is withheld."""
 
 from __future__ import annotations
 
@@ -9,15 +9,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headscan.leaks.defence import DEFENCES, Defence, Fitted, NumberFormat
+from headscan.leaks.defence import DEFENCES, Defence, Fitted, NumberFormat, same
 from headscan.leaks.noise_laws import LAPLACE, UNIFORM, Law
 from headscan.model.lens import Lens
 from headscan.run import BadInput, Option
 
+FLOOR = 1e-3
+
+
+class NoiseOnly(Defence):
+    """A mechanism that is its law of noise and nothing else."""
+
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
+        return Fitted(lambda x: x.float(), same)
+
 
 @DEFENCES.register("dithering")
 @dataclass(frozen=True, kw_only=True)
-class Dithering(Defence):
+class Dithering(NoiseOnly):
     """Rounded to steps of √12 times the noise after a dither that receiver and attacker know, and take away again.
 
     That is uniform noise over one step, independent of the state (Schuchman 1964), and is computed as such.
@@ -25,12 +34,6 @@ class Dithering(Defence):
 
     name: ClassVar[str] = "dithering"
     law: ClassVar[Law] = UNIFORM
-
-    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        return Fitted(lambda x: x.float(), lambda y: y)
-
-
-# ---- Few coordinates are released.
 
 
 @DEFENCES.register("dropping")
@@ -52,11 +55,6 @@ class Dropping(Defence):
             return whole
 
         return Fitted(lambda x: x.float()[..., kept], back)
-
-
-# ---- Noise where the head hardly reads.
-
-FLOOR = 1e-3
 
 
 @DEFENCES.register("head-null")
@@ -81,28 +79,18 @@ class HeadNull(Defence):
         weight = head.weight.detach().double()
         centred = weight - weight.mean(0)
         values, directions = torch.linalg.eigh(centred.T @ centred)
-        values = values / values.max()
-        scale = (values + FLOOR).rsqrt()
+        scale = (values / values.max() + FLOOR).rsqrt()
         scale, turned = (scale / scale.square().mean().sqrt()).to(states), directions.to(states)
         return Fitted(lambda x: x.float() @ turned / scale, lambda y: (y * scale) @ turned.T)
 
 
-# ---- Laplace noise.
-
-
 @DEFENCES.register("laplace")
 @dataclass(frozen=True, kw_only=True)
-class Laplace(Defence):
+class Laplace(NoiseOnly):
     """Laplace noise in every coordinate, of the same power as the Gaussian: that of pure differential privacy."""
 
     name: ClassVar[str] = "laplace"
     law: ClassVar[Law] = LAPLACE
-
-    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        return Fitted(lambda x: x.float(), lambda y: y)
-
-
-# ---- Coordinates in a secret order.
 
 
 @DEFENCES.register("permutation")
@@ -118,10 +106,7 @@ class SecretOrder(Defence):
     name: ClassVar[str] = "permutation"
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        return Fitted(lambda x: x.float().sort(-1).values, lambda y: y, kept=lambda x: x.float())
-
-
-# ---- Few directions are released.
+        return Fitted(lambda x: x.float().sort(-1).values, same, kept=lambda x: x.float())
 
 
 @DEFENCES.register("projection")
@@ -141,9 +126,6 @@ class Projection(Defence):
         return Fitted(lambda x: (x.float() - mean) @ directions, lambda y: y @ directions.T + mean)
 
 
-# ---- A secret rotation that became known.
-
-
 @DEFENCES.register("rotation")
 @dataclass(frozen=True, kw_only=True)
 class Rotation(Defence):
@@ -158,9 +140,6 @@ class Rotation(Defence):
         return Fitted(lambda x: x.float() @ turned, lambda y: y @ turned.T)
 
 
-# ---- Few bits a coordinate.
-
-
 @DEFENCES.register("rounding")
 @dataclass(frozen=True, kw_only=True)
 class Rounding(Defence):
@@ -171,10 +150,7 @@ class Rounding(Defence):
     bits: Annotated[int, Option("Bits of each coordinate.", low=1, high=8)] = 1
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        return Fitted(NumberFormat(f"{self.bits} bits", self.bits), lambda y: y)
-
-
-# ---- Noise for each coordinate as large as its own spread.
+        return Fitted(NumberFormat(f"{self.bits} bits", self.bits), same)
 
 
 @DEFENCES.register("per-coordinate")
@@ -186,11 +162,8 @@ class Scaling(Defence):
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
         spread = states.std(0, unbiased=False)
-        spread = spread.where(spread > 0, spread.new_ones(()))
+        spread = spread.where(spread > 0, spread.new_ones(()))  # a constant coordinate is released as it is
         return Fitted(lambda x: x.float() / spread, lambda y: y * spread)
-
-
-# ---- Only the largest coordinates of each token.
 
 
 @DEFENCES.register("sparsification")
@@ -208,10 +181,7 @@ class Sparsification(Defence):
             kept = x.float().abs().topk(count, -1).indices
             return torch.zeros_like(x, dtype=torch.float32).scatter(-1, kept, x.float().gather(-1, kept))
 
-        return Fitted(seen, lambda y: y)
-
-
-# ---- The states of some tokens are withheld.
+        return Fitted(seen, same)
 
 
 @DEFENCES.register("dropping-tokens")
@@ -226,7 +196,7 @@ class DroppingTokens(Defence):
     every: Annotated[int, Option("One of so many tokens' states is withheld.", low=1)] = 2
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        return Fitted(lambda x: x.float(), lambda y: y, absent=states.mean(0))
+        return Fitted(lambda x: x.float(), same, absent=states.mean(0))
 
     def withheld(self, place: int) -> bool:
-        return place > 0 and place % self.every == self.every - 1
+        return place > 0 and place % self.every == self.every - 1  # never the first position, which is known

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscan.inversion.observation import EmbeddingSlice
-from headscan.leaks.defence import Change, Defence, Fitted, working
+from headscan.leaks.defence import UNCHANGED, Change, Defence, Fitted, working
 from headscan.leaks.noise_laws import GAUSSIAN
 from headscan.leaks.positions import Asked, PositionLeak, Prior, at_position, cut_prior, prior_of
 from headscan.leaks.result import LeakRow
@@ -61,7 +61,7 @@ class EmbeddingRelease(Release):
             if defence is not None and any(map(defence.withheld, range(settings.length))):
                 leak.notes.append(f"An embedding has no states of tokens that {defence.name} could withhold.")
                 continue
-            fit = Fitted(_same, _same) if defence is None else defence.fit(stored.float(), settings.seed, lens)
+            fit = UNCHANGED if defence is None else defence.fit(stored.float(), settings.seed, lens)
             leak.rows.extend(_rows(cut, defence, fit, plan, prior, (stored, queries), settings, run, number))
         return leak
 
@@ -81,7 +81,11 @@ def _rows(
         work = partial(_window, cut, fit.seen, window, asked, settings.prior == "model")
         found.append(run.unit(f"{mark}window-{place}", list[PositionLeak], work))
         run.progress("bits", (place + 1) * len(window), windows.numel(), "tokens")
-    rows, name, rounds = [], "none" if defence is None else defence.name, defence is not None and defence.rounds
+    rows, name, rounds = (
+        list[LeakRow](),
+        "none" if defence is None else defence.name,
+        defence is not None and defence.rounds,
+    )
     for place, level in enumerate(levels):
         parts = [[one for one in part if one.level == place] for part in found]
         row = bits_row("embedding", name, level, level * scale, parts, settings.draws, None)
@@ -103,10 +107,6 @@ def retrieval(stored: Float[Tensor, "N w"], queries: Float[Tensor, "N w"], chang
     left = change(stored.float()).double()
     cosines = queries @ (left / left.norm(dim=1, keepdim=True).clamp_min(1e-30)).T
     return float((cosines.argmax(1) == torch.arange(len(queries))).double().mean())
-
-
-def _same(vectors: Tensor) -> Tensor:
-    return vectors
 
 
 @torch.no_grad()

@@ -25,21 +25,15 @@ from headscan.text import display
 
 @dataclass(frozen=True)
 class GradientTokens:
-    """Which tokens a gradient shows.
+    """Which tokens a gradient shows."""
 
-    Attributes:
-        tokens: for each position the tokens whose input vector lies in the gradient's span (position -1 if the model
-            adds no positions before its first attention: then only membership is seen).
-        residuals: of these, in the same order.
-        rank: of the gradient; width: of the inputs. At rank = width everything is in the span and nothing is shown.
-        nearest_other: the smallest residual of a token that was not taken: the margin.
-    """
-
+    # for each position the tokens whose input vector lies in the gradient's span (position -1 if the model adds no
+    # positions before its first attention: then only membership is seen)
     tokens: dict[int, list[int]]
-    residuals: dict[int, list[float]]
-    rank: int
-    width: int
-    nearest_other: float
+    residuals: dict[int, list[float]]  # of these, in the same order
+    rank: int  # of the gradient
+    width: int  # of the inputs. At rank = width everything is in the span and nothing is shown
+    nearest_other: float  # the smallest residual of a token that was not taken: the margin
 
 
 def _reading_map(lens: Lens, number: int = 0) -> nn.Module:
@@ -124,12 +118,6 @@ def tokens_in_gradient(
     batch. As long as the batch has fewer tokens than the width, a token is in it only if its input vector lies in that
     span. Source: Petrov et al., "DAGER: Exact Gradient Inversion for Large Language Models", arXiv:2405.15586.
 
-    Args:
-        lens: the model whose step it was.
-        gradient: [d, m] as `gradients_of` gives it.
-        length: tokens of a row, for models with position embeddings.
-        tolerance: relative distance from the span that counts as inside.
-
     What is certified: a token whose vector is farther than the tolerance from the span was not among the inputs, apart
     from tokens whose loss gradient vanishes (the last of a row never has one of its own). A token inside the span was
     in the batch unless its vector is by accident a combination of others.
@@ -177,15 +165,6 @@ def texts_in_gradient(
     a text was in the batch only if the vector that it gives lies in the span of block 1's gradient. Beginnings grow by one
     token at a time, each of those that the first stage listed there, and are given up where they leave the span. Source: the
     second stage of Petrov et al., "DAGER", arXiv:2405.15586.
-
-    Args:
-        lens: the model; causal, of two blocks at least.
-        gradient: [d, m] of block 1, as `gradients_of` gives it.
-        shown: what the first stage lists.
-        length: tokens of a row; the last of them has no gradient.
-        tolerance: relative distance from the span that counts as inside.
-        most: beginnings that are kept at a position, the nearest first.
-        progress: told the positions done.
 
     Returns:
         The beginnings of all but the last tokens, and whether every beginning in the span was followed.

@@ -29,7 +29,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headscan.leaks.bounds import Code, LeakBounds, accuracy_ceiling, leak_bounds, pairwise_curve
+from headscan.leaks.bounds import Code, LeakBounds, leak_bounds, pairwise_curve, tightest
 from headscan.run import BadInput
 from headscan.statistics.information import gaussian_bits
 
@@ -40,25 +40,25 @@ CHUNK = 1 << 23
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Draws:
-    """Monte Carlo draws at one noise: each a candidate drawn from the prior, with noise and with its mirror image.
+    """Monte Carlo draws at one noise: each a candidate drawn from the prior, with noise and with its mirror image."""
 
-    Attributes:
-        bits: [n] estimates of I, each without bias; independent of one another.
-        right: [n] share of the two that the likeliest candidate names rightly, 0, ½ or 1.
-    """
+    bits: Float[Tensor, " n"]  # estimates of I, each without bias; independent of one another
+    right: Float[Tensor, " n"]  # share of the two that the likeliest candidate names rightly, 0, ½ or 1
 
-    bits: Float[Tensor, " n"]
-    right: Float[Tensor, " n"]
+    @property
+    def mean(self) -> float:
+        """I(X; Y) in bits."""
+        return float(self.bits.mean())
 
+    @property
+    def error(self) -> float:
+        """The standard error of `mean`."""
+        return float(self.bits.std() / len(self.bits) ** 0.5)
 
-@dataclass(frozen=True, kw_only=True)
-class MonteCarlo:
-    """I(X; Y) in bits with its standard error, and the accuracy of the best attack, of `draws` draws."""
-
-    bits: float
-    error: float
-    accuracy: float
-    draws: int
+    @property
+    def accuracy(self) -> float:
+        """Of the best attack."""
+        return float(self.right.mean())
 
 
 @torch.no_grad()
@@ -72,14 +72,13 @@ def draws_of(
     U(σ) and U(2σ), whose means are known where all rows are (`every`); the coefficients are fixed, since fitted ones would
     bias small samples.
 
-    Args:
-        code: the candidates.
-        sigmas: noises; all see the same draws.
-        draws: pairs of mirrored draws.
-        seed: of candidates and noise.
-        every: whether the rows' terms are computed for all candidates; by default up to 4,096 of them.
+    All noises see the same draws. `every`: whether the rows' terms are computed for all candidates; by default up to 4,096.
 
     Cost: draws · M · d multiplications, and M² d for `every`.
+
+    >>> code = Code(torch.tensor([[0.0], [2.0]]), torch.tensor([0.5, 0.5]))
+    >>> [round(float(one.bits.mean()), 2) for one in draws_of(code, [0.1, 2.0], draws=4000)]  # 0.1607 by integration
+    [1.0, 0.16]
     """
     generator = torch.Generator().manual_seed(seed)
     every = len(code.points) <= 4096 if every is None else every
@@ -107,29 +106,9 @@ def draws_of(
     return [Draws(bits=torch.cat(b), right=torch.cat(r)) for b, r in zip(bits, right, strict=True)]
 
 
-def monte_carlo(code: Code, sigmas: Sequence[float], *, draws: int = 64, seed: int = 0) -> list[MonteCarlo]:
-    """The truth at each noise, of the candidates that were run.
-
-    >>> code = Code(torch.tensor([[0.0], [2.0]]), torch.tensor([0.5, 0.5]))
-    >>> near, far = monte_carlo(code, [0.1, 2.0], draws=4000)
-    >>> round(near.bits, 3), abs(far.bits - 0.1607) < 4 * far.error  # 0.1607: by numerical integration
-    (1.0, True)
-    """
-    return [
-        MonteCarlo(
-            bits=float(one.bits.mean()),
-            error=float(one.bits.std() / len(one.bits) ** 0.5),
-            accuracy=float(one.right.mean()),
-            draws=len(one.bits),
-        )
-        for one in draws_of(code, sigmas, draws=draws, seed=seed)
-    ]
-
-
+# Differences of coordinates that are held at once; h of the Gaussian of variance 1, in bits.
 NUMBERS = 1 << 22
-"""Differences of coordinates that are held at once."""
 ENTROPY = 0.5 * math.log2(2 * math.pi * math.e)
-"""h of the Gaussian of variance 1, in bits."""
 
 
 class Law(ABC):
@@ -167,7 +146,8 @@ class Law(ABC):
         """As `leak_bounds`, for this law. Cost: M² d functions a noise and divergence."""
         if any(not sigma > 0 for sigma in sigmas):
             raise BadInput("Bits are bounded for noise above 0.")
-        found, extra = list[LeakBounds](), code.points.shape[1] * (ENTROPY - self.entropy)
+        extra = code.points.shape[1] * (ENTROPY - self.entropy)
+        bounds = []
         for sigma in sigmas:
             low, high = self._pairs(code, sigma)
             above = {
@@ -175,15 +155,8 @@ class Law(ABC):
                 "Gaussian": code.kept * (gaussian_bits(code.variances, sigma) + extra) + code.tail,
                 "entropy": code.entropy,
             }
-            upper_by = min(above, key=above.__getitem__)
-            upper = max(above[upper_by], 0.0)
-            found.append(
-                LeakBounds(
-                    noise=sigma, lower=min(max(code.kept * low, 0.0), upper), upper=upper, lower_by="pairs",
-                    upper_by=upper_by, accuracy_upper=accuracy_ceiling(code, upper),
-                )
-            )  # fmt: skip
-        return found
+            bounds.append(tightest(code, sigma, {"pairs": code.kept * low}, above))
+        return bounds
 
     def _pairs(self, code: Code, sigma: float) -> tuple[float, float]:
         x, logs, sums = code.centred, code.prior.log(), [0.0, 0.0]

@@ -30,11 +30,7 @@ SENTENCES = {
 
 
 def prior_of(name: str, lens: Lens, texts: Sequence[Sequence[int]]) -> Prior:
-    """The prior of a name.
-
-    Raises:
-        BadInput: the model says nothing of the next token.
-    """
+    """The prior of a name; BadInput where the model says nothing of the next token."""
     size = lens.vocabulary_size
     if name == "model":
         if not (lens.traits.predicts and lens.traits.causal) or lens.width("head") < size:
@@ -69,55 +65,39 @@ def cut_prior(shares: Float[Tensor, " V"], most: int | None) -> tuple[Int[Tensor
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of every position.
+    """What is asked of every position."""
 
-    Attributes:
-        widths: features of each site, in the order in which the slice puts them together.
-        sigmas: for each site its noises, in the release's unit; 0 for a release that was rounded and nothing else.
-        prior: of the tokens; candidates: the most that are run, None for all.
-        draws: Monte Carlo draws of each site and noise.
-        seed: of what is drawn.
-        law: of the noise.
-        withheld: whether the release of a position is withheld, which the attacker knows.
-    """
-
-    widths: tuple[int, ...]
+    widths: tuple[int, ...]  # features of each site, in the order in which the slice puts them together
+    # of each site its noises, in the release's unit; 0 for a release that was rounded and nothing else
     sigmas: tuple[tuple[float, ...], ...]
-    prior: Prior
-    candidates: int | None
-    draws: int
-    seed: int
-    law: Law = GAUSSIAN
+    prior: Prior  # of the tokens
+    candidates: int | None  # the most that are run, None for all
+    draws: int  # Monte Carlo draws of each site and noise
+    seed: int  # of what is drawn
+    law: Law = GAUSSIAN  # of the noise
+    # whether the release of a position is withheld, which the attacker knows
     withheld: Callable[[int], bool] = lambda place: False
 
 
 @dataclass(frozen=True, kw_only=True)
 class PositionLeak:
-    """One position, site and noise.
-
-    Attributes:
-        site, level: which site, and which of its noises.
-        entropy, likeliest, kept: of the prior; candidates: those that were run.
-        lower, upper, lower_by, upper_by, ceiling: the bounds.
-        truth, variance: the truth by Monte Carlo with the variance of its error; None where not all candidates were run.
-        accuracy, right: of the posterior attack, in the mean over the prior; and whether it names the text's own token.
-    """
+    """One position, site and noise."""
 
     site: int
-    level: int
-    entropy: float
-    likeliest: float
-    kept: float
-    candidates: int
+    level: int  # which of the site's noises
+    entropy: float  # of the prior
+    likeliest: float  # largest probability of the prior
+    kept: float  # prior probability of the candidates that were run
+    candidates: int  # those that were run
     lower: float
     upper: float
     lower_by: str
     upper_by: str
     ceiling: float
-    truth: float | None
-    variance: float | None
-    accuracy: float
-    right: float
+    truth: float | None  # by Monte Carlo; None where not all candidates were run
+    variance: float | None  # of the truth's error
+    accuracy: float  # of the posterior attack, in the mean over the prior
+    right: float  # whether the attack names the text's own token
 
 
 @torch.no_grad()
@@ -128,11 +108,6 @@ def position_leaks(cut: SlicedModel, ids: Int[Tensor, " T"], asked: Asked) -> li
     has noise of its own, Y_1 ... Y_t−1 say nothing more once the tokens are known, and by the chain rule Σ A_t in the mean over
     texts drawn from the prior is at most I(X; Y) of whole texts. What it leaves out is what later releases tell of this
     token. On a text that was not drawn from the prior each term holds for its context; the sum is a mean over these contexts.
-
-    Args:
-        cut: a causal slice; of several sites the features stand one after another.
-        ids: the text's tokens.
-        asked: what is asked.
 
     Cost: T · M releases behind a cached prefix, and for each site and position M² exponentials a noise.
     """
@@ -172,8 +147,8 @@ def at_position(
         bound = next(bounds) if sigma > 0 else code_bits(code)
         if sigma > 0:
             draw = next(samples)
-            bits, variance = float(draw.bits.mean()), float(draw.bits.var()) / len(draw.bits)
-            accuracy = code.kept * float(draw.right.mean())
+            bits, variance = draw.mean, float(draw.bits.var()) / len(draw.bits)
+            accuracy = code.kept * draw.accuracy
         else:
             bits, variance, accuracy = bound.lower, 0.0, bound.accuracy_upper - (1 - code.kept)
         whole = not len(code.outside)

@@ -39,18 +39,13 @@ is more than that, and a neighbour might pass for it; then all candidates are ru
 
 @dataclass(frozen=True, kw_only=True)
 class ExactAttack:
-    """What exact inversion recovers of a release.
+    """What exact inversion recovers of a release."""
 
-    Attributes:
-        right: share of tokens recovered, of each window.
-        verdict, certificate: the worst of the windows; seconds, evaluations: a token.
-    """
-
-    right: list[float]
-    verdict: str
+    right: list[float]  # share of tokens recovered, of each window
+    verdict: str  # the worst of the windows (and certificate)
     certificate: str
     evaluations: float
-    seconds: float
+    seconds: float  # a token (and evaluations)
 
 
 @torch.no_grad()
@@ -82,11 +77,6 @@ def exact_attack(
     progress: Progress | None = None,
 ) -> ExactAttack:  # fmt: skip
     """Invert a release of each window from left to right; candidates pass the same map as the release did.
-
-    Args:
-        cut: a causal slice.
-        windows: the true tokens, of which the release is computed; the search is given nothing else of them.
-        budget: candidates at one position; None: the vocabulary.
 
     Raises:
         BadInput: the slice is not causal.

@@ -46,13 +46,6 @@ def others_leaks(
     vector. The prior is that of the token given all others, p(v | x_<t) · p(x_>t | x_<t, v) divided by its sum, where the prior
     is a model's; tokens that are independent have the prior they have.
 
-    Args:
-        cut: a causal slice; of several sites the features stand one after another.
-        ids: the text's tokens.
-        asked: what is asked; all candidates are run.
-        places: the positions.
-        joined: whether the prior depends on the tokens before (a model's).
-
     Cost: V · T token positions at each, of the slice and, with a model's prior, of the head; V² exponentials a site and noise.
     """
     clean, found = cut.run(ids[None].to(cut.lens.device))[0].double().cpu(), list[PositionLeak]()
@@ -127,28 +120,21 @@ class Stepper(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Sandwich:
-    """Bits a token that all releases together tell of the whole text, in the mean over texts drawn from the prior.
+    """Bits a token that all releases together tell of the whole text, in the mean over texts drawn from the prior."""
 
-    Attributes:
-        noise: σ, in the unit of the points.
-        lower, upper: bits a token, with their standard errors over the texts; the gap's error is that of the paired
-            difference.
-        own: Σ A_t / T, the part that each token's own release tells (P = 1), with its standard error.
-        accuracy: share of tokens that a text drawn from the filter's posterior names rightly; accuracies: of each text.
-        texts, tokens, particles: how many texts, tokens of each, prefixes kept.
-    """
-
-    noise: float
+    noise: float  # σ, in the unit of the points
+    # bits a token, with their standard errors over the texts; the gap's error is that of the paired difference (and
+    # upper)
     lower: float
     lower_error: float
     upper: float
     upper_error: float
     gap_error: float
-    own: float
+    own: float  # Σ A_t / T, the part that each token's own release tells (P = 1), with its standard error
     own_error: float
-    accuracy: float
-    accuracies: list[float]
-    texts: int
+    accuracy: float  # share of tokens that a text drawn from the filter's posterior names rightly
+    accuracies: list[float]  # of each text
+    texts: int  # how many texts, tokens of each, prefixes kept (and tokens, particles)
     tokens: int
     particles: int
 
@@ -159,16 +145,6 @@ def evidence(
     keep: Int[Tensor, " T"] | None = None, generator: torch.Generator, law: Law = GAUSSIAN,
 ) -> tuple[float, Int[Tensor, " T"]]:  # fmt: skip
     """log p̂(y) in nats, without the noise's constant, and the tokens of one of the last prefixes.
-
-    Args:
-        step: the model.
-        seen: y_1 ... y_T.
-        sigma: of the noise.
-        particles: P.
-        start: tokens that are known to come before.
-        keep: the true text, for the conditional run.
-        generator: of the draws.
-        law: of the noise.
 
     Cost: at most P · V · T releases; equal prefixes are run once.
     """
@@ -192,18 +168,7 @@ def sandwich(
     step: Stepper, texts: Sequence[Int[Tensor, " T"]], releases: Sequence[Float[Tensor, "T d"]], sigma: float,
     particles: int, *, start: Int[Tensor, " s"], seed: int = 0, law: Law = GAUSSIAN,
 ) -> Sandwich:  # fmt: skip
-    """Both bounds at one noise, in the mean over texts that were drawn from the prior.
-
-    Args:
-        step: the model.
-        texts: drawn from the prior, all equally long, without `start`.
-        releases: the clean release at each of their tokens.
-        sigma: of the noise, which is drawn here.
-        particles: P of both runs.
-        start: tokens that are known to come before.
-        seed: of noise and draws.
-        law: of the noise.
-    """
+    """Both bounds at one noise, in the mean over texts that were drawn from the prior."""
     generator = torch.Generator().manual_seed(seed)
     found = []
     for text, clean in zip(texts, releases, strict=True):

@@ -29,31 +29,21 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RemedyMaterial:
-    """Vectors to fit on and to judge by.
+    """Vectors to fit on and to judge by."""
 
-    Attributes:
-        name, record, site: whose vectors. text: what they are of.
-        fitting: of those that are fitted on; fitted: how many these are.
-        vectors: those to judge by [n, d]. groups: those of one number err together [n].
-        sets: of their rows the pairs; empty where there are none.
-        other: another version of `vectors` [n, d'], where there is one.
-        source: the stored vectors, where they are some. folder: the model's, where it has one.
-        notes: what a reader must know.
-    """
-
-    name: str
+    name: str  # whose vectors (and record, site)
     record: ModelRecord
     site: str
-    fitting: FittingData
-    fitted: int
-    vectors: Floats
-    groups: npt.NDArray[np.int64]
-    sets: list[HeldOutPairs]
-    text: TextRecord | None = None
-    other: Floats | None = None
-    source: VectorSource | None = None
-    folder: str | None = None
-    notes: tuple[str, ...] = ()
+    fitting: FittingData  # of those that are fitted on
+    fitted: int  # how many these are
+    vectors: Floats  # those to judge by [n, d]
+    groups: npt.NDArray[np.int64]  # those of one number err together [n]
+    sets: list[HeldOutPairs]  # of their rows the pairs; empty where there are none
+    text: TextRecord | None = None  # what they are of
+    other: Floats | None = None  # another version of `vectors` [n, d'], where there is one
+    source: VectorSource | None = None  # the stored vectors, where they are some
+    folder: str | None = None  # the model's, where it has one
+    notes: tuple[str, ...] = ()  # what a reader must know
 
 
 def material_of_model(given: ModelLike, settings: RemedySettings, run: Run) -> RemedyMaterial:

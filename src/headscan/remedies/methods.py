@@ -77,18 +77,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, repr=False)
 class QuantileRemedy(Remedy):
-    """Each coordinate by a line of straight pieces: y = start + slope·(x − k₀) + Σᵢ bendᵢ·max(0, x − kᵢ).
-
-    Attributes:
-        knots: kᵢ of each coordinate, ascending [K, d]. start, slope: at and before the first one [d].
-        bends: by how much the slope changes at each knot [K, d]; the first is 0.
-    """
+    """Each coordinate by a line of straight pieces: y = start + slope·(x − k₀) + Σᵢ bendᵢ·max(0, x − kᵢ)."""
 
     name: str
-    knots: Floats
-    start: Floats
+    knots: Floats  # kᵢ of each coordinate, ascending [K, d]
+    start: Floats  # at and before the first one [d] (and slope)
     slope: Floats
-    bends: Floats
+    bends: Floats  # by how much the slope changes at each knot [K, d]; the first is 0
 
     @property
     def widths(self) -> tuple[int, int]:

@@ -146,17 +146,11 @@ class AffineRemedy(Remedy):
 
 @dataclass(frozen=True)
 class FittingData:
-    """What one pass over a cloud leaves for remedies.
+    """What one pass over a cloud leaves for remedies."""
 
-    Attributes:
-        cloud: its sums.
-        directions: the sums of `DirectionTally`, for the removal of rogue dimensions.
-        sample: some of its vectors [m, d], drawn evenly, for what no sums give (quantiles).
-    """
-
-    cloud: Cloud
-    directions: Tally | None = None
-    sample: Floats | None = None
+    cloud: Cloud  # its sums
+    directions: Tally | None = None  # the sums of `DirectionTally`, for the removal of rogue dimensions
+    sample: Floats | None = None  # some of its vectors [m, d], drawn evenly, for what no sums give (quantiles)
 
     @classmethod
     def of_rows(cls, rows: Floats) -> Self:

@@ -22,21 +22,14 @@ BLOCK_BYTES = 2**26
 
 @dataclass(frozen=True)
 class HeldOutPairs:
-    """Pairs whose texts belong together, by rows of one matrix of vectors.
+    """Pairs whose texts belong together, by rows of one matrix of vectors."""
 
-    Attributes:
-        name: of the set. queries, answers: row of each pair's query, and of its partner [m].
-        items: the rows that are searched, ascending [N]; all answers are among them.
-        groups: pairs of one number err together [m].
-        scored: two rows and how alike people call them [s, 3], None where nobody did.
-    """
-
-    name: str
-    queries: Ids
+    name: str  # of the set
+    queries: Ids  # row of each pair's query, and of its partner [m] (and answers)
     answers: Ids
-    items: Ids
-    groups: Ids
-    scored: Floats | None = None
+    items: Ids  # the rows that are searched, ascending [N]; all answers are among them
+    groups: Ids  # pairs of one number err together [m]
+    scored: Floats | None = None  # two rows and how alike people call them [s, 3], None where nobody did
 
 
 def ranks(vectors: Floats, pairs: HeldOutPairs) -> Ids:
