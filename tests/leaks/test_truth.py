@@ -157,5 +157,5 @@ def test_the_particles_hold_the_enumeration_of_two_tokens(lens, cut, pairs):
             mean, error = float(difference.mean()), float(difference.std()) / texts**0.5
             assert abs(mean) < 0.1
             assert sign * mean > -4 * error - 1e-9
-        assert found.own <= found.upper + 4 * (found.own_error + found.gap_error) + 1e-9
-        assert found.lower <= found.upper + 4 * found.gap_error + 1e-9
+        assert found.own_bits <= found.bits_upper + 4 * (found.own_bits_error + found.gap_error) + 1e-9
+        assert found.bits_lower <= found.bits_upper + 4 * found.gap_error + 1e-9

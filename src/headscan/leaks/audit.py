@@ -25,13 +25,12 @@ PARTICLES = 32
 def audit(channel: Channel, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
     """All rows of a release, one a site, defence and noise, and the bits of whole texts where they are affordable.
 
-    Raises:
-        BadInput: a model that is not causal, a text that is too short, a prior that the model does not give.
+    Raises BadInput for a model that is not causal, a text that is too short, a prior that the model does not give.
     """
     lens = channel.together.lens
     if not channel.together.causal:
         raise BadInput("This release is read from left to right and needs a causal model: choose --release embedding.")
-    plan = plan_of(channel.together, len(channel.names), texts, settings)
+    plan = plan_of(channel.together, texts, settings, sites=len(channel.names))
     for note in plan.notes:
         run.announce(note)
     form = read_format(settings.format) if settings.format else None
@@ -67,12 +66,9 @@ class _Audit:
             cuts = [self.channel.alone(name) for name in self.channel.names]
             ready = cache(partial(prepare, self.channel.together, cuts, self.run.progress))
             for number, name in enumerate(self.channel.names):
-                attack = self.run.unit(
-                    f"{self.mark}exact-{name}", ExactAttack, partial(self._exact, cuts[number], ready)
-                )
-                rows[name, 0.0] = exact_row(
-                    self.channel, name, attack, self.plan, rows.get((name, 0.0)), losses.get((name, 0.0))
-                )
+                work, here = partial(self._exact, cuts[number], ready), (name, 0.0)
+                attack = self.run.unit(f"{self.mark}exact-{name}", ExactAttack, work)
+                rows[here] = exact_row(self.channel, name, attack, self.plan, rows.get(here), losses.get(here))
                 self.run.progress("exact inversion", number + 1, len(self.channel.names), "sites")
         return [rows[name, level] for name in self.channel.names for level in self.levels if (name, level) in rows]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headscan.inversion.left_to_right import refuse_unordered
 from headscan.inversion.reconstruction import relative
-from headscan.leaks.defence import NumberFormat
+from headscan.leaks.defence import NumberFormat, same
 from headscan.leaks.positions import Prior
 from headscan.leaks.result import OutsideStates
 from headscan.model.slicing import SlicedModel
@@ -36,17 +36,12 @@ def read_through_noise(
 
     Args:
         cut: a causal slice.
-        seen: [T, w] what leaked, from the first token after `start` on.
-        prior: of the tokens.
-        start: tokens that are known to come before.
-        beam: prefixes kept.
-        progress: told the tokens read.
+        seen: [T, w] what leaked, from the first token after `start` on; `start` are tokens known to come before.
+        beam: prefixes kept. Cost: beam · V runs a token.
 
     Returns:
         tokens [T], and σ in the unit of the states: √(Σ r² / T w), a little too small where the noise is so large that the
         nearest token is often not the one.
-
-    Cost: beam · V runs a token.
     """
     ids = torch.zeros(1, 0, dtype=torch.int64) if start is None else start[None]
     begun, goal = ids.shape[1], seen.double().cpu()
@@ -74,7 +69,10 @@ def estimated(
     cut: SlicedModel, seen: Float[Tensor, "T w"], ids: Int[Tensor, " T"], read: Int[Tensor, " T"], sigma_read: float,
     scale: float,
 ) -> OutsideStates:  # fmt: skip
-    """The noise of states whose tokens are known, beside what was read without knowing them."""
+    """The noise of states [T, w] whose tokens are known, beside what `read_through_noise` gave without knowing them.
+
+    `scale` is the rms of the site's centred coordinates: the unit of the result's `noise`.
+    """
     left = (seen.double().cpu() - cut.run(ids[None].to(cut.lens.device))[0].double().cpu()).flatten()
     count, power = left.numel(), float(left.square().mean())
     sigma = power**0.5
@@ -105,12 +103,8 @@ def unshuffle(cut: SlicedModel, seen: Float[Tensor, "T w"], *, progress: Progres
     In a causal model the state of the first token is that of the token alone, the second's that of two tokens, and so on: after
     the tokens found, every token is run and compared with every state that is left. The nearest pair is the next token.
 
-    Args:
-        cut: a causal slice; of coordinates that were permuted, too, a `Mapped` one that sorts them.
-        seen: [T, w] the states, in any order.
-        progress: told the tokens found.
-
-    Cost: V runs a token, and V · T · w multiplications.
+    `cut` is a causal slice; of coordinates that were permuted, too, a `Mapped` one that sorts them. Cost: V runs a token, and
+    V · T · w multiplications.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> from headscan.model import Lens
@@ -149,9 +143,9 @@ BATCH = 4096
 class FoundOffset:
     """A first token and where it stands."""
 
-    offset: int  # the nearest (and token)
+    offset: int
     token: int
-    residual: float  # its relative distance
+    residual: float  # relative distance of the nearest token and offset
     # least distance of any token at another offset: where it is not larger, the offset is not told by what leaked
     # (values, in a model with rotary positions, are the same at every offset)
     rival: float
@@ -179,12 +173,10 @@ def find_offset(
         first: [w] what it holds of the first token that was read.
         offsets: how many are tried, from 0; the context by default.
         form: the number format of the cache: candidates are rounded as it was.
-        progress: told the offsets done.
+
+    Raises BadInput for a model that is not told positions, or of which no context is known where none is given.
 
     Cost: V + 256 · offsets runs of one token with rotary positions, V · offsets with learned ones.
-
-    Raises:
-        BadInput: a model that is not told positions, or of which no context is known where none is given.
 
     >>> from transformers import LlamaConfig, LlamaForCausalLM
     >>> from headscan.model import Lens
@@ -200,15 +192,25 @@ def find_offset(
     lens, count = cut.lens, offsets or cut.lens.context_length
     if not cut.takes("position_ids") or count is None:
         raise BadInput(f"The offset of a cache of '{lens.name}' is not known to be told: give the number of offsets.")
-    work = _Offsets(cut, first.to(lens.device).float(), form)
+
+    def run(tokens: Tensor, offset: int) -> Tensor:
+        """[n, w] of each token at that position, nothing being before it."""
+        place = {"position_ids": torch.full((1, 1), offset, device=tokens.device)}
+        return torch.cat([cut.states(part[:, None], extra=dict(place))[:, 0].float() for part in tokens.split(BATCH)])
+
+    def lengths(values: Tensor) -> Tensor:
+        """The length of each head's vector."""
+        return torch.as_tensor(values.float().unflatten(-1, (-1, cut.size)).norm(dim=-1))
+
+    goal, rounded = first.to(lens.device).float(), same if form is None else form.each(cut.parts)
     every = torch.arange(cut.vocabulary_size, device=lens.device)
-    here, there = work.run(every, 0), work.run(every[:SHORT], count - 1)
-    turned = bool(relative(work.lengths(there), work.lengths(here[:SHORT])).max() < 1e-3)
-    short = relative(work.lengths(here), work.lengths(first.to(here)).expand(len(here), -1)).argsort()[:SHORT]
+    here, there = run(every, 0), run(every[:SHORT], count - 1)
+    turned = bool(relative(lengths(there), lengths(here[:SHORT])).max() < 1e-3)
+    short = relative(lengths(here), lengths(first.to(here)).expand(len(here), -1)).argsort()[:SHORT]
     some = short if turned else every
     best: list[tuple[float, int]] = []
     for offset in range(count):
-        far = relative(work.rounded(work.run(some, offset)), work.goal)
+        far = relative(rounded(run(some, offset)), goal)
         low, place = far.min(0)
         best.append((float(low), int(some[place])))
         if progress:
@@ -219,24 +221,3 @@ def find_offset(
         offset=offset, token=best[offset][1], residual=best[offset][0], rival=rival,
         evaluations=len(every) + len(there) + count * len(some),
     )  # fmt: skip
-
-
-class _Offsets:
-    """Single tokens at an offset."""
-
-    def __init__(self, cut: CacheSlice, goal: Tensor, form: NumberFormat | None) -> None:
-        self.cut, self.goal = cut, goal
-        self.form = form
-
-    def run(self, tokens: Tensor, offset: int) -> Tensor:
-        place = {"position_ids": torch.full((1, 1), offset, device=tokens.device)}
-        return torch.cat(
-            [self.cut.states(part[:, None], extra=dict(place))[:, 0].float() for part in tokens.split(BATCH)]
-        )
-
-    def rounded(self, values: Tensor) -> Tensor:
-        return values if self.form is None else self.form.each(self.cut.parts)(values)
-
-    def lengths(self, values: Tensor) -> Tensor:
-        found: Tensor = values.float().unflatten(-1, (-1, self.cut.size)).norm(dim=-1)
-        return found

@@ -16,10 +16,10 @@ from headscan.leaks.noise_laws import GAUSSIAN
 from headscan.leaks.positions import Asked, PositionLeak, Prior, at_position, cut_prior, prior_of
 from headscan.leaks.result import LeakRow
 from headscan.leaks.rows import bits_row, share_interval
-from headscan.leaks.run import RELEASES, Auditing, AuditPlan, Leak, Release, plan_of_whole_rows, windows_of
+from headscan.leaks.run import RELEASES, Auditing, AuditPlan, Leak, Release, plan_of, windows_of
 from headscan.model.lens import Lens
 from headscan.model.slicing import SlicedModel
-from headscan.run import BadInput, Run
+from headscan.run import Run
 
 BATCH, PASSAGES = 256, 200
 
@@ -44,14 +44,10 @@ class EmbeddingRelease(Release):
     )
 
     def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
-        if lens.context_length and settings.length > lens.context_length:
-            raise BadInput(
-                f"--length {settings.length} is more than the {lens.context_length} tokens of '{lens.name}'."
-            )
         if settings.prior == "model":
             prior_of("model", lens, texts)  # whether there is one
         cut = EmbeddingSlice(lens)
-        plan = plan_of_whole_rows(cut, texts, settings)
+        plan = plan_of(cut, texts, settings, whole_rows=True)
         for note in plan.notes:
             run.announce(note)
         leak, passages = Leak(rows=[], notes=list(plan.notes)), windows_of(texts, PASSAGES, settings.length)

@@ -27,8 +27,8 @@ from headscan.text import display
 class GradientTokens:
     """Which tokens a gradient shows."""
 
-    # for each position the tokens whose input vector lies in the gradient's span (position -1 if the model adds no
-    # positions before its first attention: then only membership is seen)
+    # the tokens of each position whose input vector lies in the gradient's span; position -1 if the model adds no positions
+    # before its first attention: then only membership is seen
     tokens: dict[int, list[int]]
     residuals: dict[int, list[float]]  # of these, in the same order
     rank: int  # of the gradient
@@ -86,8 +86,8 @@ def span_of(gradient: Float[Tensor, "d m"]) -> tuple[Float[Tensor, "d r"], int]:
 
 def distances(vectors: Float[Tensor, "N d"], basis: Float[Tensor, "d r"]) -> Float[Tensor, " N"]:
     """Relative distances of vectors from the span of an orthonormal basis, 0 (inside) to 1."""
-    away: Tensor = (vectors - (vectors @ basis) @ basis.T).norm(dim=1) / vectors.norm(dim=1).clamp_min(1e-30)
-    return away
+    away = (vectors - (vectors @ basis) @ basis.T).norm(dim=1)
+    return torch.as_tensor(away / vectors.norm(dim=1).clamp_min(1e-30))
 
 
 @torch.no_grad()
@@ -123,11 +123,8 @@ def tokens_in_gradient(
     in the batch unless its vector is by accident a combination of others.
     """
     basis, rank = span_of(gradient)
-    inputs = [
-        inputs_of(lens, tokens[:, None].repeat(1, length))
-        for tokens in torch.arange(lens.vocabulary_size, device=lens.device).split(512)
-    ]
-    vectors = torch.cat(inputs).double()
+    every = torch.arange(lens.vocabulary_size, device=lens.device).split(512)
+    vectors = torch.cat([inputs_of(lens, tokens[:, None].repeat(1, length)) for tokens in every]).double()
     positions = range(length) if not torch.allclose(vectors[:, 0], vectors[:, -1], rtol=1e-4, atol=1e-6) else [-1]
     found: dict[int, list[int]] = {}
     residuals: dict[int, list[float]] = {}
@@ -166,8 +163,8 @@ def texts_in_gradient(
     token at a time, each of those that the first stage listed there, and are given up where they leave the span. Source: the
     second stage of Petrov et al., "DAGER", arXiv:2405.15586.
 
-    Returns:
-        The beginnings of all but the last tokens, and whether every beginning in the span was followed.
+    Returns the beginnings of all but the last tokens, and whether every beginning in the span was followed (at each position
+    the `most` nearest are).
 
     What is certified: a text of which some beginning is not listed was not in the batch (where no position had more than
     `most` beginnings). That a listed one was there is a guess, as sure as the gap of distances is wide: where a batch has the
@@ -254,22 +251,20 @@ def _compared(lens: Lens, rows: Tensor, shown: GradientTokens, tolerance: float)
     tokens: list[GradientToken] = []
     for place, found in shown.tokens.items():
         there = set((used if place < 0 else rows[:, place]).flatten().tolist())
-        for token, distance in zip(found, shown.residuals[place], strict=True):
-            tokens.append(
-                GradientToken(
-                    position=None if place < 0 else place, token=token, string=display(lens.tokenizer, token),
-                    distance=distance, in_batch=token in there and place != length - 1, elsewhere=token in anywhere,
-                )
-            )  # fmt: skip
+        tokens += [
+            GradientToken(
+                position=None if place < 0 else place, token=token, string=display(lens.tokenizer, token),
+                distance=distance, in_batch=token in there and place != length - 1, elsewhere=token in anywhere,
+            )
+            for token, distance in zip(found, shown.residuals[place], strict=True)
+        ]  # fmt: skip
     with_positions = -1 not in shown.tokens
     seen = {(one.position, one.token) for one in tokens if one.in_batch}
     wanted = {
         (place if with_positions else None, int(token)) for row in used for place, token in enumerate(row.tolist())
     }
     return LeakedGradient(
-        tokens=tokens,
-        batch=rows.tolist(),
-        batch_strings=[display(lens.tokenizer, row.tolist()) for row in rows],
+        tokens=tokens, batch=rows.tolist(), batch_strings=[display(lens.tokenizer, row.tolist()) for row in rows],
         recall=len(seen & wanted) / len(wanted),
         precision=sum(one.in_batch for one in tokens) / len(tokens) if tokens else None,
         precision_anywhere=sum(one.elsewhere for one in tokens) / len(tokens) if tokens else None,

@@ -137,15 +137,8 @@ class LogitsRelease(Release):
 
     name: ClassVar[str] = "logits"
     uses: ClassVar[tuple[str, ...]] = (
-        "noise",
-        "prior",
-        "windows",
-        "length",
-        "candidates",
-        "draws",
-        "particles",
-        "others",
-    )
+        "noise", "prior", "windows", "length", "candidates", "draws", "particles", "others"
+    )  # fmt: skip
     meaning: ClassVar[str] = (
         "Bits that the logits at a token's position, given as log-probabilities, tell of that token to one who knows the "
         "tokens before it."
@@ -178,8 +171,7 @@ class LogitsRelease(Release):
 def _root(weight: Float[Tensor, "V d"]) -> Float[Tensor, "d d"]:
     centred = weight.double() - weight.double().mean(0)
     values, vectors = torch.linalg.eigh(centred.T @ centred)
-    root: Tensor = (values.clamp_min(0).sqrt()[:, None] * vectors.T).float()
-    return root
+    return torch.as_tensor((values.clamp_min(0).sqrt()[:, None] * vectors.T).float())
 
 
 @torch.no_grad()
@@ -194,8 +186,7 @@ def states_from_logits(
         tokens: which k tokens the values are of, the same at every position; at least d of them, d + 1 of log-probabilities.
         probabilities: the values are log-probabilities: one number of each position, their normaliser, is unknown.
 
-    Raises:
-        BadInput: a head that is no linear map, or fewer tokens than that.
+    Raises BadInput for a head that is no linear map, or fewer tokens than that.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=1, n_head=2)))
@@ -218,5 +209,4 @@ def states_from_logits(
     seen = values.double() - offset
     if probabilities:
         weight, seen = weight - weight.mean(0), seen - seen.mean(-1, keepdim=True)
-    states: Tensor = torch.linalg.lstsq(weight, seen.T).solution.T.float()
-    return states
+    return torch.as_tensor(torch.linalg.lstsq(weight, seen.T).solution.T.float())

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,9 @@ from headscan.text.prompts import Prompt
 
 # ---- Releases without noise: exact inversion, and what its certificate says.
 
+# The relative residual up to which the search itself takes a release for equal: what one code of a coarse format turns over
+# is more than that, and a neighbour might pass for it; then all candidates are run and the nearest is taken.
 FINE = 2e-3
-"""The relative residual up to which the search itself takes a release for equal: what one code of a coarse format turns over
-is more than that, and a neighbour might pass for it; then all candidates are run and the nearest is taken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +43,10 @@ class ExactAttack:
     """What exact inversion recovers of a release."""
 
     right: list[float]  # share of tokens recovered, of each window
-    verdict: str  # the worst of the windows (and certificate)
+    verdict: str  # the worst of the windows
     certificate: str
-    evaluations: float
-    seconds: float  # a token (and evaluations)
+    evaluations: float  # a token
+    seconds: float  # processor time a token
 
 
 @torch.no_grad()
@@ -78,26 +79,23 @@ def exact_attack(
 ) -> ExactAttack:  # fmt: skip
     """Invert a release of each window from left to right; candidates pass the same map as the release did.
 
-    Raises:
-        BadInput: the slice is not causal.
+    The search is given nothing of the true tokens but their release. `budget` is the candidates at one position; None: the
+    vocabulary. Raises BadInput where the slice is not causal.
     """
     refuse_unordered(cut)
     with torch.no_grad():
         targets = list(cut.run(windows).float())
-    lengths = [windows.shape[1]] * len(windows)
+    lengths, mapped = [windows.shape[1]] * len(windows), isinstance(cut, Mapped)
     tolerance = FACTOR * blurred(cut, windows, seed)
     start = time.process_time()
     problem = Problem(
         cut=cut, targets=targets, lengths=lengths, known=[{} for _ in lengths], seed=seed, progress=progress,
-        tolerance=None if not isinstance(cut, Mapped) else max(accepted(cut), min(tolerance, FINE)),
+        tolerance=max(accepted(cut), min(tolerance, FINE)) if mapped else None,
     )  # fmt: skip
     # With few candidates wrong prefixes are not taken back: each would cost as much again.
     found = Exact(budget=budget, backtracks=Exact.backtracks if budget is None else 0).solve(problem)
     seconds = time.process_time() - start
-    judged = Problem(
-        cut=cut, targets=targets, lengths=lengths, known=problem.known, seed=seed,
-        tolerance=None if not isinstance(cut, Mapped) else max(accepted(cut), tolerance),
-    )  # fmt: skip
+    judged = replace(problem, tolerance=max(accepted(cut), tolerance) if mapped else None, progress=None)
     entries = [
         assess(judged, number, Prompt.of_ids(cut.lens.tokenizer, row.tolist()), one)
         for number, (row, one) in enumerate(zip(windows, found, strict=True))
@@ -109,26 +107,32 @@ def exact_attack(
     )  # fmt: skip
 
 
+# What a row without noise takes from the bits that rounding leaves.
 OF_BITS = (
     "prior_bits", "bits_lower", "bits_upper", "lower_by", "upper_by", "bits_interval", "bits_truth", "bits_truth_error", "kept",
     "others",
 )  # fmt: skip
-"""What a row without noise takes from the bits that rounding leaves."""
 
 
-def others_bits(found: list[PositionLeak]) -> OthersBits | None:
+def _mean(positions: list[PositionLeak], field: str) -> float:
+    return float(np.mean([getattr(one, field) for one in positions]))
+
+
+def _truth(positions: list[PositionLeak]) -> tuple[float, float, bool]:
+    """The Monte Carlo bits in the mean, their standard error, and whether all positions have some."""
+    truths = [(one.truth, one.variance) for one in positions if one.truth is not None and one.variance is not None]
+    error = sum(variance for _, variance in truths) ** 0.5 / len(positions)
+    return sum(bits for bits, _ in truths) / len(positions), error, len(truths) == len(positions)
+
+
+def others_bits(positions: list[PositionLeak]) -> OthersBits | None:
     """The means of what was found with all other tokens known; None where nothing was."""
-    if not found:
+    if not positions:
         return None
-    truths = [(one.truth, one.variance) for one in found if one.truth is not None and one.variance is not None]
-
-    def mean(field: str) -> float:
-        return float(np.mean([getattr(one, field) for one in found]))
-
+    bits, error, _ = _truth(positions)
     return OthersBits(
-        tokens=len(found), prior_bits=mean("entropy"), bits_lower=mean("lower"), bits_upper=mean("upper"),
-        bits_truth=sum(bits for bits, _ in truths) / len(found),
-        bits_truth_error=sum(variance for _, variance in truths) ** 0.5 / len(found),
+        tokens=len(positions), prior_bits=_mean(positions, "entropy"), bits_lower=_mean(positions, "lower"),
+        bits_upper=_mean(positions, "upper"), bits_truth=bits, bits_truth_error=error,
     )  # fmt: skip
 
 
@@ -138,15 +142,10 @@ def bits_row(
 ) -> LeakRow:  # fmt: skip
     """The row of one site and noise, from what was found at each position of each window."""
     every = [one for part in parts for one in part]
-    count = len(every)
-
-    def mean(field: str) -> float:
-        return float(np.mean([getattr(one, field) for one in every]))
-
+    count, mean = len(every), partial(_mean, every)
     low = clustered([[one.lower for one in part] for part in parts])
     high = clustered([[one.upper for one in part] for part in parts])
-    truths = [(one.truth, one.variance) for one in every if one.truth is not None and one.variance is not None]
-    whole = len(truths) == count
+    bits, error, whole = _truth(every)
     right = sum(one.right for one in every) / count
     return LeakRow(
         site=site, defence=defence, noise=level, sigma=sigma or None, tokens=count, prior_bits=mean("entropy"),
@@ -154,8 +153,7 @@ def bits_row(
         lower_by=Counter(one.lower_by for one in every).most_common(1)[0][0],
         upper_by=Counter(one.upper_by for one in every).most_common(1)[0][0],
         bits_interval=(max(0.0, low[0]), high[1]) if low and high else None,
-        bits_truth=sum(bits for bits, _ in truths) / count if whole else None,
-        bits_truth_error=sum(variance for _, variance in truths) ** 0.5 / count if whole else None,
+        bits_truth=bits if whole else None, bits_truth_error=error if whole else None,
         kept=mean("kept"), candidates=max(one.candidates for one in every), guess_accuracy=mean("likeliest"),
         attack="posterior", attack_accuracy=mean("accuracy"),
         attack_accuracy_interval=share_interval(mean("accuracy"), count * (draws if level else 1)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from headscan.leaks.result import WholeText
 from headscan.measures.interval import of_items
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix
-from headscan.run import Interval, Progress
+from headscan.run import Progress
 
 # ---- What all releases tell of one token to one who knows all the others: later ones of earlier tokens included.
 
@@ -118,27 +118,6 @@ class Stepper(Protocol):
         """For each prefix log p(v | prefix), in nats, and the clean release at the position of v, for every v."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sandwich:
-    """Bits a token that all releases together tell of the whole text, in the mean over texts drawn from the prior."""
-
-    noise: float  # σ, in the unit of the points
-    # bits a token, with their standard errors over the texts; the gap's error is that of the paired difference (and
-    # upper)
-    lower: float
-    lower_error: float
-    upper: float
-    upper_error: float
-    gap_error: float
-    own: float  # Σ A_t / T, the part that each token's own release tells (P = 1), with its standard error
-    own_error: float
-    accuracy: float  # share of tokens that a text drawn from the filter's posterior names rightly
-    accuracies: list[float]  # of each text
-    texts: int  # how many texts, tokens of each, prefixes kept (and tokens, particles)
-    tokens: int
-    particles: int
-
-
 @torch.no_grad()
 def evidence(
     step: Stepper, seen: Float[Tensor, "T d"], sigma: float, particles: int, *, start: Int[Tensor, " s"],
@@ -167,33 +146,36 @@ def evidence(
 def sandwich(
     step: Stepper, texts: Sequence[Int[Tensor, " T"]], releases: Sequence[Float[Tensor, "T d"]], sigma: float,
     particles: int, *, start: Int[Tensor, " s"], seed: int = 0, law: Law = GAUSSIAN,
-) -> Sandwich:  # fmt: skip
-    """Both bounds at one noise, in the mean over texts that were drawn from the prior."""
+) -> WholeText:  # fmt: skip
+    """Both bounds at one noise, in the mean over texts that were drawn from the prior; of no site, with σ as the noise."""
     generator = torch.Generator().manual_seed(seed)
-    found = []
+    rows = []
     for text, clean in zip(texts, releases, strict=True):
         noise = law.draw(clean.shape, generator)
-        seen = clean.double().cpu() + sigma * noise
+        seen = (clean.double().cpu() + sigma * noise).to(clean.device)
         own = -float(law.surprise(noise).sum())
         runs = [
-            evidence(step, seen.to(clean.device), sigma, count, start=start, keep=keep, generator=generator, law=law)
+            evidence(step, seen, sigma, count, start=start, keep=keep, generator=generator, law=law)
             for count, keep in ((1, text), (particles, text), (particles, None))
         ]
         right = float((runs[2][1].cpu() == text.cpu()).double().mean())
-        found.append([(own - one[0]) / math.log(2) / len(text) for one in runs] + [right])
-    table = torch.tensor(found, dtype=torch.float64)
+        rows.append([(own - total) / math.log(2) / len(text) for total, _ in runs] + [right])
+    table = torch.tensor(rows, dtype=torch.float64)
     mean = table.mean(0).tolist()
     error = (table.std(0) / len(table) ** 0.5).tolist() if len(table) > 1 else [math.inf] * 4
     gap = float((table[:, 2] - table[:, 1]).std() / len(table) ** 0.5) if len(table) > 1 else math.inf
-    return Sandwich(
-        noise=sigma, own=mean[0], own_error=error[0], lower=mean[1], lower_error=error[1], upper=mean[2],
-        upper_error=error[2], gap_error=gap, accuracy=mean[3], accuracies=table[:, 3].tolist(), texts=len(table),
-        tokens=len(texts[0]), particles=particles,
+    shares = table[:, 3].numpy()
+    ends = of_items(lambda taken: float(np.mean(shares[taken])), len(shares), bounds=(0, 1))
+    return WholeText(
+        site="", noise=sigma, prior_bits=math.nan, texts=len(table),
+        tokens=len(texts[0]), particles=particles, own_bits=mean[0], own_bits_error=error[0], bits_lower=mean[1],
+        bits_lower_error=error[1], bits_upper=mean[2], bits_upper_error=error[2], gap_error=gap, accuracy=mean[3],
+        accuracy_interval=None if ends is None else (ends[0], ends[1]),
     )  # fmt: skip
 
 
+# Texts that are drawn from the model, and tokens of each.
 TEXTS, TOKENS = 8, 12
-"""Texts that are drawn from the model, and tokens of each."""
 
 
 def stepper(cut: SlicedModel, prior: Prior, withheld: Callable[[int], bool] = lambda place: False) -> Stepper:
@@ -243,18 +225,6 @@ def whole_texts(
     for number, (noise, sigma) in enumerate(noises):
         if progress:
             progress(f"whole texts at {site}", number, len(noises), "noises")
-        one = sandwich(step, list(rows), list(clean), sigma, particles, start=start, seed=seed + 1, law=law)
-        found.append(
-            WholeText(
-                site=site, defence=defence, noise=noise, texts=one.texts, tokens=one.tokens, particles=particles, prior_bits=bits,
-                bits_lower=one.lower, bits_lower_error=one.lower_error, bits_upper=one.upper, bits_upper_error=one.upper_error,
-                gap_error=one.gap_error, own_bits=one.own, own_bits_error=one.own_error, accuracy=one.accuracy,
-                accuracy_interval=_interval(one.accuracies),
-            )
-        )  # fmt: skip
+        both = sandwich(step, list(rows), list(clean), sigma, particles, start=start, seed=seed + 1, law=law)
+        found.append(replace(both, site=site, defence=defence, noise=noise, prior_bits=bits))
     return found
-
-
-def _interval(shares: list[float]) -> Interval | None:
-    ends = of_items(lambda taken: float(np.mean(np.array(shares)[taken])), len(shares), bounds=(0, 1))
-    return None if ends is None else (ends[0], ends[1])
