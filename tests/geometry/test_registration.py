@@ -17,14 +17,14 @@ from headscan.model import ByteTokenizer
 from headscan.scanner.result import ScanResult
 
 MEASURE = '''
-from headscan.measures.measure import MeasureWords
-from headscan.measures.measure import measure
+from headscan.measures import Term, measure
 
 @measure(
-    MeasureWords(
-        title="Share of three", group="spectra", sentence="The energy on the first three directions.",
-        formula="Σᵢ₌₁³ σᵢ²/Σσ²", range=(0.0, 1.0), source="made here", undefined="no vectors", spectral=True, core=False,
+    Term(
+        "Share of three", "The energy on the first three directions.", formula="Σᵢ₌₁³ σᵢ²/Σσ²", range=(0.0, 1.0),
+        source="made here", undefined="no vectors",
     ),
+    group="spectra", spectral=True, core=False,
     reference=lambda rows: float((s := __import__("numpy").linalg.svd(rows)[1] ** 2)[:3].sum() / s.sum()),
 )
 def share_of_three(cloud):

@@ -25,11 +25,12 @@ from headscan.measures.spectrum import (
 from headscan.measures.sphere import alignment, uniformity, uniformity_floor
 from headscan.measures.words import contexts, maximum_explainable_variance, self_similarity, words
 from headscan.measures.zipf import heaps, predict_table, vocabulary_growth, zipf_mandelbrot
+from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud
 
 __all__ = [
     "MEASURES", "PROBES", "Cloud", "Field", "Measure", "MeasureWords", "NearestPoint", "Probe",
-    "ProbeWords", "agreement_without", "aligned", "alignment", "attention_drift", "average_cosine",
+    "ProbeWords", "Term", "agreement_without", "aligned", "alignment", "attention_drift", "average_cosine",
     "axis", "axis_cosine", "biased_input", "collapse", "cone_angle", "contexts", "contributions",
     "direction_correlations", "distinct_rows", "drift", "dropout_alignment", "effective_rank",
     "frequency_bins", "gride", "head_spectrum", "heaps", "intrinsic_dimension", "isoscore",

@@ -182,7 +182,7 @@ class AnatomyProbe(Probe):
         order=1, picture="own", fields={
             "share": Field("share of the cone", "What the part adds to the squared length of the mean unit state.",
                 "aᵢ·m/|m|², m = Σaᵢ = mean x/‖x‖", interval="three blocks of text are needed, of a document three others"),
-            "tokens": Field("share of the tokens", "How many of the tokens are in the part.", "nᵢ/n", (0, 1),
+            "tokens": Field("share of the tokens", "How many of the tokens are in the part.", "nᵢ/n", range=(0, 1),
                 interval="a count"),
         },
     )  # fmt: skip

@@ -30,15 +30,9 @@ from headscan.statistics.uncertainty import Cells, clustered, with_intervals
 
 NAME = "headscan-heads"
 HEADS = (
-    "query_norm",
-    "key_norm",
-    "query_drift",
-    "key_drift",
-    "drift_cosine",
-    "attention_entropy",
-    "sharpness",
+    "query_norm", "key_norm", "query_drift", "key_drift", "drift_cosine", "attention_entropy", "sharpness",
     "first_share",
-)
+)  # fmt: skip
 
 
 @contextmanager
@@ -53,13 +47,9 @@ def watch_heads(lens: Lens) -> Iterator[dict[int, Tally]]:
     modules: dict[int, int] = {}
 
     def attend(
-        module: torch.nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
+        module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
         **options: Any,
-    ) -> tuple[Tensor, None]:
+    ) -> tuple[Tensor, None]:  # fmt: skip
         layer = modules.setdefault(id(module), len(modules))
         _add(tallies, layer, query, key, attention_mask, options.get("scaling"), getattr(module, "is_causal", False))
         result: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
@@ -104,18 +94,14 @@ def _add(
     visible = allowed.sum(-1).double()
     choice = visible > 1
     found = {
-        "query": q.double().sum((0, 2)),
-        "key": k.double().sum((0, 2)),
+        "query": q.double().sum((0, 2)), "key": k.double().sum((0, 2)),
         "query_norm": torch.linalg.vector_norm(q.double(), dim=-1).sum((0, 2)),
-        "key_norm": torch.linalg.vector_norm(k.double(), dim=-1).sum((0, 2)),
-        "entropy": entropy.sum((0, 2)),
+        "key_norm": torch.linalg.vector_norm(k.double(), dim=-1).sum((0, 2)), "entropy": entropy.sum((0, 2)),
         "sharpness": torch.where(choice, 1 - entropy / visible.clamp(min=2).log(), 0.0).sum((0, 2)),
         "first": torch.where(choice, shares[..., 0].double(), 0.0).sum((0, 2)),
-        "positions": torch.full((heads,), float(batch * length)),
-        "choices": choice.double().sum((0, 2)),
-        "received": shares.sum((0, 2), dtype=torch.float64),
-        "seen": allowed[:, 0].double().sum((0, 1)),
-    }
+        "positions": torch.full((heads,), float(batch * length)), "choices": choice.double().sum((0, 2)),
+        "received": shares.sum((0, 2), dtype=torch.float64), "seen": allowed[:, 0].double().sum((0, 1)),
+    }  # fmt: skip
     for name, value in found.items():
         tally[name] = tally[name] + value.cpu()
 
@@ -162,15 +148,12 @@ def head_rows(tallies: dict[int, Tally]) -> list[Cells]:
         drifts = [length * n / tally[name] for length, name in zip(lengths, ("query_norm", "key_norm"), strict=True)]
         for head in range(len(n)):
             values = {
-                "query_norm": lengths[0][head],
-                "key_norm": lengths[1][head],
-                "query_drift": drifts[0][head],
-                "key_drift": drifts[1][head],
-                "drift_cosine": cosine[head],
+                "query_norm": lengths[0][head], "key_norm": lengths[1][head], "query_drift": drifts[0][head],
+                "key_drift": drifts[1][head], "drift_cosine": cosine[head],
                 "attention_entropy": tally["entropy"][head] / n[head],
                 "sharpness": tally["sharpness"][head] / choices[head],
                 "first_share": tally["first"][head] / choices[head],
-            }
+            }  # fmt: skip
             clean = {name: float(value) if math.isfinite(float(value)) else None for name, value in values.items()}
             rows.append({"site": f"block.{layer}.attention", "head": head, **clean})
     return rows
@@ -197,13 +180,9 @@ def attention_drift(lens: Lens, batches: Iterable[Tensor]) -> list[Cells]:
 
 
 def biased_input(
-    lens: Lens,
-    biases: Sequence[float] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0),
-    *,
-    length: int = 64,
-    batch: int = 8,
+    lens: Lens, biases: Sequence[float] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0), *, length: int = 64, batch: int = 8,
     seed: int = 0,
-) -> list[Cells]:
+) -> list[Cells]:  # fmt: skip
     """Does anisotropy come from the block itself? An untrained twin of the first block is given noise with a common bias.
 
     The input is N(0, I) + b·u with one direction u of length √d for all positions, for each b of `biases`; each row has
@@ -261,17 +240,17 @@ class AttentionProbe(Probe):
             "head": Field("head", "Number of the head.", range=(0, None), interval="a number of a head"),
             "query_norm": Field("norm of mean query",
                 "Length of the head's mean query; it grows in training where attention sharpens by drift.", "‖q̄‖",
-                (0, None), undefined="no position"),
-            "key_norm": Field("norm of mean key", "Length of the head's mean key.", "‖k̄‖", (0, None),
+                range=(0, None), undefined="no position"),
+            "key_norm": Field("norm of mean key", "Length of the head's mean key.", "‖k̄‖", range=(0, None),
                 undefined="no position"),
-            "query_drift": Field("query drift", "Norm of the mean query over the mean norm.", "‖Σq‖/Σ‖q‖", (0, 1),
+            "query_drift": Field("query drift", "Norm of the mean query over the mean norm.", "‖Σq‖/Σ‖q‖", range=(0, 1),
                 undefined="its queries or keys are zero on average"),
-            "key_drift": Field("key drift", "Norm of the mean key over the mean norm.", "‖Σk‖/Σ‖k‖", (0, 1),
+            "key_drift": Field("key drift", "Norm of the mean key over the mean norm.", "‖Σk‖/Σ‖k‖", range=(0, 1),
                 undefined="its queries or keys are zero on average"),
             "drift_cosine": Field("drift cosine", "Cosine between the mean query and the mean key.", "cos(q̄, k̄)",
-                (-1, 1), undefined="its queries or keys are zero on average", plotted=True),
+                range=(-1, 1), undefined="its queries or keys are zero on average", plotted=True),
             "attention_entropy": Field("attention entropy", "Of the weights, averaged over positions.", "−Σ a log a",
-                (0, None), unit="nats"),
+                range=(0, None), unit="nats"),
             "sharpness": Field("sharpness", "1 − entropy/log(visible positions): 0 uniform, 1 on one position.",
                 range=(0, 1), plotted=True),
             "first_share": Field("weight on position 0", "An attention sink where near 1.", range=(0, 1), plotted=True),
@@ -338,11 +317,11 @@ class SinkRateProbe(Probe):
         literature="Gu et al. 2024, arXiv:2410.10781", position="Position 0 is what it asks about.", docs="attention.md",
         function="headscan.measures.attention.sink_numbers", order=5, fields={
             "sink_rate": Field("sink rate", "Share of heads whose mean weight on position 0 is above .3.",
-                "mean 1[α₀ > .3], α_k = mean_{i ≥ k} A_ik", (0, 1), plotted=True),
-            "sink_weight": Field("weight on position 0", "Mean of α₀ over heads; its own query counts.", "mean α₀", (0, 1),
+                "mean 1[α₀ > .3], α_k = mean_{i ≥ k} A_ik", range=(0, 1), plotted=True),
+            "sink_weight": Field("weight on position 0", "Mean of α₀ over heads; its own query counts.", "mean α₀", range=(0, 1),
                 plotted=True),
-            "even": Field("null: even attention", "α₀ of attention that is even over what it sees.", "(1 + … + 1/T)/T", (0, 1),
-                interval="the length's alone"),
+            "even": Field("null: even attention", "α₀ of attention that is even over what it sees.", "(1 + … + 1/T)/T",
+                range=(0, 1), interval="the length's alone"),
             "elsewhere": Field("another position", "Share of heads with a sink at another position of the first half.",
                 range=(0, 1), undefined="windows of fewer than two tokens"),
             "length": Field("length", "Tokens of a window here.", range=(1, None), unit="tokens", interval="given"),

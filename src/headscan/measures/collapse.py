@@ -65,13 +65,10 @@ def collapse(sums: ClassSums, *, weight: Tensor | None = None, least: int = 2, b
         cosines = duals[chosen[dual_groups.cpu()].to(groups.device)]
         found = pairs.of(chosen)
         return {
-            "cdnv": found.cdnv,
-            "interference": found.interference,
-            "spread": found.spread,
-            "equinorm": variation(mine),
+            "cdnv": found.cdnv, "interference": found.interference, "spread": found.spread, "equinorm": variation(mine),
             "duality": float(cosines.mean()) if len(cosines) else None,
             "duality_spread": variation(cosines) if len(cosines) else None,
-        }
+        }  # fmt: skip
 
     answer = metrics(torch.ones(GROUPS, dtype=torch.bool))
     # Too few classes in a group and the interval says more of the split than of the classes.
@@ -140,23 +137,23 @@ class CollapseProbe(Probe):
                 "Next tokens that follow at least two positions (at most 4,096 are followed).", range=(0, None),
                 unit="classes", interval="a count"),
             "cdnv": Field("CDNV (NC1)", "Class-distance normalised variance, mean over pairs; 0: collapsed.",
-                "(s_c + s_c')/(2‖μ_c − μ_c'‖²)", (0, None), undefined="fewer than two next tokens occur twice",
+                "(s_c + s_c')/(2‖μ_c − μ_c'‖²)", range=(0, None), undefined="fewer than two next tokens occur twice",
                 interval="fewer than 64 classes"),
             "equinorm": Field("equinormness (NC2)",
                 "Coefficient of variation of the class means' norms about their mean; 0: equal.", "sd‖v‖/mean‖v‖",
-                (0, None), undefined="fewer than two next tokens occur twice", interval="fewer than 64 classes"),
+                range=(0, None), undefined="fewer than two next tokens occur twice", interval="fewer than 64 classes"),
             "interference": Field("interference (NC2)",
-                "Mean cosine between two class means; −1/(C − 1) for a simplex.", "mean cos(v_c, v_c')", (-1, 1),
+                "Mean cosine between two class means; −1/(C − 1) for a simplex.", "mean cos(v_c, v_c')", range=(-1, 1),
                 undefined="fewer than two next tokens occur twice", interval="fewer than 64 classes"),
             "spread": Field("hyperspherical uniformity (GNC2)",
                 "Coefficient of variation of log 1/‖v̂_c − v̂_c'‖; 0: every pair equally far.", "sd/|mean|",
-                (0, None), undefined="fewer than two next tokens occur twice", interval="fewer than 64 classes"),
+                range=(0, None), undefined="fewer than two next tokens occur twice", interval="fewer than 64 classes"),
             "duality": Field("self-duality (NC3)", "Mean cosine of a class mean to the head's row.",
-                "mean cos(w_c, v_c)", (-1, 1),
+                "mean cos(w_c, v_c)", range=(-1, 1),
                 undefined="fewer than two next tokens occur twice, or no head of this width",
                 interval="fewer than 64 classes"),
             "duality_spread": Field("uniform duality (UNC3)", "Coefficient of variation of those cosines.",
-                "sd/|mean|", (0, None), undefined="fewer than two next tokens occur twice, or no head of this width",
+                "sd/|mean|", range=(0, None), undefined="fewer than two next tokens occur twice, or no head of this width",
                 interval="fewer than 64 classes"),
             "agreement": Field("nearest mean (NC4)",
                 "Share of sampled states whose nearest class mean is the class that the head predicts.", range=(0, 1),

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from headscan.measures.measure import Field, MeasureWords, ProbeWords, measure
+from headscan.measures.measure import Field, ProbeWords, measure
 from headscan.measures.moments import share_gradient, top_bias
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, suffixed
 from headscan.measures.spectrum import shares_of
+from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud, SiteStatistics
 from headscan.statistics.errors import Noise, length_bias
 from headscan.statistics.linearisation import Gradient, Moments
@@ -35,21 +36,15 @@ def _average_cosine_bias(cloud: Cloud, noise: Noise) -> float | None:
 
 
 @measure(
-    MeasureWords(
-        title="Average cosine",
-        group="cones",
+    Term(
+        "Average cosine",
         sentence="The cosine between two tokens, averaged over all pairs: 0 for a round cloud, 1 for a needle.",
-        formula="(‖Σû‖² − n) / (n(n − 1)),  û = x/‖x‖",
-        range=(-1.0, 1.0),
+        formula="(‖Σû‖² − n) / (n(n − 1)),  û = x/‖x‖", range=(-1.0, 1.0),
         source="Ethayarajh 2019, arXiv:1909.00512; exact form: Godey et al. 2024, arXiv:2401.12143",
-        undefined="fewer than two vectors that are not zero",
-        column="average cosine",
-        order=1,
-        docs="cones.md",
+        undefined="fewer than two vectors that are not zero", column="average cosine",
     ),
-    gradient=_average_cosine_gradient,
-    bias=_average_cosine_bias,
-)
+    group="cones", order=1, docs="cones.md", gradient=_average_cosine_gradient, bias=_average_cosine_bias,
+)  # fmt: skip
 def average_cosine(cloud: Cloud) -> float | None:
     """Mean cosine over all ordered pairs of distinct vectors, exact.
 
@@ -88,23 +83,16 @@ def _cone_angle_bias(cloud: Cloud, noise: Noise) -> float | None:
 
 
 @measure(
-    MeasureWords(
-        title="Cone angle",
-        group="cones",
+    Term(
+        "Cone angle",
         sentence="The angle at the origin between the cone's axis and a typical token: 0° for a needle, 90° for a ball.",
-        formula="arccos(‖Σû‖ / n)",
-        range=(0.0, 90.0),
-        unit="degrees",
+        formula="arccos(‖Σû‖ / n)", range=(0.0, 90.0), unit="degrees",
         source="mean resultant length of directional statistics (Mardia and Jupp 2000)",
         undefined="no vector that is not zero",
-        core=False,
-        multiple=True,
-        order=9,
-        docs="cones.md",
     ),
-    gradient=_cone_angle_gradient,
+    group="cones", core=False, multiple=True, order=9, docs="cones.md", gradient=_cone_angle_gradient,
     bias=_cone_angle_bias,
-)
+)  # fmt: skip
 def cone_angle(cloud: Cloud) -> float | None:
     """The angle whose cosine is the mean cosine of the vectors to the cone's axis; in [0, 90] degrees.
 
@@ -140,22 +128,15 @@ def _drift_bias(cloud: Cloud, noise: Noise) -> float | None:
 
 
 @measure(
-    MeasureWords(
-        title="Drift",
-        group="cones",
+    Term(
+        "Drift",
         sentence="How much of a token's length is common to all tokens: 0 for a centred cloud, 1 when all vectors are equal.",
-        formula="‖Σx‖ / Σ‖x‖",
-        range=(0.0, 1.0),
+        formula="‖Σx‖ / Σ‖x‖", range=(0.0, 1.0),
         source="Biś et al. 2021 (common drift); Godey et al. 2024, arXiv:2401.12143",
         undefined="no vectors, or all of them zero",
-        core=False,
-        multiple=True,
-        order=8,
-        docs="cones.md",
     ),
-    gradient=_drift_gradient,
-    bias=_drift_bias,
-)
+    group="cones", core=False, multiple=True, order=8, docs="cones.md", gradient=_drift_gradient, bias=_drift_bias,
+)  # fmt: skip
 def drift(cloud: Cloud) -> float | None:
     """Norm of the mean over the mean norm; in [0, 1], the triangle inequality. Long vectors weigh more.
 
@@ -183,24 +164,15 @@ def _top_direction_share_bias(cloud: Cloud, noise: Noise) -> float | None:
 
 
 @measure(
-    MeasureWords(
-        title="Top-direction share",
-        group="spectra",
-        sentence="The share of the cloud's energy along its one strongest direction (uncentred).",
-        formula="σ₁² / Σσ²",
-        range=(0.0, 1.0),
-        source="Ethayarajh 2019, arXiv:1909.00512 (maximum explainable variance, uncentred)",
-        undefined="no vectors, or all of them zero",
-        cost="O(d³) after one pass of O(nd²)",
-        spectral=True,
-        column="top\nshare",
-        multiple=True,
-        order=4,
-        docs="spectra.md",
+    Term(
+        "Top-direction share",
+        sentence="The share of the cloud's energy along its one strongest direction (uncentred).", formula="σ₁² / Σσ²",
+        range=(0.0, 1.0), source="Ethayarajh 2019, arXiv:1909.00512 (maximum explainable variance, uncentred)",
+        undefined="no vectors, or all of them zero", column="top\nshare",
     ),
-    gradient=_top_direction_share_gradient,
-    bias=_top_direction_share_bias,
-)
+    group="spectra", spectral=True, cost="O(d³) after one pass of O(nd²)", multiple=True, order=4, docs="spectra.md",
+    gradient=_top_direction_share_gradient, bias=_top_direction_share_bias,
+)  # fmt: skip
 def top_direction_share(cloud: Cloud) -> float | None:
     """Share of Σ‖x‖² along the first singular direction; in [1/d, 1]. Uncentred, so a cone's axis counts.
 
@@ -285,10 +257,10 @@ class AxisProbe(Probe):
         position="Every number also without position 0 of each window.", docs="cones.md",
         function="headscan.measures.cone.axis_cosine", order=1, fields={
             "to_previous": Field("to the site before", "Cosine to the axis one site before.", "a_l · a_{l−1}",
-                (-1, 1), undefined="another width, or directions that cancel out", first=True, plotted=True),
-            "to_first": Field("to the first site", "Cosine to the axis of the first site.", "a_l · a_0", (-1, 1),
+                range=(-1, 1), undefined="another width, or directions that cancel out", first=True, plotted=True),
+            "to_first": Field("to the first site", "Cosine to the axis of the first site.", "a_l · a_0", range=(-1, 1),
                 undefined="another width, or directions that cancel out", first=True, plotted=True),
-            "to_last": Field("to the last site", "Cosine to the axis of the last site.", "a_l · a_L", (-1, 1),
+            "to_last": Field("to the last site", "Cosine to the axis of the last site.", "a_l · a_L", range=(-1, 1),
                 undefined="another width, or directions that cancel out", first=True),
         },
     )  # fmt: skip

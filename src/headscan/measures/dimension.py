@@ -176,12 +176,9 @@ def gride(distances: Tensor, *, first: int = 2) -> float | None:
 
 
 def intrinsic_dimension(
-    rows: npt.ArrayLike,
-    *,
-    neighbours: int = 32,
-    blocks: npt.ArrayLike | None = None,
+    rows: npt.ArrayLike, *, neighbours: int = 32, blocks: npt.ArrayLike | None = None,
     first: npt.ArrayLike | None = None,
-) -> Cells:
+) -> Cells:  # fmt: skip
     """All three on the distinct rows of a sample [n, d], from one table of distances; plus how many points that is.
 
     `gride` is at k = 8 against 16. Values None where fewer than ten distinct points or zero distances leave nothing.
@@ -262,15 +259,15 @@ class DimensionProbe(Probe):
         docs="dimension.md", function="headscan.measures.dimension.intrinsic_dimension", sample=2000, order=4,
         fields={
             "twonn": Field("TwoNN", "From the ratio of the distances to the two nearest neighbours.",
-                "−log(1 − F(μ)) = d log μ", (0, None), unit="dimensions",
+                "−log(1 − F(μ)) = d log μ", range=(0, None), unit="dimensions",
                 undefined="fewer than ten distinct sampled points, or their distances leave nothing to compare",
                 first=True, plotted=True),
             "mle_dimension": Field("MLE", "Maximum likelihood over 20 neighbours.", "[mean log(T_k/T_j)]⁻¹",
-                (0, None), unit="dimensions",
+                range=(0, None), unit="dimensions",
                 undefined="fewer than ten distinct sampled points, or their distances leave nothing to compare",
                 first=True, plotted=True),
             "gride": Field("Gride", "From the ratio of the distances to neighbours 16 and 8: a coarser scale.",
-                "max likelihood of μ = r₁₆/r₈", (0, None), unit="dimensions",
+                "max likelihood of μ = r₁₆/r₈", range=(0, None), unit="dimensions",
                 undefined="fewer than ten distinct sampled points, or their distances leave nothing to compare",
                 first=True, plotted=True),
             "distinct_points": Field("distinct points",
@@ -349,9 +346,9 @@ class PersistenceProbe(Probe):
         position="Position 0 is among the sampled.", docs="shapes.md", sample=2000, order=7,
         function="headscan.measures.dimension.persistence", fields={
             "mean_bar": Field("mean bar", "Mean distance at which a piece joins another, over that of two points.",
-                "mean MST edge/mean distance", (0, None), undefined="fewer than three distinct vectors", plotted=True),
+                "mean MST edge/mean distance", range=(0, None), undefined="fewer than three distinct vectors", plotted=True),
             "persistence_entropy": Field("persistence entropy", "1 where all join at one distance, less with clusters.",
-                "−Σp log p/log m", (0, 1), undefined="fewer than three distinct vectors", plotted=True),
+                "−Σp log p/log m", range=(0, 1), undefined="fewer than three distinct vectors", plotted=True),
             "longest_bar": Field("longest bar", "The last gap to close, over the mean one: large where clusters stand apart.",
                 range=(1, None), undefined="fewer than three distinct vectors", plotted=True),
         },

@@ -8,10 +8,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headscan.measures.measure import MeasureWords, measure
+from headscan.measures.measure import measure
 from headscan.measures.moments import amplitude_entropy, entropy_bias, share_gradient
 from headscan.measures.spectrum import amplitudes, entropy_of, shares_of
 from headscan.run import BadInput
+from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud, Vectors
 from headscan.statistics.errors import Noise
 from headscan.statistics.linearisation import Gradient, Moments
@@ -34,25 +35,16 @@ def _rankme_bias(cloud: Cloud, noise: Noise) -> float | None:
 
 
 @measure(
-    MeasureWords(
-        title="RankMe",
-        group="spectra",
+    Term(
+        "RankMe",
         sentence="Effective rank with amplitudes σ in place of energies σ²: weak directions count more (uncentred).",
-        formula="exp(−Σ pᵢ log pᵢ),  pᵢ = σᵢ/Σσ",
-        range=(1.0, None),
-        unit="dimensions",
+        formula="exp(−Σ pᵢ log pᵢ),  pᵢ = σᵢ/Σσ", range=(1.0, None), unit="dimensions",
         source="Garrido et al. 2023, arXiv:2210.02885; Roy and Vetterli 2007",
         undefined="no vectors, or all of them zero",
-        cost="O(d³) after one pass of O(nd²)",
-        spectral=True,
-        core=False,
-        multiple=True,
-        order=12,
-        docs="spectra.md",
     ),
-    gradient=_rankme_gradient,
-    bias=_rankme_bias,
-)
+    group="spectra", core=False, spectral=True, cost="O(d³) after one pass of O(nd²)", multiple=True, order=12,
+    docs="spectra.md", gradient=_rankme_gradient, bias=_rankme_bias,
+)  # fmt: skip
 def rankme(cloud: Cloud) -> float | None:
     """exp of the entropy of σ/Σσ; in [1, min(n, d)]. The published +1e-7 inside the logarithm is left out (0 log 0 = 0).
 
@@ -107,29 +99,21 @@ def _renyi_entropy_bias(cloud: Cloud, noise: Noise) -> float | None:
 
 
 @measure(
-    MeasureWords(
-        title="Rényi entropy of order 2",
-        group="spectra",
+    Term(
+        "Rényi entropy of order 2",
         sentence="The entropy of the energies' shares that counts the strong directions most: log d for a ball, 0 for a needle "
         "(uncentred).",
-        formula="−log Σ(λᵢ/Σλ)²",
-        range=(0.0, None),
-        unit="nats",
+        formula="−log Σ(λᵢ/Σλ)²", range=(0.0, None), unit="nats",
         source="Giraldo et al. 2015, arXiv:1211.2459; Skean et al. 2025, arXiv:2502.02013",
         undefined="no vectors, or all of them zero",
-        cost="O(d³) after one pass of O(nd²)",
-        spectral=True,
-        core=False,
-        multiple=True,
-        order=14,
-        docs="spectra.md",
     ),
+    group="spectra", core=False, spectral=True, cost="O(d³) after one pass of O(nd²)", multiple=True, order=14,
+    docs="spectra.md",
     reference=lambda rows: (
         float(-np.log(np.square((s := np.linalg.svd(rows)[1] ** 2) / s.sum()).sum())) if rows.any() else None
     ),
-    gradient=_renyi_entropy_gradient,
-    bias=_renyi_entropy_bias,
-)
+    gradient=_renyi_entropy_gradient, bias=_renyi_entropy_bias,
+)  # fmt: skip
 def renyi_entropy(cloud: Cloud) -> float | None:
     """`matrix_entropy` of order 2; other orders in Python: `headscan.measures.entropy.matrix_entropy`.
 
@@ -155,25 +139,16 @@ def _singular_entropy_bias(cloud: Cloud, noise: Noise) -> float | None:
 
 
 @measure(
-    MeasureWords(
-        title="Singular entropy",
-        group="spectra",
+    Term(
+        "Singular entropy",
         sentence="How far the singular values are from all being equal, in nats: 0 for a ball, log d for a needle (uncentred).",
-        formula="log d − H(σ/Σσ)",
-        range=(0.0, None),
-        unit="nats",
+        formula="log d − H(σ/Σσ)", range=(0.0, None), unit="nats",
         source="Godey et al. 2024, arXiv:2404.07647 (of the head; here of any cloud)",
         undefined="no vectors, or all of them zero",
-        cost="O(d³) after one pass of O(nd²)",
-        spectral=True,
-        core=False,
-        multiple=True,
-        order=11,
-        docs="spectra.md",
     ),
-    gradient=_singular_entropy_gradient,
-    bias=_singular_entropy_bias,
-)
+    group="spectra", core=False, spectral=True, cost="O(d³) after one pass of O(nd²)", multiple=True, order=11,
+    docs="spectra.md", gradient=_singular_entropy_gradient, bias=_singular_entropy_bias,
+)  # fmt: skip
 def singular_entropy(cloud: Cloud) -> float | None:
     """Kullback-Leibler divergence of the normalised singular values from uniform; in [0, log d].
 
@@ -241,25 +216,16 @@ def slow(rows: npt.NDArray[np.float64]) -> float | None:
 
 
 @measure(
-    MeasureWords(
-        title="α-ReQ",
-        group="spectra",
+    Term(
+        "α-ReQ",
         sentence="How fast eigenvalues fall with their rank: λᵢ ∝ i^−α over ranks 11 to min(500, d/2), of narrow clouds 2 to d.",
-        formula="−slope of log λᵢ on log i",
-        range=(0.0, None),
+        formula="−slope of log λᵢ on log i", range=(0.0, None),
         source="Agrawal et al. 2022, arXiv:2202.05808; window stated, uncentred",
         undefined="fewer than two eigenvalues in the window above rounding",
-        cost="O(d³) after one pass of O(nd²)",
-        spectral=True,
-        core=False,
-        multiple=True,
-        order=13,
-        docs="spectra.md",
     ),
-    reference=slow,
-    gradient=_alpha_req_gradient,
-    bias=_alpha_req_bias,
-)
+    group="spectra", core=False, spectral=True, cost="O(d³) after one pass of O(nd²)", multiple=True, order=13,
+    docs="spectra.md", reference=slow, gradient=_alpha_req_gradient, bias=_alpha_req_bias,
+)  # fmt: skip
 def alpha_req(cloud: Cloud) -> float | None:
     """α of the second moment's eigenvalues, by least squares over the window of ranks; from 0 (a ball) up. It depends on the
     window; around 1 is what the source finds in networks that generalise well. A cloud without structure has an α above 0, too:

@@ -126,19 +126,15 @@ def frequency_bins(
         found.append(
             {
                 "mean_norm_interval": _over_rows(norms, (0.0, None)),
-                "cosine_to_state_interval": _over_rows(cosines, (-1.0, 1.0)),
-                **_over_groups(rows, norms),
-                "from": int(low),
-                "to": int(high - 1),
-                "tokens": int(chosen.sum()),
-                "share": float(c[chosen].sum() / max(1, c.sum())),
-                "mean_norm": float(norms.mean()),
+                "cosine_to_state_interval": _over_rows(cosines, (-1.0, 1.0)), **_over_groups(rows, norms),
+                "from": int(low), "to": int(high - 1), "tokens": int(chosen.sum()),
+                "share": float(c[chosen].sum() / max(1, c.sum())), "mean_norm": float(norms.mean()),
                 "drift": float(np.linalg.norm(rows.mean(0)) / norms.mean()) if norms.mean() > 0 else None,
                 "cosine_to_state": float(cosines.mean()) if len(cosines) else None,
                 "average_cosine": float((total @ total - n) / (n * (n - 1))) if n > 1 else None,
                 "log_partition_range": partition_isotropy(rows)["log_partition_range"],
             }
-        )
+        )  # fmt: skip
     return found
 
 
@@ -210,15 +206,11 @@ def direction_correlations(table: npt.ArrayLike, counts: npt.ArrayLike, *, top: 
     p = betainc(n / 2 - 1, 0.5, np.clip(1 - r**2, 0, 1))
     return [
         {
-            "direction": k + 1,
-            "sigma": float(values[k] ** 0.5),
-            "share": float(values[k] / energy) if energy else 0.0,
-            "r": float(np.clip(r[k], -1, 1)),
-            "r_interval": fisher(float(r[k]), n),
-            "p": float(p[k]),
+            "direction": k + 1, "sigma": float(values[k] ** 0.5), "share": float(values[k] / energy) if energy else 0.0,
+            "r": float(np.clip(r[k], -1, 1)), "r_interval": fisher(float(r[k]), n), "p": float(p[k]),
         }
         for k in range(len(values))
-    ]
+    ]  # fmt: skip
 
 
 # ---- The probe `frequency`: embedding rows by frequency.
@@ -242,12 +234,12 @@ class FrequencyProbe(Probe):
                 interval="a sum of counts", percent=True),
             "mean_norm": Field("mean norm", "Mean length of the rows.", range=(0, None),
                 interval="fewer than ten rows"),
-            "drift": Field("drift", "Norm of the mean row over the mean norm.", "‖Σw‖/Σ‖w‖", (0, 1),
+            "drift": Field("drift", "Norm of the mean row over the mean norm.", "‖Σw‖/Σ‖w‖", range=(0, 1),
                 undefined="all rows are zero", interval="fewer than 64 rows"),
             "cosine_to_state": Field("cosine to mean state",
                 "Mean cosine to the mean hidden state that the head reads; negative: pushed away.", "mean cos(w, h̄)",
-                (-1, 1), undefined="the table and the last site differ in width", interval="fewer than ten rows"),
-            "average_cosine": Field("average cosine", "Over pairs inside the bin.", "(‖Σŵ‖² − n)/(n(n − 1))", (-1, 1),
+                range=(-1, 1), undefined="the table and the last site differ in width", interval="fewer than ten rows"),
+            "average_cosine": Field("average cosine", "Over pairs inside the bin.", "(‖Σŵ‖² − n)/(n(n − 1))", range=(-1, 1),
                 undefined="one row only", interval="fewer than 64 rows"),
             "log_partition_range": Field("log I(W)", "Partition isotropy of the bin's rows, nats.", range=(None, 0),
                 interval="a property of the weights alone"),
@@ -277,7 +269,7 @@ class FrequencyDirectionsProbe(Probe):
         docs="zipf.md", function="headscan.measures.frequency.direction_correlations", order=11, fields={
             "direction": Field("direction", "By strength.", range=(1, None), interval="a place in an order"),
             "sigma": Field("σ", "Its singular value.", range=(0, None), interval="a property of the weights alone"),
-            "share": Field("share", "Of the table's energy.", "σ²/Σσ²", (0, 1),
+            "share": Field("share", "Of the table's energy.", "σ²/Σσ²", range=(0, 1),
                 interval="a property of the weights alone", percent=True),
             "r": Field("r", "Pearson's correlation with log count over the tokens that occur.", range=(-1, 1)),
             "p": Field("p", "Two-sided, uncorrected.", range=(0, 1), interval="it is a test itself"),
@@ -304,15 +296,15 @@ class PartitionProbe(Probe):
         literature="Mu and Viswanath 2018, arXiv:1702.01417; Wang et al. 2020",
         position="Tables of weights know no position.", docs="partition.md",
         function="headscan.measures.frequency.partition_isotropy", order=9, fields={
-            "partition": Field("I(W)", "min Z/max Z over ±eigenvectors; 1 is isotropic.", "min Z(c)/max Z(c)", (0, 1),
+            "partition": Field("I(W)", "min Z/max Z over ±eigenvectors; 1 is isotropic.", "min Z(c)/max Z(c)", range=(0, 1),
                 interval="a property of the weights alone"),
             "log_partition_range": Field("log I(W)", "The same in nats, which does not round to 0.",
-                "log min Z − log max Z", (None, 0), unit="nats", interval="a property of the weights alone"),
+                "log min Z − log max Z", range=(None, 0), unit="nats", interval="a property of the weights alone"),
             "partition_first": Field("first order", "Its first-order approximation in the length of the rows.",
-                "(V − ‖Σw‖)/(V + ‖Σw‖)", (-1, 1), interval="a property of the weights alone"),
+                "(V − ‖Σw‖)/(V + ‖Σw‖)", range=(-1, 1), interval="a property of the weights alone"),
             "partition_second": Field("second order", "Its second-order approximation.",
-                "(V − ‖Σw‖ + σ²_min/2)/(V + ‖Σw‖ + σ²_max/2)", (-1, 1), interval="a property of the weights alone"),
-            "partition_spread": Field("I₂(W)", "Relative spread of Z; 0 is isotropic.", "sd(Z)/mean(Z)", (0, None),
+                "(V − ‖Σw‖ + σ²_min/2)/(V + ‖Σw‖ + σ²_max/2)", range=(-1, 1), interval="a property of the weights alone"),
+            "partition_spread": Field("I₂(W)", "Relative spread of Z; 0 is isotropic.", "sd(Z)/mean(Z)", range=(0, None),
                 interval="a property of the weights alone"),
         },
     )  # fmt: skip

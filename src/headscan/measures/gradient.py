@@ -51,10 +51,7 @@ def push_pull_bins(sums: PushPull) -> list[Cells]:
             total = float(lengths[0][chosen].sum() + lengths[1][chosen].sum())
             found.append(
                 {
-                    "from": low,
-                    "to": high - 1,
-                    "tokens": int(chosen.sum()),
-                    "pull": float(lengths[0][chosen].mean()),
+                    "from": low, "to": high - 1, "tokens": int(chosen.sum()), "pull": float(lengths[0][chosen].mean()),
                     "push": float(lengths[1][chosen].mean()),
                     "ratio": float(lengths[1][chosen].sum()) / total if total else None,
                     "cosine": float((products[both] / lengths[0][both] / lengths[1][both]).mean())
@@ -64,7 +61,7 @@ def push_pull_bins(sums: PushPull) -> list[Cells]:
                     if moved.any() and axis_length > 0
                     else None,
                 }
-            )
+            )  # fmt: skip
         low = high
     return found
 
@@ -89,9 +86,9 @@ class GradientProbe(Probe):
             "tokens": Field("types", "Rows in the bin.", range=(1, None), interval="a count"),
             "pull": Field("pull",
                 "Mean norm of Σ(1 − p)h over the positions where the token comes next, per position of the text.",
-                "‖pull_v‖/n", (0, None),
+                "‖pull_v‖/n", range=(0, None),
                 interval="summed over the whole text: blocks would each take a table of the head's size"),
-            "push": Field("push", "Mean norm of Σ p·h over all other positions.", "‖push_v‖/n", (0, None),
+            "push": Field("push", "Mean norm of Σ p·h over all other positions.", "‖push_v‖/n", range=(0, None),
                 interval="summed over the whole text: blocks would each take a table of the head's size"),
             "ratio": Field("push share",
                 "Push over push and pull; ½ at a minimum, 1 for tokens that never come next.", range=(0, 1),
@@ -147,10 +144,10 @@ class PredictionProbe(Probe):
         function="headscan.measures.zipf.predict_table", order=8, fields={
             "rank": Field("rank", "By frequency in the text.", range=(1, None), interval="a place in an order"),
             "count": Field("count", "Occurrences.", range=(0, None), unit="tokens", interval="a count"),
-            "predict": Field("to predict", "Share of positions where it is the token to predict.", "c/N", (0, 1),
+            "predict": Field("to predict", "Share of positions where it is the token to predict.", "c/N", range=(0, 1),
                 percent=True),
             "not_predict": Field("not to predict", "Share of positions where it is one not to predict.", "1 − c/N",
-                (0, 1), percent=True),
+                range=(0, 1), percent=True),
         },
     )  # fmt: skip
 
@@ -231,14 +228,14 @@ class LossProbe(Probe):
         order=14, fields={
             "loss": Field("loss",
                 "Mean cross-entropy of the next token; it rises late where a small model saturates.",
-                "−mean log p(next)", (0, None), unit="nats a token"),
+                "−mean log p(next)", range=(0, None), unit="nats a token"),
             "unigram_entropy": Field("unigram entropy",
-                "Of the text's tokens: what a model that knows frequencies only would lose.", "−Σ p log p", (0, None),
+                "Of the text's tokens: what a model that knows frequencies only would lose.", "−Σ p log p", range=(0, None),
                 unit="nats a token", interval="of this text's own counts"),
             "best_scale": Field("best scale",
                 "The factor on all logits with which the loss would be least: 1 where the model is as sure as it may be, less "
                 "where it is too sure (Guo et al. 2017, arXiv:1706.04599). On the first 1,024 of these tokens.",
-                "argminₛ −mean log softmax(s·z)[next]", (2.0**SCALES[0], 2.0**SCALES[-1]),
+                "argminₛ −mean log softmax(s·z)[next]", range=(2.0**SCALES[0], 2.0**SCALES[-1]),
                 undefined="it lies beyond the scales that are tried"),
             "predicted": Field("predicted", "Tokens predicted.", range=(1, None), unit="tokens", interval="a count"),
         },
@@ -281,12 +278,9 @@ class LossProbe(Probe):
         sizes, bounds = [len(group) for group in groups], self.fields["best_scale"].range
         return [
             {
-                "site": "head",
-                "loss": loss,
-                "loss_interval": interval,
-                "unigram_entropy": unigram,
+                "site": "head", "loss": loss, "loss_interval": interval, "unigram_entropy": unigram,
                 "best_scale": scale,
                 "best_scale_interval": None if scale is None else jackknife(scale, others, sizes, bounds=bounds),
                 "predicted": len(sums) * length,
             }
-        ]
+        ]  # fmt: skip

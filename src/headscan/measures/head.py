@@ -31,13 +31,8 @@ def head_spectrum(weight: Tensor) -> Cells:
     values = head_values(weight)
     if not values[0] > 0:
         names = (
-            "singular_entropy",
-            "effective_rank",
-            "stable_rank",
-            "top_ratio",
-            "half_error_rank",
-            "tenth_error_rank",
-        )
+            "singular_entropy", "effective_rank", "stable_rank", "top_ratio", "half_error_rank", "tenth_error_rank",
+        )  # fmt: skip
         return {"singular_values": values.tolist()} | dict.fromkeys(names)
     energies = values**2 / (values**2).sum()
     errors = w_error(values)
@@ -45,12 +40,10 @@ def head_spectrum(weight: Tensor) -> Cells:
     return {
         "singular_values": values.tolist(),
         "singular_entropy": max(0.0, math.log(len(values)) - entropy_of(values / values.sum())),
-        "effective_rank": math.exp(entropy_of(energies)),
-        "stable_rank": float(1 / energies[0]),
+        "effective_rank": math.exp(entropy_of(energies)), "stable_rank": float(1 / energies[0]),
         "top_ratio": float(values[0]) / median if median > 0 else None,
-        "half_error_rank": int(np.argmax(errors <= 0.5)),
-        "tenth_error_rank": int(np.argmax(errors <= 0.1)),
-    }
+        "half_error_rank": int(np.argmax(errors <= 0.5)), "tenth_error_rank": int(np.argmax(errors <= 0.1)),
+    }  # fmt: skip
 
 
 def head_values(weight: Tensor) -> npt.NDArray[np.float64]:
@@ -185,19 +178,19 @@ class HeadProbe(Probe):
         literature="Godey et al. 2024, arXiv:2404.07647", position="Weights know no position.", docs="head.md",
         function="headscan.measures.head.head_spectrum", order=13, fields={
             "singular_entropy": Field("singular entropy",
-                "Divergence of the singular values from uniform: 0 when all are equal.", "log d − H(σ/Σσ)", (0, None),
+                "Divergence of the singular values from uniform: 0 when all are equal.", "log d − H(σ/Σσ)", range=(0, None),
                 unit="nats", undefined="the head is zero", interval="a property of the weights alone"),
             "effective_rank": Field("effective rank", "exp of the entropy of the energies.", "exp H(σ²/Σσ²)",
-                (1, None), unit="dimensions", undefined="the head is zero", interval="a property of the weights alone"),
-            "stable_rank": Field("stable rank", "Energy in units of the strongest direction.", "Σσ²/σ₁²", (1, None),
+                range=(1, None), unit="dimensions", undefined="the head is zero", interval="a property of the weights alone"),
+            "stable_rank": Field("stable rank", "Energy in units of the strongest direction.", "Σσ²/σ₁²", range=(1, None),
                 unit="dimensions", undefined="the head is zero", interval="a property of the weights alone"),
-            "top_ratio": Field("top ratio", "First singular value over the median one.", "σ₁/median σ", (1, None),
+            "top_ratio": Field("top ratio", "First singular value over the median one.", "σ₁/median σ", range=(1, None),
                 undefined="the median singular value is zero", interval="a property of the weights alone"),
             "half_error_rank": Field("rank for W-error ½", "Directions that leave half of the norm out.",
-                "W-error(k) ≤ 0.5", (0, None), unit="dimensions", undefined="the head is zero",
+                "W-error(k) ≤ 0.5", range=(0, None), unit="dimensions", undefined="the head is zero",
                 interval="a property of the weights alone"),
             "tenth_error_rank": Field("rank for W-error 0.1", "Directions that leave a tenth out.",
-                "W-error(k) ≤ 0.1", (0, None), unit="dimensions", undefined="the head is zero",
+                "W-error(k) ≤ 0.1", range=(0, None), unit="dimensions", undefined="the head is zero",
                 interval="a property of the weights alone"),
         },
     )  # fmt: skip
@@ -227,7 +220,7 @@ class BottleneckProbe(Probe):
         position="All positions that have a successor (--skip-first 1 leaves the first out).", docs="head.md",
         function="headscan.measures.head.train_low_rank_head", expensive=True, order=17, fields={
             "rank": Field("rank", "k.", range=(1, None), interval="given"),
-            "head_error": Field("W-error of the head", "Of the model's own head cut at k.", "‖σ_{k+1:}‖/‖W‖", (0, 1),
+            "head_error": Field("W-error of the head", "Of the model's own head cut at k.", "‖σ_{k+1:}‖/‖W‖", range=(0, 1),
                 undefined="the model has no output layer", interval="a property of the weights alone"),
             "bigram_error": Field("W-error of bigrams", "Of the text's matrix of p(next | last token) cut at k.",
                 range=(0, 1), undefined="more than 6,000 tokens occur, or windows are shorter than that many tokens",

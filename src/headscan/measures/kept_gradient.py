@@ -153,16 +153,12 @@ class GradientThroughHead:
         handed = sum((self.batch[cut] @ part for cut, part in self._parts()), torch.zeros(()).double())
         batch = float(self.batch.square().sum())
         return KeptGradient(
-            tokens=len(energies),
-            rank=width,
-            vocabulary=size,
-            kept_norm=_root(kept, whole),
-            kept_norm_leverage=_root(self.lent, whole),
-            kept_norm_random=math.sqrt(width / size),
+            tokens=len(energies), rank=width, vocabulary=size, kept_norm=_root(kept, whole),
+            kept_norm_leverage=_root(self.lent, whole), kept_norm_random=math.sqrt(width / size),
             kept_norm_best=self._best(whole),
             batch_kept_norm=_root(float((handed @ self.basis).square().sum()), batch) if batch else None,
             batch_kept_norm_leverage=_root(float(self.batch.square() @ self.leverages), batch),
-        )
+        )  # fmt: skip
 
     def _best(self, whole: float) -> float | None:
         if not self.gradients or sum(map(len, self.gradients)) <= self.basis.shape[1]:
@@ -191,13 +187,13 @@ class KeptGradientProbe(Probe):
         position="The first 1,024 positions that have a successor (--skip-first 1 leaves the first of each window out).",
         docs="head.md", function="headscan.measures.kept_gradient.GradientThroughHead", expensive=True, order=18, fields={
             "kept_norm": Field("kept norm", "Root of the share of energy that is kept; energies of tokens are summed first.",
-                "√(Σ‖Pg‖²/Σ‖g‖²)", (0, 1), undefined="every prediction is sure and right",
+                "√(Σ‖Pg‖²/Σ‖g‖²)", range=(0, 1), undefined="every prediction is sure and right",
                 interval="eight windows are needed for the tokens, and the mean has none"),
             "leverage_null": Field("null of the leverages",
                 "What gradients with the same sizes of entries and random signs keep: only the projector's diagonal counts.",
-                "√(Σ gᵢ²Pᵢᵢ/Σ gᵢ²)", (0, 1), undefined="every prediction is sure and right",
+                "√(Σ gᵢ²Pᵢᵢ/Σ gᵢ²)", range=(0, 1), undefined="every prediction is sure and right",
                 interval="it is a null of these very gradients"),
-            "random_null": Field("null of a random head", "What a random head of this shape keeps.", "√(d/V)", (0, 1),
+            "random_null": Field("null of a random head", "What a random head of this shape keeps.", "√(d/V)", range=(0, 1),
                 interval="the shape's alone"),
             "best": Field("best rank", "What the best directions for these very gradients keep, as many as the head has.",
                 range=(0, 1), undefined="no more tokens than directions, too many to compare, or their mean",

@@ -27,14 +27,14 @@ CHUNK = 2**23  # logits that are made at once
 SUMS = ("tokens", "kl", "agree", "kl_shuffled", "agree_shuffled", "loss", "predicted")
 FIELDS = {
     "kl": Field("KL to the output", "Divergence of the lens's next-token distribution from the model's own.",
-        "mean KL(p‖p_lens)", (0, None), unit="nats", plotted=True),
+        "mean KL(p‖p_lens)", range=(0, None), unit="nats", plotted=True),
     "agreement": Field("same first token", "Share of tokens where both find the same next token likeliest.", range=(0, 1),
         plotted=True),
-    "lens_loss": Field("loss through the lens", "Mean cross-entropy of the next token.", "−mean log p_lens(next)", (0, None),
-        unit="nats a token", undefined="windows of one token"),
+    "lens_loss": Field("loss through the lens", "Mean cross-entropy of the next token.", "−mean log p_lens(next)",
+        range=(0, None), unit="nats a token", undefined="windows of one token"),
     "kl_shuffled": Field("null: another token",
         "The divergence where the lens reads another token of the same batch: what it knows of no token in particular.",
-        "mean KL(p_t‖p_lens,s)", (0, None), unit="nats", plotted=True),
+        "mean KL(p_t‖p_lens,s)", range=(0, None), unit="nats", plotted=True),
     "agreement_shuffled": Field("its first token", "The share of equal first tokens in that null.", range=(0, 1)),
 }  # fmt: skip
 """The numbers that every lens has."""
@@ -199,7 +199,7 @@ class LogitLensProbe(Probe):
         fields=FIELDS | {
             "kl_centred": Field("with the means corrected",
                 "The divergence where the last block's mean is put in place of the site's: what a bias alone mends.",
-                "h − mean h + mean h_L", (0, None), unit="nats", plotted=True),
+                "h − mean h + mean h_L", range=(0, None), unit="nats", plotted=True),
         },
     )  # fmt: skip
 
@@ -256,7 +256,7 @@ class JacobianLensProbe(Probe):
             "kl_plain": Field("the logit lens's", "The divergence of the logit lens on the same tokens (J = I).", range=(0, None),
                 unit="nats", plotted=True),
             "steadiness": Field("steadiness", "Cosine of the Jacobians of two halves of the tokens: near 1, there are enough.",
-                "⟨J₁, J₂⟩/‖J₁‖‖J₂‖", (-1, 1), undefined="one window", interval="it is one itself"),
+                "⟨J₁, J₂⟩/‖J₁‖‖J₂‖", range=(-1, 1), undefined="one window", interval="it is one itself"),
         },
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.special import gammaln
 
 from headscan.run import Registry
+from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud, Vectors
 from headscan.statistics.errors import Noise
 from headscan.statistics.linearisation import Gradient, Moments
@@ -85,54 +86,28 @@ def place(name: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasureWords:
-    """What a measure says of itself.
+class MeasureWords(Term):
+    """The term of a measure, as it stands in results: with its cost, and where and how it is shown.
 
-    Attributes:
-        range: least and greatest value. unit, cost, source (literature): in words.
-        undefined: for which clouds it has no value. core: in every scan; others where `--measures` names them.
-        spectral: it needs the second moment.
-        column: the head of its column in the terminal's table, lines parted by a newline; "" for none.
-        multiple: whether the page draws it as a small multiple of its own.
-        order: where it stands among the measures of its kind, small numbers first.
-        docs: its page under docs/measures.
+    core: in every scan; others where `--measures` names them. spectral: it needs the second moment. multiple: the page draws
+    it as a small multiple. order: its place among the measures, small numbers first. docs: its page under docs/measures.
     """
 
     title: str
-    group: str
-    sentence: str
-    formula: str
-    range: Bounds
-    source: str
-    undefined: str
-    unit: str = ""
     cost: str = "O(d) after one pass of O(nd)"
     spectral: bool = False
     core: bool = True
-    column: str = ""
     multiple: bool = False
     order: int = 100
     docs: str = ""
 
 
 @dataclass(frozen=True)
-class Field:
-    """One number of a probe's rows: what it is in a sentence, its formula, range, unit, and when it is undefined.
+class Field(Term):
+    """A number in a probe's rows. `first`: it is also given without position 0 of each window; `plotted`: the page draws it."""
 
-    `interval` says why it has none where it has none; `first`: it comes without position 0 of each window, too;
-    `plotted`: the page draws it; `percent`: shown as a percentage.
-    """
-
-    title: str
-    sentence: str
-    formula: str = ""
-    range: Bounds = (None, None)
-    unit: str = ""
-    undefined: str = ""
-    interval: str = ""
     first: bool = False
     plotted: bool = False
-    percent: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,13 +180,19 @@ MEASURES: Registry[Measure] = Registry("measure", "headscan.measures")
 
 
 def measure(
-    words: MeasureWords, *, reference: Reference | None = None, gradient: GradientOf | None = None,
-    bias: Bias | None = None,
+    term: Term, *, group: str = "", core: bool = True, spectral: bool = False, cost: str = MeasureWords.cost,
+    multiple: bool = False, order: int = 100, docs: str = "", reference: Reference | None = None,
+    gradient: GradientOf | None = None, bias: Bias | None = None,
 ) -> Callable[[Callable[[Cloud], float | None]], Callable[[Vectors], float | None]]:  # fmt: skip
     """Register a function of a `Cloud` as a measure under its own name: scan, table, page, docs and tests have it then.
 
-    The function that comes back takes a `Cloud` or the rows of any matrix [n, d] (list, numpy array, tensor).
+    The function that comes back takes a `Cloud` or the rows of any matrix [n, d] (list, numpy array, tensor). For `group`
+    (a section of the page), `core`, `spectral`, `cost`, `multiple`, `order`, `docs` see `MeasureWords`; for the others
+    `Measure`.
     """
+    flags = {"core": core, "spectral": spectral, "cost": cost, "multiple": multiple, "order": order, "docs": docs}
+    flags["group"] = group or term.group
+    words = term if isinstance(term, MeasureWords) else MeasureWords(**vars(term) | flags)
 
     def register(function: Callable[[Cloud], float | None]) -> Callable[[Vectors], float | None]:
         made = MEASURES.add(function.__name__, Measure(function.__name__, function, words, reference, gradient, bias))
@@ -250,11 +231,7 @@ def gaussian_cloud(count: int, width: int, *, mean_square_norm: float, generator
     scatter = scale**2 * (triangle @ triangle.T)
     expected_norm = scale * 2**0.5 * float(np.exp(gammaln((width + 1) / 2) - gammaln(width / 2)))
     return Cloud(
-        count=count,
-        zeros=0,
-        unit_sum=generator.standard_normal(width) * (count / width) ** 0.5,
-        vector_sum=scale * count * mean,
-        norm_sum=count * expected_norm,
-        square_sum=float(np.trace(scatter)) + scale**2 * count * float(mean @ mean),
-        scatter=scatter,
-    )
+        count=count, zeros=0, unit_sum=generator.standard_normal(width) * (count / width) ** 0.5,
+        vector_sum=scale * count * mean, norm_sum=count * expected_norm,
+        square_sum=float(np.trace(scatter)) + scale**2 * count * float(mean @ mean), scatter=scatter,
+    )  # fmt: skip

@@ -346,11 +346,11 @@ class NegativeProbe(Probe):
                 "d + 1 places have 0 between them), or ‘undecided’ (both sides are given)."),
             "margin": Field("margin",
                 "The least cosine of any state to the best direction; above its rounding error (about 1e-12) it proves "
-                "the direction.", "min x̂·ĥ", (-1, 1), undefined="no direction was held against every state",
+                "the direction.", "min x̂·ĥ", range=(-1, 1), undefined="no direction was held against every state",
                 interval="a certificate about these very states"),
             "distance": Field("distance",
                 "Of a convex combination of the directions from 0, rounding included: no direction has a larger margin.",
-                "‖Σλĥ‖", (0, 1), interval="a certificate about these very states"),
+                "‖Σλĥ‖", range=(0, 1), interval="a certificate about these very states"),
             "exact": Field("exactly none", "Whether weights are proved to exist that give 0 itself.", interval="a proof"),
             "support": Field("support", "States that hold the combination.", range=(1, None), unit="states",
                 interval="a count"),

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from headscan.measures.measure import Field, MeasureWords, ProbeWords, measure
+from headscan.measures.measure import Field, ProbeWords, measure
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, tally_row
+from headscan.run.vocabulary import Term
 from headscan.statistics import Accumulator, Cloud, Tally
 from headscan.statistics.errors import Noise, length_bias
 from headscan.statistics.linearisation import Gradient, Moments
@@ -20,20 +21,12 @@ def _mean_norm_gradient(at: Moments) -> Gradient:
 
 
 @measure(
-    MeasureWords(
-        title="Mean norm",
-        group="norms",
-        sentence="The average length of a token's vector.",
-        formula="Σ‖x‖ / n",
-        range=(0.0, None),
-        source="definition",
-        undefined="no vectors",
-        column="mean\nnorm",
-        order=2,
-        docs="cones.md",
+    Term(
+        "Mean norm", sentence="The average length of a token's vector.", formula="Σ‖x‖ / n", range=(0.0, None),
+        source="definition", undefined="no vectors", column="mean\nnorm",
     ),
-    gradient=_mean_norm_gradient,
-)
+    group="norms", order=2, docs="cones.md", gradient=_mean_norm_gradient,
+)  # fmt: skip
 def mean_norm(cloud: Cloud) -> float | None:
     """Average Euclidean norm; in the units of the activations.
 
@@ -58,20 +51,14 @@ def _bias(cloud: Cloud, noise: Noise) -> float | None:
 
 
 @measure(
-    MeasureWords(
-        title="Norm of the mean vector",
-        group="norms",
+    Term(
+        "Norm of the mean vector",
         sentence="The length of the average of all tokens' vectors: how far the cloud has drifted from the origin.",
-        formula="‖Σx‖ / n",
-        range=(0.0, None),
-        source="Godey et al. 2024, arXiv:2401.12143 (drift)",
+        formula="‖Σx‖ / n", range=(0.0, None), source="Godey et al. 2024, arXiv:2401.12143 (drift)",
         undefined="no vectors",
-        order=3,
-        docs="cones.md",
     ),
-    gradient=_mean_vector_norm_gradient,
-    bias=_bias,
-)
+    group="norms", order=3, docs="cones.md", gradient=_mean_vector_norm_gradient, bias=_bias,
+)  # fmt: skip
 def mean_vector_norm(cloud: Cloud) -> float | None:
     """‖μ‖, at most the mean norm, which it equals when all vectors point the same way.
 
@@ -121,13 +108,13 @@ class PositionsProbe(Probe):
         position="Position 0 is what it asks about.", docs="lengths.md",
         function="headscan.measures.norms.length_ratios", order=1, fields={
             "position_0": Field("position 0", "Mean length at position 0 over that of all other positions.",
-                "mean‖x₀‖/mean‖x_t‖, t ≠ 0", (0, None), undefined=ABSENT, plotted=True),
+                "mean‖x₀‖/mean‖x_t‖, t ≠ 0", range=(0, None), undefined=ABSENT, plotted=True),
             "position_1": Field("position 1", "The same of position 1.", range=(0, None), undefined=ABSENT, plotted=True),
             "early": Field("positions 2-15", "The same of positions 2 to 15.", range=(0, None), undefined=ABSENT, plotted=True),
             "late": Field("from 16 on", "The same of positions from 16 on.", range=(0, None), undefined=ABSENT),
             "shuffled": Field("null: shuffled",
                 "How far from 1 the ratio at one position is in 95 % of shuffles of each window's lengths.",
-                "normal 95 % reach", (0, None), undefined="windows of one token", interval="a quantile of a null"),
+                "normal 95 % reach", range=(0, None), undefined="windows of one token", interval="a quantile of a null"),
         },
     )  # fmt: skip
 
@@ -162,16 +149,16 @@ class PathsProbe(Probe):
         position="Position 0 is part of the path.", docs="shapes.md",
         function="headscan.statistics.part_sums.turns", order=7, fields={
             "curvature": Field("curvature", "Mean angle between a step and the next one; 120° for independent states.",
-                "mean arccos(v_k·v_{k+1}/‖v_k‖‖v_{k+1}‖)", (0, 180), unit="degrees", undefined=STILL, plotted=True),
+                "mean arccos(v_k·v_{k+1}/‖v_k‖‖v_{k+1}‖)", range=(0, 180), unit="degrees", undefined=STILL, plotted=True),
             "curvature_shuffled": Field("its null", "The same with each window's tokens in another order.", range=(0, 180),
                 unit="degrees", undefined=STILL, plotted=True),
             "straightness": Field("straightness", "From the first state to the last, over the length of the path.",
-                "‖z_T − z_1‖/Σ‖v‖", (0, 1), undefined=STILL, plotted=True),
+                "‖z_T − z_1‖/Σ‖v‖", range=(0, 1), undefined=STILL, plotted=True),
             "straightness_shuffled": Field("its null", "The same with each window's tokens in another order.", range=(0, 1),
                 undefined=STILL),
             "prompt_entropy": Field("prompt entropy",
                 "Entropy of the shares of energy of one window's directions (uncentred), over its most, averaged.",
-                "−Σp log p/log min(T, d)", (0, 1), undefined="no window", plotted=True),
+                "−Σp log p/log min(T, d)", range=(0, 1), undefined="no window", plotted=True),
         },
     )  # fmt: skip
 

@@ -93,11 +93,9 @@ def agreement_without(rows: npt.NDArray[np.float64], removed: npt.NDArray[np.int
 
 
 def agreements(
-    rows: npt.NDArray[np.float64],
-    removed: Mapping[Any, npt.NDArray[np.int64]],
-    blocks: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.float64], removed: Mapping[Any, npt.NDArray[np.int64]], blocks: npt.NDArray[np.int64],
     first: npt.NDArray[np.bool_],
-) -> Cells:
+) -> Cells:  # fmt: skip
     """`agreement_without` several sets of dimensions, each as `agreement_KEY`, with its 95 % interval over blocks of
     text, with and without rows at position 0 (`blocks`, `first` [n]). The sums over pairs of groups are taken once."""
     rows = np.asarray(rows, dtype=np.float64)
@@ -229,24 +227,24 @@ class RogueProbe(Probe):
         docs="rogue.md", function="headscan.measures.outliers.rogue", sample=2000, order=2, fields={
             "rogue_share_1": Field("share of top 1",
                 "Share of the average cosine that its 1 largest dimension contribute.",
-                "Σ_top CC_d / Σ CC_d,  CC_d = ((Σû_d)² − Σû_d²)/(n(n − 1))", (0, None),
+                "Σ_top CC_d / Σ CC_d,  CC_d = ((Σû_d)² − Σû_d²)/(n(n − 1))", range=(0, None),
                 undefined="the average cosine is not above 0.001", first=True, plotted=True),
             "rogue_share_3": Field("share of top 3",
                 "Share of the average cosine that its 3 largest dimensions contribute.",
-                "Σ_top CC_d / Σ CC_d,  CC_d = ((Σû_d)² − Σû_d²)/(n(n − 1))", (0, None),
+                "Σ_top CC_d / Σ CC_d,  CC_d = ((Σû_d)² − Σû_d²)/(n(n − 1))", range=(0, None),
                 undefined="the average cosine is not above 0.001", first=True, plotted=True),
             "rogue_share_5": Field("share of top 5",
                 "Share of the average cosine that its 5 largest dimensions contribute.",
-                "Σ_top CC_d / Σ CC_d,  CC_d = ((Σû_d)² − Σû_d²)/(n(n − 1))", (0, None),
+                "Σ_top CC_d / Σ CC_d,  CC_d = ((Σû_d)² − Σû_d²)/(n(n − 1))", range=(0, None),
                 undefined="the average cosine is not above 0.001", first=True),
             "rogue_half": Field("dimensions for half", "How many dimensions make half of the average cosine.",
                 range=(1, None), unit="dimensions", undefined="the average cosine is not above 0.001", first=True),
             "agreement_1": Field("agreement without 1",
-                "r² of all pairs' cosines with and without the largest dimension, on the sample.", "r²", (0, 1),
+                "r² of all pairs' cosines with and without the largest dimension, on the sample.", "r²", range=(0, 1),
                 undefined="fewer than three sampled vectors", first=True),
-            "agreement_3": Field("agreement without 3", "The same without the three largest.", "r²", (0, 1),
+            "agreement_3": Field("agreement without 3", "The same without the three largest.", "r²", range=(0, 1),
                 undefined="fewer than three sampled vectors", first=True, plotted=True),
-            "agreement_5": Field("agreement without 5", "The same without the five largest.", "r²", (0, 1),
+            "agreement_5": Field("agreement without 5", "The same without the five largest.", "r²", range=(0, 1),
                 undefined="fewer than three sampled vectors", first=True),
         },
     )  # fmt: skip
@@ -318,8 +316,8 @@ class MassiveProbe(Probe):
         position="All positions: position 0 is where most of them are.", docs="lengths.md",
         function="headscan.statistics.part_sums.PeakTally", order=2, fields={
             "peak": Field("peak", "Largest |coordinate| of a vector over its median one, averaged.",
-                "mean max|x|/median|x|", (1, None), undefined="no vector but zeros", plotted=True),
-            "peak_null": Field("null: Gaussian", "The same of Gaussian vectors as wide.", "E max|z|/.6745", (1, None),
+                "mean max|x|/median|x|", range=(1, None), undefined="no vector but zeros", plotted=True),
+            "peak_null": Field("null: Gaussian", "The same of Gaussian vectors as wide.", "E max|z|/.6745", range=(1, None),
                 interval="the width's alone"),
             "massive_share": Field("massive", "Share of vectors with a coordinate 1,000 times their median one.", range=(0, 1),
                 undefined="no vector but zeros", plotted=True),
@@ -330,7 +328,7 @@ class MassiveProbe(Probe):
             "one_coordinate": Field("it alone", "In what share of the massive vectors it is that one.", range=(0, 1),
                 undefined=NONE),
             "unsteadiness": Field("unsteadiness",
-                "Standard deviation of its |values| over their mean: near 0, it is a bias.", "sd|x|/mean|x|", (0, None),
+                "Standard deviation of its |values| over their mean: near 0, it is a bias.", "sd|x|/mean|x|", range=(0, None),
                 undefined=NONE),
         },
     )  # fmt: skip

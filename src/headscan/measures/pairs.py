@@ -183,11 +183,9 @@ def _is_number(text: str) -> bool:
 
 
 def sts_spearman(
-    one: npt.NDArray[np.float64],
-    other: npt.NDArray[np.float64],
-    scores: npt.NDArray[np.float64],
+    one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], scores: npt.NDArray[np.float64],
     remedy: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]] | None = None,
-) -> float | None:
+) -> float | None:  # fmt: skip
     """Spearman's rank correlation of the pairs' cosines with their given scores; [−1, 1].
 
     `remedy` maps both sides first. Pairs with a zero vector count as cosine 0. None where all cosines are equal.
@@ -220,10 +218,10 @@ class AlignmentProbe(Probe):
                 "Pairs, at most the first 1,000; those with a text that gives no tokens are left out.",
                 range=(0, None), unit="pairs", interval="a count"),
             "alignment": Field("alignment",
-                "Mean squared distance of the unit vectors of a pair; 0 is the same direction.", "E‖x̂ − ŷ‖²", (0, 4),
+                "Mean squared distance of the unit vectors of a pair; 0 is the same direction.", "E‖x̂ − ŷ‖²", range=(0, 4),
                 undefined="no two pairs, or a model without dropout"),
             "unrelated": Field("shuffled", "The null: the same over all mismatched pairs, exact.",
-                "E_{i≠j}‖x̂_i − ŷ_j‖²", (0, 4), undefined="no two pairs, or a model without dropout"),
+                "E_{i≠j}‖x̂_i − ŷ_j‖²", range=(0, 4), undefined="no two pairs, or a model without dropout"),
             "relative": Field("alignment over shuffled",
                 "Their ratio: 0 for perfect pairs, 1 for pairs no nearer than chance.", range=(0, None),
                 undefined="no two pairs, a model without dropout, or all texts in one direction", plotted=True),

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
-from headscan.measures.measure import MEASURES, MeasureWords, measure
+from headscan.measures.measure import MEASURES, measure
 from headscan.measures.moments import entropy_bias, share_gradient, top_bias
+from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud, Vectors
 from headscan.statistics.errors import Noise
 from headscan.statistics.linearisation import Gradient, Moments
@@ -77,25 +78,16 @@ def _effective_rank_bias(cloud: Cloud, noise: Noise) -> float | None:
 
 
 @measure(
-    MeasureWords(
-        title="Effective rank",
-        group="spectra",
+    Term(
+        "Effective rank",
         sentence="How many directions carry the cloud's energy (uncentred): exponential of the entropy of their shares.",
-        formula="exp(−Σ pᵢ log pᵢ),  pᵢ = σᵢ²/Σσ²",
-        range=(1.0, None),
-        unit="dimensions",
-        source="Roy and Vetterli 2007 (with energies σ² in place of σ)",
-        undefined="no vectors, or all of them zero",
-        cost="O(d³) after one pass of O(nd²)",
-        spectral=True,
+        formula="exp(−Σ pᵢ log pᵢ),  pᵢ = σᵢ²/Σσ²", range=(1.0, None), unit="dimensions",
+        source="Roy and Vetterli 2007 (with energies σ² in place of σ)", undefined="no vectors, or all of them zero",
         column="eff.\nrank",
-        multiple=True,
-        order=5,
-        docs="spectra.md",
     ),
-    gradient=_effective_rank_gradient,
-    bias=_effective_rank_bias,
-)
+    group="spectra", spectral=True, cost="O(d³) after one pass of O(nd²)", multiple=True, order=5, docs="spectra.md",
+    gradient=_effective_rank_gradient, bias=_effective_rank_bias,
+)  # fmt: skip
 def effective_rank(cloud: Cloud) -> float | None:
     """Entropy-based rank of the uncentred second moment; in [1, min(n, d)].
 
@@ -132,25 +124,15 @@ def _participation_ratio_bias(cloud: Cloud, noise: Noise) -> float | None:
 
 
 @measure(
-    MeasureWords(
-        title="Participation ratio",
-        group="spectra",
-        sentence="How many directions carry the cloud's variance around its mean (centred).",
-        formula="tr(C)² / ‖C‖²_F",
-        range=(1.0, None),
-        unit="dimensions",
+    Term(
+        "Participation ratio", sentence="How many directions carry the cloud's variance around its mean (centred).",
+        formula="tr(C)² / ‖C‖²_F", range=(1.0, None), unit="dimensions",
         source="Gao et al. 2017, A theory of multineuronal dimensionality",
-        undefined="fewer than two different vectors",
-        cost="O(d²) after one pass of O(nd²)",
-        spectral=True,
-        column="part.\nratio",
-        multiple=True,
-        order=6,
-        docs="spectra.md",
+        undefined="fewer than two different vectors", column="part.\nratio",
     ),
-    gradient=_participation_ratio_gradient,
-    bias=_participation_ratio_bias,
-)
+    group="spectra", spectral=True, cost="O(d²) after one pass of O(nd²)", multiple=True, order=6, docs="spectra.md",
+    gradient=_participation_ratio_gradient, bias=_participation_ratio_bias,
+)  # fmt: skip
 def participation_ratio(cloud: Cloud) -> float | None:
     """(Σλ)²/Σλ² of the centred covariance, without its eigenvalues: tr(C)²/‖C‖²_F; in [1, min(n − 1, d)].
 
@@ -186,24 +168,16 @@ def _isoscore_bias(cloud: Cloud, noise: Noise) -> float | None:
 
 
 @measure(
-    MeasureWords(
-        title="IsoScore",
-        group="spectra",
+    Term(
+        "IsoScore",
         sentence="Share of dimensions used evenly around the mean: 1 for a round cloud, 0 for a line (centred).",
-        formula="(PR − 1) / (d − 1)",
-        range=(0.0, 1.0),
+        formula="(PR − 1) / (d − 1)", range=(0.0, 1.0),
         source="Rudman et al. 2022, arXiv:2108.07344; equal to its six steps, by algebra",
-        undefined="fewer than two different vectors, or one dimension",
-        cost="O(d²) after one pass of O(nd²)",
-        spectral=True,
-        column="iso-\nscore",
-        multiple=True,
-        order=7,
-        docs="spectra.md",
+        undefined="fewer than two different vectors, or one dimension", column="iso-\nscore",
     ),
-    gradient=_isoscore_gradient,
-    bias=_isoscore_bias,
-)
+    group="spectra", spectral=True, cost="O(d²) after one pass of O(nd²)", multiple=True, order=7, docs="spectra.md",
+    gradient=_isoscore_gradient, bias=_isoscore_bias,
+)  # fmt: skip
 def isoscore(cloud: Cloud) -> float | None:
     """IsoScore by the trace identity, exact: its six published steps reduce to (PR − 1)/(d − 1); in [0, 1].
 
@@ -274,25 +248,15 @@ def _stable_rank_bias(cloud: Cloud, noise: Noise) -> float | None:
 
 
 @measure(
-    MeasureWords(
-        title="Stable rank",
-        group="spectra",
+    Term(
+        "Stable rank",
         sentence="The cloud's whole energy in units of its strongest direction (uncentred); 1 for a needle.",
-        formula="‖X‖²_F / σ₁²",
-        range=(1.0, None),
-        unit="dimensions",
-        source="Rudelson and Vershynin 2007, arXiv:math/0503442",
-        undefined="no vectors, or all of them zero",
-        cost="O(d³) after one pass of O(nd²)",
-        spectral=True,
-        core=False,
-        multiple=True,
-        order=10,
-        docs="spectra.md",
+        formula="‖X‖²_F / σ₁²", range=(1.0, None), unit="dimensions",
+        source="Rudelson and Vershynin 2007, arXiv:math/0503442", undefined="no vectors, or all of them zero",
     ),
-    gradient=_stable_rank_gradient,
-    bias=_stable_rank_bias,
-)
+    group="spectra", core=False, spectral=True, cost="O(d³) after one pass of O(nd²)", multiple=True, order=10,
+    docs="spectra.md", gradient=_stable_rank_gradient, bias=_stable_rank_bias,
+)  # fmt: skip
 def stable_rank(cloud: Cloud) -> float | None:
     """Σσ²/σ₁², the reciprocal of the top-direction share; in [1, min(n, d)]. Moves little under small changes.
 

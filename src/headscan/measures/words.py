@@ -31,12 +31,10 @@ def contexts(tally: Tally) -> dict[str, float | None]:
     between = (float(total @ total) - own) / across if across > 0.5 else None
     intra = float(tally["intra"]) / windows if windows > 0 else None
     return {
-        "within_cosine": within,
-        "between_cosine": between,
-        "within_adjusted": None if within is None or between is None else within - between,
-        "intra_similarity": intra,
+        "within_cosine": within, "between_cosine": between,
+        "within_adjusted": None if within is None or between is None else within - between, "intra_similarity": intra,
         "intra_adjusted": None if intra is None or between is None else intra - between,
-    }
+    }  # fmt: skip
 
 
 def self_similarity(
@@ -66,12 +64,9 @@ def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) 
     """
     labels, values = self_similarity(sums, least=least)
     found: Cells = {
-        "self_similarity": None,
-        "self_similarity_interval": None,
-        "self_adjusted": None,
-        "self_adjusted_interval": None,
-        "words": len(labels),
-    }
+        "self_similarity": None, "self_similarity_interval": None, "self_adjusted": None,
+        "self_adjusted_interval": None, "words": len(labels),
+    }  # fmt: skip
     if not len(values):
         return found
     mean = float(values.mean())
@@ -143,20 +138,20 @@ class WordsProbe(Probe):
         position="Every number also without position 0 of each window.", docs="words.md",
         function="headscan.measures.words.contexts", sample=2000, order=3, fields={
             "within_cosine": Field("within a window", "Mean cosine of two tokens of one window.",
-                "(Σ‖s_w‖² − N)/(Σn_w² − N)", (-1, 1), undefined="fewer than two vectors that are not zero", first=True),
+                "(Σ‖s_w‖² − N)/(Σn_w² − N)", range=(-1, 1), undefined="fewer than two vectors that are not zero", first=True),
             "between_cosine": Field("between windows",
                 "Mean cosine of two tokens of different windows: the baseline.", "(‖Σs_w‖² − Σ‖s_w‖²)/(N² − Σn_w²)",
-                (-1, 1), undefined="fewer than two windows", first=True),
+                range=(-1, 1), undefined="fewer than two windows", first=True),
             "within_adjusted": Field("within, adjusted", "Within less between: what a shared context adds.",
                 range=(-2, 2), undefined="fewer than two windows", first=True, plotted=True),
             "intra_similarity": Field("intra-sentence similarity",
-                "Mean cosine of a token to the mean vector of its window.", "mean cos(s̄, h_i)", (0, 1),
+                "Mean cosine of a token to the mean vector of its window.", "mean cos(s̄, h_i)", range=(0, 1),
                 undefined="fewer than two vectors that are not zero", first=True),
             "intra_adjusted": Field("intra, adjusted", "The same less the baseline.", range=(-1, 2),
                 undefined="fewer than two windows", first=True, plotted=True),
             "self_similarity": Field("self-similarity",
                 "Mean cosine of two occurrences of the same token, averaged over tokens with at least 5.",
-                "(‖Σû‖² − n)/(n(n − 1))", (-1, 1), undefined="no token occurs 5 times", first=True),
+                "(‖Σû‖² − n)/(n(n − 1))", range=(-1, 1), undefined="no token occurs 5 times", first=True),
             "self_adjusted": Field("self-similarity, adjusted",
                 "The same less the baseline: how much of the word survives its context.", range=(-2, 2),
                 undefined="no token occurs 5 times, or fewer than two windows", first=True, plotted=True),
@@ -164,7 +159,7 @@ class WordsProbe(Probe):
                 range=(0, None), unit="types", interval="a count", first=True),
             "mev": Field("MEV",
                 "Maximum explainable variance: a word's energy along its one best direction, on the sample (uncentred).",
-                "σ₁²/Σσ²", (0, 1), undefined="no token occurs 5 times in the sample", first=True),
+                "σ₁²/Σσ²", range=(0, 1), undefined="no token occurs 5 times in the sample", first=True),
             "mev_adjusted": Field("MEV, adjusted",
                 "The same less that of as many vectors drawn without regard to the word.", range=(-1, 1),
                 undefined="no token occurs 5 times in the sample", first=True, plotted=True),

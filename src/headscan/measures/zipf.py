@@ -52,11 +52,9 @@ def zipf_mandelbrot(counts: npt.ArrayLike) -> dict[str, float | None]:
     )  # fmt: skip
     entropy = float(-(share * np.log(share)).sum())
     return {
-        "zipf_exponent": float(pure),
-        "mandelbrot_exponent": float(np.exp(best.x[0])),
-        "mandelbrot_shift": float(np.expm1(max(best.x[1], 0.0))),
-        "zipf_distance": max(0.0, float(best.fun) - entropy),
-    }
+        "zipf_exponent": float(pure), "mandelbrot_exponent": float(np.exp(best.x[0])),
+        "mandelbrot_shift": float(np.expm1(max(best.x[1], 0.0))), "zipf_distance": max(0.0, float(best.fun) - entropy),
+    }  # fmt: skip
 
 
 def zipf_intervals(parts: Sequence[npt.NDArray[np.int64]]) -> dict[str, list[float] | None]:
@@ -66,13 +64,8 @@ def zipf_intervals(parts: Sequence[npt.NDArray[np.int64]]) -> dict[str, list[flo
     thousandths of the first fit; the maximum likelihood they reach is the same.
     """
     names = (
-        "zipf_exponent",
-        "mandelbrot_exponent",
-        "mandelbrot_shift",
-        "zipf_distance",
-        "heaps_exponent",
-        "heaps_constant",
-    )
+        "zipf_exponent", "mandelbrot_exponent", "mandelbrot_shift", "zipf_distance", "heaps_exponent", "heaps_constant",
+    )  # fmt: skip
     whole = np.sum(parts, axis=0) if len(parts) else np.zeros(0)
     found = zipf_mandelbrot(whole) | heaps(whole)
     start = found["mandelbrot_exponent"], found["mandelbrot_shift"]
@@ -212,14 +205,11 @@ def predict_table(counts: npt.ArrayLike, *, top: int = 5, rare: int = 3) -> list
     chosen += [types] if types < len(c) else []
     return [
         {
-            "rank": k + 1,
-            "id": int(order[k]),
-            "count": int(c[order[k]]),
-            "predict": float(c[order[k]] / total),
+            "rank": k + 1, "id": int(order[k]), "count": int(c[order[k]]), "predict": float(c[order[k]] / total),
             "not_predict": float(1 - c[order[k]] / total),
         }
         for k in sorted(chosen)
-    ]
+    ]  # fmt: skip
 
 
 # ---- The probe `zipf`: Zipf's law of the text.
@@ -238,16 +228,16 @@ class ZipfProbe(Probe):
             "tokens": Field("tokens", "Tokens counted.", range=(0, None), unit="tokens", interval="a count"),
             "types": Field("types", "Different tokens that occur.", range=(0, None), unit="types", interval="a count"),
             "zipf_exponent": Field("Zipf exponent", "a of p(r) ∝ r^−a, by maximum likelihood.", "p(r) ∝ r^−a",
-                (0, None), undefined="fewer than three types, or fewer than 100 tokens"),
+                range=(0, None), undefined="fewer than three types, or fewer than 100 tokens"),
             "mandelbrot_exponent": Field("Mandelbrot exponent", "a with a shift of the ranks.", "p(r) ∝ (r + b)^−a",
-                (0, None), undefined="fewer than three types, or fewer than 100 tokens"),
+                range=(0, None), undefined="fewer than three types, or fewer than 100 tokens"),
             "mandelbrot_shift": Field("Mandelbrot shift", "That shift, b.", range=(0, None), unit="ranks",
                 undefined="fewer than three types, or fewer than 100 tokens"),
             "zipf_distance": Field("distance from the fit",
                 "Kullback-Leibler divergence of the text from the Zipf-Mandelbrot fit.", range=(0, None),
                 unit="nats a token", undefined="fewer than three types, or fewer than 100 tokens"),
             "heaps_exponent": Field("Heaps exponent", "β of V(m) = K·m^β on the expected growth.", "V(m) = K m^β",
-                (0, 1), undefined="fewer than three types, or fewer than 100 tokens"),
+                range=(0, 1), undefined="fewer than three types, or fewer than 100 tokens"),
             "heaps_constant": Field("Heaps constant", "K.", range=(0, None),
                 undefined="fewer than three types, or fewer than 100 tokens"),
         },
@@ -256,10 +246,6 @@ class ZipfProbe(Probe):
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         c = data.counts
         row: Cells = {
-            "site": "text",
-            "tokens": int(c.sum()),
-            "types": int((c > 0).sum()),
-            **zipf_mandelbrot(c),
-            **heaps(c),
-        }
+            "site": "text", "tokens": int(c.sum()), "types": int((c > 0).sum()), **zipf_mandelbrot(c), **heaps(c),
+        }  # fmt: skip
         return [row | zipf_intervals(data.count_parts)]

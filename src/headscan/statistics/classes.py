@@ -260,24 +260,18 @@ class PairSums:
         mean = sums["kernel"] / kernels if kernels else 0.0
         variance = max(0.0, sums["kernel_squared"] / kernels - mean**2) if kernels else 0.0
         return PairMeasures(
-            cdnv=sums["cdnv"] / pairs if pairs else None,
-            cdnv_squared=sums["cdnv_squared"] / pairs if pairs else None,
-            interference=sums["cosine"] / sums["all"] if sums["all"] else None,
-            kernel_mean=mean if kernels else None,
+            cdnv=sums["cdnv"] / pairs if pairs else None, cdnv_squared=sums["cdnv_squared"] / pairs if pairs else None,
+            interference=sums["cosine"] / sums["all"] if sums["all"] else None, kernel_mean=mean if kernels else None,
             kernel_variance=variance if kernels else None,
             spread=variance**0.5 / abs(mean) if abs(mean) > 1e-12 else None,
-        )
+        )  # fmt: skip
 
 
 def pair_sums(
-    means: Float[Tensor, "classes width"],
-    variances: Float[Tensor, " classes"],
-    *,
-    centre: Float[Tensor, " width"] | None = None,
-    groups: Int[Tensor, " classes"] | None = None,
-    count: int = 1,
+    means: Float[Tensor, "classes width"], variances: Float[Tensor, " classes"], *,
+    centre: Float[Tensor, " width"] | None = None, groups: Int[Tensor, " classes"] | None = None, count: int = 1,
     block: int = 1024,
-) -> PairSums:
+) -> PairSums:  # fmt: skip
     """Go over all pairs of classes once, in blocks.
 
     Args:

@@ -171,14 +171,9 @@ class Cloud:
         """The finished form of accumulated sums; with `gram=False` the second moment is left out."""
         scatter = sums.gram.scatter().cpu().numpy() if gram and sums.gram is not None else None
         return cls(
-            count=sums.count,
-            zeros=sums.zeros,
-            unit_sum=sums.unit.cpu().numpy(),
-            vector_sum=sums.total.cpu().numpy(),
-            norm_sum=sums.norm,
-            square_sum=sums.square,
-            scatter=scatter,
-        )
+            count=sums.count, zeros=sums.zeros, unit_sum=sums.unit.cpu().numpy(), vector_sum=sums.total.cpu().numpy(),
+            norm_sum=sums.norm, square_sum=sums.square, scatter=scatter,
+        )  # fmt: skip
 
     @classmethod
     def of_rows(cls, rows: npt.ArrayLike | Tensor) -> Cloud:

@@ -107,15 +107,10 @@ class Errors:
         series = known.documents if apart else known.windows
         table = documents if apart else _table(known.windows, len(linear))
         return cls(
-            measures,
-            clusters="documents" if apart else "windows",
-            together=series.size,
-            counts=table[:, 0],
-            influences=table[:, 1 : 1 + len(measures)],
-            sketches=table[:, 1 + len(measures) :],
-            basis=known.derivative.basis.cpu().double().numpy(),
-            reasons=given.reasons,
-        )
+            measures, clusters="documents" if apart else "windows", together=series.size, counts=table[:, 0],
+            influences=table[:, 1 : 1 + len(measures)], sketches=table[:, 1 + len(measures) :],
+            basis=known.derivative.basis.cpu().double().numpy(), reasons=given.reasons,
+        )  # fmt: skip
 
     def reason(self, measure: Estimator) -> str:
         """Why a defined measure has no interval."""

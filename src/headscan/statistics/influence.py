@@ -65,11 +65,9 @@ class Pilot:
     def empty(cls, wanted: int, length: int, width: int, device: torch.device) -> Self:
         """Room for the windows; the system gives it when it is written to."""
         return cls(
-            wanted,
-            torch.empty(2 * wanted, length, width, device=device),
-            torch.zeros(2 * wanted, length, dtype=torch.int64),
-            torch.zeros(2 * wanted, dtype=torch.bool),
-        )
+            wanted, torch.empty(2 * wanted, length, width, device=device),
+            torch.zeros(2 * wanted, length, dtype=torch.int64), torch.zeros(2 * wanted, dtype=torch.bool),
+        )  # fmt: skip
 
     @property
     def whole(self) -> bool:

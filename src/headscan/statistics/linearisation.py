@@ -247,12 +247,9 @@ class Linearisation:
                 if j in spectral:
                     pilot.expand(gradient, linear[group, j], matrix[group, spectral.index(j)], centre)
         return Derivative(
-            linear.to(device),
-            torch.tensor(spectral, dtype=torch.int64, device=device),
-            matrix.to(device),
-            basis.to(device),
-            (centre if spectral else torch.zeros(0, dtype=torch.float64)).to(device),
-        )
+            linear.to(device), torch.tensor(spectral, dtype=torch.int64, device=device), matrix.to(device),
+            basis.to(device), (centre if spectral else torch.zeros(0, dtype=torch.float64)).to(device),
+        )  # fmt: skip
 
     def _gradient(
         self, measure: Differentiable, pilot: _Expansion, rows: Tensor, kept: Tensor | None

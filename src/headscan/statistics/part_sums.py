@@ -117,12 +117,9 @@ class PositionTally(BlockedTally):
         one = norms.new_ones(len(norms))
         return {
             "norms": torch.stack([part.sum(1) for part in parts], dim=1),
-            "counts": torch.stack([one * part.shape[1] for part in parts], dim=1),
-            "norm": norms.sum(1),
-            "tokens": one * norms.shape[1],
-            "windows": one,
-            "spread": norms.var(1) if norms.shape[1] > 1 else 0 * one,
-        }
+            "counts": torch.stack([one * part.shape[1] for part in parts], dim=1), "norm": norms.sum(1),
+            "tokens": one * norms.shape[1], "windows": one, "spread": norms.var(1) if norms.shape[1] > 1 else 0 * one,
+        }  # fmt: skip
 
 
 class PeakTally(BlockedTally):
@@ -151,15 +148,10 @@ class PeakTally(BlockedTally):
             return sizes.new_zeros(len(sizes), sizes.shape[-1]).scatter_add_(1, place, values)
 
         return {
-            "tokens": known.double().sum(1),
-            "windows": ratio.new_ones(len(ratio)),
-            "ratio": ratio.sum(1),
-            "massive": massive.sum(1),
-            "absolute": (massive * (largest > 100)).sum(1),
-            "places": by_place(massive),
-            "sizes": by_place(massive * largest),
-            "squares": by_place(massive * largest.square()),
-        }
+            "tokens": known.double().sum(1), "windows": ratio.new_ones(len(ratio)), "ratio": ratio.sum(1),
+            "massive": massive.sum(1), "absolute": (massive * (largest > 100)).sum(1), "places": by_place(massive),
+            "sizes": by_place(massive * largest), "squares": by_place(massive * largest.square()),
+        }  # fmt: skip
 
 
 # ---- What a window's states do as they go from token to token: angles, lengths and entropy of each window, summed.
@@ -214,10 +206,8 @@ class PathTally(BlockedTally):
         for end, states in (("", rows), ("_shuffled", rows[:, order])):
             angles, straight = turns(states)
             found |= {
-                f"angles{end}": angles[:, 0],
-                f"turns{end}": angles[:, 1],
-                f"straight{end}": straight.nan_to_num(),
-            }
+                f"angles{end}": angles[:, 0], f"turns{end}": angles[:, 1], f"straight{end}": straight.nan_to_num(),
+            }  # fmt: skip
             if not end:
                 found["moving"] = torch.isfinite(straight).double()
         return found

@@ -212,13 +212,10 @@ class DirectionTally(BlockedTally):
         tokens = (batch.norms > 0).double()
         square, first = batch.unit.square().sum(1), batch.unit[:, : batch.lead]
         return {
-            "tokens": tokens.sum(1),
-            "unit": batch.unit_sum,
-            "square": square,
-            "tokens_rest": tokens[:, batch.lead :].sum(1),
-            "unit_rest": batch.unit_sum - first.sum(1),
+            "tokens": tokens.sum(1), "unit": batch.unit_sum, "square": square,
+            "tokens_rest": tokens[:, batch.lead :].sum(1), "unit_rest": batch.unit_sum - first.sum(1),
             "square_rest": square - first.square().sum(1),
-        }
+        }  # fmt: skip
 
 
 class ContextTally(BlockedTally):
@@ -268,15 +265,10 @@ class FollowTally(BlockedTally):
         units = torch.bmm(weights, batch.unit)
         nexts = torch.bmm(weights.to(targets.dtype), targets).double()
         return {
-            "pairs": pairs.sum(1),
-            "cosine": cosine.sum(1),
-            "unit": units[:, 0],
-            "next": nexts[:, 0],
-            "pairs_rest": pairs[:, batch.lead :].sum(1),
-            "cosine_rest": cosine[:, batch.lead :].sum(1),
-            "unit_rest": units[:, 1],
-            "next_rest": nexts[:, 1],
-        }
+            "pairs": pairs.sum(1), "cosine": cosine.sum(1), "unit": units[:, 0], "next": nexts[:, 0],
+            "pairs_rest": pairs[:, batch.lead :].sum(1), "cosine_rest": cosine[:, batch.lead :].sum(1),
+            "unit_rest": units[:, 1], "next_rest": nexts[:, 1],
+        }  # fmt: skip
 
 
 def _both(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
@@ -288,13 +280,9 @@ def _windows(tokens: Tensor, unit: Tensor, total: Tensor) -> dict[str, Tensor]:
     """The sums of `ContextTally` from the number of directions [B], their sums and the sums of the vectors [B, width]."""
     length = torch.linalg.vector_norm(total, dim=-1) * tokens
     return {
-        "windows": (length > 0).double(),
-        "tokens": tokens,
-        "square_tokens": tokens.square(),
-        "unit": unit,
-        "own": unit.square().sum(-1),
-        "intra": torch.where(length > 0, (total * unit).sum(-1) / length, 0.0),
-    }
+        "windows": (length > 0).double(), "tokens": tokens, "square_tokens": tokens.square(), "unit": unit,
+        "own": unit.square().sum(-1), "intra": torch.where(length > 0, (total * unit).sum(-1) / length, 0.0),
+    }  # fmt: skip
 
 
 # ---- The ids of the first windows of a text, for what must run the model again on the same text.
