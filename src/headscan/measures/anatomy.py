@@ -77,7 +77,6 @@ class Shares:
 
     @property
     def square(self) -> float:
-        """‖Σx/‖x‖‖²."""
         return float(self.total @ self.total)
 
     def of(self, kind: str, names: Sequence[str], sums: Floats, tokens: Floats | None = None) -> Iterator[Cells]:
@@ -142,7 +141,6 @@ class SiteParts:
     names: Sequence[str]
 
     def rows(self, *, pairs: bool) -> Iterator[Cells]:
-        """All shares; those of a kind add up to 1. `pairs`: of band with position and branch with coordinate, too."""
         shares = Shares(self.cells.sum(1), self.tokens.sum(1))
         blocks, width = shares.units.shape
         if not shares.square > 0:
@@ -165,9 +163,6 @@ class SiteParts:
         if pairs and len(self.bands) > 1:
             names = [f"{band}, {position}" for band in self.bands for position in self.positions]
             yield from shares.of("band and position", names, self.cells, tokens.reshape(-1))
-
-
-# ---- The probe `anatomy`: who builds the cone, and who takes it away.
 
 
 class AnatomyProbe(Probe):
@@ -197,7 +192,6 @@ class AnatomyProbe(Probe):
         self.positions, self.position_names = torch.zeros(0, dtype=torch.int64), [""]
 
     def cost(self, setup: ProbeSetup) -> Cost:
-        """Operations a token, and bytes: what a batch of 2,048 tokens holds, and the sums."""
         places = {site: place for plan in self.plans for site, place in plan.places.items()}
         sites = [(setup.width(site), places[site]) for site in setup.sites if site in places]
         products = sum(width * place.sources for width, place in sites)
@@ -282,7 +276,6 @@ def _is_branch(site: str) -> bool:
 
 
 def _documents(sums: PartSums) -> list[Cells]:
-    """The shares of groups of consecutive documents."""
     groups, size = sums.documents.items(), sums.documents.size
     units = np.array([group["unit"].cpu().numpy() for _, group in groups]).reshape(len(groups), -1)
     tokens = np.array([float(group["tokens"]) for _, group in groups])
@@ -290,9 +283,6 @@ def _documents(sums: PartSums) -> list[Cells]:
         return []
     names = [f"document {k * size}" if size == 1 else f"documents {k * size}-{k * size + size - 1}" for k, _ in groups]
     return list(Shares(units, tokens).of_documents(names, units, tokens))
-
-
-# ---- The probe `anatomy_heads`: which heads build the cone at the last block.
 
 
 TOKENS, BLOCKS = 8192, 16

@@ -223,9 +223,6 @@ def biased_input(
     return rows
 
 
-# ---- The probe `attention`: attention drift.
-
-
 class AttentionProbe(Probe):
     """Mean queries and keys."""
 
@@ -272,9 +269,6 @@ class AttentionProbe(Probe):
 
 
 ATTENTION_TOKENS = 4096
-
-
-# ---- The probe `sink_rate`: how many heads leave their weight on one position.
 
 
 LENGTH, THRESHOLD = 64, 0.3

@@ -80,7 +80,6 @@ def collapse(sums: ClassSums, *, weight: Tensor | None = None, least: int = 2, b
 
 
 def _groups(labels: Tensor) -> Tensor:
-    """One of 16 groups for each class, by its number alone."""
     mixed = labels * 2654435761 % 2**32
     return (mixed ^ (mixed >> 15)) * 2246822519 % 2**32 // (2**32 // GROUPS)
 
@@ -117,9 +116,6 @@ def nearest_mean_hits(
     hits = labels[nearest_means(states, means, block=block)] == predicted
     found[asked.cpu().numpy()] = hits.double().cpu().numpy()
     return found
-
-
-# ---- The probe `collapse`: neural collapse.
 
 
 class CollapseProbe(Probe):

@@ -61,9 +61,6 @@ def permuted(logits: Floats, counts: npt.NDArray[np.int64], generator: np.random
     return correlations(generator.permuted(np.tile(logits, (draws, 1)), axis=1), counts)[0]
 
 
-# ---- The probe `common_direction`: what the common direction says, and how much of it is gauge.
-
-
 DRAWS = 400
 SPOKEN = 6  # tokens that are named
 
@@ -164,7 +161,6 @@ def _said(
     weight: npt.NDArray[np.float64], bias: npt.NDArray[np.float64] | float, mean: npt.NDArray[np.float64],
     counts: npt.NDArray[np.int64], seed: int,
 ) -> Cells:  # fmt: skip
-    """r of the mean's logits, and of both nulls."""
     generator = np.random.default_rng(seed)
     logits = weight @ mean + bias
     weighted, alike = (float(value[0]) for value in correlations(logits[None], counts))
@@ -185,7 +181,6 @@ def _said(
 
 
 def _gauge(states: npt.NDArray[np.float64], mean: npt.NDArray[np.float64], blocks: npt.NDArray[np.int64]) -> Cells:
-    """The average cosine of the sample before and after the mean is taken away, with intervals over blocks of the text."""
     found: Cells = {}
     blocks = blocks[: len(states)]
     for name, rows in (("cosine", states), ("cosine_after", states - mean)):
@@ -202,7 +197,6 @@ def _gauge(states: npt.NDArray[np.float64], mean: npt.NDArray[np.float64], block
 
 
 def _along_ones(setup: ProbeSetup, data: ProbeData) -> float | None:
-    """How much of the cone at the last block a stream that layer norms alone read may lose."""
     cloud = data.clouds.get(setup.deepest)
     square = 0.0 if cloud is None else float(cloud.unit_sum @ cloud.unit_sum)
     if cloud is None or not square > 0:
@@ -216,14 +210,10 @@ def _along_ones(setup: ProbeSetup, data: ProbeData) -> float | None:
 
 
 def _spoken(setup: ProbeSetup, mean: Tensor) -> str:
-    """The tokens with the largest logits of the mean."""
     head = setup.lens.traits.linear_head
     assert head is not None
     ids = head.logits(mean.to(head.weight)).float().topk(min(SPOKEN, len(head.weight))).indices.tolist()
     return " ".join(repr(one) for one in display(setup.lens.tokenizer, ids))
-
-
-# ---- The probe `biased_input`: a biased input to an untrained block.
 
 
 class BiasedInputProbe(Probe):

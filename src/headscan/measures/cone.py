@@ -60,9 +60,6 @@ def average_cosine(cloud: Cloud) -> float | None:
     return float((cloud.unit_sum @ cloud.unit_sum - n) / (n * (n - 1)))
 
 
-# ---- Cone angle: The angle at the origin between the cone's axis and a typical token.
-
-
 def _cone_angle_gradient(at: Moments) -> Gradient | None:
     """−m/(‖m‖(1 − z) sin) in degrees."""
     length, rest = float(np.linalg.norm(at.unit)), 1 - at.zeros
@@ -73,7 +70,6 @@ def _cone_angle_gradient(at: Moments) -> Gradient | None:
 
 
 def _cone_angle_bias(cloud: Cloud, noise: Noise) -> float | None:
-    """The length of the mean direction is too long by what is noise in it."""
     angle = cone_angle(cloud)
     if angle is None:
         return None
@@ -107,9 +103,6 @@ def cone_angle(cloud: Cloud) -> float | None:
     return math.degrees(math.acos(min(1.0, float(np.linalg.norm(cloud.unit_sum)) / directions)))
 
 
-# ---- Drift: How much of a token's length is common to all tokens.
-
-
 def _drift_gradient(at: Moments) -> Gradient | None:
     """μ/(‖μ‖·ν) by the mean and −‖μ‖/ν² by the mean norm ν."""
     length = float(np.linalg.norm(at.mean))
@@ -119,7 +112,6 @@ def _drift_gradient(at: Moments) -> Gradient | None:
 
 
 def _drift_bias(cloud: Cloud, noise: Noise) -> float | None:
-    """The mean vector is too long by what is noise in it."""
     value = drift(cloud)
     if value is None:
         return None
@@ -146,9 +138,6 @@ def drift(cloud: Cloud) -> float | None:
     return float(np.linalg.norm(cloud.vector_sum)) / cloud.norm_sum if cloud.norm_sum > 0 else None
 
 
-# ---- Top-direction share: The share of the cloud's energy along its one strongest direction (uncentred).
-
-
 def _top_direction_share_gradient(at: Moments) -> Gradient | None:
     """(v₁v₁ᵀ − share)/Σλ."""
     if not at.trace > 0:
@@ -159,7 +148,6 @@ def _top_direction_share_gradient(at: Moments) -> Gradient | None:
 
 
 def _top_direction_share_bias(cloud: Cloud, noise: Noise) -> float | None:
-    """As of Gaussian tokens; see `top_bias`."""
     return top_bias(cloud.energies, noise.tokens) if noise.tokens and cloud.energies[0] > 0 else None
 
 
@@ -181,9 +169,6 @@ def top_direction_share(cloud: Cloud) -> float | None:
     """
     shares = shares_of(cloud)
     return None if shares is None else float(shares[0])
-
-
-# ---- Where does the cone point, and does it keep its place from layer to layer?
 
 
 def axis(cloud: Cloud) -> npt.NDArray[np.float64] | None:
@@ -241,9 +226,6 @@ def axis_course(sites: Sequence[SiteStatistics], *, rest: bool = False) -> list[
             row[f"{name}_interval"] = jackknife(values[0], values[1:], counts[k], bounds=(-1.0, 1.0))
         rows.append(row)
     return rows
-
-
-# ---- The probe `axis`: the cone's axis.
 
 
 class AxisProbe(Probe):

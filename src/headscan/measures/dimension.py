@@ -22,8 +22,6 @@ from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, sampled_rows
 from headscan.statistics.uncertainty import Cells, number, with_intervals
 
-# ---- Distances to the nearest distinct neighbours, in blocks: what every estimate of intrinsic dimension rests on.
-
 
 def distinct_rows(rows: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """The rows with repeats left out [m, d] float64, in the order of their first occurrence.
@@ -219,7 +217,6 @@ def intrinsic_dimension(
 
 
 def _estimates(table: Tensor | None, blocks: npt.NDArray[np.int64] | None) -> Cells:
-    """The three estimates of a table of distances, with intervals where blocks are given."""
     names = ("twonn", "mle_dimension", "gride")
 
     def all_three(part: Tensor) -> dict[str, float | None]:
@@ -236,13 +233,9 @@ def _estimates(table: Tensor | None, blocks: npt.NDArray[np.int64] | None) -> Ce
 
 
 def _among(points: npt.NDArray[np.float64], table: Tensor, near: Tensor, rest: npt.NDArray[np.bool_], k: int) -> Tensor:
-    """Distances of the points of `rest` to their k nearest among themselves, out of the table of all where it suffices."""
     keep = torch.from_numpy(rest)
     kept = table[keep].masked_fill(~keep[near[keep]], torch.inf).sort(dim=1).values[:, :k]
     return kept if bool(torch.isfinite(kept).all()) else find_neighbours(points[rest], k)[0]
-
-
-# ---- The probe `dimension`: intrinsic dimension.
 
 
 class DimensionProbe(Probe):
@@ -295,9 +288,6 @@ class DimensionProbe(Probe):
 def _gaussian(count: int, width: int) -> dict[str, Any]:
     rows = np.random.default_rng([count, width]).standard_normal((count, width))
     return intrinsic_dimension(rows)
-
-
-# ---- The probe `persistence`: at which scales do the points become one piece (H0)?
 
 
 POINTS = 500

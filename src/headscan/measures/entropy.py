@@ -19,13 +19,11 @@ from headscan.statistics.linearisation import Gradient, Moments
 
 
 def _rankme_gradient(at: Moments) -> Gradient | None:
-    """That of the entropy S, times e^S."""
     found = amplitude_entropy(at)
     return None if found is None else Gradient(energies=float(np.exp(found[0])) * found[1])
 
 
 def _rankme_bias(cloud: Cloud, noise: Noise) -> float | None:
-    """As of Gaussian tokens; see `entropy_bias`."""
     value = rankme(cloud)
     return (
         None
@@ -53,9 +51,6 @@ def rankme(cloud: Cloud) -> float | None:
     """
     shares = amplitudes(cloud)
     return None if shares is None else math.exp(entropy_of(shares))
-
-
-# ---- Matrix Rényi entropy: How many directions carry the energy, on a scale that chooses how much the weak ones count.
 
 
 def matrix_entropy(points: Vectors, order: float) -> float | None:
@@ -123,17 +118,12 @@ def renyi_entropy(cloud: Cloud) -> float | None:
     return matrix_entropy(cloud, 2.0)
 
 
-# ---- Singular entropy: How far the singular values are from all being equal, in nats.
-
-
 def _singular_entropy_gradient(at: Moments) -> Gradient | None:
-    """That of the entropy, with the other sign."""
     found = amplitude_entropy(at)
     return None if found is None else Gradient(energies=-found[1])
 
 
 def _singular_entropy_bias(cloud: Cloud, noise: Noise) -> float | None:
-    """As of Gaussian tokens; see `entropy_bias`."""
     value = singular_entropy(cloud)
     return None if value is None or not noise.tokens else -entropy_bias(cloud.energies, noise.tokens, 0.5)
 
@@ -158,8 +148,6 @@ def singular_entropy(cloud: Cloud) -> float | None:
     shares = amplitudes(cloud)
     return None if shares is None else max(0.0, math.log(cloud.width) - entropy_of(shares))
 
-
-# ---- α-ReQ: How fast the eigenvalues fall, as a power of their rank.
 
 FIRST, LAST, WIDE = 11, 500, 24  # the window of ranks; narrower clouds than WIDE are fitted from rank 2 to the last
 

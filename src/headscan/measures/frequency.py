@@ -139,7 +139,6 @@ def frequency_bins(
 
 
 def _over_rows(values: npt.NDArray[np.float64], bounds: Bounds) -> list[float] | None:
-    """The normal interval of the mean of at least ten values."""
     if len(values) < 10:
         return None
     mean, reach = float(values.mean()), normal_reach(values)
@@ -149,7 +148,6 @@ def _over_rows(values: npt.NDArray[np.float64], bounds: Bounds) -> list[float] |
 def _over_groups(
     rows: npt.NDArray[np.float64], norms: npt.NDArray[np.float64], groups: int = 16
 ) -> dict[str, list[float] | None]:
-    """Intervals of drift and average cosine over groups of rows (every sixteenth row is in one)."""
     if len(rows) < 4 * groups:
         return {"drift_interval": None, "average_cosine_interval": None}
     weights = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0)[:, None]
@@ -213,9 +211,6 @@ def direction_correlations(table: npt.ArrayLike, counts: npt.ArrayLike, *, top: 
     ]  # fmt: skip
 
 
-# ---- The probe `frequency`: embedding rows by frequency.
-
-
 class FrequencyProbe(Probe):
     """Rare and frequent rows."""
 
@@ -255,9 +250,6 @@ class FrequencyProbe(Probe):
         return rows
 
 
-# ---- The probe `frequency_directions`: directions that know frequency.
-
-
 class FrequencyDirectionsProbe(Probe):
     """Which singular directions know frequency."""
 
@@ -281,9 +273,6 @@ class FrequencyDirectionsProbe(Probe):
         for name, table in tables(setup).items():
             rows += [{"site": name, **row} for row in direction_correlations(table, data.counts, top=10)]
         return rows
-
-
-# ---- The probe `partition`: partition isotropy.
 
 
 class PartitionProbe(Probe):

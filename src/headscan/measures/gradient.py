@@ -66,9 +66,6 @@ def push_pull_bins(sums: PushPull) -> list[Cells]:
     return found
 
 
-# ---- The probe `gradient`: push and pull.
-
-
 class GradientProbe(Probe):
     """Push and pull."""
 
@@ -129,9 +126,6 @@ class GradientProbe(Probe):
         return [{"site": "output embeddings", **row} for row in push_pull_bins(sums)]
 
 
-# ---- The probe `prediction`: To predict, and not to predict.
-
-
 class PredictionProbe(Probe):
     """The deck's table."""
 
@@ -164,8 +158,6 @@ class PredictionProbe(Probe):
             rows.append({"site": tokens[len(rows)], **row, "predict_interval": interval, "not_predict_interval": other})
         return rows
 
-
-# ---- Is a model as sure as it may be: the factor on its logits with which it would lose least.
 
 SCALES = tuple(k / 2 for k in range(-8, 9))
 """Binary logarithms of the factors that are tried: from 1/16 to 16 in steps of √2."""
@@ -211,9 +203,6 @@ def best_scale(losses: npt.ArrayLike) -> float | None:
     bend = before - 2 * here + after
     shift = 0.0 if bend <= 0 else (before - after) / (2 * bend)
     return float(2.0 ** (SCALES[least] + shift * (SCALES[1] - SCALES[0])))
-
-
-# ---- The probe `loss`: the loss.
 
 
 class LossProbe(Probe):

@@ -55,7 +55,6 @@ def separate(rows: Floats, *, start: Floats | None = None, tolerance: float = 1e
 
 
 def _better(best: Halfspace, rows: Floats, w: Floats) -> Halfspace:
-    """The best of both sides so far, with what w says."""
     products, length = rows @ w, float(np.linalg.norm(w))
     if length > 0 and products.min() / length > best.margin:
         best = replace(best, direction=w / length, margin=float(products.min()) / length)
@@ -69,7 +68,6 @@ def _better(best: Halfspace, rows: Floats, w: Floats) -> Halfspace:
 
 
 def _newton(rows: Floats, w: Floats, ridge: float) -> Floats:
-    """The minimiser for one δ, from w on."""
     products = rows @ w
     for _ in range(60):
         active = products < 1
@@ -166,7 +164,6 @@ def witness(rows: Floats, weights: Floats) -> Witness:
 
 
 def _fewer(rows: Floats, kept: npt.NDArray[np.int64], mass: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Move along the rows' affine dependences until d + 1 of them, or fewer, carry the combination."""
     free = null_space(np.vstack([rows.T, np.ones(len(rows))]))
     alive = np.ones(len(mass), dtype=bool)
     while free.shape[1]:

@@ -165,9 +165,6 @@ def train_low_rank_head(
     return LowRankHead(a.detach(), b.detach(), total / count, path, interval)
 
 
-# ---- The probe `head`: the head's spectrum.
-
-
 class HeadProbe(Probe):
     """The head's spectrum."""
 
@@ -204,9 +201,6 @@ class HeadProbe(Probe):
 
 
 NO_HEAD = "the model has no output layer"
-
-
-# ---- The probe `bottleneck`: the softmax bottleneck.
 
 
 class BottleneckProbe(Probe):

@@ -96,7 +96,6 @@ class GradientThroughHead:
             yield cut, self.rows[cut].double()
 
     def _gram(self, basis: Tensor | None = None) -> Tensor:
-        """(W basis)'(W basis), or W'W."""
         size = self.rows.shape[1] if basis is None else basis.shape[1]
         gram = torch.zeros(size, size, dtype=torch.float64, device=self.rows.device)
         for _, part in self._parts():
@@ -106,7 +105,6 @@ class GradientThroughHead:
 
     @torch.no_grad()
     def update(self, states: Float[Tensor, "n d"], targets: Int[Tensor, " n"]) -> None:
-        """Add tokens: the states that meet the head, and the tokens that came next."""
         size = max(1, CELLS // len(self.rows))
         for some, wanted in zip(states.split(size), targets.split(size), strict=True):
             self._add(some.double(), wanted)
@@ -170,9 +168,6 @@ class GradientThroughHead:
 
 def _root(part: float, whole: float) -> float | None:
     return min(1.0, math.sqrt(max(0.0, part) / whole)) if whole > 0 else None
-
-
-# ---- The probe `kept-gradient`: the gradient bottleneck.
 
 
 class KeptGradientProbe(Probe):
@@ -241,7 +236,6 @@ class KeptGradientProbe(Probe):
 
 
 def _interval(kept: KeptGradient, energies: npt.NDArray[np.float64], owners: Tensor) -> list[float] | None:
-    """Of the share of energy, whose clusters are windows of a text that runs on; then its root."""
     if kept.kept_norm is None or len(owners.unique()) < 8:
         return None
     part, whole = (np.bincount(owners.numpy(), weights=column).astype(np.float64) for column in energies.T)

@@ -62,7 +62,6 @@ class LensHead:
 
     @torch.no_grad()
     def __call__(self, states: Float[Tensor, "... d"]) -> Float[Tensor, "... V"]:
-        """In float32."""
         states = states.to(self.head.weight)
         found: Tensor = self.head.logits(states if self.norm is None else self.norm(states)).float().log_softmax(-1)
         return found
@@ -181,9 +180,6 @@ def mean_jacobians(
     return {site: torch.stack(lines) for site, lines in rows.items()}
 
 
-# ---- The probe `logit_lens`: what each block's states say if the head reads them.
-
-
 LOGIT_LENS_TOKENS = 2048
 
 
@@ -235,9 +231,6 @@ class LogitLensProbe(Probe):
             for site, states in reading.states.items():
                 sums[site] = sums.get(site, 0) + states.sum(0, dtype=torch.float64)
         return {site: (total / tokens).float() for site, total in sums.items()}
-
-
-# ---- The probe `jacobian_lens`: what each block's states say once they are moved by the mean Jacobian.
 
 
 FITTED, JACOBIAN_LENS_TOKENS = 512, 1024  # tokens that the Jacobians are means of, and that are read through them

@@ -20,8 +20,6 @@ from headscan.statistics.uncertainty import Bounds as Bounds
 from headscan.statistics.uncertainty import Cells as Cells
 from headscan.statistics.uncertainty import number as number
 
-# ---- What a reader must know of every number, and how it is shown: these words travel in the result.
-
 WITHOUT = "_without_first"
 """What the name of a number ends in that leaves position 0 of each window out."""
 
@@ -166,12 +164,10 @@ class Measure:
 
     @property
     def range(self) -> Bounds:
-        """Least and greatest value."""
         return self.words.range
 
     @property
     def spectral(self) -> bool:
-        """Whether it needs the second moment."""
         return self.words.spectral
 
 
@@ -204,9 +200,6 @@ def measure(
         return measured
 
     return register
-
-
-# ---- The Gaussian null: what every measure gives on a round cloud of the same size, width and energy.
 
 
 def gaussian_cloud(count: int, width: int, *, mean_square_norm: float, generator: np.random.Generator) -> Cloud:

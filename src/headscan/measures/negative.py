@@ -98,12 +98,10 @@ class NegativeSearch(Accumulator):
 
     @property
     def error(self) -> float:
-        """Of a cosine of two float64 vectors, normalisation included."""
         return (2 * self.width + 8) * EPS
 
     @property
     def wanting(self) -> bool:
-        """Whether another pass could prove one or the other."""
         proved = self.refuted is not None or (self.checked == self.seen and self.least > self.error)
         return not proved and self.passes < ROUNDS
 
@@ -116,7 +114,6 @@ class NegativeSearch(Accumulator):
 
     @property
     def _floor(self) -> float:
-        """The cosine below which a state must enter the working set."""
         if self.best is None or self.best.margin <= 0:
             return self.error
         if self._near and self.tolerance is not None:
@@ -165,7 +162,6 @@ class NegativeSearch(Accumulator):
             self._solve()
 
     def _solve(self) -> None:
-        """A new direction for the working set and what has come."""
         self.rows = np.concatenate([self.rows, *(rows for rows, _ in self.pending)])
         self.ids = np.concatenate([self.ids, *(ids for _, ids in self.pending)])
         self.pending = []
@@ -193,7 +189,6 @@ class NegativeSearch(Accumulator):
         self.kept, self._ended, self._near = None, True, False
 
     def _settle(self) -> None:
-        """The end of a pass: a new direction where this one does not do."""
         self.passes += 1
         if self.pending and (self.wanting or self.loose):
             self._solve()
@@ -223,7 +218,6 @@ class NegativeSearch(Accumulator):
         )  # fmt: skip
 
     def merge(self, other: NegativeSearch) -> None:
-        """Take over another part of the stream; the states of this part are numbered before those of the other."""
         if other.refuted is not None and self.refuted is None:
             self.refuted, self.vanished = other.refuted, self.seen + other.vanished
         entering = [(other.rows, other.ids + self.seen), *((rows, ids + self.seen) for rows, ids in other.pending)]
@@ -233,7 +227,6 @@ class NegativeSearch(Accumulator):
         self.checked, self.least = 0, np.inf
 
     def state(self) -> dict[str, Tensor]:
-        """Counts, the working set with what is pending, the states kept, the direction and the witness."""
         rows = np.concatenate([self.rows, *(rows for rows, _ in self.pending)])
         ids = np.concatenate([self.ids, *(ids for _, ids in self.pending)])
         tolerance = -1.0 if self.tolerance is None else self.tolerance
@@ -260,7 +253,6 @@ class NegativeSearch(Accumulator):
 
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The inverse of `state`."""
         width, *counts, held = state["counts"].tolist()
         tolerance, least = state["bounds"].tolist()
         new = cls(width, tolerance=None if tolerance < 0 else tolerance)
@@ -324,9 +316,6 @@ def cover_log10(n: int, d: int) -> float:
         return 0.0
     k = np.arange(d)
     return float((logsumexp(gammaln(n) - gammaln(k + 1) - gammaln(n - k)) - (n - 1) * np.log(2)) / np.log(10))
-
-
-# ---- The probe `negative`: a uniformly negative direction?.
 
 
 SMALLEST = 125  # sampled states that the growth begins with
@@ -397,7 +386,6 @@ class NegativeProbe(Probe):
 
 
 def _growth(x: npt.NDArray[np.float64]) -> Cells:
-    """The widest margin of the first 125, 250, ... sampled states, until there is none."""
     sizes = [SMALLEST * 2**i for i in range(8) if SMALLEST * 2**i < len(x)] + ([len(x)] if len(x) else [])
     margins: list[float] = []
     for size in sizes:
@@ -419,7 +407,6 @@ def _cells(found: NearestPoint) -> Cells:
 
 
 def _violated(x: npt.NDArray[np.float64]) -> Cells:
-    """Of the second half by the first half's direction."""
     half = nearest_point(x[: len(x) // 2], tolerance=None)
     if half is None or half.verdict != "uniformly negative":
         return {"violated": None}

@@ -36,16 +36,12 @@ def mean_norm(cloud: Cloud) -> float | None:
     return cloud.norm_sum / cloud.count if cloud.count else None
 
 
-# ---- Norm of the mean vector: The length of the average of all tokens' vectors.
-
-
 def _mean_vector_norm_gradient(at: Moments) -> Gradient | None:
     length = float(np.linalg.norm(at.mean))
     return Gradient(mean=at.mean / length) if length > 0 else None
 
 
 def _bias(cloud: Cloud, noise: Noise) -> float | None:
-    """The mean vector is too long by what is noise in it."""
     length = mean_vector_norm(cloud)
     return None if length is None else length_bias(length, noise.mean, noise.error)
 
@@ -66,9 +62,6 @@ def mean_vector_norm(cloud: Cloud) -> float | None:
     0.0
     """
     return float(np.linalg.norm(cloud.mean)) if cloud.count else None
-
-
-# ---- The probe `positions`: how long vectors are at the first positions of a window, beside the others.
 
 
 NAMES = ("position_0", "position_1", "early", "late")
@@ -130,9 +123,6 @@ class PositionsProbe(Probe):
             row.pop("shuffled_interval")
             rows.append({"site": site, **row})
         return rows
-
-
-# ---- The probe `paths`: how a window's states turn from token to token, and how many directions they use.
 
 
 STILL = "a window of fewer than three tokens, or whose states do not move"

@@ -131,7 +131,6 @@ def agreements(
 
 
 def _squared(sums: npt.NDArray[np.float64], chosen: npt.NDArray[np.bool_]) -> float | None:
-    """r² from the sums over the pairs of the chosen groups."""
     pairs, sa, sb, saa, sbb, sab = sums[np.ix_(chosen, chosen)].sum((0, 1))
     if pairs < 3:
         return None
@@ -210,9 +209,6 @@ def _rogue(statistics: SiteStatistics, cloud: Cloud) -> Cells:
     return cells | dict(zip(names, (float(np.delete(parts, found).sum()), *left), strict=True))
 
 
-# ---- The probe `rogue`: rogue dimensions.
-
-
 class RogueProbe(Probe):
     """A few coordinates that decide every similarity."""
 
@@ -268,9 +264,6 @@ class RogueProbe(Probe):
                 row |= agreements(states[:1000].numpy(), enough, *place)
             rows.append(row | {"dimensions": [one.dimension for one in top]})
         return rows
-
-
-# ---- The probe `massive`: coordinates a thousand times as large as the others of their vector.
 
 
 NONE = "no vector has a massive coordinate"

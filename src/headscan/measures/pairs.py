@@ -19,8 +19,6 @@ from headscan.model.inputs import Pooling, pooled
 from headscan.run import BadInput
 from headscan.statistics.uncertainty import Cells, with_intervals
 
-# ---- Pairs of texts that should lie together: alignment over dropout, translations and paraphrases, and STS by Spearman.
-
 
 def sentence_states(
     lens: Lens, sentences: Sequence[str], *, site: str | None = None, special: bool = True, batch: int = 64,
@@ -255,7 +253,6 @@ class AlignmentProbe(Probe):
         return rows + self._dropout(setup, data, sites)
 
     def _dropout(self, setup: ProbeSetup, data: ProbeData, sites: list[str]) -> list[Cells]:
-        """Two dropout masks over pieces of the text."""
         name, width = "two dropout passes", data.windows.shape[-1]
         length = min(self.LENGTH, width)
         pieces = data.windows[:, : width - width % length].reshape(-1, length)[: self.PIECES].tolist() if length else []

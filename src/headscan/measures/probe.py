@@ -27,8 +27,6 @@ from headscan.statistics import REST, Accumulator, BlockedTally, Cloud, SiteBatc
 from headscan.statistics.uncertainty import Cells, jackknife, with_intervals
 from headscan.text import PairSet
 
-# ---- What a probe may look at: the model before the pass, and what the pass left behind; and what it will cost.
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -85,7 +83,6 @@ class ProbeSetup:
 
     @property
     def lens(self) -> Lens:
-        """The model, for probes that need one."""
         assert self.source.lens is not None
         return self.source.lens
 
@@ -164,12 +161,10 @@ class Probe:
 
     @property
     def name(self) -> str:
-        """The key of its rows in the result."""
         return self.words.name
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        """The numbers in its rows, by name."""
         return self.words.fields
 
     def reason(self, setup: ProbeSetup) -> str | None:
@@ -177,15 +172,12 @@ class Probe:
         return None
 
     def cost(self, setup: ProbeSetup) -> Cost:
-        """An estimate; asked of expensive probes before they start."""
         return Cost(0, 0)
 
     def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
-        """What it keeps in the pass, by site, or by "SITE|PART" where that is several."""
         return {}
 
     def update(self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch) -> None:
-        """Add a batch of a site to the accumulator of this key."""
         assert isinstance(accumulator, BlockedTally)
         accumulator.update(batch)
 
@@ -201,7 +193,6 @@ class Probe:
         return {}
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        """The rows of the result. A value that is not defined is None; the row's `notes` then get the field's reason."""
         raise NotImplementedError
 
     def noted(self, row: Cells) -> Cells:
@@ -257,9 +248,6 @@ def tally_row(
         bounds = {name: fields[name].range if name in fields else (None, None) for name in found}
         row |= with_intervals(found, others, sizes, bounds, suffix=suffix)
     return row
-
-
-# ---- Numbers of a sample of each site's vectors: with intervals from its blocks, and beside Gaussian vectors.
 
 
 def sampled_rows(

@@ -54,9 +54,6 @@ def entropy_of(shares: npt.NDArray[np.float64]) -> float:
     return float(-(positive * np.log(positive)).sum())
 
 
-# ---- Effective rank: How many directions carry the cloud's energy (uncentred).
-
-
 def _effective_rank_gradient(at: Moments) -> Gradient | None:
     """e^S·(−log p − S)/Σλ."""
     if not at.trace > 0:
@@ -68,7 +65,6 @@ def _effective_rank_gradient(at: Moments) -> Gradient | None:
 
 
 def _effective_rank_bias(cloud: Cloud, noise: Noise) -> float | None:
-    """By that of the entropy, to second order; for Gaussian tokens."""
     value = effective_rank(cloud)
     return (
         None
@@ -99,9 +95,6 @@ def effective_rank(cloud: Cloud) -> float | None:
         return None
     positive = shares[shares > 0]
     return float(np.exp(-(positive * np.log(positive)).sum()))
-
-
-# ---- Participation ratio: How many directions carry the cloud's variance around its mean (centred).
 
 
 def _participation_ratio_gradient(at: Moments) -> Gradient | None:
@@ -148,9 +141,6 @@ def participation_ratio(cloud: Cloud) -> float | None:
     if not trace > 1e-26 * float(cloud.mean @ cloud.mean):
         return None
     return trace**2 / float(np.vdot(cloud.covariance, cloud.covariance))
-
-
-# ---- IsoScore: Share of dimensions used evenly around the mean.
 
 
 def _isoscore_gradient(at: Moments) -> Gradient | None:
@@ -225,9 +215,6 @@ def isoscore_of_rows(rows: npt.ArrayLike, *, double: bool = False) -> float | No
     # Only the upper triangle is filled, the lower is zero: twice the whole less the diagonal is ‖·‖²_F.
     square = 2 * float(np.vdot(gram, gram)) - float(diagonal @ diagonal)
     return float((diagonal.sum() ** 2 / square - 1) / (d - 1))
-
-
-# ---- Stable rank: The cloud's whole energy in units of its strongest direction (uncentred).
 
 
 def _stable_rank_gradient(at: Moments) -> Gradient | None:

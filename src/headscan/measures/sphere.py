@@ -19,8 +19,6 @@ from headscan.statistics import FollowTally, SiteBatch, Tally
 from headscan.statistics.accumulator import Accumulator
 from headscan.statistics.uncertainty import Cells, jackknife, number
 
-# ---- Uniformity and alignment on the unit sphere (Wang and Isola 2020, arXiv:2005.10242).
-
 
 def uniformity(rows: npt.ArrayLike, *, t: float = 2.0, block_bytes: int = 2**26) -> float | None:
     """log of the mean over all ordered pairs of distinct rows of exp(−t‖x − y‖²), rows scaled to length 1; exact.
@@ -190,13 +188,10 @@ class SphereProbe(Probe):
 
 
 def _next_alignment(tally: Tally) -> dict[str, float | None]:
-    """Of states and the embeddings of their next tokens, against all mismatched pairs."""
     sums = tuple(tally[name].cpu().numpy() for name in ("pairs", "unit", "next", "cosine"))
     found = from_pair_sums(sums, ())  # type: ignore[arg-type]
     return {f"next_{name}": number(found[name]) for name in ("alignment", "unrelated", "relative")}
 
-
-# ---- Hubness: are some points among the nearest neighbours of very many others?
 
 NEIGHBOURS = 10
 
@@ -226,9 +221,6 @@ def hubness(rows: npt.ArrayLike, k: int = NEIGHBOURS) -> Cells:
         "antihubs": float((counts == 0).mean()),
         "largest_hub": float(counts.max()) / k,
     }
-
-
-# ---- The probe `hubness`: hubs among the nearest neighbours.
 
 
 POINTS = 1000

@@ -89,12 +89,10 @@ class Plan:
 
     @property
     def passing(self) -> tuple[str, ...]:
-        """The sites that must be seen."""
         return tuple(dict.fromkeys((*self.places, *self.sources)))
 
     @property
     def last(self) -> str:
-        """The deepest site."""
         return tuple(self.places)[-1]
 
     def carried(self, site: str, sources: Tensor, constants: Tensor) -> tuple[Tensor, Tensor]:
@@ -146,7 +144,6 @@ class Followed:
         self.stream = states
 
     def _step(self, x: Tensor, steps: tuple[str | int, ...], site: str, states: Tensor) -> None:
-        """From the last site to this one, whose states are known."""
         for number, step in enumerate(steps):
             if isinstance(step, str):
                 if step == site:
@@ -265,7 +262,6 @@ def head_maps(lens: Lens, stack: Stack) -> tuple[HeadMap, ...] | None:
 
 @contextmanager
 def _inputs(maps: Sequence[HeadMap]) -> Iterator[dict[str, Tensor]]:
-    """What each map's layer is given, by site, in the passes of this context."""
     kept: dict[str, Tensor] = {}
 
     def keeps(site: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:

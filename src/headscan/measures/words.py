@@ -123,9 +123,6 @@ def _top_share(rows: npt.NDArray[np.float64]) -> float | None:
     return min(1.0, float(np.linalg.eigvalsh(gram)[-1]) / total) if total > 0 else None
 
 
-# ---- The probe `words`: words in context.
-
-
 class WordsProbe(Probe):
     """How contextual are the vectors?"""
 

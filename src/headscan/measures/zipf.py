@@ -86,7 +86,6 @@ def zipf_intervals(parts: Sequence[npt.NDArray[np.int64]]) -> dict[str, list[flo
 
 
 def _refit(counts: npt.NDArray[Any], pure: float, start: tuple[float, float]) -> dict[str, float | None]:
-    """The fit of `zipf_mandelbrot` by Newton's method from a start near it."""
     c = np.sort(counts[counts > 0].astype(np.float64))[::-1]
     if len(c) < 3:
         return dict.fromkeys(("zipf_exponent", "mandelbrot_exponent", "mandelbrot_shift", "zipf_distance"))
@@ -210,9 +209,6 @@ def predict_table(counts: npt.ArrayLike, *, top: int = 5, rare: int = 3) -> list
         }
         for k in sorted(chosen)
     ]  # fmt: skip
-
-
-# ---- The probe `zipf`: Zipf's law of the text.
 
 
 class ZipfProbe(Probe):

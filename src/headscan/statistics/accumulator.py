@@ -47,7 +47,6 @@ class Accumulator(ABC):
         """Add all that `other` has seen to this accumulator; `other` is left as it was."""
 
     def state(self) -> dict[str, Tensor]:
-        """Everything this accumulator holds, as named tensors."""
         state: dict[str, Tensor] = {}
         for name in (*self.arguments, *self.fields):
             state |= _packed(name, getattr(self, name))
@@ -55,7 +54,6 @@ class Accumulator(ABC):
 
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
-        """The accumulator that `state()` described, on the device of the tensors."""
         arguments: dict[str, Any] = {name: state[name].item() if name in state else None for name in cls.arguments}
         if "device" in signature(cls).parameters:
             arguments["device"] = device_of(state)
@@ -91,7 +89,6 @@ def _packed(name: str, value: Any) -> dict[str, Tensor]:
 
 
 def _unpacked(name: str, zero: Any, state: dict[str, Tensor]) -> Any:
-    """The value of a field; `zero` is what the fresh accumulator has there."""
     if zero is None or isinstance(zero, Tensor):
         return state[name].clone() if name in state else None
     if isinstance(zero, int | float):
@@ -120,8 +117,6 @@ def unprefixed(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     start = prefix + "/"
     return {name.removeprefix(start): tensor for name, tensor in state.items() if name.startswith(start)}
 
-
-# ---- Attributes that are worked out when they are first asked for, also by several threads at once.
 
 T = TypeVar("T")
 
@@ -153,9 +148,6 @@ class lazy(Generic[T]):
             return self
         value = vars(one)[self.name] = self.make(one)
         return value
-
-
-# ---- A stream cut into a bounded number of consecutive blocks, so that a confidence interval can be taken over them.
 
 
 class Clearable(Protocol):
@@ -208,22 +200,18 @@ class Blocks(Generic[B]):
         return self._parts[index]
 
     def items(self) -> list[tuple[int, B]]:
-        """Occupied blocks, in the order of the stream."""
         return sorted(self._parts.items())
 
     def parts(self) -> list[B]:
-        """The sums of the occupied blocks, in the order of the stream."""
         return [part for _, part in self.items()]
 
     def total(self) -> B:
-        """All blocks merged."""
         whole = self.zero()
         for part in self.parts():
             whole.merge(part)
         return whole
 
     def merge(self, other: Blocks[B]) -> None:
-        """Add the blocks of another part of the same stream (unit numbers are global)."""
         while self.size < other.size:
             self._coarsen()
         for index, part in other.items():
@@ -241,7 +229,6 @@ class Blocks(Generic[B]):
                 self._parts[index // 2] = part
 
     def state(self) -> dict[str, Tensor]:
-        """Tensor `size`, and each block's state under its index."""
         state = {"size": torch.tensor([self.size, self.limit])}
         for index, part in self.items():
             state |= prefixed(str(index), part.state())
@@ -256,8 +243,6 @@ class Blocks(Generic[B]):
             new._parts[index] = zero.restored(unprefixed(str(index), state))
         return new
 
-
-# ---- Numbers of consecutive windows, summed in groups: a series short enough to keep, whose dependence can be measured.
 
 GROUPS = 512
 
@@ -286,7 +271,6 @@ class Series(Accumulator):
         self.table.index_add_(0, torch.tensor(windows) // self.size, values.double().cpu())
 
     def merge(self, other: Series) -> None:
-        """Add the series of other windows of the same stream."""
         self._reach(other.size)
         folded = other.table.reshape(GROUPS * other.size // self.size, -1, other.table.shape[1]).sum(1)
         self.table[: len(folded)] += folded
@@ -297,8 +281,6 @@ class Series(Accumulator):
             folded = self.table[::2] + self.table[1::2]
             self.table = torch.cat([folded, torch.zeros_like(folded)])
 
-
-# ---- The same statistics from many processes: states travel as safetensors bytes and are merged along a binary tree.
 
 A = TypeVar("A", bound=Accumulator)
 

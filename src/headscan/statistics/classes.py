@@ -53,37 +53,31 @@ class ClassSums(Accumulator):
 
     @property
     def labels(self) -> Tensor:
-        """The classes' numbers."""
         self._trim()
         return self._labels[: self._size]
 
     @property
     def counts(self) -> Tensor:
-        """Vectors of each class."""
         self._trim()
         return self._scalars[: self._size, 0].long()
 
     @property
     def zeros(self) -> Tensor:
-        """Vectors of norm zero of each class."""
         self._trim()
         return self._scalars[: self._size, 1].long()
 
     @property
     def squares(self) -> Tensor:
-        """Σ‖x‖² of each class."""
         self._trim()
         return self._scalars[: self._size, 2]
 
     @property
     def sums(self) -> Tensor:
-        """Σx of each class."""
         self._trim()
         return self._vectors[: self._size, 0]
 
     @property
     def units(self) -> Tensor:
-        """Σx/‖x‖ of each class."""
         self._trim()
         return self._vectors[: self._size, 1]
 
@@ -99,7 +93,6 @@ class ClassSums(Accumulator):
         self.add(labels, norms, rows, units)
 
     def add(self, labels: Tensor, norms: Tensor, rows: Tensor, units: Tensor) -> None:
-        """`update` for those who know the rows' lengths and directions already; all in float64, on this device."""
         kept = labels >= 0 if self.limit is None else (labels >= 0) & (_hash(labels) < self._bound)
         if not bool(kept.all()):
             labels, norms, rows, units = labels[kept], norms[kept], rows[kept], units[kept]
@@ -116,7 +109,6 @@ class ClassSums(Accumulator):
             self._trim()
 
     def _places(self, labels: Tensor) -> Tensor:
-        """The table's rows of these (distinct) classes, made where they were not there yet."""
         mine = self._labels[: self._size][self._order]
         at = torch.searchsorted(mine, labels).clamp(max=max(len(mine) - 1, 0))
         known = mine[at] == labels if len(mine) else torch.zeros_like(labels, dtype=torch.bool)
@@ -141,7 +133,6 @@ class ClassSums(Accumulator):
         self._vectors = torch.cat([self._vectors, self._vectors.new_zeros(more, 2, self.width)])
 
     def _trim(self) -> None:
-        """Keep the `limit` classes of the smallest hashes; others can never be among them again."""
         if self.limit is None or self._size <= self.limit:
             return
         hashes = _hash(self._labels[: self._size])
@@ -153,7 +144,6 @@ class ClassSums(Accumulator):
         self._size, self._order = self.limit, torch.argsort(self._labels[: self.limit])
 
     def merge(self, other: ClassSums) -> None:
-        """Add the classes of another part of the data."""
         kept = _hash(other.labels) < self._bound
         labels = other.labels[kept].to(self.device)
         if len(labels):
@@ -190,12 +180,10 @@ class ClassSums(Accumulator):
 
 
 def _most(limit: int) -> int:
-    """Rows that a table with a limit holds at once: a quarter more, and what a batch may add on top."""
     return limit + limit // 4 + 4096
 
 
 def _empty(shape: tuple[int, ...], kind: type) -> Tensor:
-    """Zeros that take no memory until they are written to (numpy asks the system for them; torch would write them)."""
     return torch.from_numpy(np.zeros(shape, dtype=kind))
 
 

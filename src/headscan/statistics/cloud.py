@@ -203,7 +203,6 @@ class Cloud:
 
     @property
     def width(self) -> int:
-        """d, the number of dimensions."""
         return len(self.vector_sum)
 
     @lazy

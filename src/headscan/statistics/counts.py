@@ -30,11 +30,9 @@ class TokenCounts(Accumulator):
         self.counts += torch.bincount(ids.reshape(-1).cpu(), minlength=len(self.counts))
 
     def merge(self, other: TokenCounts) -> None:
-        """Add other counts over the same vocabulary."""
         self.counts += other.counts
 
     def clear(self) -> None:
-        """Become empty again."""
         self.counts.zero_()
 
 
@@ -70,7 +68,6 @@ class BlockedCounts(Accumulator):
         return [part.counts for part in self.blocks.parts()]
 
     def merge(self, other: BlockedCounts) -> None:
-        """Add the blocks of another part of the same stream."""
         self.blocks.merge(other.blocks)
 
 
@@ -104,6 +101,5 @@ class TokenSums(Accumulator):
         return self.sums / self.counts[:, None]
 
     def merge(self, other: TokenSums) -> None:
-        """Add other sums of the same shape."""
         self.counts += other.counts.to(self.counts.device)
         self.sums += other.sums.to(self.sums.device)

@@ -71,14 +71,12 @@ class Pieces:
 
     @lazy
     def starts(self) -> list[int]:
-        """Where the pieces begin among the B·T tokens, and B·T."""
         begins = torch.ones(self.documents.shape, dtype=torch.bool)
         begins[:, 1:] = self.documents[:, 1:] != self.documents[:, :-1]
         return [*begins.flatten().nonzero().flatten().tolist(), begins.numel()]
 
     @property
     def whole(self) -> bool:
-        """Whether the pieces are the windows."""
         return len(self.starts) == len(self.rows) + 1
 
     @lazy
@@ -95,7 +93,6 @@ class Pieces:
 
 @lru_cache(maxsize=8)
 def _buckets(size: int) -> tuple[Tensor, Tensor]:
-    """Of each of n numbers a random bucket and a random sign."""
     generator = torch.Generator().manual_seed(0)
     buckets = torch.arange(size)[torch.randperm(size, generator=generator)] % SKETCH
     return buckets, torch.randint(0, 2, (size,), generator=generator).double() * 2 - 1

@@ -150,7 +150,6 @@ class Errors:
         return found
 
     def _noise(self, group: int, cloud: Cloud) -> Noise:
-        """Of the averages of a treatment, from the errors of the sketches; its `error` is to be filled in."""
         errors = [self.deviation(group, sketch) for sketch in self.sketches[group]]
         squares = np.array([0.0 if found is None else found.error**2 for found in errors])
         unit, mean, second = (float(squares[k : k + SKETCH].sum()) for k in (0, SKETCH, 2 * SKETCH))

@@ -54,7 +54,6 @@ class Gram:
             self._open()
 
     def _open(self) -> None:
-        """Have panels in place of rows."""
         self.panels = [self.sum.new_zeros(b - a, self.width - a) for a, b in self._spans]
         rows, self.held = self.rows, []
         self.count = 0.0
@@ -62,7 +61,6 @@ class Gram:
 
     @property
     def rows(self) -> Tensor:
-        """The rows that are kept [n, width]; none where there are panels."""
         return torch.cat([self.sum.new_zeros(0, self.width), *self.held])
 
     def add(self, rows: Tensor, total: Tensor | None = None, *, count: float | None = None) -> None:
@@ -108,25 +106,21 @@ class Gram:
         self.count += sign * other.count
 
     def _from(self, pilot: Tensor | None, device: torch.device) -> Tensor | None:
-        """This one's pilot less another one; None where they are equal."""
         mine = torch.zeros_like(self.sum) if self.pilot is None else self.pilot
         apart = mine.to(device) - (0.0 if pilot is None else pilot)
         return apart if (self.pilot is not None or pilot is not None) and bool(apart.any()) else None
 
     def _cross(self, total: Tensor, moved: Tensor, count: float, sign: float) -> None:
-        """Add sign·(s mᵀ + m sᵀ + n m mᵀ)."""
         half = sign * (total + (0.5 * count) * moved)
         for panel, (a, b) in zip(self.panels, self._spans, strict=True):
             panel.addr_(half[a:b], moved[a:]).addr_(moved[a:b], half[a:])
 
     def copy(self) -> Self:
-        """An independent copy."""
         new = type(self)(self.width, self.sum.device, few=not self.panels)
         new.combine(self)
         return new
 
     def clear(self) -> None:
-        """Become empty again, in the same memory."""
         for tensor in (*self.panels, self.sum):
             tensor.zero_()
         self.count, self.pilot, self.held = 0.0, None, []
@@ -163,7 +157,6 @@ class Gram:
         return full
 
     def state(self) -> dict[str, Tensor]:
-        """Tensors `count`, `sum`, `pilot` where there is one, and the panels `0` to `3`; or `rows`."""
         if not self.panels:
             return {"rows": self.rows}
         state = {"count": torch.tensor(self.count, dtype=torch.float64), "sum": self.sum}
@@ -192,9 +185,6 @@ def _pilot(rows: Tensor) -> Tensor | None:
     if not bool(mean @ mean > FAR * distances.mean()):
         return None
     return rows[int(distances.argmin())].clone()
-
-
-# ---- Second moments within and between the sites of several models that saw the same tokens, in one pass.
 
 
 @dataclass(frozen=True)
@@ -303,7 +293,6 @@ class CrossMoments(Accumulator):
         return found
 
     def merge(self, other: CrossMoments) -> None:
-        """Add the moments of other tokens about the same pilots."""
         if self.models != other.models or not all(map(torch.equal, self.pilots, other.pilots)):
             raise ValueError("cross-moments about different pilots do not add")
         self.count += other.count
@@ -321,5 +310,4 @@ class CrossMoments(Accumulator):
 
 
 def _precise(rows: Tensor) -> Tensor:
-    """Rows in float32 or float64."""
     return rows if rows.dtype == torch.float64 else rows.float()

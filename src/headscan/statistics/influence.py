@@ -71,7 +71,6 @@ class Pilot:
 
     @property
     def whole(self) -> bool:
-        """Whether all of the pilot is there."""
         return bool(self.seen[: self.wanted].all())
 
     def put(self, number: int, states: Tensor, documents: Tensor) -> None:
@@ -103,7 +102,6 @@ class Influence(Accumulator):
         self._short: tuple[int, Known] | None = None  # what was last made of so many windows of a pilot
 
     def update(self, cut: Pieces, numbers: list[int]) -> None:
-        """Add windows by their global numbers."""
         if self.known is not None:
             self._count(self.known, cut, numbers)
             return
@@ -135,7 +133,6 @@ class Influence(Accumulator):
         return max(1, pilot_tokens(self.width) // max(1, length))
 
     def _know(self, derivative: Derivative) -> None:
-        """Count what was held."""
         columns = derivative.columns
         self.known = Known(derivative, Series(columns), Series(columns))
         held, self.pilot = self.pilot, None
@@ -170,7 +167,6 @@ class Influence(Accumulator):
         return short.known
 
     def merge(self, other: Influence) -> None:
-        """Add the influences of other windows of the same stream."""
         self.missed += other.missed
         if self.known is None and other.known is not None:
             self._know(other.known.derivative)
@@ -184,7 +180,6 @@ class Influence(Accumulator):
                 self.update(Pieces.of(rows, documents, self.aside(rows)), numbers)
 
     def state(self) -> dict[str, Tensor]:
-        """Shape, what is held, and the derivative with its series where it is known."""
         state = {"shape": torch.tensor([self.width, self.missed])}
         if self.pilot is not None:
             rows, documents, numbers = self.pilot.there()
@@ -198,7 +193,6 @@ class Influence(Accumulator):
 
     @classmethod
     def restore(cls, state: dict[str, Tensor], aside: Aside | None = None) -> Self:
-        """The inverse of `state`, but for `aside`, and `derive`, which must be given again where the pilot was not whole."""
         width, missed = state["shape"].tolist()
         new = cls(width, aside or nothing, device=state["shape"].device)
         new.missed = missed

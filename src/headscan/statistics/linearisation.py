@@ -40,17 +40,14 @@ class Moments:
 
     @property
     def trace(self) -> float:
-        """tr M."""
         return float(self.energies.sum())
 
     @property
     def centred_trace(self) -> float:
-        """tr C of the covariance C = M − μμᵀ."""
         return self.trace - float(self.mean @ self.mean)
 
     @property
     def centred_square(self) -> float:
-        """‖C‖²_F."""
         length = float(self.mean @ self.mean)
         return float((self.energies**2).sum()) - 2 * self.mean_energy + length**2
 
@@ -106,8 +103,6 @@ class Differentiable(Protocol):
     def gradient(self) -> Callable[[Moments], Gradient | None] | None: ...
 
 
-# ---- The derivative of a measure that does not say it, by differences: for measures of plug-ins.
-
 COUNT = 1e9  # vectors of the cloud that stands for the limit
 STEP = 1e-5
 PIECES, WEIGHT = 8, 1e-3
@@ -153,7 +148,6 @@ def _slopes(function: Callable[[Floats], float], point: Floats) -> Floats:
 
 
 def _cloud(point: Floats, energies: Floats) -> Cloud:
-    """A cloud with these averages, in the frame of its own second moment."""
     width = (len(point) - 3) // 2
     mean = point[width : 2 * width]
     cloud = Cloud(
@@ -168,7 +162,6 @@ def _cloud(point: Floats, energies: Floats) -> Cloud:
 
 
 def _tested(measure: Differentiable, gradient: Gradient, turn: Floats, rows: Tensor) -> Gradient | str:
-    """The gradient, with what it lacks across the mean, if it then foretells what a heavier piece of the pilot does."""
     flat = rows.double().cpu()
     whole = Sums.of_rows(flat)
     energies = gradient.energies
@@ -198,7 +191,6 @@ def _tested(measure: Differentiable, gradient: Gradient, turn: Floats, rows: Ten
 
 
 def _weighed(whole: Sums, part: Sums, weight: float) -> Cloud:
-    """The cloud in which a part counts a little more."""
     moved = whole.weighed(part, weight)
     cloud = Cloud.of_sums(moved)
     return dataclasses.replace(cloud, count=float(moved.scalars[0]), zeros=float(moved.scalars[1]))  # type: ignore[arg-type]
@@ -319,7 +311,6 @@ class _Expansion:
         return None if self.basis.shape[1] or not self.directions.numel() else self.directions
 
     def expand(self, gradient: Gradient, linear: Tensor, matrix: Tensor, centre: Tensor) -> None:
-        """Write the quadratic part: as a matrix in the basis about `centre`, and what follows from it to `linear`."""
         if gradient.energies is None:
             return
         width, size = len(linear) // 2 - 2, len(self.mean)

@@ -85,12 +85,9 @@ class PartSums(Accumulator):
                 start = row
 
     def merge(self, other: PartSums) -> None:
-        """Add the sums of other windows of the same stream."""
         self.blocks.merge(other.blocks)
         self.documents.merge(other.documents)
 
-
-# ---- Sums of one site's vectors token by token: their lengths by position, and coordinates that dwarf the others.
 
 PLACES = ((0, 1), (1, 2), (2, 16), (16, None))
 """Where lengths are told apart: position 0, position 1, 2 to 15, and from 16 on."""
@@ -103,13 +100,11 @@ class PositionTally(BlockedTally):
     the windows' variances of ‖x‖ (over T − 1)."""
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Four of each, and scalars."""
         return {"norms": (len(PLACES),), "counts": (len(PLACES),)} | dict.fromkeys(
             ("norm", "tokens", "windows", "spread"), ()
         )
 
     def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
-        """See `BlockedTally`."""
         norms, skipped = batch.norms, batch.skip_first
         parts = [
             norms[:, max(0, low - skipped) : None if high is None else max(0, high - skipped)] for low, high in PLACES
@@ -130,13 +125,11 @@ class PeakTally(BlockedTally):
     """
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Scalars, and three vectors."""
         return dict.fromkeys(("tokens", "windows", "ratio", "massive", "absolute"), ()) | dict.fromkeys(
             ("places", "sizes", "squares"), (width,)
         )
 
     def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
-        """See `BlockedTally`."""
         sizes = batch.rows.abs()
         largest, place = sizes.max(-1)
         median = sizes.median(-1).values
@@ -152,9 +145,6 @@ class PeakTally(BlockedTally):
             "massive": massive.sum(1), "absolute": (massive * (largest > 100)).sum(1), "places": by_place(massive),
             "sizes": by_place(massive * largest), "squares": by_place(massive * largest.square()),
         }  # fmt: skip
-
-
-# ---- What a window's states do as they go from token to token: angles, lengths and entropy of each window, summed.
 
 
 def turns(states: Tensor) -> tuple[Tensor, Tensor]:
@@ -194,12 +184,10 @@ class PathTally(BlockedTally):
     null, for which the order is the same one in every window of a length."""
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Angles and how many, straightness, entropy, windows."""
         names = ("angles", "turns", "straight", "moving", "angles_shuffled", "turns_shuffled", "straight_shuffled")
         return dict.fromkeys((*names, "entropy", "tokens"), ())
 
     def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
-        """See `BlockedTally`."""
         rows = batch.rows
         order = torch.randperm(rows.shape[1], generator=torch.Generator().manual_seed(0)).to(rows.device)
         found = {"entropy": window_entropy(rows).nan_to_num(), "tokens": torch.ones(len(rows), dtype=torch.float64)}
@@ -211,9 +199,6 @@ class PathTally(BlockedTally):
             if not end:
                 found["moving"] = torch.isfinite(straight).double()
         return found
-
-
-# ---- Pull and push of cross-entropy on every row of the output matrix, summed over a text.
 
 
 class PushPull(Accumulator):
@@ -248,12 +233,10 @@ class PushPull(Accumulator):
 
     @property
     def loss(self) -> float:
-        """The summed loss, nats."""
         return float(self.scalars[0])
 
     @property
     def tokens(self) -> int:
-        """Positions seen."""
         return int(self.scalars[1])
 
     def update(self, states: Tensor, targets: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -279,6 +262,5 @@ class PushPull(Accumulator):
             self.scalars[1] += len(y)
 
     def merge(self, other: PushPull) -> None:
-        """Add the sums of another part of the text."""
         for name in self.fields:
             getattr(self, name).add_(getattr(other, name).to(self.pull.device))

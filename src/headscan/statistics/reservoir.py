@@ -11,7 +11,6 @@ from headscan.statistics.accumulator import Accumulator
 
 
 def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """A bijective scrambling of 64-bit integers (the finaliser of SplitMix64, Steele et al. 2014)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -87,7 +86,6 @@ class Reservoir(Accumulator):
         self.merge(entering)
 
     def merge(self, other: Reservoir) -> None:
-        """Keep the smallest keys of both."""
         if len(other) == 0:
             return
         if not self._columns:
@@ -199,7 +197,6 @@ class Occurrences(Accumulator):
             self._add(values.cpu(), torch.ones(len(values), dtype=torch.int64))
 
     def merge(self, other: Occurrences) -> None:
-        """Add the numbers that another has seen."""
         self._add(other.values, other.counts)
 
     def _add(self, values: Tensor, counts: Tensor) -> None:

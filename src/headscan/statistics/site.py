@@ -13,8 +13,6 @@ from headscan.statistics.gram import Gram
 from headscan.statistics.influence import Derive, Influence
 from headscan.statistics.reservoir import CELLS, GROUPS, Occurrences, lengths, sinks
 
-# ---- The sums that the first measures need of a set of vectors: a group, so sets can be added and taken away.
-
 
 class Sums(Accumulator):
     """Count, Σx, Σx/‖x‖, Σ‖x‖, Σ‖x‖² and, where asked, Σxxᵀ of a set of vectors of one width; all in float64.
@@ -39,22 +37,18 @@ class Sums(Accumulator):
 
     @property
     def count(self) -> int:
-        """Number of vectors."""
         return int(self.scalars[0])
 
     @property
     def zeros(self) -> int:
-        """Number of vectors of norm zero."""
         return int(self.scalars[1])
 
     @property
     def norm(self) -> float:
-        """Σ‖x‖."""
         return float(self.scalars[2])
 
     @property
     def square(self) -> float:
-        """Σ‖x‖²."""
         return float(self.scalars[3])
 
     @classmethod
@@ -73,7 +67,6 @@ class Sums(Accumulator):
         return new
 
     def merge(self, other: Sums) -> None:
-        """Add another set; shapes must agree."""
         self._combine(other, 1.0)
 
     def weighed(self, other: Sums, weight: float) -> Self:
@@ -87,14 +80,12 @@ class Sums(Accumulator):
         return self.weighed(other, -1.0)
 
     def clear(self) -> None:
-        """Become the empty set again, in the same memory."""
         for tensor in (self.scalars, self.unit, self.total):
             tensor.zero_()
         if self.gram is not None:
             self.gram.clear()
 
     def copy(self) -> Self:
-        """An independent copy."""
         new = type(self)(self.width, gram=self.gram is not None, device=self.unit.device)
         new._combine(self, 1.0)
         return new
@@ -217,7 +208,6 @@ class SiteStatistics(Accumulator):
             self._add(Pieces.of(states[part], documents[part], aside[:, part]), windows[part], rest=rest)
 
     def _add(self, cut: Pieces, windows: list[int], *, rest: bool) -> None:
-        """Add finite windows."""
         if self.influence is not None and not rest:
             self.influence.update(cut, windows)
         self._blocks("all", windows, cut.sums)
@@ -226,7 +216,6 @@ class SiteStatistics(Accumulator):
         self._cells(cut)
 
     def _cells(self, cut: Pieces) -> None:
-        """Add each token to the set that it belongs to."""
         rows, sums = cut.rows.flatten(0, 1), cut.ordinary.sum(0)
         squared = torch.zeros_like(rows[0])
         for part, inverse in zip(rows.split(CHUNK), cut.inverse.flatten().split(CHUNK), strict=True):
@@ -282,11 +271,9 @@ class SiteStatistics(Accumulator):
 
     @property
     def all(self) -> Sums:
-        """The sums of every position counted."""
         return self.sums("all")
 
     def merge(self, other: SiteStatistics) -> None:
-        """Add the statistics of other windows of the same stream."""
         for group, blocks in self.fine.items():
             blocks.merge(other.fine[group])
         for cell in CELLS:

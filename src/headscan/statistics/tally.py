@@ -11,8 +11,6 @@ from torch import Tensor
 
 from headscan.statistics.accumulator import Accumulator, Blocks
 
-# ---- One batch of one site as the accumulators see it: what several of them need is computed once.
-
 
 class SiteBatch:
     """States [B, T, width] of a batch of windows at one site, with the ids [B, T] that stood there.
@@ -45,7 +43,6 @@ class SiteBatch:
 
     @cached_property
     def rows(self) -> Tensor:
-        """The states in float64 [B, T, width]."""
         return self.counted.to(dtype=torch.float64)
 
     @property
@@ -114,7 +111,6 @@ class Tally(Accumulator):
         self.sums[name] = value
 
     def merge(self, other: Tally) -> None:
-        """Add another tally of the same names and shapes."""
         for name, value in other.sums.items():
             self.sums[name] = self.sums[name] + value.to(self.sums[name].device)
 
@@ -135,7 +131,6 @@ class Tally(Accumulator):
         return new
 
     def clear(self) -> None:
-        """Become empty again."""
         for value in self.sums.values():
             value.zero_()
 
@@ -154,7 +149,6 @@ class BlockedTally(Accumulator):
         self.blocks: Blocks[Tally] = Blocks(BLOCKS, self._zero)
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """The names and shapes of the sums."""
         raise NotImplementedError
 
     def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
@@ -165,7 +159,6 @@ class BlockedTally(Accumulator):
         return Tally(self.shapes(self.width), self.device)
 
     def update(self, batch: SiteBatch) -> None:
-        """Add a batch."""
         self.blocks.index(max(batch.windows))
         found = self.measure(batch)
         runs: dict[int, list[int]] = {}
@@ -177,19 +170,13 @@ class BlockedTally(Accumulator):
                 part[name] += value.sum(0) if len(members) == len(value) else value[members].sum(0)
 
     def parts(self) -> list[Tally]:
-        """The tallies of the occupied blocks, in the order of the stream."""
         return self.blocks.parts()
 
     def total(self) -> Tally:
-        """All blocks together."""
         return self.blocks.total()
 
     def merge(self, other: BlockedTally) -> None:
-        """Add the blocks of another part of the same stream."""
         self.blocks.merge(other.blocks)
-
-
-# ---- Sums of directions, of each dimension and of each window: for rogue dimensions and for cosines in and between texts.
 
 
 class DirectionTally(BlockedTally):
@@ -208,7 +195,6 @@ class DirectionTally(BlockedTally):
         return _both({"tokens": (), "unit": (width,), "square": (width,)})
 
     def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
-        """Sums over each window's tokens."""
         tokens = (batch.norms > 0).double()
         square, first = batch.unit.square().sum(1), batch.unit[:, : batch.lead]
         return {
@@ -226,11 +212,9 @@ class ContextTally(BlockedTally):
     """
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Five scalars and one vector; the same of the rest."""
         return _both({"windows": (), "tokens": (), "square_tokens": (), "unit": (width,), "own": (), "intra": ()})
 
     def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
-        """Of each window; one without any direction adds nothing."""
         tokens, unit, total = (batch.norms > 0).double(), batch.unit_sum, batch.rows.sum(1)
         lead = slice(0, batch.lead)
         rest = tokens[:, batch.lead :].sum(1), unit - batch.unit[:, lead].sum(1), total - batch.rows[:, lead].sum(1)
@@ -249,11 +233,9 @@ class FollowTally(BlockedTally):
     table: Tensor | None = None
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Pairs, the sum of their cosines, two vectors; the same of the rest."""
         return _both({"pairs": (), "cosine": (), "unit": (width,), "next": (width,)})
 
     def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
-        """Sums over each window's positions that have a successor."""
         assert self.table is not None
         targets = self.table[batch.next_ids.clamp(min=0)]
         known = (batch.next_ids >= 0) & (batch.norms > 0)
@@ -272,7 +254,6 @@ class FollowTally(BlockedTally):
 
 
 def _both(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """The sums, and the same without position 0."""
     return shapes | {name + REST: shape for name, shape in shapes.items()}
 
 
@@ -283,9 +264,6 @@ def _windows(tokens: Tensor, unit: Tensor, total: Tensor) -> dict[str, Tensor]:
         "windows": (length > 0).double(), "tokens": tokens, "square_tokens": tokens.square(), "unit": unit,
         "own": unit.square().sum(-1), "intra": torch.where(length > 0, (total * unit).sum(-1) / length, 0.0),
     }  # fmt: skip
-
-
-# ---- The ids of the first windows of a text, for what must run the model again on the same text.
 
 
 class FirstWindows(Accumulator):
@@ -315,6 +293,5 @@ class FirstWindows(Accumulator):
         self.numbers, self.ids = numbers[order], torch.cat([mine, ids.cpu()])[order]
 
     def merge(self, other: FirstWindows) -> None:
-        """Keep the smallest numbers of both."""
         if len(other.numbers):
             self.update(other.ids, other.numbers.tolist())

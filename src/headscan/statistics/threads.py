@@ -63,12 +63,10 @@ class Abreast:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """What still waits is forgotten."""
         self._waiting = []
         self._pool.shutdown()
 
     def add(self, work: Callable[[], None]) -> None:
-        """Take some work, and have all that waits done where there is enough."""
         self._waiting.append(work)
         if len(self._waiting) == self.workers:
             self.settle()

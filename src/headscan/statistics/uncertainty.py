@@ -38,9 +38,6 @@ def bounded(low: float, high: float, bounds: Bounds) -> tuple[float, float]:
     return max(low, -np.inf if least is None else least), min(high, np.inf if most is None else most)
 
 
-# ---- Independent values
-
-
 def normal(estimate: float, error: float, bounds: Bounds = (None, None)) -> tuple[float, float]:
     """estimate ± 1.96 standard errors.
 
@@ -218,14 +215,10 @@ class StandardError:
 
 
 def _pieces(rest: Floats, counts: Floats, pieces: int) -> Floats:
-    """Sums of consecutive clusters, `pieces` of them, of about as many tokens each."""
     ends = np.cumsum(counts)
     middle = ends - counts / 2
     piece = np.minimum((middle * pieces / ends[-1]).astype(int), pieces - 1)
     return np.bincount(piece, weights=rest, minlength=pieces).astype(np.float64)
-
-
-# ---- Numbers without a derivative: a cluster's influence is seen by leaving it out
 
 
 def jackknife(
