@@ -8,7 +8,7 @@ import torch
 
 from headscan.measures import MEASURES
 from headscan.measures.measure import Measure, MeasureWords
-from headscan.measures.moments import entropy_bias
+from headscan.measures.spectrum import entropy_bias
 from headscan.scanner.examine import site_cells
 from headscan.statistics import Pieces, SiteStatistics, Sums
 from headscan.statistics.cloud import Cloud

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.measures.measure import Field, ProbeWords, measure
-from headscan.measures.moments import share_gradient, top_bias
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, suffixed
-from headscan.measures.spectrum import shares_of
+from headscan.measures.spectrum import share_gradient, shares_of, top_bias
 from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud, SiteStatistics
 from headscan.statistics.errors import Noise, length_bias

@@ -9,8 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.measures.measure import measure
-from headscan.measures.moments import amplitude_entropy, entropy_bias, share_gradient
-from headscan.measures.spectrum import amplitudes, entropy_of, shares_of
+from headscan.measures.spectrum import (
+    amplitude_entropy,
+    amplitudes,
+    entropy_bias,
+    entropy_of,
+    share_gradient,
+    shares_of,
+)
 from headscan.run import BadInput
 from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud, Vectors
