@@ -23,7 +23,7 @@ def scan(seed: int = 0) -> tuple[dict, dict[str, np.ndarray]]:
     document["protocol"]["text"]["source"] = "/".join(STRINGS)
     document["protocol"]["versions"]["".join(STRINGS)] = "".join(STRINGS)
     for model in document["models"]:
-        model["class"] = model["architecture"] = model["revision"] = STRINGS[0] + STRINGS[1]
+        model["model_class"] = model["architecture"] = model["revision"] = STRINGS[0] + STRINGS[1]
         picture = document["pictures"][model["name"]]
         count = len(picture["tokens"])
         for shift, field in enumerate(("tokens", "before", "after")):
@@ -34,13 +34,7 @@ def scan(seed: int = 0) -> tuple[dict, dict[str, np.ndarray]]:
     for finding in document["findings"]:
         finding |= {"code": STRINGS[3], "sentence": STRINGS[0], "level": '"><script>', "site": STRINGS[4]}
     document["measures"] = {
-        STRINGS[0]: {
-            "title": STRINGS[1],
-            "sentence": STRINGS[4],
-            "formula": STRINGS[3],
-            "source": STRINGS[19],
-            "range": None,
-        },
+        STRINGS[0]: {"title": STRINGS[1], "sentence": STRINGS[4], "formula": STRINGS[3], "source": STRINGS[19]},
         **sample.MEASURES,
     }
     return document, arrays

@@ -7,9 +7,14 @@ contract, so that the numbers, the spectra and the pictures agree with one anoth
 from __future__ import annotations
 
 import zlib
+from dataclasses import fields
 from types import SimpleNamespace
 
 import numpy as np
+
+from headscan.measures.measure import MeasureWords
+from headscan.run import Finding, ModelRecord, Protocol, Row, TextRecord
+from headscan.scanner.result import Picture, ScanResult
 
 WORDS = """
 the a and of to in was it he she they once upon time little girl boy dog cat tree said saw went home play ball happy sad big
@@ -18,35 +23,35 @@ red cone pizza story park day one very wanted her his with then asked mum friend
 
 MEASURES = {
     "average_cosine": {
-        "title": "Average cosine", "group": "cones", "range": [-1, 1],
+        "title": "Average cosine", "group": "cones", "range": (-1, 1), "column": "average cosine",
         "sentence": "The mean cosine between two different tokens: 0 for a round cloud, 1 when all point the same way.",
         "formula": "(‖Σû‖² − n) / (n(n − 1))", "source": "Ethayarajh 2019, doi:10.18653/v1/D19-1006",
     },
     "mean_norm": {
-        "title": "Mean norm", "group": "norms", "range": [0, None],
+        "title": "Mean norm", "group": "norms", "range": (0, None), "column": "mean\nnorm",
         "sentence": "How long a token's vector is, on average.", "formula": "Σ‖x‖ / n", "source": "",
     },
     "mean_vector_norm": {
-        "title": "Norm of the mean vector", "group": "norms", "range": [0, None],
+        "title": "Norm of the mean vector", "group": "norms", "range": (0, None),
         "sentence": "How long the vector is that all tokens share.", "formula": "‖Σx‖ / n", "source": "",
     },
     "top_direction_share": {
-        "title": "Top-direction share", "group": "spectra", "range": [0, 1],
+        "title": "Top-direction share", "group": "spectra", "range": (0, 1), "column": "top\nshare", "multiple": True,
         "sentence": "The part of all squared length that lies on one single direction.",
         "formula": "σ₁² / Σσ²", "source": "uncentred second moment",
     },
     "effective_rank": {
-        "title": "Effective rank", "group": "spectra", "range": [1, None],
+        "title": "Effective rank", "group": "spectra", "range": (1, None), "column": "eff.\nrank", "multiple": True,
         "sentence": "How many directions the cloud really uses, by the entropy of its spectrum.",
         "formula": "exp(−Σ pᵢ log pᵢ), pᵢ = σᵢ² / Σσ²", "source": "Roy & Vetterli 2007",
     },
     "participation_ratio": {
-        "title": "Participation ratio", "group": "spectra", "range": [1, None],
+        "title": "Participation ratio", "group": "spectra", "range": (1, None), "column": "part.\nratio", "multiple": True,
         "sentence": "How many directions the cloud uses once its mean is taken away.",
         "formula": "tr(C)² / ‖C‖²_F", "source": "centred covariance",
     },
     "isoscore": {
-        "title": "IsoScore", "group": "spectra", "range": [0, 1],
+        "title": "IsoScore", "group": "spectra", "range": (0, 1), "column": "iso-\nscore", "multiple": True,
         "sentence": "The participation ratio brought to the range from 0 (a line) to 1 (a ball).",
         "formula": "(PR − 1) / (d − 1)", "source": "Rudman et al. 2022, doi:10.18653/v1/2022.findings-acl.262",
     },
@@ -73,7 +78,7 @@ def scan(
         rng = np.random.default_rng([seed, index])
         last = max(0.08, cone - 0.55 * index)
         document["models"].append(
-            {"name": name, "architecture": "gpt2" if index == 0 else "bert", "class": "GPT2LMHeadModel",
+            {"name": name, "architecture": "gpt2" if index == 0 else "bert", "model_class": "GPT2LMHeadModel",
              "parameters": 1_912_320 * (index + 1), "revision": "c0ffee5", "dtype": "float32", "depth": blocks, "width": width,
              "vocabulary": 4096, "sha256": {"model.safetensors": f"{zlib.crc32(name.encode()):08x}" * 8}}
         )  # fmt: skip
@@ -100,7 +105,7 @@ def scan(
 def protocol(models: tuple[str, ...], seed: int) -> dict:
     return {
         "command": f"headscan scan {' '.join(models)} --text stories.txt --context 128 --null",
-        "text": {"source": "stories.txt", "sha256": "5e" * 32, "documents": "whole", "characters": 2_097_152,
+        "text": {"source": "stories.txt", "sha256": "5e" * 32, "documents": 1, "characters": 2_097_152,
                  "tokens": 497_280, "dropped_tokens": 97},
         "context": 128, "skip_first": 0, "max_tokens": None, "seed": seed, "device": "cpu", "dtype": "float32", "batch": 32,
         "processes": 1, "versions": {"headscan": "0.1.0", "torch": "2.13.0", "transformers": "5.23.0", "numpy": "2.4.6"},
@@ -210,5 +215,25 @@ def findings(model: str, sites: list[dict]) -> list[dict]:
 
 
 def shown(document: dict, arrays: dict | None = None, kind: str = "scan"):
-    """A result as the report sees one: its kind, document and arrays."""
-    return SimpleNamespace(kind=kind, document=document, arrays=arrays or {})
+    """A result of a document: a scan, or what the kit needs of any other kind. Nothing is checked, texts may be hostile."""
+    models = [made(ModelRecord, record) for record in document.get("models", [])]
+    said = document.get("protocol", {})
+    text = made(TextRecord, said["text"]) if "text" in said else None
+    settings = {key: said[key] for key in ("context", "skip_first", "max_tokens", "batch") if key in said}
+    shared = {
+        "protocol": made(Protocol, {"verb": kind, "settings": settings} | said | {"text": text}), "models": models,
+        "findings": [made(Finding, finding) for finding in document.get("findings", [])],
+    }  # fmt: skip
+    if kind != "scan":
+        return SimpleNamespace(kind=kind, document=document, arrays={}, **shared)
+    words = {"group": "", "sentence": "", "formula": "", "source": "", "undefined": "", "range": (None, None)}
+    return ScanResult(
+        **shared, sites=list(map(Row, document.get("sites", []))), nulls=list(map(Row, document.get("nulls", []))),
+        measures={name: made(MeasureWords, words | said) for name, said in document.get("measures", {}).items()},
+        pictures={name: made(Picture, said) for name, said in document.get("pictures", {}).items()}, arrays=arrays or {},
+    )  # fmt: skip
+
+
+def made(kind: type, said: dict):
+    """An instance of a dataclass, from those of the entries that are its fields."""
+    return kind(**{field.name: said[field.name] for field in fields(kind) if field.name in said})

@@ -10,12 +10,13 @@ import pytest
 import sample
 from rich.console import Console
 
-from headscan.report.kit import Cell, Column, Figure, Head, Prose, Section, Table, figures, page, section
+from headscan.report.kit import Cell, Figure, Head, Prose, Section, Table, Term, figures, page, section
 from headscan.report.kit.figures import heat
 from headscan.report.kit.notebook import sketch
 from headscan.report.kit.register import PAGES, SECTIONS, assemble
 from headscan.report.present import Report
 from headscan.run import BadInput
+from headscan.scanner.result import ScanResult
 
 DOCUMENT = {
     "kind": "demo", "headscan": "0.2", "models": [{"name": "m"}], "findings": [],
@@ -31,9 +32,7 @@ def demo():
 
     @section("demo", 20)
     def second(result):
-        table = Table(
-            [Column("site"), Column("cosine", "How alike.", "x·y")], [("block.0", Cell(0.5, (0.4, 0.6)))], "All"
-        )
+        table = Table([Term("site"), Term("cosine", "How alike.", "x·y")], [("block.0", Cell(0.5, (0.4, 0.6)))], "All")
         return Section("Second", "", [table])
 
     @section("demo", 10)
@@ -141,4 +140,6 @@ def test_an_edited_result_still_has_a_page(caplog):
     sites[0] = {"model": "m", "site": "embedding"}
     assert "cannot be shown" not in Report().page(sample.shown(document | {"sites": sites}, arrays))
     with pytest.raises(BadInput, match="no scan"):
-        Report().page(sample.shown(document | {"sites": 3}, arrays))
+        Report().page(sample.shown(document | {"sites": []}, arrays))
+    with pytest.raises(BadInput, match="sites"):
+        ScanResult.of_document(sample.shown(document).document | {"sites": 3})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sample
 
 from headscan.report.pages.scan_layers import Axis, Place, by_layer, last_block, of_model
+from headscan.run import Row
 
 
 def joined(*depths: int) -> dict:
@@ -18,25 +19,27 @@ def ticks(figure) -> dict[float, str]:
 
 
 def test_equal_depths_count_their_layers():
-    figure = by_layer(joined(4, 4), "average_cosine", nulls=False)
+    figure = by_layer(sample.shown(joined(4, 4)), "average_cosine", nulls=False)
     assert ticks(figure) == {0: "emb", 1: "0", 2: "1", 3: "2", 4: "3", 5: "norm"}
     assert figure.layout.xaxis.title.text == "layer"
 
 
 def test_unequal_depths_share_the_ends_and_no_block_is_called_a_norm():
     document = joined(4, 5, 6)
-    figure = by_layer(document, "average_cosine", nulls=False)
+    figure = by_layer(sample.shown(document), "average_cosine", nulls=False)
     lines = [trace for trace in figure.data if not trace.fill]
     for trace, depth in zip(lines, (4, 5, 6), strict=True):
         assert list(trace.x) == [0, *[(k + 1) / depth for k in range(depth)], 1.08]
     named = ticks(figure)
     assert named == {0: "emb", 0.25: "¼", 0.5: "½", 0.75: "¾", 1: "last", 1.08: "norm"}
     assert figure.layout.xaxis.title.text == "share of the blocks"
-    axis = Axis(document)
-    labels = {axis.place(entry).x: axis.place(entry).label for entry in document["sites"]}
+    axis = Axis(sample.shown(document))
+    places = [axis.place(Row(entry)) for entry in document["sites"]]
+    labels = {place.x: place.label for place in places}
     assert [x for x, label in labels.items() if label == "norm"] == [1.08]
     block = next(entry for entry in document["sites"] if entry["model"] == "m6" and entry["site"] == "block.4")
-    assert (axis.place(block).label, axis.place(block).x) == ("4", 5 / 6)
+    place = axis.place(Row(block))
+    assert (place.label, place.x) == ("4", 5 / 6)
 
 
 def test_an_encoder_that_is_deeper_than_its_decoder_ends_where_it_ends():
@@ -47,7 +50,8 @@ def test_an_encoder_that_is_deeper_than_its_decoder_ends_where_it_ends():
             name = entry["site"]
             if not name.startswith("block.") or int(name.split(".")[1]) < depth:
                 sites.append(entry | {"site": f"{stack}.{name}"})
-    figure = by_layer(document | {"sites": sites, "models": [{"name": "m6", "depth": None}]}, "isoscore", nulls=False)
+    both = document | {"sites": sites, "models": [{"name": "m6", "depth": None}]}
+    figure = by_layer(sample.shown(both), "isoscore", nulls=False)
     lines = {trace.name: list(trace.x) for trace in figure.data if not trace.fill}
     assert lines == {
         "m6 encoder": [0, *[(k + 1) / 6 for k in range(6)], 1.08],
@@ -62,30 +66,31 @@ def test_a_few_sites_of_a_deep_model_stand_at_their_true_share():
         "sites": [*document["sites"], deep],
         "models": [*document["models"], {"name": "deep", "depth": 24}],
     }
-    assert Axis(both).place(deep).x == 0.25
+    assert Axis(sample.shown(both)).place(Row(deep)).x == 0.25
 
 
 def test_parts_stand_before_their_block_and_unknown_sites_at_their_depth():
-    axis = Axis(joined(6))
-    assert axis.place({"site": "block.3.mlp", "model": "m6"}) == Place("", "mlp", 3.75, "3.mlp")
-    assert axis.place({"site": "somewhere.else", "model": "m6", "depth": 3}) == Place("", "", 3.0, "somewhere.else")
+    axis = Axis(sample.shown(joined(6)))
+    assert axis.place(Row(site="block.3.mlp", model="m6")) == Place("", "mlp", 3.75, "3.mlp")
+    assert axis.place(Row(site="somewhere.else", model="m6", depth=3)) == Place("", "", 3.0, "somewhere.else")
 
 
 def test_places_in_a_stack():
-    axis = Axis({"sites": [{"model": "m", "site": f"{s}.block.1", "depth": 9} for s in ("encoder", "decoder")]})
+    sites = [{"model": "m", "site": f"{s}.block.1", "depth": 9} for s in ("encoder", "decoder")]
+    axis = Axis(sample.shown({"sites": sites}))
     names = ("embedding", "decoder.block.0.attention", "final_norm", "head", "decoder.block.1", "encoder.final_norm")
-    found = [axis.place({"site": name, "depth": 9, "model": "m"}) for name in names]
+    found = [axis.place(Row(site=name, depth=9, model="m")) for name in names]
     assert [place.x for place in found] == [0, 0.5, 3, 4, 2, 3]
     assert [place.stack for place in found][-2:] == ["decoder", "encoder"]
     assert [place.label for place in found] == ["emb", "0.attention", "norm", "head", "1", "norm"]
 
 
 def test_entries_come_in_the_order_of_depth():
-    found = [{"model": "a", "site": "block.10", "depth": 11}, {"model": "a", "site": "block.9", "depth": 10}]
+    found = [Row(model="a", site="block.10", depth=11), Row(model="a", site="block.9", depth=10)]
     assert [entry["site"] for entry in of_model(found, "a")] == ["block.9", "block.10"]
     assert last_block(found)["site"] == "block.10"
-    assert last_block([*found, {"site": "block.10.mlp", "depth": 12}])["site"] == "block.10"
-    assert last_block([{"site": "pooler", "depth": 1}])["site"] == "pooler"
+    assert last_block([*found, Row(site="block.10.mlp", depth=12)])["site"] == "block.10"
+    assert last_block([Row(site="pooler", depth=1)])["site"] == "pooler"
     assert last_block([]) is None
     nulls = [found[0] | {"null": "gaussian"}]
     assert len(of_model(found + nulls, "a")) == 2

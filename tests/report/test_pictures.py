@@ -37,7 +37,7 @@ def test_sites_without_a_fitting_array_are_left_out():
     document, arrays = sample.scan(("m",), blocks=2, width=8, tokens=20)
     del arrays["picture/m/block.0"]
     arrays["picture/m/block.1"] = np.zeros((3, 3), dtype=np.float32)
-    found = pictures.clouds(document, arrays)
+    found = pictures.clouds(sample.shown(document, arrays))
     assert [slide["site"] for slide in found[0]["sites"]] == ["embedding", "final_norm"]
-    assert pictures.clouds(document, {}) == []
-    assert pictures.clouds(document | {"pictures": {}}, arrays) == []
+    assert pictures.clouds(sample.shown(document)) == []
+    assert pictures.clouds(sample.shown(document | {"pictures": {}}, arrays)) == []

@@ -19,7 +19,7 @@ def lines(figure, mode="lines+markers"):
 
 
 def test_the_lines_are_the_documents_numbers(document):
-    found = lines(shape._average_cosine(document))
+    found = lines(shape._average_cosine(sample.shown(document)))
     assert [trace.name for trace in found] == ["a", "b"]
     wanted = [e["average_cosine_without_sinks"] for e in document["sites"] if e["model"] == "b"]
     assert np.allclose(found[1].y, wanted, rtol=1e-5)
@@ -27,30 +27,30 @@ def test_the_lines_are_the_documents_numbers(document):
 
 
 def test_all_tokens_have_lines_of_their_own(document):
-    only = lines(layers.by_layer(document, "mean_norm", "with"))
+    only = lines(layers.by_layer(sample.shown(document), "mean_norm", "with"))
     wanted = [e["mean_norm"] for e in document["sites"] if e["model"] == "a"]
     assert np.allclose(only[0].y, wanted, rtol=1e-5)
-    both = layers.by_layer(document, "mean_norm", "both")
+    both = layers.by_layer(sample.shown(document), "mean_norm", "both")
     assert {(t.meta["first"], t.visible) for t in both.data} == {("with", False), ("without", True)}
 
 
 def test_a_result_that_knows_of_no_sinks_is_drawn_as_it_is(document):
     bare = [{k: v for k, v in e.items() if "_without_sinks" not in k} for e in document["sites"]]
-    both = layers.by_layer(document | {"sites": bare, "nulls": []}, "mean_norm", "both")
+    both = layers.by_layer(sample.shown(document | {"sites": bare, "nulls": []}), "mean_norm", "both")
     assert {(str(t.meta), t.visible) for t in both.data} == {("{}", True)}
     wanted = [e["mean_norm"] for e in document["sites"] if e["model"] == "a"]
     assert np.allclose(lines(both)[0].y, wanted, rtol=1e-5)
 
 
 def test_the_band_is_the_interval(document):
-    figure = layers.by_layer(document, "isoscore", nulls=False)
+    figure = layers.by_layer(sample.shown(document), "isoscore", nulls=False)
     band = next(trace for trace in figure.data if trace.fill == "toself")
     entries = [e["isoscore_without_sinks_interval"] for e in document["sites"] if e["model"] == "a"]
     assert np.allclose(band.y, [high for _, high in entries] + [low for low, _ in entries][::-1], rtol=1e-5)
 
 
 def test_each_model_stands_beside_its_random_weights_and_all_share_one_gaussian(document):
-    names = [trace.name for trace in lines(shape._average_cosine(document), "lines")]
+    names = [trace.name for trace in lines(shape._average_cosine(sample.shown(document)), "lines")]
     assert names == ["random weights of a", "Gaussian", "random weights of b"]
 
 
@@ -58,23 +58,23 @@ def test_a_value_that_is_not_defined_is_a_gap(document):
     sites = [dict(entry) for entry in document["sites"]]
     sites[2]["isoscore_without_sinks"] = None
     sites[3]["isoscore_without_sinks"] = float("nan")
-    found = lines(layers.by_layer(document | {"sites": sites}, "isoscore"))[0]
+    found = lines(layers.by_layer(sample.shown(document | {"sites": sites}), "isoscore"))[0]
     assert found.y[2] is None
     assert found.y[3] is None
-    figure = layers.by_layer(document | {"sites": sites}, "isoscore", nulls=False)
+    figure = layers.by_layer(sample.shown(document | {"sites": sites}), "isoscore", nulls=False)
     bands = [trace for trace in figure.data if trace.fill and trace.legendgroup == "a"]
     assert [list(t.x) for t in bands] == [[0, 1, 1, 0], [4, 4]]
 
 
 def test_parts_of_blocks_get_a_line_of_their_own(document):
     extra = [dict(e, site=f"{e['site']}.mlp") for e in document["sites"] if e["site"].startswith("block.")]
-    found = lines(shape._average_cosine(document | {"sites": document["sites"] + extra}))
+    found = lines(shape._average_cosine(sample.shown(document | {"sites": document["sites"] + extra})))
     assert [trace.name for trace in found] == ["a", "a mlp", "b", "b mlp"]
     assert list(found[1].x) == [0.75, 1.75, 2.75]
 
 
 def test_the_spectrum_starts_at_one_and_is_the_documents(document):
-    figure = shape._spectrum(document, "a")
+    figure = shape._spectrum(sample.shown(document), "a")
     values = np.array(document["sites"][0]["singular_values_without_sinks"])
     assert np.allclose(figure.data[0].y, values / values[0], rtol=1e-3)
     assert figure.data[-1].name == "expectation: Gaussian"
@@ -83,7 +83,7 @@ def test_the_spectrum_starts_at_one_and_is_the_documents(document):
 
 def test_a_model_name_is_no_markup():
     document, _ = sample.scan(("<b>%{x}</b>$y$", "other"), blocks=1, width=8, tokens=20)
-    trace = lines(shape._average_cosine(document))[0]
+    trace = lines(shape._average_cosine(sample.shown(document)))[0]
     assert "<b>" not in trace.name
     assert "<b>" not in trace.hovertemplate.replace(trace.name, "")
     assert "%{x}" not in trace.hovertemplate
@@ -92,7 +92,11 @@ def test_a_model_name_is_no_markup():
 
 def test_every_colour_of_a_figure_has_a_dark_partner(document):
     swaps = palette.swaps(5)
-    for figure in (shape._average_cosine(document), shape._norms(document), shape._spectrum(document, "a")):
+    for figure in (
+        shape._average_cosine(sample.shown(document)),
+        shape._norms(sample.shown(document)),
+        shape._spectrum(sample.shown(document), "a"),
+    ):
         for trace in figure.data:
             colour = trace.fillcolor or trace.line.color
             assert swaps[colour] != colour

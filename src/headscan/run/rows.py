@@ -63,6 +63,11 @@ class Row(Mapping[str, Cell]):
             return float(value[0]), float(value[1])
         return None
 
+    def numbers(self, name: str) -> list[float]:
+        """The finite numbers of a list; [] where there is none."""
+        value = self._cells.get(name)
+        return [one for one in value if isinstance(one, int | float)] if isinstance(value, list) else []
+
     def text(self, name: str) -> str:
         """A word or sentence; "" where there is none."""
         value = self._cells.get(name)

@@ -100,7 +100,6 @@ class Term:
         return handler(core) | {key: value for key, value in own.items() if value not in ("", None)}
 
 
-@cache
 def terms_of(kind: type) -> dict[str, Term]:
     """The term of each field of a dataclass by the field's name; a field without one is called by its name.
 
@@ -116,6 +115,11 @@ def terms_of(kind: type) -> dict[str, Term]:
     """
     if not is_dataclass(kind):
         raise TypeError(f"{kind} is no dataclass")
+    return _terms_of(kind)
+
+
+@cache
+def _terms_of(kind: Any) -> dict[str, Term]:
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: term_in(hints[field.name]) or Term(field.name.replace("_", " ")) for field in fields(kind)}
 

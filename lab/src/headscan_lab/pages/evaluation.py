@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from headscan.report.kit import Cell, Column, Figure, Head, Section, Table, page, section
+from headscan.report.kit import Cell, Figure, Head, Section, Table, Term, page, section
 from headscan.report.kit.figures import bars
 from headscan.report.kit.palette import ROLES
 from headscan.report.kit.words import named
@@ -36,7 +36,7 @@ def scores(result: EvaluationResult) -> Section:
     shown = [score for score in result.scores if not score.number.startswith(PARADIGM)]
     scaled = [score for score in shown if score.value is not None and -1 <= score.value <= 1]
     table = Table(
-        ["task", Column("number", text=True), Column("value", "With its 95 % interval over other items.", spread=True)],
+        ["task", Term("number"), Term("value", "With its 95 % interval over other items.", spread=True)],
         [(score.task, _words(score), _cell(score)) for score in shown],
         title=f"All {len(shown)} numbers",
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from headscan.report.kit import Column, Figure, Head, Prose, Raw, Section, Table, Word, page, palette, section
+from headscan.report.kit import Figure, Head, Prose, Raw, Section, Table, Term, page, palette, section
 from headscan.report.kit.figures import empty
 from headscan.report.kit.words import number
 from headscan.run.errors import BadInput
@@ -42,7 +42,7 @@ def head(result: ReproduceResult) -> Head:
         return Head(["Figures"], f"{len(result.figures)} figures of a document, redrawn from runs of our own.")
     said = f"{count} {'claim' if count == 1 else 'claims'} of the literature, each under a protocol written before it was run."
     found = {row.verdict for row in result.claims}
-    return Head(["The ledger"], said, words=[Word(name, MEANINGS[name]) for name in SIGNS if name in found])
+    return Head(["The ledger"], said, words=[Term(name, MEANINGS[name]) for name in SIGNS if name in found])
 
 
 @section("reproduce", 10)
@@ -70,7 +70,7 @@ def verdicts(result: ReproduceResult) -> Section | None:
 
     alt = "Number of claims of each document with each verdict"
     table = Table(
-        ["claim", Column("verdict", text=True), Column("statement", text=True), Column("why", text=True)],
+        ["claim", Term("verdict"), Term("statement"), Term("why")],
         [(row.id, f"{SIGNS[row.verdict]} {row.verdict}", row.statement, row.why) for row in result.claims],
         where="terminal",
     )
@@ -95,8 +95,8 @@ def claims(result: ReproduceResult) -> Section | None:
     }  # fmt: skip
     table = Table(
         [
-            "claim", Column("verdict", text=True), Column("tendency", text=True), "effect", "prompts", "seeds",
-            Column("processor seconds"), Column("statement", text=True),
+            "claim", Term("verdict"), Term("tendency"), "effect", "prompts", "seeds",
+            Term("processor seconds"), Term("statement"),
         ],
         [
             (row.id, row.verdict, row.tendency or "", _cell(row.effect, row.interval), row.prompts, row.seeds, row.seconds,
@@ -184,7 +184,7 @@ def redrawn_figures(result: ReproduceResult) -> Section | None:
     left = [one for one in result.figures if not one.curves]
     rows = [(one.title, one.place, one.published, one.why_not) for one in left]
     if rows:
-        heads = [Column(name, text=True) for name in ("figure", "place", "published", "why it is not redrawn")]
+        heads = [Term(name) for name in ("figure", "place", "published", "why it is not redrawn")]
         parts.append(Table(heads, rows, "Figures that are not redrawn"))
     return Section("Figures", "From runs of our own, beside what was published.", parts)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from headscan.report.kit import Cell, Column, Figure, Head, Line, Section, Table, page, section
+from headscan.report.kit import Cell, Figure, Head, Line, Section, Table, Term, page, section
 from headscan.report.kit.figures import empty
 from headscan.report.kit.palette import depth_colours
 from headscan.report.kit.words import literal, number
@@ -17,57 +17,57 @@ if TYPE_CHECKING:
     from headscan_lab.tournament.table import TournamentResult
 
 
-LOSS = Column(
+LOSS = Term(
     "held-out nats", "Held-out loss a token after the last step: all arms have read as many tokens.", name="heldout_nats",
-    short="nats", places=3,
+    column="nats", places=3,
 )  # fmt: skip
-TIMED = Column(
+TIMED = Term(
     "at equal time", "Held-out loss after the processor time of the quickest arm's whole run.", places=3,
     name="heldout_nats_at_equal_seconds", where="page",
 )  # fmt: skip
-TOKENS = Column(
+TOKENS = Term(
     "tokens to it", "Tokens read until the held-out loss is first the matched one.", name="tokens_to_matched_loss",
-    short="tokens\nto it",
+    column="tokens\nto it",
 )  # fmt: skip
-STEP = Column("ms a step", "Processor time of a step.", unit="ms", name="seconds_a_step", where="page")
-CONE = Column(
+STEP = Term("ms a step", "Processor time of a step.", unit="ms", name="seconds_a_step", where="page")
+CONE = Term(
     "cosine", "Average cosine of the last block's states where the loss is the matched one.", places=3,
-    name="average_cosine_at_matched_loss", group="at the matched loss", short="cosine",
+    name="average_cosine_at_matched_loss", group="at the matched loss", column="cosine",
 )  # fmt: skip
-CONE_ONES = Column(
+CONE_ONES = Term(
     "without ones", "The same, each state less the mean of its own coordinates: a LayerNorm deletes that direction.",
-    places=3, name="average_cosine_without_ones_at_matched_loss", group="at the matched loss", short="without\nones",
+    places=3, name="average_cosine_without_ones_at_matched_loss", group="at the matched loss", column="without\nones",
 )  # fmt: skip
-CONE_MEAN = Column(
+CONE_MEAN = Term(
     "without mean", "The same, less the mean state of other windows.", places=3, group="at the matched loss",
     name="average_cosine_without_mean_at_matched_loss", where="page",
 )  # fmt: skip
-RANK = Column(
+RANK = Term(
     "rank", "Effective rank of the last block's states.", places=1, name="effective_rank_at_matched_loss",
     group="at the matched loss", where="page",
 )  # fmt: skip
-RANK_ONES = Column(
+RANK_ONES = Term(
     "rank without ones", "The same without the direction of ones.", places=1, group="at the matched loss",
-    name="effective_rank_without_ones_at_matched_loss", short="rank\nw/o ones",
+    name="effective_rank_without_ones_at_matched_loss", column="rank\nw/o ones",
 )  # fmt: skip
-RANK_MEAN = Column(
+RANK_MEAN = Term(
     "rank without mean", "The same, less the mean state of other windows.", places=1, group="at the matched loss",
     name="effective_rank_without_mean_at_matched_loss", where="page",
 )  # fmt: skip
 BOARD = (LOSS, TIMED, TOKENS, STEP, CONE, CONE_ONES, CONE_MEAN, RANK, RANK_ONES, RANK_MEAN)
 KEPT = (
-    Column("kept", "Share of the norm of the logits' gradient that lies in the head's column space.", places=3, name="kept_norm"),
-    Column(
+    Term("kept", "Share of the norm of the logits' gradient that lies in the head's column space.", places=3, name="kept_norm"),
+    Term(
         "null, leverages", "What a gradient with the same sizes of entries and random signs would keep.", places=3,
         name="kept_norm_null",
     ),
-    Column("null, random head", "√(d/V).", places=3, name="kept_norm_random"),
-    Column(
+    Term("null, random head", "√(d/V).", places=3, name="kept_norm_random"),
+    Term(
         "best", "What the d directions that are best for these very gradients would keep.", places=3, where="page",
         name="kept_norm_best",
     ),
-    Column("kept, batch", "Of the mean gradient of the same tokens.", places=3, name="kept_norm_batch", where="page"),
-    Column("its null, leverages", "As before, of that mean.", places=3, name="kept_norm_batch_null", where="page"),
+    Term("kept, batch", "Of the mean gradient of the same tokens.", places=3, name="kept_norm_batch", where="page"),
+    Term("its null, leverages", "As before, of that mean.", places=3, name="kept_norm_batch_null", where="page"),
 )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def words(result: TournamentResult) -> Section:
         "paired seeds, wide enough for all arms at once, leaves no difference out; other rates and sizes can take it back."
     )
     rows = [Line(row.text("arm"), (row.text("about"), row.text("sentence"))) for row in result.arms]
-    columns: list[Column | str] = ["arm", Column("what it is", text=True), Column("what the numbers say", text=True)]
+    columns: list[Term | str] = ["arm", Term("what it is"), Term("what the numbers say")]
     return Section("In words", lead, [Table(columns, rows, title="What each arm buys and costs")])
 
 
@@ -184,10 +184,10 @@ def _curve(result: TournamentResult, measure: str, title: str) -> go.Figure:
 
 
 def _table(
-    rows: Sequence[Row], columns: Sequence[Column], title: str, matched: float | None = None, *, folded: bool = False
+    rows: Sequence[Row], columns: Sequence[Term], title: str, matched: float | None = None, *, folded: bool = False
 ) -> Table:
     several = len({(row.text("vocabulary"), row.text("width")) for row in rows}) > 1 or folded
-    before: list[Column | str] = ["arm", *(["V"] if several else []), *(["d"] if several else []), "rate", "seeds"]
+    before: list[Term | str] = ["arm", *(["V"] if several else []), *(["d"] if several else []), "rate", "seeds"]
     lines = []
     for row in rows:
         known: list[Cell | str | float | int | None] = []
@@ -205,7 +205,7 @@ def _table(
     )
 
 
-def _cell(row: Row, column: Column) -> Cell:
+def _cell(row: Row, column: Term) -> Cell:
     value, spread = row.number(column.name), row.interval(column.name)
     if column.unit == "ms":
         value = None if value is None else 1000 * value

@@ -38,27 +38,48 @@ def empty(x: str = "", y: str = "") -> go.Figure:
 
 
 def lines(
-    series: Mapping[str, tuple[Sequence[Any], Sequence[Any]]], x: str = "", y: str = "", *, markers: bool = True
-) -> go.Figure:
-    """One line a series, told apart by colour and dash: name -> (its x, its y). Texts on the x axis are categories.
+    series: Mapping[str, tuple[Sequence[Any], Sequence[Any]] | tuple[Sequence[Any], Sequence[Any], Sequence[Any]]],
+    x: str = "", y: str = "", *, markers: bool = True, by_depth: bool = False, zero: bool = False, log: str = "",
+) -> go.Figure:  # fmt: skip
+    """One line a series, told apart by colour and dash: name -> (its x, its y[, its intervals]).
 
-    Values that are not finite leave gaps.
+    Texts on the x axis are categories, values that are not finite leave gaps, intervals are error bars. `by_depth` colours
+    from light to dark; `zero` begins the y axis at 0; `log` names the logarithmic axes.
 
     >>> lines({"loss": ([1, 2], [3.0, float("nan")])}).data[0].y
     (3.0, None)
     """
     figure = empty(x, y)
     words = False
-    for index, (name, (across, up)) in enumerate(series.items()):
+    depths = palette.depth_colours(len(series))
+    for index, (name, (across, up, *intervals)) in enumerate(series.items()):
         words = words or any(isinstance(value, str) for value in across)
+        values = [value_of(value) for value in up]
         figure.add_scatter(
-            x=[literal(value) if isinstance(value, str) else value for value in across], y=[value_of(value) for value in up],
-            name=literal(name), mode="lines+markers" if markers else "lines", line=palette.model_line(index),
+            x=[literal(value) if isinstance(value, str) else value for value in across], y=values,
+            name=literal(name), mode="lines+markers" if markers else "lines",
+            line={"color": depths[index][0]} if by_depth else palette.model_line(index),
+            error_y=_reach(values, intervals[0]) if intervals else None,
         )  # fmt: skip
     if words:
         figure.update_xaxes(type="category")
+    if zero:
+        figure.update_yaxes(rangemode="tozero")
+    for name in log:
+        figure.update_layout({f"{name}axis": {"type": "log", "dtick": 1}})
     figure.update_layout(showlegend=len(series) > 1)
     return figure
+
+
+def _reach(values: Sequence[float | None], intervals: Sequence[Any]) -> dict[str, Any] | None:
+    """Error bars from values to the ends of their intervals; None where none has one."""
+    ends = [(b[1] - v, v - b[0]) if b and v is not None else (0, 0) for v, b in zip(values, intervals, strict=True)]
+    if not any(any(pair) for pair in ends):
+        return None
+    return {
+        "type": "data", "symmetric": False, "array": [up for up, _ in ends], "arrayminus": [down for _, down in ends],
+        "thickness": 1, "width": 2,
+    }  # fmt: skip
 
 
 def heat(
@@ -89,14 +110,20 @@ def _apart(names: Sequence[object]) -> list[str]:
     return found
 
 
-def bars(names: Sequence[str], values: Sequence[float], x: str = "value") -> go.Figure:
-    """One horizontal bar a name, the first on top."""
+def bars(
+    names: Sequence[str], values: Sequence[float] | Mapping[str, Sequence[float | None]], x: str = "value",
+    most: float | None = None,
+) -> go.Figure:  # fmt: skip
+    """Horizontal bars, the first on top: one a name, or one a name and kind where `values` maps kinds to values."""
     figure = empty(x)
-    figure.add_bar(
-        y=_apart(names), x=list(values), orientation="h", marker={"color": palette.model_colour(0)}, showlegend=False
-    )
+    kinds = values if isinstance(values, Mapping) else {"": values}
+    for index, (kind, lengths) in enumerate(kinds.items()):
+        figure.add_bar(
+            y=_apart(names), x=list(lengths), name=kind or None, orientation="h", showlegend=len(kinds) > 1,
+            marker={"color": palette.model_colour(index)},
+        )  # fmt: skip
     figure.update_yaxes(autorange="reversed", showgrid=False)
-    figure.update_xaxes(showgrid=True)
+    figure.update_xaxes(showgrid=True, range=None if most is None else [0, most])
     return figure
 
 

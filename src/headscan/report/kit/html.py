@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
 
 import jinja2
 import numpy as np
@@ -20,16 +19,15 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from headscan.report.kit import palette, words
-from headscan.report.kit.parts import Cell, Column, Figure, Page, Panels, Raw, figures_of
-from headscan.report.kit.words import describe
+from headscan.report.kit.parts import Cell, Figure, Page, Panels, Raw, figures_of
+from headscan.run.vocabulary import Term
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
+HOMES = ["headscan.report"]
+"""The packages whose `templates` and `assets` pages are made of; a plug-in with pages of its own adds itself."""
 
 DIGITS = (
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"  # of base 85 (RFC 1924)
 )
-PLACES = (4, 3, 2, 1, 0)
 CONFIG = {"displayModeBar": False, "displaylogo": False, "responsive": False, "scrollZoom": False, "doubleClick": False}
 POLICY = (
     # The page is data about untrusted text: whatever slipped through could still neither load nor send anything.
@@ -41,82 +39,60 @@ POLICY = (
 
 def html(page: Page) -> str:
     """The page's text, about 2 MB, nearly all of it plotly.js; without lone surrogates, so that it can be written as UTF-8."""
-    figures = {figure.name: figure.made() for part in page.parts() for figure in figures_of(part)}
-    raws = [part for part in page.parts() if isinstance(part, Raw)]
-    data: dict[str, object] = {}
-    for raw in raws:
-        data |= raw.data
-    drawn = script_json({name: json.loads(figure.to_json()) for name, figure in figures.items()})
+    parts = list(page.parts())
+    figures: list[Figure] = [figure for part in parts for figure in figures_of(part)]
+    made = {figure.name: figure.made() for figure in figures}
+    raws = [part for part in parts if isinstance(part, Raw)]
+    drawn = script_json({name: json.loads(figure.to_json()) for name, figure in made.items()})
+    swaps = palette.swaps(max((len(figure.data) for figure in made.values()), default=0))
     payload = {
-        "data": data,
+        "data": {key: value for raw in raws for key, value in raw.data.items()},
         "config": CONFIG,
-        "swap": dark_partners(drawn, max((len(figure.data) for figure in figures.values()), default=0)),
+        "swap": {light: dark for light, dark in swaps.items() if light in drawn},
         "roles": {name: list(pair) for name, pair in palette.ROLES.items()},
         "frequency": list(palette.FREQUENCY),
     }
+    captioned = [part for part in parts if isinstance(part, Figure | Panels) and part.caption and figures_of(part)]
     own = dict.fromkeys(name for raw in raws for name in raw.scripts)
+    titles = page.head.titles
     text = environment().get_template("kit.html.j2").render(
-        page=page, policy=Markup(POLICY), payload=script_json(payload), plotly=plotly_packed() if figures or own else "",
-        figures=packed(drawn),
-        files=packed(page.shown.data), alt=alternatives(page, figures), numbers=numbering(page),
+        page=page, policy=Markup(POLICY), payload=script_json(payload), plotly=plotly_packed() if made or own else "",
+        figures=packed(drawn), files=packed(page.shown.data),
+        alt={one.name: f"{one.alt.rstrip('. ')}. {words.describe(made[one.name])}".strip() for one in figures},
+        numbers={figures_of(part)[0].name: place for place, part in enumerate(captioned, 1)},
         styles=[asset(name) for name in ("page.css", *dict.fromkeys(name for raw in raws for name in raw.styles))],
-        scripts=[asset(name) for name in ("page.js", *own)], root=colour_variables(), long=long_titles(page),
+        scripts=[asset(name) for name in ("page.js", *own)], root=colour_variables(),
+        long=len(titles) > 2 or max(map(len, titles), default=0) > 40,
     )  # fmt: skip
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def dark_partners(drawn: str, most: int) -> dict[str, str]:
-    """Light -> dark for the palette's colours that figures use, which hold at most so many lines."""
-    return {light: dark for light, dark in palette.swaps(most).items() if light in drawn}
-
-
-def long_titles(page: Page) -> bool:
-    """Whether the titles are too many or too long for large letters."""
-    return len(page.head.titles) > 2 or max(map(len, page.head.titles), default=0) > 40
-
-
-def numbering(page: Page) -> dict[str, int]:
-    """The number of every figure (or row of panels, by the first one's name) that has a caption."""
-    captioned = [
-        part for part in page.parts() if isinstance(part, Figure | Panels) and part.caption and figures_of(part)
-    ]
-    return {figures_of(part)[0].name: place for place, part in enumerate(captioned, 1)}
-
-
-def alternatives(page: Page, figures: Mapping[str, go.Figure]) -> dict[str, str]:
-    """For every figure the sentence read in its place: what it is, and the numbers of its lines."""
-    parts: list[Figure] = [figure for part in page.parts() for figure in figures_of(part)]
-    return {part.name: f"{part.alt.rstrip('. ')}. {describe(figures[part.name])}".strip() for part in parts}
-
-
 @cache
 def environment() -> jinja2.Environment:
-    """The templates, with escaping always on and undefined names an error."""
+    """The templates of all `HOMES`, with escaping always on and undefined names an error."""
     made = jinja2.Environment(
-        loader=jinja2.PackageLoader("headscan.report", "templates"), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(home, "templates") for home in HOMES]), autoescape=True,
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    filters: dict[str, Callable[..., object]] = {
-        "number": words.number, "grouped": words.grouped, "named": words.named, "written": words.written, "bounds": bounds,
-    }  # fmt: skip
+    filters: dict[str, Callable[..., object]] = {"number": words.number, "written": words.written, "bounds": bounds}
     made.filters |= filters
     return made
 
 
-def bounds(cell: Cell, column: Column) -> str:
+def bounds(cell: Cell, term: Term) -> str:
     """A cell's interval as its column writes numbers: '0.961 to 0.990'."""
-    return " to ".join(words.written(end, column) for end in cell.interval) if cell.interval else ""
+    return " to ".join(words.written(end, term) for end in cell.interval) if cell.interval else ""
 
 
 @cache
 def asset(name: str) -> Markup:
-    """A style or script of this package, to be put into the page as it is."""
-    return Markup((resources.files("headscan.report") / "assets" / name).read_text(encoding="utf-8"))
+    """A style or script of one of the `HOMES`, to be put into the page as it is."""
+    files = [resources.files(home) / "assets" / name for home in HOMES]
+    return Markup(next(file for file in files if file.is_file()).read_text(encoding="utf-8"))
 
 
 @cache
 def plotly_packed() -> Markup:
-    """plotly.js, packed."""
     return packed(get_plotlyjs())
 
 
@@ -127,12 +103,12 @@ def packed(text: str) -> Markup:
     return Markup(_base85(sized).decode("ascii").replace("<", "/"))
 
 
-def _base85(given: bytes) -> bytes:
+def _base85(data: bytes) -> bytes:
     """`base64.b85encode` with padding, in a twentieth of its time."""
-    words = np.frombuffer(given + bytes(-len(given) % 4), dtype=">u4").astype(np.uint32)
-    digits = np.empty((len(words), len(PLACES)), dtype=np.uint8)
-    for place in PLACES:
-        words, digits[:, place] = np.divmod(words, 85)
+    rest = np.frombuffer(data + bytes(-len(data) % 4), dtype=">u4").astype(np.uint32)
+    digits = np.empty((len(rest), 5), dtype=np.uint8)
+    for place in range(4, -1, -1):
+        rest, digits[:, place] = np.divmod(rest, 85)
     return np.frombuffer(DIGITS, dtype=np.uint8)[digits].tobytes()
 
 

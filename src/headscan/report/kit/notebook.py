@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from headscan.report.kit import palette
-from headscan.report.kit.parts import Cell, Page, Part, Raw, Table, figures_of
+from headscan.report.kit.parts import Page, Part, Raw, Table, figures_of
 from headscan.report.kit.words import clean, number, value_of, written
 
 if TYPE_CHECKING:
@@ -196,20 +196,19 @@ def _picture(parts: list[Part]) -> list[str]:
 
 def _table(table: Table) -> str:
     """The first columns of the first rows."""
-    heads = [(place, column) for place, column in enumerate(table.heads) if column.where != "page"][: COLUMNS + 1]
+    heads = table.shown("terminal")[: COLUMNS + 1]
+    sides = ["left" if text else "right" for *_, text in heads]
     cell = 'style="text-align:{};padding:2px 10px 2px 0;font-weight:normal"'
     titles = "".join(
-        f"<th {cell.format('left' if not place or column.text else 'right')}>{_safe(column.title)}</th>"
-        for place, column in heads
+        f"<th {cell.format(side)}>{_safe(one.term.title)}</th>" for side, one in zip(sides, heads, strict=True)
     )
     rows = ""
     for line in table.lines[:ROWS]:
-        cells = [one if isinstance(one, Cell) else Cell(one) for one in line.cells]
         label = f"{line.label} {line.note}".strip()
         rows += f"<tr><th {cell.format('left')}>{_safe(label[:40])}</th>" + "".join(
-            f"<td {cell.format('left' if column.text else 'right')}>{_safe(written(cells[place - 1].value, column)[:60])}</td>"
-            for place, column in heads
-            if 0 < place <= len(cells)
+            f"<td {cell.format(side)}>{_safe(written(line.cells[place - 1].value, term)[:60])}</td>"
+            for side, (place, term, _) in zip(sides, heads, strict=True)
+            if 0 < place <= len(line.cells)
         )
         rows += "</tr>"
     more = f'<div style="opacity:.75">{len(table.lines) - ROWS} more rows</div>' if len(table.lines) > ROWS else ""

@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+
+from headscan.report.kit.words import written
+from headscan.run.rows import Row
+from headscan.run.vocabulary import Term, terms_of
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -22,39 +27,12 @@ Where = Literal["everywhere", "page", "terminal"]
 
 @dataclass(frozen=True)
 class Cell:
-    """A value with what belongs to it: its 95 % interval, why it is missing, a link or a longer text on pointing at it.
-
-    `share` in [0, 1] tints the cell, as in a matrix of shares.
-    """
+    """A value with its 95 % interval, or why it is missing. `share` in [0, 1] tints the cell, as in a matrix of shares."""
 
     value: Value
     interval: tuple[float, float] | None = None
     why: str = ""
     share: float | None = None
-
-
-@dataclass(frozen=True)
-class Column:
-    """A table's column: its title, how its numbers are written, and what it means (which goes into the glossary).
-
-    `places` fixes the decimals, `percent` multiplies by 100, `scientific` writes 1.2 × 10⁻⁵; else three significant digits.
-    `group` is a title above several columns; `short` the title in the terminal, with a line break where one helps.
-    `spread` shows the intervals in the terminal, too, where room is dear.
-    """
-
-    title: str
-    sentence: str = ""
-    formula: str = ""
-    unit: str = ""
-    name: str = ""
-    group: str = ""
-    short: str = ""
-    places: int | None = None
-    percent: bool = False
-    scientific: bool = False
-    text: bool = False
-    spread: bool = False
-    where: Where = "everywhere"
 
 
 @dataclass(frozen=True)
@@ -67,14 +45,23 @@ class Line:
     marks: Sequence[int] = ()
 
 
+class Heading(NamedTuple):
+    """A shown column: its place in the table, its term, and whether it holds text."""
+
+    place: int
+    term: Term
+    text: bool
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows under columns; the first column is the rows' label. A `folded` table is opened by a click.
 
-    `rows` may be plain tuples (label, value, ...). `footnotes` are numbered; a `Line`'s `marks` point to them.
+    `columns` are terms, or titles. `rows` may be plain tuples (label, value, ...). `footnotes` are numbered; a `Line`'s
+    `marks` point to them.
     """
 
-    columns: Sequence[Column | str]
+    columns: Sequence[Term | str]
     rows: Sequence[Line | Sequence[Cell | Value]]
     title: str = ""
     caption: str = ""
@@ -83,32 +70,101 @@ class Table:
     where: Where = "everywhere"
     kind: ClassVar[str] = "table"
 
-    @property
-    def heads(self) -> list[Column]:
-        """The columns as `Column`s."""
-        return [column if isinstance(column, Column) else Column(column) for column in self.columns]
+    @cached_property
+    def heads(self) -> list[Term]:
+        """The columns as terms."""
+        return [column if isinstance(column, Term) else Term(column) for column in self.columns]
+
+    def shown(self, where: Where) -> list[Heading]:
+        """The columns that the page or the terminal shows."""
+        hidden = "terminal" if where == "page" else "page"
+        return [
+            Heading(place, term, not place or self._is_text(place - 1))
+            for place, term in enumerate(self.heads)
+            if term.where != hidden
+        ]
+
+    def _is_text(self, place: int) -> bool:
+        values = [cell.value for line in self.lines for cell in line.cells[place : place + 1] if cell.value is not None]
+        return bool(values) and all(isinstance(value, str) for value in values)
 
     @property
-    def grouped(self) -> list[tuple[str, list[Column]]]:
-        """The page's columns by runs of the same group."""
-        shown = [column for column in self.heads if column.where != "terminal"]
-        return [(group, list(found)) for group, found in groupby(shown, key=lambda column: column.group)]
+    def grouped(self) -> list[tuple[str, int]]:
+        """The groups above the page's columns, with the number of columns of each."""
+        return [(group, len(list(run))) for group, run in groupby(head.term.group for head in self.shown("page"))]
 
-    @property
-    def lines(self) -> list[Line]:
-        """The rows as `Line`s of `Cell`s."""
-        found = []
-        for row in self.rows:
-            line = row if isinstance(row, Line) else Line(label_of(row[0]), row[1:])
-            cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in line.cells]
-            found.append(Line(line.label, cells, line.note, line.marks))
-        return found
+    @cached_property
+    def lines(self) -> list[FullLine]:
+        """The rows with every value in a cell."""
+        lines = (row if isinstance(row, Line) else Line(label_of(row[0]), row[1:]) for row in self.rows)
+        return [
+            FullLine(line.label, [as_cell(value) for value in line.cells], line.note, list(line.marks))
+            for line in lines
+        ]
+
+
+class FullLine(NamedTuple):
+    """A `Line` whose values are all cells."""
+
+    label: str
+    cells: list[Cell]
+    note: str
+    marks: list[int]
+
+
+def as_cell(value: Cell | Value) -> Cell:
+    """The value in a cell of its own, unless it has one."""
+    return value if isinstance(value, Cell) else Cell(value)
 
 
 def label_of(value: Cell | Value) -> str:
     """A row's label as text."""
-    held = value.value if isinstance(value, Cell) else value
+    held = as_cell(value).value
     return "" if held is None else str(held)
+
+
+Extra = tuple[Term | str, Callable[..., Cell | Value]]
+"""A column that is no field: its term, and what makes its cell of a row."""
+
+
+def table(
+    rows: Iterable[object], *columns: str | Extra, terms: Mapping[str, Term] | None = None, title: str = "",
+    caption: str = "", folded: bool = False, where: Where = "everywhere",
+    note: Callable[..., str] = lambda row: "",
+) -> Table:  # fmt: skip
+    """A table of records: a row each, with the named fields under the titles of their terms; the first is the label.
+
+    Args:
+        rows: dataclass instances, or `Row`s, whose `terms` must be given.
+        columns: names of fields, or pairs of a term and a function of the row.
+        note: what stands behind a row's label.
+    """
+    records = list(rows)
+    known = terms if terms is not None else terms_of(type(records[0])) if records else {}
+    heads = [known.get(one, Term(one, name=one)) if isinstance(one, str) else one[0] for one in columns]
+    get = [(lambda row, name=one: cell_of(row, name)) if isinstance(one, str) else one[1] for one in columns]
+    lines = [Line(label_of(get[0](row)), [make(row) for make in get[1:]], note(row)) for row in records]
+    return Table(heads, lines, title, caption, folded, where=where)
+
+
+def cell_of(row: object, name: str, why: str = "") -> Cell:
+    """A field with its interval: `NAME_interval`, or the normal one of `NAME_error`; truth values and lists in words."""
+    if isinstance(row, Row):
+        value, interval = row.get(name), row.interval(name)
+        value = value if isinstance(value, str | bool) else row.number(name)
+    else:
+        value, interval = getattr(row, name), getattr(row, f"{name}_interval", None)
+        error = getattr(row, f"{name}_error", None)
+        if interval is None and error is not None and value is not None:
+            from headscan.statistics.uncertainty import normal
+
+            interval = normal(value, error)
+    if isinstance(value, bool):
+        value = "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        value = ", ".join(map(str, value))
+    assert value is None or isinstance(value, str | float | int)
+    return Cell(value, (interval[0], interval[1]) if interval and value is not None else None, why)
 
 
 @dataclass(frozen=True)
@@ -168,8 +224,9 @@ class Prose:
 class Raw:
     """A piece with a template of its own, for what no other part can say: the CAT scan, coloured tokens, matrices.
 
-    `template` is a file of `report/templates/` and sees `context`. `data` goes to the scripts as `Headscan.data`;
-    `scripts` and `styles` are files of `report/assets/`. `terminal` and `notebook` (HTML without scripts) stand for it there.
+    `template` is a file of a registered package's `templates/` (see `html.environment`) and sees `context`. `data` goes to
+    the scripts as `Headscan.data`; `scripts` and `styles` are files of `assets/`. `terminal` and `notebook` (HTML without
+    scripts) stand for it there.
     """
 
     template: str
@@ -185,6 +242,17 @@ class Raw:
 Part = Table | Figure | Panels | Facts | Prose | Raw
 
 
+def facts(row: object, *names: str, title: str = "In short") -> Facts:
+    """Fields of one record as a list of names and values, each under the title of its term."""
+    terms = terms_of(type(row))
+    rows = []
+    for name in names:
+        cell = cell_of(row, name)
+        ends = " to ".join(written(end, terms[name]) for end in cell.interval or ())
+        rows.append((terms[name].title, written(cell.value, terms[name]) + (f" ({ends})" if ends else "")))
+    return Facts(title, rows)
+
+
 @dataclass(frozen=True)
 class Section:
     """A chapter of a page: its title and lead in the margin, its parts in the column. `name` is its anchor."""
@@ -193,10 +261,6 @@ class Section:
     lead: str = ""
     parts: Sequence[Part] = ()
     name: str = ""
-
-    def figures(self) -> list[Figure]:
-        """All its figures, those in panels too, in order."""
-        return [figure for part in self.parts for figure in figures_of(part)]
 
 
 def figures_of(part: Part) -> Sequence[Figure]:
@@ -210,7 +274,7 @@ class Head:
 
     Several `titles` are parted by ampersands. `top` stands under them before the findings. `switch` offers to count
     sink tokens, too; figures' traces then carry `meta = {"first": "with" | "without"}`. `plots` are figures that
-    `result.plot(name)` knows and the page does not show. `alarm` makes the first sentence red.
+    `result.plot(name)` knows and the page does not show. `words` are for the glossary. `alarm` makes the sentence red.
     """
 
     titles: Sequence[str]
@@ -218,20 +282,8 @@ class Head:
     top: Sequence[Part] = ()
     switch: bool = False
     plots: Mapping[str, Callable[..., go.Figure]] = field(default_factory=dict)
-    words: Sequence[Word] = ()
+    words: Sequence[Term] = ()
     alarm: bool = False
-
-
-@dataclass(frozen=True)
-class Word:
-    """A word of the glossary: a measure, a method, a verdict."""
-
-    title: str
-    sentence: str
-    name: str = ""
-    formula: str = ""
-    ends: str = ""
-    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -253,7 +305,7 @@ class FindingLine:
 
 @dataclass(frozen=True)
 class Shown:
-    """The protocol and the data to take away, as the kit reads them from a result's document."""
+    """The protocol and the data to take away."""
 
     command: str
     when: str
@@ -269,7 +321,7 @@ class Page:
     head: Head
     sections: Sequence[Section]
     findings: Sequence[FindingLine]
-    glossary: Sequence[Word]
+    glossary: Sequence[Term]
     shown: Shown
     version: str
 

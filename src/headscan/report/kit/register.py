@@ -9,77 +9,49 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headscan.report.kit.parts import Facts, FindingLine, Head, Page, Prose, Section, Shown, Table, Word
-from headscan.report.kit.reading import entries, mapping, number, text
+from headscan.report.kit.parts import Facts, FindingLine, Head, Page, Prose, Section, Shown, Table
 from headscan.report.kit.words import grouped, named
+from headscan.run.plaindata import plain
 from headscan.run.registry import Registry
 
 if TYPE_CHECKING:
     from headscan.run.result import Result
-
-
-# ---- What a result's document says of how it was made, and the files that a reader can take away.
+    from headscan.run.vocabulary import Term
 
 LONG = 64
 """Lists of more numbers than this are left out of the embedded result.json where it would be too large with them."""
 LARGEST = 600_000
 
 
-def findings(document: Mapping[str, object]) -> list[FindingLine]:
-    """The document's findings as they are shown; where a finding stands is said only if its own text does not."""
-    several = len(entries(document, "models")) > 1
-    found = []
-    for item in entries(document, "findings"):
-        said = text(item, "sentence")
-        model, site = text(item, "model"), text(item, "site")
-        where = [model] if several and model else []
-        where += [site] if site and site not in said else []
-        level = {"warning": "alert", "alert": "alert", "good": "good"}.get(text(item, "level"), "notice")
-        found.append(
-            FindingLine(
-                text(item, "code"),
-                level,
-                titled(text(item, "title"), said),
-                number(item, "value"),
-                where,
-                text(item, "advice"),
-                text(item, "unit"),
-                _word(level, item.get("known")),
-            )
-        )
-    return found
+def findings(result: Result) -> list[FindingLine]:
+    """The findings as they are shown; where a finding stands is said only if its own text does not."""
+    shown = []
+    for finding in result.findings:
+        title, known = getattr(finding, "title", ""), getattr(finding, "known", None)
+        where = [finding.model] if len(result.models) > 1 and finding.model else []
+        where += [finding.site] if finding.site and finding.site not in finding.sentence else []
+        level = finding.level if finding.level in ("alert", "good") else "notice"
+        word = level if known is None else "notice" if known else "alarm" if level == "alert" else "alarm, not certain"
+        sentence = f"{title}. {finding.sentence}" if title else finding.sentence
+        advice, unit = getattr(finding, "advice", ""), getattr(finding, "unit", "")
+        shown.append(FindingLine(finding.code, level, sentence, finding.value, where, advice, unit, word))
+    return shown
 
 
-def _word(level: str, known: object) -> str:
-    """A level in words; of findings that many healthy models may have, too, whether it is an alarm."""
-    if known is None:
-        return level
-    return "notice" if known else "alarm" if level == "alert" else "alarm, not certain"
-
-
-def titled(title: str, sentence: str) -> str:
-    """The sentence, with the finding's title before it where it has one.
-
-    >>> titled("", "It is so."), titled("Cone", "It is so.")
-    ('It is so.', 'Cone. It is so.')
-    """
-    return f"{title}. {sentence}" if title else sentence
-
-
-def shown(result: Result) -> Shown:
+def protocol(result: Result) -> Shown:
     """Protocol and data of a result."""
-    document = result.document
-    protocol = mapping(document, "protocol")
-    aside = ("command", "text", "versions", "settings")
-    run = {key: value for key, value in protocol.items() if key not in aside}
-    facts = [Facts("The run", flat(run | dict(mapping(protocol, "settings"))))]
-    facts.append(Facts("The text", flat(mapping(protocol, "text"))))
-    for model in entries(document, "models") or ([mapping(document, "model")] if mapping(document, "model") else []):
-        facts.append(Facts(named(text(model, "name")), flat({k: v for k, v in model.items() if k != "name"})))
-    facts.append(Facts("The versions", flat(mapping(protocol, "versions"))))
-    return Shown(
-        text(protocol, "command"), when(protocol.get("started")), [f for f in facts if f.rows], light(document)
-    )
+    told = result.protocol
+    facts = [Facts("The run", [*fields(told, "command", "text", "versions", "settings"), *flat(told.settings)])]
+    facts += [Facts("The text", fields(told.text))] if told.text else []
+    facts += [Facts(named(model.name), fields(model, "name")) for model in result.models]
+    facts.append(Facts("The versions", flat(told.versions)))
+    return Shown(told.command or "", when(told.started), [one for one in facts if one.rows], light(result.document))
+
+
+def fields(record: object, *others: str) -> list[tuple[str, str]]:
+    """The fields of a dataclass but for some, as `flat` writes them."""
+    values = plain(record)
+    return flat({key: value for key, value in values.items() if key not in others}) if isinstance(values, dict) else []
 
 
 def light(document: Mapping[str, object]) -> str:
@@ -125,17 +97,11 @@ def flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]
             rows += flat(value, f"{name}: ")
         elif isinstance(value, Sequence) and not isinstance(value, str):
             rows.append((name, ", ".join(map(str, value)) or "none"))
+        elif value is None or isinstance(value, bool):
+            rows.append((name, {None: "none", True: "yes", False: "no"}[value]))
         else:
-            rows.append((name, _exact(value)))
+            rows.append((name, grouped(value) if isinstance(value, int) else str(value)))
     return rows
-
-
-def _exact(value: object) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return grouped(value) if isinstance(value, int) else str(value)
 
 
 Made = Section | list[Section] | None
@@ -176,43 +142,28 @@ def section(kind: str, order: float) -> Callable[[S], S]:
 
 
 def assemble(result: Result) -> Page:
-    """The page of a result.
-
-    Raises:
-        BadInput: there is no page of this kind.
-    """
-    make = PAGES[result.kind]
-    head = make(result)
+    """The page of a result; BadInput where there is no page of its kind."""
+    head = PAGES[result.kind](result)
     wanted = sorted((one for one in SECTIONS.values() if one.kind == result.kind), key=lambda one: one.order)
     made = [(one, attempt(one, result)) for one in wanted]
     sections = [replace(each, name=each.name or one.make.__name__) for one, found in made for each in found]
-    return Page(
-        kind=result.kind, head=head, sections=sections, findings=findings(result.document),
-        glossary=glossary(head, sections), shown=shown(result),
-        version=str(result.document.get("headscan") or ""),
-    )  # fmt: skip
+    version = str(result.protocol.versions.get("headscan") or "")
+    return Page(result.kind, head, sections, findings(result), glossary(head, sections), protocol(result), version)
 
 
 def attempt(one: SectionOf, result: Result) -> list[Section]:
     """Its sections, or, where its function fails on this result, a sentence that says so: the others are shown still."""
     try:
-        found = one.make(result)
-        return found if isinstance(found, list) else [found] if found else []
+        made = one.make(result)
+        return made if isinstance(made, list) else [made] if made else []
     except FAULTS as error:
         logging.getLogger("headscan.report").warning("a section of the page failed", exc_info=True)
         title = one.make.__name__.replace("_", " ").capitalize()
         return [Section(title, parts=[Prose(f"This part cannot be shown ({type(error).__name__}: {error}).")])]
 
 
-def glossary(head: Head, sections: list[Section]) -> list[Word]:
-    """Every word that the head or a table's column explains, once, in order."""
-    words = list(head.words)
-    for found in sections:
-        for part in found.parts:
-            if isinstance(part, Table):
-                words += [
-                    Word(column.title, column.sentence, column.name, column.formula, column.unit)
-                    for column in part.heads
-                    if column.sentence
-                ]
-    return list({(word.name or word.title): word for word in reversed(words)}.values())[::-1]
+def glossary(head: Head, sections: list[Section]) -> list[Term]:
+    """Every term that the head or a table's column explains, once, in order."""
+    tables = [part for each in sections for part in each.parts if isinstance(part, Table)]
+    terms = [*head.words, *(term for one in tables for term in one.heads if term.sentence)]
+    return list({(term.name or term.title): term for term in reversed(terms)}.values())[::-1]

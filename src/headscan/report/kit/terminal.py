@@ -14,22 +14,10 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from headscan.report.kit.parts import (
-    Cell,
-    Column,
-    Facts,
-    Figure,
-    FindingLine,
-    Page,
-    Part,
-    Prose,
-    Raw,
-    Table,
-    figures_of,
-)
-from headscan.report.kit.parts import Page as PageOf
+from headscan.report.kit.parts import Cell, Facts, Figure, FindingLine, Page, Part, Prose, Raw, Table, figures_of
 from headscan.report.kit.words import clean, written
 from headscan.run.errors import BadInput
+from headscan.run.vocabulary import Term
 
 LEVELS = {"alert": ("!", "bold red"), "notice": ("·", "yellow"), "good": ("+", "green")}
 ROWS = 14
@@ -110,35 +98,33 @@ def _facts(facts: Facts) -> RichTable:
 
 
 def _table(table: Table) -> list[RenderableType]:
-    heads = [(place, column) for place, column in enumerate(table.heads) if column.where != "page"]
-    found = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    for place, column in heads:
-        title = column.short or (f"{column.group}, {column.title}" if column.group else column.title)
-        found.add_column(
-            Text(clean(title).replace("\ufffd", "\n")), justify="left" if column.text or not place else "right",
-            overflow="fold", min_width=9 if not place else None, no_wrap=bool(place) and not column.text,
+    heads = table.shown("terminal")
+    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    for place, term, text in heads:
+        title = term.column or (f"{term.group}, {term.title}" if term.group else term.title)
+        grid.add_column(
+            Text(clean(title).replace("\ufffd", "\n")), justify="left" if text else "right", overflow="fold",
+            min_width=None if place else 9, no_wrap=not text,
         )  # fmt: skip
     lines = table.lines[:ROWS] if table.folded else table.lines
     for index, line in enumerate(lines):
         label = Text(clean(line.label))
         label.append(f" {line.note}".lstrip() if not line.label else f" {line.note}" if line.note else "", style="dim")
-        cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in line.cells]
-        shown = [_cell(cells[place - 1], column) for place, column in heads if 0 < place <= len(cells)]
+        cells = [_cell(line.cells[place - 1], term) for place, term, _ in heads if 0 < place <= len(line.cells)]
         last = index + 1 < len(lines) and not line.note and bool(lines[index + 1].note)
-        found.add_row(label, *shown, style="dim" if line.note else None, end_section=last)
-    told: list[RenderableType] = (
-        [Text(f"\n{clean(table.title)}", style="bold")] if table.title and not table.folded else []
-    )
-    told += [found] if lines else []
+        grid.add_row(label, *cells, style="dim" if line.note else None, end_section=last)
+    titled = table.title and not table.folded
+    shown: list[RenderableType] = [Text(f"\n{clean(table.title)}", style="bold")] if titled else []
+    shown += [grid] if lines else []
     if len(table.lines) > len(lines):
-        told.append(Text(f"... {len(table.lines) - len(lines)} more rows in the page and in result.json", style="dim"))
-    return told + [Text(f"— {clean(note)}", style="dim") for note in table.footnotes]
+        shown.append(Text(f"... {len(table.lines) - len(lines)} more rows in the page and in result.json", style="dim"))
+    return shown + [Text(f"— {clean(note)}", style="dim") for note in table.footnotes]
 
 
-def _cell(cell: Cell, column: Column) -> Text:
-    shown = Text(clean(written(cell.value, column)))
-    if cell.interval and column.spread:
-        low, high = (written(end, column) for end in cell.interval)
+def _cell(cell: Cell, term: Term) -> Text:
+    shown = Text(clean(written(cell.value, term)))
+    if cell.interval and term.spread:
+        low, high = (written(end, term) for end in cell.interval)
         shown.append(f" [{low}, {high}]", style="dim")
     return shown
 
@@ -172,7 +158,7 @@ def check_kaleido() -> None:
         raise BadInput("Figures for papers need kaleido: pip install 'headscan[figures]'.")
 
 
-def write_figures(page: PageOf, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def write_figures(page: Page, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Every figure of a page as NAME.FORMAT, in the light colours; the paths.
 
     Raises BadInput where kaleido or a Chrome is missing, or a format is none of SVG, PDF, PNG.
@@ -208,8 +194,8 @@ def _framed(figure: Figure) -> go.Figure:
 def latex(table: Table) -> str:
     r"""A table for a paper, in booktabs' rules; intervals stand behind their numbers.
 
-    >>> from headscan.report.kit.parts import Column, Line
-    >>> print(latex(Table(["site", Column("CKA", places=2)], [Line("block_0", [Cell(0.5, (0.4, 0.6))])])))
+    >>> from headscan.report.kit.parts import Line
+    >>> print(latex(Table(["site", Term("CKA", places=2)], [Line("block_0", [Cell(0.5, (0.4, 0.6))])])))
     \begin{tabular}{lr}
     \toprule
     site & CKA \\
@@ -218,21 +204,17 @@ def latex(table: Table) -> str:
     \bottomrule
     \end{tabular}
     """
-    shown = [(place, column) for place, column in enumerate(table.heads) if column.where != "terminal"]
-    kinds = "".join("l" if column.text or not place else "r" for place, column in shown)
-    titles = [f"{column.group}, {column.title}" if column.group else column.title for _, column in shown]
+    shown = table.shown("page")
+    kinds = "".join("l" if text else "r" for *_, text in shown)
+    titles = [f"{term.group}, {term.title}" if term.group else term.title for _, term, _ in shown]
     lines = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", " & ".join(map(_escaped, titles)) + r" \\", r"\midrule"]
     for line in table.lines:
-        cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in line.cells]
-        label = f"{line.label} {line.note}".strip()
-        words = [label if not place else "" for place, _ in shown[:1]]
-        for place, column in shown[1:]:
-            cell = cells[place - 1] if place <= len(cells) else Cell(None)
-            text = written(cell.value, column)
-            if cell.interval:
-                text += " [" + ", ".join(written(end, column) for end in cell.interval) + "]"
-            words.append(text)
-        lines.append(" & ".join(map(_escaped, words)) + r" \\")
+        cells = [f"{line.label} {line.note}".strip()]
+        for place, term, _ in shown[1:]:
+            cell = line.cells[place - 1] if place <= len(line.cells) else Cell(None)
+            ends = [written(end, term) for end in cell.interval or ()]
+            cells.append(written(cell.value, term) + (f" [{', '.join(ends)}]" if ends else ""))
+        lines.append(" & ".join(map(_escaped, cells)) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
 

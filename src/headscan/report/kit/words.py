@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from headscan.report.kit.parts import Column
+    from headscan.run.vocabulary import Term
 
 
 DASH = "—"
@@ -68,29 +68,6 @@ def _powers(found: float) -> str:
     return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPT)}".replace("-", "−", 1 if found < 0 else 0)
 
 
-def interval(bounds: object, digits: int = 3, places: int | None = None) -> str:
-    """'0.961 to 0.990', or nothing when a bound is not defined.
-
-    >>> interval([0.961, 0.99])
-    '0.961 to 0.990'
-    >>> interval(None)
-    ''
-    """
-    if not isinstance(bounds, (list, tuple)) or len(bounds) != 2 or None in map(value_of, bounds):
-        return ""
-    return " to ".join(number(bound, digits, places) for bound in bounds)
-
-
-def end(value: object, missing: str) -> str:
-    """The end of a measure's range: a plain number, or what stands for a range without end.
-
-    >>> end(1.0, "∞"), end(-1, "−∞"), end(None, "∞")
-    ('1', '−1', '∞')
-    """
-    found = value_of(value)
-    return missing if found is None else f"{found:g}".replace("-", "−")
-
-
 def literal(text: object) -> str:
     """Untrusted text such that plotly shows it as it is.
 
@@ -119,23 +96,23 @@ def named(source: str) -> str:
     return source.rstrip("/").rpartition("/")[2] or source if is_path else source
 
 
-def written(value: object, column: Column) -> str:
-    """A cell's value as its column asks for it.
+def written(value: object, term: Term) -> str:
+    """A value as its term asks for it.
 
-    >>> from headscan.report.kit.parts import Column
-    >>> written(0.5, Column("share", percent=True)), written(1e-5, Column("residual", scientific=True)), written("a", Column("t"))
+    >>> from headscan.run.vocabulary import Term
+    >>> written(0.5, Term("share", percent=True)), written(1e-5, Term("residual", scientific=True)), written("a", Term("t"))
     ('50.0 %', '1.0 × 10⁻⁵', 'a')
     """
     if isinstance(value, str):
         return value
-    found = value_of(value)
-    if found is None:
+    finite = value_of(value)
+    if finite is None:
         return DASH
-    if column.percent:
-        return f"{100 * found:.{1 if column.places is None else column.places}f} %".replace("-", "−")
-    if column.scientific:
-        return _powers(found) if found else "0"
-    return number(value, places=None if isinstance(value, int) else column.places)
+    if term.percent:
+        return f"{100 * finite:.{1 if term.places is None else term.places}f} %".replace("-", "−")
+    if term.scientific:
+        return _powers(finite) if finite else "0"
+    return number(value, places=None if isinstance(value, int) else term.places)
 
 
 def plain(value: object) -> object:

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from headscan.report.kit import (
     Cell,
-    Column,
     Figure,
     Head,
     Line,
@@ -20,7 +19,7 @@ from headscan.report.kit import (
     Raw,
     Section,
     Table,
-    Word,
+    Term,
     figures,
     page,
     palette,
@@ -56,7 +55,7 @@ def attribute(result: AttributeResult) -> Head:
         f"Which of {grouped(len(result.tokens))} tokens {model} rests its {rests} on: {result.target.sentence}. {methods}.",
         plots={"scores": lambda method=None: scores(result, method)},
         words=[
-            Word(one.words.title, one.words.sentence, one.method, one.words.formula, source=one.words.source)
+            Term(one.words.title, one.words.sentence, one.words.formula, source=one.words.source, name=one.method)
             for one in result.maps
         ],
     )  # fmt: skip
@@ -100,8 +99,8 @@ def text(result: AttributeResult) -> Section:
         return Section("The text", lead, [raw, *strongest(result)])
     table = Table(
         [
-            "explained", Column(position), Column(result.target.kind), Column("probability"),
-            Column("what the model predicts there", text=True),
+            "explained", Term(position), Term(result.target.kind), Term("probability"),
+            Term("what the model predicts there"),
         ],
         [(shown(step), step.position, step.value, step.probability, likely(step)) for step in result.steps],
         title="Predictions" if several else "", folded=len(result.steps) > 8,
@@ -126,7 +125,7 @@ def strongest(result: AttributeResult) -> list[Table]:
     for span in spans:
         first, last = span.tokens[0], span.tokens[-1]
         rows.append((str(first) if first == last else f"{first}–{last}", span.text[:40], signed(span.score)))
-    return [Table(["token", Column("text", text=True), Column(result.method)], rows, where="terminal")]
+    return [Table(["token", Term("text"), Term(result.method)], rows, where="terminal")]
 
 
 def pieces(result: AttributeResult, values: Sequence[float], predicted: set[int]) -> list[dict[str, object]]:
@@ -211,15 +210,15 @@ def trust(result: AttributeResult) -> Section:
         )
         alt = f"The {judged} as units are replaced in the order of their scores, and as they are put back"
         parts.append(Figure("curves", lambda: curves(result), alt, caption))
-        columns: list[Column | str] = [
+        columns: list[Term | str] = [
             "method",
-            Column("deletion", f"Area under the {judged} as the highest units are replaced first; low is good."),
-            Column("insertion", "The same as the highest units are put back first; high is good."),
-            Column(
+            Term("deletion", f"Area under the {judged} as the highest units are replaced first; low is good."),
+            Term("insertion", "The same as the highest units are put back first; high is good."),
+            Term(
                 "comprehensiveness", f"Mean fall of the {judged} without the top units; high is good.",
-                short="comprehen-\nsiveness",
+                column="comprehen-\nsiveness",
             ),
-            Column("sufficiency", f"Mean fall of the {judged} with the top units only; low is good."),
+            Term("sufficiency", f"Mean fall of the {judged} with the top units only; low is good."),
         ]  # fmt: skip
         rows = [
             Line(
@@ -254,7 +253,7 @@ def trust(result: AttributeResult) -> Section:
                 )
             )
     if result.agreement:
-        columns = ["methods", Column("rank correlation"), Column(f"shared top {result.agreement[0].top}")]
+        columns = ["methods", Term("rank correlation"), Term(f"shared top {result.agreement[0].top}")]
         agreed = [(", ".join(one.methods), one.spearman, one.shared_top) for one in result.agreement]
         parts.append(Table(columns, agreed, title="Agreement"))
     lead = "A map is an argument. Take away what it calls important, and the prediction should go."
@@ -309,7 +308,7 @@ def numbers(result: AttributeResult) -> Section:
         (f"{index} {token}", result.ids[index], *(mean[index] for mean in means))
         for index, token in enumerate(result.tokens[:TABLE_ROWS])
     ]
-    columns: list[Column | str] = ["token", Column("id"), *(Column(one.method) for one in result.maps)]
+    columns: list[Term | str] = ["token", Term("id"), *(Term(one.method) for one in result.maps)]
     parts: list[Table | Prose] = [Table(columns, rows, title=f"{len(rows)} tokens", folded=True, where="page")]
     if len(result.tokens) > TABLE_ROWS:
         parts.append(Prose(f"{len(result.tokens) - TABLE_ROWS} more are in arrays.safetensors."))

@@ -12,7 +12,6 @@ from headscan.diagnosis.conditions import CONDITIONS
 from headscan.measures.measure import leading
 from headscan.report.kit import (
     Cell,
-    Column,
     Facts,
     Figure,
     Head,
@@ -20,6 +19,7 @@ from headscan.report.kit import (
     Prose,
     Section,
     Table,
+    Term,
     figures,
     page,
     palette,
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from headscan.diagnosis.result import CheckupResult, Examination, Observation
     from headscan.run import Row
 
-COLUMNS: tuple[Column | str, ...] = (
-    "code", Column("condition", text=True), Column("found", "Alarm; notice, where many healthy models have it; no.", text=True),
-    Column("value", "What the condition rests on."),
-    Column("chance", "What random weights of the same architecture give, or guessing without a state.", where="page"),
-    Column("threshold", "From here on (at least), or down to here (at most), the condition is named.", text=True),
-    Column("of", text=True, where="page"), Column("site", text=True), Column("reference", text=True, where="page"),
+COLUMNS: tuple[Term | str, ...] = (
+    "code", Term("condition"), Term("found", "Alarm; notice, where many healthy models have it; no."),
+    Term("value", "What the condition rests on."),
+    Term("chance", "What random weights of the same architecture give, or guessing without a state.", where="page"),
+    Term("threshold", "From here on (at least), or down to here (at most), the condition is named."),
+    Term("of", where="page"), Term("site"), Term("reference", where="page"),
 )  # fmt: skip
 
 
@@ -217,12 +217,12 @@ def _remedies(one: Examination, *, several: bool) -> Table:
         )
         for row in cure.rows
     ]
-    percent = Column("found first", "Passages whose follower is nearest of all.", percent=True)
-    columns: list[Column | str] = [
+    percent = Term("found first", "Passages whose follower is nearest of all.", percent=True)
+    columns: list[Term | str] = [
         "remedy",
         percent,
-        Column("gain", percent=True),
-        Column("among ten", percent=True),
+        Term("gain", percent=True),
+        Term("among ten", percent=True),
         "average cosine",
         "hubness",
     ]
@@ -248,7 +248,7 @@ def looked_for(result: CheckupResult) -> Section:
     """Every condition, in words."""
     words = {one.code: one for each in result.examinations for one in each.observations}
     rows = [(code, one.title, one.meaning, one.source) for code, one in sorted(words.items())]
-    columns: list[Column | str] = ["code", *(Column(one, text=True) for one in ("condition", "what it is", "source"))]
+    columns: list[Term | str] = ["code", *(Term(one) for one in ("condition", "what it is", "source"))]
     return Section("What was looked for", "", [Table(columns, rows, folded=True, title="Conditions", where="page")])
 
 
@@ -311,7 +311,7 @@ def _branches(one: Examination, *, several: bool) -> Table | None:
     shown: Sequence[Row] = ordered if len(ordered) <= 8 else [*ordered[:5], *ordered[-3:]]
     lines = [Line(row.text("part"), (Cell(row.number("share"), interval=row.interval("share")),)) for row in shown]
     title = f"Which branches add to the average cosine of {last}" + (f" in {one.model}" if several else "")
-    return Table(["branch", Column("share of the average cosine", percent=True)], lines, title=title)
+    return Table(["branch", Term("share of the average cosine", percent=True)], lines, title=title)
 
 
 def _random(rows: Sequence[Row]) -> list[Row]:

@@ -9,7 +9,6 @@ import plotly.graph_objects as go
 
 from headscan.report.kit import (
     Cell,
-    Column,
     Facts,
     Figure,
     Head,
@@ -18,7 +17,7 @@ from headscan.report.kit import (
     Prose,
     Section,
     Table,
-    Word,
+    Term,
     figures,
     page,
     palette,
@@ -47,14 +46,7 @@ def head(result: CompareResult) -> Head:
         where = "Site against the same site" if same[0].site_a == same[0].site_b else "Site against site"
         said = f"{where}, {title} is {number(min(values))} to {number(max(values))}, on {result.tokens:,} tokens."
     words = [
-        Word(
-            one.title,
-            one.sentence,
-            name,
-            one.formula,
-            f"{one.range[0]:g} to {one.range[1]:g}".replace("-", "−"),
-            one.source,
-        )
+        Term(one.title, one.sentence, one.formula, range=one.range, source=one.source, name=name)
         for name, one in result.measures.items()
     ]
     return Head([named(model.name) for model in result.models], said, words=words)
@@ -133,11 +125,9 @@ def site_by_site(result: CompareResult) -> list[Section]:
     made: list[Section] = []
     several = len(_pairs(result)) > 1
     for (a, b), cells in _pairs(result).items():
-        columns = [Column("site"), *(_column(result, name) for name in result.measures)]
+        columns = [Term("site"), *(_column(result, name) for name in result.measures)]
         columns.append(
-            Column(
-                "most alike", "The site of the second model with the greatest value.", text=True, short="most\nalike"
-            )
+            Term("most alike", "The site of the second model with the greatest value.", column="most\nalike")
         )
         lines = [_line(result, site, cells) for site in dict.fromkeys(cell.site_a for cell in cells)]
         title = f"{named(a)} and {named(b)}"
@@ -152,10 +142,10 @@ def site_by_site(result: CompareResult) -> list[Section]:
     return made
 
 
-def _column(result: CompareResult, name: str) -> Column:
+def _column(result: CompareResult, name: str) -> Term:
     words = result.measures[name]
     short = {"procrustes": "procr.", "mutual_knn": "knn"}.get(name, name)
-    return Column(words.title, words.sentence, words.formula, name=name, places=3, short=short)
+    return Term(words.title, words.sentence, words.formula, name=name, places=3, column=short)
 
 
 def _line(result: CompareResult, site: str, cells: list[SimilarityCell]) -> Line:
@@ -197,8 +187,8 @@ def chance(result: CompareResult) -> Section | None:
                     (said.title, mean, high, median([t.statistic or 0.0 for t in found]), f"{beyond} of {len(found)}")
                 )
         if rows:
-            columns = [Column("measure"), Column("null, mean", places=3), Column("null, .95", places=3)]
-            columns += [Column("observed", places=3), Column("cells beyond", text=True)]
+            columns = [Term("measure"), Term("null, mean", places=3), Term("null, .95", places=3)]
+            columns += [Term("observed", places=3), Term("cells beyond")]
             parts += [
                 Prose(f"{words.sentence} It keeps {words.keeps}.", words.title + "."),
                 Table(columns, rows, where="page"),
@@ -230,7 +220,7 @@ def shape(result: CompareResult) -> Section | None:
     """Paired differences of the measures of shape."""
     if not result.differences:
         return None
-    columns = [Column("site"), Column("models", text=True), Column("measure", text=True), Column("difference")]
+    columns = [Term("site"), Term("models"), Term("measure"), Term("difference")]
     lines = [
         Line(one.site_a, [f"{named(one.model_a)} − {named(one.model_b)}", one.measure,
              Cell(one.difference, (one.interval[0], one.interval[1]) if one.interval else None)])

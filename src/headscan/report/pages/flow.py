@@ -9,7 +9,6 @@ import plotly.graph_objects as go
 
 from headscan.report.kit import (
     Cell,
-    Column,
     Figure,
     Head,
     Line,
@@ -17,6 +16,7 @@ from headscan.report.kit import (
     Raw,
     Section,
     Table,
+    Term,
     figures,
     page,
     palette,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 COLUMNS = tuple(
-    Column(title, sentence, name=name)
+    Term(title, sentence, name=name)
     for name, title, sentence in (
         ("leak_own", "leak, own token", "How far an output moves when its own token changes, as a share of its norm."),
         ("leak_of_earlier", "leak of earlier tokens", "The same when a token before it changes."),
@@ -90,7 +90,7 @@ def matrices(result: FlowResult) -> Section:
         "flow_matrices.html.j2", {"kinds": kinds}, {"kinds": list(kinds), "parts": data}, ("flow.js",), ("flow.css",)
     )
     lead = (
-        "Row: the input token that is changed. Column: the output that is looked at. On the diagonal a token meets its own "
+        "Row: the input token that is changed. Term: the output that is looked at. On the diagonal a token meets its own "
         "output."
     )
     return Section("Token by token", lead, [raw], "matrix")
@@ -199,14 +199,14 @@ def channel(result: ChannelResult) -> Head:
 @section("channel", 10)
 def codebooks(result: ChannelResult) -> Section:
     """How far apart the outputs of all tokens lie."""
-    columns: list[Column | str] = [
+    columns: list[Term | str] = [
         "code book",
-        Column("nearest, least", "Distance of the two nearest outputs, in mean standard deviations of a feature."),
-        Column("nearest, median", "Median distance of an output to its nearest other, in the same unit."),
-        Column("round cloud", "About the distance of two tokens in a round cloud of the same spread.", "√(2 w)"),
-        Column("directions in use", "Participation ratio of the outputs' covariance."),
-        Column("features"),
-        Column("shared outputs", "Tokens whose output another token shares to 1e-6."),
+        Term("nearest, least", "Distance of the two nearest outputs, in mean standard deviations of a feature."),
+        Term("nearest, median", "Median distance of an output to its nearest other, in the same unit."),
+        Term("round cloud", "About the distance of two tokens in a round cloud of the same spread.", "√(2 w)"),
+        Term("directions in use", "Participation ratio of the outputs' covariance."),
+        Term("features"),
+        Term("shared outputs", "Tokens whose output another token shares to 1e-6."),
     ]
     rows = []
     for part in result.parts:
@@ -235,17 +235,17 @@ def decoding(result: ChannelResult) -> Section:
                 "Rounding: features of so many bits. Left of the dotted line fewer bits are sent than a token has.", 320,
             )
         )  # fmt: skip
-        columns: list[Column | str] = [
+        columns: list[Term | str] = [
             "noise",
-            Column(
+            Term(
                 "bits at most", "What these outputs can tell of their token through this noise, all features together.",
                 "Σ ½ log₂(1 + σᵢ²/N)",
             ),
-            Column(
+            Term(
                 "features at least", "With fewer, whichever they are, no decoder finds 95 % of the tokens.",
                 "Fano; the largest σᵢ²",
             ),
-            Column(
+            Term(
                 "at least, power shared anew", "The same for any outputs of the same total power: water-filling.",
                 "(w/2) log₂(1 + Σσᵢ²/(w N))",
             ),
@@ -335,9 +335,9 @@ def searching(result: ChannelResult) -> Section | None:
                 "Where curves of one model differ, the difference is the search's and its start's, not the model's.",
             )
         )  # fmt: skip
-        columns: list[Column | str] = [
-            "search", Column("features", text=True), Column("fewest that find every token"),
-            Column("tried: share found", text=True, where="page"),
+        columns: list[Term | str] = [
+            "search", Term("features"), Term("fewest that find every token"),
+            Term("tried: share found", where="page"),
         ]  # fmt: skip
         rows = [
             (

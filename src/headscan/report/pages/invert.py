@@ -9,21 +9,7 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 from rich.text import Text
 
-from headscan.report.kit import (
-    Column,
-    Facts,
-    Figure,
-    Head,
-    Prose,
-    Raw,
-    Section,
-    Table,
-    Word,
-    figures,
-    page,
-    palette,
-    section,
-)
+from headscan.report.kit import Facts, Figure, Head, Prose, Raw, Section, Table, Term, figures, page, palette, section
 from headscan.report.kit.words import clean, literal, named
 
 if TYPE_CHECKING:
@@ -69,24 +55,24 @@ def recovered(lines: Sequence[RecoveredLine]) -> Raw:
 
 
 VERDICTS = [
-    Word(
+    Term(
         "recovered and unique",
         "The tokens give the output, and no other prompt of their length does: every other token was run at its position, or "
         "a bound proves it farther.",
     ),
-    Word("recovered, unique among those tried", "The tokens give the output; no other that was tried does."),
-    Word("ambiguous", "The tokens give the output, and others do, too, within the tolerance."),
-    Word("information absent", "Some token moves no output that was given: no method can find it."),
-    Word("not recovered", "No tokens were found that give the output; this says nothing of the information."),
-    Word(
+    Term("recovered, unique among those tried", "The tokens give the output; no other that was tried does."),
+    Term("ambiguous", "The tokens give the output, and others do, too, within the tolerance."),
+    Term("information absent", "Some token moves no output that was given: no method can find it."),
+    Term("not recovered", "No tokens were found that give the output; this says nothing of the information."),
+    Term(
         "not this model's",
         "Of states that were given: every token was run, and none gives the first of them, nor stands out as nearest.",
     ),
-    Word(
+    Term(
         "exhaustive", "A certificate: at each position every token that may be returned was run under the prefix found."
     ),
-    Word("bounded", "A certificate: the tokens that were not run are proved farther than the tolerance."),
-    Word("sampled", "A certificate: some tokens were run; of the others nothing is known."),
+    Term("bounded", "A certificate: the tokens that were not run are proved farther than the tolerance."),
+    Term("sampled", "A certificate: some tokens were run; of the others nothing is known."),
 ]
 
 
@@ -209,24 +195,24 @@ def _tokens(result: InvertResult) -> Table:
     """Every token with its certificate."""
     jacobian = result.prompts[0].certificate.jacobian is not None
     columns = [
-        Column("prompt, position"),
-        Column("token", text=True),
-        Column("found", text=True),
-        Column(
+        Term("prompt, position"),
+        Term("token"),
+        Term("found"),
+        Term(
             "residual",
             "Relative distance of the output of the token found; 0 is equal to the last bit.",
             scientific=True,
         ),
-        Column("second best", "The nearest other token that was compared.", scientific=True),
-        Column("compared", "Tokens run at this position under the prefix found, itself included."),
-        Column("certificate", "What excludes the others: all were run, a bound, or a sample.", text=True),
-        Column("equivalent", "Other tokens within the tolerance."),
-        Column("verdict", text=True),
+        Term("second best", "The nearest other token that was compared.", scientific=True),
+        Term("compared", "Tokens run at this position under the prefix found, itself included."),
+        Term("certificate", "What excludes the others: all were run, a bound, or a sample."),
+        Term("equivalent", "Other tokens within the tolerance."),
+        Term("verdict"),
     ]
     if jacobian:
         columns[8:8] = [
-            Column("rank", "Of the Jacobian of all outputs by the token's vector."),
-            Column("smallest σ", "Its smallest singular value.", scientific=True),
+            Term("rank", "Of the Jacobian of all outputs by the token's vector."),
+            Term("smallest σ", "Its smallest singular value.", scientific=True),
         ]
     rows = []
     for number, prompt in enumerate(result.prompts[:20]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headscan.report.kit import Column, Figure, Head, Panels, Prose, Section, Table, page, section
+from headscan.report.kit import Figure, Head, Panels, Prose, Section, Table, Term, page, section
 from headscan.report.kit.parts import Part
 from headscan.report.kit.words import named, number
 from headscan.report.pages import ntp_figures as draw
@@ -59,7 +59,7 @@ def numbers(result: NtpResult) -> Section:
     if c is not None:
         wrong = f"is not: {c.violating_share:.1%} of the entries have the wrong sign"
         rows.append(("centred supports", "yes" if c.optimal else "no", f"S̃ {'is optimal' if c.optimal else wrong}"))
-    table = Table(["what", Column("value", text=True), Column("meaning", text=True)], rows)
+    table = Table(["what", Term("value"), Term("meaning")], rows)
     settled = Figure(
         "sizes", lambda: draw.thresholds(result),
         "How the entropy bound, the text kept and the predicted words change with the threshold",
@@ -144,7 +144,7 @@ def words(result: NtpResult) -> Section:
         (str(a.index + 1), a.strength, " ".join(e.token for e in a.positive), " ".join(e.token for e in a.negative))
         for a in result.axes
     ]
-    ends = Table(["axis", "strength", Column("one end", text=True), Column("the other", text=True)], rows, where="page")
+    ends = Table(["axis", "strength", Term("one end"), Term("the other")], rows, where="page")
     said = "The strongest axes of the predicted word embeddings. Nobody named them: the supports did."
     return Section("Words on the axes of meaning", said, [plane, ends])
 
@@ -184,8 +184,8 @@ def against(result: NtpResult) -> Section | None:
         for values in (support, collapse)
         for index, (name, _, _) in enumerate(values[0])
     ]
-    names = [Column(model.name) for model in result.comparisons]
-    table = Table(["against the prediction", *names, Column("", text=True, where="page")], rows)
+    names = [Term(model.name) for model in result.comparisons]
+    table = Table(["against the prediction", *names, Term("", where="page")], rows)
     notes = [Prose(note) for model in result.comparisons for note in model.notes]
     return Section("Against the prediction", "Every number with its meaning.", [table, *notes])
 

@@ -1,67 +1,153 @@
-"""The page of a privacy report: the head here, a module a section beside it."""
+"""The page of a privacy report: bits that remain, attacks, defences side by side, and what a gradient shows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from headscan.report.kit import Cell, Column, Facts, Figure, Head, Section, Table, Word, figures, page, palette, section
+from headscan.report.kit import Facts, Figure, Head, Prose, Section, Term, figures, page, palette, section, table
+from headscan.report.kit.parts import Extra, cell_of, facts
 from headscan.report.kit.words import literal, named
-from headscan.report.pages.invert import RecoveredLine, RecoveredToken, recovered
-from headscan.report.pages.privacy_frontier import FOUND, LOST, frontier_said, remains, worth
-from headscan.statistics.uncertainty import Z, normal
+from headscan.report.pages.invert import LEAST, RecoveredLine, RecoveredToken, recovered
+from headscan.run.vocabulary import terms_of
+from headscan.statistics.uncertainty import Z
 
 if TYPE_CHECKING:
-    from headscan.leaks.result import LeakRow, OutsideStates, PrivacyResult
+    from headscan.leaks.result import LeakedGradient, LeakRow, PrivacyResult
+
+RELEASE = ("site", "defence", "noise")
+WORDS = [
+    Term(
+        "bits a token", "Information that the release gives of a token, in the mean: proved from below and from above, whatever "
+        "the attack; the truth lies between."
+    ),
+    Term("rms", "The unit of the noise: the root mean square of the release's coordinates around their mean."),
+    Term("prior", "What the attacker knows of texts before anything leaks; its entropy is what there is to give away."),
+    Term("posterior attack", "Names the likeliest token given release, prior and the true prefix: no attack is better."),
+    Term("ceiling", "An accuracy that no attack exceeds, because of the bits (Fano); in the mean over the prior."),
+]  # fmt: skip
 
 
-# ---- Attacks beside what no attack exceeds.
+@page("privacy")
+def head(result: PrivacyResult) -> Head:
+    return Head([named(result.models[0].name)], _summary(result), words=[] if result.gradient else WORDS)
 
 
-@section("privacy", 20)
-def accuracy(result: PrivacyResult) -> Section | None:
-    """Attacks beside what no attack exceeds."""
+def _summary(result: PrivacyResult) -> str:
+    """What remains in the release, in one sentence."""
     if result.gradient is not None:
+        return f"The gradient of one training step gives away {100 * result.gradient.recall:.1f} % of the tokens of its batch."
+    said = []
+    if (states := result.outside) is not None:
+        said.append(
+            f"The states of {states.tokens} tokens carry noise of {states.noise:.2g} rms; through it {states.accuracy:.0%} of "
+            "the tokens are read by an attack that knows neither tokens nor noise."
+        )
+    if len({row.defence for row in result.rows}) > 1:
+        return " ".join([*said, _cheapest(result)])
+    bounded = [row for row in result.rows if row.bits_lower is not None and row.noise > 0]
+    if bounded:
+        row = min(bounded, key=lambda row: row.bits_lower or 0.0)
+        whole = [
+            one for one in result.whole if (one.site, one.noise, one.defence) == (row.site, row.noise, row.defence)
+        ]
+        said += [_remains(row, "".join(
+            f", of whole texts {one.bits_lower:.2f} to {one.bits_upper:.2f} of {one.prior_bits:.2f} (± {Z * one.gap_error:.2f})"
+            for one in whole[:1]
+        ))]  # fmt: skip
+    clean = [row for row in result.rows if row.noise == 0]
+    if clean:
+        rounded = any(row.bits_lower is not None for row in clean)
+        worst = max(clean, key=lambda row: row.site)
+        how = f"as {worst.defence}" if rounded else "without noise"
+        ends = [f"{bound(row.text_accuracy for row in clean):.0%}" for bound in (min, max)]
+        verdicts = ", ".join(dict.fromkeys(row.verdict for row in clean if row.verdict))
+        shares = " to ".join(dict.fromkeys(ends))
+        said.append(f"Released {how}, {shares} of the tokens are read off by {worst.attack} search ({verdicts}).")
+    return " ".join(said)
+
+
+def _remains(row: LeakRow, beside: str = "") -> str:
+    """At this setting at least a of b bits remain, and the model loses c nats; `beside`: what else remains, a clause."""
+    low, high, of = row.bits_lower or 0.0, row.bits_upper or 0.0, row.prior_bits or 0.0
+    lost = "" if row.loss_added is None else f", and the model loses {row.loss_added:.2f} nats a token"
+    lost = lost if row.retrieval is None else f", and {row.retrieval:.0%} of passages are still found"
+    noise = f"noise {row.noise:g}" if row.noise else "no noise"
+    setting = f"At {noise}" if row.defence == "none" else f"Behind {row.defence} at {noise}"
+    return f"{setting} at {row.site} at least {low:.2f} of {of:.2f} bits a token remain (at most {high:.2f}){beside}{lost}."
+
+
+def _cheapest(result: PrivacyResult) -> str:
+    """The cheapest setting that is proved to halve the bits, or that none is."""
+    rows = [row for row in result.rows if row.bits_upper is not None]
+    if not rows:
+        return "No setting has bits between bounds."
+    safe = [row for row in rows if (row.bits_upper or 0.0) <= (row.prior_bits or 0.0) / 2]
+    if safe:
+        row = min(safe, key=lambda one: float("inf") if (cost := _cost(one)) is None else cost)
+        return f"{_remains(row)} No cheaper setting tried is proved to leave half of the bits or fewer."
+    row = min(rows, key=lambda one: one.bits_upper or 0.0)
+    return f"No setting tried is proved to leave half of the bits or fewer. {_remains(row)}"
+
+
+def _cost(row: LeakRow) -> float | None:
+    """Nats a token that the model loses; of embeddings the share of passages no longer found."""
+    return row.loss_added if row.retrieval is None else 1 - row.retrieval
+
+
+def _worth(rows: Sequence[LeakRow]) -> str:
+    """The field that says what is left of the release's use."""
+    return "loss_added" if rows[0].retrieval is None else "retrieval"
+
+
+@section("privacy", 5)
+def outside(result: PrivacyResult) -> Section | None:
+    if (states := result.outside) is None:
         return None
-    columns: list[Column | str] = [
-        "release", Column("defence", text=True), "noise", Column("attack", text=True),
-        Column("tokens named", "In the mean over the prior.", percent=True),
-        Column("ceiling", "No attack is right more often.", percent=True),
-        Column("of this text", "Of the text's own tokens.", percent=True), Column("verdict", text=True),
-        Column("certificate", "What excludes other tokens, of releases without noise.", text=True),
-    ]  # fmt: skip
-    rows = [
-        (
-            row.site, row.defence, row.noise, row.attack, Cell(row.attack_accuracy, interval=row.attack_accuracy_interval),
-            Cell(row.attack_accuracy_upper, why="nothing is proved"),
-            Cell(row.text_accuracy, interval=row.text_accuracy_interval),
-            row.verdict or "-", row.certificate or "-",
-        )
-        for row in result.rows
-    ]  # fmt: skip
+    lead = (
+        "The noise is estimated together with the tokens; the bits below are those at this noise, taken for Gaussian."
+    )
+    line = RecoveredLine([RecoveredToken(token, True) for token in states.strings[:500]])
+    rows = facts(states, "sigma", "sigma_read", "noise", "kurtosis")
+    return Section("The states that were given", lead, [recovered([line]), rows])
+
+
+@section("privacy", 8)
+def frontier(result: PrivacyResult) -> Section | None:
+    """Bits against what a setting costs, one line a defence."""
+    rows = [row for row in result.rows if row.bits_upper is not None and _cost(row) is not None]
+    if len({row.defence for row in rows}) < 2:
+        return None
+    lost = "nats a token that the model loses" if rows[0].retrieval is None else "share of passages no longer found"
     figure = Figure(
-        "accuracy", lambda: _accuracy(result.rows), "Share of tokens named by the attack, by site, one line a noise",
-        "Share of tokens that the attack names, by site.", 340,
+        "frontier", lambda: _frontier(rows, lost),
+        f"Bits a token that remain against {lost}, one line a defence, one point a noise",
+        f"Bits a token that remain, by Monte Carlo or at most, against {lost}; one line a defence at a site, one point a noise. "
+        "The nearer to the lower left, the better the defence.", 420,
     )  # fmt: skip
-    lead = "Whoever attacks has the model and knows how the release was made and damaged."
-    return Section("Attacks", lead, [figure, Table(columns, rows)])
+    ranked = sorted(rows, key=lambda row: (row.bits_upper or 0.0, _cost(row) or 0.0))
+    columns = ("defence", "site", "noise", "bits_lower", "bits_upper", "prior_bits", "attack_accuracy", _worth(rows))
+    lead = f"What protects most at least cost, the fewest bits first. {result.what}"
+    return Section("Defences on one frontier", lead, [figure, table(ranked, *columns)])
 
 
-def _accuracy(rows: list[LeakRow]) -> go.Figure:
-    series = {
-        f"noise {noise:g}" if defence == "none" else f"{defence}, {noise:g}": (
-            [row.site for row in rows if (row.noise, row.defence) == (noise, defence)],
-            [row.attack_accuracy for row in rows if (row.noise, row.defence) == (noise, defence)],
-        )
-        for noise, defence in dict.fromkeys((row.noise, row.defence) for row in rows)
-    }
-    figure = figures.lines(series, "", "share of tokens named")
-    figure.update_yaxes(range=[-0.03, 1.05], tickformat=".0%")
+def _frontier(rows: list[LeakRow], lost: str) -> go.Figure:
+    figure = figures.empty(lost, "bits a token that remain")
+    for index, (defence, site) in enumerate(dict.fromkeys((row.defence, row.site) for row in rows)):
+        some = [row for row in rows if (row.defence, row.site) == (defence, site)]
+        some.sort(key=lambda row: _cost(row) or 0.0)
+        figure.add_scatter(
+            x=[_cost(row) for row in some],
+            y=[row.bits_upper if row.bits_truth is None else row.bits_truth for row in some],
+            text=[f"noise {row.noise:g}" for row in some], name=literal(f"{defence}, {site}"), mode="lines+markers",
+            line={"color": palette.model_colour(index)}, marker={"size": 7},
+            hovertemplate="%{text}: %{y:.2f} bits, cost %{x:.2f}",
+        )  # fmt: skip
+    figure.update_yaxes(rangemode="tozero")
     return figure
-
-
-# ---- Bits that remain: token by token, with all others known, and of whole texts.
 
 
 @section("privacy", 10)
@@ -75,27 +161,8 @@ def bits(result: PrivacyResult) -> Section | None:
         f"Bits a token by noise. Lines: the truth by Monte Carlo, or the proved floor where not all candidates were run; bands: "
         f"from the proved floor to the proved ceiling. {result.what}", 400,
     )  # fmt: skip
-    columns: list[Column | str] = [
-        "release", Column("defence", text=True),
-        Column("noise", "Standard deviation, in rms of the release's centred coordinates."),
-        Column("bits, prior", "Entropy of a token given those before it, under the prior."),
-        Column("at least", "Proved from below.", "U(2σ), Fano"), Column("truth", "Monte Carlo over all candidates."),
-        Column("at most", "Proved from above.", "U(σ), Gaussian, entropy"),
-        LOST if rows[0].retrieval is None else FOUND,
-    ]  # fmt: skip
-    cells = [
-        (
-            row.site, row.defence, row.noise, row.prior_bits, row.bits_lower,
-            Cell(row.bits_truth, interval=_about(row.bits_truth, row.bits_truth_error), why="not all candidates were run"),
-            row.bits_upper, worth(row),
-        )
-        for row in rows
-    ]  # fmt: skip
-    return Section("Bits that remain", result.meaning, [figure, Table(columns, cells)])
-
-
-def _about(value: float | None, error: float | None) -> tuple[float, float] | None:
-    return None if value is None or error is None else normal(value, error)
+    shown = table(rows, *RELEASE, "prior_bits", "bits_lower", "bits_truth", "bits_upper", _worth(rows))
+    return Section("Bits that remain", result.meaning, [figure, shown])
 
 
 def _bands(rows: list[LeakRow]) -> go.Figure:
@@ -103,21 +170,14 @@ def _bands(rows: list[LeakRow]) -> go.Figure:
     figure = figures.empty("noise (rms)", "bits a token")
     several = len({row.defence for row in rows}) > 1
     for index, (site, defence) in enumerate(dict.fromkeys((row.site, row.defence) for row in rows)):
-        some = sorted((row for row in rows if (row.site, row.defence) == (site, defence)), key=lambda row: row.noise)
+        some = sorted((row for row in rows if (row.site, row.defence) == (site, defence)), key=attrgetter("noise"))
         x, colour = [row.noise for row in some], palette.model_colour(index)
-        low, high = [row.bits_lower for row in some], [row.bits_upper for row in some]
         middle = [row.bits_lower if row.bits_truth is None else row.bits_truth for row in some]
         band = {"mode": "lines", "line": {"color": colour, "width": 0.5}, "showlegend": False, "hoverinfo": "skip"}
-        figure.add_scatter(x=x, y=low, **band)
-        figure.add_scatter(x=x, y=high, fill="tonexty", opacity=0.5, **band)
-        figure.add_scatter(
-            x=x,
-            y=middle,
-            name=literal(f"{site}, {defence}" if several else site),
-            mode="lines+markers",
-            line={"color": colour},
-            marker={"size": 7},
-        )
+        figure.add_scatter(x=x, y=[row.bits_lower for row in some], **band)
+        figure.add_scatter(x=x, y=[row.bits_upper for row in some], fill="tonexty", opacity=0.5, **band)
+        name = literal(f"{site}, {defence}" if several else site)
+        figure.add_scatter(x=x, y=middle, name=name, mode="lines+markers", line={"color": colour}, marker={"size": 7})
     figure.update_yaxes(rangemode="tozero")
     return figure
 
@@ -125,27 +185,25 @@ def _bands(rows: list[LeakRow]) -> go.Figure:
 @section("privacy", 13)
 def others_known(result: PrivacyResult) -> Section | None:
     """Bits to one who knows all other tokens."""
-    rows = [(row, row.others) for row in result.rows if row.others is not None]
+    rows = [row for row in result.rows if row.others is not None]
     if not rows:
         return None
-    columns: list[Column | str] = [
-        "release", Column("defence", text=True), "noise", Column("own bits", "Of a token's own release, those before it known."),
-        Column("bits, others known", "Entropy of a token given all the others."), Column("at least", "Proved from below."),
-        Column("truth", "Monte Carlo over all candidates."), Column("at most", "Proved from above."),
-    ]  # fmt: skip
-    cells = [
-        (
-            row.site, row.defence, row.noise, row.bits_truth, one.prior_bits, one.bits_lower,
-            Cell(one.bits_truth, interval=_about(one.bits_truth, one.bits_truth_error)), one.bits_upper,
-        )
-        for row, one in rows
-    ]  # fmt: skip
+    count = next(row.others.tokens for row in rows if row.others is not None)
     lead = (
-        f"At {rows[0][1].tokens} positions: what all releases, later ones included, tell of a token to one who knows all other "
+        f"At {count} positions: what all releases, later ones included, tell of a token to one who knows all other "
         "tokens. The later tokens tell of it, too, so that less may be left to tell. On texts drawn from the prior the sum of "
         "own bits bounds the whole text from below, and these bits with what tokens tell of one another bound it from above."
     )
-    return Section("All other tokens known", lead, [Table(columns, cells)])
+    from headscan.leaks.result import OthersBits
+
+    own = Term("own bits", "Of a token's own release, those before it known.")
+    known = terms_of(OthersBits)
+    others: list[Extra] = [
+        (known[name], lambda row, name=name: cell_of(row.others, name))
+        for name in ("prior_bits", "bits_lower", "bits_truth", "bits_upper")
+    ]
+    shown = table(rows, *RELEASE, (own, lambda row: row.bits_truth), *others)
+    return Section("All other tokens known", lead, [shown])
 
 
 @section("privacy", 15)
@@ -153,118 +211,116 @@ def whole_texts(result: PrivacyResult) -> Section | None:
     """Bits of whole texts, between two runs of a particle filter."""
     if not result.whole:
         return None
-    columns: list[Column | str] = [
-        "release", Column("defence", text=True), "noise", Column("bits, prior", "−log2 p of the texts, a token."),
-        Column("own releases", "The part that each token's own release tells."), Column("at least", "Conditional run."),
-        Column("at most", "Free run."), Column("tokens right", "Of a text drawn from what the attacker believes.", percent=True),
-    ]  # fmt: skip
-    rows = [
-        (
-            one.site, one.defence, one.noise, one.prior_bits,
-            Cell(one.own_bits, interval=_about(one.own_bits, one.own_bits_error)),
-            Cell(one.bits_lower, interval=_about(one.bits_lower, one.bits_lower_error)),
-            Cell(one.bits_upper, interval=_about(one.bits_upper, one.bits_upper_error)),
-            Cell(one.accuracy, interval=one.accuracy_interval),
-        )
-        for one in result.whole
-    ]  # fmt: skip
     first = result.whole[0]
     lead = (
         f"{first.texts} texts of {first.tokens} tokens drawn from the model: what all their releases together tell of the whole "
         f"text, a token. A filter of {first.particles} prefixes bounds it from both sides in expectation, and is the attack."
     )
-    return Section("Whole texts", lead, [Table(columns, rows)])
+    shown = table(result.whole, *RELEASE, "prior_bits", "own_bits", "bits_lower", "bits_upper", "accuracy")
+    return Section("Whole texts", lead, [shown])
 
 
-# ---- States from outside: their noise, and what was read through it.
-
-
-def outside_said(found: OutsideStates) -> str:
-    """Their noise and what was read, in a sentence."""
-    return (
-        f"The states of {found.tokens} tokens carry noise of {found.noise:.2g} rms; through it {found.accuracy:.0%} of the "
-        "tokens are read by an attack that knows neither tokens nor noise."
-    )
-
-
-@section("privacy", 5)
-def outside(result: PrivacyResult) -> Section | None:
-    """What was found of states from outside."""
-    found = result.outside
-    if found is None:
-        return None
-    low, high = found.sigma_interval
-    rows = [
-        ("noise, tokens known", f"{found.sigma:.3g} ({low:.3g} to {high:.3g})"),
-        ("noise, as the attack estimates it", f"{found.sigma_read:.3g}"),
-        ("noise in rms", f"{found.noise:.3g}"),
-        (
-            "excess kurtosis",
-            "-" if found.kurtosis is None else f"{found.kurtosis:.2f} (Gaussian 0, Laplace 3, uniform −1.2)",
-        ),
-    ]
-    lead = (
-        "The noise is estimated together with the tokens; the bits below are those at this noise, taken for Gaussian."
-    )
-    line = RecoveredLine([RecoveredToken(token, True) for token in found.strings[:500]])
-    return Section("The states that were given", lead, [recovered([line]), Facts("In short", rows)])
-
-
-BITS = Word(
-    "bits a token", "Information that the release gives of a token, in the mean: proved from below and from above, whatever the "
-    "attack; the truth lies between."
-)  # fmt: skip
-WORDS = [
-    BITS,
-    Word("rms", "The unit of the noise: the root mean square of the release's coordinates around their mean."),
-    Word("prior", "What the attacker knows of texts before anything leaks; its entropy is what there is to give away."),
-    Word(
-        "posterior attack",
-        "Names the likeliest token given release, prior and the true tokens before it: no attack is better.",
-    ),
-    Word("ceiling", "An accuracy that no attack exceeds, because of the bits (Fano); in the mean over the prior."),
-]
-
-
-@page("privacy")
-def head(result: PrivacyResult) -> Head:
-    """What remains in the release, in one sentence."""
-    return Head([named(result.models[0].name)], _said(result), words=[] if result.gradient else WORDS)
-
-
-def _said(result: PrivacyResult) -> str:
+@section("privacy", 20)
+def accuracy(result: PrivacyResult) -> Section | None:
+    """Attacks beside what no attack exceeds."""
     if result.gradient is not None:
-        share = f"{100 * result.gradient.recall:.1f} %"
-        return f"The gradient of one training step gives away {share} of the tokens of its batch."
-    said = [outside_said(result.outside)] if result.outside is not None else []
-    if len({row.defence for row in result.rows}) > 1:
-        return " ".join([*said, frontier_said(result)])
-    bounded = [row for row in result.rows if row.bits_lower is not None and row.noise > 0]
-    if bounded:
-        said.append(_remains(result, min(bounded, key=lambda row: row.bits_lower or 0.0)))
-    rounded = [row for row in result.rows if row.noise == 0 and row.bits_lower is not None]
-    clean = [row for row in result.rows if row.noise == 0]
-    if clean:
-        shares, worst = [row.text_accuracy for row in clean], max(clean, key=lambda row: row.site)
-        how = f"as {worst.defence}" if rounded else "without noise"
-        verdicts = ", ".join(dict.fromkeys(row.verdict for row in clean if row.verdict))
-        said.append(
-            f"Released {how}, {_range(shares)} of the tokens are read off by {worst.attack} search ({verdicts})."
+        return None
+    columns = ("attack", "attack_accuracy", "attack_accuracy_upper", "text_accuracy", "verdict", "certificate")
+    figure = Figure(
+        "accuracy", lambda: _accuracy(result.rows), "Share of tokens named by the attack, by site, one line a noise",
+        "Share of tokens that the attack names, by site.", 340,
+    )  # fmt: skip
+    lead = "Whoever attacks has the model and knows how the release was made and damaged."
+    return Section("Attacks", lead, [figure, table(result.rows, *RELEASE, *columns)])
+
+
+def _accuracy(rows: list[LeakRow]) -> go.Figure:
+    series: dict[str, tuple[list[str], list[float]]] = {}
+    for row in rows:
+        name = f"noise {row.noise:g}" if row.defence == "none" else f"{row.defence}, {row.noise:g}"
+        sites, shares = series.setdefault(name, ([], []))
+        sites.append(row.site)
+        shares.append(row.attack_accuracy)
+    figure = figures.lines(series, "", "share of tokens named")
+    figure.update_yaxes(range=[-0.03, 1.05], tickformat=".0%")
+    return figure
+
+
+# ---- What a leaked gradient shows.
+
+
+@section("privacy", 30)
+def found(result: PrivacyResult) -> Section | None:
+    """The tokens in a gradient's span."""
+    if (shown := result.gradient) is None:
+        return None
+    tokens = [
+        RecoveredToken(
+            one.string, one.in_batch,
+            title=f"{one.distance:.1e}" if one.in_batch else f"{'at another position' if one.elsewhere else 'not'} in the batch",
         )
-    return " ".join(said)
-
-
-def _remains(result: PrivacyResult, row: LeakRow) -> str:
-    """What remains at a setting, of whole texts too where these were counted."""
-    whole = next(
-        (one for one in result.whole if (one.site, one.noise, one.defence) == (row.site, row.noise, row.defence)), None
+        for one in shown.tokens[:500]
+    ]  # fmt: skip
+    figure = Figure(
+        "distances", lambda: _distances(shown),
+        "Distance of every listed token from the span of the gradient, on a logarithmic scale",
+        "Relative distance of each listed token's input vector from the span of the gradient. The dotted line is the nearest "
+        "token that is not listed: the wider the gap, the surer the list.",
+    )  # fmt: skip
+    lead = "The gradient of a linear map lies in the span of its inputs. A token is listed if its input vector lies in that span."
+    numbers = facts(shown, "recall", "precision", "precision_anywhere", "with_positions", "nearest_other")
+    batch = [
+        ("batch", f"{len(shown.batch)} texts of {len(shown.batch[0])} tokens"),
+        ("rank of the gradient", f"{shown.rank} of {shown.width}"),
+    ]
+    short = Facts("In short", [*batch, *numbers.rows])
+    return Section(
+        "What the step shows", lead, [recovered([RecoveredLine(tokens)]), Prose(shown.certified), short, figure]
     )
-    if whole is None:
-        return remains(row)
-    bits = f"{whole.bits_lower:.2f} to {whole.bits_upper:.2f} of {whole.prior_bits:.2f}"
-    return remains(row, f", of whole texts {bits} (± {Z * whole.gap_error:.2f})")
 
 
-def _range(shares: list[float]) -> str:
-    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
-    return high if low == high else f"{low} to {high}"
+def _distances(shown: LeakedGradient) -> go.Figure:
+    """Distance of every listed token from the gradient's span, logarithmic; the nearest token left out is a line."""
+    figure = figures.empty("tokens found", "distance from the span")
+    for index, (there, name) in enumerate(((True, "in the batch there"), (False, "not in the batch, or elsewhere"))):
+        rows = [(number, one) for number, one in enumerate(shown.tokens) if one.in_batch is there]
+        if rows:
+            figure.add_scatter(
+                x=[number for number, _ in rows], y=[max(one.distance, LEAST) for _, one in rows],
+                text=[literal(one.string) for _, one in rows], name=name, mode="markers",
+                marker={"color": palette.model_colour(index), "symbol": ("circle", "x")[index], "size": 7},
+                hovertemplate="%{text}<br>%{y:.1e}",
+            )  # fmt: skip
+    if shown.nearest_other:
+        figures.mark_level(figure, shown.nearest_other, "nearest token left out")
+    figure.update_yaxes(type="log", exponentformat="power", dtick=1)
+    return figure
+
+
+@section("privacy", 35)
+def order(result: PrivacyResult) -> Section | None:
+    """The texts that the second stage puts in order."""
+    shown = result.gradient
+    if shown is None or shown.texts_found is None:
+        return None
+    lines = [
+        RecoveredLine([RecoveredToken(one.string, one.in_batch, title=f"{one.distance:.1e}")])
+        for one in shown.texts[:50]
+    ]
+    right = sum(one.in_batch for one in shown.texts)
+    lead = (
+        f"Block 1's inputs depend on all tokens before: a beginning that was in the batch lies in the span of its gradient (rank "
+        f"{shown.second_rank} of {shown.width}). {shown.texts_found:.0%} of the batch's texts are read in their order, all but "
+        f"their last tokens; of the {len(shown.texts)} read, {right} were there."
+    )
+    return Section("Texts in order", lead, [recovered(lines)] if lines else [])
+
+
+@section("privacy", 40)
+def batch(result: PrivacyResult) -> Section | None:
+    """The texts of the step."""
+    if result.gradient is None:
+        return None
+    rows = [[RecoveredToken(token, True) for token in row] for row in result.gradient.batch_strings[:50]]
+    lead = "What the step was made on, for comparison; nothing of it was used."
+    return Section("The batch", lead, [recovered([RecoveredLine(row) for row in rows])])

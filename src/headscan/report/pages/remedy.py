@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from headscan.report.kit import Cell, Column, Facts, Figure, Head, Line, Prose, Section, Table, page, section
+from headscan.report.kit import Cell, Facts, Figure, Head, Line, Prose, Section, Table, Term, page, section
 from headscan.report.kit.figures import empty
 from headscan.report.kit.palette import depth_colours
 from headscan.report.kit.words import literal, named
@@ -14,23 +14,23 @@ from headscan.report.kit.words import literal, named
 if TYPE_CHECKING:
     from headscan.remedies.result import RemedyResult
 
-RECALL = Column(
+RECALL = Term(
     "recall@1", "Share of queries whose partner is the nearest of all items, by exact cosine.", name="recall_at_1",
     places=3, spread=True,
 )  # fmt: skip
-TEN = Column(
+TEN = Term(
     "recall@10", "Share of queries whose partner is among the ten nearest.", name="recall_at_10", places=3, where="page"
 )
-GAIN = Column(
+GAIN = Term(
     "gain", "Change of recall@1 against the vectors as they are, paired by query; intervals hold for all remedies at once.",
     name="recall_at_1_gain", places=3, spread=True,
 )  # fmt: skip
-HUBS = Column(
+HUBS = Term(
     "hubness", "Skewness of how often an item is among the ten nearest of others: 0.32 by chance, high where hubs are.",
     name="hubness", places=2,
 )  # fmt: skip
-CONE = Column("cosine", "Average cosine over all pairs of items.", name="average_cosine", places=3)
-SPEARMAN = Column(
+CONE = Term("cosine", "Average cosine over all pairs of items.", name="average_cosine", places=3)
+SPEARMAN = Term(
     "Spearman",
     "Rank correlation of the cosines of scored pairs with people's scores.",
     name="spearman",
@@ -88,7 +88,7 @@ def _set(result: RemedyResult, name: str) -> Section:
         f"gain-{name}", draw, f"Gain in recall@1 of {name}, a line a remedy, with intervals; 0 is the vectors as they are",
         "Intervals right of 0: the remedy helps. Paired by query, wide enough for all remedies at once.",
     )  # fmt: skip
-    table = Table([Column("remedy", text=True), *columns], lines, title=f"Who finds its partner: {name}")
+    table = Table([Term("remedy"), *columns], lines, title=f"Who finds its partner: {name}")
     return Section(f"Retrieval: {name}", lead, [table, picture], name=f"retrieval-{name}".replace(" ", "-"))
 
 
@@ -104,9 +104,7 @@ def shape(result: RemedyResult) -> Section | None:
         for row in rows
     ]
     lead = "Of vectors that nothing was fitted on. Whether retrieval gains is not known without partners."
-    return Section(
-        "Shape", lead, [Table([Column("remedy", text=True), *columns], lines, title="Shape after each remedy")]
-    )
+    return Section("Shape", lead, [Table([Term("remedy"), *columns], lines, title="Shape after each remedy")])
 
 
 @section("remedy", 30)
@@ -114,9 +112,9 @@ def drifted(result: RemedyResult) -> Section | None:
     """From one version of a column to the other."""
     if not result.drift:
         return None
-    value = Column("value", "With its 95 % interval by rows.", places=3, spread=True)
+    value = Term("value", "With its 95 % interval by rows.", places=3, spread=True)
     lines = [Line(one.quantity, [Cell(one.value, one.interval), one.sentence]) for one in result.drift]
-    table = Table([Column("quantity", text=True), value, Column("what it is", text=True)], lines, title="Drift")
+    table = Table([Term("quantity"), value, Term("what it is")], lines, title="Drift")
     return Section("Drift", "What changed between the two versions, on the rows held out.", [table])
 
 

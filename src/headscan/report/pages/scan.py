@@ -1,41 +1,39 @@
-"""The page of a scan: the head here, a module a section beside it."""
+"""The page of a scan: the head with its cones, the CAT scan, all numbers, and what the intervals rest on."""
 
 from __future__ import annotations
 
 import base64
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
-from headscan.report.kit import Cell, Column, Head, Line, Prose, Raw, Section, Table, Word, page, section
-from headscan.report.kit.parts import Part
-from headscan.report.kit.reading import Entry, bounds, entries, mapping, number, strings, text
-from headscan.report.kit.words import end, grouped, interval, named, value_of
+from headscan.report.kit import Cell, Head, Line, Prose, Raw, Section, Table, Term, page, section
+from headscan.report.kit.parts import Part, cell_of
+from headscan.report.kit.words import grouped, named, value_of
 from headscan.report.kit.words import number as written
 from headscan.report.pages.scan_layers import (
     NULLS,
     WITHOUT,
     by_layer,
-    field_of,
     knows,
     last_block,
     leading,
     models,
     of_model,
+    term,
 )
 from headscan.run.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headscan.run import Row
     from headscan.scanner.result import ScanResult
-
 
 # ---- The cone that an average cosine amounts to, as numbers for a drawing.
 #
@@ -47,8 +45,7 @@ TILT = 0.24  # height of a circle seen from the side, by its width
 ARC = 34.0
 
 
-@dataclass(frozen=True)
-class Drawing:
+class Drawing(NamedTuple):
     """Lengths for `pieces.html.j2`: apex at (0, 0), axis upwards, unit sphere of radius 100; `touch`: where a side ends."""
 
     angle: float
@@ -93,74 +90,59 @@ def drawing(cosine: object) -> Drawing | None:
 @page("scan")
 def scan(result: ScanResult) -> Head:
     """The models' names, the text, and a cone for each model's last block."""
-    document: Entry = result.document
-    names = models(document)
-    if not names or not entries(document, "sites"):
+    names = models(result)
+    if not names or not result.sites:
         raise BadInput("The result is no scan: it has no models or no sites.")
-    heads = [cone_of(document, name) for name in names]
     plots: dict[str, Callable[..., go.Figure]] = {
-        measure: partial(by_layer, document, measure) for measure in mapping(document, "measures")
+        measure: partial(by_layer, result, measure) for measure in result.measures
     }
+    heads = [_cone_of(result, name) for name in names]
     return Head(
-        [named(name) for name in names], subtitle(document), switch=knows(document, "average_cosine"), plots=plots,
-        words=words(document),
+        [named(name) for name in names], _subtitle(result), switch=knows(result, "average_cosine"), plots=plots,
+        words=[term(words, name) for name, words in result.measures.items()],
         top=[Raw("scan_cones.html.j2", {"heads": heads, "several": len(names) > 1})],
     )  # fmt: skip
 
 
-def subtitle(document: Entry) -> str:
+def _subtitle(result: ScanResult) -> str:
     """How much of which text, seen from where."""
-    protocol = mapping(document, "protocol")
-    told, settings = mapping(protocol, "text"), mapping(protocol, "settings")
-    counted = [number(told, "tokens"), *(number(entry, "tokens") for entry in entries(document, "sites"))]
-    tokens = next((int(count) for count in counted if count is not None), None)
-    context = number(protocol, "context") or number(settings, "context")
-    count = len(models(document))
-    source = f" of {named(text(told, 'source'))}" if told.get("source") else ""
+    text = result.protocol.text
+    counts = [text.tokens if text else None, *(row.number("tokens") for row in result.sites)]
+    tokens = next((int(count) for count in counts if count is not None), None)
+    count = len(models(result))
+    source = f" of {named(text.source)}" if text and text.source else ""
     return (
-        f"{grouped(tokens) if tokens else 'The'} tokens{source}, in windows of {context or '—'}, seen from inside "
-        f"{f'{count} models' if count > 1 else 'the model'} at {len(entries(document, 'sites'))} sites."
+        f"{grouped(tokens) if tokens else 'The'} tokens{source}, in windows of {result.protocol.settings.get('context') or '—'}, "
+        f"seen from inside {f'{count} models' if count > 1 else 'the model'} at {len(result.sites)} sites."
     )
 
 
-def cone_of(document: Entry, model: str) -> dict[str, object]:
+def _cone_of(result: ScanResult, model: str) -> dict[str, object]:
     """What the top of the page says of one model: the cone of its last block."""
-    entry: Entry = last_block(of_model(entries(document, "sites"), model)) or {}
-    field = leading(entry, "average_cosine")
+    rows = of_model(result.sites, model)
+    row = last_block(rows)
+    assert row is not None
+    field = leading(row, "average_cosine")
+    ends = row.interval(field) if row.number(field) is not None else None
     return {
-        "name": named(model), "site": text(entry, "site"), "cosine": number(entry, field),
-        "cone": drawing(entry.get(field)), "interval": interval(bounds(entry, field)),
-        "notes": strings(entry, "notes"), "sinks": sinks_of(of_model(entries(document, "sites"), model)),
+        "name": named(model), "site": row.text("site"), "cosine": row.number(field), "cone": drawing(row.number(field)),
+        "interval": " to ".join(map(written, ends or ())), "notes": row.notes, "sinks": _sinks_of(rows),
     }  # fmt: skip
 
 
-def sinks_of(found: list[Entry]) -> str:
+def _sinks_of(rows: list[Row]) -> str:
     """What a model's sinks do, in a sentence; nothing where they do little."""
-    worst = max(found, key=lambda entry: number(entry, "sink_energy") or 0.0, default={})
-    energy = number(worst, "sink_energy") or 0.0
+    worst = max(rows, key=lambda row: row.number("sink_energy") or 0.0)
+    energy = worst.number("sink_energy") or 0.0
     if energy < 0.1:
         return ""
-    with_them, rest = (number(worst, name) for name in ("effective_rank", "effective_rank_without_sinks"))
+    with_them, rest = worst.number("effective_rank"), worst.number("effective_rank_without_sinks")
     ranks = f" and leave an effective rank of {with_them:.1f} of {rest:.0f}" if with_them and rest else ""
-    share, places = number(worst, "sink_share") or 0.0, ".1%" if energy > 0.99 else ".0%"
+    share, places = worst.number("sink_share") or 0.0, ".1%" if energy > 0.99 else ".0%"
     return (
-        f"Without sink tokens: {share:.1%} of the tokens are {number(worst, 'sink_length') or 0:.0f} times as long as the "
-        f"others at {text(worst, 'site')}, where they carry {energy:{places}} of the energy{ranks}."
+        f"Without sink tokens: {share:.1%} of the tokens are {worst.number('sink_length') or 0:.0f} times as long as the "
+        f"others at {worst.text('site')}, where they carry {energy:{places}} of the energy{ranks}."
     )
-
-
-def words(document: Entry) -> list[Word]:
-    """The scan's measures, for the glossary."""
-    found = []
-    for name, measure in mapping(document, "measures").items():
-        if isinstance(measure, dict):
-            ends = measure.get("range") or (None, None)
-            span = f"{end(ends[0], '−∞')} to {end(ends[1], '∞')}"
-            found.append(
-                Word(text(measure, "title", name), text(measure, "sentence"), name, text(measure, "formula"), span,
-                     text(measure, "source"))
-            )  # fmt: skip
-    return found
 
 
 # ---- The CAT scan: the sampled clouds, packed for the page as 16-bit integers in base64, one scale a site.
@@ -172,50 +154,47 @@ FIELDS = ("tokens", "before", "after", "frequency", "position", "id")
 @section("scan", 30)
 def cat_scan(result: ScanResult) -> Section | None:
     """Each dot is a token of the text, where the layer puts it."""
-    found = clouds(result.document, result.arrays)
-    if not found:
+    shown = clouds(result)
+    if not shown:
         return None
     scripts = ("projection.js", "cat_scan.js")
-    raw = Raw("scan_clouds.html.j2", {"clouds": found}, {"clouds": found}, scripts, ("cat_scan.css",))
+    raw = Raw("scan_clouds.html.j2", {"clouds": shown}, {"clouds": shown}, scripts, ("cat_scan.css",))
     lead = (
         "Each dot is a token of the text, where the layer puts it. The ring is the origin: a cone is seen from its tip."
     )
     return Section("The CAT scan", lead, [raw], "scan")
 
 
-def clouds(document: Entry, arrays: Mapping[str, npt.NDArray[np.generic]]) -> list[dict[str, object]]:
+def clouds(result: ScanResult) -> list[dict[str, object]]:
     """For each model with a picture: its sampled tokens, and its sites with their packed coordinates."""
-    found: list[dict[str, object]] = []
-    for name in models(document):
-        picture = mapping(mapping(document, "pictures"), name)
-        tokens = picture.get("tokens")
-        count = len(tokens) if isinstance(tokens, list) else 0
+    shown: list[dict[str, object]] = []
+    for name in models(result):
+        picture = result.pictures.get(name)
+        count = len(picture.tokens) if picture else 0
         slides = []
-        for entry in of_model(entries(document, "sites"), name):
-            points = arrays.get(f"picture/{name}/{text(entry, 'site')}")
+        for row in of_model(result.sites, name):
+            points = result.arrays.get(f"picture/{name}/{row.text('site')}")
             if points is not None and np.shape(points) == (count, 3):
-                shares = arrays.get(f"picture_share/{name}/{text(entry, 'site')}")
-                aside = arrays.get(f"picture_sink/{name}/{text(entry, 'site')}")
-                slides.append(_slide(entry, np.asarray(points, dtype=np.float64), shares, aside))
+                slides.append(_slide(row, np.asarray(points, dtype=np.float64), result.arrays))
         if slides and count:
-            fields = {key: picture.get(key) or [None] * count for key in FIELDS}
-            found.append({"name": named(name), "sites": slides, **fields})
-    return found
+            fields = {key: getattr(picture, key) or [None] * count for key in FIELDS}
+            shown.append({"name": named(name), "sites": slides, **fields})
+    return shown
 
 
 def _slide(
-    entry: Entry, points: npt.NDArray[np.float64], shares: npt.NDArray[np.generic] | None,
-    aside: npt.NDArray[np.generic] | None,
-) -> dict[str, object]:  # fmt: skip
+    row: Row, points: npt.NDArray[np.float64], arrays: Mapping[str, npt.NDArray[np.generic]]
+) -> dict[str, object]:
     """One site of the picture, with the words its caption needs."""
     packed, scale = pack(points)
-    site = text(entry, "site")
-    short = site.replace("embedding", "emb").replace("final_norm", "norm").replace("block.", "")
+    site, key = row.text("site"), f"{row.text('model')}/{row.text('site')}"
+    shares, sinks = arrays.get(f"picture_share/{key}", np.zeros(0)), arrays.get(f"picture_sink/{key}", np.zeros(0))
     return {
-        "site": site, "points": packed, "scale": scale, "label": short,
-        "cosine": written(number(entry, "average_cosine")), "without": written(number(entry, leading(entry, "average_cosine"))),
-        "sinks": [] if aside is None else np.flatnonzero(aside).tolist(),
-        "shares": [] if shares is None else [round(float(s), 4) for s in np.ravel(shares).tolist()],
+        "site": site, "points": packed, "scale": scale,
+        "label": site.replace("embedding", "emb").replace("final_norm", "norm").replace("block.", ""),
+        "cosine": written(row.number("average_cosine")),
+        "without": written(row.number(leading(row, "average_cosine"))),
+        "sinks": np.flatnonzero(sinks).tolist(), "shares": [round(float(s), 4) for s in np.ravel(shares).tolist()],
     }  # fmt: skip
 
 
@@ -237,103 +216,78 @@ def pack(points: npt.NDArray[np.float64]) -> tuple[str, float]:
     return base64.b64encode(whole.tobytes()).decode("ascii"), scale
 
 
-# ---- All numbers of the core measures, without sink tokens and with them.
-
-CORE = (
-    "average_cosine", "mean_norm", "mean_vector_norm", "top_direction_share", "effective_rank", "participation_ratio", "isoscore",
-)  # fmt: skip
-
-
-@section("scan", 100)
-def numbers(result: ScanResult) -> Section:
-    """A table a model and null."""
-    document: Entry = result.document
-    measures = mapping(document, "measures")
-    core = [name for name in measures if mapping(measures, name).get("core")] or list(CORE)
-    columns = [Column("site"), Column("tokens"), Column("width")]
-    for name in core:
-        measure = mapping(measures, name)
-        title = text(measure, "title", name.replace("_", " "))
-        places = 4 if str(measure.get("range")) in ("[0.0, 1.0]", "[-1.0, 1.0]", "[0, 1]", "[-1, 1]") else None
-        columns += [Column(word, group=title, places=places) for word in ("without", "with")]
-    tables = []
-    for model in models(document):
-        for null in (None, *NULLS):
-            found = of_model(entries(document, "nulls" if null else "sites"), model, null)
-            notes = list(dict.fromkeys(note for entry in found for note in strings(entry, "notes")))
-            title = f"{named(model)}: {NULLS[null]}" if null else named(model)
-            rows = [_numbers_line(entry, core, notes) for entry in found]
-            tables.append(Table(columns, rows, title, folded=bool(null), footnotes=notes, where="page"))
-    lead = (
-        "Small figures are 95 % intervals. “Without” leaves out sink tokens: longer than three times the median of "
-        "their window."
-    )
-    return Section("All numbers", lead, tables)
-
-
-def _numbers_line(entry: Entry, core: list[str], notes: list[str]) -> Line:
-    """Each measure without and with sinks, and the numbers of the notes that belong to the site."""
-    own = strings(entry, "notes")
-    why = " ".join(own) or "not defined here"
-    cells: list[Cell] = [Cell(number(entry, "tokens"), why=why), Cell(number(entry, "width"), why=why)]
-    for name in core:
-        for field in (field_of(name, "without"), field_of(name, "with")):
-            cells.append(Cell(number(entry, field), bounds(entry, field), why))
-    return Line(text(entry, "site"), cells, marks=[notes.index(note) + 1 for note in own])
-
-
-# ---- What the intervals rest on, and how far numbers of so short a text lie off on average: a sentence a model, then a table.
-
-LEAD = (
-    "Documents are independent of each other; windows of one text that runs on are not, and are counted as that. The bias "
-    "is what a finite text does to a number on average: intervals reach further to that side."
-)
+# ---- What the intervals rest on, how far numbers of so short a text lie off on average, and all numbers.
 
 
 @section("scan", 98)
 def certainty(result: ScanResult) -> Section | None:
     """The effective number of clusters, and the biases of the core measures."""
-    document: Entry = result.document
-    measures = mapping(document, "measures")
-    biased = [name for name in measures if any(f"{name}_bias" in entry for entry in entries(document, "sites"))]
+    biased = [name for name in result.measures if any(f"{name}_bias" in row for row in result.sites)]
     parts: list[Part] = []
-    for model in models(document):
-        found = [entry for entry in of_model(entries(document, "sites"), model, None) if entry.get("clusters")]
-        if not found:
+    for model in models(result):
+        rows = [row for row in of_model(result.sites, model) if row.get("clusters")]
+        if not rows:
             continue
-        parts.append(Prose(f"{named(model)}: {_rests(found)}{_worst(found, biased, measures)}."))
-        columns = [Column("site"), Column("clusters", text=True), Column("in effect")]
-        columns += [Column(text(mapping(measures, name), "title", name), group="bias") for name in biased]
+        counts = [row.number("effective_clusters") or 0.0 for row in rows]
+        ends = dict.fromkeys((round(min(counts)), round(max(counts))))
+        kinds = " or ".join(dict.fromkeys(row.text("clusters") for row in rows))
         parts.append(
-            Table(columns, [_certainty_line(entry, biased) for entry in found], named(model), folded=True, where="page")
-        )
-    return Section("What the intervals rest on", LEAD, parts) if parts else None
+            Prose(f"{named(model)}: intervals are based on {' to '.join(map(str, ends))} effectively independent {kinds}"
+                  f"{_worst(rows, biased, result)}.")
+        )  # fmt: skip
+        columns = [Term("site"), Term("clusters"), Term("in effect")]
+        columns += [Term(result.measures[name].title, group="bias") for name in biased]
+        lines = [
+            Line(row.text("site"), [row.text("clusters"), row.number("effective_clusters"),
+                 *(Cell(row.number(f"{name}_bias"), why="not known") for name in biased)])
+            for row in rows
+        ]  # fmt: skip
+        parts.append(Table(columns, lines, named(model), folded=True, where="page"))
+    lead = (
+        "Documents are independent of each other; windows of one text that runs on are not, and are counted as that. The bias "
+        "is what a finite text does to a number on average: intervals reach further to that side."
+    )
+    return Section("What the intervals rest on", lead, parts) if parts else None
 
 
-def _rests(found: list[Entry]) -> str:
-    counts = [number(entry, "effective_clusters") or 0.0 for entry in found]
-    low, high = round(min(counts)), round(max(counts))
-    kinds = " or ".join(dict.fromkeys(text(entry, "clusters") for entry in found))
-    return f"intervals rest on {kinds}, in effect {low if low == high else f'{low} to {high}'} independent ones"
-
-
-def _worst(found: list[Entry], biased: list[str], measures: Entry) -> str:
+def _worst(rows: list[Row], biased: list[str], result: ScanResult) -> str:
     """The largest bias of the tokens that are no sinks, as a share of its number."""
     shares = [
-        (bias / value, name, text(entry, "site"))
-        for entry in found
+        (bias / value, name, row.text("site"))
+        for row in rows
         for name in biased
-        if (bias := number(entry, f"{name}{WITHOUT}_bias")) is not None and (value := number(entry, f"{name}{WITHOUT}"))
+        if (bias := row.number(f"{name}{WITHOUT}_bias")) is not None and (value := row.number(f"{name}{WITHOUT}"))
     ]
     if not shares:
         return ""
     share, name, site = max(shares, key=lambda one: abs(one[0]))
-    title = text(mapping(measures, name), "title", name).lower()
-    return f"; the largest bias of a finite text is {share:+.1%} ({title} at {site})".replace("%", " %")
+    words = f"{result.measures[name].title.lower()} at {site}"
+    return f"; the largest bias of a finite text is {share:+.1%} ({words})".replace("%", " %")
 
 
-def _certainty_line(entry: Entry, biased: list[str]) -> Line:
-    cells = [Cell(text(entry, "clusters")), Cell(number(entry, "effective_clusters"))]
-    return Line(
-        text(entry, "site"), [*cells, *(Cell(number(entry, f"{name}_bias"), None, "not known") for name in biased)]
+@section("scan", 100)
+def numbers(result: ScanResult) -> Section:
+    """The core measures without sink tokens and with them, a table a model and null."""
+    core = [(name, words) for name, words in result.measures.items() if words.core]
+    columns = [Term("site"), Term("tokens"), Term("width")]
+    for _, words in core:
+        places = 4 if words.range in ((0, 1), (-1, 1)) else None
+        columns += [Term(word, group=words.title, places=places) for word in ("without", "with")]
+    fields = ["tokens", "width", *(name + ending for name, _ in core for ending in (WITHOUT, ""))]
+    tables = []
+    for model in models(result):
+        for null in (None, *NULLS):
+            rows = of_model(result.nulls if null else result.sites, model, null)
+            notes = list(dict.fromkeys(note for row in rows for note in row.notes))
+            lines = []
+            for row in rows:
+                why = " ".join(row.notes) or "not defined here"
+                cells = [cell_of(row, field, why) for field in fields]
+                lines.append(Line(row.text("site"), cells, marks=[notes.index(note) + 1 for note in row.notes]))
+            title = f"{named(model)}: {NULLS[null]}" if null else named(model)
+            tables.append(Table(columns, lines, title, folded=bool(null), footnotes=notes, where="page"))
+    lead = (
+        "Small figures are 95 % intervals. “Without” leaves out sink tokens: longer than three times the median of "
+        "their window."
     )
+    return Section("All numbers", lead, tables)

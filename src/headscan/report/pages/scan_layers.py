@@ -1,19 +1,23 @@
-"""The entries of a scan's document, in order, and the place of a site on an axis that all models of a figure share."""
+"""The rows of a scan by model and null, the place of a site on the axis that all models share, and lines along it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
 import plotly.graph_objects as go
 
-from headscan.report.kit import palette
+from headscan.report.kit import Term, palette
 from headscan.report.kit.figures import empty
-from headscan.report.kit.reading import Entry, bounds, entries, mapping, number, text
 from headscan.report.kit.words import literal
 from headscan.report.kit.words import number as written
+
+if TYPE_CHECKING:
+    from headscan.measures.measure import Field, MeasureWords
+    from headscan.run import Interval, Row
+    from headscan.scanner.result import ScanResult
 
 NULLS = {"random-init": "random weights", "gaussian": "Gaussian"}
 """What stands beside a model: its architecture with random weights, and a Gaussian cloud."""
@@ -24,8 +28,7 @@ NAME = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a site stands: `stack` ('' unless encoder-decoder), `part` ('' in the main stream), x, and a short label."""
 
     stack: str
@@ -42,75 +45,81 @@ class Axis:
     is the share of the blocks passed, 0 at the embedding and 1 after the last block, with the norm and the head beyond.
     """
 
-    def __init__(self, document: Entry) -> None:
+    def __init__(self, result: ScanResult) -> None:
         self.blocks: dict[tuple[str, str], int] = {}
         self.deepest: dict[str, float] = {}
-        for entry in entries(document, "sites"):
-            model, found = text(entry, "model"), NAME.match(text(entry, "site"))
-            self.deepest[model] = max(self.deepest.get(model, 1.0), number(entry, "depth") or 0)
-            if found and found["index"] is not None:
-                key = model, found["stack"] or ""
-                self.blocks[key] = max(self.blocks.get(key, 0), int(found["index"]) + 1)
-        for record in entries(document, "models"):  # a scan of a few sites does not show how deep the model is
-            key = text(record, "name"), ""
-            if key in self.blocks:
-                self.blocks[key] = max(self.blocks[key], int(number(record, "depth") or 0))
+        for row in result.sites:
+            model, match = row.text("model"), NAME.match(row.text("site"))
+            self.deepest[model] = max(self.deepest.get(model, 1.0), depth_of(row))
+            if match and match["index"] is not None:
+                key = model, match["stack"] or ""
+                self.blocks[key] = max(self.blocks.get(key, 0), int(match["index"]) + 1)
+        for record in result.models:  # a scan of a few sites does not show how deep the model is
+            if (record.name, "") in self.blocks:
+                self.blocks[record.name, ""] = max(self.blocks[record.name, ""], record.depth or 0)
         self.counts = len(set(self.blocks.values())) <= 1
         self.title = "layer" if self.counts else "share of the blocks"
 
-    def place(self, entry: Entry) -> Place:
-        """The place of an entry's site; one with a name of its own kind stands at its depth."""
-        model, site = text(entry, "model"), text(entry, "site")
-        found, depth = NAME.match(site), float(number(entry, "depth") or 0)
-        if not found:
+    def place(self, row: Row) -> Place:
+        """The place of a row's site; one with a name of its own kind stands at its depth."""
+        model, site = row.text("model"), row.text("site")
+        match, depth = NAME.match(site), depth_of(row)
+        if not match:
             return Place("", "", depth if self.counts else depth / self.deepest.get(model, 1.0), site)
-        stack, base, part = found["stack"] or "", found["base"], found["part"] or ""
+        stack, base, part = match["stack"] or "", match["base"], match["part"] or ""
         blocks = self.blocks.get((model, stack)) or max(self.blocks.values(), default=0)
-        if base == "block" and found["index"] is not None:
-            x = int(found["index"]) + 1.0 - (0.25 if part == "mlp" else 0.5 if part else 0)
-            return Place(stack, part, x if self.counts else x / blocks, found["index"] + (f".{part}" if part else ""))
+        if base == "block" and match["index"] is not None:
+            x = int(match["index"]) + 1.0 - (0.25 if part == "mlp" else 0.5 if part else 0)
+            return Place(stack, part, x if self.counts else x / blocks, match["index"] + (f".{part}" if part else ""))
         beyond = {"final_norm": 1, "head": 2}.get(base)
         label = {"embedding": "emb", "final_norm": "norm"}.get(base, base)
         if beyond is None:
             return Place(stack, part, 0.0, label)
         return Place(stack, part, blocks + beyond if self.counts else 1 + 0.08 * beyond, label)
 
-    def ticks(self, shown: Iterable[Entry]) -> dict[float, str]:
+    def ticks(self, rows: Iterable[Row]) -> dict[float, str]:
         """Labels by their place, for the sites of the main stream."""
-        places = [place for place in map(self.place, shown) if not place.part]
+        places = [place for place in map(self.place, rows) if not place.part]
         if self.counts:
             return {place.x: place.label for place in reversed(places)}
         ends = {place.x: place.label for place in places if place.label in ("emb", "norm", "head")}
         return {0.25: "¼", 0.5: "½", 0.75: "¾", 1.0: "last"} | ends
 
 
-def models(document: Entry) -> list[str]:
+def depth_of(row: Row) -> float:
+    return float(row.number("depth") or 0)
+
+
+def models(result: ScanResult) -> list[str]:
     """The models' names, in order; those that only the sites name come last."""
-    named = [text(model, "name") for model in entries(document, "models")]
-    return list(dict.fromkeys([*named, *(text(entry, "model") for entry in entries(document, "sites"))]))
+    return list(dict.fromkeys([*(model.name for model in result.models), *(row.text("model") for row in result.sites)]))
 
 
-def rows_of(document: Entry, name: str) -> list[Entry]:
-    """The rows of a probe's table."""
-    tables = document.get("tables")
-    return entries(tables if isinstance(tables, dict) and name in tables else document, name)
+def of_model(rows: Iterable[Row], model: str, null: str | None = None) -> list[Row]:
+    """The rows of one model (and one null), in order of depth."""
+    return sorted(
+        (row for row in rows if row.get("model") == model and (row.get("null") or None) == null), key=depth_of
+    )
 
 
-def of_model(found: Iterable[Entry], model: str, null: str | None = None) -> list[Entry]:
-    """The entries of one model (and one null), in order of depth."""
-    mine = [e for e in found if e.get("model") == model and (e.get("null") or None) == null]
-    return sorted(mine, key=lambda e: number(e, "depth") or 0)
+def real(rows: Iterable[Row]) -> list[Row]:
+    """The rows that are no null's."""
+    return [row for row in rows if not row.get("null")]
 
 
-def last_block(found: Iterable[Entry]) -> Entry | None:
-    """The entry of the deepest whole block; without any block the deepest entry; without entries None.
+def last_block(rows: Iterable[Row]) -> Row | None:
+    """The row of the deepest whole block; without any block the deepest row; without rows None."""
+    known = list(rows)
+    whole = [row for row in known if re.fullmatch(r"(?:(?:encoder|decoder)\.)?block\.\d+", row.text("site"))]
+    return max(whole or known, key=depth_of, default=None)
 
-    >>> last_block([{"site": "block.9", "depth": 10}, {"site": "block.10", "depth": 11}, {"site": "head", "depth": 12}])["site"]
-    'block.10'
-    """
-    known = list(found)
-    whole = [e for e in known if re.fullmatch(r"(?:(?:encoder|decoder)\.)?block\.\d+", text(e, "site"))]
-    return max(whole or known, key=lambda e: number(e, "depth") or 0, default=None)
+
+def term(words: MeasureWords | Field, name: str, **hints: bool | int | str | None) -> Term:
+    """The words of a measure or a probe's field as a column."""
+    formula, source = words.formula, getattr(words, "source", "")
+    column = getattr(words, "column", "")
+    return Term(words.title or name, words.sentence, formula, words.unit, words.range, source, name=name,
+                **({"column": column} | hints))  # type: ignore[arg-type]  # fmt: skip
 
 
 # ---- Measures by layer: a line with its interval band for each model, and its nulls beside it.
@@ -121,7 +130,6 @@ def last_block(found: Iterable[Entry]) -> Entry | None:
 First = Literal["with", "without", "both"]
 WITHOUT = "_without_sinks"
 DASH = {"random-init": "dot", "gaussian": "dash"}
-Band = tuple[float, float] | None
 
 
 class Treatment(TypedDict):
@@ -129,6 +137,28 @@ class Treatment(TypedDict):
 
     visible: bool
     meta: dict[str, str]
+
+
+def treatments(result: ScanResult, measure: str, first: First) -> list[tuple[str, Treatment]]:
+    """The fields of a measure to draw, with what the page's switch goes by."""
+    if not knows(result, measure):
+        first = "with"
+    if first != "both":
+        return [(measure + (WITHOUT if first == "without" else ""), Treatment(visible=True, meta={}))]
+    return [
+        (measure + WITHOUT, Treatment(visible=True, meta={"first": "without"})),
+        (measure, Treatment(visible=False, meta={"first": "with"})),
+    ]
+
+
+def knows(result: ScanResult, measure: str) -> bool:
+    """Whether a result has the measure without sinks."""
+    return any(measure + WITHOUT in row for row in result.sites)
+
+
+def leading(row: Row, measure: str) -> str:
+    """The field of a measure that is shown first: without sinks, where the row knows of them."""
+    return measure + WITHOUT if measure + WITHOUT in row else measure
 
 
 @dataclass(frozen=True)
@@ -147,34 +177,40 @@ class Strand:
 
 
 def by_layer(
-    document: Entry, measure: str, first: First = "without", *, nulls: bool = True, dash: str | None = None
+    result: ScanResult, measure: str, first: First = "without", *, nulls: bool = True, dash: str | None = None
 ) -> go.Figure:
     """One measure at each site of a scan.
 
     Sites inside a block (attention, mlp) get a thinner line of their own; values that are not defined leave a gap.
     """
-    figure, axis, names = empty(), Axis(document), models(document)
-    if not knows(document, measure):
-        first = "with"
+    figure, axis, names = empty(), Axis(result), models(result)
     for index, name in enumerate(names):
-        found = of_model(entries(document, "sites"), name)
-        add_lines(figure, axis, found, measure, first, Strand(index, literal(name), dash=dash))
-        for null in NULLS if nulls else ():
-            other = of_model(entries(document, "nulls"), name, null)
-            if other and (null == "random-init" or index == 0):
-                whose = f"{NULLS[null]} of {literal(name)}" if null == "random-init" and len(names) > 1 else NULLS[null]
-                add_lines(figure, axis, other, measure, first, Strand(index, whose, null))
-    ticks = axis.ticks(entries(document, "sites"))
+        strands = [(of_model(result.sites, name), Strand(index, literal(name), dash=dash))]
+        for null, words in NULLS.items() if nulls else ():
+            rows = of_model(result.nulls, name, null)
+            if rows and (null == "random-init" or index == 0):
+                whose = f"{words} of {literal(name)}" if null == "random-init" and len(names) > 1 else words
+                strands.append((rows, Strand(index, whose, null)))
+        for rows, strand in strands:
+            streams: dict[tuple[str, str], list[tuple[float, Row]]] = {}
+            for row in rows:
+                stack, part, x, _ = axis.place(row)
+                streams.setdefault((stack, part), []).append((x, row))
+            for (stack, part), members in streams.items():
+                label = " ".join(word for word in (strand.name, literal(stack), literal(part)) if word)
+                for field, treatment in treatments(result, measure, first):
+                    _add_line(figure, members, field, measure, strand, label, bool(part), treatment)
+    ticks = axis.ticks(result.sites)
     places = sorted(ticks)
     figure.update_xaxes(tickvals=places, ticktext=[literal(ticks[x]) for x in places], title_text=axis.title)
-    title = text(mapping(mapping(document, "measures"), measure), "title", measure.replace("_", " "))
+    title = result.measures[measure].title if measure in result.measures else measure.replace("_", " ")
     figure.update_yaxes(title_text=literal(title).lower() if len(title) < 30 else "")
     return figure
 
 
-def small(document: Entry, measure: str) -> go.Figure:
+def small(result: ScanResult, measure: str) -> go.Figure:
     """A small multiple: no legend (the first figure has it), little margin."""
-    figure = by_layer(document, measure, "both")
+    figure = by_layer(result, measure, "both")
     figure.update_layout(showlegend=False, margin={"l": 44, "r": 8, "t": 6, "b": 36})
     figure.update_yaxes(title_text="", nticks=5)
     figure.update_xaxes(title_text="", tickangle=0)
@@ -182,7 +218,7 @@ def small(document: Entry, measure: str) -> go.Figure:
     places = apart(list(words))
     figure.update_xaxes(tickvals=places, ticktext=[words[x] for x in places])
     values = [v for trace in figure.data for v in trace.y if v is not None]
-    share = text(mapping(mapping(document, "measures"), measure), "range").endswith("1.0]")
+    share = measure in result.measures and result.measures[measure].range[1] == 1
     # Beside the Gaussian, which uses all directions, a model's ranks would lie flat on the axis.
     if not share and values and min(values) > 0 and max(values) > 8 * min(values):
         figure.update_yaxes(type="log", dtick=1, tickformat="~g")
@@ -199,65 +235,28 @@ def apart(places: list[float], room: float = 0.12) -> list[float]:
     """
     if len(places) < 3:
         return places
-    least, kept = room * (places[-1] - places[0]), places[:1]
+    least, chosen = room * (places[-1] - places[0]), places[:1]
     for place in places[1:-1]:
-        if place - kept[-1] >= least and places[-1] - place >= least:
-            kept.append(place)
-    return [*kept, places[-1]]
-
-
-def knows(document: Entry, measure: str) -> bool:
-    """Whether a result has the measure without sinks."""
-    return any(measure + WITHOUT in entry for entry in entries(document, "sites"))
-
-
-def choices(first: First) -> list[str]:
-    """The treatments of sinks to draw."""
-    return ["without", "with"] if first == "both" else [first]
-
-
-def field_of(measure: str, choice: str) -> str:
-    """The document's field of a measure under one treatment of sinks."""
-    return measure if choice == "with" else measure + WITHOUT
-
-
-def leading(entry: Entry, measure: str) -> str:
-    """The field of a measure that is shown first: without sinks, where the entry knows of them."""
-    return measure + WITHOUT if measure + WITHOUT in entry else measure
-
-
-def add_lines(figure: go.Figure, axis: Axis, found: list[Entry], measure: str, first: First, strand: Strand) -> None:
-    """Adds one line (and its interval band) for each stack and part of a model."""
-    streams: dict[tuple[str, str], list[tuple[Place, Entry]]] = {}
-    for entry in found:
-        spot = axis.place(entry)
-        streams.setdefault((spot.stack, spot.part), []).append((spot, entry))
-    for (stack, part), members in streams.items():
-        label = " ".join(word for word in (strand.name, literal(stack), literal(part)) if word)
-        for choice in choices(first):
-            shown = Treatment(visible=choice == "without" or first != "both", meta=_meta(choice, first))
-            _add_line(figure, members, field_of(measure, choice), measure, strand, label, bool(part), shown)
-
-
-def _meta(choice: str, first: First) -> dict[str, str]:
-    """What the page's switch goes by: nothing where there is no choice."""
-    return {"first": choice} if first == "both" else {}
+        if place - chosen[-1] >= least and places[-1] - place >= least:
+            chosen.append(place)
+    return [*chosen, places[-1]]
 
 
 def _add_line(
-    figure: go.Figure, members: list[tuple[Place, Entry]], field: str, measure: str, strand: Strand, label: str, thin: bool,
+    figure: go.Figure, members: list[tuple[float, Row]], field: str, measure: str, strand: Strand, label: str, thin: bool,
     shown: Treatment,
 ) -> None:  # fmt: skip
-    x = [spot.x for spot, _ in members]
-    values = [number(entry, field) for _, entry in members]
+    """Adds the line of one stack and part of a model, and its interval band."""
+    x = [spot for spot, _ in members]
+    values = [row.number(field) for _, row in members]
     if strand.null == "gaussian" and not any(v is not None for v in values):
-        values = [number(entry, measure) for _, entry in members]  # its rows have no position
-    bands = [bounds(entry, field) for _, entry in members]
+        values = [row.number(measure) for _, row in members]  # its rows have no position
+    bands = [row.interval(field) if row.number(field) is not None else None for _, row in members]
     if not strand.null and any(bands):
         _add_band(figure, x, bands, strand.colour, label, shown)
     hover = [
-        f"{literal(text(entry, 'site'))}: <b>{written(v)}</b>" + (f" ({written(b[0])} to {written(b[1])})" if b else "")
-        for (_, entry), v, b in zip(members, values, bands, strict=True)
+        f"{literal(row.text('site'))}: <b>{written(v)}</b>" + (f" ({written(b[0])} to {written(b[1])})" if b else "")
+        for (_, row), v, b in zip(members, values, bands, strict=True)
     ]
     pattern = DASH.get(strand.null) or strand.dash or palette.DASHES[strand.index % len(palette.DASHES)]
     symbol = palette.SYMBOLS[strand.index % len(palette.SYMBOLS)]
@@ -269,9 +268,11 @@ def _add_line(
     )  # fmt: skip
 
 
-def _add_band(figure: go.Figure, x: list[float], bands: list[Band], colour: str, group: str, shown: Treatment) -> None:
+def _add_band(
+    figure: go.Figure, x: list[float], bands: list[Interval | None], colour: str, group: str, shown: Treatment
+) -> None:
     """The interval band; it is parted where a value is not defined."""
-    run: list[tuple[float, tuple[float, float]]] = []
+    run: list[tuple[float, Interval]] = []
     for spot, pair in [*zip(x, bands, strict=True), (0.0, None)]:
         if pair is not None:
             run.append((spot, pair))

@@ -1,26 +1,30 @@
-"""The measures beyond the core, and the probes' tables: a section a group, told by what the result says of each field."""
+"""The measures beyond the core, the probes' tables, and how all change from checkpoint to checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from headscan.report.kit import Cell, Column, Figure, Line, Panels, Prose, Section, Table, palette, section
+from headscan.report.kit import Figure, Line, Panels, Prose, Section, Table, Term, palette, section
 from headscan.report.kit.figures import empty, heat, lines, thin
-from headscan.report.kit.parts import Part
-from headscan.report.kit.reading import Entry, bounds, entries, mapping, number, numbers, strings, text
-from headscan.report.kit.words import end, literal, named
-from headscan.report.pages.scan_layers import NULLS, models, rows_of, small
+from headscan.report.kit.parts import Part, cell_of
+from headscan.report.kit.words import literal, named
+from headscan.report.pages.scan_layers import NULLS, WITHOUT, models, real, small, term
 
 if TYPE_CHECKING:
-    from headscan.scanner.result import ScanResult
+    from headscan.measures.measure import Field, MeasureWords
+    from headscan.run import Row
+    from headscan.scanner.result import ProbeRecord, ScanResult
 
+    Words = Mapping[str, MeasureWords] | Mapping[str, Field]
 
 LONG = 16  # rows; a longer table is folded
-ASIDE = {"_without_sinks": "without sinks", "_without_first": "without position 0"}
+FIRST = "_without_first"
+ASIDE = {WITHOUT: "without sinks", FIRST: "without position 0"}
 """What a field's name ends in, and what its column says: measures leave out sinks, probes the first positions."""
 OWN = {"cones": "More about the cone", "spectra": "More about the spectrum", "norms": "More about lengths"}
 
@@ -28,141 +32,109 @@ OWN = {"cones": "More about the cone", "spectra": "More about the spectrum", "no
 @section("scan", 50)
 def more(result: ScanResult) -> list[Section]:
     """A section a group that the scan has something beyond the core of."""
-    return [group_section(result.document, group) for group in groups(result.document)]
+    beyond = {name: words for name, words in result.measures.items() if not words.core}
+    extra = [words.group for words in beyond.values()] + [probe.group for probe in result.probes]
+    return [_group(result, one) for one in dict.fromkeys([*result.groups, *extra]) if one in extra]
 
 
-def groups(document: Entry) -> list[str]:
-    """The groups that a scan has something beyond the core of, in the result's order."""
-    extra = [text(m, "group") for m in _beyond(document).values()]
-    extra += [text(probe, "group") for probe in entries(document, "probes")]
-    return [name for name in dict.fromkeys([*mapping(document, "groups"), *extra]) if name in extra]
-
-
-def group_section(document: Entry, group: str) -> Section:
+def _group(result: ScanResult, group: str) -> Section:
     """Its measures by site, then its probes."""
     parts: list[Part] = []
-    measures = {name: words for name, words in _beyond(document).items() if text(words, "group") == group}
+    measures = {name: words for name, words in result.measures.items() if not words.core and words.group == group}
     if measures:
-        entries_ = entries(document, "sites") + entries(document, "nulls")
-        parts += _drawn(document, [one for one in measures.items() if one[1].get("multiple") is not False], "measures")
-        parts.append(_table("By site", measures, entries_, bool(measures)))
-    for probe in entries(document, "probes"):
-        if text(probe, "group") == group:
-            parts += _probe(document, probe)
-    told = mapping(mapping(document, "groups"), group)
-    title = text(told, "title") or OWN.get(group, group.replace("_", " ").capitalize())
-    return Section(title, text(told, "lead"), parts, f"more-{group}")
+        parts += _drawn(result, {name: words for name, words in measures.items() if words.multiple}, "measures")
+        parts.append(_table("By site", measures, [*result.sites, *result.nulls], WITHOUT, folded=True))
+    for probe in result.probes:
+        if probe.group == group:
+            parts += _probe(result, probe)
+    words = result.groups.get(group)
+    title = OWN.get(group, group.replace("_", " ").capitalize())
+    return Section(words.title if words else title, words.lead if words else "", parts, f"more-{group}")
 
 
-def _beyond(document: Entry) -> dict[str, Entry]:
-    """The cloud's measures that are not core."""
-    measures = mapping(document, "measures")
-    return {name: mapping(measures, name) for name in measures if mapping(measures, name).get("core") is False}
-
-
-def _probe(document: Entry, probe: Entry) -> list[Part]:
+def _probe(result: ScanResult, probe: ProbeRecord) -> list[Part]:
     """One probe: what it is, its pictures, its table, its notes."""
-    name, rows = text(probe, "name"), rows_of(document, text(probe, "name"))
-    fields = {key: mapping(mapping(probe, "fields"), key) for key in mapping(probe, "fields")}
-    literature = f" {text(probe, 'literature')}." if probe.get("literature") else ""
-    parts: list[Part] = [Prose(text(probe, "title"), heading=True), Prose(text(probe, "sentence") + literature)]
-    parts += [Prose(note) for note in strings(probe, "notes")]
-    plotted = [(key, words) for key, words in fields.items() if words.get("plotted") and rows]
-    parts += _drawn(document, plotted, name, text(probe, "picture", "layers"))
-    if rows and text(probe, "picture") != "own":
-        parts.append(_table(f"{text(probe, 'title')}: all numbers", fields, rows, bool(plotted)))
+    rows = result.tables.get(probe.name, [])
+    literature = f" {probe.literature}." if probe.literature else ""
+    parts: list[Part] = [Prose(probe.title, heading=True), Prose(probe.sentence + literature), *map(Prose, probe.notes)]
+    plotted = {name: words for name, words in probe.fields.items() if words.plotted and rows}
+    parts += _drawn(result, plotted, probe.name, probe.picture)
+    if rows and probe.picture != "own":
+        parts.append(_table(f"{probe.title}: all numbers", probe.fields, rows, FIRST, folded=bool(plotted)))
     return parts
 
 
-def _drawn(document: Entry, fields: list[tuple[str, Entry]], table: str, picture: str = "layers") -> list[Part]:
+def _drawn(result: ScanResult, fields: Words, table: str, picture: str = "layers") -> list[Part]:
     """Small multiples of the fields that are plotted."""
-    found = []
-    for key, words in fields:
-        title = text(words, "title", key)
-        if picture == "heads":
-            draw = partial(_heads, document, table, key)
-        elif picture == "pairs":
-            draw = partial(_pairs, document, table, key)
+    rows = real(result.tables.get(table, []))
+    drawn = []
+    for name, words in fields.items():
+        if picture in ("heads", "pairs"):
+            draw = partial(_heads if picture == "heads" else _pairs, rows, name)
         else:
-            draw = partial(
-                small, document if table == "measures" else _as_scan(document, rows_of(document, table)), key
-            )
-        found.append(Figure(f"{table}.{key}", draw, title, height=190, title=title, sentence=text(words, "sentence")))
-    return [Panels(found, small=True)] if found else []
+            draw = partial(small, result if table == "measures" else _as_scan(result, table), name)
+        drawn.append(
+            Figure(f"{table}.{name}", draw, words.title, height=190, title=words.title, sentence=words.sentence)
+        )
+    return [Panels(drawn, small=True)] if drawn else []
 
 
-def _table(title: str, fields: dict[str, Entry], rows: Iterable[Entry], drawn: bool) -> Table:
+def _table(title: str, fields: Words, rows: Iterable[Row], aside: str, *, folded: bool) -> Table:
     """Columns with their explanations, and rows of cells; the rows of nulls say so."""
     shown = list(rows)
-    several = len({entry.get("model") for entry in shown}) > 1
-    columns, names = [Column("")], []
+    several = len({row.get("model") for row in shown}) > 1
+    columns, names = [Term("")], []
     for name, words in fields.items():
-        end_of_name = "_without_sinks" if "core" in words else "_without_first" if words.get("first") else ""
-        for ending in dict.fromkeys(("", end_of_name)):
-            if any(name + ending in entry for entry in shown):
-                columns.append(_column(name, words, ASIDE.get(ending, "")))
-                names.append(name + ending)
+        percent = getattr(words, "percent", False)
+        ending = aside if getattr(words, "first", True) else ""
+        for end in dict.fromkeys(("", ending)):
+            if any(name + end in row for row in shown):
+                titled = f"{words.title}, {ASIDE.get(end, '')}"
+                columns.append(
+                    Term(titled, percent=percent, where="page")
+                    if end
+                    else term(words, name, percent=percent, column="")
+                )
+                names.append(name + end)
     lined = []
-    for entry in shown:
-        why = "; ".join(strings(entry, "notes")) or "not defined here"
-        site = text(entry, "site") or text(entry, "head")
-        label = f"{named(text(entry, 'model'))}: {site}" if several else site
-        cells = [Cell(_value(entry, field), bounds(entry, field), why) for field in names]
-        lined.append(Line(label, cells, NULLS.get(text(entry, "null"), "")))
-    return Table(columns, lined, title, folded=drawn or len(lined) > LONG)
+    for row in shown:
+        why = "; ".join(row.notes) or "not defined here"
+        site = row.text("site") or row.text("head")
+        label = f"{named(row.text('model'))}: {site}" if several else site
+        lined.append(Line(label, [cell_of(row, name, why) for name in names], NULLS.get(row.text("null"), "")))
+    return Table(columns, lined, title, folded=folded or len(lined) > LONG)
 
 
-def _column(name: str, words: Entry, aside: str) -> Column:
-    title = text(words, "title", name)
-    ends = words.get("range")
-    span = f"{end(ends[0], '−∞')} to {end(ends[1], '∞')}" if isinstance(ends, list) and len(ends) == 2 else ""
-    unit = ", ".join(word for word in (text(words, "unit"), span) if word)
-    if aside:
-        return Column(f"{title}, {aside}", percent=bool(words.get("percent")), where="page")
-    return Column(
-        title, text(words, "sentence"), text(words, "formula"), unit, name, percent=bool(words.get("percent"))
-    )
+def _as_scan(result: ScanResult, table: str) -> ScanResult:
+    """A scan whose sites are a probe's rows, so that the same plots can show them."""
+    depth = {(row.get("model"), row.get("site")): row.get("depth") for row in result.sites}
+    rows = result.tables.get(table, [])
+    placed = [row | {"depth": depth[key]} for row in rows if (key := (row.get("model"), row.get("site"))) in depth]
+    return replace(result, sites=real(placed), nulls=[row for row in placed if row.get("null")], measures={})
 
 
-def _value(entry: Entry, field: str) -> float | str | None:
-    value = entry.get(field)
-    return value if isinstance(value, str) else number(entry, field)
-
-
-def _as_scan(document: Entry, rows: list[Entry]) -> Entry:
-    """A document whose sites are a probe's rows, so that the same plots can show them."""
-    depth = {(e.get("model"), e.get("site")): e.get("depth") for e in entries(document, "sites")}
-    placed = [
-        dict(row) | {"depth": depth[key]} for row in rows if (key := (row.get("model"), row.get("site"))) in depth
-    ]
-    real, nulls = [row for row in placed if not row.get("null")], [row for row in placed if row.get("null")]
-    return dict(document) | {"sites": real, "nulls": nulls, "measures": {}}
-
-
-def _pairs(document: Entry, table: str, field: str) -> go.Figure:
+def _pairs(rows: list[Row], field: str) -> go.Figure:
     """A field of each set of pairs and model, by site."""
-    rows = [row for row in rows_of(document, table) if not row.get("null") and number(row, field) is not None]
+    rows = [row for row in rows if row.number(field) is not None]
     several = len({row.get("model") for row in rows}) > 1
     series: dict[str, tuple[list[str], list[float | None]]] = {}
     for row in rows:
-        name = f"{named(text(row, 'model'))}: {text(row, 'set')}" if several else text(row, "set")
+        name = f"{named(row.text('model'))}: {row.text('set')}" if several else row.text("set")
         across, up = series.setdefault(name, ([], []))
-        across.append(text(row, "site"))
-        up.append(number(row, field))
-    figure = lines(series)
-    figure.update_yaxes(rangemode="tozero")
-    return figure
+        across.append(row.text("site"))
+        up.append(row.number(field))
+    return lines(series, zero=True)
 
 
-def _heads(document: Entry, table: str, field: str) -> go.Figure:
+def _heads(rows: list[Row], field: str) -> go.Figure:
     """One field of the first model's attention heads: heads across and layers down."""
-    rows = [row for row in rows_of(document, table) if not row.get("null") and number(row, field) is not None]
-    rows = [row for row in rows if row.get("model") == rows[0].get("model")]
-    layers = list(dict.fromkeys(text(row, "site") for row in rows))
-    width = max((int(number(row, "head") or 0) for row in rows), default=-1) + 1
+    rows = [row for row in rows if row.number(field) is not None]
+    rows = [row for row in rows if row["model"] == rows[0]["model"]]
+    layers = list(dict.fromkeys(row.text("site") for row in rows))
+    width = max((int(row.number("head") or 0) for row in rows), default=-1) + 1
     grid: list[list[float | None]] = [[None] * width for _ in layers]
     for row in rows:
-        grid[layers.index(text(row, "site"))][int(number(row, "head") or 0)] = number(row, field)
+        grid[layers.index(row.text("site"))][int(row.number("head") or 0)] = row.number(field)
     low = min((v for line in grid for v in line if v is not None), default=0.0)
     hover = "%{y} head %{x}: %{z:.3f}<extra></extra>"
     figure = heat(grid, list(range(width)), layers, hover=hover, low=-1 if low < 0 else 0, high=1)
@@ -176,96 +148,69 @@ def _heads(document: Entry, table: str, field: str) -> go.Figure:
 # collapse) is a curve over the checkpoints.
 
 
-def checkpoints(document: Entry) -> list[str]:
+def checkpoints(result: ScanResult) -> list[str]:
     """The models' names where they look like checkpoints of one model: at least three with the same sites; else none."""
-    names = models(document)
-    sites = [[e.get("site") for e in entries(document, "sites") if e.get("model") == name] for name in names]
-    return names if len(names) > 2 and all(found == sites[0] for found in sites) else []
+    names = models(result)
+    sites = [[row["site"] for row in result.sites if row["model"] == name] for name in names]
+    return names if len(names) > 2 and all(each == sites[0] for each in sites) else []
 
 
 @section("scan", 45)
 def course(result: ScanResult) -> Section | None:
     """Maps of the clouds' measures and of the probes by site, curves of the probes of which there is one a model."""
-    document: Entry = result.document
-    names = checkpoints(document)
+    names = checkpoints(result)
     if not names:
         return None
-    sites, measures = entries(document, "sites"), mapping(document, "measures")
-    parts: list[Part] = [
-        Prose("Sites by checkpoints", heading=True),
-        Panels([_figure("sites", key, mapping(measures, key), partial(_map, sites, names, key)) for key in measures], small=True),
-    ]  # fmt: skip
-    for probe in entries(document, "probes"):
-        rows = [row for row in rows_of(document, text(probe, "name")) if not row.get("null")]
-        fields = _told(probe, rows)
-        if (
-            not fields
-            or len({row.get("model") for row in rows}) < len(names)
-            or text(probe, "picture", "layers") != "layers"
-        ):
+
+    def figure(table: str, key: str, words: MeasureWords | Field, draw: partial[go.Figure]) -> Figure:
+        alt = f"{words.title} over the checkpoints"
+        return Figure(f"course.{table}.{key}", draw, alt, "", 220, words.title, words.sentence)
+
+    maps = [
+        figure("sites", key, words, partial(_map, result.sites, names, key)) for key, words in result.measures.items()
+    ]
+    parts: list[Part] = [Prose("Sites by checkpoints", heading=True), Panels(maps, small=True)]
+    for probe in result.probes:
+        rows = real(result.tables.get(probe.name, []))
+        fields = {  # counts of what was looked at are left out
+            key: words for key, words in probe.fields.items()
+            if words.interval not in ("a count", "known in closed form") and any(row.number(key) is not None for row in rows)
+        }  # fmt: skip
+        if not fields or len({row["model"] for row in rows}) < len(names) or probe.picture != "layers":
             continue
-        by_site = {row.get("site") for row in rows} <= {entry.get("site") for entry in sites}
-        draw = _map if by_site else _curve
-        drawn = [
-            _figure(text(probe, "name"), key, words, partial(draw, rows, names, key)) for key, words in fields.items()
-        ]
-        if any(numbers(row, "singular_values") for row in rows):
-            drawn += _spectra(rows)
-        parts += [Prose(text(probe, "title"), heading=True), Panels(drawn, small=True)]
+        draw = _map if {row.get("site") for row in rows} <= {row["site"] for row in result.sites} else _curve
+        drawn = [figure(probe.name, key, words, partial(draw, rows, names, key)) for key, words in fields.items()]
+        parts += [Prose(probe.title, heading=True), Panels([*drawn, *_spectra(rows)], small=True)]
     lead = "The same sites, one model after another. A small model that saturates loses rank late, and its loss rises."
     return Section("From checkpoint to checkpoint", lead, parts)
 
 
-def _figure(table: str, key: str, words: Entry, draw: partial[go.Figure]) -> Figure:
-    title = text(words, "title", key)
-    return Figure(
-        f"course.{table}.{key}", draw, f"{title} over the checkpoints", "", 220, title, text(words, "sentence")
+def _map(rows: list[Row], names: list[str], field: str) -> go.Figure:
+    """One field of all sites (down) over the checkpoints in their order (across)."""
+    sites = list(dict.fromkeys(row.text("site") for row in rows))
+    values = {(row.get("model"), row.get("site")): row.number(field) for row in rows}
+    return heat(
+        [[values.get((name, site)) for name in names] for site in sites], [named(name) for name in names], sites
     )
 
 
-def _told(probe: Entry, rows: list[Entry]) -> dict[str, Entry]:
-    """The numeric fields of a probe; counts of what was looked at are left out."""
-    fields = mapping(probe, "fields")
-    return {
-        key: mapping(fields, key)
-        for key in fields
-        if mapping(fields, key).get("interval") not in ("a count", "known in closed form")
-        and any(number(row, key) is not None for row in rows)
-    }
-
-
-def _map(found: list[Entry], names: list[str], field: str) -> go.Figure:
-    """One field of all sites (down) over the checkpoints in their order (across)."""
-    sites = list(dict.fromkeys(text(entry, "site") for entry in found))
-    values = {(entry.get("model"), entry.get("site")): number(entry, field) for entry in found}
-    grid = [[values.get((name, site)) for name in names] for site in sites]
-    return heat(grid, [named(name) for name in names], sites)
-
-
-def _curve(rows: list[Entry], names: list[str], field: str) -> go.Figure:
+def _curve(rows: list[Row], names: list[str], field: str) -> go.Figure:
     """One field over the checkpoints: a line for each table or site that the rows speak of, with intervals as bars."""
-    figure = empty()
-    for index, site in enumerate(dict.fromkeys(text(row, "site") for row in rows)):
-        by_name: dict[str, Entry] = {text(row, "model"): row for row in rows if text(row, "site") == site}
-        values = [number(by_name.get(name, {}), field) for name in names]
-        ends = [bounds(by_name.get(name, {}), field) for name in names]
-        reach = [(b[1] - v, v - b[0]) if b and v is not None else (0, 0) for b, v in zip(ends, values, strict=True)]
-        up, down = [one[0] for one in reach], [one[1] for one in reach]
-        figure.add_scatter(
-            x=[literal(named(name)) for name in names], y=values, mode="lines+markers", name=literal(site),
-            error_y={"type": "data", "symmetric": False, "array": up, "arrayminus": down} if any(ends) else None,
-            line={"color": palette.model_colour(index)},
+    titles = [named(name) for name in names]
+    series = {}
+    for site in dict.fromkeys(row.text("site") for row in rows):
+        by_name = {row.text("model"): row for row in rows if row.text("site") == site}
+        own = [by_name.get(name) for name in names]
+        series[site] = (
+            titles, [row and row.number(field) for row in own], [row.interval(field) if row else None for row in own]
         )  # fmt: skip
-    figure.update_layout(showlegend=len(figure.data) > 1)
-    return figure
+    return lines(series)
 
 
-def _spectra(rows: list[Entry]) -> list[Figure]:
+def _spectra(rows: list[Row]) -> list[Figure]:
     """σ_k/σ_1 of the head by rank and checkpoint (Godey et al. 2024, their picture of saturation), and its W-error."""
     spectra = {
-        named(text(row, "model")): values
-        for row in rows
-        if (values := numbers(row, "singular_values")) and values[0] > 0
+        named(row.text("model")): values for row in rows if (values := row.numbers("singular_values")) and values[0] > 0
     }
     if not spectra:
         return []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from headscan.report.kit import Column, Facts, Figure, Head, Prose, Section, Table, page, section
+from headscan.report.kit import Facts, Figure, Head, Prose, Section, Table, Term, page, section
 from headscan.report.kit.figures import empty, lines
 from headscan.report.kit.palette import depth_colours
 from headscan.report.kit.words import literal, named, number
@@ -76,7 +76,7 @@ def geometry(result: TrainResult) -> Section | None:
         return figure
 
     table = Table(
-        ["site", Column("average cosine", places=3), Column("effective rank", places=1)],
+        ["site", Term("average cosine", places=3), Term("effective rank", places=1)],
         [
             (row.text("site"), row.number("average_cosine"), row.number("effective_rank"))
             for row in result.scan[-1].sites
