@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,31 +29,31 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class RemedyMaterial:
+class RemedyData:
     """Vectors to fit on and to judge by."""
 
-    name: str  # whose vectors (and record, site)
+    name: str  # whose vectors
     record: ModelRecord
     site: str
-    fitting: FittingData  # of those that are fitted on
+    fitting: FittingData  # of the vectors that are fitted on
     fitted: int  # how many these are
-    vectors: Floats  # those to judge by [n, d]
-    groups: npt.NDArray[np.int64]  # those of one number err together [n]
-    sets: list[HeldOutPairs]  # of their rows the pairs; empty where there are none
-    text: TextRecord | None = None  # what they are of
+    vectors: Floats  # to judge by [n, d]
+    groups: npt.NDArray[np.int64]  # vectors of one number err together [n]
+    sets: list[HeldOutPairs]  # pairs of rows of `vectors`; empty where there are none
+    text: TextRecord | None = None  # what the vectors are of
     other: Floats | None = None  # another version of `vectors` [n, d'], where there is one
-    source: VectorSource | None = None  # the stored vectors, where they are some
+    source: VectorSource | None = None  # the stored vectors, where they are stored
     folder: str | None = None  # the model's, where it has one
     notes: tuple[str, ...] = ()  # what a reader must know
 
 
-def material_of_model(given: ModelLike, settings: RemedySettings, run: Run) -> RemedyMaterial:
+def data_of_model(given: ModelLike, settings: RemedySettings, run: Run) -> RemedyData:
     """The vectors of texts under a model: fitted on `--text` or on half of the pairs' texts, judged by the (other) pairs."""
     sets = settings.pair_sets()
     if not sets:
         raise BadInput("Say by what a model's remedies are judged: --pairs FILE of texts that mean the same.")
     embedder = _TextEmbedder(given, settings)
-    texts = list(dict.fromkeys(text for found in sets for text in _texts(found)))
+    texts = list(dict.fromkeys(text for found in sets for link in _links(found) for text in link))
     row = {text: k for k, text in enumerate(texts)}
     group = _connected(len(texts), [(row[a], row[b]) for found in sets for a, b in _links(found)])
     if settings.text is None:
@@ -78,7 +79,7 @@ def material_of_model(given: ModelLike, settings: RemedySettings, run: Run) -> R
         raise BadInput("No pair of two different texts is left to judge by: give more pairs.")
     other = None if settings.against is None else _TextEmbedder(settings.against, settings).vectors(judged)
     whole = "half of the texts of the pairs" if settings.text is None else "the text's documents"
-    return RemedyMaterial(
+    return RemedyData(
         embedder.name, embedder.record, embedder.site, FittingData.of_rows(fit), len(fit), vectors, own, made, other=other,
         folder=embedder.folder,
         notes=(f"Fitted on {whole} ({len(fit):,}); judged by texts that were not among them. {embedder.said}",),
@@ -118,17 +119,9 @@ class _TextEmbedder:
         return found
 
 
-def _texts(found: PairSet) -> Iterable[str]:
-    for one, other in _links(found):
-        yield one
-        yield other
-
-
 def _links(found: PairSet) -> list[tuple[str, str]]:
-    return [
-        *zip(found.one, found.other, strict=True),
-        *((one, other) for one, other, _ in found.scored if one and other),
-    ]
+    scored = [(one, other) for one, other, _ in found.scored if one and other]
+    return [*zip(found.one, found.other, strict=True), *scored]
 
 
 def _connected(many: int, links: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
@@ -137,34 +130,28 @@ def _connected(many: int, links: Sequence[tuple[int, int]]) -> npt.NDArray[np.in
 
     ends = np.array(links).T
     graph = coo_array((np.ones(len(links)), (ends[0], ends[1])), shape=(many, many))
-    found: npt.NDArray[np.int64] = connected_components(graph, directed=False)[1].astype(np.int64)
-    return found
+    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 
 
 def _pairs(found: PairSet, place: dict[str, int], group: npt.NDArray[np.int64]) -> HeldOutPairs | None:
-    pairs = [
-        (place[a], place[b])
-        for a, b in zip(found.one, found.other, strict=True)
-        if a in place and b in place and a != b
-    ]
-    pairs = list(dict.fromkeys(pairs))
+    every = zip(found.one, found.other, strict=True)
+    pairs = list(dict.fromkeys((place[a], place[b]) for a, b in every if a in place and b in place and a != b))
     if len(pairs) < 2:
         return None
     queries, answers = np.array(pairs).T
     items = np.unique([place[other] for _, other in _links(found) if other in place])
     scored = [(place[a], place[b], score) for a, b, score in found.scored if a in place and b in place]
-    return HeldOutPairs(
-        found.name, queries, answers, items, group[queries], np.array(scored) if len(scored) > 2 else None
-    )
+    scores = np.array(scored) if len(scored) > 2 else None
+    return HeldOutPairs(found.name, queries, answers, items, group[queries], scores)
 
 
 # ---- What a remedy is fitted on, and what it is judged by: stored vectors, in one pass over each store.
 
+# Vectors of which quantiles are taken.
 SAMPLE = 4096
-"""Vectors of which quantiles are taken."""
 
 
-def material_of_store(source: VectorSource, settings: RemedySettings, run: Run) -> RemedyMaterial:
+def data_of_store(source: VectorSource, settings: RemedySettings, run: Run) -> RemedyData:
     """Some vectors, drawn by document (by row where there are none), are held out; all others are fitted on.
 
     Memory: that of the held-out ones, and of sums. Raises BadInput where stores do not go together, or values are not finite.
@@ -173,7 +160,7 @@ def material_of_store(source: VectorSource, settings: RemedySettings, run: Run) 
         raise BadInput("--pairs are of texts, for a model: stored vectors take --partners SOURCE.")
     site = read_site(source, settings.site)
     assert source.tokens is not None  # by `counted_source`
-    picked = _Picked(source.tokens, settings)
+    picked = partial(_held_out, share=min(0.5, settings.held_out / source.tokens), seed=settings.seed)
     width = source.width(site)
     sums, tally, sample = Sums(width), DirectionTally(width), Reservoir(SAMPLE, settings.seed)
     held, groups = list[Tensor](), list[npt.NDArray[np.int64]]()
@@ -209,7 +196,7 @@ def material_of_store(source: VectorSource, settings: RemedySettings, run: Run) 
     notes = [f"Fitted on {sums.count:,} vectors in one pass; judged by {len(own):,} others, drawn by {unit}."]
     if not sets:
         notes.append("Without --partners no recall is known: only the shape of what was held out.")
-    return RemedyMaterial(
+    return RemedyData(
         source.name, source.record(), site, FittingData(Cloud.of_sums(sums), tally.total(), sample.columns["rows"].numpy()),
         sums.count, vectors, own, sets, text=source.text(), other=other, source=source, notes=tuple(notes),
     )  # fmt: skip
@@ -243,22 +230,17 @@ def _documents(source: VectorSource) -> bool:
     return getattr(getattr(source, "vectors", None), "documents", None) is not None
 
 
-class _Picked:
+def _held_out(units: npt.NDArray[np.int64], share: float, seed: int) -> npt.NDArray[np.bool_]:
     """Which units (rows or documents) are held out: by a hash of their number, so that every store has the same."""
-
-    def __init__(self, many: int, settings: RemedySettings) -> None:
-        self.share, self.seed = min(0.5, settings.held_out / many), settings.seed
-
-    def __call__(self, units: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        known, place = np.unique(units, return_inverse=True)
-        hashes = np.array([zlib.crc32(f"{self.seed}/{unit}".encode()) for unit in known.tolist()])
-        found: npt.NDArray[np.bool_] = (hashes < self.share * 2**32)[place]
-        return found
+    known, place = np.unique(units, return_inverse=True)
+    hashes = np.array([zlib.crc32(f"{seed}/{unit}".encode()) for unit in known.tolist()])
+    return np.asarray((hashes < share * 2**32)[place])
 
 
 def _beside(
-    given: Any, source: VectorSource, several: bool, picked: _Picked, settings: RemedySettings, flag: str
-) -> Floats:
+    given: Any, source: VectorSource, several: bool, picked: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]],
+    settings: RemedySettings, flag: str,
+) -> Floats:  # fmt: skip
     other = counted_source(given, context=source.context, field=settings.field)
     if other is None or other.tokens != source.tokens:
         many = "a model" if other is None else f"{other.tokens:,} vectors"

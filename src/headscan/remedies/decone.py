@@ -31,8 +31,8 @@ from headscan.text import Windows
 from headscan.text.source import TextLike
 
 M = TypeVar("M", bound=ModelLike)
+# Difference of logits, relative to the largest, up to which they count as the same; 5e-2 in half precision.
 SAME = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""Difference of logits, relative to the largest, up to which they count as the same; 5e-2 in half precision."""
 
 
 class Moved(nn.Module):

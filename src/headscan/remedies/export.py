@@ -14,7 +14,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from headscan.remedies.data import RemedyMaterial, rows_of
+from headscan.remedies.data import RemedyData, rows_of
 from headscan.remedies.methods import QuantileRemedy
 from headscan.remedies.remedy import REMEDIES, AffineRemedy, FittingData, Remedy
 from headscan.remedies.result import ExportedRemedy
@@ -29,8 +29,7 @@ OPSET = 17
 def save_onnx(remedy: Remedy, path: str | os.PathLike[str]) -> Path:
     """Write the map; it is computed in float32.
 
-    Raises:
-        BadInput: onnx (`headscan[onnx]`) is not installed, or a plug-in's map is of another form.
+    Raises BadInput where onnx (`headscan[onnx]`) is not installed, or a plug-in's map is of another form.
     """
     try:
         import onnx
@@ -41,16 +40,10 @@ def save_onnx(remedy: Remedy, path: str | os.PathLike[str]) -> Path:
     constants: dict[str, np.ndarray] = {}
     if isinstance(remedy, AffineRemedy):
         # Centred before the product: a mean far from the origin would drown in float32 behind it.
-        constants = {
-            "shift": remedy.shift,
-            "matrix": remedy.matrix,
-            "offset": np.zeros(wide) if remedy.offset is None else remedy.offset,
-        }
-        nodes = [
-            ("Sub", "vectors shift", "centred"),
-            ("MatMul", "centred matrix", "mapped"),
-            ("Add", "mapped offset", "remedied"),
-        ]
+        offset = np.zeros(wide) if remedy.offset is None else remedy.offset
+        constants = {"shift": remedy.shift, "matrix": remedy.matrix, "offset": offset}
+        nodes = [("Sub", "vectors shift", "centred"), ("MatMul", "centred matrix", "mapped")]
+        nodes.append(("Add", "mapped offset", "remedied"))
     elif isinstance(remedy, QuantileRemedy):
         constants = {"first": remedy.knots[0], "slope": remedy.slope, "start": remedy.start}
         nodes = [("Sub", "vectors first", "apart"), ("Mul", "apart slope", "line"), ("Add", "line start", "sum0")]
@@ -91,7 +84,7 @@ def check_exports(formats: Sequence[str], source: VectorSource | None, folder: s
         raise BadInput("--formats model is for a folder of sentence-transformers: there is no modules.json.")
 
 
-def exported(remedy: Remedy, formats: Sequence[str], folder: Path, material: RemedyMaterial) -> list[ExportedRemedy]:
+def exported(remedy: Remedy, formats: Sequence[str], folder: Path, data: RemedyData) -> list[ExportedRemedy]:
     """Write a remedy in each format into a folder; what was written."""
     made = list[ExportedRemedy]()
     for one in formats:
@@ -100,10 +93,10 @@ def exported(remedy: Remedy, formats: Sequence[str], folder: Path, material: Rem
         elif one == "onnx":
             path = save_onnx(remedy, folder / "remedy.onnx")
         elif one == "column":
-            assert material.source is not None  # by `check_exports`
-            path = rewrite_column(remedy, material.source, material.site, folder)
+            assert data.source is not None  # by `check_exports`
+            path = rewrite_column(remedy, data.source, data.site, folder)
         else:
-            path = append_to(remedy, str(material.folder), folder / "model")
+            path = append_to(remedy, str(data.folder), folder / "model")
         made.append(ExportedRemedy(remedy=remedy.name, format=one, path=str(path)))
     return made
 

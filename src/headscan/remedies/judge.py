@@ -1,4 +1,4 @@
-"""A row a remedy and set of pairs; and what the rows say in words."""
+"""The judgement of remedies: a row a remedy and set of pairs, and what the rows say in words."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import numpy.typing as npt
 from scipy.stats import spearmanr
 
 from headscan.measures.interval import of_items
-from headscan.remedies.data import RemedyMaterial
-from headscan.remedies.remedy import Remedy
+from headscan.remedies.data import RemedyData
+from headscan.remedies.remedy import Floats, Remedy
 from headscan.remedies.result import NONE
 from headscan.remedies.retrieval import (
     HeldOutPairs,
+    Ids,
     average_cosine_of,
     gain,
     hub_skewness,
@@ -23,51 +24,38 @@ from headscan.remedies.retrieval import (
 )
 from headscan.run import Finding, Row
 
-Floats = npt.NDArray[np.float64]
 CUTS = (1, 10)
 
 
 def judged(
-    material: RemedyMaterial, found: Mapping[str, Remedy], *, level: float, progress: Callable[[int, int], None] | None = None
+    data: RemedyData, remedies: Mapping[str, Remedy], *, level: float, progress: Callable[[int, int], None] | None = None
 ) -> list[Row]:  # fmt: skip
     """The vectors as they are, then each remedy's, on every set of pairs; of what has no pairs their shape alone."""
-    before: dict[str, npt.NDArray[np.int64]] = {}
-    rows = list[Row]()
-    for number, (name, remedy) in enumerate([(NONE, None), *found.items()]):
+    before: dict[str, Ids] = {}
+    rows: dict[str, list[Row]] = {pairs.name: [] for pairs in data.sets}
+    for number, (name, remedy) in enumerate([(NONE, None), *remedies.items()]):
         if progress is not None:
-            progress(number + 1, len(found) + 1)
-        vectors = material.vectors if remedy is None else remedy(material.vectors)
-        for pairs in material.sets:
+            progress(number + 1, len(remedies) + 1)
+        vectors = data.vectors if remedy is None else remedy(data.vectors)
+        for pairs in data.sets:
             rank = ranks(vectors, pairs)
             before.setdefault(pairs.name, rank)
-            cells: dict[str, object] = {
-                "remedy": name,
-                "pairs": pairs.name,
-                "queries": len(rank),
-                "items": len(pairs.items),
-            }
-            cells |= (
-                _recall(rank, before[pairs.name], pairs, level) | _shape(vectors[pairs.items]) | _scored(vectors, pairs)
-            )
-            rows.append(Row(cells))
-        if not material.sets:
-            rows.append(Row({"remedy": name, "pairs": "", "items": len(vectors)} | _shape(vectors)))
-    return sorted(
-        rows, key=lambda row: [one.name for one in material.sets].index(row.text("pairs")) if material.sets else 0
-    )
+            cells = {"remedy": name, "pairs": pairs.name, "queries": len(rank), "items": len(pairs.items)}
+            recall = _recall(rank, before[pairs.name], pairs, level)
+            rows[pairs.name].append(Row(cells | recall | _shape(vectors[pairs.items]) | _scored(vectors, pairs)))
+        if not data.sets:
+            rows.setdefault("", []).append(Row({"remedy": name, "pairs": "", "items": len(vectors)} | _shape(vectors)))
+    return [row for some in rows.values() for row in some]
 
 
-def _recall(
-    rank: npt.NDArray[np.int64], before: npt.NDArray[np.int64], pairs: HeldOutPairs, level: float
-) -> dict[str, object]:
+def _recall(rank: Ids, before: Ids, pairs: HeldOutPairs, level: float) -> dict[str, object]:
     cells: dict[str, object] = {}
     for cut in CUTS:
         cells[f"recall_at_{cut}"], cells[f"recall_at_{cut}_interval"] = share(rank <= cut, pairs.groups)
     cells["interval"] = cells["recall_at_1_interval"]
     if rank is not before:
-        cells["recall_at_1_gain"], cells["recall_at_1_gain_interval"] = gain(
-            before <= 1, rank <= 1, pairs.groups, level=level
-        )
+        rise = gain(before <= 1, rank <= 1, pairs.groups, level=level)
+        cells["recall_at_1_gain"], cells["recall_at_1_gain_interval"] = rise
     return cells
 
 
@@ -80,27 +68,34 @@ def _shape(vectors: Floats) -> dict[str, object]:
 
 
 def _scored(vectors: Floats, pairs: HeldOutPairs) -> dict[str, object]:
+    """Spearman's correlation of cosines with people's scores."""
     if pairs.scored is None:
         return {}
     one, other = (vectors[pairs.scored[:, side].astype(int)] for side in (0, 1))
     cosines, scores = paired_cosines(one, other), pairs.scored[:, 2]
 
     def value(taken: npt.NDArray[np.int64]) -> float | None:
-        found = float(spearmanr(cosines[taken], scores[taken]).statistic) if np.ptp(cosines[taken]) > 0 else np.nan
-        return found if np.isfinite(found) else None
+        correlation = (
+            float(spearmanr(cosines[taken], scores[taken]).statistic) if np.ptp(cosines[taken]) > 0 else np.nan
+        )
+        return correlation if np.isfinite(correlation) else None
 
     everything = np.arange(len(scores))
     return {"spearman": value(everything), "spearman_interval": of_items(value, len(scores), bounds=(-1.0, 1.0))}
+
+
+def _gain(row: Row) -> float:
+    return row.number("recall_at_1_gain") or 0.0
 
 
 def best_of(rows: Sequence[Row]) -> str | None:
     """The remedy whose gain of recall@1 is largest among those that are above 0 for certain and below it nowhere."""
     sums: dict[str, float] = {}
     for name in dict.fromkeys(row.text("remedy") for row in rows):
-        ends = [row.interval("recall_at_1_gain") for row in rows if row["remedy"] == name]
-        known = [one for one in ends if one is not None]
+        own = [row for row in rows if row["remedy"] == name]
+        known = [ends for row in own if (ends := row.interval("recall_at_1_gain")) is not None]
         if any(low > 0 for low, _ in known) and not any(high < 0 for _, high in known):
-            sums[name] = sum(row.number("recall_at_1_gain") or 0.0 for row in rows if row["remedy"] == name)
+            sums[name] = sum(_gain(row) for row in own)
     return max(sums, key=sums.__getitem__) if sums else None
 
 
@@ -108,18 +103,16 @@ def findings(rows: Sequence[Row], model: str, site: str, fitted: int, width: int
     """HELPS or NO_HELP (one of the two, a set of pairs), HARMS, FEW."""
     found = list[Finding]()
     for name in dict.fromkeys(row.text("pairs") for row in rows):
-        mine = [row for row in rows if row["pairs"] == name]
-        sure = [(row, ends) for row in mine if (ends := row.interval("recall_at_1_gain")) is not None]
+        own = [row for row in rows if row["pairs"] == name]
+        sure = [(row, ends) for row in own if (ends := row.interval("recall_at_1_gain")) is not None]
         if not sure:
             continue
-        plain = mine[0].number("recall_at_1") or 0.0
-        better = sorted(
-            (one for one in sure if one[1][0] > 0), key=lambda one: -(one[0].number("recall_at_1_gain") or 0.0)
-        )
-        worse = [one for one in sure if one[1][1] < 0]
+        plain = own[0].number("recall_at_1") or 0.0
+        better = sorted((pair for pair in sure if pair[1][0] > 0), key=lambda pair: -_gain(pair[0]))
+        worse = [row for row, ends in sure if ends[1] < 0]
         if better:
             row, (low, high) = better[0]
-            rise = row.number("recall_at_1_gain") or 0.0
+            rise = _gain(row)
             others = f"; {len(better) - 1} other{'s' * (len(better) > 2)} improve it too" if len(better) > 1 else ""
             text = f"{row['remedy']} improves recall@1 of {name} from {plain:.3f} by {rise:.3f} [{low:.3f}, {high:.3f}]{others}."
             found.append(Finding(code="HELPS", level="good", model=model, site=site, value=rise, sentence=text))
@@ -127,11 +120,10 @@ def findings(rows: Sequence[Row], model: str, site: str, fitted: int, width: int
             text = f"No remedy improves recall@1 of {name}, {plain:.3f}, by an interval clear of 0."
             found.append(Finding(code="NO_HELP", level="notice", model=model, site=site, value=plain, sentence=text))
         if worse:
-            row, (low, high) = min(worse, key=lambda one: one[0].number("recall_at_1_gain") or 0.0)
-            drop = row.number("recall_at_1_gain") or 0.0
-            names = ", ".join(one.text("remedy") for one, _ in worse)
-            text = f"Recall@1 of {name} falls under {names}; most, by {-drop:.3f}, under {row['remedy']}."
-            found.append(Finding(code="HARMS", level="alert", model=model, site=site, value=drop, sentence=text))
+            row = min(worse, key=_gain)
+            names = ", ".join(one.text("remedy") for one in worse)
+            text = f"Recall@1 of {name} falls under {names}; most, by {-_gain(row):.3f}, under {row['remedy']}."
+            found.append(Finding(code="HARMS", level="alert", model=model, site=site, value=_gain(row), sentence=text))
     if fitted < 4 * width:
         text = f"Only {fitted:,} vectors of width {width:,} were fitted on: covariances are mostly noise; fit on more (--text)."
         found.append(Finding(code="FEW", level="notice", model=model, site=site, value=float(fitted), sentence=text))

@@ -1,4 +1,4 @@
-"""The remedy that takes the strongest directions away."""
+"""The ten remedies: centring, scaling, whitening in four ways, and what takes directions or coordinates away."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from headscan.remedies.remedy import (
     REMEDIES,
     AffineRemedy,
     FittingData,
+    Floats,
     Remedy,
     RemedyMethod,
     components,
@@ -36,9 +37,6 @@ class AllButTheTop(RemedyMethod, Settings):
         return AffineRemedy("all-but-the-top", data.cloud.mean, np.eye(width) - top @ top.T)
 
 
-# ---- The remedy that takes the mean away.
-
-
 @REMEDIES.register("centre")
 @dataclass(frozen=True, kw_only=True)
 class Centre(RemedyMethod, Settings):
@@ -46,9 +44,6 @@ class Centre(RemedyMethod, Settings):
 
     def fit(self, data: FittingData) -> AffineRemedy:
         return AffineRemedy("centre", data.cloud.mean, np.eye(data.cloud.width))
-
-
-# ---- The remedy that damps strong directions in place of cutting them.
 
 
 @REMEDIES.register("conceptor")
@@ -62,17 +57,12 @@ class Conceptor(RemedyMethod, Settings):
     def fit(self, data: FittingData) -> AffineRemedy | None:
         moment, width = data.cloud.second_moment, data.cloud.width
         mean = float(np.trace(moment)) / width
-        if not mean > 0:
+        if not mean > 0:  # all vectors are zero
             return None
         values, vectors = np.linalg.eigh(moment)
         damp = mean / self.aperture**2
         kept = damp / (np.clip(values, 0, None) + damp)
         return AffineRemedy("conceptor", np.zeros(width), (vectors * kept) @ vectors.T)
-
-
-# ---- The remedy that gives each coordinate the same distribution.
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,8 +71,8 @@ class QuantileRemedy(Remedy):
 
     name: str
     knots: Floats  # kᵢ of each coordinate, ascending [K, d]
-    start: Floats  # at and before the first one [d] (and slope)
-    slope: Floats
+    start: Floats  # y at the first knot [d]
+    slope: Floats  # before the first knot [d]
     bends: Floats  # by how much the slope changes at each knot [K, d]; the first is 0
 
     @property
@@ -104,11 +94,8 @@ class QuantileRemedy(Remedy):
         return cls(name, tensors["knots"], tensors["start"], tensors["slope"], tensors["bends"])
 
     def config(self) -> dict[str, object]:
-        return {
-            "remedy": self.name,
-            "in_features": len(self.start),
-            "form": "start + slope(x - k0) + sum bends relu(x - k)",
-        }
+        form = "start + slope(x - k0) + sum bends relu(x - k)"
+        return {"remedy": self.name, "in_features": len(self.start), "form": form}
 
 
 @REMEDIES.register("quantile")
@@ -140,21 +127,19 @@ class Quantile(RemedyMethod, Settings):
         return QuantileRemedy("quantile", knots, start, slopes[0], bends)
 
 
-# ---- The remedy that gives each coordinate the same spread.
-
-
 @REMEDIES.register("standardise")
 @dataclass(frozen=True, kw_only=True)
 class Standardise(RemedyMethod, Settings):
     """(x − μ)/σ of each dimension by itself (Timkey and van Schijndel 2021); constant dimensions become zero."""
 
     def fit(self, data: FittingData) -> AffineRemedy:
-        deviation = deviations(data.cloud)
-        scale = np.where(deviation > 0, 1 / np.where(deviation > 0, deviation, 1.0), 0.0)
-        return AffineRemedy("standardise", data.cloud.mean, np.diag(scale))
+        return AffineRemedy("standardise", data.cloud.mean, np.diag(_scales(data)))
 
 
-# ---- The remedy that makes the covariance the identity.
+def _scales(data: FittingData) -> Floats:
+    """1/σ of each coordinate, 0 of constant ones."""
+    deviation = deviations(data.cloud)
+    return np.where(deviation > 0, 1 / np.where(deviation > 0, deviation, 1.0), 0.0)
 
 
 @REMEDIES.register("whiten")
@@ -175,9 +160,6 @@ class Whiten(RemedyMethod, Settings):
         return AffineRemedy("whiten", data.cloud.mean, vectors[:, :kept] / np.sqrt(values[:kept]))
 
 
-# ---- Whitening of a covariance that is drawn towards a ball.
-
-
 @REMEDIES.register("whiten-shrunk")
 @dataclass(frozen=True, kw_only=True)
 class WhitenShrunk(RemedyMethod, Settings):
@@ -189,13 +171,10 @@ class WhitenShrunk(RemedyMethod, Settings):
     def fit(self, data: FittingData) -> AffineRemedy | None:
         covariance, width = data.cloud.covariance, data.cloud.width
         ball = float(np.trace(covariance)) / width
-        if not ball > 0:
+        if not ball > 0:  # all vectors are one
             return None
         values, vectors = np.linalg.eigh((1 - self.shrinkage) * covariance + self.shrinkage * ball * np.eye(width))
         return AffineRemedy("whiten-shrunk", data.cloud.mean, (vectors / np.sqrt(values)) @ vectors.T)
-
-
-# ---- Whitening that goes part of the way.
 
 
 @REMEDIES.register("whiten-softly")
@@ -208,9 +187,6 @@ class WhitenSoftly(RemedyMethod, Settings):
     def fit(self, data: FittingData) -> AffineRemedy:
         values, vectors = components(data.cloud)
         return AffineRemedy("whiten-softly", data.cloud.mean, (vectors * values ** (-self.power / 2)) @ vectors.T)
-
-
-# ---- The remedy that sets a few coordinates to zero.
 
 
 @REMEDIES.register("without-rogue")
@@ -228,9 +204,6 @@ class WithoutRogue(RemedyMethod, Settings):
         return AffineRemedy("without-rogue", np.zeros(data.cloud.width), np.diag(kept))
 
 
-# ---- Whitening that keeps each coordinate what it was as far as can be.
-
-
 @REMEDIES.register("zca-corr")
 @dataclass(frozen=True, kw_only=True)
 class ZcaCorr(RemedyMethod, Settings):
@@ -238,7 +211,6 @@ class ZcaCorr(RemedyMethod, Settings):
     before (Kessy, Lewin and Strimmer 2018). Constant coordinates become zero."""
 
     def fit(self, data: FittingData) -> AffineRemedy:
-        deviation = deviations(data.cloud)
-        scale = np.where(deviation > 0, 1 / np.where(deviation > 0, deviation, 1.0), 0.0)
+        scale = _scales(data)
         correlation = scale[:, None] * data.cloud.covariance * scale
         return AffineRemedy("zca-corr", data.cloud.mean, scale[:, None] * inverse_root(correlation))

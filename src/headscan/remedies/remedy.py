@@ -21,10 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Remedy(ABC):
-    """A fitted map of vectors [n, d] to [n, k], and the `name` of the method that made it.
-
-    Subclasses say what is computed (`apply`) and in which tensors it is kept (`tensors`, `of_tensors`).
-    """
+    """A fitted map of vectors [n, d] to [n, k], and the `name` of the method that made it."""
 
     name: str
     forms: ClassVar[list[type[Remedy]]] = []
@@ -83,14 +80,14 @@ class Remedy(ABC):
 
         path = Path(folder) / "model.safetensors"
         try:
-            found = {name: value.astype(np.float64) for name, value in load_file(path).items()}
+            tensors = {name: value.astype(np.float64) for name, value in load_file(path).items()}
             with safe_open(path, "numpy") as file:
                 name = (file.metadata() or {}).get("remedy", Path(folder).name)
         except Exception:
             raise BadInput(f"There is no saved remedy in {folder}.") from None
         for form in cls.forms:
             try:
-                return form.of_tensors(name, found)
+                return form.of_tensors(name, tensors)
             except KeyError:
                 continue
         raise BadInput(f"There is no saved remedy in {folder}.")
@@ -137,11 +134,9 @@ class AffineRemedy(Remedy):
 
     def config(self) -> dict[str, object]:
         return {
-            "in_features": self.widths[0],
-            "out_features": self.widths[1],
-            "bias": True,
+            "in_features": self.widths[0], "out_features": self.widths[1], "bias": True,
             "activation_function": "torch.nn.modules.linear.Identity",
-        }
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -176,14 +171,14 @@ REMEDIES: Registry[type[RemedyMethod]] = Registry("remedy", "headscan.remedies.m
 def remedies(cloud: Cloud, directions: Tally | None = None, sample: npt.ArrayLike | None = None) -> dict[str, Remedy]:
     """All of them, fitted on one cloud, by name, but those that need what is not given; see `FittingData`."""
     data = FittingData(cloud, directions, None if sample is None else np.asarray(sample, dtype=np.float64))
-    found = {name: method().fit(data) for name, method in REMEDIES.items()}
-    return {name: remedy for name, remedy in found.items() if remedy is not None}
+    fitted = {name: method().fit(data) for name, method in REMEDIES.items()}
+    return {name: remedy for name, remedy in fitted.items() if remedy is not None}
 
 
 # ---- The principal components of a cloud, as remedies use them.
 
+# Variances up to this share of the largest are taken for rounding.
 ROUNDING = 1e-10
-"""Variances up to this share of the largest are taken for rounding."""
 
 
 def components(cloud: Cloud) -> tuple[Floats, Floats]:
@@ -197,8 +192,8 @@ def components(cloud: Cloud) -> tuple[Floats, Floats]:
 
 def deviations(cloud: Cloud) -> Floats:
     """The standard deviation of each coordinate [d]; 0 where it is rounding."""
-    found = np.sqrt(np.clip(np.diag(cloud.covariance), 0, None))
-    return np.where(found <= ROUNDING * found.max(initial=0.0), 0.0, found)
+    spreads = np.sqrt(np.clip(np.diag(cloud.covariance), 0, None))
+    return np.where(spreads <= ROUNDING * spreads.max(initial=0.0), 0.0, spreads)
 
 
 def inverse_root(matrix: Floats) -> Floats:

@@ -25,8 +25,8 @@ class HeldOutPairs:
     """Pairs whose texts belong together, by rows of one matrix of vectors."""
 
     name: str  # of the set
-    queries: Ids  # row of each pair's query, and of its partner [m] (and answers)
-    answers: Ids
+    queries: Ids  # row of each pair's query [m]
+    answers: Ids  # row of its partner [m]
     items: Ids  # the rows that are searched, ascending [N]; all answers are among them
     groups: Ids  # pairs of one number err together [m]
     scored: Floats | None = None  # two rows and how alike people call them [s, 3], None where nobody did
@@ -186,58 +186,44 @@ def drift(old: Floats, new: Floats, groups: npt.NDArray[np.int64] | None = None)
     """
     many = len(old)
     names = None if groups is None else groups.tolist()
-    found: list[Drift] = []
+    alike = old.shape[1] == new.shape[1]
+    rows: list[Drift] = []
 
-    def of(quantity: str, values: npt.NDArray[np.float64] | None, low: float, sentence: str) -> None:
-        interval = (
-            None
-            if values is None
-            else of_items(lambda taken: float(values[taken].mean()), many, groups=names, bounds=(low, 1.0))
-        )
-        value = None if values is None else float(values.mean())
-        found.append(_made(quantity, value, interval, sentence))
+    def add(
+        quantity: str, statistic: Callable[[Ids], float | None] | None, low: float, high: float | None, text: str
+    ) -> None:
+        value = ends = None
+        if statistic is not None:
+            value, ends = statistic(np.arange(many)), of_items(statistic, many, groups=names, bounds=(low, high))
+        interval = None if ends is None else (ends[0], ends[1])
+        rows.append(Drift(quantity=quantity, value=value, interval=interval, sentence=text))
 
-    same = paired_cosines(old, new) if old.shape[1] == new.shape[1] else None
-    of("same_direction", same, -1.0, "Mean cosine of a row's two vectors.")
-    found.append(_mean_moved(old, new, names))
-    k = min(K, many - 2)
-    if k >= 1:
-        lists = [find_neighbours(directions(rows), k)[1].numpy() for rows in (old, new)]
-        kept = np.array([len(np.intersect1d(a, b)) / k for a, b in zip(*lists, strict=True)])
-        of("neighbours_kept", kept, 0.0, f"Share of a row's {k} nearest rows that still are.")
-    again = None
-    if same is not None:
-        own = np.arange(many)
-        whole = HeldOutPairs("versions", own, many + own, many + own, own)
-        again = (ranks(np.concatenate([new, old]), whole) == 1).astype(np.float64)
-    of("found_again", again, 0.0, "Share of new vectors that find their own row first in the old column.")
-    for quantity, rows, which in (("average_cosine_old", old, "first"), ("average_cosine_new", new, "second")):
-        value, interval = average_cosine_of(rows)
-        found.append(
-            Drift(quantity=quantity, value=value, interval=interval, sentence=f"Mean cosine of the {which} version.")
-        )
-    return found
+    def mean_of(values: Floats) -> Callable[[Ids], float]:
+        return lambda taken: float(values[taken].mean())
 
+    apart = new - old if alike else old
 
-def _made(quantity: str, value: float | None, interval: list[float] | None, sentence: str) -> Drift:
-    ends = None if interval is None else (interval[0], interval[1])
-    return Drift(quantity=quantity, value=value, interval=ends, sentence=sentence)
-
-
-def _mean_moved(old: Floats, new: Floats, groups: list[int] | None) -> Drift:
-    sentence = "How far the mean moved, in the first version's rms distance from its mean."
-    if old.shape[1] != new.shape[1]:
-        return _made("mean_moved", None, None, sentence)
-    apart = new - old
-
-    def moved(taken: npt.NDArray[np.int64]) -> float | None:
+    def moved(taken: Ids) -> float | None:
         spread = float(np.sqrt(np.square(old[taken] - old[taken].mean(0)).sum(1).mean()))
         return float(np.linalg.norm(apart[taken].mean(0))) / spread if spread > 0 else None
 
-    function: Callable[[npt.NDArray[np.int64]], float | None] = moved
-    return _made(
-        "mean_moved",
-        moved(np.arange(len(old))),
-        of_items(function, len(old), groups=groups, bounds=(0.0, None)),
-        sentence,
-    )
+    same = mean_of(paired_cosines(old, new)) if alike else None
+    add("same_direction", same, -1.0, 1.0, "Mean cosine of a row's two vectors.")
+    text = "How far the mean moved, in the first version's rms distance from its mean."
+    add("mean_moved", moved if alike else None, 0.0, None, text)
+    k = min(K, many - 2)
+    if k >= 1:
+        lists = [find_neighbours(directions(vectors), k)[1].numpy() for vectors in (old, new)]
+        kept = np.array([len(np.intersect1d(a, b)) / k for a, b in zip(*lists, strict=True)])
+        add("neighbours_kept", mean_of(kept), 0.0, 1.0, f"Share of a row's {k} nearest rows that still are.")
+    again = None
+    if alike:
+        own = np.arange(many)
+        whole = HeldOutPairs("versions", own, many + own, many + own, own)
+        again = mean_of((ranks(np.concatenate([new, old]), whole) == 1).astype(np.float64))
+    add("found_again", again, 0.0, 1.0, "Share of new vectors that find their own row first in the old column.")
+    for quantity, vectors, which in (("average_cosine_old", old, "first"), ("average_cosine_new", new, "second")):
+        value, interval = average_cosine_of(vectors)
+        text = f"Mean cosine of the {which} version."
+        rows.append(Drift(quantity=quantity, value=value, interval=interval, sentence=text))
+    return rows

@@ -9,7 +9,7 @@ from headscan.model.load import Preparation
 from headscan.model.opening import ModelLike, prepare_model
 from headscan.model.settings import Loading
 from headscan.model.tokenizers import require_tokenizer
-from headscan.remedies.data import SAMPLE, RemedyMaterial, material_of_model, material_of_store, read_site
+from headscan.remedies.data import SAMPLE, RemedyData, data_of_model, data_of_store, read_site
 from headscan.remedies.export import check_exports, exported
 from headscan.remedies.judge import best_of, findings, judged
 from headscan.remedies.remedy import Remedy
@@ -37,8 +37,7 @@ def remedy(source: SourceLike, settings: RemedySettings, run: Run) -> RemedyResu
     Returns:
         A `RemedyResult`: a row a remedy and set of pairs. Nothing is fitted on what judges.
 
-    Raises:
-        BadInput: neither pairs nor vectors, stores that do not go together, values that are not finite, unknown names.
+    Raises BadInput for neither pairs nor vectors, stores that do not go together, values that are not finite, unknown names.
 
     Cost: one pass over the vectors (or one forward pass a text), O(d³) a remedy, O(m·N·d) for the exact neighbours of m queries.
 
@@ -55,36 +54,36 @@ def remedy(source: SourceLike, settings: RemedySettings, run: Run) -> RemedyResu
     stored = counted_source(source, context=128, max_tokens=settings.max_tokens, field=settings.field)
     if stored is None and settings.partners is not None:
         raise BadInput("--partners are stored vectors, for stored vectors: a model takes --pairs FILE.")
-    material = (
-        material_of_model(cast(ModelLike, source), settings, run)
+    data = (
+        data_of_model(cast(ModelLike, source), settings, run)
         if stored is None
-        else material_of_store(stored, settings, run)
+        else data_of_store(stored, settings, run)
     )
     wanted = settings.written()
-    check_exports(wanted, stored, material.folder)
+    check_exports(wanted, stored, data.folder)
     found: dict[str, Remedy] = {}
     for name, method in methods.items():
-        fitted = method.fit(material.fitting)
+        fitted = method.fit(data.fitting)
         if fitted is not None:
             found[name] = fitted
-    gains = max(1, len(found) * len(material.sets))
+    gains = max(1, len(found) * len(data.sets))
     level = 1 - (1 - LEVEL) / gains
-    rows = judged(material, found, level=level, progress=lambda done, of: run.progress("judge", done, of, "remedies"))
-    held_out = len(material.groups)
+    rows = judged(data, found, level=level, progress=lambda done, of: run.progress("judge", done, of, "remedies"))
+    held_out = len(data.groups)
     return RemedyResult(
         protocol=run.protocol(
-            text=material.text, device=material.record.device, dtype=material.record.dtype,
+            text=data.text, device=data.record.device, dtype=data.record.dtype,
             notes=[
-                *material.notes,
+                *data.notes,
                 "Neighbours are exact, by cosine; a query is not in its own way; items as near as the partner count as nearer.",
                 f"Intervals 95 %, by queries that share no text; of gains {level:.2%}, so that all {gains} hold at once.",
             ],
         ),
-        models=[material.record], rows=rows, site=material.site, width=material.vectors.shape[1], fitted=material.fitted,
+        models=[data.record], rows=rows, site=data.site, width=data.vectors.shape[1], fitted=data.fitted,
         held_out=held_out, level=level, about={name: _about(method) for name, method in methods.items() if name in found},
-        drift=[] if material.other is None else drift(material.vectors[:held_out], material.other, material.groups),
-        exported=_exports(rows, found, wanted, settings, run.folder, material),
-        findings=findings(rows, material.name, material.site, material.fitted, material.vectors.shape[1]),
+        drift=[] if data.other is None else drift(data.vectors[:held_out], data.other, data.groups),
+        exported=_exports(rows, found, wanted, settings, run.folder, data),
+        findings=findings(rows, data.name, data.site, data.fitted, data.vectors.shape[1]),
     )  # fmt: skip
 
 
@@ -94,14 +93,14 @@ def _about(method: object) -> str:
 
 def _exports(
     rows: list[Row], found: dict[str, Remedy], wanted: list[str], settings: RemedySettings, folder: Path | None,
-    material: RemedyMaterial,
+    data: RemedyData,
 ) -> list[ExportedRemedy]:  # fmt: skip
     name = best_of(rows) if settings.export == "best" else settings.export
     if folder is None or name in (None, "none"):
         return []
     if name not in found:
         raise BadInput(f"The remedy '{name}' cannot be fitted to these vectors.")
-    return exported(found[name], wanted, folder, material)
+    return exported(found[name], wanted, folder, data)
 
 
 # ---- What judging remedies will take in memory and time, said before weights are read; for `--dry-run`.
