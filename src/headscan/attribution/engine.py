@@ -74,16 +74,13 @@ class Engine:
 
     @property
     def packs(self) -> bool:
-        """Whether rows of any lengths go through the model in one pass."""
         return self._packed is not None
 
     @property
     def shares(self) -> bool:
-        """Whether the prompt's keys and values are kept."""
         return self._packed is not None or self._prefix is not None
 
     def embed(self, ids: Int[Tensor, ...]) -> Float[Tensor, "... e"]:
-        """The vectors of token ids, scaled as the model wants them."""
         with torch.no_grad():
             vectors: Tensor = self.model.get_input_embeddings()(ids.to(self.lens.device))
         return vectors

@@ -78,8 +78,6 @@ class Faithfulness:
 
 @dataclass(frozen=True)
 class MeasuredOrder:
-    """One order of the units: the curves, and the means over `SHARES`."""
-
     share: Numbers
     deletion: Numbers
     insertion: Numbers

@@ -96,8 +96,6 @@ class Completeness:
 
 @dataclass(frozen=True, eq=False)
 class PathSegment:
-    """A piece of the path."""
-
     start: float
     end: float
     average: Float[Tensor, "S T e"]  # the gradient integrated over the segment
@@ -118,7 +116,6 @@ class StraightPath:
     ends: dict[float, Scores] = field(default_factory=dict)
 
     def value(self, alpha: float) -> Scores:
-        """[S], the target at a share of the way."""
         if alpha not in self.ends:
             with torch.no_grad():
                 place = (self.baseline + alpha * self.difference)[None].to(self.dtype)
@@ -127,7 +124,6 @@ class StraightPath:
         return self.ends[alpha]
 
     def segment(self, start: float, end: float) -> PathSegment:
-        """The gradient integrated from one share of the way to another."""
         points, weights = np.polynomial.legendre.leggauss(self.nodes)
         alphas = (start + (end - start) * (points + 1) / 2).tolist()
         shares = (weights / 2 * (end - start)).tolist()

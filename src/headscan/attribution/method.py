@@ -132,7 +132,6 @@ class Coalitions:
 
     @property
     def everything(self) -> Subsets:
-        """The row with every unit there, [n]."""
         return np.ones(len(self.units), dtype=bool)
 
     def without_each(self) -> Subsets:
@@ -179,16 +178,13 @@ class AttributionTask:
         return f"AttributionTask({self.target.kind} of {len(self.target.steps)} predictions, {len(self.units)} units)"
 
     def plan(self, *, grad: bool = False) -> MemoryPlan:
-        """Micro-batches for this prompt."""
         steps = len(self.target.steps)
         return plan(self.engine.lens, len(self.prompt), steps, grad=grad, budget=self.budget, rows=self.rows)
 
     def game(self, substitute: Float[Tensor, " e"] | None) -> Coalitions:
-        """The prompt with units taken away."""
         return Coalitions(self.engine, self.embeds, self.units, self.target, substitute, self.plan())
 
     def of_tokens(self, scores: Scores, completeness: Completeness | None = None) -> AttributionMap:
-        """The map of scores [S, T] of tokens."""
         return AttributionMap(scores, gathered(scores, self.units), completeness)
 
     def of_units(
@@ -245,7 +241,6 @@ class AttributionMethod(Settings):
         object.__setattr__(self, "name", name)
 
     def explain(self, task: AttributionTask) -> AttributionMap:
-        """The map of the task's prediction."""
         raise NotImplementedError
 
 

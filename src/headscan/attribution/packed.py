@@ -42,7 +42,6 @@ class Segment:
 
     @property
     def tokens(self) -> int:
-        """Tokens that are computed."""
         return self.embeds.shape[0] * self.embeds.shape[1]
 
 

@@ -144,12 +144,10 @@ class ScoredMap:
     record: MapRecord
 
     def map(self) -> AttributionMap:
-        """The scores as arrays again."""
         return AttributionMap(np.array(self.tokens), np.array(self.units))
 
 
 def score(method: AttributionMethod, task: AttributionTask, settings: Attributing) -> ScoredMap:
-    """Run one method, and judge its map."""
     start = time.perf_counter()
     scores = method.explain(task)
     seconds = round(time.perf_counter() - start, 4)

@@ -93,7 +93,6 @@ class Attributing(Loading, Running):
 
     @property
     def explains_several(self) -> bool:
-        """Whether a continuation is explained, token by token."""
         return self.continuation is not None or self.generate is not None
 
     def methods(self, *, sentence: bool = False) -> list[AttributionMethod]:
@@ -152,7 +151,6 @@ def find_steps(engine: Engine, prompt: Prompt, settings: Attributing) -> tuple[P
 
 
 def _predicted(engine: Engine, ids: Sequence[int], positions: list[int]) -> list[int]:
-    """The likeliest token at each position."""
     with torch.no_grad():
         logits = engine.logits(engine.embed(torch.tensor([list(ids)])), positions)[0]
     return [int(i) for i in logits.argmax(-1)]

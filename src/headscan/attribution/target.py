@@ -64,7 +64,6 @@ class AttributionTarget:
 
     @property
     def positions(self) -> list[int]:
-        """Where the output is read, one position a step."""
         return [step.position for step in self.steps]
 
     def value(
@@ -231,7 +230,6 @@ def spread(values: Scores, units: Sequence[Unit], length: int) -> Scores:
 
 
 def gathered(scores: Scores, units: Sequence[Unit]) -> Scores:
-    """Scores of tokens [S, T] summed over units [S, n]."""
     return np.stack([scores[..., list(unit.tokens)].sum(-1) for unit in units], axis=-1)
 
 

@@ -106,8 +106,6 @@ class WidthAccuracy:
 
 @dataclass(frozen=True)
 class TriedWidth:
-    """The share of tokens that were found from so many features."""
-
     width: int
     accuracy: float
 

@@ -23,7 +23,6 @@ a machine with other work needs no ten; on a GPU a minute (by its specification)
 
 
 def _outputs(lens: Lens, slice_: Slice, ids: Int[Tensor, "B T"]) -> list[Float[Tensor, "B T w"]]:
-    """The outputs of a slice, one tensor a site."""
     cut = slice_.on(lens)
     with torch.no_grad():
         joined = cut.run(ids).float()
@@ -58,7 +57,6 @@ def leaks(
     lens: Lens, slice_: Slice, prompts: Tensor | Sequence[Sequence[int]], *, trials: int = 4, seed: int = 0,
     rows: int = 64, progress: Progress = no_progress,
 ) -> Float64[np.ndarray, "N sites T T"]:  # fmt: skip
-    """`leak` of each prompt."""
     prompts = torch.as_tensor(prompts)
     count, length = prompts.shape
     generator = torch.Generator().manual_seed(seed)
@@ -107,7 +105,6 @@ class Replaced:
         return f"Replaced({len(self._prompt)} tokens, {'behind a cache' if self._prefix else 'whole rows'})"
 
     def length(self, place: int) -> int:
-        """Tokens that are run for each other token in a place."""
         return len(self._prompt) - (place if self._prefix is not None else 0)
 
     def residuals(self, place: int, tokens: Int[Tensor, " B"]) -> Float[Tensor, "sites B T"]:

@@ -100,7 +100,6 @@ class Comparing(Loading, Running):
         super().__post_init__()
 
     def check(self) -> None:
-        """There is something to read, and every cut has a name."""
         super().check()
         if self.prompt is None and self.text is None:
             raise BadInput("Give a prompt, or a text that prompts are taken from.")
@@ -110,14 +109,12 @@ class Comparing(Loading, Running):
             names_of(name)
 
     def cut_names(self) -> list[str]:
-        """The cuts in their order, without repeats."""
         names = listed(self.cuts) + (["fresh"] if self.null else [])
         if not names:
             raise BadInput(f"Name at least one cut: {', '.join(VARIANTS)}.")
         return list(dict.fromkeys(names))
 
     def widths(self) -> list[int]:
-        """How many times as wide the added models are."""
         return numbers("--wider", self.wider, int)
 
 
@@ -133,7 +130,6 @@ class Flowing(Comparing):
     ] = None
 
     def check(self) -> None:
-        """Candidates are of recovery."""
         super().check()
         if self.candidates is not None and not self.recover:
             raise BadInput("--candidates is not used without --recover.")
@@ -166,7 +162,6 @@ class Channelling(Comparing):
         super().__post_init__()
 
     def check(self) -> None:
-        """Every search has a name, and there is something to measure."""
         super().check()
         for name in ("noise", "bits"):
             if not getattr(self, name):
@@ -175,15 +170,12 @@ class Channelling(Comparing):
             raise BadInput(f"There is no search '{unknown[0]}'; there are: {', '.join(SEARCHES)}.")
 
     def search_names(self) -> list[str]:
-        """The searches in their order."""
         return ["exact", "adam"] if self.searches is None else listed(self.searches)
 
     def noises(self) -> list[float]:
-        """The levels of noise."""
         return numbers("--noise", self.noise, float)
 
     def precisions(self) -> list[int]:
-        """The numbers of bits."""
         return numbers("--bits", self.bits, int)
 
 

@@ -207,11 +207,11 @@ def run(models: ModelsLike, settings: Flowing, run: Run) -> FlowResult:
         tokens=first.tokens,
         leak=means(np.array(matrices["leak"][-1])),
         recoverable=means(np.array(matrices["recoverable"][-1])) if settings.recover else None,
-        prompts=compared.prompts,
-        length=compared.length,
+        prompts=len(compared.ids[0]),
+        length=int(compared.ids[0].shape[1]),
         parts=parts,
         findings=flow_findings(parts),
-        protocol=run.protocol(text=compared.text, device=compared.device, notes=upper_bounds(parts)),
+        protocol=run.protocol(text=compared.text, device=str(compared.lenses[0].device), notes=upper_bounds(parts)),
         models=compared.records,
         arrays=arrays | {name: arrays[f"{name}/0"] for name in matrices},
     )
@@ -236,12 +236,14 @@ def channel(models: ModelsLike, settings: Channelling, run: Run) -> ChannelResul
     compared = compare(models, settings, run)
     parts = compared.each(run, ChannelPart, partial(channel_of, settings=settings, run=run))
     return ChannelResult(
-        prompts=compared.prompts,
-        length=compared.length,
+        prompts=len(compared.ids[0]),
+        length=int(compared.ids[0].shape[1]),
         parts=parts,
         findings=channel_findings(parts),
         protocol=run.protocol(
-            text=compared.text, device=compared.device, notes=[note for part in parts for note in part.left_out]
+            text=compared.text,
+            device=str(compared.lenses[0].device),
+            notes=[note for part in parts for note in part.left_out],
         ),
         models=compared.records,
     )
@@ -258,23 +260,7 @@ class FlowComparison:
     text: TextRecord | None
     records: list[ModelRecord]
 
-    @property
-    def prompts(self) -> int:
-        """How many prompts are averaged over."""
-        return len(self.ids[0])
-
-    @property
-    def length(self) -> int:
-        """Tokens of each."""
-        return int(self.ids[0].shape[1])
-
-    @property
-    def device(self) -> str:
-        """Where the first model is."""
-        return str(self.lenses[0].device)
-
     def each(self, run: Run, kind: type[P], measure: Callable[[Lens, str, tuple[str, ...], Tensor], P]) -> list[P]:
-        """The measurements of every model and cut; each is a unit of work."""
         parts = []
         for number, (lens, sites, ids) in enumerate(zip(self.lenses, self.sites, self.ids, strict=True)):
             for cut in self.cuts:
@@ -283,7 +269,6 @@ class FlowComparison:
 
 
 def compare(models: ModelsLike, settings: Comparing, run: Run) -> FlowComparison:
-    """Load the models, read the prompts, cut them to the shortest, and name what a resumed run rests on."""
     lenses = find_models(models, settings)
     sites = [find_sites(lens, settings.at) for lens in lenses]
     for lens, at in zip(lenses, sites, strict=True):
@@ -310,7 +295,6 @@ class MeasuredFlow:
 def measure_flow(
     lens: Lens, name: str, sites: tuple[str, ...], ids: Int[Tensor, "N T"], *, settings: Flowing, run: Run
 ) -> MeasuredFlow:
-    """Leak and recovery of one model and cut."""
 
     def progress(stage: str, done: int, total: int | None = None, unit: str = "rows") -> None:
         run.progress(f"{lens.name}, {name}, {stage}", done, total, unit)
@@ -367,7 +351,6 @@ def means(matrix: Float64[np.ndarray, "T T"]) -> MatrixMeans:
 
 
 def summary(site: str, each: dict[str, Num[np.ndarray, "N T T"]]) -> FlowSummary:
-    """The means of every matrix of a site, and the intervals of those that are means over prompts."""
     numbers: dict[str, float] = {}
     intervals: dict[str, list[float] | None] = {}
     for kind, values in each.items():

@@ -30,7 +30,7 @@ import inspect
 import itertools
 import re
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from jaxtyping import Float
@@ -46,8 +46,7 @@ MARKED = 128
 STATE = {"state", "cache_params", "conv_state", "ssm_state"}
 
 
-@dataclass(frozen=True, eq=False)
-class Branch:
+class Branch(NamedTuple):
     """One term of a block's sum: its kind and the call whose output it is."""
 
     kind: str
@@ -61,13 +60,12 @@ class _Values:
         self.tensors: list[Tensor] = []
         self.born: list[int] = []
         self.makers: list[list[Call]] = []
+        self.marks: list[float] = []
+        self.scales: list[float] = []
         # A random linear functional: sums of tensors can be ruled out by sums of numbers, so few need to be compared.
         rows, width = block.inputs[0].shape[0], min(block.inputs[0].shape[1], MARKED)
         generator = torch.Generator().manual_seed(0)
         self._weights = torch.randn(rows, width, generator=generator, dtype=torch.float64)
-        self.marks: list[float] = []
-        self.scales: list[float] = []
-
         events: list[tuple[int, Tensor, Call | None]] = [(block.begin, block.inputs[0], None)]
         for call in inner:
             events += [(call.begin, tensor, None) for tensor in call.inputs]
@@ -78,7 +76,8 @@ class _Values:
                 self.add(tensor, time, maker)
 
     def add(self, tensor: Tensor, time: int, maker: Call | None) -> int:
-        mark, scale = self.mark(tensor)
+        values = tensor[:, :MARKED].to("cpu", torch.float64)
+        mark, scale = float((values * self._weights).sum()), float(values.abs().max())
         for index, other in enumerate(self.tensors):
             if self.marks[index] == mark and torch.equal(other.to(tensor.device, tensor.dtype), tensor):
                 break
@@ -93,21 +92,13 @@ class _Values:
             self.makers[index].append(maker)
         return index
 
-    def mark(self, tensor: Tensor) -> tuple[float, float]:
-        values = tensor[:, :MARKED].to("cpu", torch.float64)
-        return float((values * self._weights).sum()), float(values.abs().max())
-
-    def could_be(self, total: int, terms: tuple[int, ...]) -> bool:
-        """Whether the marks allow that the terms sum to the total; cheap, never wrong when it says no."""
-        precision = torch.finfo(self.tensors[total].dtype).eps
-        scale = max(self.scales[index] for index in (total, *terms))
-        slack = 8 * precision * scale * float(self._weights.abs().sum())
-        return abs(self.marks[total] - sum(self.marks[index] for index in terms)) <= slack
-
     def is_sum(self, total: int, terms: tuple[int, ...], exact: bool) -> bool:
-        if not self.could_be(total, terms):
-            return False
         goal = self.tensors[total]
+        # The marks first: they are cheap, and never wrong when they say no.
+        scale = max(self.scales[index] for index in (total, *terms))
+        slack = 8 * torch.finfo(goal.dtype).eps * scale * float(self._weights.abs().sum())
+        if abs(self.marks[total] - sum(self.marks[index] for index in terms)) > slack:
+            return False
         values = [self.tensors[index].to(goal.device, goal.dtype) for index in terms]
         if exact:
             native = [self.tensors[index].to(goal.device) for index in terms]
@@ -119,7 +110,6 @@ class _Values:
 
 
 def _additions(terms: list[Tensor]) -> list[Tensor]:
-    """The sum of two or three terms in every order of addition that rounds differently."""
     if len(terms) == 2:
         return [terms[0] + terms[1]]
     a, b, c = terms
@@ -203,7 +193,6 @@ def _kind(makers: list[Call], block: Call) -> str:
 
 
 def _owners(call: Call, block: Call) -> list[torch.nn.Module]:
-    """The modules between the block and the call, outermost first, without both."""
     inside = call.path[len(block.path) + 1 :].split(".")[:-1]
     owners, module = [], block.module
     for part in inside:
@@ -270,7 +259,6 @@ class Norm:
         return None
 
     def linear(self, x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
-        """γ⊙(x − mean x) or γ⊙x, in float64."""
         x, gain = x.double(), self.gain.to(x.device)
         return (x - x.mean(-1, keepdim=True)).mul_(gain) if self.centred else gain * x
 

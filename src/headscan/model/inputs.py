@@ -37,7 +37,6 @@ def context_length(model: Any) -> int | None:
 
 
 def probe_inputs(model: Any, context: int | None, seed: int) -> tuple[dict[str, Any], tuple[int, int]]:
-    """Inputs of a tiny forward pass and their shape [B, T]."""
     table = embedding_table(model)
     rows, length = PROBE_SHAPE[0], min(PROBE_SHAPE[1], context or PROBE_SHAPE[1])
     generator = torch.Generator().manual_seed(seed)
@@ -67,7 +66,6 @@ class ModelInputs:
 
     @property
     def device(self) -> torch.device:
-        """Where the model's input goes."""
         return embedding_table(self.model).device
 
     def forward(

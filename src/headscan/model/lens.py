@@ -105,10 +105,10 @@ class Lens(Memo):
     @classmethod
     def of(cls, prepared: Preparation) -> Lens:
         """The Lens over a model that was prepared: its weights are read, or drawn."""
-        loaded = prepared.load()
-        lens = cls(loaded.network, loaded.tokenizer, name=loaded.name)
-        lens.notes += loaded.notes
-        lens.origin = loaded.origin
+        network, origin, notes = prepared.load()
+        lens = cls(network, prepared.tokenizer, name=prepared.source.name)
+        lens.origin = origin
+        lens.notes += notes
         return lens
 
     # ---- sites
@@ -128,7 +128,6 @@ class Lens(Memo):
         return match_sites(glob, self.sites, self.name)
 
     def width(self, site: str) -> int:
-        """The size of the last dimension at a site."""
         return self.tap(site).width
 
     def tap(self, site: str) -> Tap:
@@ -210,12 +209,10 @@ class Lens(Memo):
 
     @property
     def inputs(self) -> ModelInputs:
-        """What makes and checks the arguments of a forward pass."""
         return ModelInputs(self.model, self.name, self.context_length)
 
     @property
     def device(self) -> torch.device:
-        """Where the model's input goes."""
         return self.input_embeddings.device
 
     @property
@@ -240,7 +237,6 @@ class Lens(Memo):
         return None if layer is None else layer.weight
 
     def require_tokenizer(self) -> Any:
-        """The tokenizer, or a BadInput that says there is none."""
         return require_tokenizer(self.tokenizer, self.name)
 
     def random_init(self, seed: int, *, first_block: bool = False) -> Lens:

@@ -37,7 +37,6 @@ class ModelSize:
     blocks: int
 
     def bytes(self, each: float) -> float:
-        """Memory in bytes, at so many bytes an entry."""
         return self.entries * each + self.blocks * OBJECTS
 
 
@@ -68,7 +67,6 @@ class Blank:
 
     @classmethod
     def of(cls, model: Any) -> Self:
-        """The blank of a live model."""
         return cls(type(model), without_quantization(model.config), model.dtype, model.device)
 
     def __repr__(self) -> str:
@@ -157,20 +155,6 @@ def _shortened(config: Any, count: int, above: int = WHOLE) -> Any:
 
 
 @dataclass(frozen=True, repr=False)
-class LoadedModel:
-    """A network of transformers in evaluation mode, with what else a Lens is made of."""
-
-    network: Any
-    tokenizer: Any
-    name: str
-    origin: Origin
-    notes: list[str]
-
-    def __repr__(self) -> str:
-        return f"LoadedModel({self.name!r}: {type(self.network).__name__})"
-
-
-@dataclass(frozen=True, repr=False)
 class Preparation:
     """A model that may be loaded: its files found, its configuration sound, its size within memory."""
 
@@ -185,8 +169,8 @@ class Preparation:
     def __repr__(self) -> str:
         return f"Preparation({self.source.name!r}: {self.size.entries:,} weights in {self.size.blocks} blocks)"
 
-    def load(self) -> LoadedModel:
-        """Read the weights, or draw them."""
+    def load(self) -> tuple[Any, Origin, list[str]]:
+        """The network in evaluation mode with its weights read or drawn, where they came from, and notes for readers."""
         settings, source, seed = self.settings, self.source, self.settings.random_init
         place, notes = choose_device(settings.device), list[str]()
         if seed is not None:
@@ -204,7 +188,7 @@ class Preparation:
             settings.quantize,
             seed,
         )
-        return LoadedModel(network.eval(), self.tokenizer, source.name, origin, notes)
+        return network.eval(), origin, notes
 
     @property
     def dtype(self) -> torch.dtype:
@@ -223,7 +207,6 @@ class Preparation:
 
     @property
     def context_length(self) -> int | None:
-        """The longest input in tokens, or None where the model sets no limit."""
         return context_length(hollow(self.family, self.config, self.settings.trust_remote_code))
 
     def identity(self) -> str | None:
@@ -244,7 +227,6 @@ class Preparation:
             )
 
     def _read(self, place: torch.device) -> tuple[Any, dict[str, Any]]:
-        """The network with its weights, and what transformers reports of them."""
         import transformers
 
         settings, source = self.settings, self.source

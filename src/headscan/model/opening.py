@@ -51,8 +51,6 @@ ADAPTERS: Registry[type[ModelAdapter]] = Registry("adapter", "headscan.model.ope
 
 @ADAPTERS.register("nnsight")
 class NnsightAdapter(ModelAdapter):
-    """`NNsight(model)`, `LanguageModel(...)`, `TransformersModel(...)`: the model inside."""
-
     title = "nnsight"
     sentence = "The transformers model inside, with the wrapper's tokenizer; no intervention runs."
     tried = "nnsight 0.8.1"

@@ -119,7 +119,6 @@ class Tap:
 
     @property
     def place(self) -> str:
-        """The place in words: `output of transformer.h.3.mlp`."""
         again = f", call {self.call + 1} of {self.calls}" if self.calls > 1 else ""
         return f"{self.where} of {self.path or 'the model'}{again}"
 
@@ -170,11 +169,9 @@ class Call:
 
     @property
     def name(self) -> str:
-        """The path and the class in one lower-case string."""
         return f"{self.path} {type(self.module).__name__}".lower()
 
     def within(self, other: Call) -> bool:
-        """Whether this call happened inside the other one."""
         return other.begin < self.begin and self.end < other.end
 
     def __repr__(self) -> str:

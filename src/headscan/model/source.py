@@ -61,7 +61,6 @@ class Source:
 
     @cached_property
     def header(self) -> Header | None:
-        """The header of the .gguf file, None for any other source."""
         return None if self.gguf is None else read_header(self.gguf)
 
     @cached_property
@@ -139,7 +138,6 @@ class Source:
         return config
 
     def fault(self, error: BaseException) -> BadInput:
-        """A failure of transformers to load, in one sentence."""
         from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
         causes: list[BaseException] = []

@@ -36,7 +36,6 @@ class Stack:
 
     @property
     def depth(self) -> int:
-        """The number of blocks."""
         return len(self.blocks)
 
     def __repr__(self) -> str:
@@ -122,7 +121,6 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
 
 
 def find_head(model: nn.Module, trace: Trace) -> Tap | None:
-    """The tap of the model's logits [B, T, V], if it returns any."""
     keys = " ".join(trace.result.keys()) if hasattr(trace.result, "keys") else ""
     logits = first_tensor(trace.result) if "logits" in keys else None
     if logits is None or logits.ndim != 3 or tuple(logits.shape[:2]) != trace.shape:
@@ -146,7 +144,6 @@ def _block_calls(stack: nn.Module, prefix: str, trace: Trace) -> list[Call]:
 
 
 def _is_chain(runs: list[Call]) -> bool:
-    """Whether each call gets what the one before returned, up to a factor."""
     if not runs or any(not run.inputs or run.output is None for run in runs):
         return False
     if any(run.output.shape != run.inputs[0].shape for run in runs if run.output is not None):

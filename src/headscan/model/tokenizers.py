@@ -105,7 +105,6 @@ def load_tokenizer(wanted: Any, source: Source | None = None, trust_remote_code:
 
 
 def require_tokenizer(tokenizer: Any, name: str) -> Any:
-    """The tokenizer, or a BadInput that says there is none."""
     if tokenizer is None:
         raise BadInput(
             f"The model '{name}' comes without a tokenizer: name one (--tokenizer FOLDER or id, or 'bytes' "

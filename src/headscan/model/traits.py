@@ -60,7 +60,6 @@ def embedding_table(model: Any) -> Float[Tensor, "V e"]:
 
 
 def output_layer(model: Any) -> OutputLayer | None:
-    """The model's output layer, or None for a model without one."""
     module = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     weight = getattr(module, "weight", None)
     if module is None or weight is None:
@@ -86,8 +85,6 @@ class LinearHead:
 
 
 class Readable(Protocol):
-    """What of a `Lens` the traits need."""
-
     model: Any
     sites: tuple[str, ...]
     context_length: int | None

@@ -104,12 +104,10 @@ class Header:
 
     @property
     def precision(self) -> torch.dtype:
-        """The precision of the unpacked weights."""
         return self.dtype or torch.float32
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of this model's numbers must know, as sentences."""
         rounded = f"The weights were rounded to few bits in the .gguf file (most of them as {self.packing})."
         return [rounded] if self.dtype is None else []
 
@@ -170,8 +168,6 @@ def read_header(file: Path) -> Header:
 
 
 class _Walk:
-    """A place in a header, moved on by reading."""
-
     def __init__(self, raw: mmap.mmap) -> None:
         self.raw, self.place = raw, 0
 

@@ -37,7 +37,6 @@ def to_left(hidden: Float[Tensor, "B n d"], mask: Shaped[Tensor, "B n"]) -> tupl
 
 
 def to_right(hidden: Float[Tensor, "B n d"], shift: Int[Tensor, " B"]) -> Float[Tensor, "B n d"]:
-    """Undo `to_left`."""
     return _roll(hidden, -shift)
 
 
@@ -205,7 +204,6 @@ class HeadMixing(nn.Module):
 
 
 def mixing_of(config: MixerConfig, direction: str = "past") -> nn.Module:
-    """The mixing layer that a `MixerConfig` describes."""
     slots, published = config.max_position_embeddings, config.as_published
     if config.mixing == "expanded":
         return ExpandedMixing(slots, config.mixing_expansion, direction, published)

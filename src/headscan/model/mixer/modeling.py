@@ -21,8 +21,6 @@ from headscan.run import BadInput
 
 
 class MixerMLP(nn.Module):
-    """Two linear maps over the features with a GELU between."""
-
     def __init__(self, config: MixerConfig):
         super().__init__()
         inner = config.intermediate_size or 4 * config.hidden_size
@@ -60,7 +58,6 @@ class MixerPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """As published: embeddings normal (std in the config), everything else torch's own defaults."""
         if isinstance(module, nn.Embedding):
             init.normal_(module.weight, mean=0.0, std=self.config.embedding_std)
         elif isinstance(module, nn.LayerNorm):
@@ -92,12 +89,6 @@ class MixerModel(MixerPreTrainedModel):
         self.future_layers = nn.ModuleList(MixerBlock(config, "future") for _ in range(ahead))
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.final_norm else nn.Identity()
         self.post_init()  # type: ignore[no-untyped-call]
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embed_tokens
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.embed_tokens = value  # type: ignore[assignment]
 
     def forward(
         self,
@@ -163,15 +154,6 @@ class MixerForCausalLM(MixerPreTrainedModel, GenerationMixin):
     def _supports_default_dynamic_cache(cls) -> bool:
         return False  # every slot has its own weights: there are no keys and values to keep
 
-    def get_output_embeddings(self) -> nn.Module:
-        return self.lm_head
-
-    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        self.lm_head = new_embeddings
-
-    def get_decoder(self) -> nn.Module:
-        return self.model
-
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -213,7 +195,6 @@ class MixerAutoencoder(MixerPreTrainedModel):
         self.post_init()  # type: ignore[no-untyped-call]
 
     def embed(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """The vector [B, d] of each text: the last position's hidden state."""
         states: Tensor = self.model(input_ids, attention_mask).last_hidden_state
         return states[:, -1]
 
@@ -241,5 +222,4 @@ class MixerForBidirectionalLM(MixerForCausalLM):
         super().__init__(config)
 
     def can_generate(self) -> bool:  # type: ignore[override]
-        """No: the model was trained with both sides at hand."""
         return False

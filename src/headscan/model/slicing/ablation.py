@@ -87,7 +87,6 @@ class Ablation:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """A context in which the hooks are in place."""
         cut = self.slice
         with ExitStack() as hooks:
 
@@ -137,7 +136,6 @@ def _tensor(output: Any) -> Tensor:
 
 
 def _with_tensor(output: Any, tensor: Tensor) -> Any:
-    """The same structure with its first tensor replaced."""
     if isinstance(output, Tensor):
         return tensor
     if isinstance(output, tuple):

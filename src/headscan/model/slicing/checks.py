@@ -87,7 +87,6 @@ def _measure(cut: SlicedModel) -> float:
 
 
 def _apart(outputs: Float[Tensor, "*batch w"], wanted: Float[Tensor, "*batch w"]) -> float:
-    """The largest relative distance of any position whose outputs are numbers."""
     away = (outputs.double() - wanted.double()).norm(dim=-1) / wanted.double().norm(dim=-1)
     return max(away[away.isfinite()].tolist(), default=0.0)
 

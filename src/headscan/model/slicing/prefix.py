@@ -66,11 +66,9 @@ class Prefix:
 
     @property
     def length(self) -> int:
-        """t, the number of tokens known."""
         return self.ids.shape[1]
 
     def extend(self, ids: Int[Tensor, "P s"]) -> None:
-        """Append the tokens [P, s] to the prompts."""
         embeds = self.cut.embed(ids)
         if self.cached:
             self._behind(None, embeds)
@@ -262,6 +260,5 @@ def cache_slice(
     lens: Lens, layers: Sequence[int], part: CachePart = "both", heads: Sequence[int] | None = None, tokens: str = ":",
     offset: int = 0,
 ) -> CacheSlice:  # fmt: skip
-    """A `CacheSlice`, made once a model."""
     key = ("cache slice", tuple(layers), part, None if heads is None else tuple(heads), tokens, offset)
     return lens.once(key, lambda: CacheSlice(lens, layers, part, heads, tokens, offset))

@@ -50,7 +50,6 @@ class SlicedModel(Memo):
         return f"SlicedModel({str(self.slice)!r} of {self.lens.name!r}: {self.width} features)"
 
     def keeping(self, tokens: str) -> Self:
-        """The same with other positions of the output kept; the preparation is shared."""
         copied = copy.copy(self)
         copied.slice = self.slice.but(tokens=tokens)
         return copied
@@ -60,7 +59,6 @@ class SlicedModel(Memo):
         return self.slice.but(tokens=":").document() | {"pool": None}
 
     def takes(self, argument: str) -> bool:
-        """Whether the model's forward pass has this argument."""
         return argument in inspect.signature(self.lens.model.forward).parameters
 
     @cached_property
@@ -82,15 +80,12 @@ class SlicedModel(Memo):
 
     @property
     def vocabulary_size(self) -> int:
-        """V."""
         return self.lens.vocabulary_size
 
     def embed(self, ids: Int[Tensor, ...]) -> Float[Tensor, "... e"]:
-        """ids [...] to vectors [..., e]."""
         return F.embedding(ids.to(self.vectors.device), self.vectors)
 
     def check(self, input_ids: IdsLike) -> Int[Tensor, "B T"]:
-        """Token ids [B, T] on the model's device, checked as `Lens.run` checks them."""
         return self.lens.inputs.ids(input_ids)
 
     def run(
@@ -100,7 +95,6 @@ class SlicedModel(Memo):
         inputs_embeds: Float[Tensor, "B T e"] | None = None,
         grad: bool = False,
     ) -> Float[Tensor, "B kept width"]:
-        """The kept part of the output; see `Slice.run`."""
         return self.part(self.states(input_ids, inputs_embeds=inputs_embeds, grad=grad))
 
     def states(
@@ -210,14 +204,13 @@ def _with_weights(slice_: SliceSpecification, lens: Lens) -> Lens:
 class Slice(SliceSpecification):
     """A part of a model from its input embeddings to a site, cut in any of several ways, and a part of the output.
 
-    A Slice says what is computed; it holds no model. It is saved inside results as `slice.document()`.
+    It holds no model, and is saved inside results as `slice.document()`.
 
     Attributes:
         sites: one or more sites of the Lens (globs are allowed). Several are concatenated on the feature axis.
         only: "attention" or "mlp" silences the other branches of every block (attention stands for whatever mixes
-            tokens: recurrences and mixers too). What is left keeps its norm and its residual unless said otherwise.
-        start: the first block that is run; blocks before it pass the embeddings on. `start=3, sites=("block.3",)` is
-            block 3 alone.
+            tokens: recurrences and mixers too).
+        start: the first block that is run; blocks before it pass the embeddings on.
         residual: False replaces x + branch(x) by branch(x) in every block.
         normalisation: False makes every norm the identity, the final one included.
         causal: True imposes a causal mask, False lifts it, None leaves the model's own.
@@ -225,8 +218,7 @@ class Slice(SliceSpecification):
         embedding: another embedding table: "random:SEED" (normal, with the standard deviation of the model's own) or
             the name of a model whose table has the same shape; None is the model's own.
         weights: None as given, "fresh:SEED" for newly initialised ones (`Lens.random_init`).
-        bits: round the weights of every linear map to so many bits (per output row, symmetric), 2 to 8: what 8-bit
-            loading does to them, on any machine. None leaves them.
+        bits: round the weights of every linear map to so many bits (per output row, symmetric), 2 to 8.
         tokens: which positions of the output are kept, as between the brackets of numpy: ":", "1:", ":3", "-1", "2:5".
         features: which features: ":", ":64", "64:128", or "random(64)" / "random(64, SEED)" for a random subset.
         pool: "mean", "first" or "last" replaces the kept positions by one vector, as sentence encoders do.

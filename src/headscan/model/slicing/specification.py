@@ -117,7 +117,6 @@ class SliceSpecification:
         return cls(sites=tuple(match[1].split("+")), **options)
 
     def document(self) -> dict[str, JsonValue]:
-        """All attributes as plain JSON values."""
         return asdict(self) | {"sites": list(self.sites)}
 
     @classmethod
@@ -138,7 +137,6 @@ class SliceSpecification:
         return " + ".join(self.sites) + part + "".join(rest)
 
     def but(self, **changes: Any) -> Self:
-        """The same slice with some attributes changed."""
         return replace(self, **changes)
 
 
