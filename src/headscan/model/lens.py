@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from headscan.model.inputs import IdsLike, ModelInputs, context_length
 from headscan.model.load import Blank, Preparation, prepare
-from headscan.model.recording import Recorder, Stop, evaluating, find_sites
+from headscan.model.recording import Recorder, find_sites, record
 from headscan.model.settings import Building, Origin, weights_identity
 from headscan.model.sites import Tap, match_sites
 from headscan.model.structure import Stack
@@ -155,9 +154,9 @@ class Lens(Memo):
         cache, with its own masks and positions. No hook is left behind, whatever happens.
 
         Args:
-            input_ids: token ids [B, T], as a tensor, an array or nested lists.
-            inputs_embeds: embeddings [B, T, e] in place of ids, as the embedding table would give them.
-            attention_mask: [B, T], 1 for tokens, 0 for padding; None if there is no padding.
+            input_ids: token ids [B, T], as a tensor, an array or nested lists; or `inputs_embeds`, embeddings in their
+                place, as the embedding table would give them.
+            attention_mask: 1 for tokens, 0 for padding; None if there is no padding.
             decoder_input_ids: [B, T'] for an encoder-decoder; by default `input_ids` shifted right by one, as in
                 training with the input as the target.
             sites: names or globs, as for `match`.
@@ -172,17 +171,9 @@ class Lens(Memo):
             BadInput: ids outside the vocabulary, longer input than the context, a glob that matches nothing.
         """
         chosen = self.match(sites)
-        taps = [self._taps[site] for site in chosen]
         inputs = self.inputs.forward(input_ids, inputs_embeds, attention_mask, decoder_input_ids, chosen)
-        kept: dict[str, Tensor] = {}
-
-        def keep(site: str, tensor: Tensor) -> None:
-            kept[site] = tensor.clone() if self._taps[site].overwritten else tensor
-
-        recorder = Recorder(taps, each or keep, stop=True)
-        with contextlib.suppress(Stop), torch.set_grad_enabled(grad), evaluating(self.model), recorder:
-            self.model(**inputs)
-        return {} if each else {site: kept[site] for site in chosen}
+        tensors = record(self.model, [self._taps[site] for site in chosen], inputs, each, grad=grad)
+        return {} if each else {site: tensors[site] for site in chosen}
 
     def watch(self, sites: str | Iterable[str], each: Callable[[str, Tensor], Any]) -> Recorder:
         """A context in which `each(site, tensor)` is called in every forward pass of the model, whoever runs it.

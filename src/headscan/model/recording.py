@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -115,6 +115,22 @@ class Recorder:
         self._left.discard(tap.site)
         if self.stop and not self._left:
             raise Stop
+
+
+def record(
+    model: nn.Module, taps: Sequence[Tap], inputs: dict[str, Any], each: Callable[[str, Tensor], Any] | None = None, *,
+    grad: bool = False,
+) -> dict[str, Tensor]:  # fmt: skip
+    """Run the model in evaluation mode as far as the deepest tap; the tensors by site, or none where `each` takes them."""
+    tensors: dict[str, Tensor] = {}
+    overwritten = {tap.site for tap in taps if tap.overwritten}
+
+    def keep(site: str, tensor: Tensor) -> None:
+        tensors[site] = tensor.clone() if site in overwritten else tensor
+
+    with suppress(Stop), torch.set_grad_enabled(grad), evaluating(model), Recorder(taps, each or keep, stop=True):
+        model(**inputs)
+    return tensors
 
 
 def _verified(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int], taps: list[Tap]) -> dict[str, Tap]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import inspect
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from headscan.model.inputs import IdsLike
 from headscan.model.lens import Lens
-from headscan.model.recording import Recorder, Stop, evaluating
+from headscan.model.recording import record
 from headscan.model.slicing.ablation import Ablation, equal_rows, other_table, round_weights
 from headscan.model.slicing.specification import SliceSpecification, features_of, positions_of
 from headscan.model.traits import Memo, blind_to_the_last, random_ids
@@ -117,19 +116,8 @@ class SlicedModel(Memo):
         inputs = self.lens.inputs.forward(input_ids, inputs_embeds, None, None, self.sites)
         first = inputs["input_ids"] if inputs_embeds is None else inputs["inputs_embeds"]
         inputs |= self._frame(first.shape[0], first.shape[1]) | (extra or {})
-        states: dict[str, Tensor] = {}
-
-        def keep(site: str, tensor: Tensor) -> None:
-            states[site] = tensor.clone() if self.lens.tap(site).overwritten else tensor
-
-        with (
-            torch.set_grad_enabled(grad),
-            evaluating(self.lens.model),
-            self._ablation.active(),
-            Recorder(self._taps, keep, stop=True),
-            contextlib.suppress(Stop),
-        ):
-            self.lens.model(**inputs)
+        with self._ablation.active():
+            states = record(self.lens.model, self._taps, inputs, grad=grad)
         parts = [states[site] for site in self.sites]
         return self.features(parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1))
 
