@@ -28,6 +28,8 @@ from headscan.run import BadInput
 from headscan.statistics import Cloud, Sums, Tally
 from headscan.statistics.uncertainty import Cells, clustered, with_intervals
 
+NO_MEAN = "its queries or keys are zero on average"
+
 NAME = "headscan-heads"
 HEADS = (
     "query_norm", "key_norm", "query_drift", "key_drift", "drift_cosine", "attention_entropy", "sharpness",
@@ -241,15 +243,15 @@ class AttentionProbe(Probe):
             "key_norm": Field("norm of mean key", "Length of the head's mean key.", "‖k̄‖", range=(0, None),
                 undefined="no position"),
             "query_drift": Field("query drift", "Norm of the mean query over the mean norm.", "‖Σq‖/Σ‖q‖", range=(0, 1),
-                undefined="its queries or keys are zero on average"),
+                undefined=NO_MEAN),
             "key_drift": Field("key drift", "Norm of the mean key over the mean norm.", "‖Σk‖/Σ‖k‖", range=(0, 1),
-                undefined="its queries or keys are zero on average"),
+                undefined=NO_MEAN),
             "drift_cosine": Field("drift cosine", "Cosine between the mean query and the mean key.", "cos(q̄, k̄)",
-                range=(-1, 1), undefined="its queries or keys are zero on average", plotted=True),
+                range=(-1, 1), undefined=NO_MEAN, plotted=True),
             "attention_entropy": Field("attention entropy", "Of the weights, averaged over positions.", "−Σ a log a",
                 range=(0, None), unit="nats"),
-            "sharpness": Field("sharpness", "1 − entropy/log(visible positions): 0 uniform, 1 on one position.",
-                range=(0, 1), plotted=True),
+            "sharpness": Field("sharpness", "1 − entropy/log(visible positions): 0 uniform, 1 on one position.", range=(0, 1),
+                plotted=True),
             "first_share": Field("weight on position 0", "An attention sink where near 1.", range=(0, 1), plotted=True),
         },
     )  # fmt: skip
@@ -312,8 +314,8 @@ class SinkRateProbe(Probe):
         function="headscan.measures.attention.sink_numbers", order=5, fields={
             "sink_rate": Field("sink rate", "Share of heads whose mean weight on position 0 is above .3.",
                 "mean 1[α₀ > .3], α_k = mean_{i ≥ k} A_ik", range=(0, 1), plotted=True),
-            "sink_weight": Field("weight on position 0", "Mean of α₀ over heads; its own query counts.", "mean α₀", range=(0, 1),
-                plotted=True),
+            "sink_weight": Field("weight on position 0", "Mean of α₀ over heads; its own query counts.", "mean α₀",
+                range=(0, 1), plotted=True),
             "even": Field("null: even attention", "α₀ of attention that is even over what it sees.", "(1 + … + 1/T)/T",
                 range=(0, 1), interval="the length's alone"),
             "elsewhere": Field("another position", "Share of heads with a sink at another position of the first half.",

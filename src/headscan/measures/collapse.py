@@ -18,6 +18,9 @@ from headscan.statistics.accumulator import Accumulator
 from headscan.statistics.classes import nearest_means, pair_sums, variation
 from headscan.statistics.uncertainty import Cells, jackknife, with_intervals
 
+FEW_CLASSES = "fewer than two next tokens occur twice"
+UNDER_64 = "fewer than 64 classes"
+
 GROUPS = 16
 
 
@@ -129,28 +132,24 @@ class CollapseProbe(Probe):
         position="All positions that have a successor: position 0 is 1 of a window's positions in each class's mean "
         "(--skip-first 1 leaves it out).",
         docs="collapse.md", function="headscan.measures.collapse.collapse", sample=2000, order=16, fields={
-            "classes": Field("classes",
-                "Next tokens that follow at least two positions (at most 4,096 are followed).", range=(0, None),
-                unit="classes", interval="a count"),
+            "classes": Field("classes", "Next tokens that follow at least two positions (at most 4,096 are followed).",
+                range=(0, None), unit="classes", interval="a count"),
             "cdnv": Field("CDNV (NC1)", "Class-distance normalised variance, mean over pairs; 0: collapsed.",
-                "(s_c + s_c')/(2‖μ_c − μ_c'‖²)", range=(0, None), undefined="fewer than two next tokens occur twice",
-                interval="fewer than 64 classes"),
+                "(s_c + s_c')/(2‖μ_c − μ_c'‖²)", range=(0, None), undefined=FEW_CLASSES, interval=UNDER_64),
             "equinorm": Field("equinormness (NC2)",
                 "Coefficient of variation of the class means' norms about their mean; 0: equal.", "sd‖v‖/mean‖v‖",
-                range=(0, None), undefined="fewer than two next tokens occur twice", interval="fewer than 64 classes"),
-            "interference": Field("interference (NC2)",
-                "Mean cosine between two class means; −1/(C − 1) for a simplex.", "mean cos(v_c, v_c')", range=(-1, 1),
-                undefined="fewer than two next tokens occur twice", interval="fewer than 64 classes"),
+                range=(0, None), undefined=FEW_CLASSES, interval=UNDER_64),
+            "interference": Field("interference (NC2)", "Mean cosine between two class means; −1/(C − 1) for a simplex.",
+                "mean cos(v_c, v_c')", range=(-1, 1), undefined=FEW_CLASSES, interval=UNDER_64),
             "spread": Field("hyperspherical uniformity (GNC2)",
-                "Coefficient of variation of log 1/‖v̂_c − v̂_c'‖; 0: every pair equally far.", "sd/|mean|",
-                range=(0, None), undefined="fewer than two next tokens occur twice", interval="fewer than 64 classes"),
-            "duality": Field("self-duality (NC3)", "Mean cosine of a class mean to the head's row.",
-                "mean cos(w_c, v_c)", range=(-1, 1),
-                undefined="fewer than two next tokens occur twice, or no head of this width",
-                interval="fewer than 64 classes"),
-            "duality_spread": Field("uniform duality (UNC3)", "Coefficient of variation of those cosines.",
-                "sd/|mean|", range=(0, None), undefined="fewer than two next tokens occur twice, or no head of this width",
-                interval="fewer than 64 classes"),
+                "Coefficient of variation of log 1/‖v̂_c − v̂_c'‖; 0: every pair equally far.", "sd/|mean|", range=(0, None),
+                undefined=FEW_CLASSES, interval=UNDER_64),
+            "duality": Field("self-duality (NC3)", "Mean cosine of a class mean to the head's row.", "mean cos(w_c, v_c)",
+                range=(-1, 1), undefined="fewer than two next tokens occur twice, or no head of this width",
+                interval=UNDER_64),
+            "duality_spread": Field("uniform duality (UNC3)", "Coefficient of variation of those cosines.", "sd/|mean|",
+                range=(0, None), undefined="fewer than two next tokens occur twice, or no head of this width",
+                interval=UNDER_64),
             "agreement": Field("nearest mean (NC4)",
                 "Share of sampled states whose nearest class mean is the class that the head predicts.", range=(0, 1),
                 undefined="the logits are no linear map of this site, or no predicted class has a mean"),

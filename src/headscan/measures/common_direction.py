@@ -17,6 +17,8 @@ from headscan.statistics.counts import BLOCKS
 from headscan.statistics.uncertainty import Cells, jackknife, number
 from headscan.text import display
 
+NO_SITE = "the model has no such site"
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -95,10 +97,11 @@ class CommonDirectionProbe(Probe):
             "correlation_alike": Field("the same, tokens alike", "Every token that occurs counts once.",
                 "corr(W·mean + b, log p)", range=(-1, 1),
                 undefined="fewer than two tokens occur, or their logits are all alike"),
-            "permuted": Field("null: permuted", f"|r| that one in twenty of {DRAWS} deals of the logits to the tokens exceeds.",
-                range=(0, 1), undefined="there is no r", interval="a quantile of a null"),
-            "permuted_p": Field("p, permuted", "Share of deals with as large an |r|.", "(1 + #)/(B + 1)",
-                range=(0, 1), undefined="there is no r", interval="a probability"),
+            "permuted": Field("null: permuted",
+                f"|r| that one in twenty of {DRAWS} deals of the logits to the tokens exceeds.", range=(0, 1),
+                undefined="there is no r", interval="a quantile of a null"),
+            "permuted_p": Field("p, permuted", "Share of deals with as large an |r|.", "(1 + #)/(B + 1)", range=(0, 1),
+                undefined="there is no r", interval="a probability"),
             "random": Field("null: random states", "|r| that one in twenty random directions exceeds in place of the mean.",
                 range=(0, 1), undefined="there is no r", interval="a quantile of a null"),
             "random_p": Field("p, random states", "Share of random directions with as large an |r|.", "(1 + #)/(B + 1)",
@@ -127,9 +130,8 @@ class CommonDirectionProbe(Probe):
         return {setup.last: StateTally(setup.lens.width(setup.last), setup.device)}
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        tally, head = data.own[setup.last], setup.lens.traits.linear_head
+        tally, head = data.own[setup.last], setup.head
         assert isinstance(tally, StateTally)
-        assert head is not None
         whole, parts = tally.total(), tally.parts()
         mean = whole["total"].cpu() / whole["tokens"].cpu()
         row: Cells = {"site": setup.last} | dict.fromkeys(self.fields)
@@ -210,8 +212,7 @@ def _along_ones(setup: ProbeSetup, data: ProbeData) -> float | None:
 
 
 def _spoken(setup: ProbeSetup, mean: Tensor) -> str:
-    head = setup.lens.traits.linear_head
-    assert head is not None
+    head = setup.head
     ids = head.logits(mean.to(head.weight)).float().topk(min(SPOKEN, len(head.weight))).indices.tolist()
     return " ".join(repr(one) for one in display(setup.lens.tokenizer, ids))
 
@@ -225,16 +226,11 @@ class BiasedInputProbe(Probe):
         "of an untrained twin.",
         literature="Godey et al. 2024, arXiv:2401.12143", position="Noise at all positions; none is left out.",
         docs="attention.md", function="headscan.measures.attention.biased_input", expensive=True, order=19, fields={
-            "bias": Field("bias", "Length of the common bias, in units of the noise's.", range=(0, None),
-                interval="given"),
-            "cosine_in": Field("cosine in", "Average cosine of what the block is given.", range=(-1, 1),
-                undefined="the model has no such site"),
-            "cosine_attention": Field("cosine of attention", "Of what its attention adds.", range=(-1, 1),
-                undefined="the model has no such site"),
-            "cosine_mlp": Field("cosine of MLP", "Of what its MLP adds.", range=(-1, 1),
-                undefined="the model has no such site"),
-            "cosine_out": Field("cosine out", "Of what the block returns.", range=(-1, 1),
-                undefined="the model has no such site"),
+            "bias": Field("bias", "Length of the common bias, in units of the noise's.", range=(0, None), interval="given"),
+            "cosine_in": Field("cosine in", "Average cosine of what the block is given.", range=(-1, 1), undefined=NO_SITE),
+            "cosine_attention": Field("cosine of attention", "Of what its attention adds.", range=(-1, 1), undefined=NO_SITE),
+            "cosine_mlp": Field("cosine of MLP", "Of what its MLP adds.", range=(-1, 1), undefined=NO_SITE),
+            "cosine_out": Field("cosine out", "Of what the block returns.", range=(-1, 1), undefined=NO_SITE),
         },
     )  # fmt: skip
 

@@ -17,6 +17,8 @@ from headscan.statistics.errors import Noise, length_bias
 from headscan.statistics.linearisation import Gradient, Moments
 from headscan.statistics.uncertainty import Cells, jackknife
 
+NO_AXIS = "another width, or directions that cancel out"
+
 
 def _average_cosine_gradient(at: Moments) -> Gradient | None:
     """2m/(1 − z)², z the share of vectors without a direction."""
@@ -237,12 +239,12 @@ class AxisProbe(Probe):
         literature="mean direction (Mardia and Jupp 2000)",
         position="Every number also without position 0 of each window.", docs="cones.md",
         function="headscan.measures.cone.axis_cosine", order=1, fields={
-            "to_previous": Field("to the site before", "Cosine to the axis one site before.", "a_l · a_{l−1}",
-                range=(-1, 1), undefined="another width, or directions that cancel out", first=True, plotted=True),
+            "to_previous": Field("to the site before", "Cosine to the axis one site before.", "a_l · a_{l−1}", range=(-1, 1),
+                undefined=NO_AXIS, first=True, plotted=True),
             "to_first": Field("to the first site", "Cosine to the axis of the first site.", "a_l · a_0", range=(-1, 1),
-                undefined="another width, or directions that cancel out", first=True, plotted=True),
+                undefined=NO_AXIS, first=True, plotted=True),
             "to_last": Field("to the last site", "Cosine to the axis of the last site.", "a_l · a_L", range=(-1, 1),
-                undefined="another width, or directions that cancel out", first=True),
+                undefined=NO_AXIS, first=True),
         },
     )  # fmt: skip
 

@@ -22,6 +22,9 @@ from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, sampled_rows
 from headscan.statistics.uncertainty import Cells, number, with_intervals
 
+FEW_POINTS = "fewer than ten distinct sampled points, or their distances leave nothing to compare"
+UNDER_3 = "fewer than three distinct vectors"
+
 
 def distinct_rows(rows: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """The rows with repeats left out [m, d] float64, in the order of their first occurrence.
@@ -252,20 +255,16 @@ class DimensionProbe(Probe):
         docs="dimension.md", function="headscan.measures.dimension.intrinsic_dimension", sample=2000, order=4,
         fields={
             "twonn": Field("TwoNN", "From the ratio of the distances to the two nearest neighbours.",
-                "−log(1 − F(μ)) = d log μ", range=(0, None), unit="dimensions",
-                undefined="fewer than ten distinct sampled points, or their distances leave nothing to compare",
-                first=True, plotted=True),
-            "mle_dimension": Field("MLE", "Maximum likelihood over 20 neighbours.", "[mean log(T_k/T_j)]⁻¹",
-                range=(0, None), unit="dimensions",
-                undefined="fewer than ten distinct sampled points, or their distances leave nothing to compare",
-                first=True, plotted=True),
+                "−log(1 − F(μ)) = d log μ", range=(0, None), unit="dimensions", undefined=FEW_POINTS, first=True,
+                plotted=True),
+            "mle_dimension": Field("MLE", "Maximum likelihood over 20 neighbours.", "[mean log(T_k/T_j)]⁻¹", range=(0, None),
+                unit="dimensions", undefined=FEW_POINTS, first=True, plotted=True),
             "gride": Field("Gride", "From the ratio of the distances to neighbours 16 and 8: a coarser scale.",
-                "max likelihood of μ = r₁₆/r₈", range=(0, None), unit="dimensions",
-                undefined="fewer than ten distinct sampled points, or their distances leave nothing to compare",
-                first=True, plotted=True),
+                "max likelihood of μ = r₁₆/r₈", range=(0, None), unit="dimensions", undefined=FEW_POINTS, first=True,
+                plotted=True),
             "distinct_points": Field("distinct points",
-                "Sampled points with repeats left out (a token's embedding is one point).", range=(0, None),
-                unit="points", interval="a count", first=True),
+                "Sampled points with repeats left out (a token's embedding is one point).", range=(0, None), unit="points",
+                interval="a count", first=True),
         },
     )  # fmt: skip
 
@@ -336,11 +335,11 @@ class PersistenceProbe(Probe):
         position="Position 0 is among the sampled.", docs="shapes.md", sample=2000, order=7,
         function="headscan.measures.dimension.persistence", fields={
             "mean_bar": Field("mean bar", "Mean distance at which a piece joins another, over that of two points.",
-                "mean MST edge/mean distance", range=(0, None), undefined="fewer than three distinct vectors", plotted=True),
+                "mean MST edge/mean distance", range=(0, None), undefined=UNDER_3, plotted=True),
             "persistence_entropy": Field("persistence entropy", "1 where all join at one distance, less with clusters.",
-                "−Σp log p/log m", range=(0, 1), undefined="fewer than three distinct vectors", plotted=True),
+                "−Σp log p/log m", range=(0, 1), undefined=UNDER_3, plotted=True),
             "longest_bar": Field("longest bar", "The last gap to close, over the mean one: large where clusters stand apart.",
-                range=(1, None), undefined="fewer than three distinct vectors", plotted=True),
+                range=(1, None), undefined=UNDER_3, plotted=True),
         },
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ from headscan.measures.spectrum import (
     amplitudes,
     entropy_bias,
     entropy_of,
+    rank_bias,
     share_gradient,
     shares_of,
 )
@@ -30,12 +31,7 @@ def _rankme_gradient(at: Moments) -> Gradient | None:
 
 
 def _rankme_bias(cloud: Cloud, noise: Noise) -> float | None:
-    value = rankme(cloud)
-    return (
-        None
-        if value is None or not noise.tokens
-        else -value * float(np.expm1(-entropy_bias(cloud.energies, noise.tokens, 0.5)))
-    )
+    return rank_bias(rankme(cloud), cloud, noise, 0.5)
 
 
 @measure(

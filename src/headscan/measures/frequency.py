@@ -15,6 +15,8 @@ from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, tables
 from headscan.statistics.uncertainty import Bounds, Cells, bounded, fisher, jackknife, normal_reach
 
+WEIGHTS = "a property of the weights alone"
+
 # ---- Partition isotropy of a table of vectors: does Σ_w exp(c·w) depend on the direction c?
 #
 # Mu and Viswanath 2018, arXiv:1702.01417, after Arora et al. 2016: I(W) = min_c Z(c)/max_c Z(c), Z(c) = Σ_w exp(c·w),
@@ -225,10 +227,9 @@ class FrequencyProbe(Probe):
             "from": Field("from count", "Least count of the bin.", range=(0, None), interval="an edge of the bin"),
             "to": Field("to count", "Largest count of the bin.", range=(0, None), interval="an edge of the bin"),
             "tokens": Field("types", "Rows in the bin.", range=(1, None), interval="a count"),
-            "share": Field("share of the text", "Of all tokens of the text.", range=(0, 1),
-                interval="a sum of counts", percent=True),
-            "mean_norm": Field("mean norm", "Mean length of the rows.", range=(0, None),
-                interval="fewer than ten rows"),
+            "share": Field("share of the text", "Of all tokens of the text.", range=(0, 1), interval="a sum of counts",
+                percent=True),
+            "mean_norm": Field("mean norm", "Mean length of the rows.", range=(0, None), interval="fewer than ten rows"),
             "drift": Field("drift", "Norm of the mean row over the mean norm.", "‖Σw‖/Σ‖w‖", range=(0, 1),
                 undefined="all rows are zero", interval="fewer than 64 rows"),
             "cosine_to_state": Field("cosine to mean state",
@@ -237,7 +238,7 @@ class FrequencyProbe(Probe):
             "average_cosine": Field("average cosine", "Over pairs inside the bin.", "(‖Σŵ‖² − n)/(n(n − 1))", range=(-1, 1),
                 undefined="one row only", interval="fewer than 64 rows"),
             "log_partition_range": Field("log I(W)", "Partition isotropy of the bin's rows, nats.", range=(None, 0),
-                interval="a property of the weights alone"),
+                interval=WEIGHTS),
         },
     )  # fmt: skip
 
@@ -260,9 +261,8 @@ class FrequencyDirectionsProbe(Probe):
         literature="Godey 2024, blog; definitions in the docs", position="Tables and counts know no position.",
         docs="zipf.md", function="headscan.measures.frequency.direction_correlations", order=11, fields={
             "direction": Field("direction", "By strength.", range=(1, None), interval="a place in an order"),
-            "sigma": Field("σ", "Its singular value.", range=(0, None), interval="a property of the weights alone"),
-            "share": Field("share", "Of the table's energy.", "σ²/Σσ²", range=(0, 1),
-                interval="a property of the weights alone", percent=True),
+            "sigma": Field("σ", "Its singular value.", range=(0, None), interval=WEIGHTS),
+            "share": Field("share", "Of the table's energy.", "σ²/Σσ²", range=(0, 1), interval=WEIGHTS, percent=True),
             "r": Field("r", "Pearson's correlation with log count over the tokens that occur.", range=(-1, 1)),
             "p": Field("p", "Two-sided, uncorrected.", range=(0, 1), interval="it is a test itself"),
         },
@@ -286,15 +286,15 @@ class PartitionProbe(Probe):
         position="Tables of weights know no position.", docs="partition.md",
         function="headscan.measures.frequency.partition_isotropy", order=9, fields={
             "partition": Field("I(W)", "min Z/max Z over ±eigenvectors; 1 is isotropic.", "min Z(c)/max Z(c)", range=(0, 1),
-                interval="a property of the weights alone"),
-            "log_partition_range": Field("log I(W)", "The same in nats, which does not round to 0.",
-                "log min Z − log max Z", range=(None, 0), unit="nats", interval="a property of the weights alone"),
+                interval=WEIGHTS),
+            "log_partition_range": Field("log I(W)", "The same in nats, which does not round to 0.", "log min Z − log max Z",
+                range=(None, 0), unit="nats", interval=WEIGHTS),
             "partition_first": Field("first order", "Its first-order approximation in the length of the rows.",
-                "(V − ‖Σw‖)/(V + ‖Σw‖)", range=(-1, 1), interval="a property of the weights alone"),
+                "(V − ‖Σw‖)/(V + ‖Σw‖)", range=(-1, 1), interval=WEIGHTS),
             "partition_second": Field("second order", "Its second-order approximation.",
-                "(V − ‖Σw‖ + σ²_min/2)/(V + ‖Σw‖ + σ²_max/2)", range=(-1, 1), interval="a property of the weights alone"),
+                "(V − ‖Σw‖ + σ²_min/2)/(V + ‖Σw‖ + σ²_max/2)", range=(-1, 1), interval=WEIGHTS),
             "partition_spread": Field("I₂(W)", "Relative spread of Z; 0 is isotropic.", "sd(Z)/mean(Z)", range=(0, None),
-                interval="a property of the weights alone"),
+                interval=WEIGHTS),
         },
     )  # fmt: skip
 

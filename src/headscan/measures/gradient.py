@@ -19,6 +19,8 @@ from headscan.statistics.threads import side_by_side
 from headscan.statistics.uncertainty import Cells, jackknife
 from headscan.text import display
 
+NO_BLOCKS = "summed over the whole text: blocks would each take a table of the head's size"
+
 
 def push_pull_bins(sums: PushPull) -> list[Cells]:
     """Pull and push by frequency of the token to predict: bins of a factor of ten in count, rare first.
@@ -77,26 +79,20 @@ class GradientProbe(Probe):
         position="All positions that have a successor: that is where the loss is (--skip-first 1 leaves the first "
         "out).",
         docs="zipf.md", function="headscan.measures.gradient.push_pull_bins", expensive=True, order=12, fields={
-            "from": Field("from count", "Least count as the next token.", range=(0, None),
-                interval="an edge of the bin"),
+            "from": Field("from count", "Least count as the next token.", range=(0, None), interval="an edge of the bin"),
             "to": Field("to count", "Largest count.", range=(0, None), interval="an edge of the bin"),
             "tokens": Field("types", "Rows in the bin.", range=(1, None), interval="a count"),
             "pull": Field("pull",
                 "Mean norm of Σ(1 − p)h over the positions where the token comes next, per position of the text.",
-                "‖pull_v‖/n", range=(0, None),
-                interval="summed over the whole text: blocks would each take a table of the head's size"),
+                "‖pull_v‖/n", range=(0, None), interval=NO_BLOCKS),
             "push": Field("push", "Mean norm of Σ p·h over all other positions.", "‖push_v‖/n", range=(0, None),
-                interval="summed over the whole text: blocks would each take a table of the head's size"),
-            "ratio": Field("push share",
-                "Push over push and pull; ½ at a minimum, 1 for tokens that never come next.", range=(0, 1),
-                undefined="no gradient at all",
-                interval="summed over the whole text: blocks would each take a table of the head's size"),
+                interval=NO_BLOCKS),
+            "ratio": Field("push share", "Push over push and pull; ½ at a minimum, 1 for tokens that never come next.",
+                range=(0, 1), undefined="no gradient at all", interval=NO_BLOCKS),
             "cosine": Field("push against pull", "Mean cosine between the two.", range=(-1, 1),
-                undefined="no row is both pulled and pushed",
-                interval="summed over the whole text: blocks would each take a table of the head's size"),
-            "net_to_state": Field("net to mean state", "Mean cosine of pull − push to the mean hidden state.",
-                range=(-1, 1), undefined="nothing moves",
-                interval="summed over the whole text: blocks would each take a table of the head's size"),
+                undefined="no row is both pulled and pushed", interval=NO_BLOCKS),
+            "net_to_state": Field("net to mean state", "Mean cosine of pull − push to the mean hidden state.", range=(-1, 1),
+                undefined="nothing moves", interval=NO_BLOCKS),
         },
     )  # fmt: skip
 
@@ -108,14 +104,12 @@ class GradientProbe(Probe):
         return Cost(4.0 * (setup.tokens or 10**6) * vocabulary * (width + 10), 24.0 * vocabulary * width)
 
     def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
-        head = setup.lens.traits.linear_head
-        assert head is not None
+        head = setup.head
         vocabulary, width = head.weight.shape
         return {setup.last: PushPull(vocabulary, width, device=setup.device)}
 
     def update(self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch) -> None:
-        head = setup.lens.traits.linear_head
-        assert head is not None
+        head = setup.head
         assert isinstance(accumulator, PushPull)
         known = batch.next_ids >= 0
         accumulator.update(batch.rows[known], batch.next_ids[known], head.weight, head.bias)
@@ -215,8 +209,7 @@ class LossProbe(Probe):
         literature="Godey et al. 2024, arXiv:2404.07647 (saturation of small models)",
         position="All positions that have a successor (--skip-first 1 leaves the first out).", docs="head.md",
         order=14, fields={
-            "loss": Field("loss",
-                "Mean cross-entropy of the next token; it rises late where a small model saturates.",
+            "loss": Field("loss", "Mean cross-entropy of the next token; it rises late where a small model saturates.",
                 "−mean log p(next)", range=(0, None), unit="nats a token"),
             "unigram_entropy": Field("unigram entropy",
                 "Of the text's tokens: what a model that knows frequencies only would lose.", "−Σ p log p", range=(0, None),

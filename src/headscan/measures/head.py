@@ -17,6 +17,10 @@ from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
 from headscan.measures.spectrum import entropy_of
 from headscan.statistics.uncertainty import Cells, jackknife
 
+WEIGHTS = "a property of the weights alone"
+OWN_MATRIX = "of this text's own matrix"
+TOO_MANY = "more than 6,000 tokens occur, or windows are shorter than that many tokens"
+
 
 def head_spectrum(weight: Tensor) -> Cells:
     """Singular values of a head [V, d] and what they say of its rank.
@@ -176,19 +180,17 @@ class HeadProbe(Probe):
         function="headscan.measures.head.head_spectrum", order=13, fields={
             "singular_entropy": Field("singular entropy",
                 "Divergence of the singular values from uniform: 0 when all are equal.", "log d − H(σ/Σσ)", range=(0, None),
-                unit="nats", undefined="the head is zero", interval="a property of the weights alone"),
-            "effective_rank": Field("effective rank", "exp of the entropy of the energies.", "exp H(σ²/Σσ²)",
-                range=(1, None), unit="dimensions", undefined="the head is zero", interval="a property of the weights alone"),
+                unit="nats", undefined="the head is zero", interval=WEIGHTS),
+            "effective_rank": Field("effective rank", "exp of the entropy of the energies.", "exp H(σ²/Σσ²)", range=(1, None),
+                unit="dimensions", undefined="the head is zero", interval=WEIGHTS),
             "stable_rank": Field("stable rank", "Energy in units of the strongest direction.", "Σσ²/σ₁²", range=(1, None),
-                unit="dimensions", undefined="the head is zero", interval="a property of the weights alone"),
+                unit="dimensions", undefined="the head is zero", interval=WEIGHTS),
             "top_ratio": Field("top ratio", "First singular value over the median one.", "σ₁/median σ", range=(1, None),
-                undefined="the median singular value is zero", interval="a property of the weights alone"),
-            "half_error_rank": Field("rank for W-error ½", "Directions that leave half of the norm out.",
-                "W-error(k) ≤ 0.5", range=(0, None), unit="dimensions", undefined="the head is zero",
-                interval="a property of the weights alone"),
-            "tenth_error_rank": Field("rank for W-error 0.1", "Directions that leave a tenth out.",
-                "W-error(k) ≤ 0.1", range=(0, None), unit="dimensions", undefined="the head is zero",
-                interval="a property of the weights alone"),
+                undefined="the median singular value is zero", interval=WEIGHTS),
+            "half_error_rank": Field("rank for W-error ½", "Directions that leave half of the norm out.", "W-error(k) ≤ 0.5",
+                range=(0, None), unit="dimensions", undefined="the head is zero", interval=WEIGHTS),
+            "tenth_error_rank": Field("rank for W-error 0.1", "Directions that leave a tenth out.", "W-error(k) ≤ 0.1",
+                range=(0, None), unit="dimensions", undefined="the head is zero", interval=WEIGHTS),
         },
     )  # fmt: skip
 
@@ -215,25 +217,19 @@ class BottleneckProbe(Probe):
         function="headscan.measures.head.train_low_rank_head", expensive=True, order=17, fields={
             "rank": Field("rank", "k.", range=(1, None), interval="given"),
             "head_error": Field("W-error of the head", "Of the model's own head cut at k.", "‖σ_{k+1:}‖/‖W‖", range=(0, 1),
-                undefined="the model has no output layer", interval="a property of the weights alone"),
+                undefined="the model has no output layer", interval=WEIGHTS),
             "bigram_error": Field("W-error of bigrams", "Of the text's matrix of p(next | last token) cut at k.",
-                range=(0, 1), undefined="more than 6,000 tokens occur, or windows are shorter than that many tokens",
-                interval="of this text's own matrix"),
-            "trigram_error": Field("W-error of trigrams", "Of p(next | last two tokens).", range=(0, 1),
-                undefined="more than 6,000 tokens occur, or windows are shorter than that many tokens",
-                interval="of this text's own matrix"),
+                range=(0, 1), undefined=TOO_MANY, interval=OWN_MATRIX),
+            "trigram_error": Field("W-error of trigrams", "Of p(next | last two tokens).", range=(0, 1), undefined=TOO_MANY,
+                interval=OWN_MATRIX),
             "bigram_rank": Field("rank of bigrams",
                 "Numerical rank of the matrix of p(next | last token): a head of fewer dimensions cannot express it.",
-                range=(0, None), unit="dimensions",
-                undefined="more than 6,000 tokens occur, or windows are shorter than that many tokens",
-                interval="of this text's own matrix"),
-            "trigram_rank": Field("rank of trigrams", "Of p(next | last two tokens).", range=(0, None),
-                unit="dimensions",
-                undefined="more than 6,000 tokens occur, or windows are shorter than that many tokens",
-                interval="of this text's own matrix"),
-            "loss": Field("loss of a rank-k head",
-                "Trained on half of the frozen states, measured on the other half.", range=(0, None),
-                unit="nats a token", undefined="the model has no output layer, or there are fewer than four states",
+                range=(0, None), unit="dimensions", undefined=TOO_MANY, interval=OWN_MATRIX),
+            "trigram_rank": Field("rank of trigrams", "Of p(next | last two tokens).", range=(0, None), unit="dimensions",
+                undefined=TOO_MANY, interval=OWN_MATRIX),
+            "loss": Field("loss of a rank-k head", "Trained on half of the frozen states, measured on the other half.",
+                range=(0, None), unit="nats a token",
+                undefined="the model has no output layer, or there are fewer than four states",
                 interval="three batches of held-out states are needed"),
         },
     )  # fmt: skip

@@ -207,8 +207,7 @@ class KeptGradientProbe(Probe):
         return Cost(2 * products, 3e8 + 8.0 * min(2.0**26, self.TOKENS * vocabulary))
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        head = setup.lens.traits.linear_head
-        assert head is not None
+        head = setup.head
         tokenizer = setup.lens.tokenizer
         known = len(head.weight) if tokenizer is None else min(len(head.weight), len(tokenizer))
         bias = None if head.bias is None else head.bias[:known]

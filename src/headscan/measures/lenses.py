@@ -246,10 +246,11 @@ class JacobianLensProbe(Probe):
         literature="Gurnee et al. 2026, arXiv:2607.15495 (there the target is the last block but one, and thousands of windows)",
         position="All positions.", docs="lenses.md", function="headscan.measures.lenses.mean_jacobians", expensive=True,
         order=21, fields=FIELDS | {
-            "kl_plain": Field("the logit lens's", "The divergence of the logit lens on the same tokens (J = I).", range=(0, None),
-                unit="nats", plotted=True),
-            "steadiness": Field("steadiness", "Cosine of the Jacobians of two halves of the tokens: near 1, there are enough.",
-                "⟨J₁, J₂⟩/‖J₁‖‖J₂‖", range=(-1, 1), undefined="one window", interval="it is one itself"),
+            "kl_plain": Field("the logit lens's", "The divergence of the logit lens on the same tokens (J = I).",
+                range=(0, None), unit="nats", plotted=True),
+            "steadiness": Field("steadiness",
+                "Cosine of the Jacobians of two halves of the tokens: near 1, there are enough.", "⟨J₁, J₂⟩/‖J₁‖‖J₂‖",
+                range=(-1, 1), undefined="one window", interval="it is one itself"),
         },
     )  # fmt: skip
 

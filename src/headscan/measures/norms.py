@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from headscan.measures.measure import Field, ProbeWords, measure
-from headscan.measures.probe import Probe, ProbeData, ProbeSetup, tally_row
+from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.run.vocabulary import Term
-from headscan.statistics import Accumulator, Cloud, Tally
+from headscan.statistics import Cloud, Tally
 from headscan.statistics.errors import Noise, length_bias
 from headscan.statistics.linearisation import Gradient, Moments
 from headscan.statistics.part_sums import PathTally, PositionTally
@@ -93,7 +93,7 @@ def length_ratios(tally: Tally) -> dict[str, float | None]:
 class PositionsProbe(Probe):
     """Are the first vectors of a window longer than the others?"""
 
-    needs = "vectors"
+    needs, tally = "vectors", PositionTally
     words = ProbeWords(
         name="positions", title="Length by position", group="norms",
         sentence="Are vectors longer at the first positions of a window? Their mean length there, over that of all others.",
@@ -103,7 +103,8 @@ class PositionsProbe(Probe):
             "position_0": Field("position 0", "Mean length at position 0 over that of all other positions.",
                 "mean‖x₀‖/mean‖x_t‖, t ≠ 0", range=(0, None), undefined=ABSENT, plotted=True),
             "position_1": Field("position 1", "The same of position 1.", range=(0, None), undefined=ABSENT, plotted=True),
-            "early": Field("positions 2-15", "The same of positions 2 to 15.", range=(0, None), undefined=ABSENT, plotted=True),
+            "early": Field("positions 2-15", "The same of positions 2 to 15.", range=(0, None), undefined=ABSENT,
+                plotted=True),
             "late": Field("from 16 on", "The same of positions from 16 on.", range=(0, None), undefined=ABSENT),
             "shuffled": Field("null: shuffled",
                 "How far from 1 the ratio at one position is in 95 % of shuffles of each window's lengths.",
@@ -111,18 +112,9 @@ class PositionsProbe(Probe):
         },
     )  # fmt: skip
 
-    def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
-        return {site: PositionTally(setup.width(site), setup.device) for site in setup.sites}
-
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        rows: list[Cells] = []
-        for site in data.clouds:
-            tally = data.own[site]
-            assert isinstance(tally, PositionTally)
-            row = tally_row(tally, length_ratios, self.fields)
-            row.pop("shuffled_interval")
-            rows.append({"site": site, **row})
-        return rows
+        rows = [row for _, _, row in self.tallied(data, length_ratios)]
+        return [{name: value for name, value in row.items() if name != "shuffled_interval"} for row in rows]
 
 
 STILL = "a window of fewer than three tokens, or whose states do not move"
@@ -131,7 +123,7 @@ STILL = "a window of fewer than three tokens, or whose states do not move"
 class PathsProbe(Probe):
     """Curvature, straightness and entropy of windows."""
 
-    needs = "vectors"
+    needs, tally = "vectors", PathTally
     words = ProbeWords(
         name="paths", title="Paths", group="words",
         sentence="How do a window's states turn from token to token, and how many directions does one window use?",
@@ -152,16 +144,8 @@ class PathsProbe(Probe):
         },
     )  # fmt: skip
 
-    def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
-        return {site: PathTally(setup.width(site), setup.device) for site in setup.sites}
-
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        rows: list[Cells] = []
-        for site in data.clouds:
-            tally = data.own[site]
-            assert isinstance(tally, PathTally)
-            rows.append({"site": site, **tally_row(tally, _numbers, self.fields)})
-        return rows
+        return [row for _, _, row in self.tallied(data, _numbers)]
 
 
 def _numbers(tally: Tally) -> dict[str, float | None]:

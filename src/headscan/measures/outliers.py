@@ -16,13 +16,16 @@ from scipy.special import erf, ndtri
 
 from headscan.measures.cone import top_direction_share
 from headscan.measures.measure import WITHOUT, Field, ProbeWords
-from headscan.measures.probe import Probe, ProbeData, ProbeSetup, tally_row
+from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.measures.spectrum import effective_rank
 from headscan.statistics import Cloud, DirectionTally, SiteStatistics, Tally
-from headscan.statistics.accumulator import Accumulator
 from headscan.statistics.part_sums import PeakTally
 from headscan.statistics.reservoir import FACTOR
 from headscan.statistics.uncertainty import Cells, jackknife, number, wilson
+
+NO_CONE = "the average cosine is not above 0.001"
+UNDER_3 = "fewer than three sampled vectors"
+ZEROS = "no vector but zeros"
 
 # ---- Rogue dimensions: do a few coordinates alone decide how similar two tokens look?
 #
@@ -212,7 +215,7 @@ def _rogue(statistics: SiteStatistics, cloud: Cloud) -> Cells:
 class RogueProbe(Probe):
     """A few coordinates that decide every similarity."""
 
-    needs = "vectors"
+    needs, tally = "vectors", DirectionTally
     words = ProbeWords(
         name="rogue", title="Rogue dimensions", group="cones",
         sentence="Do a few coordinates decide how similar two tokens look? What the largest 1, 3, 5 of them add to "
@@ -221,39 +224,29 @@ class RogueProbe(Probe):
         position="Every number also without position 0 of each window; the dimensions that are left out are the "
         "same.",
         docs="rogue.md", function="headscan.measures.outliers.rogue", sample=2000, order=2, fields={
-            "rogue_share_1": Field("share of top 1",
-                "Share of the average cosine that its 1 largest dimension contribute.",
-                "Σ_top CC_d / Σ CC_d,  CC_d = ((Σû_d)² − Σû_d²)/(n(n − 1))", range=(0, None),
-                undefined="the average cosine is not above 0.001", first=True, plotted=True),
-            "rogue_share_3": Field("share of top 3",
-                "Share of the average cosine that its 3 largest dimensions contribute.",
-                "Σ_top CC_d / Σ CC_d,  CC_d = ((Σû_d)² − Σû_d²)/(n(n − 1))", range=(0, None),
-                undefined="the average cosine is not above 0.001", first=True, plotted=True),
-            "rogue_share_5": Field("share of top 5",
-                "Share of the average cosine that its 5 largest dimensions contribute.",
-                "Σ_top CC_d / Σ CC_d,  CC_d = ((Σû_d)² − Σû_d²)/(n(n − 1))", range=(0, None),
-                undefined="the average cosine is not above 0.001", first=True),
+            "rogue_share_1": Field("share of top 1", "Share of the average cosine that its 1 largest dimension contribute.",
+                "Σ_top CC_d / Σ CC_d,  CC_d = ((Σû_d)² − Σû_d²)/(n(n − 1))", range=(0, None), undefined=NO_CONE, first=True,
+                plotted=True),
+            "rogue_share_3": Field("share of top 3", "Share of the average cosine that its 3 largest dimensions contribute.",
+                "Σ_top CC_d / Σ CC_d,  CC_d = ((Σû_d)² − Σû_d²)/(n(n − 1))", range=(0, None), undefined=NO_CONE, first=True,
+                plotted=True),
+            "rogue_share_5": Field("share of top 5", "Share of the average cosine that its 5 largest dimensions contribute.",
+                "Σ_top CC_d / Σ CC_d,  CC_d = ((Σû_d)² − Σû_d²)/(n(n − 1))", range=(0, None), undefined=NO_CONE, first=True),
             "rogue_half": Field("dimensions for half", "How many dimensions make half of the average cosine.",
-                range=(1, None), unit="dimensions", undefined="the average cosine is not above 0.001", first=True),
+                range=(1, None), unit="dimensions", undefined=NO_CONE, first=True),
             "agreement_1": Field("agreement without 1",
                 "r² of all pairs' cosines with and without the largest dimension, on the sample.", "r²", range=(0, 1),
-                undefined="fewer than three sampled vectors", first=True),
+                undefined=UNDER_3, first=True),
             "agreement_3": Field("agreement without 3", "The same without the three largest.", "r²", range=(0, 1),
-                undefined="fewer than three sampled vectors", first=True, plotted=True),
+                undefined=UNDER_3, first=True, plotted=True),
             "agreement_5": Field("agreement without 5", "The same without the five largest.", "r²", range=(0, 1),
-                undefined="fewer than three sampled vectors", first=True),
+                undefined=UNDER_3, first=True),
         },
     )  # fmt: skip
 
-    def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
-        return {site: DirectionTally(setup.width(site), setup.device) for site in setup.sites}
-
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         rows = []
-        for site in data.clouds:  # in the order of depth; accumulators that were stored come back in another
-            tally = data.own[site]
-            assert isinstance(tally, DirectionTally)
-            row: Cells = {"site": site, **tally_row(tally, rogue, self.fields)}
+        for site, tally, row in self.tallied(data, rogue):
             top = rogue_dimensions(tally.total())
             states = data.sample.get(site)
             dims = {k: np.array([one.dimension for one in top[:k]], dtype=int) for k in (1, 3, 5)}
@@ -300,7 +293,7 @@ def _numbers(tally: Tally) -> dict[str, float | None]:
 class MassiveProbe(Probe):
     """Are there coordinates a thousand times as large as the others?"""
 
-    needs = "vectors"
+    needs, tally = "vectors", PeakTally
     words = ProbeWords(
         name="massive", title="Massive activations", group="norms",
         sentence="Does one coordinate of a vector dwarf all others, is it always the same, and does it vary? Each vector by "
@@ -308,36 +301,29 @@ class MassiveProbe(Probe):
         literature="Sun et al. 2024, arXiv:2402.17762; there also |x| > 100, which depends on the model's scale",
         position="All positions: position 0 is where most of them are.", docs="lengths.md",
         function="headscan.statistics.part_sums.PeakTally", order=2, fields={
-            "peak": Field("peak", "Largest |coordinate| of a vector over its median one, averaged.",
-                "mean max|x|/median|x|", range=(1, None), undefined="no vector but zeros", plotted=True),
+            "peak": Field("peak", "Largest |coordinate| of a vector over its median one, averaged.", "mean max|x|/median|x|",
+                range=(1, None), undefined=ZEROS, plotted=True),
             "peak_null": Field("null: Gaussian", "The same of Gaussian vectors as wide.", "E max|z|/.6745", range=(1, None),
                 interval="the width's alone"),
-            "massive_share": Field("massive", "Share of vectors with a coordinate 1,000 times their median one.", range=(0, 1),
-                undefined="no vector but zeros", plotted=True),
+            "massive_share": Field("massive", "Share of vectors with a coordinate 1,000 times their median one.",
+                range=(0, 1), undefined=ZEROS, plotted=True),
             "absolute_share": Field("and above 100", "Share of vectors where it is above 100, too: the published rule.",
-                range=(0, 1), undefined="no vector but zeros"),
+                range=(0, 1), undefined=ZEROS),
             "coordinate": Field("which", "The coordinate that is massive most often.", range=(0, None), undefined=NONE,
                 interval="a number of a coordinate"),
             "one_coordinate": Field("it alone", "In what share of the massive vectors it is that one.", range=(0, 1),
                 undefined=NONE),
-            "unsteadiness": Field("unsteadiness",
-                "Standard deviation of its |values| over their mean: near 0, it is a bias.", "sd|x|/mean|x|", range=(0, None),
-                undefined=NONE),
+            "unsteadiness": Field("unsteadiness", "Standard deviation of its |values| over their mean: near 0, it is a bias.",
+                "sd|x|/mean|x|", range=(0, None), undefined=NONE),
         },
     )  # fmt: skip
 
-    def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
-        return {site: PeakTally(setup.width(site), setup.device) for site in setup.sites}
-
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         rows: list[Cells] = []
-        for site in data.clouds:
-            tally = data.own[site]
-            assert isinstance(tally, PeakTally)
+        for _, tally, row in self.tallied(data, _numbers):
             whole = tally.total()
             places = whole["places"]
             most = int(places.argmax()) if float(places.sum()) > 0 else None
-            row: Cells = {"site": site, **tally_row(tally, _numbers, self.fields)}
             for name in ("massive_share", "absolute_share"):
                 if row[name] in (0.0, 1.0):  # all windows are alike: how many more could have been otherwise?
                     windows = int(whole["windows"])

@@ -19,6 +19,7 @@ from torch import Tensor
 from headscan.measures.measure import WITHOUT, Field, ProbeWords
 from headscan.model import Lens
 from headscan.model.sites import is_block
+from headscan.model.traits import LinearHead
 from headscan.run import Registry
 from headscan.run.rows import Cell
 from headscan.states import VectorSource
@@ -86,6 +87,12 @@ class ProbeSetup:
         assert self.source.lens is not None
         return self.source.lens
 
+    @property
+    def head(self) -> LinearHead:
+        """The head as a linear map of states, for probes whose `reason` has seen that there is one."""
+        assert self.lens.traits.linear_head is not None
+        return self.lens.traits.linear_head
+
     def width(self, site: str) -> int:
         """Numbers of a vector at a site."""
         return self.source.width(site)
@@ -148,6 +155,8 @@ class Probe:
     """
 
     words: ClassVar[ProbeWords]
+    tally: ClassVar[type[BlockedTally] | None] = None
+    """The tally that it keeps at each site, if that is all."""
     passes: ClassVar[int] = 1
     """How often it may read the text; above 1 it has `again`."""
     needs: ClassVar[Literal["model", "tokens", "vectors"]] = "model"
@@ -172,14 +181,26 @@ class Probe:
         return None
 
     def cost(self, setup: ProbeSetup) -> Cost:
+        """An estimate; asked of expensive probes before they start."""
         return Cost(0, 0)
 
     def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
-        return {}
+        """What it keeps in the pass, by site, or by "SITE|PART" where that is several; by default a `tally` at each site."""
+        return {site: self.tally(setup.width(site), setup.device) for site in setup.sites} if self.tally else {}
 
     def update(self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch) -> None:
+        """Add a batch of a site to the accumulator of this key."""
         assert isinstance(accumulator, BlockedTally)
         accumulator.update(batch)
+
+    def tallied(
+        self, data: ProbeData, function: Callable[[Tally], dict[str, float | None]]
+    ) -> Iterator[tuple[str, BlockedTally, Cells]]:
+        """By site, in the order of depth: its tally, and a row of the tally's numbers by `function`."""
+        for site in data.clouds:
+            tally = data.own[site]
+            assert isinstance(tally, BlockedTally)
+            yield site, tally, {"site": site, **tally_row(tally, function, self.fields)}
 
     def passing(self, setup: ProbeSetup) -> tuple[str, ...]:
         """Further sites that it must see as they pass (`see`); asked after `accumulators`."""
@@ -193,6 +214,7 @@ class Probe:
         return {}
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
+        """The rows of the result. A value that is not defined is None; the row's `notes` then get the field's reason."""
         raise NotImplementedError
 
     def noted(self, row: Cells) -> Cells:

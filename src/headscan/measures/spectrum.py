@@ -68,6 +68,13 @@ def entropy_bias(energies: Floats, tokens: float, power: float = 1.0) -> float:
     return (exact + 0.5 * float(weight @ quotient @ weight - (weight * kept) @ near)) / tokens
 
 
+def rank_bias(rank: float | None, cloud: Cloud, noise: Noise, power: float = 1.0) -> float | None:
+    """That of e^entropy, to second order, as of Gaussian tokens; see `entropy_bias`."""
+    if rank is None or not noise.tokens:
+        return None
+    return -rank * float(np.expm1(-entropy_bias(cloud.energies, noise.tokens, power)))
+
+
 def top_bias(energies: Floats, tokens: float) -> float:
     """How far the top direction's share p₁ = λ₁/Σλ of n independent Gaussian tokens lies from the true one, on average.
 
@@ -136,12 +143,7 @@ def _effective_rank_gradient(at: Moments) -> Gradient | None:
 
 
 def _effective_rank_bias(cloud: Cloud, noise: Noise) -> float | None:
-    value = effective_rank(cloud)
-    return (
-        None
-        if value is None or not noise.tokens
-        else -value * float(np.expm1(-entropy_bias(cloud.energies, noise.tokens)))
-    )
+    return rank_bias(effective_rank(cloud), cloud, noise)
 
 
 @measure(

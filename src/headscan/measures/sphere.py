@@ -19,6 +19,9 @@ from headscan.statistics import FollowTally, SiteBatch, Tally
 from headscan.statistics.accumulator import Accumulator
 from headscan.statistics.uncertainty import Cells, jackknife, number
 
+UNDER_12 = "no more than eleven sampled vectors"
+NO_NEXT = "the site's width is not the embedding's, or no token has a successor"
+
 
 def uniformity(rows: npt.ArrayLike, *, t: float = 2.0, block_bytes: int = 2**26) -> float | None:
     """log of the mean over all ordered pairs of distinct rows of exp(−t‖x − y‖²), rows scaled to length 1; exact.
@@ -139,18 +142,13 @@ class SphereProbe(Probe):
             "uniformity_floor": Field("its floor", "The same for directions spread evenly over the sphere.",
                 "−2t + log ₀F₁(; d/2; t²)", range=(-8, 0), unit="nats", interval="known in closed form"),
             "next_alignment": Field("alignment to next",
-                "Mean squared distance of a state's direction from that of the next token's input embedding; 2 is "
-                "unrelated.",
-                "E‖ĥ − ê_next‖²", range=(0, 4),
-                undefined="the site's width is not the embedding's, or no token has a successor", first=True,
-                plotted=True),
+                "Mean squared distance of a state's direction from that of the next token's input embedding; 2 is unrelated.",
+                "E‖ĥ − ê_next‖²", range=(0, 4), undefined=NO_NEXT, first=True, plotted=True),
             "next_unrelated": Field("its null",
                 "The same over all mismatched pairs: each state with the next token of every other one.",
-                "E_{i≠j}‖ĥ_i − ê_j‖²", range=(0, 4),
-                undefined="the site's width is not the embedding's, or no token has a successor", first=True),
+                "E_{i≠j}‖ĥ_i − ê_j‖²", range=(0, 4), undefined=NO_NEXT, first=True),
             "next_relative": Field("alignment over null", "Their ratio: 1 is no nearer than chance.", range=(0, None),
-                undefined="the site's width is not the embedding's, or no token has a successor", first=True,
-                plotted=True),
+                undefined=NO_NEXT, first=True, plotted=True),
         },
     )  # fmt: skip
 
@@ -238,13 +236,13 @@ class HubnessProbe(Probe):
         position="Position 0 is among the sampled.", docs="shapes.md", function="headscan.measures.sphere.hubness", sample=2000,
         order=6, fields={
             "hub_skewness": Field("hub skewness", "Skewness of how often a point is a neighbour; 1/√k by chance.",
-                "E(N − k)³/sd³", undefined="no more than eleven sampled vectors", plotted=True),
+                "E(N − k)³/sd³", undefined=UNDER_12, plotted=True),
             "robin_hood": Field("Robin Hood", "Share of neighbourships that had to move for all points to have as many.",
-                "Σ|N − k|/2nk", range=(0, 1), undefined="no more than eleven sampled vectors", plotted=True),
+                "Σ|N − k|/2nk", range=(0, 1), undefined=UNDER_12, plotted=True),
             "antihubs": Field("nobody's neighbour", "Share of points in no list of neighbours.", "P(N = 0)", range=(0, 1),
-                undefined="no more than eleven sampled vectors", plotted=True),
+                undefined=UNDER_12, plotted=True),
             "largest_hub": Field("largest hub", "How often the most frequent neighbour is one, over k.", "max N/k",
-                range=(0, None), undefined="no more than eleven sampled vectors"),
+                range=(0, None), undefined=UNDER_12),
         },
     )  # fmt: skip
 

@@ -12,6 +12,8 @@ from headscan.statistics import ClassSums, ContextTally, SiteBatch, Tally
 from headscan.statistics.accumulator import Accumulator
 from headscan.statistics.uncertainty import Cells, bounded, normal_reach, number
 
+ONE_WINDOW = "fewer than two windows"
+
 OCCURRENCES = 5
 """A word counts as a word in context from so many occurrences on, as published."""
 
@@ -134,18 +136,16 @@ class WordsProbe(Probe):
         literature="Ethayarajh 2019, arXiv:1909.00512",
         position="Every number also without position 0 of each window.", docs="words.md",
         function="headscan.measures.words.contexts", sample=2000, order=3, fields={
-            "within_cosine": Field("within a window", "Mean cosine of two tokens of one window.",
-                "(Σ‖s_w‖² − N)/(Σn_w² − N)", range=(-1, 1), undefined="fewer than two vectors that are not zero", first=True),
-            "between_cosine": Field("between windows",
-                "Mean cosine of two tokens of different windows: the baseline.", "(‖Σs_w‖² − Σ‖s_w‖²)/(N² − Σn_w²)",
-                range=(-1, 1), undefined="fewer than two windows", first=True),
-            "within_adjusted": Field("within, adjusted", "Within less between: what a shared context adds.",
-                range=(-2, 2), undefined="fewer than two windows", first=True, plotted=True),
-            "intra_similarity": Field("intra-sentence similarity",
-                "Mean cosine of a token to the mean vector of its window.", "mean cos(s̄, h_i)", range=(0, 1),
-                undefined="fewer than two vectors that are not zero", first=True),
-            "intra_adjusted": Field("intra, adjusted", "The same less the baseline.", range=(-1, 2),
-                undefined="fewer than two windows", first=True, plotted=True),
+            "within_cosine": Field("within a window", "Mean cosine of two tokens of one window.", "(Σ‖s_w‖² − N)/(Σn_w² − N)",
+                range=(-1, 1), undefined="fewer than two vectors that are not zero", first=True),
+            "between_cosine": Field("between windows", "Mean cosine of two tokens of different windows: the baseline.",
+                "(‖Σs_w‖² − Σ‖s_w‖²)/(N² − Σn_w²)", range=(-1, 1), undefined=ONE_WINDOW, first=True),
+            "within_adjusted": Field("within, adjusted", "Within less between: what a shared context adds.", range=(-2, 2),
+                undefined=ONE_WINDOW, first=True, plotted=True),
+            "intra_similarity": Field("intra-sentence similarity", "Mean cosine of a token to the mean vector of its window.",
+                "mean cos(s̄, h_i)", range=(0, 1), undefined="fewer than two vectors that are not zero", first=True),
+            "intra_adjusted": Field("intra, adjusted", "The same less the baseline.", range=(-1, 2), undefined=ONE_WINDOW,
+                first=True, plotted=True),
             "self_similarity": Field("self-similarity",
                 "Mean cosine of two occurrences of the same token, averaged over tokens with at least 5.",
                 "(‖Σû‖² − n)/(n(n − 1))", range=(-1, 1), undefined="no token occurs 5 times", first=True),
@@ -157,9 +157,8 @@ class WordsProbe(Probe):
             "mev": Field("MEV",
                 "Maximum explainable variance: a word's energy along its one best direction, on the sample (uncentred).",
                 "σ₁²/Σσ²", range=(0, 1), undefined="no token occurs 5 times in the sample", first=True),
-            "mev_adjusted": Field("MEV, adjusted",
-                "The same less that of as many vectors drawn without regard to the word.", range=(-1, 1),
-                undefined="no token occurs 5 times in the sample", first=True, plotted=True),
+            "mev_adjusted": Field("MEV, adjusted", "The same less that of as many vectors drawn without regard to the word.",
+                range=(-1, 1), undefined="no token occurs 5 times in the sample", first=True, plotted=True),
             "mev_words": Field("words in MEV", "Token types it is averaged over.", range=(0, None), unit="types",
                 interval="a count", first=True),
         },

@@ -14,6 +14,8 @@ from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.statistics.uncertainty import Cells, jackknife
 
+SHORT = "fewer than three types, or fewer than 100 tokens"
+
 
 def zipf_mandelbrot(counts: npt.ArrayLike) -> dict[str, float | None]:
     """Maximum-likelihood fit of p(r) ∝ (r + b)^−a to counts by rank; also of pure Zipf (b = 0).
@@ -224,18 +226,16 @@ class ZipfProbe(Probe):
             "tokens": Field("tokens", "Tokens counted.", range=(0, None), unit="tokens", interval="a count"),
             "types": Field("types", "Different tokens that occur.", range=(0, None), unit="types", interval="a count"),
             "zipf_exponent": Field("Zipf exponent", "a of p(r) ∝ r^−a, by maximum likelihood.", "p(r) ∝ r^−a",
-                range=(0, None), undefined="fewer than three types, or fewer than 100 tokens"),
+                range=(0, None), undefined=SHORT),
             "mandelbrot_exponent": Field("Mandelbrot exponent", "a with a shift of the ranks.", "p(r) ∝ (r + b)^−a",
-                range=(0, None), undefined="fewer than three types, or fewer than 100 tokens"),
-            "mandelbrot_shift": Field("Mandelbrot shift", "That shift, b.", range=(0, None), unit="ranks",
-                undefined="fewer than three types, or fewer than 100 tokens"),
+                range=(0, None), undefined=SHORT),
+            "mandelbrot_shift": Field("Mandelbrot shift", "That shift, b.", range=(0, None), unit="ranks", undefined=SHORT),
             "zipf_distance": Field("distance from the fit",
-                "Kullback-Leibler divergence of the text from the Zipf-Mandelbrot fit.", range=(0, None),
-                unit="nats a token", undefined="fewer than three types, or fewer than 100 tokens"),
+                "Kullback-Leibler divergence of the text from the Zipf-Mandelbrot fit.", range=(0, None), unit="nats a token",
+                undefined=SHORT),
             "heaps_exponent": Field("Heaps exponent", "β of V(m) = K·m^β on the expected growth.", "V(m) = K m^β",
-                range=(0, 1), undefined="fewer than three types, or fewer than 100 tokens"),
-            "heaps_constant": Field("Heaps constant", "K.", range=(0, None),
-                undefined="fewer than three types, or fewer than 100 tokens"),
+                range=(0, 1), undefined=SHORT),
+            "heaps_constant": Field("Heaps constant", "K.", range=(0, None), undefined=SHORT),
         },
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from inspect import signature
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
 
@@ -201,6 +201,15 @@ class Blocks(Generic[B]):
 
     def items(self) -> list[tuple[int, B]]:
         return sorted(self._parts.items())
+
+    def runs(self, windows: list[int]) -> Iterator[tuple[B, list[int]]]:
+        """The blocks of a batch's windows, each with the rows that belong to it."""
+        self.index(max(windows))  # coarsening happens once, before any block is chosen
+        rows: dict[int, list[int]] = {}
+        for row, window in enumerate(windows):
+            rows.setdefault(self.index(window), []).append(row)
+        for members in rows.values():
+            yield self[windows[members[0]]], members
 
     def parts(self) -> list[B]:
         return [part for _, part in self.items()]

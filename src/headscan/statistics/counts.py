@@ -56,12 +56,8 @@ class BlockedCounts(Accumulator):
 
     def update(self, ids: Tensor, windows: list[int]) -> None:
         """Add windows [B, T] with their numbers."""
-        self.blocks.index(max(windows))
-        runs: dict[int, list[int]] = {}
-        for row, window in enumerate(windows):
-            runs.setdefault(self.blocks.index(window), []).append(row)
-        for members in runs.values():
-            self.blocks[windows[members[0]]].update(ids[members])
+        for part, members in self.blocks.runs(windows):
+            part.update(ids[members])
 
     def parts(self) -> list[Tensor]:
         """The counts [vocabulary] of the occupied blocks, in the order of the stream."""

@@ -77,12 +77,8 @@ class PartSums(Accumulator):
 
     def runs(self, windows: list[int]) -> Iterator[tuple[Tally, slice]]:
         """The rows of a batch of consecutive windows that belong to one block, and its tally."""
-        self.blocks.index(max(windows))
-        start = 0
-        for row in range(1, len(windows) + 1):
-            if row == len(windows) or self.blocks.index(windows[row]) != self.blocks.index(windows[start]):
-                yield self.blocks[windows[start]], slice(start, row)
-                start = row
+        for tally, members in self.blocks.runs(windows):
+            yield tally, slice(members[0], members[-1] + 1)
 
     def merge(self, other: PartSums) -> None:
         self.blocks.merge(other.blocks)

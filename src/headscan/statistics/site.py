@@ -248,15 +248,9 @@ class SiteStatistics(Accumulator):
             self.influence.learn(self._counted(states), windows)
 
     def _blocks(self, group: str, windows: list[int], sums: Tensor) -> None:
-        blocks = self.fine[group]
-        # The deepest window first: coarsening then happens once, before any block of this batch is chosen.
-        blocks.index(max(windows))
-        runs: dict[int, list[int]] = {}
-        for row, window in enumerate(windows):
-            runs.setdefault(blocks.index(window), []).append(row)
-        for members in runs.values():
+        for block, members in self.fine[group].runs(windows):
             chosen = slice(members[0], members[-1] + 1) if members[-1] - members[0] + 1 == len(members) else members
-            _add(blocks[windows[members[0]]], sums[chosen].sum(0))
+            _add(block, sums[chosen].sum(0))
 
     def sums(self, group: str, *, gram: bool = True) -> Sums:
         """The sums of a group of tokens, one of `sinks.GROUPS`: `all`, `without_first`, `without_sinks`."""

@@ -149,6 +149,7 @@ class BlockedTally(Accumulator):
         self.blocks: Blocks[Tally] = Blocks(BLOCKS, self._zero)
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """The names and shapes of the sums."""
         raise NotImplementedError
 
     def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
@@ -159,13 +160,8 @@ class BlockedTally(Accumulator):
         return Tally(self.shapes(self.width), self.device)
 
     def update(self, batch: SiteBatch) -> None:
-        self.blocks.index(max(batch.windows))
         found = self.measure(batch)
-        runs: dict[int, list[int]] = {}
-        for row, window in enumerate(batch.windows):
-            runs.setdefault(self.blocks.index(window), []).append(row)
-        for members in runs.values():
-            part = self.blocks[batch.windows[members[0]]]
+        for part, members in self.blocks.runs(batch.windows):
             for name, value in found.items():
                 part[name] += value.sum(0) if len(members) == len(value) else value[members].sum(0)
 
