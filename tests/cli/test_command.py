@@ -1,5 +1,6 @@
 """A command is made of its verb's settings: every option is there once, and one that is not used is refused by name."""
 
+import inspect
 import io
 import json
 import subprocess
@@ -12,9 +13,11 @@ from unittest import mock
 import pytest
 from rich.text import Text
 
+import headscan as package
 from headscan import cli
 from headscan.cli.command import Command
 from headscan.run import Option, Registry, Result, Run, Running, Settings, verb
+from tests.command_line import headscan
 
 METHODS: Registry[type] = Registry("method")
 
@@ -139,3 +142,43 @@ def test_a_reader_that_has_seen_enough_is_no_fault():
     line = f'{sys.executable} -c "{code}" | head -1; exit ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "line\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (("scna", "gpt-vanilla"), "scan"),
+        (("scan", "gpt-vanilla", "--max_token=5"), "--max-tokens"),
+        (("scan", "gpt-vanila", "--text", "stories"), "gpt-vanilla"),
+        (("train", "gpd", "--text", "stories"), "gpt"),
+        (("invert", "gpt-vanilla", "--prompt", "a", "--method", "exakt"), "exact"),
+    ],
+)
+def test_the_nearest_name_is_suggested(words, near):
+    ended = headscan(*words)
+    assert ended.status == 2
+    assert "Did you mean" in ended.stderr
+    assert near in ended.stderr.partition("Did you mean")[2]
+
+
+def test_every_tool_sees_a_verbs_own_signature():
+    """TAB shows the public names alone; a signature has every option with its type; a wrong keyword names the verb."""
+    assert dir(package) == package.__all__
+    assert len(package.__all__) <= 30
+    signature = inspect.signature(package.scan)
+    assert signature.parameters["context"].annotation is int
+    assert signature.parameters["context"].default == 128
+    assert "Option(" not in str(signature)
+    with pytest.raises(TypeError, match=r"scan\(\) has no option 'contxt'. Did you mean 'context'\?"):
+        package.scan("gpt-vanilla", "stories", contxt=3)
+
+
+def test_old_names_work_and_warn():
+    with pytest.warns(DeprecationWarning, match="headscan.ScanResult is now headscan.scanner.ScanResult"):
+        assert package.ScanResult.kind == "scan"
+
+
+def test_help_groups_the_options_and_shows_an_example():
+    said = headscan("invert", "--help").stdout
+    for heading in ("What it examines", "How much", "How", "Where to", "Advanced", "Example:", "inversion.md"):
+        assert heading in said

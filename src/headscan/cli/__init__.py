@@ -150,8 +150,11 @@ def run(words: Sequence[str]) -> int:
         app = models()
     else:
         app = command_of(name).app(name, verbs().get(name, ""))
+    given = list(words[1:])
+    if given[:1] == ["-"]:  # standard input as the subject: behind the mark that ends the options
+        given = [*given[1:], "--", "-"]
     try:
-        status: Any = app(list(words[1:]), exit_on_error=False, print_error=False)
+        status: Any = app(given, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         raise BadInput(f"{str(error).strip()} See headscan {name} --help.") from None
     sys.stdout.flush()

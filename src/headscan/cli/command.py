@@ -83,7 +83,7 @@ class Command:
             usage=" ".join(filter(None, ("Usage: headscan", name, self.subject, "[OPTIONS]"))),
             help_epilogue="\n\n".join(lines), help_format="markdown", version_flags=[], result_action="return_value",
             suppress_keyboard_interrupt=False,
-            default_parameter=Parameter(negative=(), allow_leading_hyphen=True),
+            default_parameter=Parameter(negative=()),
         )  # fmt: skip
         made.default(self.function(name))
         made["--help"].show = False
@@ -202,7 +202,8 @@ def _parameter(
     flag = flag or f"--{name.replace('_', '-')}"
     info = Parameter(
         name=(metavar,) if by_place else (flag,), help=help + (f" Default: {default}." if default else ""), group=GROUPS[group],
-        show_default=False, negative=f"--no-{flag.removeprefix('--')}" if negative else (), allow_leading_hyphen=kind is not bool,
+        show_default=False, negative=f"--no-{flag.removeprefix('--')}" if negative else (),
+        allow_leading_hyphen=kind is not bool and not by_place,
     )  # fmt: skip
     return inspect.Parameter(
         name, kinds, default=inspect.Parameter.empty if required else None,

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from headscan.model.settings import quiet
 from headscan.model.weights import Header, is_gguf, read_header, weight_files
 from headscan.run import BadInput
+from headscan.run.errors import nearest
 
 # The specimens are folders in the layout of `save_pretrained`. `pip install headscan` brings `gpt-vanilla`, and
 # `pip install 'headscan[specimens]'` the others, into the same folder.
@@ -45,7 +46,7 @@ def specimen_path(name: str) -> Path:
         if name in OTHERS:
             raise BadInput(f"The specimen '{name}' is not installed: pip install 'headscan[specimens]'.")
         listed = ", ".join(specimens()) or "none in this installation"
-        raise BadInput(f"There is no embedded specimen '{name}' (there are: {listed}).")
+        raise BadInput(f"There is no embedded specimen '{name}' (there are: {listed}).{nearest(name, specimens())}")
     return FOLDER / name
 
 
@@ -163,7 +164,7 @@ class Source:
             if isinstance(error, OSError):
                 return BadInput(
                     f"'{self.given}' is no folder, no embedded specimen ({', '.join(specimens()) or 'there are none'}) "
-                    "and not in the local cache, and the Hugging Face hub cannot be reached."
+                    f"and not in the local cache, and the Hugging Face hub cannot be reached.{nearest(self.given, specimens())}"
                 )
         if "trust_remote_code" in text:
             return BadInput(

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headscan.run.errors import BadInput
+from headscan.run.errors import BadInput, nearest
 from headscan.text.reading import LONGEST, PACKINGS, RATIO, UNPACKED, byte_chunks, characters, lines, too_long
-from headscan.text.source import PYTHON_HELP, TextLike, ending, find_files, is_text, python_help
+from headscan.text.source import PYTHON_HELP, TextLike, embedded_names, ending, find_files, is_text, python_help
 
 # ---- Rows whose one field is a document: .jsonl, .parquet, and the `datasets` library's streams.
 
@@ -145,7 +145,9 @@ def dataset(name: str, column: str) -> Iterator[tuple[str, str]]:
     except Exception as fault:  # the library's faults come from many packages: network, hub, formats, scripts
         lines_of_reason = str(fault).splitlines()
         reason = lines_of_reason[0].rstrip(".") if lines_of_reason else type(fault).__name__
-        raise BadInput(f"{missing}, and no dataset of that name can be read: {reason}.") from fault
+        raise BadInput(
+            f"{missing}, and no dataset of that name can be read: {reason}.{nearest(name, embedded_names())}"
+        ) from fault
 
 
 @dataclass

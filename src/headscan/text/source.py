@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from headscan.run import Option, Settings
-from headscan.run.errors import BadInput
+from headscan.run.errors import BadInput, nearest
 from headscan.run.spark import MASTER, check_engine
 from headscan.text.reading import PACKINGS, check_packing
 
@@ -113,7 +113,7 @@ def find_files(source: str | os.PathLike[str]) -> list[Path] | None:
     if name in embedded_names() and name != PYTHON_HELP:
         return [embedded(name)]
     if name != PYTHON_HELP and (isinstance(source, os.PathLike) or _is_path(name)):
-        raise BadInput(f"There is no file or folder {name}.")
+        raise BadInput(f"There is no file or folder {name}.{nearest(name, embedded_names())}")
     return None
 
 

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import BertConfig, DistilBertConfig, GPTNeoXConfig, PreTrainedConfig, PreTrainedTokenizerFast
 
 from headscan.run import BadInput
+from headscan.run.errors import nearest
 from headscan.text import Document
 
 Size = Literal["tiny", "small", "paper"]
@@ -216,7 +217,7 @@ def recipe_of(name: str, size: Size = "tiny") -> Recipe:
     64
     """
     if name not in RECIPES:
-        raise BadInput(f"There is no recipe {name!r}; there are {', '.join(RECIPES)}.")
+        raise BadInput(f"There is no recipe {name!r}; there are {', '.join(RECIPES)}.{nearest(name, RECIPES)}")
     return RECIPES[name](_known(size))
 
 
