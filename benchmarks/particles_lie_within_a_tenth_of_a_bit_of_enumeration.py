@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from headscan.leaks.positions import prior_of
-from headscan.leaks.sequence import drawn_texts, evidence, stepper, whole_texts
+from headscan.leaks.sequence import drawn_texts, evidence, sequence_bits, stepper
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 
@@ -71,7 +71,7 @@ def own_texts(models: Path) -> None:
     rms = float(cut.run(rows)[:, 1:].flatten(0, 1).var(0).mean().sqrt())
     print("\nstories260K, block 2, 8 texts of 12 tokens, bits a token\n")
     print("| noise | prior | own releases | at least | at most | at most - at least |\n|---|---|---|---|---|---|")
-    for one in whole_texts(
+    for one in sequence_bits(
         cut, "block.2", prior, torch.tensor([1]), [(noise, noise * rms) for noise in (0.4, 0.8, 1.6)], PARTICLES, seed=1
     ):
         gap = f"{one.bits_upper - one.bits_lower:.4f} ({one.gap_error:.4f})"

@@ -17,9 +17,9 @@ from headscan.comparison.covariance import SIMILARITIES
 from headscan.comparison.nulls import NULLS
 from headscan.diagnosis import CONDITIONS
 from headscan.inversion.method import METHODS as INVERSION
-from headscan.inversion.observation import GIVEN
-from headscan.leaks.defence import DEFENCES
-from headscan.leaks.run import RELEASES
+from headscan.inversion.observation import OBSERVATIONS
+from headscan.leaks.mechanism import MECHANISMS
+from headscan.leaks.run import CHANNELS
 from headscan.measures import PROBES
 from headscan.model.opening import ADAPTERS
 from headscan.remedies import REMEDIES
@@ -39,9 +39,9 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("Nulls of a comparison", "`headscan compare --nulls NAME`", NULLS),
     ("Attribution methods", "`headscan attribute --method NAME`", ATTRIBUTION),
     ("Inversion methods", "`headscan invert --method NAME`", INVERSION),
-    ("What may be given to an inversion", "`headscan invert --given NAME`", GIVEN),
-    ("Releases", "`headscan privacy --release NAME`", RELEASES),
-    ("Defences", "`headscan privacy --defence NAME`", DEFENCES),
+    ("What may be given to an inversion", "`headscan invert --given NAME`", OBSERVATIONS),
+    ("Releases", "`headscan privacy --release NAME`", CHANNELS),
+    ("Defences", "`headscan privacy --defence NAME`", MECHANISMS),
     ("Training objectives", "`headscan train --objective NAME`", OBJECTIVES),
     ("Regularisers", "`headscan train --regulariser NAME:STRENGTH`", REGULARISERS),
     ("Optimisers", "`headscan train --optimiser NAME`", OPTIMISERS),

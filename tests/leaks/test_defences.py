@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from headscan.inversion import exact
-from headscan.leaks import DEFENCES, Mapped, applied, privacy
+from headscan.leaks import MECHANISMS, Mapped, applied, privacy
 from headscan.leaks.blind import unshuffle
-from headscan.leaks.defence import working
-from headscan.leaks.defences import DroppingTokens
+from headscan.leaks.mechanism import working
+from headscan.leaks.mechanisms import DroppingTokens
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from tests.leaks.test_privacy import TEXT, lens
@@ -22,7 +22,7 @@ def test_all_defences_stand_on_one_frontier(lens, tmp_path):
         lens, TEXT, sites="block.1", windows=1, length=3, noise=(0.8,), particles=0, others=0, draws=16, defence="all",
         out=tmp_path,
     )  # fmt: skip
-    assert [row.defence for row in result.rows] == ["none", *DEFENCES.names()]
+    assert [row.defence for row in result.rows] == ["none", *MECHANISMS.names()]
     plain = result.rows[0]
     for row in result.rows:
         slack = 4 * row.bits_truth_error + 1e-9

@@ -12,7 +12,7 @@ from headscan.leaks import cache_slice, read_format
 from headscan.leaks.blind import find_offset
 from headscan.leaks.bounds import Code, leak_bounds
 from headscan.leaks.positions import Asked, position_leaks, prior_of
-from headscan.leaks.sequence import others_leaks
+from headscan.leaks.sequence import leave_one_out_leaks
 from headscan.model.slicing import Slice
 from headscan.statistics.information import entropy_bits
 from tests.leaks.test_privacy import lens
@@ -24,7 +24,7 @@ def test_others_known_is_the_code_of_all_later_releases_under_the_prior_given_th
     cut, prior, ids = Slice(sites=("block.1",)).on(lens), prior_of("model", lens, []), torch.tensor([10, 20, 30, 40])
     asked = Asked((cut.width,), ((0.5,),), prior, None, 16, 0)
     own = position_leaks(cut, ids, asked)
-    second, last = others_leaks(cut, ids, asked, [1, 3], joined=True)
+    second, last = leave_one_out_leaks(cut, ids, asked, [1, 3], joined=True)
     assert (last.lower, last.upper, last.entropy) == pytest.approx(
         (own[-1].lower, own[-1].upper, own[-1].entropy), abs=1e-5
     )

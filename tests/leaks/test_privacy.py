@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from headscan.inversion import exact
-from headscan.leaks import DEFENCES, Mapped, audit, cache_slice, privacy, read_format
+from headscan.leaks import MECHANISMS, Mapped, audit, cache_slice, privacy, read_format
 from headscan.leaks import run as budget
-from headscan.leaks.defences import Projection
 from headscan.leaks.embedding import retrieval
+from headscan.leaks.mechanisms import Projection
 from headscan.leaks.rows import exact_attack
 from headscan.model import ByteTokenizer
 from headscan.model.slicing import Slice
@@ -146,10 +146,10 @@ def test_a_known_rotation_changes_no_bit_and_few_directions_tell_less(lens):
     assert abs(turned[0].loss_added) < 1e-4
 
 
-@pytest.mark.parametrize("defence", DEFENCES.names())
+@pytest.mark.parametrize("defence", MECHANISMS.names())
 def test_a_defence_brings_states_back(lens, defence):
     states = torch.randn(50, 32)
-    fitted = DEFENCES[defence]().fit(states, 0, lens)
+    fitted = MECHANISMS[defence]().fit(states, 0, lens)
     seen = fitted.seen(states)
     assert torch.allclose(fitted.seen(fitted.back(seen)), seen, atol=1e-4)
     kept = fitted.seen if fitted.kept is None else fitted.kept

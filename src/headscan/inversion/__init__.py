@@ -1,11 +1,13 @@
 """What of the input is still in the representations: inversion of any slice of a model, with certificates.
 
 - `invert`: the verb: run a slice on prompts, find the prompts again, say what is proved
-- `METHODS` (`Exact`, `Joint`, `Indirect`, `Direct`): ways to find them; `GIVEN`: what may be known
+- `METHODS` (`Exact`, `Joint`, `Indirect`, `Direct`): ways to find them; `OBSERVATIONS`: what may be known
 - `exact`, `joint`, `descend`: the same on a slice's outputs; `Decoder`: from vectors to tokens
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from headscan.inversion.certificate import Certificate
 from headscan.inversion.continuous import Descended, descend
@@ -14,13 +16,20 @@ from headscan.inversion.joint_search import JointSearch, joint
 from headscan.inversion.left_to_right import exact
 from headscan.inversion.method import METHODS, Method, Search
 from headscan.inversion.methods import Direct, Exact, Indirect, Joint
-from headscan.inversion.observation import GIVEN
+from headscan.inversion.observation import OBSERVATIONS
 from headscan.inversion.reconstruction import Descent, preset
 from headscan.inversion.result import InvertResult, PromptInversion
 from headscan.inversion.run import invert
+from headscan.run.deprecation import renamed
 
 __all__ = [
-    "GIVEN", "METHODS", "Certificate", "Decoder", "Descended", "Descent", "Direct", "Exact", "Indirect",
+    "METHODS", "OBSERVATIONS", "Certificate", "Decoder", "Descended", "Descent", "Direct", "Exact", "Indirect",
     "InvertResult", "Joint", "JointSearch", "Method", "PromptInversion", "Search", "descend", "exact",
     "invert", "joint", "preset",
 ]  # fmt: skip
+
+_RENAMED = {"GIVEN": "headscan.inversion:OBSERVATIONS"}
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, _RENAMED)

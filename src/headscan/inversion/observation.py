@@ -57,13 +57,15 @@ class EmbeddingSlice(SlicedModel):
         return F.normalize(super().part(states).float(), dim=-1)
 
 
-GIVEN: Registry[Observation] = Registry("given")
+OBSERVATIONS: Registry[Observation] = Registry("given")
 """All observations by name."""
-GIVEN.add("states", Observation("The output of a slice.", lambda lens, cut: cut.on(lens), sliced=True, ordered=True))
-GIVEN.add(
+OBSERVATIONS.add(
+    "states", Observation("The output of a slice.", lambda lens, cut: cut.on(lens), sliced=True, ordered=True)
+)
+OBSERVATIONS.add(
     "next-token", Observation("The log-probabilities of the token after it.", lambda lens, _: NextTokenSlice(lens))
 )
-GIVEN.add(
+OBSERVATIONS.add(
     "embedding", Observation("The mean of the last block's states, of unit length.", lambda lens, _: EmbeddingSlice(lens))
 )  # fmt: skip
 

@@ -16,7 +16,7 @@ from headscan.inversion.candidates import Checkpoint
 from headscan.inversion.certificate import VERDICTS
 from headscan.inversion.method import METHODS, Method, Problem
 from headscan.inversion.observation import (
-    GIVEN,
+    OBSERVATIONS,
     add_noise,
     estimated_noise,
     foreign,
@@ -59,7 +59,10 @@ class Inverting(Slicing, Loading, Running):
         str | Method, Option("How: exact (left to right), joint, indirect or direct (gradients).", choices=METHODS)
     ] = "auto"
     given: Annotated[
-        str, Option("What is known: states (of the slice), next-token (log-probabilities), embedding.", choices=GIVEN)
+        str,
+        Option(
+            "What is known: states (of the slice), next-token (log-probabilities), embedding.", choices=OBSERVATIONS
+        ),
     ] = "states"
     tolerance: Annotated[
         float | None,
@@ -96,8 +99,8 @@ class Inverting(Slicing, Loading, Running):
             raise BadInput(
                 "A gradient shows which tokens were in a batch, not their order: it is a release of the verb privacy."
             )
-        if not GIVEN[self.given].sliced:
-            users = [name for name, one in GIVEN.items() if one.sliced]
+        if not OBSERVATIONS[self.given].sliced:
+            users = [name for name, one in OBSERVATIONS.items() if one.sliced]
             refuse_unused(self, [field.name for field in fields(Slicing)], f"the given {self.given}", users)
 
     def chosen(self) -> Method:
@@ -150,7 +153,7 @@ def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
     [7, 3, 9]
     """
     lens = open_model(model, settings)
-    given = GIVEN[settings.given]
+    given = OBSERVATIONS[settings.given]
     cut = given.on(lens, settings.slice())
     states = None if settings.states is None else leaked(cut, settings.states)
     if states is None:

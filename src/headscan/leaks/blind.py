@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headscan.inversion.left_to_right import refuse_unordered
 from headscan.inversion.reconstruction import relative
-from headscan.leaks.defence import NumberFormat, same
+from headscan.leaks.mechanism import NumberFormat, same
 from headscan.leaks.positions import Prior
 from headscan.leaks.result import OutsideStates
 from headscan.model.slicing import SlicedModel

@@ -11,12 +11,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscan.inversion.observation import EmbeddingSlice
-from headscan.leaks.defence import UNCHANGED, Change, Defence, Fitted, working
+from headscan.leaks.mechanism import UNCHANGED, Change, Fitted, Mechanism, working
 from headscan.leaks.noise_laws import GAUSSIAN
 from headscan.leaks.positions import Asked, PositionLeak, Prior, at_position, cut_prior, prior_of
 from headscan.leaks.result import LeakRow
 from headscan.leaks.rows import bits_row, share_interval
-from headscan.leaks.run import RELEASES, Auditing, AuditPlan, Leak, Release, plan_of, windows_of
+from headscan.leaks.run import CHANNELS, Auditing, AuditPlan, Leak, LeakChannel, plan_of, windows_of
 from headscan.model.lens import Lens
 from headscan.model.slicing import SlicedModel
 from headscan.run import Run
@@ -24,8 +24,8 @@ from headscan.run import Run
 BATCH, PASSAGES = 256, 200
 
 
-@RELEASES.register("embedding")
-class EmbeddingRelease(Release):
+@CHANNELS.register("embedding")
+class EmbeddingChannel(LeakChannel):
     """The mean of the last block's states, of unit length: what a vector store holds of a text. No training is needed.
 
     One vector stands for all tokens, so the bits are those of one token to one who knows all the others (a genie):
@@ -63,7 +63,7 @@ class EmbeddingRelease(Release):
 
 
 def _rows(
-    cut: SlicedModel, defence: Defence | None, fit: Fitted, plan: AuditPlan, prior: Prior, passages: tuple[Tensor, Tensor],
+    cut: SlicedModel, defence: Mechanism | None, fit: Fitted, plan: AuditPlan, prior: Prior, passages: tuple[Tensor, Tensor],
     settings: Auditing, run: Run, number: int,
 ) -> list[LeakRow]:  # fmt: skip
     windows, levels = plan.windows, tuple(dict.fromkeys(settings.noise))

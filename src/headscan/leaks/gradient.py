@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headscan.leaks.result import GradientToken, LeakedGradient, LeakedText, LeakRow
 from headscan.leaks.rows import share_interval
-from headscan.leaks.run import RELEASES, Auditing, Leak, Release
+from headscan.leaks.run import CHANNELS, Auditing, Leak, LeakChannel
 from headscan.model.lens import Lens
 from headscan.model.recording import Stop, evaluating
 from headscan.run import BadInput, Progress, Run
@@ -197,8 +197,8 @@ def texts_in_gradient(
     return found, whole
 
 
-@RELEASES.register("gradient")
-class GradientRelease(Release):
+@CHANNELS.register("gradient")
+class GradientChannel(LeakChannel):
     """The gradient of one training step on all documents as one batch: which tokens were in it.
 
     The texts are cut to the shortest, so that they are one batch; the loss is that of the next token. Source: the span

@@ -21,7 +21,7 @@ from headscan.inversion.method import Problem
 from headscan.inversion.methods import Exact
 from headscan.inversion.readout import fit_together
 from headscan.inversion.reconstruction import FACTOR, accepted, noise_floor, relative
-from headscan.leaks.defence import Channel
+from headscan.leaks.mechanism import Exposure
 from headscan.leaks.positions import PositionLeak
 from headscan.leaks.result import LeakRow, OthersBits
 from headscan.leaks.run import AuditPlan
@@ -125,7 +125,7 @@ def _truth(positions: list[PositionLeak]) -> tuple[float, float, bool]:
     return sum(bits for bits, _ in truths) / len(positions), error, len(truths) == len(positions)
 
 
-def others_bits(positions: list[PositionLeak]) -> OthersBits | None:
+def leave_one_out_bits(positions: list[PositionLeak]) -> OthersBits | None:
     """The means of what was found with all other tokens known; None where nothing was."""
     if not positions:
         return None
@@ -163,13 +163,18 @@ def bits_row(
 
 
 def exact_row(
-    channel: Channel, name: str, attack: ExactAttack, plan: AuditPlan, bits: LeakRow | None, losses: list[float] | None
+    exposure: Exposure,
+    name: str,
+    attack: ExactAttack,
+    plan: AuditPlan,
+    bits: LeakRow | None,
+    losses: list[float] | None,
 ) -> LeakRow:
     """The row without noise: of the search, with the bits that rounding leaves where there are any."""
     right = float(np.mean(attack.right))
     inside = share_interval(right, plan.windows.numel())
     row = LeakRow(
-        site=name, defence=channel.defence, noise=0.0, sigma=None, tokens=plan.windows.numel(), prior_bits=None,
+        site=name, defence=exposure.defence, noise=0.0, sigma=None, tokens=plan.windows.numel(), prior_bits=None,
         bits_lower=None, bits_upper=None, candidates=plan.candidates, attack="exact", attack_accuracy=right,
         attack_accuracy_interval=inside, attack_accuracy_upper=None, text_accuracy=right, text_accuracy_interval=inside,
         verdict=attack.verdict, certificate=attack.certificate, evaluations_per_token=attack.evaluations,

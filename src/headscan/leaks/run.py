@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headscan.inversion.assess import multiplications
 from headscan.inversion.run import refuse_unused
-from headscan.leaks.defence import DEFENCES, Defence, read_format
+from headscan.leaks.mechanism import MECHANISMS, Mechanism, read_format
 from headscan.leaks.positions import SENTENCES
 from headscan.leaks.result import LeakedGradient, LeakRow, OutsideStates, PrivacyResult, WholeText
 from headscan.model.lens import Lens
@@ -44,7 +44,7 @@ class Leak:
 
 
 @dataclass(frozen=True)
-class Release(ABC):
+class LeakChannel(ABC):
     """Something that leaks."""
 
     name: ClassVar[str]
@@ -61,8 +61,8 @@ class Release(ABC):
         """
 
 
-RELEASES: Registry[type[Release]] = Registry(
-    "release", "headscan.leaks.releases", "headscan.leaks.embedding", "headscan.leaks.gradient"
+CHANNELS: Registry[type[LeakChannel]] = Registry(
+    "release", "headscan.leaks.channels", "headscan.leaks.embedding", "headscan.leaks.gradient"
 )
 """All releases by name."""
 
@@ -79,7 +79,7 @@ class Auditing(Reading, Loading, Running):
     text: Annotated[TextLike, TEXT]
     _: KW_ONLY
     release: Annotated[
-        str, Option("What leaks: states, cache (keys and values), logits, embedding, gradient.", choices=RELEASES)
+        str, Option("What leaks: states, cache (keys and values), logits, embedding, gradient.", choices=CHANNELS)
     ] = "states"
     sites: Annotated[
         str | None, Option("Sites whose states (or caches) leak, as globs. Default: all blocks; three of many.")
@@ -94,11 +94,11 @@ class Auditing(Reading, Loading, Running):
         ),
     ] = None
     defence: Annotated[
-        str | Defence | Sequence[str | Defence] | None,
+        str | Mechanism | Sequence[str | Mechanism] | None,
         Option(
             "What is done to the release, known to the attacker; several, with commas, or all, are put beside noise alone. "
             "Default: noise alone.",
-            choices=DEFENCES,
+            choices=MECHANISMS,
         ),
     ] = None
     stored: Annotated[CachePart, Option("What of the cache: keys, values, both.")] = "both"
@@ -157,19 +157,19 @@ class Auditing(Reading, Loading, Running):
         if self.format is not None:
             read_format(self.format)
         self.protections()
-        uses = RELEASES[self.release].uses
+        uses = CHANNELS[self.release].uses
         for name in SHARED:
             if name not in uses:
-                users = [other for other, item in RELEASES.items() if name in item.uses]
+                users = [other for other, item in CHANNELS.items() if name in item.uses]
                 refuse_unused(self, [name], f"the release {self.release}", users)
 
-    def protections(self) -> list[Defence | None]:
+    def protections(self) -> list[Mechanism | None]:
         """The defences, with their defaults where only names were given; None is noise alone, which is put before several."""
-        given = [self.defence] if isinstance(self.defence, str | Defence) else list(self.defence or ())
+        given = [self.defence] if isinstance(self.defence, str | Mechanism) else list(self.defence or ())
         words = [part.strip() for one in given if isinstance(one, str) for part in one.split(",") if part.strip()]
-        names = DEFENCES.names() if words == ["all"] else words
-        found = [DEFENCES[name]() for name in names] + [one for one in given if isinstance(one, Defence)]
-        protections: list[Defence | None] = [None, *found]
+        names = MECHANISMS.names() if words == ["all"] else words
+        found = [MECHANISMS[name]() for name in names] + [one for one in given if isinstance(one, Mechanism)]
+        protections: list[Mechanism | None] = [None, *found]
         return protections[1:] if len(found) == 1 else protections
 
 
@@ -181,7 +181,7 @@ CHARACTERS = 200_000
 def privacy(model: ModelLike, settings: Auditing, run: Run) -> PrivacyResult:
     """How many bits of each token of a text are in what leaked of it, at least and at most, and what attacks read off.
 
-    `Auditing` documents the options, `headscan.leaks.RELEASES` what may leak.
+    `Auditing` documents the options, `headscan.leaks.CHANNELS` what may leak.
 
     Args:
         model: a Lens, what `Lens.load` takes, or a live model of transformers.
@@ -218,7 +218,7 @@ def privacy(model: ModelLike, settings: Auditing, run: Run) -> PrivacyResult:
     record = lens.provenance()
     run.identify(f"the weights of {lens.name}", lens.identity())
     run.identify("the text", plain(texts))
-    release = RELEASES[settings.release]()
+    release = CHANNELS[settings.release]()
     leak = release.attack(lens, texts, settings, run)
     text = TextRecord(source=source_name(settings.text), documents=len(texts), tokens=sum(map(len, texts)))
     protocol = run.protocol(text=text, device=record.device, dtype=record.dtype, notes=leak.notes)

@@ -37,7 +37,7 @@ def places_of(length: int, count: int) -> list[int]:
 
 
 @torch.no_grad()
-def others_leaks(
+def leave_one_out_leaks(
     cut: SlicedModel, ids: Int[Tensor, " T"], asked: Asked, places: list[int], *, joined: bool
 ) -> list[PositionLeak]:
     """B_t = I(X_t; Y | all other tokens) at some positions t, under the true tokens before and after.
@@ -211,7 +211,7 @@ def drawn_texts(prior: Prior, start: Int[Tensor, " s"], texts: int, tokens: int,
 
 
 @torch.no_grad()
-def whole_texts(
+def sequence_bits(
     cut: SlicedModel, site: str, prior: Prior, start: Int[Tensor, " s"], noises: list[tuple[float, float]], particles: int, *,
     seed: int, progress: Progress | None = None, texts: int = TEXTS, tokens: int = TOKENS,
     law: Law = GAUSSIAN, withheld: Callable[[int], bool] = lambda place: False, defence: str = "none",

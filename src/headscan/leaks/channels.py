@@ -15,9 +15,9 @@ from torch import Tensor
 from headscan.inversion.observation import leaked
 from headscan.leaks.audit import audit, scales_of
 from headscan.leaks.blind import estimated, read_through_noise
-from headscan.leaks.defence import Channel, cross_entropy, loss_with, loss_with_cache
+from headscan.leaks.mechanism import Exposure, cross_entropy, loss_with, loss_with_cache
 from headscan.leaks.positions import prior_of
-from headscan.leaks.run import RELEASES, Auditing, Leak, Release
+from headscan.leaks.run import CHANNELS, Auditing, Leak, LeakChannel
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from headscan.model.slicing.checks import Mapped
@@ -27,8 +27,8 @@ from headscan.run import BadInput, Run
 MANY = 12
 
 
-@RELEASES.register("states")
-class StatesRelease(Release):
+@CHANNELS.register("states")
+class StatesChannel(LeakChannel):
     """The states of a site at every position: what a split model sends, or a server keeps."""
 
     name: ClassVar[str] = "states"
@@ -44,12 +44,12 @@ class StatesRelease(Release):
     def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
         names = lens.match(settings.sites) if settings.sites else few_of(lens.match("block.*"))
         widths = tuple(lens.width(name) for name in names)
-        channel = Channel(
+        exposure = Exposure(
             names, Slice(sites=names).on(lens), widths, partial(_states_alone, lens), loss=partial(loss_with, lens)
         )
         if settings.states is not None:
-            return _outside(lens, channel, texts, settings, run)
-        return audit(channel, texts, settings, run)
+            return _outside(lens, exposure, texts, settings, run)
+        return audit(exposure, texts, settings, run)
 
 
 def few_of(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -57,10 +57,10 @@ def few_of(names: tuple[str, ...]) -> tuple[str, ...]:
     return names if len(names) <= MANY else (names[0], names[len(names) // 2], names[-1])
 
 
-def _outside(lens: Lens, channel: Channel, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
-    if len(channel.names) > 1:
+def _outside(lens: Lens, exposure: Exposure, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
+    if len(exposure.names) > 1:
         raise BadInput("States that are given are of one site: name it with --sites.")
-    cut = channel.together
+    cut = exposure.together
     given = leaked(cut, settings.states)
     seen, stored = given.targets[0], list(given.prompts[0].ids)
     run.identify("the states", given.sha256)
@@ -68,10 +68,10 @@ def _outside(lens: Lens, channel: Channel, texts: list[list[int]], settings: Aud
     if len(ids) < len(seen) or len(seen) < 2:
         raise BadInput(f"The states are of {len(seen)} tokens, and the text has {len(ids)}; both need two at least.")
     known = torch.tensor(ids)
-    scale = scales_of(channel, known[None])[0]
+    scale = scales_of(exposure, known[None])[0]
     tokens, sigma = read_through_noise(cut, seen, prior_of(settings.prior, lens, texts), progress=run.progress)
     found = estimated(cut, seen, known, tokens, sigma, scale)
-    leak = audit(channel, [ids], settings.but(windows=1, length=len(ids), noise=(found.noise,)), run)
+    leak = audit(exposure, [ids], settings.but(windows=1, length=len(ids), noise=(found.noise,)), run)
     return replace(leak, outside=found)
 
 
@@ -82,8 +82,8 @@ def _states_alone(lens: Lens, name: str) -> SlicedModel:
 # ---- A leaked key-value cache.
 
 
-@RELEASES.register("cache")
-class CacheRelease(Release):
+@CHANNELS.register("cache")
+class CacheChannel(LeakChannel):
     """Keys, values or both that attention stores, of some blocks and heads, in the number format of the cache."""
 
     name: ClassVar[str] = "cache"
@@ -108,8 +108,10 @@ class CacheRelease(Release):
         each = len(whole.parts) // len(layers)
         parts = tuple(whole.parts[i : i + each] for i in range(0, len(whole.parts), each))
         loss = partial(_loss, lens, settings) if settings.heads is None else None
-        channel = Channel(names, whole, tuple(map(sum, parts)), partial(_cache_alone, lens, settings), parts, loss=loss)
-        return audit(channel, texts, settings, run)
+        exposure = Exposure(
+            names, whole, tuple(map(sum, parts)), partial(_cache_alone, lens, settings), parts, loss=loss
+        )
+        return audit(exposure, texts, settings, run)
 
 
 def _cache_alone(lens: Lens, settings: Auditing, name: str) -> SlicedModel:
@@ -125,8 +127,8 @@ def _loss(
 # ---- Leaked logits: the states at the head's input, seen through a linear map.
 
 
-@RELEASES.register("logits")
-class LogitsRelease(Release):
+@CHANNELS.register("logits")
+class LogitsChannel(LeakChannel):
     """The logits of every position, or log-probabilities, which lack one number of them.
 
     Logits are W h + b, with the head's weight W [V, d] and the state h before it: d numbers seen V times. All that noise of
@@ -164,7 +166,7 @@ class LogitsRelease(Release):
                 moved = torch.linalg.lstsq(root, (change(seen) - seen).flatten(0, 1).T).solution.T
                 return cross_entropy(head.logits(states + moved.view_as(states)), ids)
 
-        return audit(Channel(("head",), cut, (cut.width,), lambda _: cut, loss=loss), texts, settings, run)
+        return audit(Exposure(("head",), cut, (cut.width,), lambda _: cut, loss=loss), texts, settings, run)
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headscan.leaks.defence import DEFENCES, Defence, Fitted, NumberFormat, same
+from headscan.leaks.mechanism import MECHANISMS, Fitted, Mechanism, NumberFormat, same
 from headscan.leaks.noise_laws import LAPLACE, UNIFORM, Law
 from headscan.model.lens import Lens
 from headscan.run import BadInput, Option
@@ -17,14 +17,14 @@ from headscan.run import BadInput, Option
 FLOOR = 1e-3
 
 
-class NoiseOnly(Defence):
+class NoiseOnly(Mechanism):
     """A mechanism that is its law of noise and nothing else."""
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
         return Fitted(lambda x: x.float(), same)
 
 
-@DEFENCES.register("dithering")
+@MECHANISMS.register("dithering")
 @dataclass(frozen=True, kw_only=True)
 class Dithering(NoiseOnly):
     """Rounded to steps of √12 times the noise after a dither that receiver and attacker know, and take away again.
@@ -36,9 +36,9 @@ class Dithering(NoiseOnly):
     law: ClassVar[Law] = UNIFORM
 
 
-@DEFENCES.register("dropping")
+@MECHANISMS.register("dropping")
 @dataclass(frozen=True, kw_only=True)
-class Dropping(Defence):
+class Dropping(Mechanism):
     """Released is a share of the coordinates, drawn once and known; the others are replaced by their mean."""
 
     name: ClassVar[str] = "dropping"
@@ -57,9 +57,9 @@ class Dropping(Defence):
         return Fitted(lambda x: x.float()[..., kept], back)
 
 
-@DEFENCES.register("head-null")
+@MECHANISMS.register("head-null")
 @dataclass(frozen=True, kw_only=True)
-class HeadNull(Defence):
+class HeadNull(Mechanism):
     """Noise along the directions that the head hardly reads, in each in inverse proportion to how strongly it does.
 
     A head of more tokens than features has no null space: what comes near one are the directions in which its centred weight
@@ -84,7 +84,7 @@ class HeadNull(Defence):
         return Fitted(lambda x: x.float() @ turned / scale, lambda y: (y * scale) @ turned.T)
 
 
-@DEFENCES.register("laplace")
+@MECHANISMS.register("laplace")
 @dataclass(frozen=True, kw_only=True)
 class Laplace(NoiseOnly):
     """Laplace noise in every coordinate, of the same power as the Gaussian: that of pure differential privacy."""
@@ -93,9 +93,9 @@ class Laplace(NoiseOnly):
     law: ClassVar[Law] = LAPLACE
 
 
-@DEFENCES.register("permutation")
+@MECHANISMS.register("permutation")
 @dataclass(frozen=True, kw_only=True)
-class SecretOrder(Defence):
+class SecretOrder(Mechanism):
     """Coordinates of every token in a secret order of its own: what remains are the numbers, here sorted, then noise.
 
     Without noise the sorted numbers are all that such a release tells. With noise they tell no less: whoever has them can shuffle
@@ -109,9 +109,9 @@ class SecretOrder(Defence):
         return Fitted(lambda x: x.float().sort(-1).values, same, kept=lambda x: x.float())
 
 
-@DEFENCES.register("projection")
+@MECHANISMS.register("projection")
 @dataclass(frozen=True, kw_only=True)
-class Projection(Defence):
+class Projection(Mechanism):
     """Released are the coordinates along the first principal directions of the site's states, as many as `--dimensions`."""
 
     name: ClassVar[str] = "projection"
@@ -126,9 +126,9 @@ class Projection(Defence):
         return Fitted(lambda x: (x.float() - mean) @ directions, lambda y: y @ directions.T + mean)
 
 
-@DEFENCES.register("rotation")
+@MECHANISMS.register("rotation")
 @dataclass(frozen=True, kw_only=True)
-class Rotation(Defence):
+class Rotation(Mechanism):
     """Coordinates are mixed by a random rotation that the attacker knows: distances stay, and with them every bit."""
 
     name: ClassVar[str] = "rotation"
@@ -140,9 +140,9 @@ class Rotation(Defence):
         return Fitted(lambda x: x.float() @ turned, lambda y: y @ turned.T)
 
 
-@DEFENCES.register("rounding")
+@MECHANISMS.register("rounding")
 @dataclass(frozen=True, kw_only=True)
-class Rounding(Defence):
+class Rounding(Mechanism):
     """Every coordinate in so many bits, with a scale and an offset a token; before the noise, where there is any."""
 
     name: ClassVar[str] = "rounding"
@@ -153,9 +153,9 @@ class Rounding(Defence):
         return Fitted(NumberFormat(f"{self.bits} bits", self.bits), same)
 
 
-@DEFENCES.register("per-coordinate")
+@MECHANISMS.register("per-coordinate")
 @dataclass(frozen=True, kw_only=True)
-class Scaling(Defence):
+class Scaling(Mechanism):
     """Noise in proportion to each coordinate's own spread: few large coordinates do not take it all on themselves."""
 
     name: ClassVar[str] = "per-coordinate"
@@ -166,9 +166,9 @@ class Scaling(Defence):
         return Fitted(lambda x: x.float() / spread, lambda y: y * spread)
 
 
-@DEFENCES.register("sparsification")
+@MECHANISMS.register("sparsification")
 @dataclass(frozen=True, kw_only=True)
-class Sparsification(Defence):
+class Sparsification(Mechanism):
     """Of each token the coordinates of largest size, as a split model sends them; the others are 0."""
 
     name: ClassVar[str] = "sparsification"
@@ -184,9 +184,9 @@ class Sparsification(Defence):
         return Fitted(seen, same)
 
 
-@DEFENCES.register("dropping-tokens")
+@MECHANISMS.register("dropping-tokens")
 @dataclass(frozen=True, kw_only=True)
-class DroppingTokens(Defence):
+class DroppingTokens(Mechanism):
     """Of every so many tokens the state of one is withheld; the attacker knows of which, and the model goes on with the mean.
 
     A token whose release is withheld has no bits of its own: what later states tell of it is in the bits of whole texts.

@@ -29,7 +29,7 @@ Change = Callable[[Float[Tensor, "*batch w"]], Float[Tensor, "*batch w"]]
 
 
 @dataclass(frozen=True)
-class Channel:
+class Exposure:
     """What leaks at several sites."""
 
     names: tuple[str, ...]  # of the sites
@@ -227,7 +227,7 @@ UNCHANGED = Fitted(same, same)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Defence(Settings, ABC):
+class Mechanism(Settings, ABC):
     """A map that the attacker knows, a law of noise, and what is withheld. Its fields are its parameters: options.
 
     All bounds hold for what is seen after it: a defence that is a known invertible map with noise of the same power changes
@@ -249,12 +249,12 @@ class Defence(Settings, ABC):
         return False
 
 
-DEFENCES: Registry[type[Defence]] = Registry("defence", "headscan.leaks.defences")
+MECHANISMS: Registry[type[Mechanism]] = Registry("defence", "headscan.leaks.mechanisms")
 """All defences by name."""
 
 
 def working(
-    defence: Defence | None, seen: Map, back: Map, absent: Tensor | None, sigma: float, generator: torch.Generator
+    defence: Mechanism | None, seen: Map, back: Map, absent: Tensor | None, sigma: float, generator: torch.Generator
 ) -> Change:
     """From states to what whoever goes on with them has of them: released, with noise, and brought back."""
     law = GAUSSIAN if defence is None else defence.law
@@ -273,40 +273,40 @@ def working(
 
 @torch.no_grad()
 def protected(
-    channel: Channel, defence: Defence | None, form: NumberFormat | None, windows: Int[Tensor, "B T"], seed: int
-) -> Channel:
-    """A channel behind a defence, then a number format: candidates pass both as the release did."""
+    exposure: Exposure, defence: Mechanism | None, form: NumberFormat | None, windows: Int[Tensor, "B T"], seed: int
+) -> Exposure:
+    """An exposure behind a mechanism, then a number format: candidates pass both as the release did."""
     if defence is None and form is None:
-        return channel
-    lens = channel.together.lens
-    raw = channel.together.run(windows.to(lens.device))[:, 1:].flatten(0, 1).float().split(list(channel.widths), 1)
+        return exposure
+    lens = exposure.together.lens
+    raw = exposure.together.run(windows.to(lens.device))[:, 1:].flatten(0, 1).float().split(list(exposure.widths), 1)
     fits = [UNCHANGED if defence is None else defence.fit(part, seed, lens) for part in raw]
     shapes = [fit.seen(torch.zeros_like(part[:1])).shape[-1] for fit, part in zip(fits, raw, strict=True)]
-    parts = channel.parts if defence is None and channel.parts else tuple((width,) for width in shapes)
+    parts = exposure.parts if defence is None and exposure.parts else tuple((width,) for width in shapes)
     maps = [_then(fit.seen, form, part) for fit, part in zip(fits, parts, strict=True)]
     words = [defence.name if defence else "", form.name if form else ""]
     label = " and ".join(word for word in words if word)
     what = f"{label} {defence}" if defence else label
 
     def every(values: Tensor) -> Tensor:
-        pieces = values.float().split(list(channel.widths), -1)
+        pieces = values.float().split(list(exposure.widths), -1)
         return torch.cat([apply(piece) for apply, piece in zip(maps, pieces, strict=True)], -1)
 
     def alone(name: str) -> Mapped:
-        return Mapped(channel.alone(name), maps[channel.names.index(name)], what)
+        return Mapped(exposure.alone(name), maps[exposure.names.index(name)], what)
 
     def change(name: str, sigma: float, generator: torch.Generator) -> Change:
-        place = channel.names.index(name)
+        place = exposure.names.index(name)
         fit = fits[place]
         has = maps[place] if fit.kept is None else _then(fit.kept, form, parts[place])
         return working(defence, has, fit.back, fit.absent, sigma, generator)
 
     return replace(
-        channel, together=Mapped(channel.together, every, what), widths=tuple(shapes), alone=alone, defence=label,
+        exposure, together=Mapped(exposure.together, every, what), widths=tuple(shapes), alone=alone, defence=label,
         rounded=(form is not None and form.name != "fp32") or (defence is not None and defence.rounds),
         law=GAUSSIAN if defence is None else defence.law, working=change,
-        withheld=channel.withheld if defence is None else defence.withheld,
-        loss=None if defence is not None and channel.parts else channel.loss,
+        withheld=exposure.withheld if defence is None else defence.withheld,
+        loss=None if defence is not None and exposure.parts else exposure.loss,
     )  # fmt: skip
 
 
