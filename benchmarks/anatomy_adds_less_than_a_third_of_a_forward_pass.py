@@ -16,7 +16,7 @@ import torch
 from scan_costs_little_more_than_the_forward_pass import CONTEXT, bare, batches, model_folder
 
 from headscan.model import Lens
-from headscan.scanner.accumulate import ProbeRunner, Sweep, sweep
+from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate
 from headscan.scanner.examine import site_cells
 from headscan.scanner.settings import Scanning, choose
 from headscan.states import ModelSource
@@ -39,7 +39,7 @@ def main() -> None:
         measures, probes = choose(given)
         runners[way] = ProbeRunner(probes, source, lens.default_sites, settings, announce=lambda _: None)
         widths = {site: lens.width(site) for site in lens.default_sites}
-        sweeps[way] = Sweep(
+        sweeps[way] = Accumulation(
             widths, lens.vocabulary_size, extras=runners[way].accumulators, derive=Linearisation(measures)
         )
     watch = {way: (runner.watch(sweeps[way]), runner.passing()) for way, runner in runners.items()}
@@ -52,13 +52,13 @@ def main() -> None:
             if way == "bare":
                 bare(lens, [batch])
             else:
-                sweep(source, [batch], sweeps[way], watch=watch[way][0], passing=watch[way][1])
+                accumulate(source, [batch], sweeps[way], watch=watch[way][0], passing=watch[way][1])
             times[way] += time.process_time() - start
     start = time.process_time()
-    swept = sweeps["anatomy"]
-    clouds = {site: site_cells(site, swept.sites[site], measures)[1] for site in lens.default_sites}
+    accumulated = sweeps["anatomy"]
+    clouds = {site: site_cells(site, accumulated.sites[site], measures)[1] for site in lens.default_sites}
     times["measures"] = time.process_time() - start
-    runners["anatomy"].rows(swept, clouds, {"model": "model"})
+    runners["anatomy"].rows(accumulated, clouds, {"model": "model"})
     print(
         "| tokens | bare forward | scan's pass | with anatomy | after: measures | after: shares | passes | added | limit |"
     )

@@ -15,7 +15,7 @@ import torch
 from scan_costs_little_more_than_the_forward_pass import CONTEXT, bare, batches, model_folder
 
 from headscan.model import Lens
-from headscan.scanner.accumulate import MEASURED_BYTES, ProbeRunner, Sweep, sweep
+from headscan.scanner.accumulate import MEASURED_BYTES, Accumulation, ProbeRunner, accumulate
 from headscan.scanner.examine import site_cells
 from headscan.scanner.settings import Scanning, choose
 from headscan.states import ModelSource
@@ -34,7 +34,7 @@ def main() -> None:
     source = ModelSource(lens, "", settings, context=CONTEXT)
     source.batches = lambda **_: iter(work)  # type: ignore[method-assign]
     runner = ProbeRunner(probes, source, lens.default_sites, settings, announce=lambda _: None)
-    swept = Sweep(
+    accumulated = Accumulation(
         {site: lens.width(site) for site in lens.default_sites},
         lens.vocabulary_size,
         sample=runner.sample,
@@ -42,7 +42,7 @@ def main() -> None:
         extras=runner.accumulators,
         derive=Linearisation(measures),
     )
-    watch, passing = runner.watch(swept), runner.passing()
+    watch, passing = runner.watch(accumulated), runner.passing()
     times: dict[str, float] = defaultdict(float)
     bare(lens, work[:1])
     for number, batch in enumerate(work):
@@ -51,12 +51,12 @@ def main() -> None:
             if way == "bare":
                 bare(lens, [batch])
             else:
-                sweep(source, [batch], swept, watch=watch, passing=passing)
+                accumulate(source, [batch], accumulated, watch=watch, passing=passing)
             times[way] += time.perf_counter() - start
     start = time.perf_counter()
-    clouds = {site: site_cells(site, swept.sites[site], measures)[1] for site in lens.default_sites}
+    clouds = {site: site_cells(site, accumulated.sites[site], measures)[1] for site in lens.default_sites}
     times["measures"] = time.perf_counter() - start
-    runner.rows(swept, clouds, {"model": "model"})
+    runner.rows(accumulated, clouds, {"model": "model"})
     times["after"] = time.perf_counter() - start
     total = times["scan"] + times["after"]
     print("| tokens | bare forward | pass with all probes | after the pass | ratio | limit |")

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from headscan.model import Lens
-from headscan.scanner.accumulate import Sweep, sweep
+from headscan.scanner.accumulate import Accumulation, accumulate
 from headscan.scanner.examine import site_cells
 from headscan.scanner.settings import choose, finishing
 from headscan.states import ModelSource
@@ -66,26 +66,26 @@ def bare(lens: Lens, work: list[Batch]) -> None:
             lens.model(input_ids=torch.from_numpy(batch.ids))
 
 
-def statistics_of(lens: Lens) -> Sweep:
+def statistics_of(lens: Lens) -> Accumulation:
     """All second moments of all sites, and what the intervals of the core measures need."""
     widths = {site: lens.width(site) for site in lens.default_sites}
-    return Sweep(widths, lens.vocabulary_size, derive=Linearisation(choose(None)[0]))
+    return Accumulation(widths, lens.vocabulary_size, derive=Linearisation(choose(None)[0]))
 
 
-def scanned(lens: Lens, work: list[Batch], *, finish: bool = True) -> Sweep:
+def scanned(lens: Lens, work: list[Batch], *, finish: bool = True) -> Accumulation:
     """headscan's pass, and every measure of every site."""
-    swept = statistics_of(lens)
-    sweep(ModelSource(lens, "", Reading(), context=CONTEXT), work, swept)
+    accumulated = statistics_of(lens)
+    accumulate(ModelSource(lens, "", Reading(), context=CONTEXT), work, accumulated)
     if finish:
-        finished(lens, swept)
-    return swept
+        finished(lens, accumulated)
+    return accumulated
 
 
-def finished(lens: Lens, swept: Sweep) -> None:
+def finished(lens: Lens, accumulated: Accumulation) -> None:
     """Every measure of every site, as a scan finishes them."""
     sites = lens.default_sites
     size = finishing(max(map(lens.width, sites)))
-    list(side_by_side(lambda site: site_cells(site, swept.sites[site])[0], sites, size))
+    list(side_by_side(lambda site: site_cells(site, accumulated.sites[site])[0], sites, size))
 
 
 def obvious(lens: Lens, work: list[Batch], *, both: bool = False) -> None:
@@ -116,7 +116,7 @@ def obvious_both(lens: Lens, work: list[Batch]) -> None:
 def alternate(lens: Lens, tokens: int) -> dict[str, float]:
     """Ratio of scan to bare, batch against batch, the finishing of the measures counted in."""
     work = batches(tokens)
-    swept = statistics_of(lens)
+    accumulated = statistics_of(lens)
     bare(lens, work[:1])
     scanned(lens, work[:1], finish=False)
     source = ModelSource(lens, "", Reading(), context=CONTEXT)
@@ -128,10 +128,10 @@ def alternate(lens: Lens, tokens: int) -> dict[str, float]:
             if way == "bare":
                 bare(lens, [batch])
             else:
-                sweep(source, [batch], swept)
+                accumulate(source, [batch], accumulated)
             times[way].append(time.perf_counter() - start)
     start = time.perf_counter()
-    finished(lens, swept)
+    finished(lens, accumulated)
     finish = time.perf_counter() - start
     ratios = np.array(times["scan"]) / np.array(times["bare"])
     total = (sum(times["scan"]) + finish) / sum(times["bare"])

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headscan.scanner.accumulate import Sweep, sweep
+from headscan.scanner.accumulate import Accumulation, accumulate
 from headscan.scanner.settings import choose
 from headscan.states import stored_source
 from headscan.statistics.linearisation import Linearisation
@@ -39,7 +39,7 @@ def take_turns(path: Path) -> dict[str, float]:
     torch.set_num_threads(1)
     source = stored_source(str(path))
     assert source is not None
-    swept = Sweep({"vectors": source.width("vectors")}, 0, derive=Linearisation(choose(None)[0]))
+    accumulated = Accumulation({"vectors": source.width("vectors")}, 0, derive=Linearisation(choose(None)[0]))
     moment = torch.zeros(source.width("vectors"), source.width("vectors"), dtype=torch.float64)
     spent = {"read": 0.0, "product": 0.0, "scan": 0.0}
 
@@ -55,7 +55,7 @@ def take_turns(path: Path) -> dict[str, float]:
         moment += rows.T @ rows
         timed("product", clock)
         clock = time.process_time()
-        sweep(source, [batch], swept)
+        accumulate(source, [batch], accumulated)
         timed("scan", clock)
     return spent
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headscan.run import BadInput
-from headscan.scanner.accumulate import Sweep, sweep
+from headscan.scanner.accumulate import Accumulation, accumulate
 from headscan.scanner.settings import choose
 from headscan.states.opening import stored_source
 from headscan.statistics import site
@@ -31,12 +31,12 @@ def states() -> dict[str, np.ndarray]:
     return {f"block.{k}": draw((WINDOWS, CONTEXT, WIDTH)).astype(np.float32) + np.float32(0.3) for k in range(3)}
 
 
-def swept(given: dict[str, np.ndarray], threads: int) -> dict[str, torch.Tensor]:
+def accumulated(given: dict[str, np.ndarray], threads: int) -> dict[str, torch.Tensor]:
     torch.set_num_threads(threads)
     source = stored_source(given, context=CONTEXT, batch=WINDOWS // 2, max_tokens=None, field=None, tokenizer=None)
     assert source is not None
-    made = Sweep(dict.fromkeys(given, WIDTH), 0, derive=Linearisation(choose(None)[0]))
-    sweep(source, source.batches(), made)
+    made = Accumulation(dict.fromkeys(given, WIDTH), 0, derive=Linearisation(choose(None)[0]))
+    accumulate(source, source.batches(), made)
     return made.state()
 
 
@@ -47,17 +47,17 @@ def alike(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> None:
 
 
 def test_two_threads_leave_what_one_leaves() -> None:
-    alone = swept(states(), 1)
-    alike(alone, swept(states(), 2))
+    alone = accumulated(states(), 1)
+    alike(alone, accumulated(states(), 2))
     with torch.inference_mode():
-        alike(alone, swept(states(), 2))
+        alike(alone, accumulated(states(), 2))
     assert torch.get_num_threads() == 2
 
 
 def test_a_batch_in_pieces_leaves_what_it_leaves_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = swept(states(), 1)
+    whole = accumulated(states(), 1)
     monkeypatch.setattr(site, "AT_ONCE", 2 * CONTEXT * WIDTH)
-    alike(whole, swept(states(), 1))
+    alike(whole, accumulated(states(), 1))
 
 
 @pytest.mark.parametrize(("wrong", "kind"), [(np.nan, np.float32), (-np.inf, np.float64)])
@@ -65,12 +65,12 @@ def test_what_is_not_finite_is_named_from_any_thread(wrong: float, kind: type) -
     given = {name: x.astype(kind) for name, x in states().items()}
     given["block.1"][7, 3, 5] = wrong
     with pytest.raises(BadInput, match=r"NaN or infinite values at site block.1 \(window 7, position 3"):
-        swept(given, 2)
+        accumulated(given, 2)
 
 
 def test_lengths_that_only_float32_cannot_hold_are_finite() -> None:
     given = {"block.0": states()["block.0"] * np.float32(1e30)}
-    assert swept(given, 1)["site.block.0/cells.ordinary/scalars"][3] > 1e60
+    assert accumulated(given, 1)["site.block.0/cells.ordinary/scalars"][3] > 1e60
 
 
 def test_what_waits_is_done_when_asked_and_an_error_is_raised_by_the_caller() -> None:

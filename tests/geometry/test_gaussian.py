@@ -18,7 +18,7 @@ from headscan import Lens
 from headscan.measures import MEASURES, PROBES, biased_input, intrinsic_dimension
 from headscan.measures.attention import _add, head_rows
 from headscan.measures.pairs import aligned
-from headscan.scanner.accumulate import ProbeRunner, Sweep, sweep
+from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate
 from headscan.scanner.examine import site_cells
 from headscan.scanner.settings import Scanning
 from headscan.states import ModelSource
@@ -60,7 +60,9 @@ def found():
     probes = [probe() for name, probe in PROBES.items() if name not in BESIDE]
     settings = Scanning("", context=SHAPE.window, max_tokens=SHAPE.n)
     runner = ProbeRunner(probes, ModelSource(lens, "", settings, context=SHAPE.window), SITES, settings, announce=print)
-    swept = Sweep(dict.fromkeys(SITES, SHAPE.d), SHAPE.rows, sample=SHAPE.sample, extras=runner.accumulators)
+    accumulated = Accumulation(
+        dict.fromkeys(SITES, SHAPE.d), SHAPE.rows, sample=SHAPE.sample, extras=runner.accumulators
+    )
 
     def noise(batch, sites, each):
         for site in sites:
@@ -74,10 +76,10 @@ def found():
         Batch(k, np.arange(256 * k, 256 * k + 256), rows, np.zeros_like(rows))
         for k, rows in enumerate(ids.reshape(-1, 256, ids.shape[1]))
     ]
-    sweep(source, batches, swept, watch=runner.watch(swept))
-    entries = [site_cells(site, swept.sites[site], list(MEASURES.values())) for site in SITES]
+    accumulate(source, batches, accumulated, watch=runner.watch(accumulated))
+    entries = [site_cells(site, accumulated.sites[site], list(MEASURES.values())) for site in SITES]
     clouds = dict(zip(SITES, (cloud for _, cloud in entries), strict=True))
-    document = runner.rows(swept, clouds, {"model": "noise"})
+    document = runner.rows(accumulated, clouds, {"model": "noise"})
     values = {name: entries[1][0][name] for name in MEASURES}
     for probe in probes:
         row = document[probe.name][1 if probe.name == "axis" else -1]

@@ -42,7 +42,7 @@ SAMPLE_BYTES = 64 * 2**20  # what the sampled vectors of all sites may take
 MEASURED_BYTES = 256 * 2**20  # the same where measures are taken of the sample
 
 
-class Sweep(Accumulator):
+class Accumulation(Accumulator):
     """What one pass leaves behind.
 
     `sites` (statistics by site name), token `counts`, a `sample` of positions and, where asked, `token_sums` by site and
@@ -83,7 +83,7 @@ class Sweep(Accumulator):
             if statistics.influence is not None:
                 statistics.influence.derive = derive
 
-    def merge(self, other: Sweep) -> None:
+    def merge(self, other: Accumulation) -> None:
         """Add the pass over other windows of the same text."""
         for site, statistics in other.sites.items():
             self.sites[site].merge(statistics)
@@ -136,10 +136,10 @@ class Sweep(Accumulator):
         return new
 
 
-def sweep(
+def accumulate(
     source: VectorSource,
     batches: Iterable[Batch],
-    result: Sweep,
+    result: Accumulation,
     *,
     after: Callable[[Batch], None] | None = None,
     watch: Mapping[str, list[Callable[[SiteBatch], None]]] | None = None,
@@ -231,7 +231,7 @@ def _not_finite(source: VectorSource, site: str, window: int, position: int, dty
     )
 
 
-def look(
+def second_pass(
     source: VectorSource,
     batches: Iterable[Batch],
     watch: Mapping[str, list[Callable[[SiteBatch], None]]],
@@ -252,7 +252,7 @@ def look(
         yield batch
 
 
-def learn(source: VectorSource, batches: Iterable[Batch], result: Sweep) -> None:
+def calibrate(source: VectorSource, batches: Iterable[Batch], result: Accumulation) -> None:
     """Take the intervals' derivatives from the first windows of a text, which other processes are going to count.
 
     `batches` give the text from its beginning. Every process takes the same windows, so all have the same derivatives
@@ -305,7 +305,7 @@ class ProbeRunner:
     Probes that the model cannot have are left out, and `reasons` say why; expensive ones are announced.
 
     Attributes:
-        accumulators: what they keep, by "PROBE:SITE", for the sweep. sample: how many vectors of a site they need.
+        accumulators: what they keep, by "PROBE:SITE", for the pass. sample: how many vectors of a site they need.
         seconds: how long each one's rows took.
     """
 
@@ -347,13 +347,13 @@ class ProbeRunner:
         """How many sampled vectors of each site the probes need."""
         return max((probe.words.sample for probe in self.probes), default=0)
 
-    def watch(self, swept: Sweep) -> dict[str, list[Callable[[SiteBatch], None]]]:
-        """Who sees what, by site: each probe's accumulator in the sweep (which may have been read from a store)."""
+    def watch(self, accumulated: Accumulation) -> dict[str, list[Callable[[SiteBatch], None]]]:
+        """Who sees what, by site: each probe's accumulator in the pass (which may have been read from a store)."""
         found: dict[str, list[Callable[[SiteBatch], None]]] = defaultdict(list)
         if self.sample:
             found[self.setup.last] = []  # its states are to be sampled, even where `sites` leaves it out
         for probe in self.probes:
-            for key, accumulator in self._own(swept, probe).items():
+            for key, accumulator in self._own(accumulated, probe).items():
                 found[key.split("|")[0]].append(partial(probe.update, self.setup, key, accumulator))
         return dict(found)
 
@@ -366,40 +366,44 @@ class ProbeRunner:
         return dict(found)
 
     @staticmethod
-    def _own(swept: Sweep, probe: Probe) -> dict[str, Accumulator]:
+    def _own(accumulated: Accumulation, probe: Probe) -> dict[str, Accumulator]:
         start = f"{probe.name}:"
-        return {key.removeprefix(start): own for key, own in swept.extras.items() if key.startswith(start)}
+        return {key.removeprefix(start): own for key, own in accumulated.extras.items() if key.startswith(start)}
 
-    def again(self, swept: Sweep) -> Iterator[dict[str, list[Callable[[SiteBatch], None]]]]:
+    def again(self, accumulated: Accumulation) -> Iterator[dict[str, list[Callable[[SiteBatch], None]]]]:
         """For every further pass over the text that probes need, who sees what; most need none."""
         for number in range(1, max((probe.passes for probe in self.probes), default=1) + 1):
             watch: dict[str, list[Callable[[SiteBatch], None]]] = defaultdict(list)
             for probe in self.probes:
                 # The last round reads nothing more: it only says what the last pass has found.
-                for site, update in probe.again(self.setup, self._own(swept, probe)).items():
+                for site, update in probe.again(self.setup, self._own(accumulated, probe)).items():
                     watch[site].append(update)
             if not watch or number == max(probe.passes for probe in self.probes):
                 return
             yield dict(watch)
 
-    def rows(self, swept: Sweep, clouds: Mapping[str, Cloud], place: Cells) -> dict[str, list[Row]]:
+    def rows(self, accumulated: Accumulation, clouds: Mapping[str, Cloud], place: Cells) -> dict[str, list[Row]]:
         """Every probe's rows by its name, each with `place` (model, null) in front."""
-        columns = swept.sample.columns
+        columns = accumulated.sample.columns
         sample = {name.removeprefix("state."): x for name, x in columns.items() if name.startswith("state.")}
         sample |= {"id": columns["id"]} if "id" in columns else {}
-        kept, counted, places = swept.extras.get(WINDOWS), swept.extras.get(COUNTS), swept.sample.places.numpy()
+        kept, counted, places = (
+            accumulated.extras.get(WINDOWS),
+            accumulated.extras.get(COUNTS),
+            accumulated.sample.places.numpy(),
+        )
         found: dict[str, list[Row]] = {name: [] for name in self.reasons}
         for probe in self.probes:
             clock = time.monotonic()
             data = ProbeData(
                 clouds=clouds,
-                own=self._own(swept, probe),
+                own=self._own(accumulated, probe),
                 sample=sample,
-                counts=swept.counts.counts.numpy(),
+                counts=accumulated.counts.counts.numpy(),
                 windows=kept.ids if isinstance(kept, FirstWindows) else torch.zeros(0, 0, dtype=torch.int64),
-                statistics=swept.sites,
+                statistics=accumulated.sites,
                 count_parts=[part.numpy() for part in counted.parts()] if isinstance(counted, BlockedCounts) else [],
-                blocks=places[:, 0] * SAMPLE_BLOCKS // max(1, swept.next),
+                blocks=places[:, 0] * SAMPLE_BLOCKS // max(1, accumulated.next),
                 first=(places[:, 1] == 0) & (self.setup.skip_first == 0),
             )
             found[probe.name] = [Row(place | probe.noted(row)) for row in probe.rows(self.setup, data)]

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from headscan.run import BadInput, Progress
 from headscan.run.spark import spark_session
-from headscan.scanner.accumulate import ProbeRunner, Sweep, sweep
+from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate
 from headscan.scanner.settings import Scanning, choose
 from headscan.states import StoredSource, read_states
 from headscan.statistics import SiteStatistics, TokenCounts, TokenSums
@@ -48,7 +48,7 @@ class Sent(Protocol):
 
 
 @dataclass(frozen=True)
-class Portion:
+class Shard:
     """What a worker must know to take a piece of a store.
 
     Attributes:
@@ -78,16 +78,16 @@ class Portion:
             vectors, context=settings.context, batch=settings.batch, max_tokens=settings.max_tokens, where=self.where
         )
 
-    def take(self, piece: int) -> Sweep:
+    def take(self, piece: int) -> Accumulation:
         """The pass over one piece: consecutive batches."""
         source, settings = self.source(), self.settings
         begin, end = bounds(source, self.first, piece, self.pieces)
-        swept = Sweep.restore(load(self.empty.value))
+        accumulated = Accumulation.restore(load(self.empty.value))
         runner = ProbeRunner(choose(settings.measures)[1], source, self.sites, settings, announce=lambda _: None)
         batches = takewhile(lambda batch: int(batch.indices[0]) < end, source.batches(start=begin))
-        watch, passing = runner.watch(swept), runner.passing()
-        sweep(source, batches, swept, watch=watch, passing=passing, skip_first=settings.skip_first)
-        return swept
+        watch, passing = runner.watch(accumulated), runner.passing()
+        accumulate(source, batches, accumulated, watch=watch, passing=passing, skip_first=settings.skip_first)
+        return accumulated
 
 
 def bounds(source: StoredSource, first: int, piece: int, pieces: int) -> tuple[int, int]:
@@ -98,14 +98,14 @@ def bounds(source: StoredSource, first: int, piece: int, pieces: int) -> tuple[i
     return max(first, here * source.batch), windows if piece + 1 == pieces else there * source.batch
 
 
-def partial_sums(portion: Portion, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def partial_sums(shard: Shard, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The records of the pieces whose numbers are given. What cannot be read is a record, too: a task that fails is tried
     four times, and nobody would see why."""
     torch.set_num_threads(1)  # a worker has as many tasks at once as cores
     for piece in (number for batch in given for number in batch.column(0).to_pylist()):
         try:
-            swept = portion.take(piece)
-            yield from _records(piece, _parts(swept))
+            accumulated = shard.take(piece)
+            yield from _records(piece, _parts(accumulated))
         except BadInput as error:
             yield _record(REFUSED, piece, str(error).encode())
 
@@ -118,7 +118,7 @@ def merge(table: pa.Table) -> pa.Table:
     return pa.Table.from_batches([_record(key, first, state)])
 
 
-def whole(rows: Iterable[tuple[str, int, bytes]]) -> Sweep:
+def whole(rows: Iterable[tuple[str, int, bytes]]) -> Accumulation:
     """One pass of the records that the tree has left."""
     by_key = dict[str, list[tuple[int, bytes]]]()
     for key, piece, state in rows:
@@ -129,12 +129,12 @@ def whole(rows: Iterable[tuple[str, int, bytes]]) -> Sweep:
     for key, parts in by_key.items():
         merged = load(_together(key, [one for _, one in sorted(parts)]))
         found |= merged if key == SEEN else prefixed(key, merged)
-    return Sweep.restore(found)
+    return Accumulation.restore(found)
 
 
-def _parts(swept: Sweep) -> Iterator[tuple[str, dict[str, Tensor]]]:
+def _parts(accumulated: Accumulation) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """Its state, by what can be merged apart from the rest."""
-    state = swept.state()
+    state = accumulated.state()
     yield SEEN, {SEEN: state.pop(SEEN)}
     for key in dict.fromkeys(name.partition("/")[0] for name in state):
         yield key, unprefixed(key, state)
@@ -179,12 +179,12 @@ PIECES = 4  # pieces a core: what a lost worker had done is little, and none wai
 SECONDS = 0.5  # between two looks at how far the cluster is
 
 
-def on_cluster(source: StoredSource, sites: tuple[str, ...], empty: Sweep, first: int, settings: Scanning,
-               progress: Progress) -> Sweep:  # fmt: skip
+def on_cluster(source: StoredSource, sites: tuple[str, ...], empty: Accumulation, first: int, settings: Scanning,
+               progress: Progress) -> Accumulation:  # fmt: skip
     """The pass over a store from window `first` on, by the workers of `settings.master`.
 
     Args:
-        empty: a pass that has seen nothing, with the derivatives of its intervals (`learn`).
+        empty: a pass that has seen nothing, with the derivatives of its intervals (`calibrate`).
         progress: told how many vectors the pieces that are done had.
 
     What it says is what one process says, but for the order of additions. A worker that is lost costs what it had done.
@@ -200,7 +200,7 @@ def on_cluster(source: StoredSource, sites: tuple[str, ...], empty: Sweep, first
         context = session.sparkContext
         batches = -(-windows // source.batch) - first // source.batch
         pieces = max(1, min(PIECES * context.defaultParallelism, batches))
-        portion = Portion(
+        shard = Shard(
             where, source.name, source.vocabulary, sites, own, first, pieces,
             context.broadcast(save({name: tensor.contiguous() for name, tensor in empty.state().items()})),
         )  # fmt: skip
@@ -209,16 +209,16 @@ def on_cluster(source: StoredSource, sites: tuple[str, ...], empty: Sweep, first
             left = max(0, (source.tokens or 0) - first * source.context)
             progress(source.name, first * source.context + left * done // pieces, source.tokens, "tokens")
 
-        rows = _collected(session, tree(session, portion), pieces, told)
+        rows = _collected(session, tree(session, shard), pieces, told)
     source.passed()
     return whole((row["key"], row["piece"], bytes(row["state"])) for row in rows)
 
 
-def tree(session: Any, portion: Portion) -> Any:
+def tree(session: Any, shard: Shard) -> Any:
     """The frame of records in which at most `FAN` pieces of each key are left."""
-    frame = session.range(0, portion.pieces, 1, portion.pieces).mapInArrow(partial(partial_sums, portion), SCHEMA)
+    frame = session.range(0, shard.pieces, 1, shard.pieces).mapInArrow(partial(partial_sums, shard), SCHEMA)
     size = 1
-    while portion.pieces > FAN * size:
+    while shard.pieces > FAN * size:
         size *= FAN
         frame = frame.selectExpr("*", f"piece div {size} as node").groupBy("key", "node")
         frame = frame.applyInArrow(merge, SCHEMA)

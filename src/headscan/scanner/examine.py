@@ -15,7 +15,15 @@ from headscan.measures.probe import Clouds, Probe
 from headscan.measures.spectrum import singular_values
 from headscan.run import ModelRecord, Row, Run, TextRecord
 from headscan.run.result import Arrays
-from headscan.scanner.accumulate import MEASURED_BYTES, SAMPLE_BYTES, ProbeRunner, Sweep, learn, look, sweep
+from headscan.scanner.accumulate import (
+    MEASURED_BYTES,
+    SAMPLE_BYTES,
+    Accumulation,
+    ProbeRunner,
+    accumulate,
+    calibrate,
+    second_pass,
+)
 from headscan.scanner.differences import Estimates
 from headscan.scanner.result import Picture
 from headscan.scanner.settings import Memory, Scanning, choose, finishing
@@ -38,7 +46,7 @@ SUFFIXES = {"all": "", "without_first": WITHOUT, "without_sinks": WITHOUT_SINKS}
 def site_cells(
     site: str, statistics: SiteStatistics, measures: Sequence[Measure] | None = None,
     shown: Callable[[list[int]], list[str]] | None = None, errors: Errors | None = None,
-    look: Callable[[str, Cloud], None] | None = None,
+    visit: Callable[[str, Cloud], None] | None = None,
 ) -> tuple[Cells, Cloud]:  # fmt: skip
     """The fields of one site (see the result's documentation) and the finished cloud of all its positions.
 
@@ -47,7 +55,7 @@ def site_cells(
     NAME_bias, where the value of a finite text is known to lie to one side, `effective_clusters`: how many independent ones
     of its `clusters` (documents or windows) the text is worth, for the measure it says least of, and what `outliers` says
     of sinks and coordinates (`shown` turns token ids into words). `errors` are those of the same statistics and measures,
-    where they are known already. `look` is shown the cloud of each group of tokens while it is there (not of groups with the
+    where they are known already. `visit` is shown the cloud of each group of tokens while it is there (not of groups with the
     same tokens as one before; `without_sinks` always).
     """
     chosen = list(choose(None)[0] if measures is None else measures)
@@ -67,8 +75,8 @@ def site_cells(
             values[occupied] = own | errors.cells("", group, points, own)
         if name == "without_sinks":
             outlying = outliers(statistics, points, shown)
-        if look is not None:
-            look(name, points)
+        if visit is not None:
+            visit(name, points)
         if occupied == statistics.occupied("all"):
             whole = points
     assert whole is not None
@@ -174,17 +182,17 @@ class Examiner:
         source = subject.source(self.text)
         sites = subject.sites(source)
         runner = ProbeRunner(self.probes, source, sites, self.settings, announce=self.run.announce)
-        swept, text = self._pass(f"{number}", source, sites, runner, label=source.name, more=more)
+        accumulated, text = self._pass(f"{number}", source, sites, runner, label=source.name, more=more)
         found = Examined(source.record(), text, source.batch)
 
         def finish(site: str) -> tuple[Cells, Errors, Arrays]:
-            errors, arrays = Errors.of(swept.sites[site], self.measures), Arrays()
+            errors, arrays = Errors.of(accumulated.sites[site], self.measures), Arrays()
 
-            def look(group: str, cloud: Cloud) -> None:
+            def visit(group: str, cloud: Cloud) -> None:
                 if group == "without_sinks":
-                    arrays.update(_coordinates(source.name, site, cloud, swept, self.settings.sample))
+                    arrays.update(_coordinates(source.name, site, cloud, accumulated, self.settings.sample))
 
-            cells, _ = site_cells(site, swept.sites[site], self.measures, source.words, errors, look)
+            cells, _ = site_cells(site, accumulated.sites[site], self.measures, source.words, errors, visit)
             return cells, errors, arrays
 
         every = side_by_side(finish, sites, finishing(max(map(source.width, sites))))
@@ -194,10 +202,10 @@ class Examiner:
             found.arrays |= arrays
         if self.settings.token_sums:
             for site in sites:
-                found.arrays[f"token_sums/{source.name}/{site}"] = swept.token_sums[site].sums.cpu().numpy()
-            found.arrays[f"token_counts/{source.name}"] = swept.counts.counts.numpy()
-        found.picture = _picture(source, swept, self.settings.sample)
-        found.tables = runner.rows(swept, Clouds(swept.sites, sites), {"model": source.name})
+                found.arrays[f"token_sums/{source.name}/{site}"] = accumulated.token_sums[site].sums.cpu().numpy()
+            found.arrays[f"token_counts/{source.name}"] = accumulated.counts.counts.numpy()
+        found.picture = _picture(source, accumulated, self.settings.sample)
+        found.tables = runner.rows(accumulated, Clouds(accumulated.sites, sites), {"model": source.name})
         found.seconds, found.reasons = runner.seconds, runner.reasons
         return found, subject.twin(source, self.text)
 
@@ -216,13 +224,13 @@ class Examiner:
         model, sites = found.record.name, tuple(row.text("site") for row in found.sites)
         cheap = [probe for probe in self.probes if not probe.words.expensive]
         runner = ProbeRunner(cheap, random, sites, self.settings, announce=lambda _: None)
-        swept, _ = self._pass(
+        accumulated, _ = self._pass(
             f"{number}-random-init", random, sites, runner, label=f"{model}, random weights", more=more
         )
 
         def finish(site: str) -> tuple[Cells, Errors]:
-            errors = Errors.of(swept.sites[site], self.measures)
-            return site_cells(site, swept.sites[site], self.measures, errors=errors)[0], errors
+            errors = Errors.of(accumulated.sites[site], self.measures)
+            return site_cells(site, accumulated.sites[site], self.measures, errors=errors)[0], errors
 
         every = side_by_side(finish, sites, finishing(max(map(random.width, sites))))
         for depth, (site, (cells, errors)) in enumerate(zip(sites, every, strict=True)):
@@ -231,7 +239,7 @@ class Examiner:
             found.estimates.append(Estimates(model, site, cells, errors, null=True))
             found.nulls.append(gaussians[depth])
         for name, rows in runner.rows(
-            swept, Clouds(swept.sites, sites), {"model": model, "null": "random-init"}
+            accumulated, Clouds(accumulated.sites, sites), {"model": model, "null": "random-init"}
         ).items():
             found.tables.setdefault(name, []).extend(rows)
         for name, seconds in runner.seconds.items():
@@ -239,7 +247,7 @@ class Examiner:
 
     def _pass(
         self, name: str, source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner, *, label: str, more: bool
-    ) -> tuple[Sweep, TextRecord]:
+    ) -> tuple[Accumulation, TextRecord]:
         """One pass of one model, continued where a stored one stands; the merged statistics and what was read.
 
         `more` passes are to come: then the finished one is stored, too, where that takes little of the time.
@@ -252,53 +260,55 @@ class Examiner:
         if needed.total > LARGE:
             self.run.announce(f"The scan of {label} takes {needed}.")
         stored = parts.read(name)
-        swept = Sweep.restore(stored.tensors) if stored else self._empty(source, sites, runner)
-        swept.follow(Linearisation(self.measures))
+        accumulated = Accumulation.restore(stored.tensors) if stored else self._empty(source, sites, runner)
+        accumulated.follow(Linearisation(self.measures))
         if process_count() > 1:
-            learn(source, source.batches(), swept)
+            calibrate(source, source.batches(), accumulated)
         elif settings.engine == "spark":
             from headscan.scanner.cluster import on_cluster
 
             empty = self._empty(source, sites, runner)
-            learn(source, source.batches(), empty)
-            swept.merge(on_cluster(readable(source), sites, empty, swept.next, settings, self.run.progress))
+            calibrate(source, source.batches(), empty)
+            accumulated.merge(on_cluster(readable(source), sites, empty, accumulated.next, settings, self.run.progress))
         own = source.batches(
-            start=swept.next,
+            start=accumulated.next,
             process=process_rank(),
             processes=process_count(),
             expected=stored.note if stored else None,
         )
 
         def store(*, must: bool = False) -> None:
-            if self.run.folder is None or not swept.whole:
+            if self.run.folder is None or not accumulated.whole:
                 return
-            state = swept.state()
+            state = accumulated.state()
             if must or parts.affordable(sum(tensor.nbytes for tensor in state.values())):
                 parts.write(name, state, note=source.mark())
 
         def after(batch: Batch) -> None:
-            self.run.progress(label, swept.next * source.context, source.expects(swept.next), "tokens")
+            self.run.progress(label, accumulated.next * source.context, source.expects(accumulated.next), "tokens")
             if parts.due():
                 store()
 
         try:
-            watch, passing = runner.watch(swept), runner.passing()
-            sweep(source, own, swept, after=after, watch=watch, passing=passing, skip_first=settings.skip_first)
+            watch, passing = runner.watch(accumulated), runner.passing()
+            accumulate(
+                source, own, accumulated, after=after, watch=watch, passing=passing, skip_first=settings.skip_first
+            )
         except KeyboardInterrupt:
             store(must=True)
             raise
         # Later passes and probes may be interrupted too: a finished pass is stored before it is merged with others'.
         if more or runner.probes or process_count() > 1:
             store()
-        text, swept = source.text(), merged(swept)
+        text, accumulated = source.text(), merged(accumulated)
         if process_rank() == 0:  # the others hold a part of it
-            self._again(source, runner, swept, label)
-        return swept, text
+            self._again(source, runner, accumulated, label)
+        return accumulated, text
 
-    def _empty(self, source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner) -> Sweep:
+    def _empty(self, source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner) -> Accumulation:
         """A pass that has seen nothing."""
         settings = self.settings
-        return Sweep(
+        return Accumulation(
             {site: source.width(site) for site in sites}, source.vocabulary, skip_first=settings.skip_first,
             sample=max(settings.sample, runner.sample), sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
             extras=runner.accumulators, token_sums=settings.token_sums, seed=settings.seed,
@@ -306,20 +316,20 @@ class Examiner:
             device="cpu" if source.device.type == "mps" else source.device, derive=Linearisation(self.measures),
         )  # fmt: skip
 
-    def _again(self, source: VectorSource, runner: ProbeRunner, swept: Sweep, label: str) -> None:
+    def _again(self, source: VectorSource, runner: ProbeRunner, accumulated: Accumulation, label: str) -> None:
         """Further passes over the same text for probes that must see it again."""
-        for watch in runner.again(swept):
+        for watch in runner.again(accumulated):
             self.run.announce(f"{label}: once more over the text, for what the first pass cannot settle.")
-            for batch in look(source, source.batches(), watch, skip_first=self.settings.skip_first):
+            for batch in second_pass(source, source.batches(), watch, skip_first=self.settings.skip_first):
                 done = int(batch.indices[-1]) + 1
-                total = swept.next * source.context
+                total = accumulated.next * source.context
                 self.run.progress(f"{label}, again", done * source.context, total, "tokens")
 
 
-def _coordinates(model: str, site: str, cloud: Cloud, swept: Sweep, size: int) -> Arrays:
+def _coordinates(model: str, site: str, cloud: Cloud, accumulated: Accumulation, size: int) -> Arrays:
     """Coordinates of the sampled tokens on the top three directions of the site's tokens that are no sinks, each turned so
     that its mean is positive; those directions' shares of the energy; and which of the sampled are sinks among them."""
-    states = swept.sample.columns.get(f"state.{site}")
+    states = accumulated.sample.columns.get(f"state.{site}")
     if states is None or not cloud.count:
         return {}
     directions = cloud.strongest(3)
@@ -334,9 +344,9 @@ def _coordinates(model: str, site: str, cloud: Cloud, swept: Sweep, size: int) -
     }
 
 
-def _picture(source: VectorSource, swept: Sweep, size: int) -> Picture:
+def _picture(source: VectorSource, accumulated: Accumulation, size: int) -> Picture:
     """The sampled tokens with their neighbours, as people can read them; vectors without ids by their numbers."""
-    sample = swept.sample
+    sample = accumulated.sample
     if not len(sample):
         return Picture()
     places = sample.places[:size].tolist()
@@ -354,7 +364,7 @@ def _picture(source: VectorSource, swept: Sweep, size: int) -> Picture:
         tokens=source.words(ids),
         before=[words(row[:middle]) for row in contexts],
         after=[words(row[middle + 1 :]) for row in contexts],
-        frequency=[int(swept.counts.counts[i]) for i in ids],
+        frequency=[int(accumulated.counts.counts[i]) for i in ids],
         id=ids,
         position=position,
     )
