@@ -67,7 +67,7 @@ GAUSSIAN_HEAD = """# What every number is on Gaussian data
 Written by `scripts/probes.py` from `tests/reference/gaussian.py`. n independent draws of N(0, I) in d dimensions, where there is
 nothing to find: the value that is known, its derivation, and how far from it a test lets a number be ("within": four
 standard deviations, or a stated bias). Where no value is known, the reason. A measure that leaves this page is wrong;
-`tests/geometry/test_gaussian.py` holds each line against the code.
+`tests/measures/test_gaussian.py` holds each line against the code.
 
 "Here" is {shape}.
 

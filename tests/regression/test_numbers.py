@@ -50,7 +50,7 @@ TOLERANCES |= {"scan*/axis/*": CELLS}
 SUFFIX = "what stands before a changed token is not run again: later margins are 0 where they were rounding, others move by it"
 SINGLE: dict[str, str] = {"flow/block.?/margin_*": SUFFIX, "flow/noise": SUFFIX, "flow/arrays/margin": SUFFIX}
 SINGLE |= {"contrastive-loss/fused/*": "torch's fused loss holds 256 rows at a time on a CPU"}
-COVER = "0.1's intervals did not cover (review A1); tests/geometry/test_coverage.py holds the new ones"
+COVER = "0.1's intervals did not cover (review A1); tests/statistics/test_coverage.py holds the new ones"
 CORRECTED: dict[str, str] = {
     f"scan*/{place}{name}{suffix}_interval": COVER
     for name in (*SPECTRAL[:-1], *DIRECTIONAL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import headscan
-from tests.geometry.test_cluster import OPTIONS, same, store
+from tests.scanner.test_cluster import OPTIONS, same, store
 
 
 def test_two_workers_give_one_process_numbers(tmp_path, cluster):

@@ -16,7 +16,7 @@ from headscan.scanner.examine import site_cells
 from headscan.statistics import SiteStatistics
 from headscan.statistics.errors import Errors
 from headscan.statistics.linearisation import Linearisation
-from tests.geometry.test_coverage import text
+from tests.statistics.test_coverage import text
 
 CORE = [MEASURES[name] for name in ("average_cosine", "mean_norm", "effective_rank")]
 

@@ -14,7 +14,7 @@ from headscan import BadInput, Lens, scan
 from headscan.measures import MEASURES, PROBES
 from headscan.model.tokenizers import ByteTokenizer
 from headscan.scanner.settings import choose, ordered_measures, ordered_probes
-from tests.geometry.announced import announced
+from tests.scanner.announced import announced
 
 TEXT = ["Once upon a time there was a cone, and it was very narrow. " * 8, "The end of all the cones is a ball. " * 20]
 
