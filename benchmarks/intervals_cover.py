@@ -48,9 +48,9 @@ DOCUMENTS, WINDOWS = (5, 10, 20, 40), (16, 64, 256, 1024)
 SHORT, FEW = 32, 4000  # tokens of a row of pieces with fewer tokens; what does not fill a row is left out
 BATCH = 2048  # tokens that are added together
 INTERVALS = (  # what makes an interval: rows that were measured with other code are measured again
-    "measures/interval.py", "scanner/differences.py", "measures/errors.py", "measures/linearisation.py",
-    "geometry/measures/*.py", "measures/moments.py", "measures/moments.py", "measures/linearisation.py",
-    "statistics/derivative.py", "statistics/influence.py", "statistics/accumulator.py",
+    "statistics/uncertainty.py", "statistics/errors.py", "statistics/linearisation.py", "statistics/derivative.py",
+    "statistics/influence.py", "statistics/accumulator.py", "scanner/differences.py", "measures/spectrum.py",
+    "measures/cone.py", "measures/norms.py", "measures/entropy.py",
 )  # fmt: skip
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "intervals-cover.svg"
 

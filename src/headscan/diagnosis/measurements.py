@@ -30,12 +30,12 @@ from headscan.flow.verbs import run as measure
 from headscan.inversion import invert
 from headscan.inversion.certificate import VERDICTS
 from headscan.leaks import privacy
-from headscan.measures.interval import student, wilson
 from headscan.measures.pairs import mean_states
 from headscan.model import Lens
 from headscan.model.sites import is_block
 from headscan.remedies.run import remedy
 from headscan.run import BadInput, Run
+from headscan.statistics.uncertainty import student, wilson
 from headscan.text.source import Reading
 
 NOISE = 0.8

@@ -25,10 +25,10 @@ from headscan.leaks.mechanism import Exposure
 from headscan.leaks.positions import PositionLeak
 from headscan.leaks.result import LeakRow, OthersBits
 from headscan.leaks.run import AuditPlan
-from headscan.measures.interval import student, wilson
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.checks import Mapped
 from headscan.run import Interval, Progress
+from headscan.statistics.uncertainty import student, wilson
 from headscan.text.prompts import Prompt
 
 # ---- Releases without noise: exact inversion, and what its certificate says.

@@ -16,10 +16,10 @@ from headscan.leaks.bounds import Code
 from headscan.leaks.noise_laws import GAUSSIAN, Law
 from headscan.leaks.positions import Asked, PositionLeak, Prior, at_position
 from headscan.leaks.result import WholeText
-from headscan.measures.interval import of_items
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix
 from headscan.run import Progress
+from headscan.statistics.uncertainty import clustered
 
 # ---- What all releases tell of one token to one who knows all the others: later ones of earlier tokens included.
 
@@ -165,7 +165,7 @@ def sandwich(
     error = (table.std(0) / len(table) ** 0.5).tolist() if len(table) > 1 else [math.inf] * 4
     gap = float((table[:, 2] - table[:, 1]).std() / len(table) ** 0.5) if len(table) > 1 else math.inf
     shares = table[:, 3].numpy()
-    ends = of_items(lambda taken: float(np.mean(shares[taken])), len(shares), bounds=(0, 1))
+    ends = clustered(lambda taken: float(np.mean(shares[taken])), len(shares), bounds=(0, 1))
     return WholeText(
         site="", noise=sigma, prior_bits=math.nan, texts=len(table),
         tokens=len(texts[0]), particles=particles, own_bits=mean[0], own_bits_error=error[0], bits_lower=mean[1],

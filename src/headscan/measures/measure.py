@@ -16,9 +16,7 @@ from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud, Vectors
 from headscan.statistics.errors import Noise
 from headscan.statistics.linearisation import Gradient, Moments
-from headscan.statistics.uncertainty import Bounds as Bounds
-from headscan.statistics.uncertainty import Cells as Cells
-from headscan.statistics.uncertainty import number as number
+from headscan.statistics.uncertainty import Bounds
 
 WITHOUT = "_without_first"
 """What the name of a number ends in that leaves position 0 of each window out."""

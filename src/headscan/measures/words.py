@@ -114,8 +114,8 @@ def maximum_explainable_variance(
             mean = float(numbers.mean())
             found[name] = mean
         if len(numbers) > 1:
-            reach, least = normal_reach(numbers), 0.0 if name == "mev" else -1.0
-            found[f"{name}_interval"] = list(bounded(mean - reach, mean + reach, (least, 1.0)))
+            reach, low = normal_reach(numbers), 0.0 if name == "mev" else -1.0
+            found[f"{name}_interval"] = list(bounded(mean - reach, mean + reach, (low, 1.0)))
     return found | {"mev_words": len(values)}
 
 

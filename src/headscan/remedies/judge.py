@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
-from headscan.measures.interval import of_items
 from headscan.remedies.data import RemedyData
 from headscan.remedies.remedy import Floats, Remedy
 from headscan.remedies.result import NONE
@@ -23,6 +22,7 @@ from headscan.remedies.retrieval import (
     share,
 )
 from headscan.run import Finding, Row
+from headscan.statistics.uncertainty import clustered
 
 CUTS = (1, 10)
 
@@ -81,7 +81,7 @@ def _scored(vectors: Floats, pairs: HeldOutPairs) -> dict[str, object]:
         return correlation if np.isfinite(correlation) else None
 
     everything = np.arange(len(scores))
-    return {"spearman": value(everything), "spearman_interval": of_items(value, len(scores), bounds=(-1.0, 1.0))}
+    return {"spearman": value(everything), "spearman_interval": clustered(value, len(scores), bounds=(-1.0, 1.0))}
 
 
 def _gain(row: Row) -> float:

@@ -11,9 +11,9 @@ import torch
 from scipy.special import betaincinv
 
 from headscan.measures.dimension import find_neighbours
-from headscan.measures.interval import Deviation, of_items, wilson
 from headscan.measures.sphere import NEIGHBOURS
 from headscan.run import Interval
+from headscan.statistics.uncertainty import StandardError, clustered, wilson
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
@@ -87,7 +87,7 @@ def share(hits: npt.NDArray[np.bool_], groups: Ids) -> tuple[float, Interval]:
     (0.9, 0.6, 1.0)
     """
     value = float(hits.mean())
-    by_groups = of_items(lambda taken: float(hits[taken].mean()), len(hits), groups=groups.tolist(), bounds=(0.0, 1.0))
+    by_groups = clustered(lambda taken: float(hits[taken].mean()), len(hits), groups=groups.tolist(), bounds=(0.0, 1.0))
     return value, _hull(wilson(int(hits.sum()), len(hits)), by_groups)
 
 
@@ -119,7 +119,7 @@ def gain(
     own = np.unique(groups, return_inverse=True)[1]
     counts: Floats = np.bincount(own).astype(np.float64)
     sums: Floats = np.bincount(own, weights=change - value).astype(np.float64)
-    error = Deviation.of_items(sums, counts)
+    error = StandardError.of_items(sums, counts)
     student = None if error is None else list(error.interval(value, level=level, bounds=(-1.0, 1.0)))
     return value, _hull(exact, student)
 
@@ -143,7 +143,7 @@ def hub_skewness(vectors: Floats) -> tuple[float | None, Interval | None]:
         deviation = float(np.sqrt((apart**2).mean()))
         return float((apart**3).mean()) / deviation**3 if deviation > 0 else 0.0
 
-    found = of_items(skewness, len(counts))
+    found = clustered(skewness, len(counts))
     return skewness(np.arange(len(counts))), None if found is None else (found[0], found[1])
 
 
@@ -156,7 +156,7 @@ def average_cosine_of(vectors: Floats) -> tuple[float | None, Interval | None]:
         many = len(taken)
         return float((np.square(unit[taken].sum(0)).sum() - many) / (many * (many - 1))) if many > 1 else None
 
-    found = of_items(cosine, len(unit), bounds=(-1.0, 1.0))
+    found = clustered(cosine, len(unit), bounds=(-1.0, 1.0))
     return cosine(np.arange(len(unit))), None if found is None else (found[0], found[1])
 
 
@@ -194,7 +194,7 @@ def drift(old: Floats, new: Floats, groups: npt.NDArray[np.int64] | None = None)
     ) -> None:
         value = ends = None
         if statistic is not None:
-            value, ends = statistic(np.arange(many)), of_items(statistic, many, groups=names, bounds=(low, high))
+            value, ends = statistic(np.arange(many)), clustered(statistic, many, groups=names, bounds=(low, high))
         interval = None if ends is None else (ends[0], ends[1])
         rows.append(Drift(quantity=quantity, value=value, interval=interval, sentence=text))
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headscan.measures.measure import Cells
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.run import BadInput
 from headscan.run.interruption import uninterrupted
@@ -35,6 +34,7 @@ from headscan.statistics import (
 from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 from headscan.statistics.reservoir import Chosen
 from headscan.statistics.threads import Abreast
+from headscan.statistics.uncertainty import Cells
 from headscan.text import Batch
 
 NEIGHBOURS = 12  # tokens kept on either side of a sampled token, to show it in its context

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from headscan.measures.measure import WITHOUT, WITHOUT_SINKS, Cells, Measure, gaussian_cloud
+from headscan.measures.measure import WITHOUT, WITHOUT_SINKS, Measure, gaussian_cloud
 from headscan.measures.outliers import outliers
 from headscan.measures.probe import Clouds, Probe
 from headscan.measures.spectrum import singular_values
@@ -34,6 +34,7 @@ from headscan.statistics.errors import Errors
 from headscan.statistics.linearisation import Linearisation
 from headscan.statistics.reservoir import GROUPS, sinks
 from headscan.statistics.threads import side_by_side
+from headscan.statistics.uncertainty import Cells
 from headscan.text import Batch
 from headscan.text.source import TextLike
 

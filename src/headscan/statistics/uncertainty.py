@@ -49,7 +49,8 @@ def normal(estimate: float, error: float, bounds: Bounds = (None, None)) -> tupl
 
 def normal_reach(values: Numbers) -> float:
     """Half the width of the normal interval of the mean of independent values, two at least."""
-    return Z * float(np.std(values, ddof=1)) / len(values) ** 0.5
+    reach: float = Z * float(np.std(values, ddof=1)) / len(values) ** 0.5
+    return reach
 
 
 def student_quantile(freedom: float, level: float = 0.95) -> float:

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headscan.measures.interval import Deviation, several
 from headscan.run import BadInput
+from headscan.statistics.uncertainty import StandardError, enough_documents
 from headscan.training.objective import Likelihood
 
 
@@ -37,7 +37,7 @@ def perplexity(
     Returns nats_per_token and its standard error, perplexity, tokens and, with a tokenizer, bits_per_byte (the same nats
     over the UTF-8 bytes of the predicted tokens: comparable across tokenizers), each with its 95 % interval. The error is that of
     documents, which begin at the places `begins` of the n·T tokens, or of a text that runs on where there are fewer than
-    three (`headscan.measures.interval`). Raises BadInput for no windows.
+    three (`headscan.statistics.uncertainty`). Raises BadInput for no windows.
     """
     if len(rows) == 0:
         raise BadInput("There are no windows to measure the perplexity on.")
@@ -75,16 +75,16 @@ def perplexity(
 
 def _deviation(
     values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64], begins: npt.NDArray[np.int64] | None
-) -> Deviation | None:
+) -> StandardError | None:
     """Of the ratio of the sums of values and weights of tokens 1, 2, ... of each window [n, T − 1]."""
     windows, length = values.shape[0], values.shape[1] + 1
     owners = np.zeros(windows * length, dtype=np.int64)
     owners[begins if begins is not None else []] = 1
     owners = owners.cumsum().reshape(windows, length)[:, 1:].ravel()
     counts, sums = (np.bincount(owners, weights=each.ravel()).astype(np.float64) for each in (weights, values))
-    if several(counts):
-        return Deviation.of_documents(sums, counts)
-    return Deviation.of_text(values.sum(1), weights.sum(1))
+    if enough_documents(counts):
+        return StandardError.of_documents(sums, counts)
+    return StandardError.of_text(values.sum(1), weights.sum(1))
 
 
 def _bytes(tokenizer: PreTrainedTokenizerBase | None, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.float64] | None:

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headscan.measures.interval import of_items
 from headscan.model.traits import embedding_table
 from headscan.run import BadInput
+from headscan.statistics.uncertainty import clustered
 from headscan.text import PairSet
 from headscan.text import synonyms as shipped
 from headscan_lab.evaluation.task import TASKS, Evaluated, Scores, Task, retrieval, similarity_scores
@@ -130,7 +130,7 @@ def synonyms(
         def value(taken: npt.NDArray[np.int64]) -> float:
             return own * float(np.diag(cosines)[taken].mean()) + random * float(cosines[np.ix_(taken, taken)].mean())
 
-        return of_items(value, len(kept))
+        return clustered(value, len(kept))
 
     return {
         "synonyms": own,

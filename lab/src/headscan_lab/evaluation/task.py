@@ -14,10 +14,10 @@ import torch
 from scipy import stats
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headscan.measures.interval import of_items
 from headscan.model.inputs import Pooling, pooled
 from headscan.model.traits import embedding_table, output_layer
 from headscan.run import BadInput, Registry
+from headscan.statistics.uncertainty import clustered
 from headscan.training.heads import body_of
 
 # ---- Numbers of evaluation tasks with their intervals over items.
@@ -30,10 +30,10 @@ def scored(
     name: str, function: Callable[[npt.NDArray[np.int64]], float | None], items: int, *,
     groups: Sequence[object] | None = None, bounds: tuple[float | None, float | None] = (None, None),
 ) -> Scores:  # fmt: skip
-    """A number of items, given by the numbers of those that are taken, and its interval; see `of_items`."""
+    """A number of items, given by the numbers of those that are taken, and its interval; see `clustered`."""
     return {
         name: function(np.arange(items)),
-        f"{name}_interval": of_items(function, items, groups=groups, bounds=bounds),
+        f"{name}_interval": clustered(function, items, groups=groups, bounds=bounds),
     }
 
 

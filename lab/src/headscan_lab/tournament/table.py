@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from headscan.measures.interval import student
 from headscan.run import Interval, Result, Row
+from headscan.statistics.uncertainty import student
 from headscan_lab.tournament.race import SHAPES, Moment, Race
 from headscan_lab.tournament.variants import TournamentPlan
 
