@@ -71,12 +71,9 @@ def noise_accuracy(
 
 
 def quantised_accuracy(
-    book: Float[Tensor, "V w"],
-    *,
-    bits: Sequence[int] = (1, 2, 3, 4, 8),
-    widths: Sequence[int] | None = None,
+    book: Float[Tensor, "V w"], *, bits: Sequence[int] = (1, 2, 3, 4, 8), widths: Sequence[int] | None = None,
     seed: int = 0,
-) -> list[RoundedDecoding]:
+) -> list[RoundedDecoding]:  # fmt: skip
     """The share of tokens decoded correctly from w random features rounded to so many bits each.
 
     Each feature is rounded to 2^bits equal steps between its smallest and largest value over the vocabulary; a rounded

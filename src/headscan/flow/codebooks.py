@@ -74,14 +74,10 @@ def distances(book: Float[Tensor, "V w"]) -> CodebookDistances:
     covariance = torch.cov(book.T, correction=0).reshape(book.shape[1], -1)
     ratio = float(torch.trace(covariance) ** 2 / covariance.square().sum().clamp_min(1e-300))
     return CodebookDistances(
-        minimum=float(near.min()),
-        tenth=float(np.quantile(near, 0.1)),
-        median=float(np.median(near)),
-        expected=float(np.sqrt(2 * book.shape[1])),
-        duplicates=int((near < 1e-6).sum()),
-        participation_ratio=ratio,
+        minimum=float(near.min()), tenth=float(np.quantile(near, 0.1)), median=float(np.median(near)),
+        expected=float(np.sqrt(2 * book.shape[1])), duplicates=int((near < 1e-6).sum()), participation_ratio=ratio,
         feature_std=std,
-    )
+    )  # fmt: skip
 
 
 SEARCHES: dict[str, Descent | None] = {

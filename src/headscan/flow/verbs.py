@@ -114,19 +114,12 @@ def channel_of(
     step("widths")
     widths = sorted({min(4**k, size) for k in range(size.bit_length() // 2 + 2)})
     return ChannelPart(
-        model=lens.name,
-        cut=name,
-        site=cut.sites[0],
-        vocabulary=len(book),
-        width=size,
-        distances=distances(book),
-        noise=noisy,
-        quantised=rounded,
+        model=lens.name, cut=name, site=cut.sites[0], vocabulary=len(book), width=size, distances=distances(book),
+        noise=noisy, quantised=rounded,
         bounds=[channel_bound(book, level) for level in sorted({row.noise for row in noisy})],
-        widths=width_sweep(lens, cut, few, widths, searches=searches, seed=seed),
-        thresholds=thresholds,
+        widths=width_sweep(lens, cut, few, widths, searches=searches, seed=seed), thresholds=thresholds,
         left_out=left_out,
-    )
+    )  # fmt: skip
 
 
 def affordable_tokens(lens: Lens, cut: Slice, length: int, settings: Channelling) -> Int[Tensor, " C"] | None:
@@ -202,19 +195,13 @@ def run(models: ModelsLike, settings: Flowing, run: Run) -> FlowResult:
     parts, matrices = [item.part for item in measured], measured[0].matrices
     first = parts[0]
     return FlowResult(
-        site=first.sites[-1].site,
-        sites=[entry.site for entry in first.sites],
-        tokens=first.tokens,
+        site=first.sites[-1].site, sites=[entry.site for entry in first.sites], tokens=first.tokens,
         leak=means(np.array(matrices["leak"][-1])),
         recoverable=means(np.array(matrices["recoverable"][-1])) if settings.recover else None,
-        prompts=len(compared.ids[0]),
-        length=int(compared.ids[0].shape[1]),
-        parts=parts,
-        findings=flow_findings(parts),
+        prompts=len(compared.ids[0]), length=int(compared.ids[0].shape[1]), parts=parts, findings=flow_findings(parts),
         protocol=run.protocol(text=compared.text, device=str(compared.lenses[0].device), notes=upper_bounds(parts)),
-        models=compared.records,
-        arrays=arrays | {name: arrays[f"{name}/0"] for name in matrices},
-    )
+        models=compared.records, arrays=arrays | {name: arrays[f"{name}/0"] for name in matrices},
+    )  # fmt: skip
 
 
 @verb("channel", Channelling)
@@ -320,15 +307,12 @@ def measure_flow(
         matrices |= {"recoverable": again.recoverable, "margin": again.margin}
     measured = list(cut.on(lens).sites)
     part = FlowPart(
-        model=lens.name,
-        cut=name,
-        slice=str(cut.but(sites=(measured[-1],))),
+        model=lens.name, cut=name, slice=str(cut.but(sites=(measured[-1],))),
         tokens=[f"#{k}" for k in range(ids.shape[1])] if len(ids) > 1 else display(lens.tokenizer, ids[0].tolist()),
         sites=[summary(site, {key: values[:, k] for key, values in each.items()}) for k, site in enumerate(measured)],
-        noise=None if again is None else again.noise.tolist(),
-        candidates=None if again is None else again.candidates,
+        noise=None if again is None else again.noise.tolist(), candidates=None if again is None else again.candidates,
         exhaustive=None if again is None else again.exhaustive,
-    )
+    )  # fmt: skip
     return MeasuredFlow(part, {key: values.tolist() for key, values in matrices.items()})
 
 

@@ -69,13 +69,9 @@ class ModelInputs:
         return embedding_table(self.model).device
 
     def forward(
-        self,
-        input_ids: IdsLike | None,
-        inputs_embeds: Float[Tensor, "B T e"] | None,
-        attention_mask: IdsLike | None,
-        decoder_input_ids: IdsLike | None,
-        sites: Sequence[str],
-    ) -> dict[str, Any]:
+        self, input_ids: IdsLike | None, inputs_embeds: Float[Tensor, "B T e"] | None, attention_mask: IdsLike | None,
+        decoder_input_ids: IdsLike | None, sites: Sequence[str],
+    ) -> dict[str, Any]:  # fmt: skip
         """The arguments of the model's forward pass, checked.
 
         Raises:

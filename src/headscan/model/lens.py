@@ -138,16 +138,10 @@ class Lens(Memo):
     # ---- running
 
     def run(
-        self,
-        input_ids: IdsLike | None = None,
-        *,
-        inputs_embeds: Float[Tensor, "B T e"] | None = None,
-        attention_mask: IdsLike | None = None,
-        decoder_input_ids: IdsLike | None = None,
-        sites: str | Iterable[str],
-        each: Callable[[str, Tensor], Any] | None = None,
-        grad: bool = False,
-    ) -> dict[str, Float[Tensor, "B T width"]]:
+        self, input_ids: IdsLike | None = None, *, inputs_embeds: Float[Tensor, "B T e"] | None = None,
+        attention_mask: IdsLike | None = None, decoder_input_ids: IdsLike | None = None, sites: str | Iterable[str],
+        each: Callable[[str, Tensor], Any] | None = None, grad: bool = False,
+    ) -> dict[str, Float[Tensor, "B T width"]]:  # fmt: skip
         """Run the model as far as the deepest of `sites` and give back what passed them.
 
         Later layers are not computed. The model runs in evaluation mode (and is put back into its own mode), without
@@ -261,23 +255,14 @@ class Lens(Memo):
             model.num_parameters() if hasattr(model, "num_parameters") else sum(p.numel() for p in model.parameters())
         )
         return ModelRecord(
-            name=self.name,
-            source=self.origin.source,
-            revision=self.origin.revision,
-            model_class=type(model).__name__,
-            architecture=getattr(model.config, "model_type", None),
-            parameters=int(counted),
+            name=self.name, source=self.origin.source, revision=self.origin.revision, model_class=type(model).__name__,
+            architecture=getattr(model.config, "model_type", None), parameters=int(counted),
             dtype=str(getattr(model, "dtype", self.input_embeddings.dtype)).removeprefix("torch."),
-            device=str(self.device),
-            depth=self.depth,
-            width=self.width(self.default_sites[0]),
-            vocabulary=self.vocabulary_size,
-            context=self.context_length,
-            quantize=self.origin.quantize,
-            random_init=self.origin.random_init,
-            notes=list(self.notes),
+            device=str(self.device), depth=self.depth, width=self.width(self.default_sites[0]),
+            vocabulary=self.vocabulary_size, context=self.context_length, quantize=self.origin.quantize,
+            random_init=self.origin.random_init, notes=list(self.notes),
             sha256=dict(self.once("sha256", self.origin.sha256)),
-        )
+        )  # fmt: skip
 
     def identity(self) -> str:
         """A hash of the weights: of their files, or of a model that was built two sums a tensor. Asked once."""

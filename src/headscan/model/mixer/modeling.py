@@ -91,14 +91,10 @@ class MixerModel(MixerPreTrainedModel):
         self.post_init()  # type: ignore[no-untyped-call]
 
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None, output_hidden_states: bool | None = None, return_dict: bool | None = None,
         **kwargs: Any,
-    ) -> BaseModelOutput | tuple[Any, ...]:
+    ) -> BaseModelOutput | tuple[Any, ...]:  # fmt: skip
         """input_ids int [B, n] or inputs_embeds [B, n, d], n at most the slots, to hidden states [B, n, d].
 
         attention_mask [B, n] may mark padding (0) on the left: such rows are moved to the first slots and back.
@@ -155,16 +151,10 @@ class MixerForCausalLM(MixerPreTrainedModel, GenerationMixin):
         return False  # every slot has its own weights: there are no keys and values to keep
 
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        logits_to_keep: int | Tensor = 0,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-        **kwargs: Any,
-    ) -> CausalLMOutput | tuple[Any, ...]:
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None, labels: Tensor | None = None, logits_to_keep: int | Tensor = 0,
+        output_hidden_states: bool | None = None, return_dict: bool | None = None, **kwargs: Any,
+    ) -> CausalLMOutput | tuple[Any, ...]:  # fmt: skip
         """Logits [B, n, V]; with labels [B, n] (-100: none) also the loss: position i predicts token i + 1."""
         output = self.model(input_ids, attention_mask, inputs_embeds, output_hidden_states)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep

@@ -116,11 +116,7 @@ class Mapped(SlicedModel):
         return self.under.document() | {"map": self.what}
 
     def states(
-        self,
-        input_ids: IdsLike | None = None,
-        *,
-        inputs_embeds: Float[Tensor, "B T e"] | None = None,
-        grad: bool = False,
-        extra: dict[str, Any] | None = None,
-    ) -> Float[Tensor, "B T width"]:
+        self, input_ids: IdsLike | None = None, *, inputs_embeds: Float[Tensor, "B T e"] | None = None,
+        grad: bool = False, extra: dict[str, Any] | None = None,
+    ) -> Float[Tensor, "B T width"]:  # fmt: skip
         return self.apply(self.under.states(input_ids, inputs_embeds=inputs_embeds, grad=grad, extra=extra))

@@ -88,22 +88,15 @@ class SlicedModel(Memo):
         return self.lens.inputs.ids(input_ids)
 
     def run(
-        self,
-        input_ids: IdsLike | None = None,
-        *,
-        inputs_embeds: Float[Tensor, "B T e"] | None = None,
+        self, input_ids: IdsLike | None = None, *, inputs_embeds: Float[Tensor, "B T e"] | None = None,
         grad: bool = False,
-    ) -> Float[Tensor, "B kept width"]:
+    ) -> Float[Tensor, "B kept width"]:  # fmt: skip
         return self.part(self.states(input_ids, inputs_embeds=inputs_embeds, grad=grad))
 
     def states(
-        self,
-        input_ids: IdsLike | None = None,
-        *,
-        inputs_embeds: Float[Tensor, "B T e"] | None = None,
-        grad: bool = False,
-        extra: dict[str, Any] | None = None,
-    ) -> Float[Tensor, "B T width"]:
+        self, input_ids: IdsLike | None = None, *, inputs_embeds: Float[Tensor, "B T e"] | None = None,
+        grad: bool = False, extra: dict[str, Any] | None = None,
+    ) -> Float[Tensor, "B T width"]:  # fmt: skip
         """The output at every position, [B, T, w'], before `tokens` and `pool` take their part.
 
         `extra` is handed to the model's forward (a cache, for example); the length is not checked then.
@@ -236,13 +229,9 @@ class Slice(SliceSpecification):
         return lens.once(self, lambda: SlicedModel(self, lens))
 
     def run(
-        self,
-        lens: Lens,
-        input_ids: IdsLike | None = None,
-        *,
-        inputs_embeds: Float[Tensor, "B T e"] | None = None,
+        self, lens: Lens, input_ids: IdsLike | None = None, *, inputs_embeds: Float[Tensor, "B T e"] | None = None,
         grad: bool = False,
-    ) -> Float[Tensor, "B kept width"]:
+    ) -> Float[Tensor, "B kept width"]:  # fmt: skip
         """Run the slice on token ids [B, T], or on vectors [B, T, e] as the embedding table would give them.
 
         Later layers are not computed. With `grad` the output [B, T', w'], in the precision of the model, can be
