@@ -71,12 +71,12 @@ class Packed:
         """Keep the keys and values of the prompt [T, e]; its logits [P, V] at `positions`."""
         self._recording, self._layers = True, {}
         try:
-            found = self.logits([Segment(embeds[None], 0, tuple(positions))])[0][0]
+            logits = self.logits([Segment(embeds[None], 0, tuple(positions))])[0][0]
         finally:
             self._recording = False
         if len(self._layers) != self.lens.depth:
             raise NotImplementedError("The attention of some block does not go through the attention interface.")
-        return found
+        return logits
 
     def logits(self, segments: Sequence[Segment]) -> list[Tensor]:
         """Logits [R, P, V] of each segment's rows, all in one pass."""
@@ -93,9 +93,9 @@ class Packed:
         options = dict(self._options) | ({"logits_to_keep": index} if self._keeps else {})
         self._segments, self._block = segments, -1
         with self._installed(index):
-            found = self.model(inputs_embeds=joined, position_ids=torch.cat(places)[None].to(device), **options).logits
-        found = found[0] if self._keeps else found[0, index]
-        parts = found.split([segment.embeds.shape[0] * len(segment.positions) for segment in segments])
+            output = self.model(inputs_embeds=joined, position_ids=torch.cat(places)[None].to(device), **options).logits
+        logits = output[0] if self._keeps else output[0, index]
+        parts = logits.split([segment.embeds.shape[0] * len(segment.positions) for segment in segments])
         return [
             part.reshape(segment.embeds.shape[0], len(segment.positions), -1)
             for part, segment in zip(parts, segments, strict=True)
@@ -153,17 +153,18 @@ class Packed:
             q, k, v = (x[0, :, part].unflatten(1, (rows, length)).transpose(0, 1) for x in (query, key, value))
             last = only_last and segment.positions == (segment.prefix + length - 1,)
             q = q[:, :, -1:] if last else q
-            found, normaliser = _softmax_product(q, k, v, scaling, causal=not last and length > 1)
+            states, normaliser = _softmax_product(q, k, v, scaling, causal=not last and length > 1)
             if segment.prefix:
                 shared_k, shared_v = (x[:, :, : segment.prefix] for x in self._layers[layer])
                 flat = q.transpose(0, 1).flatten(1, 2)[None]  # rows end to end: [1, H, R n, h]
-                other, other_normaliser = _softmax_product(flat, shared_k, shared_v, scaling, causal=False)
-                other = other[0].unflatten(1, (rows, -1)).transpose(0, 1)
-                other_normaliser = other_normaliser[0].unflatten(1, (rows, -1)).transpose(0, 1)
-                share = torch.sigmoid(other_normaliser - normaliser).unsqueeze(-1).to(found.dtype)
-                found = torch.lerp(found, other, share)
+                shared, shared_normaliser = (
+                    part[0].unflatten(1, (rows, -1)).transpose(0, 1)
+                    for part in _softmax_product(flat, shared_k, shared_v, scaling, causal=False)
+                )
+                share = torch.sigmoid(shared_normaliser - normaliser).unsqueeze(-1).to(states.dtype)
+                states = torch.lerp(states, shared, share)
             place = out[0, part].unflatten(0, (rows, length))
-            (place[:, -1:] if last else place).copy_(found.transpose(1, 2))
+            (place[:, -1:] if last else place).copy_(states.transpose(1, 2))
             at += rows * length
         return out, None
 
@@ -173,10 +174,10 @@ def _softmax_product(
 ) -> tuple[Tensor, Tensor]:
     """softmax(q kᵀ · scaling) v [B, H, n, h] and the logarithm of its normaliser [B, H, n]."""
     if query.device.type == "cpu" and query.shape[-1] == value.shape[-1]:
-        found: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        product: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             query, key, value, 0.0, causal, scale=scaling
         )
-        return found
+        return product
     scores = (query @ key.transpose(-1, -2)).float() * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     if causal:
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)

@@ -104,17 +104,17 @@ class Attributing(Loading, Running):
         if self.method is None:
             return [METHODS["occlusion" if sentence and self.against is None else "gradient-x-input"]()]
         given = [self.method] if isinstance(self.method, str | AttributionMethod) else list(self.method)
-        found: dict[str, AttributionMethod] = {}
-        for one in given:
-            if isinstance(one, AttributionMethod):
-                found[one.name] = one
+        methods: dict[str, AttributionMethod] = {}
+        for item in given:
+            if isinstance(item, AttributionMethod):
+                methods[item.name] = item
                 continue
-            names = [name.strip() for name in one.split(",") if name.strip()]
+            names = [name.strip() for name in item.split(",") if name.strip()]
             for name in METHODS.names() if names == ["all"] else names:
-                found.setdefault(name, METHODS[name]())
-        if not found:
+                methods.setdefault(name, METHODS[name]())
+        if not methods:
             raise BadInput(f"Name at least one attribution method: {', '.join(METHODS)}, or all.")
-        return list(found.values())
+        return list(methods.values())
 
 
 def find_steps(engine: Engine, prompt: Prompt, settings: Attributing) -> tuple[Prompt, tuple[TargetStep, ...]]:

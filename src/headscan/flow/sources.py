@@ -21,8 +21,6 @@ from headscan.text.prompts import PromptsLike, read_prompts
 from headscan.text.source import TEXT, TextLike
 from headscan.text.windows import Windows
 
-# ---- The cuts of a model that information between tokens is compared over.
-
 VARIANTS: dict[str, dict[str, str | bool]] = {
     "whole": {},
     "attention": {"only": "attention"},
@@ -43,9 +41,8 @@ def names_of(name: str) -> list[str]:
     ['attention', 'fresh']
     """
     names = name.split("+")
-    for one in names:
-        if one not in VARIANTS:
-            raise BadInput(f"There is no cut '{one}'; there are: {', '.join(VARIANTS)} (joined with +).")
+    if unknown := [part for part in names if part not in VARIANTS]:
+        raise BadInput(f"There is no cut '{unknown[0]}'; there are: {', '.join(VARIANTS)} (joined with +).")
     return names
 
 
@@ -56,8 +53,8 @@ def variant(name: str, sites: Sequence[str]) -> Slice:
     'block.0 only=attention'
     """
     cut = Slice(sites=tuple(sites))
-    for one in names_of(name):
-        cut = cut.but(**VARIANTS[one])
+    for part in names_of(name):
+        cut = cut.but(**VARIANTS[part])
     return cut
 
 
@@ -186,7 +183,7 @@ def listed(words: str | Sequence[str]) -> list[str]:
     (['a', 'b'], ['a', 'b', 'c'])
     """
     given = [words] if isinstance(words, str) else words
-    return [one.strip() for part in given for one in part.split(",") if one.strip()]
+    return [word.strip() for part in given for word in part.split(",") if word.strip()]
 
 
 N = TypeVar("N", int, float)
@@ -201,20 +198,14 @@ def numbers(flag: str, given: N | str | Sequence[N], kind: type[N]) -> list[N]:
     if not isinstance(given, str):
         return [given] if isinstance(given, int | float) else list(given)
     try:
-        return [kind(one) for one in listed(given)]
+        return [kind(word) for word in listed(given)]
     except ValueError:
         what = "whole numbers" if kind is int else "numbers"
         raise BadInput(f"{flag} takes {what}, separated by commas, not {given!r}.") from None
 
 
-SCALED = (
-    "hidden_size",
-    "intermediate_size",
-    "n_inner",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "word_embed_proj_dim",
-)
+SCALED = ("hidden_size", "intermediate_size", "n_inner", "num_attention_heads", "num_key_value_heads",
+          "word_embed_proj_dim")  # fmt: skip
 
 
 def find_models(models: ModelsLike, settings: Comparing) -> list[Lens]:
@@ -227,9 +218,7 @@ def find_models(models: ModelsLike, settings: Comparing) -> list[Lens]:
         lenses = list(open_models(models, settings))
     else:
         wanted = listed(settings.revisions)
-        only = (
-            models if isinstance(models, str) else models[0] if isinstance(models, list) and len(models) == 1 else None
-        )
+        only = models[0] if isinstance(models, list) and len(models) == 1 else models
         if not isinstance(only, str) or not wanted:
             raise BadInput("--revisions takes names of revisions, separated by commas, of exactly one Hugging Face id.")
         lenses = [open_model(only, settings.but(revision=revision)) for revision in wanted]
@@ -292,7 +281,7 @@ def find_prompts(lens: Lens, settings: Comparing) -> tuple[Int[Tensor, "N T"], T
     if settings.prompt is not None:
         # Prompts are cut before their length counts.
         limits = replace(lens.limits, context=None)
-        rows += [list(one.ids) for one in read_prompts(settings.prompt, lens.tokenizer, limits, special=False)]
+        rows += [list(prompt.ids) for prompt in read_prompts(settings.prompt, lens.tokenizer, limits, special=False)]
     if settings.text is not None:
         count, size = settings.windows or WINDOWS, settings.length or LENGTH
         windows = Windows(settings.text, lens.require_tokenizer(), size, max_tokens=count * size)
