@@ -19,7 +19,7 @@ from pathlib import Path
 
 import headscan
 from headscan.diagnosis import CONDITIONS
-from headscan.diagnosis.conditions import alarming
+from headscan.diagnosis.registry import alarming
 from headscan.diagnosis.result import LEAST, Reference, population, reference
 from headscan.model import Lens
 

@@ -91,7 +91,7 @@ def _findings() -> Pages:
     }
 
 
-def _finding(code: str, one: type[Condition]) -> str:
+def _finding(code: str, one: Condition) -> str:
     side = "at least" if one.least else "at most"
     alarm = "Many healthy models have it: it is a notice." if one.known else "It is an alarm."
     if one.alarm is not None:
@@ -101,14 +101,12 @@ def _finding(code: str, one: type[Condition]) -> str:
     if one.brings:
         also = "it is an alarm, too, and" if one.known else "it is"
         alarm += f" It may bring about {', '.join(one.brings)}: beside an alarm of these {also} named first."
-    number, _, more = (inspect.getdoc(one) or "").partition("\n\n")
     return "\n\n".join(
         [
             f"# {code}: {one.title}",
             one.meaning,
             f"**Question.** {QUESTIONS[one.question]}",
-            f"**The number.** {number} ({one.unit})",
-            *([more] if more else []),
+            f"**The number.** {one.sentence} ({one.unit})",
             f"**Named** where it is {side} {one.threshold:g}. {alarm} Where the number's 95 % interval holds the threshold, an "
             "alarm is called not certain. The threshold is a convention, no test of significance.",
             f"**How it is found.** {inspect.getdoc(one.seen)}",

@@ -8,11 +8,21 @@ import pytest
 import torch
 from torch import nn
 
-from headscan.diagnosis import CONDITIONS, Grid, LeakedBits, ModelEvidence, PromptRead, TokenFlow, TriedRemedies
+from headscan.diagnosis import (
+    CONDITIONS,
+    Grid,
+    LeakedBits,
+    ModelEvidence,
+    PromptRead,
+    Seen,
+    TokenFlow,
+    TriedRemedies,
+    condition,
+)
 from headscan.diagnosis.measurements import grid_of, levels
 from headscan.diagnosis.plan import Deadline
 from headscan.diagnosis.run import judged
-from headscan.run import Row
+from headscan.run import BadInput, Row
 
 
 def site(name: str, **more: object) -> Row:
@@ -116,6 +126,22 @@ def test_a_condition_says_what_it_is_what_to_do_and_what_it_does_not_say(code):
     kind = CONDITIONS[code]
     assert all(len(words) > 20 for words in (kind.meaning, kind.todo, kind.limits))
     assert set(kind.brings) <= set(CONDITIONS)
+
+
+def test_a_plug_in_adds_a_condition_by_the_decorator(monkeypatch):
+    monkeypatch.setattr(CONDITIONS, "_items", dict(CONDITIONS))
+
+    @condition(
+        "HS901", "shape", "Long", threshold=100, unit="tokens", sentence="Tokens.", meaning="", source="", todo="", limits="",
+    )  # fmt: skip
+    def long(evidence, earlier):
+        return Seen(value=evidence.sites[0].number("tokens"), sentence="It is long.", advice="Read less.")
+
+    assert present(HEALTHY) == {"HS901"}
+    with pytest.raises(BadInput, match="two conditions named 'HS101'"):
+        condition(
+            "HS101", "shape", "Other", threshold=1, unit="", sentence="", meaning="", source="", todo="", limits=""
+        )(long)
 
 
 @pytest.mark.parametrize("code", sorted(set(CONDITIONS) - {"HS204"}))

@@ -9,7 +9,7 @@ import pytest
 
 from headscan.diagnosis import CONDITIONS
 from headscan.diagnosis import result as module
-from headscan.diagnosis.conditions import alarming
+from headscan.diagnosis.registry import alarming
 from headscan.diagnosis.result import Reference, beside, healthy_without, population
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def test_each_row_is_of_a_named_text_and_its_alarms_follow_from_its_values():
         assert one.kind in ("healthy", "ill")
         for code, value in one.values.items():
             if abs(value - CONDITIONS[code].threshold) > 1e-3 * abs(CONDITIONS[code].threshold):
-                present = CONDITIONS[code]().present(value)
+                present = CONDITIONS[code].present(value)
                 assert (code in one.present) <= present, (one.model, code)
                 assert (code in one.present) == present or code == "HS402", (
                     one.model,

@@ -1,9 +1,9 @@
 """The four questions joined: one command that examines a model, names what it has and says what would help."""
 
-from headscan.diagnosis.conditions import CONDITIONS, Condition, Seen
 from headscan.diagnosis.evidence import Grid, LeakedBits, ModelEvidence, PromptRead, TokenFlow, TriedRemedies
 from headscan.diagnosis.plan import CheckingUp
 from headscan.diagnosis.publish import check_push, markdown, push
+from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, condition
 from headscan.diagnosis.result import CheckupResult, Examination, Observation
 from headscan.diagnosis.run import checkup
 
@@ -23,6 +23,7 @@ __all__ = [
     "TriedRemedies",
     "check_push",
     "checkup",
+    "condition",
     "markdown",
     "push",
 ]  # fmt: skip

@@ -122,6 +122,19 @@ class TriedRemedies:
         """Recall@1 of the vectors as they are."""
         return self.rows[0].number("recall_at_1") or 0.0
 
+    @property
+    def sentence(self) -> str:
+        """How many passages find the one that follows, before and after the best remedy, and whether that may be chance."""
+        best, queries = self.best, self.queries
+        assert best is not None
+        gain, ends = best.number("recall_at_1_gain") or 0.0, best.interval("recall_at_1_gain") or (0.0, 0.0)
+        before, after = round(queries * self.plain), round(queries * (self.plain + gain))
+        plain = f"{before} of {queries} passages find the one that follows by the vectors as they are"
+        if after <= before:
+            return f"{plain}, and no more after any of the {len(self.rows) - 1} remedies tried"
+        chance = "" if ends[0] > 0 else ", so few more that it may be chance"
+        return f"{plain}, {after} after the remedy {best.text('remedy')}{chance}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelEvidence:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeVar
 
 import torch
 
-from headscan.diagnosis.conditions import CONDITIONS
+from headscan.diagnosis.registry import CONDITIONS
 from headscan.model import Lens
 from headscan.model.settings import Loading
 from headscan.run import BadInput, Option, Progress, Running

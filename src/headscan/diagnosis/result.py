@@ -10,8 +10,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from headscan.diagnosis.conditions import CONDITIONS, Question, alarming
 from headscan.diagnosis.evidence import ModelEvidence
+from headscan.diagnosis.registry import CONDITIONS, Question, alarming
 from headscan.run import BadInput, Finding, Interval, Result
 
 if TYPE_CHECKING:

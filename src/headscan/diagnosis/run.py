@@ -9,7 +9,6 @@ from dataclasses import asdict
 from functools import partial
 from typing import Literal, cast
 
-from headscan.diagnosis.conditions import CONDITIONS, Condition, Seen, alarming
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.measurements import TOKENS, curing, flowing, grid_of, leaking
 from headscan.diagnosis.plan import (
@@ -25,6 +24,7 @@ from headscan.diagnosis.plan import (
     planned,
 )
 from headscan.diagnosis.publish import markdown
+from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, alarming
 from headscan.diagnosis.result import CheckupResult, Examination, Observation, beside, ordered, reference, summary
 from headscan.model import Lens
 from headscan.model.opening import ModelLike, open_model
@@ -230,11 +230,10 @@ def _names(given: list[SourceLike]) -> list[str]:
 
 def judged(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Examination:
     """Every condition that can be looked for in a source, and the summary."""
-    conditions = {code: kind() for code, kind in CONDITIONS.items()}
-    found = {code: seen for code, one in conditions.items() if (seen := one.seen(evidence, earlier)) is not None}
+    found = {code: seen for code, one in CONDITIONS.items() if (seen := one.seen(evidence, earlier)) is not None}
     alarms = alarming({code: seen.value for code, seen in found.items()})
     observations = [
-        _observation(code, conditions[code], seen, evidence.model, alarm=code in alarms) for code, seen in found.items()
+        _observation(code, CONDITIONS[code], seen, evidence.model, alarm=code in alarms) for code, seen in found.items()
     ]
     return Examination(
         model=evidence.model, evidence=evidence, observations=observations, summary=summary(evidence, observations)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from headscan.diagnosis.conditions import CONDITIONS
+from headscan.diagnosis.registry import CONDITIONS
 from headscan.measures.measure import leading
 from headscan.report.kit import (
     Cell,

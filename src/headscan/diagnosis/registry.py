@@ -1,0 +1,94 @@
+"""What a condition of a checkup is, and the decorator by which headscan and plug-ins declare one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from headscan.diagnosis.evidence import ModelEvidence
+from headscan.run import Interval, Registry
+
+Question = Literal["shape", "cause", "leak", "cure"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What a condition measured in one source, and what it says about it, whether the condition is present or not."""
+
+    value: float
+    sentence: str
+    advice: str  # what would help, with its effect on this model where that was measured
+    site: str | None = None
+    interval: Interval | None = None  # 95 %
+    null: float | None = None  # the value that `null_of` gives
+    null_of: str = "with random weights"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """A condition: a number with a threshold, its words, and the function that computes the number from the evidence.
+
+    `seen(evidence, earlier)` gets the sources before this one, where they are checkpoints of one run, and returns None where
+    the evidence has no such number.
+    """
+
+    title: str
+    question: Question
+    sentence: str  # what the number is
+    meaning: str
+    source: str
+    unit: str
+    threshold: float
+    todo: str
+    limits: str
+    seen: Callable[[ModelEvidence, list[ModelEvidence]], Seen | None]
+    least: bool = True  # it is present from the threshold on; otherwise down to the threshold
+    known: bool = False  # many healthy models have it: a notice, unless it may have brought an alarm about
+    alarm: float | None = None  # many healthy models lie between the threshold and this value: an alarm only beyond it
+    brings: tuple[str, ...] = ()  # codes of the conditions that it may bring about
+    heading: str = ""  # in the summary, where that of the question does not fit
+    beyond_chance: bool = False  # it is present only where the interval is above 0, too
+
+    def __post_init__(self) -> None:
+        # The registry tells items apart by where they are defined: that is where the function is.
+        vars(self).update(__module__=self.seen.__module__, __qualname__=self.seen.__qualname__)
+
+    def present(self, value: float, interval: Interval | None = None) -> bool:
+        """Whether the value is on the ill side of the threshold."""
+        beyond = value >= self.threshold if self.least else value <= self.threshold
+        return beyond and not (self.beyond_chance and interval is not None and interval[0] <= 0)
+
+    def alarms(self, value: float) -> bool:
+        """Whether the value is an alarm by itself: present, and beyond what many healthy models have."""
+        beyond = self.alarm is None or (value >= self.alarm if self.least else value <= self.alarm)
+        return self.present(value) and not self.known and beyond
+
+
+CONDITIONS: Registry[Condition] = Registry("condition", "headscan.diagnosis.conditions")
+"""Every condition by its code: HS1.. shape, HS2.. cause, HS3.. leak, HS4.. cure."""
+Function = Callable[[ModelEvidence, list[ModelEvidence]], Seen | None]
+
+
+def condition(code: str, question: Question, title: str, **words: Any) -> Callable[[Function], Function]:
+    """Register the decorated function under a code, with the fields of `Condition`; its docstring says how it looks."""
+
+    def register(function: Function) -> Function:
+        CONDITIONS.add(code, Condition(question=question, title=title, seen=function, **words))
+        return function
+
+    return register
+
+
+def alarming(values: Mapping[str, float]) -> list[str]:
+    """The codes whose values are alarms: by themselves, or as known conditions that may have brought such an alarm about.
+
+    >>> alarming({"HS101": 0.9, "HS102": 0.8}), alarming({"HS101": 0.6, "HS102": 0.8})
+    (['HS101', 'HS102'], [])
+    """
+    plain = {code for code, value in values.items() if CONDITIONS[code].alarms(value)}
+    return [
+        code
+        for code, kind in ((code, CONDITIONS[code]) for code in values)
+        if code in plain or (kind.known and kind.present(values[code]) and plain & set(kind.brings))
+    ]
