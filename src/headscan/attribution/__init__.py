@@ -1,10 +1,7 @@
 """Which input tokens a prediction rests on.
 
-- `attribute(model, prompt, ...)`: the whole way, to a result with its page
-- `METHODS`: gradient x input, occlusion, combined, integrated gradients, leave-one-out, Shapley; one file each
-- `AttributionTarget`, `TargetStep`: what is explained; `Engine`, `Coalitions`: the model as a function of embeddings and
-  of subsets
-- `gradient_x_input`, `integrated_gradients`, `shapley`, `faithfulness`: the parts
+`attribute(model, prompt, ...)` gives a result with its page, by the methods in `METHODS`. `AttributionTarget` is what is
+explained; `Engine` and `Coalitions` are the model as a function of embeddings and of subsets of the prompt.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from headscan.attribution.methods import (
     Occlusion,
     Shapley,
     shapley,
-)
+)  # fmt: skip
 from headscan.attribution.result import AttributeResult, agreement
 from headscan.attribution.run import attribute
 from headscan.attribution.target import AttributionTarget, TargetStep, find_units

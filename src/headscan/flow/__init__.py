@@ -1,9 +1,9 @@
 """What one token's output knows of another token, and how narrow and noisy the channel may be that tells it.
 
-`run(models, prompt, ...)` and `channel(models, prompt, ...)` go the whole way, to a result with its page. Their parts:
+`run(models, prompt, ...)` and `channel(models, prompt, ...)` give results with their pages. Their parts:
 
 - `leak`: how far output j moves when input token i changes
-- `recovery`: whether token i can be told from output j alone, by trying every token of the vocabulary, with the margin
+- `recovery`: whether token i can be recovered from output j alone, by trying every token of the vocabulary
 - `VARIANTS`: attention alone, the feed-forward parts alone, without residual, with and without a causal mask
 - `codebook`, `distances`: the outputs of all tokens at one place, and how far apart they are
 - `noise_accuracy`, `quantised_accuracy`: maximum-likelihood decoding through noise and rounding

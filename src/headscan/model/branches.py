@@ -10,17 +10,17 @@ In a block of BERT's kind it is: output = norm(norm(input + attention) + mlp).
 
 How it is found. Of the tensors that the block's modules were given or returned in the traced pass, those that satisfy
 `older + term = sum` exactly, in the model's own arithmetic, are looked for from the block's output backwards to its
-input; norms that act on the sum are stepped through. No class names are needed for that, which is why it holds alike for
-BLOOM (the residual is added inside the attention and MLP modules), OPT (two linear layers without a module around
-them), Falcon (branches are summed in place) and mixtures of experts. Names serve only to call a branch what it is:
+input; norms that act on the sum are stepped through. This needs no class names, and holds for BLOOM (the residual is
+added inside the attention and MLP modules), OPT (two linear layers without a module around them), Falcon (branches are
+summed in place) and mixtures of experts. Names serve only to name the kind of a branch:
 
     attention         the model calls it attention, and it has no recurrent state
     cross_attention   attention to another stack's states
     mlp               feed-forward, dense or mixture of experts
     mixer             whatever else mixes tokens: state spaces (Mamba), recurrences (RWKV), convolutions
 
-The traced pass runs on noise in place of every layer's output (`headscan.model.sites`), so that what is found depends on
-how the model is wired and not on its weights: trained models have dead branches, which add nothing that could be seen.
+The traced pass has noise in place of every layer's output (`headscan.model.sites`), so that the result depends on the
+wiring and not on the weights: trained models have dead branches, whose terms are lost in rounding.
 """
 
 from __future__ import annotations

@@ -78,26 +78,19 @@ class Lens(Memo):
     def load(cls, model: str | os.PathLike[str], settings: Building) -> Lens:
         """Load a causal LM, masked LM, encoder or encoder-decoder, in evaluation mode.
 
-        Args:
-            model: the name of an embedded specimen, a local folder or a .gguf file, or a Hugging Face id (looked up in
-                that order).
-            random_init: build the model from its configuration with fresh weights drawn from this seed; no weight
-                file is read.
-
-        The other options are the fields of `headscan.model.settings.Loading`.
+        `model` is the name of an embedded specimen, a local folder or a .gguf file, or a Hugging Face id (looked up in
+        that order). `random_init`: build the model from its configuration with fresh weights drawn from this seed, without
+        reading a weight file. The other options are the fields of `headscan.model.settings.Loading`.
 
         Raises:
             BadInput: nothing there, no or damaged safetensors, only pickle weights, a configuration that describes no
                 model or one larger than memory, weights that do not fit it, an unknown or absent device, dtype or
-                quantisation. One sentence says which. `headscan.model.load.prepare` says all but what the weights
-                themselves tell, without reading them.
+                quantisation. All but what only the weights show is checked before they are read.
 
         Weights are read from safetensors, or unpacked from a .gguf file (which needs `headscan[gguf]`). Weights that
         the configuration has but the file lacks are refused, except a pooler's, which feeds no site. Where those of the
-        head alone are missing, the model without its head is loaded, and a note says so; so it does of weights in the
-        file that the model has no use for.
-
-        Memory: the model's, at `dtype`; of a .gguf file, that of its unpacked weights.
+        head alone are missing, the model without its head is loaded, and a note says so; another names weights in the
+        file that the model does not use.
         """
         return cls.of(prepare(model, settings))
 
@@ -145,7 +138,7 @@ class Lens(Memo):
         """Run the model as far as the deepest of `sites` and give back what passed them.
 
         Later layers are not computed. The model runs in evaluation mode (and is put back into its own mode), without
-        cache, with its own masks and positions. No hook is left behind, whatever happens.
+        cache, with its own masks and positions. No hook is left behind.
 
         Args:
             input_ids: token ids [B, T], as a tensor, an array or nested lists; or `inputs_embeds`, embeddings in their
@@ -173,8 +166,7 @@ class Lens(Memo):
         """A context in which `each(site, tensor)` is called in every forward pass of the model, whoever runs it.
 
         For training loops, generation, evaluation: the model's mode, gradients and cache are those of the caller. The
-        tensor is the live one, gradient and all; copy it (or `detach().clone()`) before keeping or changing it. The
-        hooks go when the context ends, also by an exception. Under activation checkpointing parts of a block
+        tensor is the live one; copy it before keeping or changing it. Under activation checkpointing parts of a block
         run once more in the backward pass, and sites there can be passed again: leave the context before `backward`.
 
         >>> from transformers import GPT2Config, GPT2LMHeadModel
@@ -227,9 +219,8 @@ class Lens(Memo):
     def random_init(self, seed: int, *, first_block: bool = False) -> Lens:
         """The same architecture with fresh random weights: the random-weight control of a trained model.
 
-        It is on the same device in the same precision, its weights follow the family's own initialisation, and the
-        same seed gives the same weights. The global random state is not touched. With `first_block` no further block is
-        built (but in families whose first weights depend on the depth), and memory is that of the tables and one block.
+        It has the same device and precision, and the family's own initialisation; the global random state is not touched.
+        With `first_block` only one block is built (but in families whose first weights depend on the depth).
         """
         return self.twin(seed, first_block=first_block)()
 

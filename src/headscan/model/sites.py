@@ -144,12 +144,11 @@ def input_tensor(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | N
     return next((value for value in values if isinstance(value, Tensor) and torch.is_floating_point(value)), None)
 
 
-# ---- One tiny forward pass that writes down every module call: what the structure is read from.
+# ---- One tiny forward pass that records every module call: what the structure is read from.
 #
 # In that pass the output of every layer that holds weights itself (a linear map, a norm, an embedding) is replaced by
-# noise of size one. The wiring between the layers is the model's own and is all that shows. With the weights' own numbers
-# it would not always show: one of the real models in our tests has blocks whose weights have decayed to 1e-7, so that what
-# they add is lost in rounding, and in bfloat16 small terms drown beside the large.
+# noise of size one, so that only the wiring between the layers shows. With the model's own weights it would not always
+# show: terms of decayed weights (1e-7 in one real model) are lost in rounding, in bfloat16 more of them.
 
 
 @dataclass(eq=False, repr=False)
