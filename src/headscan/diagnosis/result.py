@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.registry import CONDITIONS, Question, alarming
-from headscan.run import BadInput, Finding, Interval, Result
+from headscan.run import BadInput, Finding, Interval, Result, Term
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,34 +20,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation(Finding):
-    """A condition as it was found in one source, present or not.
-
-    Attributes:
-        title, question, meaning, source, unit: the condition's words.
-        value, interval: its number, and 95 %; null: what `null_of` (random weights, guessing, ...) gives.
-        threshold: from here on (`least`), or down to here, it is named; present: whether it is.
-        sure: whether the whole interval is on the value's side of the threshold; None without an interval.
-        known: many healthy models have it, and it is a notice, no alarm; alarm: from here on it is one, where that is not the
-            threshold.
-        advice: what would help. beside: how the value stands among the reference models, in words.
-    """
+    """A condition as it was found in one source, present or not; title, question, meaning, source and unit are its words."""
 
     title: str
     question: Question
     meaning: str
     source: str
-    unit: str
-    threshold: float
+    unit: Annotated[str, Term("of", where="page")]
+    threshold: float  # from here on (`least`), or down to here, it is named
     least: bool
     present: bool
-    known: bool
-    advice: str
-    interval: Interval | None = None
-    sure: bool | None = None
-    null: float | None = None
-    alarm: float | None = None
+    known: bool  # many healthy models have it, and it is a notice, no alarm
+    advice: str  # what would help
+    value: Annotated[float | None, Term("value", "What the condition rests on.")] = None
+    interval: Interval | None = None  # of the value
+    sure: bool | None = (
+        None  # whether the whole interval is on the value's side of the threshold; None without an interval
+    )
+    null: Annotated[
+        float | None,
+        Term("chance", "What random weights of the same architecture give, or guessing without a state.", where="page"),
+    ] = None
+    alarm: float | None = None  # from here on it is an alarm, where that is not the threshold
     null_of: str = "with random weights"
-    beside: str | None = None
+    beside: Annotated[str | None, Term("reference", "The value among the reference models.", where="page")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,19 +58,13 @@ class Examination:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CheckupResult(Result):
-    """Four questions about one or more models (or stored states) on one page.
-
-    Attributes:
-        findings: the conditions that are present, alarms first.
-        examinations: one a source, with what was looked for and not found.
-        failed: the codes of `--fail-on` that were found.
-    """
+    """Four questions about one or more models (or stored states) on one page."""
 
     kind: ClassVar[str] = "checkup"
 
-    findings: Sequence[Observation] = field(default_factory=list)
-    examinations: list[Examination]
-    failed: list[str] = field(default_factory=list)
+    findings: Sequence[Observation] = field(default_factory=list)  # the conditions that are present, alarms first
+    examinations: list[Examination]  # one a source, with what was looked for and not found
+    failed: list[str] = field(default_factory=list)  # the codes of `--fail-on` that were found
 
     def frame(self) -> pd.DataFrame:
         """A pandas table: one row a source and condition that was looked for."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from headscan.flow.capacity import ChannelBound, NoisyDecoding, RoundedDecoding
 from headscan.flow.codebooks import CodebookDistances, Threshold, WidthAccuracy
-from headscan.run import BadInput, Result
+from headscan.run import BadInput, Interval, Result, Term
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,52 +22,62 @@ class MatrixMeans:
     of_later: float
 
 
+MEDIAN = "it is a median, whose spread does not show by leaving prompts out"
+
+
 @dataclass(frozen=True)
 class FlowSummary:
-    """One site: the means of `leak`, `recoverable` and `margin` over own, earlier and later tokens; see `MatrixMeans`.
+    """The means of one site's matrices; those of recovery are None where it was not asked for.
 
-    Those of recovery are None where it was not asked for. NAME_interval: at 95 %, over prompts; None of fewer than three. A
-    margin has none: it is a median, whose spread does not show by leaving prompts out.
+    NAME_interval: 95 %, over prompts; None of fewer than three.
     """
 
     site: str
-    leak_own: float
-    leak_of_earlier: float
-    leak_of_later: float
-    recoverable_own: float | None = None
-    recoverable_of_earlier: float | None = None
-    recoverable_of_later: float | None = None
-    margin_own: float | None = None
-    margin_of_earlier: float | None = None
-    margin_of_later: float | None = None
-    leak_own_interval: list[float] | None = None
-    leak_of_earlier_interval: list[float] | None = None
-    leak_of_later_interval: list[float] | None = None
-    recoverable_own_interval: list[float] | None = None
-    recoverable_of_earlier_interval: list[float] | None = None
-    recoverable_of_later_interval: list[float] | None = None
+    leak_own: Annotated[
+        float, Term("leak, own token", "How far an output moves when its own token changes, as a share of its norm.")
+    ]
+    leak_of_earlier: Annotated[float, Term("leak of earlier tokens", "The same when a token before it changes.")]
+    leak_of_later: Annotated[
+        float, Term("leak of later tokens", "The same when a token after it changes; 0 under a causal mask.")
+    ]
+    recoverable_own: Annotated[
+        float | None, Term("own token recovered", "Share of tokens that their own output tells from all others.")
+    ] = None
+    recoverable_of_earlier: Annotated[
+        float | None,
+        Term("earlier tokens recovered", "Share of earlier tokens that one output alone gives away, others known."),
+    ] = None  # fmt: skip
+    recoverable_of_later: Annotated[float | None, Term("later tokens recovered", "The same of later tokens.")] = None
+    margin_own: Annotated[float | None, Term("margin, own token", interval=MEDIAN)] = None
+    margin_of_earlier: Annotated[
+        float | None,
+        Term(
+            "margin, earlier", "Relative distance of the nearest output that another token would give.", interval=MEDIAN
+        ),
+    ] = None
+    margin_of_later: Annotated[float | None, Term("margin, later", interval=MEDIAN)] = None
+    leak_own_interval: Interval | None = None
+    leak_of_earlier_interval: Interval | None = None
+    leak_of_later_interval: Interval | None = None
+    recoverable_own_interval: Interval | None = None
+    recoverable_of_earlier_interval: Interval | None = None
+    recoverable_of_later_interval: Interval | None = None
 
 
 @dataclass(frozen=True)
 class FlowPart:
-    """One model and cut.
-
-    Attributes:
-        model, cut, slice: what was run, the last as `Slice.parse` reads it.
-        tokens: labels of the matrices: of a single prompt its tokens, of several the positions #0, #1, ...
-        sites: a summary a site.
-        noise: of each site, the rounding that a margin must exceed; candidates: tokens tried in each place; exhaustive:
-            whether they are the whole vocabulary (else recovery is an upper bound). None where recovery was not asked for.
-    """
+    """One model and cut."""
 
     model: str
     cut: str
-    slice: str
-    tokens: list[str]
+    slice: str  # as `Slice.parse` reads it
+    tokens: list[str]  # labels of the matrices: of a single prompt its tokens, of several the positions #0, #1, ...
     sites: list[FlowSummary]
-    noise: list[float] | None
-    candidates: int | None
-    exhaustive: bool | None
+    noise: (
+        list[float] | None
+    )  # of each site, the rounding that a margin must exceed; None where recovery was not asked for
+    candidates: int | None  # tokens tried in each place
+    exhaustive: bool | None  # whether they are the whole vocabulary; else recovery is an upper bound
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,22 +86,16 @@ class FlowResult(Result):
 
     `arrays` holds `leak`, `recoverable` and `margin` [sites, T, T] of the first part and `leak/K`, ... of part K, with
     entry (s, i, j) about input token i in output j.
-
-    Attributes:
-        site: the deepest of `sites` of the first part; tokens: the labels of its matrices.
-        leak, recoverable: the means of its matrices at that site.
-        prompts, length: how many prompts were averaged over, and their tokens.
-        parts: one a model and cut.
     """
 
     kind: ClassVar[str] = "flow"
-    site: str
+    site: str  # the deepest of `sites`, the first part's
     sites: list[str]
-    tokens: list[str]
-    leak: MatrixMeans
+    tokens: list[str]  # labels of the first part's matrices
+    leak: MatrixMeans  # at `site`
     recoverable: MatrixMeans | None
-    prompts: int
-    length: int
+    prompts: int  # that were averaged over
+    length: int  # their tokens
     parts: list[FlowPart]
 
     def frame(self) -> pd.DataFrame:
@@ -105,28 +109,20 @@ class FlowResult(Result):
 
 @dataclass(frozen=True)
 class ChannelPart:
-    """The channel of one model and cut, at its deepest site.
-
-    Attributes:
-        model, cut, site: what was run. vocabulary, width: tokens and features of its code book.
-        distances: how far apart the code book's rows are. noise, quantised: decoding through noise and rounding.
-        bounds: the bits and features that no decoder can do without, by noise.
-        widths: accuracy of each search by the features kept. thresholds: the fewest features that each needs.
-        left_out: what was not done for its cost, as sentences.
-    """
+    """The channel of one model and cut, at its deepest site."""
 
     model: str
     cut: str
     site: str
-    vocabulary: int
-    width: int
+    vocabulary: int  # rows of its codebook
+    width: int  # features of its codebook
     distances: CodebookDistances
     noise: list[NoisyDecoding]
     quantised: list[RoundedDecoding]
-    bounds: list[ChannelBound]
+    bounds: list[ChannelBound]  # the bits and features that no decoder can do without
     widths: list[WidthAccuracy]
     thresholds: list[Threshold]
-    left_out: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # what was not done for its cost, as sentences
 
 
 TableName = Literal["distances", "noise", "quantised", "bounds", "widths", "thresholds"]
@@ -142,14 +138,7 @@ class ChannelResult(Result):
     parts: list[ChannelPart]
 
     def frame(self, what: TableName = "distances") -> pd.DataFrame:
-        """A pandas table, one row a part and measurement.
-
-        Args:
-            what: "distances", "noise", "quantised", "bounds", "widths" or "thresholds".
-
-        Raises:
-            BadInput: another name.
-        """
+        """A pandas table, one row a part and measurement; BadInput for another name."""
         import pandas as pd
 
         names = TableName.__args__  # type: ignore[attr-defined]

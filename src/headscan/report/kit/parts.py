@@ -6,7 +6,7 @@ Text is untrusted unless it is `markupsafe.Markup`: it is escaped wherever it is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
@@ -141,19 +141,23 @@ def table(
     """
     records = list(rows)
     known = terms if terms is not None else terms_of(type(records[0])) if records else {}
-    heads = [known.get(one, Term(one, name=one)) if isinstance(one, str) else one[0] for one in columns]
+    heads = [
+        replace(known.get(one, Term(one.replace("_", " "))), name=one) if isinstance(one, str) else one[0]
+        for one in columns
+    ]
     get = [(lambda row, name=one: cell_of(row, name)) if isinstance(one, str) else one[1] for one in columns]
     lines = [Line(label_of(get[0](row)), [make(row) for make in get[1:]], note(row)) for row in records]
     return Table(heads, lines, title, caption, folded, where=where)
 
 
 def cell_of(row: object, name: str, why: str = "") -> Cell:
-    """A field with its interval: `NAME_interval`, or the normal one of `NAME_error`; truth values and lists in words."""
+    """A field with its interval (`NAME_interval`; of `value`: `interval`; else from `NAME_error`), lists in words."""
     if isinstance(row, Row):
         value, interval = row.get(name), row.interval(name)
         value = value if isinstance(value, str | bool) else row.number(name)
     else:
         value, interval = getattr(row, name), getattr(row, f"{name}_interval", None)
+        interval = getattr(row, "interval", None) if name == "value" else interval
         error = getattr(row, f"{name}_error", None)
         if interval is None and error is not None and value is not None:
             from headscan.statistics.uncertainty import normal

@@ -10,21 +10,8 @@ import numpy as np
 import plotly.graph_objects as go
 from rich.text import Text
 
-from headscan.report.kit import (
-    Cell,
-    Figure,
-    Head,
-    Line,
-    Prose,
-    Raw,
-    Section,
-    Table,
-    Term,
-    figures,
-    page,
-    palette,
-    section,
-)
+from headscan.report.kit import Figure, Head, Line, Prose, Raw, Section, Table, Term, figures, page, palette, section
+from headscan.report.kit.parts import Part, cell_of
 from headscan.report.kit.words import clean, grouped, literal, named, number, value_of
 from headscan.run.errors import BadInput
 
@@ -46,7 +33,6 @@ SIGNS = re.compile("([␣⏎⇥␍])")
 
 @page("attribute")
 def attribute(result: AttributeResult) -> Head:
-    """What is explained, of which model, by which methods."""
     methods = ", ".join(one.words.title for one in result.maps)
     model = named(result.models[0].name) if result.models else "the model"
     rests = "sentence vector" if result.target.kind == "sentence" else "prediction"
@@ -201,7 +187,7 @@ def rounded(values: object) -> list[list[float]]:
 def trust(result: AttributeResult) -> Section:
     """Faithfulness, completeness and agreement of the maps."""
     checked = [(one.words.title, one.faithfulness) for one in result.maps if one.faithfulness is not None]
-    parts: list[Figure | Table | Prose] = []
+    parts: list[Part] = []
     if checked:
         first, judged = checked[0][1], result.target.judged
         caption = (
@@ -209,68 +195,52 @@ def trust(result: AttributeResult) -> Section:
             f"back first; a good map rises at once. Missing units are replaced by {first.substitute}."
         )
         alt = f"The {judged} as units are replaced in the order of their scores, and as they are put back"
-        parts.append(Figure("curves", lambda: curves(result), alt, caption))
         columns: list[Term | str] = [
             "method",
             Term("deletion", f"Area under the {judged} as the highest units are replaced first; low is good."),
             Term("insertion", "The same as the highest units are put back first; high is good."),
-            Term(
-                "comprehensiveness", f"Mean fall of the {judged} without the top units; high is good.",
-                column="comprehen-\nsiveness",
-            ),
+            Term("comprehensiveness", f"Mean fall of the {judged} without the top units; high is good.",
+                 column="comprehen-\nsiveness"),
             Term("sufficiency", f"Mean fall of the {judged} with the top units only; low is good."),
         ]  # fmt: skip
+        means = ("comprehensiveness", "sufficiency")
         rows = [
             Line(
                 name,
-                (
-                    Cell(one.deletion.area, one.deletion.area_interval),
-                    Cell(one.insertion.area, one.insertion.area_interval),
-                    Cell(one.comprehensiveness, one.comprehensiveness_interval),
-                    Cell(one.sufficiency, one.sufficiency_interval),
-                ),
+                [cell_of(one.deletion, "area"), cell_of(one.insertion, "area"), *(cell_of(one, key) for key in means)],
             )
             for name, one in checked
         ]
-        null = first.random
-        null_cells = (
-            Cell(null.deletion, null.deletion_interval), Cell(null.insertion, null.insertion_interval),
-            Cell(null.comprehensiveness, null.comprehensiveness_interval), Cell(null.sufficiency, null.sufficiency_interval),
-        )  # fmt: skip
-        parts.append(Table(columns, [*rows, Line("random order", null_cells, note="three, averaged")]))
-        if first.no_interval:
-            parts.append(Prose(first.no_interval))
+        null = [cell_of(first.random, key) for key in ("deletion", "insertion", *means)]
+        rows.append(Line("random order", null, note="three, averaged"))
+        parts += [Figure("curves", lambda: curves(result), alt, caption), Table(columns, rows)]
+        parts += [Prose(first.no_interval)] if first.no_interval else []
     else:
         parts.append(Prose("Faithfulness was not measured."))
     for one in result.maps:
         if (gap := one.completeness) is not None:
-            parts.append(
-                Prose(
-                    "Its scores must sum to the target's change from the baseline; they miss by at most "
-                    f"{100 * max(gap.relative_gap):.2g} % ({gap.evaluations} gradients on {gap.segments} "
-                    f"piece{'s' if gap.segments > 1 else ''} of the path).",
-                    f"Completeness of {one.words.title.lower()}.",
-                )
+            pieces = f"{gap.segments} piece{'s' if gap.segments > 1 else ''}"
+            said = (
+                "Its scores must sum to the target's change from the baseline; they miss by at most "
+                f"{100 * max(gap.relative_gap):.2g} % ({gap.evaluations} gradients on {pieces} of the path)."
             )
+            parts.append(Prose(said, f"Completeness of {one.words.title.lower()}."))
     if result.agreement:
-        columns = ["methods", Term("rank correlation"), Term(f"shared top {result.agreement[0].top}")]
+        columns = ["methods", "rank correlation", f"shared top {result.agreement[0].top}"]
         agreed = [(", ".join(one.methods), one.spearman, one.shared_top) for one in result.agreement]
         parts.append(Table(columns, agreed, title="Agreement"))
-    lead = "A map is an argument. Take away what it calls important, and the prediction should go."
+    lead = "Take away what a map calls important, and the prediction should go."
     return Section("How far to trust it", lead, parts)
 
 
 def curves(result: AttributeResult) -> go.Figure:
     """Deletion and insertion curves of each method: probability (or cosine) as units are replaced or put back."""
     figure = figures.empty("share of the units replaced (deletion) or put back (insertion)", result.target.judged)
-    for index, one in enumerate(entry for entry in result.maps if entry.faithfulness is not None):
-        assert one.faithfulness is not None
-        for name, curve, dash in (
-            ("deletion", one.faithfulness.deletion, "solid"),
-            ("insertion", one.faithfulness.insertion, "dash"),
-        ):
+    checked = [(one.method, one.faithfulness) for one in result.maps if one.faithfulness is not None]
+    for index, (method, one) in enumerate(checked):
+        for name, curve, dash in (("deletion", one.deletion, "solid"), ("insertion", one.insertion, "dash")):
             figure.add_scatter(
-                x=curve.share, y=curve.probability, mode="lines+markers", name=f"{literal(one.method)}, {name}",
+                x=curve.share, y=curve.probability, mode="lines+markers", name=f"{literal(method)}, {name}",
                 line={"color": palette.model_colour(index), "dash": dash},
                 marker={"symbol": SYMBOLS[index % len(SYMBOLS)], "size": 6},
             )  # fmt: skip

@@ -10,88 +10,65 @@ from plotly.subplots import make_subplots
 
 from headscan.diagnosis.registry import CONDITIONS
 from headscan.measures.measure import leading
-from headscan.report.kit import (
-    Cell,
-    Facts,
-    Figure,
-    Head,
-    Line,
-    Prose,
-    Section,
-    Table,
-    Term,
-    figures,
-    page,
-    palette,
-    section,
-)
+from headscan.report.kit import Facts, Figure, Head, Prose, Section, Table, Term, figures, page, palette, section, table
+from headscan.report.kit.parts import Part
 from headscan.report.kit.words import literal
 
 if TYPE_CHECKING:
     from headscan.diagnosis.result import CheckupResult, Examination, Observation
     from headscan.run import Row
 
-COLUMNS: tuple[Term | str, ...] = (
-    "code", Term("condition"), Term("found", "Alarm; notice, where many healthy models have it; no."),
-    Term("value", "What the condition rests on."),
-    Term("chance", "What random weights of the same architecture give, or guessing without a state.", where="page"),
-    Term("threshold", "From here on (at least), or down to here (at most), the condition is named."),
-    Term("of", where="page"), Term("site"), Term("reference", where="page"),
-)  # fmt: skip
-
-
 LEAK = "Leak: what of the text is still in the states"
+RETRIEVAL = {
+    "recall_at_1": Term("found first", "Passages whose follower is nearest of all.", percent=True),
+    "recall_at_1_gain": Term("gain", percent=True), "recall_at_10": Term("among ten", percent=True),
+    "average_cosine": Term("average cosine"), "remedy": Term("remedy"),
+}  # fmt: skip
+BRANCHES = {"part": Term("branch"), "share": Term("share of the average cosine", percent=True)}
 
 
 @page("checkup")
 def head(result: CheckupResult) -> Head:
     """Names of the sources, the alarms in words, and the five sentences of each source."""
     parts: list[Prose] = []
-    several = len(result.examinations) > 1
     for one in result.examinations:
-        parts += [Prose(one.model, heading=True)] if several else []
+        parts += [Prose(one.model, heading=True)] if len(result.examinations) > 1 else []
         for sentence in one.summary:
-            strong, _, said = sentence.partition(": ")
-            parts.append(Prose(said, strong=f"{strong}:") if said else Prose(strong))
-    alarm = any(not found.known for found in result.findings)
+            strong, _, rest = sentence.partition(": ")
+            parts.append(Prose(rest, strong=f"{strong}:") if rest else Prose(strong))
+    alarm = any(not one.known for one in result.findings)
     return Head([one.model for one in result.examinations], _verdict(result), parts, alarm=alarm)
 
 
 def _verdict(result: CheckupResult) -> str:
     """The alarms of a source by name, of several sources the first of each; without any, what is known of leaks all the same."""
     said, several = [], len(result.examinations) > 1
-    for one in result.examinations:
-        alarms = [found for found in result.findings if found.model == one.model and not found.known]
-        if alarms:
-            names = [f"{found.title.lower()} ({found.code})" for found in alarms]
-            if several:
-                more = f", and {len(alarms) - 1} more" if len(alarms) > 1 else ""
-                said.append(f"{one.model}: {names[0]}{more}.")
-            else:
-                said.append(
-                    f"Alarm: {names[0]}." + _more(alarms[0].code, [found.code for found in alarms[1:]], names[1:])
-                )
+    for each in result.examinations:
+        alarms = [one for one in result.findings if one.model == each.model and not one.known]
+        if not alarms:
+            continue
+        names = [f"{one.title.lower()} ({one.code})" for one in alarms]
+        if several:
+            more = f", and {len(alarms) - 1} more" if len(alarms) > 1 else ""
+            said.append(f"{each.model}: {names[0]}{more}.")
+        else:  # the other alarms: those that the first one may have brought about, and those beside it
+            brings = CONDITIONS[alarms[0].code].brings if alarms[0].code in CONDITIONS else ()
+            follow = [name for one, name in zip(alarms[1:], names[1:], strict=True) if one.code in brings]
+            also = [name for name in names[1:] if name not in follow]
+            said.append(
+                f"Alarm: {names[0]}." + f" May follow from it: {', '.join(follow)}." * bool(follow)
+                + f" Also: {', '.join(also)}." * bool(also)
+            )  # fmt: skip
     healthy = len(result.examinations) - len(said)
     if not said:
         return f"No alarm{' in any of them' * several}. {_leak(result)}"
     return "Alarms. " * several + " ".join(said) + (f" The other{'s' * (healthy > 1)}: no alarm." if healthy else "")
 
 
-def _more(first: str, codes: Sequence[str], names: Sequence[str]) -> str:
-    """The other alarms: those that the first one may have brought about, and those beside it."""
-    brings = CONDITIONS[first].brings if first in CONDITIONS else ()
-    follow = [name for code, name in zip(codes, names, strict=True) if code in brings]
-    also = [name for name in names if name not in follow]
-    said = f" May follow from it: {', '.join(follow)}." * bool(follow)
-    return said + f" Also: {', '.join(also)}." * bool(also)
-
-
 def _leak(result: CheckupResult) -> str:
     """Whether states give text away: no alarm, for those of most models do, and not to be taken for safe."""
-    seen = {
-        one.code: one.present for each in result.examinations for one in each.observations if one.question == "leak"
-    }
-    seen |= dict.fromkeys((one.code for one in result.findings), True)
+    leaks = [one for each in result.examinations for one in each.observations if one.question == "leak"]
+    seen = {one.code: one.present for one in leaks} | dict.fromkeys((one.code for one in result.findings), True)
     if seen.get("HS301"):
         return "As with most models, states give the prompt away (HS301): the text could be read back from them."
     if seen.get("HS302"):
@@ -109,7 +86,8 @@ def shape(result: CheckupResult) -> Section:
         measures = (("average_cosine", "average cosine"), ("participation_ratio", "directions in use"))
         for panel, (measure, title) in enumerate(measures, 1):
             for index, one in enumerate(result.examinations):
-                for rows, dash in ((one.evidence.sites, "solid"), (_random(one.evidence.nulls), "dot")):
+                random = [row for row in one.evidence.nulls if row["null"] == "random-init"]
+                for rows, dash in ((one.evidence.sites, "solid"), (random, "dot")):
                     if rows:
                         name = one.model if dash == "solid" else f"{one.model}, random weights"
                         figure.add_scatter(
@@ -123,42 +101,34 @@ def shape(result: CheckupResult) -> Section:
 
     lead = "How the tokens lie at each site, sinks left out: how alike in direction, along how many directions they differ."
     caption = "Average cosine, and below it directions in use (participation ratio), site by site."
-    alt = "Average cosine and directions in use by site"
-    return Section(
-        "Shape: how the tokens lie", lead, [Figure("shape", draw, alt, caption, 520), _table(result, "shape")]
-    )
+    drawn = Figure("shape", draw, "Average cosine and directions in use by site", caption, 520)
+    return Section("Shape: how the tokens lie", lead, [drawn, _table(result, "shape")])
 
 
 @section("checkup", 30)
 def cause(result: CheckupResult) -> Section | None:
     """Loss beside counting, which branches build the cone, and the conditions of the cause."""
-    shown = [(one.model, one.evidence.loss) for one in result.examinations if one.evidence.loss is not None]
-    lead = (
-        "Healthy or not, something made that shape: how well the next token is predicted, and which branch adds what to the "
-        "average cosine."
-    )
-    parts: list[Figure | Table] = []
-    if shown:
-        names, rows = [name for name, _ in shown], [row for _, row in shown]
-        values = {
-            "loss": [row.number("loss") for row in rows],
-            "frequencies alone": [row.number("unigram_entropy") for row in rows],
-        }
-        said = "Loss, and what knowing the tokens' frequencies loses."
+    losses = {one.model: one.evidence.loss for one in result.examinations if one.evidence.loss is not None}
+    parts: list[Part] = []
+    if losses:
+        names = {"loss": "loss", "unigram_entropy": "frequencies alone"}
+        values = {title: [row.number(name) for row in losses.values()] for name, title in names.items()}
         alt = "Loss of each model beside the entropy of the text's tokens"
-        parts.append(_bars("loss", names, values, "nats a token", alt, said))
-    parts += [table for one in result.examinations if (table := _branches(one, several=len(result.examinations) > 1))]
-    table = _table(result, "cause")
-    return Section("Cause: what made the shape", lead, [*parts, table]) if parts or table.rows else None
+        caption = "Loss, and what knowing the tokens' frequencies loses."
+        parts.append(_bars("loss", list(losses), values, "nats a token", alt, caption))
+    parts += [one for each in result.examinations if (one := _branches(each, several=len(result.examinations) > 1))]
+    conditions = _table(result, "cause")
+    lead = "How well the next token is predicted, and how much each branch adds to the average cosine."
+    return Section("Cause: what made the shape", lead, [*parts, conditions]) if parts or conditions.rows else None
 
 
 @section("checkup", 40)
 def leak(result: CheckupResult) -> Section | None:
     """What the states of one block give away: tokens guessed without them, read through noise, read by exact search."""
     shown = [one for one in result.examinations if one.evidence.read or one.evidence.bits]
-    table = _table(result, "leak")
+    conditions = _table(result, "leak")
     if not shown:
-        return Section(LEAK, "What outputs know of other tokens.", [table]) if table.rows else None
+        return Section(LEAK, "What outputs know of other tokens.", [conditions]) if conditions.rows else None
     every = [(one.evidence.read, one.evidence.bits) for one in shown]
     values = {
         "guessed without states": [bits.guessed if bits else None for _, bits in every],
@@ -173,83 +143,52 @@ def leak(result: CheckupResult) -> Section | None:
     caption = "Tokens named from the states of one block." + (f" Noise: {noise} of the states' rms." if noise else "")
     alt = "Share of tokens that are named without states, through noise, and by exact search"
     figure = _bars("leak", [one.model for one in shown], values, "share of tokens", alt, caption, most=1.0)
-    return Section(LEAK, lead, [figure, table])
+    return Section(LEAK, lead, [figure, conditions])
 
 
 @section("checkup", 50)
 def cure(result: CheckupResult) -> Section | None:
     """The advice of what is present, what a bias takes away, and what remedies gain."""
-    gauge = [(one.model, *one.evidence.gauge[1:]) for one in result.examinations if one.evidence.gauge is not None]
-    parts: list[Figure | Prose | Table] = []
-    if gauge:
+    gauges = {one.model: one.evidence.gauge for one in result.examinations if one.evidence.gauge is not None}
+    parts: list[Part] = []
+    if gauges:
         values = {
-            "as it is": [before for _, before, _ in gauge],
-            "with a bias of the output head": [after for *_, after in gauge],
+            "as it is": [before for _, before, _ in gauges.values()],
+            "with a bias of the output head": [after for *_, after in gauges.values()],
         }
-        alt, said = (
-            "Average cosine at the output head's input before and after a bias of the output head",
-            "The same logits, with and without a bias.",
-        )
-        parts.append(
-            _bars("cure", [name for name, *_ in gauge], values, "average cosine at the output head's input", alt, said)
-        )
+        axis = "average cosine at the output head's input"
+        alt = "Average cosine at the output head's input before and after a bias of the output head"
+        parts.append(_bars("cure", list(gauges), values, axis, alt, "The same logits, with and without a bias."))
     parts += [Prose(one.advice, strong=f"{one.code} {one.title}.") for one in result.findings if one.advice]
-    parts += [_remedies(one, several=len(result.examinations) > 1) for one in result.examinations if one.evidence.cure]
-    table = _table(result, "cure")
+    for one in result.examinations:
+        if (tried := one.evidence.cure) is not None:
+            title = f"{tried.queries} passages of {tried.length} tokens look for the one that follows"
+            title += f", {one.model}" * (len(result.examinations) > 1)
+            columns = ("remedy", "recall_at_1", "recall_at_1_gain", "recall_at_10", "average_cosine", "hubness")
+            parts.append(table(tried.rows, *columns, terms=RETRIEVAL, title=title))
     lead = (
         "What would help, if wanted: with what was found, against what all tokens have in common, and for search; with its "
         "effect on this very model where that was measured."
     )
-    return Section("Cure: what would help", lead, [*parts, table]) if parts else None
-
-
-def _remedies(one: Examination, *, several: bool) -> Table:
-    """Whether passages find the one that follows, as they are and after each remedy."""
-    cure = one.evidence.cure
-    assert cure is not None
-    lines = [
-        Line(
-            row.text("remedy"),
-            [
-                Cell(row.number(name), interval=row.interval(name))
-                for name in ("recall_at_1", "recall_at_1_gain", "recall_at_10", "average_cosine", "hubness")
-            ],
-        )
-        for row in cure.rows
-    ]
-    percent = Term("found first", "Passages whose follower is nearest of all.", percent=True)
-    columns: list[Term | str] = [
-        "remedy",
-        percent,
-        Term("gain", percent=True),
-        Term("among ten", percent=True),
-        "average cosine",
-        "hubness",
-    ]
-    title = (
-        f"{cure.queries} passages of {cure.length} tokens look for the one that follows" + f", {one.model}" * several
-    )
-    return Table(columns, lines, title=title)
+    return Section("Cure: what would help", lead, [*parts, _table(result, "cure")]) if parts else None
 
 
 @section("checkup", 60)
 def not_done(result: CheckupResult) -> Section | None:
     """What there was no time for, or what the source has not."""
     rows = [(one.model, reason) for one in result.examinations for reason in one.evidence.skipped]
-    return (
-        Section("Not examined", "What these sources lack, or the budget did not allow.", [Facts("", rows)])
-        if rows
-        else None
-    )
+    lead = "What these sources lack, or the budget did not allow."
+    return Section("Not examined", lead, [Facts("", rows)]) if rows else None
 
 
 @section("checkup", 70)
 def looked_for(result: CheckupResult) -> Section:
     """Every condition, in words."""
     words = {one.code: one for each in result.examinations for one in each.observations}
-    rows = [(code, one.title, one.meaning, one.source) for code, one in sorted(words.items())]
-    columns: list[Term | str] = ["code", *(Term(one) for one in ("condition", "what it is", "source"))]
-    return Section("What was looked for", "", [Table(columns, rows, folded=True, title="Conditions", where="page")])
+    rows = [words[code] for code in sorted(words)]
+    columns = (Term("condition"), lambda one: one.title), (Term("what it is"), lambda one: one.meaning)
+    shown = table(rows, "code", *columns, "source", folded=True, title="Conditions", where="page")
+    return Section("What was looked for", "", [shown])
 
 
 def _bars(
@@ -257,62 +196,41 @@ def _bars(
     *, most: float | None = None,
 ) -> Figure:  # fmt: skip
     """Horizontal bars, some a model; as high as there are bars."""
+    height = 100 + 28 * len(models) * len(values)
+    return Figure(name, lambda: figures.bars(models, values, axis, most), alt, caption, height)
 
-    def draw() -> go.Figure:
-        figure = figures.empty(axis)
-        for index, (label, found) in enumerate(values.items()):
-            figure.add_bar(
-                y=[literal(model) for model in models], x=list(found), name=label, orientation="h",
-                marker_color=palette.model_colour(index), showlegend=len(values) > 1,
-            )  # fmt: skip
-        figure.update_yaxes(autorange="reversed", showgrid=False)
-        figure.update_xaxes(showgrid=True, range=None if most is None else [0, most])
-        return figure
 
-    return Figure(name, draw, alt, caption, 100 + 28 * len(models) * len(values))
+def _found(one: Observation) -> str:
+    if not one.present:
+        return "no"
+    return "notice" if one.known else "alarm" if one.sure is not False else "alarm, not certain"
+
+
+def _threshold(one: Observation) -> str:
+    alarm = f", alarm {one.alarm:g}" if one.alarm is not None else ""
+    return f"at {'least' if one.least else 'most'} {one.threshold:g}{alarm}"
 
 
 def _table(result: CheckupResult, question: str) -> Table:
+    """The conditions of a question."""
+    rows = [one for each in result.examinations for one in each.observations if one.question == question]
+    owner = {id(one): each.model for each in result.examinations for one in each.observations}
     several = len(result.examinations) > 1
-    rows = [
-        _line(one, each.model if several else "")
-        for each in result.examinations
-        for one in each.observations
-        if one.question == question
-    ]
-    return Table(COLUMNS, rows)
-
-
-def _line(one: Observation, model: str) -> Line:
-    found = (
-        "no"
-        if not one.present
-        else "notice"
-        if one.known
-        else "alarm"
-        if one.sure is not False
-        else "alarm, not certain"
-    )
-    bound = f"at {'least' if one.least else 'most'} {one.threshold:g}" + (
-        f", alarm {one.alarm:g}" if one.alarm is not None else ""
-    )
-    cells = (one.title, found, Cell(one.value, interval=one.interval), one.null, bound, one.unit, one.site, one.beside)
-    return Line(one.code, cells, note=model)
+    return table(
+        rows, "code", (Term("condition"), lambda one: one.title),
+        (Term("found", "Alarm; notice, where many healthy models have it; no."), _found),
+        "value", "null", (Term("threshold", "From here on, or down to here, the condition is named."), _threshold),
+        "unit", "site", "beside", note=lambda one: owner[id(one)] if several else "",
+    )  # fmt: skip
 
 
 def _branches(one: Examination, *, several: bool) -> Table | None:
     """The branches that add most to the cone of the last block, and that take most away."""
     last = one.evidence.blocks[-1].text("site") if one.evidence.blocks else ""
-    rows = [row for row in one.evidence.anatomy if row["site"] == last and row.number("share") is not None]
-    rows = [row for row in rows if abs(row.number("share") or 0.0) >= 0.02]
+    rows = [row for row in one.evidence.anatomy if row["site"] == last and abs(row.number("share") or 0.0) >= 0.02]
     if not rows:
         return None
-    ordered = sorted(rows, key=lambda row: -(row.number("share") or 0.0))
-    shown: Sequence[Row] = ordered if len(ordered) <= 8 else [*ordered[:5], *ordered[-3:]]
-    lines = [Line(row.text("part"), (Cell(row.number("share"), interval=row.interval("share")),)) for row in shown]
+    rows.sort(key=lambda row: -(row.number("share") or 0.0))
+    shown: Sequence[Row] = rows if len(rows) <= 8 else [*rows[:5], *rows[-3:]]
     title = f"Which branches add to the average cosine of {last}" + (f" in {one.model}" if several else "")
-    return Table(["branch", Term("share of the average cosine", percent=True)], lines, title=title)
-
-
-def _random(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row["null"] == "random-init"]
+    return table(shown, "part", "share", terms=BRANCHES, title=title)

@@ -12,7 +12,6 @@ from headscan.report.kit import (
     Facts,
     Figure,
     Head,
-    Line,
     Panels,
     Prose,
     Section,
@@ -22,16 +21,15 @@ from headscan.report.kit import (
     page,
     palette,
     section,
-)
+    table,
+)  # fmt: skip
+from headscan.report.kit.parts import Part, Value, cell_of
 from headscan.report.kit.words import named, number
 
 if TYPE_CHECKING:
     from headscan.comparison.result import CompareResult, SimilarityCell
-    from headscan.report.kit.parts import Part
-
 
 ALPHA = 0.05
-Pair = tuple[str, str]
 
 
 @page("compare")
@@ -42,22 +40,36 @@ def head(result: CompareResult) -> Head:
     said = "Nothing could be compared."
     if same:
         values = [cell.value or 0.0 for cell in same]
-        title = result.measures[same[0].measure].title
         where = "Site against the same site" if same[0].site_a == same[0].site_b else "Site against site"
+        title = result.measures[same[0].measure].title
         said = f"{where}, {title} is {number(min(values))} to {number(max(values))}, on {result.tokens:,} tokens."
-    words = [
-        Term(one.title, one.sentence, one.formula, range=one.range, source=one.source, name=name)
-        for name, one in result.measures.items()
-    ]
-    return Head([named(model.name) for model in result.models], said, words=words)
+    return Head(
+        [named(model.name) for model in result.models], said, words=[_term(result, name) for name in result.measures]
+    )
 
 
-def _pairs(result: CompareResult) -> dict[Pair, list[SimilarityCell]]:
+def _term(result: CompareResult, name: str) -> Term:
+    """A measure's words above a column."""
+    words = result.measures[name]
+    short = {"procrustes": "procr.", "mutual_knn": "knn"}.get(name, name)
+    return Term(
+        words.title,
+        words.sentence,
+        words.formula,
+        range=words.range,
+        source=words.source,
+        name=name,
+        column=short,
+        places=3,
+    )
+
+
+def _pairs(result: CompareResult) -> dict[tuple[str, str], list[SimilarityCell]]:
     """The cells by pair of models."""
-    found: dict[Pair, list[SimilarityCell]] = {}
+    pairs: dict[tuple[str, str], list[SimilarityCell]] = {}
     for cell in result.cells:
-        found.setdefault((cell.model_a, cell.model_b), []).append(cell)
-    return found
+        pairs.setdefault((cell.model_a, cell.model_b), []).append(cell)
+    return pairs
 
 
 @section("compare", 10)
@@ -65,39 +77,36 @@ def maps(result: CompareResult) -> list[Section]:
     """One map a measure, for each pair of models."""
     made = []
     several = len(_pairs(result)) > 1
+    note = Prose(
+        "A cross marks what is no more alike than the null makes it (adjusted p > .05). The mark “null” on a scale is what "
+        f"the null stays below in 95 of 100 draws, on a sample of {result.tested:,} tokens (median over the sites)."
+    )
     for k, ((a, b), cells) in enumerate(_pairs(result).items()):
         drawn = [
             _map(result, name, [cell for cell in cells if cell.measure == name], f"{name}-{k}" if several else name)
             for name in result.measures
         ]
+        rows = [drawn[start : start + 2] for start in range(0, len(drawn), 2)]
+        panels = [Panels(row, f"{' and '.join(one.title for one in row)}.") for row in rows]
         lead = f"Sites of {named(a)} from the top, sites of {named(b)} from the left."
-        parts: list[Part] = []
-        for start in range(0, len(drawn), 2):
-            two = drawn[start : start + 2]
-            parts.append(Panels(two, f"{' and '.join(one.title for one in two)}."))
-        caption = Prose(
-            "A cross marks what is no more alike than the null makes it (adjusted p > .05). The mark “null” on a scale is what "
-            f"the null stays below in 95 of 100 draws, on a sample of {result.tested:,} tokens (median over the sites)."
-        )
-        made.append(Section(f"{named(a)} and {named(b)}" if several else "Site against site", lead, [*parts, caption]))
+        made.append(Section(f"{named(a)} and {named(b)}" if several else "Site against site", lead, [*panels, note]))
     return made
 
 
 def _map(result: CompareResult, name: str, cells: list[SimilarityCell], called: str) -> Figure:
     words = result.measures[name]
     tokens = f"{result.tokens:,} tokens" if words.tokens == "all" else f"a sample of {result.sampled:,} tokens"
-    return Figure(
-        called, lambda: _heat(cells), f"{words.title} of every site of {cells[0].model_a} with every site of {cells[0].model_b}",
-        height=380, title=words.title, sentence=f"{words.sentence} Of {tokens}.",
-    )  # fmt: skip
+    alt = f"{words.title} of every site of {cells[0].model_a} with every site of {cells[0].model_b}"
+    sentence = f"{words.sentence} Of {tokens}."
+    return Figure(called, lambda: _heat(cells), alt, height=380, title=words.title, sentence=sentence)
 
 
 def _heat(cells: list[SimilarityCell]) -> go.Figure:
     """A map with a cross on each cell inside the null, and the null's threshold on the scale."""
     rows, columns = (list(dict.fromkeys(names)) for names in ([c.site_a for c in cells], [c.site_b for c in cells]))
     values = {(cell.site_a, cell.site_b): cell.value for cell in cells}
-    grid = [[values.get((row, column)) for column in columns] for row in rows]
     low = min([0.0, *(value for value in values.values() if value is not None)])
+    grid = [[values.get((row, column)) for column in columns] for row in rows]
     figure = figures.heat(grid, columns, rows, low=low, high=1, scale=palette.DEPTH[0])
     inside = [cell for cell in cells if cell.p_adjusted is not None and cell.p_adjusted > ALPHA]
     if inside:
@@ -109,13 +118,11 @@ def _heat(cells: list[SimilarityCell]) -> go.Figure:
     thresholds = [cell.tests[0].threshold for cell in cells if cell.tests and cell.tests[0].threshold is not None]
     if thresholds:
         level = median(thresholds)
-        near = 0.06 * (1 - low)
-        ticks = [tick for tick in (low, 0.0, 0.25, 0.5, 0.75, 1.0) if tick >= low and abs(tick - level) > near]
-        shown = [f"{tick:.2g}" for tick in ticks]
-        figure.update_traces(
-            colorbar={"tickvals": [*ticks, level], "ticktext": [*shown, f"null {level:.2f}"]},
-            selector={"type": "heatmap"},
-        )
+        ticks = [
+            tick for tick in (low, 0.0, 0.25, 0.5, 0.75, 1.0) if tick >= low and abs(tick - level) > 0.06 * (1 - low)
+        ]
+        bar = {"tickvals": [*ticks, level], "ticktext": [*(f"{tick:.2g}" for tick in ticks), f"null {level:.2f}"]}
+        figure.update_traces(colorbar=bar, selector={"type": "heatmap"})
     return figure
 
 
@@ -123,45 +130,31 @@ def _heat(cells: list[SimilarityCell]) -> go.Figure:
 def site_by_site(result: CompareResult) -> list[Section]:
     """The sites of one name, every measure with its interval; and which site of the second model is most like each."""
     made: list[Section] = []
-    several = len(_pairs(result)) > 1
+    first = next(iter(result.measures))
+    alike = Term("most alike", "The site of the second model with the greatest value.", column="most\nalike")
+    marks = "" if not result.nulls else f" p: {next(iter(result.nulls.values())).title.lower()}."
     for (a, b), cells in _pairs(result).items():
-        columns = [Term("site"), *(_column(result, name) for name in result.measures)]
-        columns.append(
-            Term("most alike", "The site of the second model with the greatest value.", column="most\nalike")
-        )
-        lines = [_line(result, site, cells) for site in dict.fromkeys(cell.site_a for cell in cells)]
+        lines: list[list[Cell | Value]] = []
+        for site in dict.fromkeys(cell.site_a for cell in cells):
+            own = [cell for cell in cells if cell.site_a == site]
+            known = [cell for cell in own if cell.measure == first and cell.value is not None]
+            best = max(known, key=lambda cell: cell.value or 0.0).site_b if known else ""
+            partner = site if any(cell.site_b == site for cell in own) else best
+            by_name = {cell.measure: cell_of(cell, "value", FEW) for cell in own if cell.site_b == partner}
+            label = site if partner == site else f"{site} ~ {partner}"
+            lines.append([label, *(by_name.get(name, Cell(None)) for name in result.measures), best])
         title = f"{named(a)} and {named(b)}"
-        marks = "" if not result.nulls else f" p: {next(iter(result.nulls.values())).title.lower()}."
         lead = (
             "Where both have a site of the same name, that pair; else the most alike. Intervals: 95 %, by "
             f"{result.clusters}.{marks}"
         )
-        made.append(
-            Section(f"In numbers: {title}" if several else "In numbers", lead, [Table(columns, lines, title=title)])
-        )
+        columns: list[Term | str] = ["site", *(_term(result, name) for name in result.measures), alike]
+        shown = Table(columns, lines, title=title)
+        made.append(Section(f"In numbers: {title}" if len(_pairs(result)) > 1 else "In numbers", lead, [shown]))
     return made
 
 
-def _column(result: CompareResult, name: str) -> Term:
-    words = result.measures[name]
-    short = {"procrustes": "procr.", "mutual_knn": "knn"}.get(name, name)
-    return Term(words.title, words.sentence, words.formula, name=name, places=3, column=short)
-
-
-def _line(result: CompareResult, site: str, cells: list[SimilarityCell]) -> Line:
-    own = [cell for cell in cells if cell.site_a == site]
-    first = next(iter(result.measures))
-    known = [cell for cell in own if cell.measure == first and cell.value is not None]
-    best = max(known, key=lambda cell: cell.value or 0.0).site_b if known else ""
-    other = site if any(cell.site_b == site for cell in own) else best
-    by_name = {cell.measure: cell for cell in own if cell.site_b == other}
-    shown = [
-        Cell(by_name[name].value, by_name[name].interval, "not defined with so few tokens")
-        if name in by_name
-        else Cell(None)
-        for name in result.measures
-    ]
-    return Line(site if other == site else f"{site} ~ {other}", [*shown, Cell(best)])
+FEW = "not defined with so few tokens"
 
 
 @section("compare", 30)
@@ -170,29 +163,23 @@ def chance(result: CompareResult) -> Section | None:
     if not result.nulls:
         return None
     parts: list[Part] = []
+    columns: list[Term | str] = [
+        "measure",
+        *(Term(title, places=3) for title in ("null, mean", "null, .95", "observed")),
+        "cells beyond",
+    ]
     for name, words in result.nulls.items():
-        rows = []
+        rows: list[list[Cell | Value]] = []
         for measure, said in result.measures.items():
-            found = [
-                t
-                for cell in result.cells
-                if cell.measure == measure
-                for t in cell.tests
-                if t.null == name and t.p is not None
-            ]
-            if found:
-                beyond = sum((test.p_adjusted or 0.0) <= ALPHA for test in found)
-                mean, high = (median([getattr(t, k) for t in found]) for k in ("mean", "threshold"))
-                rows.append(
-                    (said.title, mean, high, median([t.statistic or 0.0 for t in found]), f"{beyond} of {len(found)}")
-                )
+            own = [cell for cell in result.cells if cell.measure == measure]
+            tests = [test for cell in own for test in cell.tests if test.null == name and test.p is not None]
+            if tests:
+                beyond = sum((test.p_adjusted or 0.0) <= ALPHA for test in tests)
+                middles = [median([getattr(t, k) or 0.0 for t in tests]) for k in ("mean", "threshold", "statistic")]
+                rows.append([said.title, *middles, f"{beyond} of {len(tests)}"])
         if rows:
-            columns = [Term("measure"), Term("null, mean", places=3), Term("null, .95", places=3)]
-            columns += [Term("observed", places=3), Term("cells beyond")]
-            parts += [
-                Prose(f"{words.sentence} It keeps {words.keeps}.", words.title + "."),
-                Table(columns, rows, where="page"),
-            ]
+            parts.append(Prose(f"{words.sentence} It keeps {words.keeps}.", words.title + "."))
+            parts.append(Table(columns, rows, where="page"))
         else:
             parts.append(Prose("It could not be drawn for these models.", words.title + "."))
     lead = (
@@ -220,13 +207,11 @@ def shape(result: CompareResult) -> Section | None:
     """Paired differences of the measures of shape."""
     if not result.differences:
         return None
-    columns = [Term("site"), Term("models"), Term("measure"), Term("difference")]
-    lines = [
-        Line(one.site_a, [f"{named(one.model_a)} − {named(one.model_b)}", one.measure,
-             Cell(one.difference, (one.interval[0], one.interval[1]) if one.interval else None)])
-        for one in result.differences
-    ]  # fmt: skip
+    shown = table(
+        result.differences, (Term("site"), lambda one: one.site_a),
+        (Term("models"), lambda one: f"{named(one.model_a)} − {named(one.model_b)}"), "measure",
+        (Term("difference"), lambda one: Cell(one.difference, tuple(one.interval) if one.interval else None)),
+        folded=True, where="page", title="All differences",
+    )  # fmt: skip
     lead = "Measures of shape of the second model less those of the first, with paired 95 % intervals."
-    return Section(
-        "What changed in shape", lead, [Table(columns, lines, folded=True, where="page", title="All differences")]
-    )
+    return Section("What changed in shape", lead, [shown])

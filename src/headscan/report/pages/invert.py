@@ -13,9 +13,7 @@ from headscan.report.kit import Facts, Figure, Head, Prose, Raw, Section, Table,
 from headscan.report.kit.words import clean, literal, named
 
 if TYPE_CHECKING:
-    from headscan.inversion.certificate import Certificate
     from headscan.inversion.result import InvertResult, PromptInversion
-    from headscan.report.kit.parts import Part
 
 
 # ---- Tokens that were found again, right ones plain and wrong ones struck: what the pages of inversions share.
@@ -89,25 +87,21 @@ def head(result: InvertResult) -> Head:
 @section("invert", 10)
 def prompts(result: InvertResult) -> Section:
     """Every prompt, token by token."""
-    shared = _shared(result.prompts)
+    said = [" ".join([one.certified, *one.notes]) for one in result.prompts]
+    shared = said[0] if len(set(said)) == 1 else ""
     lines = [
         RecoveredLine(
             [
-                RecoveredToken(
-                    found, _right(one, place), one.strings[place] if one.strings else "?", one.verdicts[place]
-                )
-                for place, found in enumerate(one.recovered_strings)
+                RecoveredToken(token, _right(one, place), one.strings[place] if one.strings else "?", one.verdicts[place])
+                for place, token in enumerate(one.recovered_strings)
             ],
-            one.verdict.capitalize(),
-            "" if shared else _said(one),
+            one.verdict.capitalize(), "" if shared else words,
         )
-        for one in result.prompts
-    ]
+        for one, words in zip(result.prompts, said, strict=True)
+    ]  # fmt: skip
     lead = "Each prompt as its states give it back; a wrong token is struck and followed by the true one."
-    parts: list[Part] = [recovered(lines)]
-    if shared:
-        parts.append(Prose(shared, strong=f"{result.verdict.capitalize()}."))
-    return Section("What came back", lead, [*parts, _facts(result)])
+    verdict = [Prose(shared, strong=f"{result.verdict.capitalize()}.")] if shared else []
+    return Section("What came back", lead, [recovered(lines), *verdict, _facts(result)])
 
 
 def _right(prompt: PromptInversion, place: int) -> bool:
@@ -120,42 +114,27 @@ def _many(result: InvertResult) -> int:
     return sum(len(prompt.recovered) for prompt in result.prompts)
 
 
-def _said(prompt: PromptInversion) -> str:
-    return " ".join([prompt.certified, *prompt.notes])
-
-
-def _shared(prompts: list[PromptInversion]) -> str:
-    """What is certified, if that is the same for every prompt."""
-    sentences = {_said(prompt) for prompt in prompts}
-    return sentences.pop() if len(sentences) == 1 else ""
-
-
 def _facts(result: InvertResult) -> Facts:
     tokens = _many(result)
-    certificates = [prompt.certificate for prompt in result.prompts]
-    residuals = [one.residual for one in certificates]
-    margins = [one.margin for one in certificates if one.margin is not None]
+    proofs = [prompt.certificate for prompt in result.prompts]
+    residuals = [one.residual for one in proofs]
+    margins = [one.margin for one in proofs if one.margin is not None]
+    types = dict.fromkeys(f"{one.type}: {one.checked}" if one.checked else one.type for one in proofs)
+    right = f"{result.token_accuracy:.1%} of {tokens} tokens" if result.token_accuracy is not None else ""
+    noise = result.estimated_noise
     rows = [
         ("slice", result.slice_text),
         ("method", f"{result.method}, given {result.given}"),
-        *(
-            [("tokens", f"{tokens}")]
-            if result.token_accuracy is None
-            else [("token accuracy", f"{result.token_accuracy:.1%} of {tokens} tokens")]
-        ),
-        *([] if result.estimated_noise is None else [("estimated noise", f"{result.estimated_noise:.1e} of the norm")]),
+        ("token accuracy", right) if right else ("tokens", f"{tokens}"),
+        *([] if noise is None else [("estimated noise", f"{noise:.1e} of the norm")]),
         ("verdict", result.verdict),
-        ("certificate", "; ".join(dict.fromkeys(_type(one) for one in certificates))),
-        ("tolerance", "; ".join(dict.fromkeys(f"{one.tolerance:.1e} (noise {one.noise:.1e})" for one in certificates))),
+        ("certificate", "; ".join(types)),
+        ("tolerance", "; ".join(dict.fromkeys(f"{one.tolerance:.1e} (noise {one.noise:.1e})" for one in proofs))),
         ("largest residual", "no number" if None in residuals else f"{max(one or 0.0 for one in residuals):.1e}"),
         ("smallest margin", f"{min(margins):.1e}" if margins else "-"),
         ("candidates a token", f"{sum(prompt.evaluations for prompt in result.prompts) / tokens:.1f}"),
     ]
     return Facts("In short", rows)
-
-
-def _type(found: Certificate) -> str:
-    return f"{found.type}: {found.checked}" if found.checked else found.type
 
 
 @section("invert", 20)
@@ -172,20 +151,19 @@ def certificate(result: InvertResult) -> Section:
     return Section("The certificate", lead, [figure, _tokens(result)])
 
 
-def _residuals(found: PromptInversion) -> go.Figure:
+def _residuals(prompt: PromptInversion) -> go.Figure:
     """Residual of the tokens found and margin to the second best, by position; logarithmic."""
     figure = figures.empty("position", "relative distance")
-    certificate, places = found.certificate, list(range(len(found.recovered)))
-    series = (("token found", certificate.residuals), ("second best", certificate.margins))
-    for index, (name, values) in enumerate(series):
+    proof, places = prompt.certificate, list(range(len(prompt.recovered)))
+    for index, (name, values) in enumerate((("token found", proof.residuals), ("second best", proof.margins))):
         if any(value is not None for value in values):
             figure.add_scatter(
                 x=places, y=[None if value is None else max(value, LEAST) for value in values], name=name, mode="markers",
-                text=[literal(text) for text in found.recovered_strings],
+                text=[literal(text) for text in prompt.recovered_strings],
                 marker={"color": palette.model_colour(index), "symbol": ("circle", "diamond")[index], "size": 8},
                 hovertemplate="%{x}: %{text}<br>%{y:.1e}",
             )  # fmt: skip
-    figures.mark_level(figure, certificate.tolerance, "tolerance")
+    figures.mark_level(figure, proof.tolerance, "tolerance")
     figure.update_xaxes(tickvals=places, ticktext=[str(place) for place in places])
     figure.update_yaxes(type="log", exponentformat="power", dtick=1)
     return figure
@@ -193,38 +171,29 @@ def _residuals(found: PromptInversion) -> go.Figure:
 
 def _tokens(result: InvertResult) -> Table:
     """Every token with its certificate."""
-    jacobian = result.prompts[0].certificate.jacobian is not None
-    columns = [
-        Term("prompt, position"),
-        Term("token"),
-        Term("found"),
-        Term(
-            "residual",
-            "Relative distance of the output of the token found; 0 is equal to the last bit.",
-            scientific=True,
-        ),
+    jacobian = [
+        Term("rank", "Of the Jacobian of all outputs by the token's vector."),
+        Term("smallest σ", "Its smallest singular value.", scientific=True),
+    ] * (result.prompts[0].certificate.jacobian is not None)
+    columns: list[Term | str] = [
+        "prompt, position", "token", "found",
+        Term("residual", "Relative distance of the output of the token found; 0 is equal to the last bit.", scientific=True),
         Term("second best", "The nearest other token that was compared.", scientific=True),
         Term("compared", "Tokens run at this position under the prefix found, itself included."),
         Term("certificate", "What excludes the others: all were run, a bound, or a sample."),
-        Term("equivalent", "Other tokens within the tolerance."),
-        Term("verdict"),
-    ]
-    if jacobian:
-        columns[8:8] = [
-            Term("rank", "Of the Jacobian of all outputs by the token's vector."),
-            Term("smallest σ", "Its smallest singular value.", scientific=True),
-        ]
+        Term("equivalent", "Other tokens within the tolerance."), *jacobian, "verdict",
+    ]  # fmt: skip
     rows = []
     for number, prompt in enumerate(result.prompts[:20]):
-        found = prompt.certificate
-        for place in range(len(prompt.recovered)):
-            local = found.jacobian[place] if found.jacobian is not None else None
+        proof = prompt.certificate
+        for place, token in enumerate(prompt.recovered_strings):
+            local = proof.jacobian[place] if proof.jacobian is not None else None
             rows.append(
                 (
-                    f"{number + 1}, {place}", prompt.strings[place] if prompt.strings else "?",
-                    prompt.recovered_strings[place], found.residuals[place],
-                    found.margins[place], found.compared[place], found.types[place], len(found.equivalent[place]),
-                    *((local.rank, local.smallest_singular_value) if local else ()), prompt.verdicts[place],
+                    f"{number + 1}, {place}", prompt.strings[place] if prompt.strings else "?", token,
+                    proof.residuals[place], proof.margins[place], proof.compared[place], proof.types[place],
+                    len(proof.equivalent[place]), *((local.rank, local.smallest_singular_value) if local else ()),
+                    prompt.verdicts[place],
                 )
             )  # fmt: skip
     return Table(columns, rows, where="page")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
 import plotly.graph_objects as go
@@ -15,7 +15,6 @@ from headscan.report.kit.words import literal
 from headscan.report.kit.words import number as written
 
 if TYPE_CHECKING:
-    from headscan.measures.measure import Field, MeasureWords
     from headscan.run import Interval, Row
     from headscan.scanner.result import ScanResult
 
@@ -114,12 +113,9 @@ def last_block(rows: Iterable[Row]) -> Row | None:
     return max(whole or known, key=depth_of, default=None)
 
 
-def term(words: MeasureWords | Field, name: str, **hints: bool | int | str | None) -> Term:
-    """The words of a measure or a probe's field as a column."""
-    formula, source = words.formula, getattr(words, "source", "")
-    column = getattr(words, "column", "")
-    return Term(words.title or name, words.sentence, formula, words.unit, words.range, source, name=name,
-                **({"column": column} | hints))  # type: ignore[arg-type]  # fmt: skip
+def term(words: Term, name: str, column: str = "") -> Term:
+    """The words of a measure or a probe's field above a column of its own."""
+    return replace(words, name=name, group="", column=column)
 
 
 # ---- Measures by layer: a line with its interval band for each model, and its nulls beside it.

@@ -85,16 +85,11 @@ def _table(title: str, fields: Words, rows: Iterable[Row], aside: str, *, folded
     several = len({row.get("model") for row in shown}) > 1
     columns, names = [Term("")], []
     for name, words in fields.items():
-        percent = getattr(words, "percent", False)
         ending = aside if getattr(words, "first", True) else ""
         for end in dict.fromkeys(("", ending)):
             if any(name + end in row for row in shown):
-                titled = f"{words.title}, {ASIDE.get(end, '')}"
-                columns.append(
-                    Term(titled, percent=percent, where="page")
-                    if end
-                    else term(words, name, percent=percent, column="")
-                )
+                other = Term(f"{words.title}, {ASIDE.get(end)}", percent=words.percent, where="page")
+                columns.append(other if end else term(words, name))
                 names.append(name + end)
     lined = []
     for row in shown:

@@ -68,7 +68,7 @@ def _in_short(result: ScanResult) -> list[Part]:
     """The terminal's table of each model: one row a site, the nulls at the last block below."""
     shown = [name for name, words in result.measures.items() if words.column and name != "average_cosine"]
     columns = [Term("site"), Term("average cosine", places=3, spread=True)]
-    columns += [term(result.measures[name], name) for name in shown]
+    columns += [term(result.measures[name], name, result.measures[name].column) for name in shown]
     columns.append(Term("energy of sink tokens", column="sinks'\nenergy", percent=True, places=0))
 
     def line(row: Row, null: str = "") -> Line:
