@@ -33,6 +33,7 @@ SIGNS = re.compile("([␣⏎⇥␍])")
 
 @page("attribute")
 def attribute(result: AttributeResult) -> Head:
+    """What is explained, of which model, by which methods."""
     methods = ", ".join(one.words.title for one in result.maps)
     model = named(result.models[0].name) if result.models else "the model"
     rests = "sentence vector" if result.target.kind == "sentence" else "prediction"

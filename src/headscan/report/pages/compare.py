@@ -163,11 +163,8 @@ def chance(result: CompareResult) -> Section | None:
     if not result.nulls:
         return None
     parts: list[Part] = []
-    columns: list[Term | str] = [
-        "measure",
-        *(Term(title, places=3) for title in ("null, mean", "null, .95", "observed")),
-        "cells beyond",
-    ]
+    medians = [Term(title, places=3) for title in ("null, mean", "null, .95", "observed")]
+    columns: list[Term | str] = ["measure", *medians, "cells beyond"]
     for name, words in result.nulls.items():
         rows: list[list[Cell | Value]] = []
         for measure, said in result.measures.items():

@@ -30,6 +30,7 @@ RECOVERY = ("recoverable_own", "recoverable_of_earlier", "recoverable_of_later",
 
 @page("flow")
 def flow(result: FlowResult) -> Head:
+    """How many tokens of which models."""
     averaged = f", averaged over {result.prompts} prompts" if result.prompts > 1 else ""
     names = "; ".join(dict.fromkeys(titled(part) for part in result.parts))
     return Head(
@@ -133,6 +134,7 @@ SEARCHES = {
 
 @page("channel")
 def channel(result: ChannelResult) -> Head:
+    """Which outputs are looked at."""
     seen = "; ".join(f"{titled(part)} at {part.site}" for part in result.parts)
     return Head(["How narrow and noisy an output may be"], f"A token's output as a message, in {seen}.")
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 @page("states")
 def states(result: StatesResult) -> Head:
+    """Whose states, and how many."""
     return Head(
         [f"States of {named(result.models[0].name)}"],
         f"{result.tokens:,} vectors at each of {len(result.sites)} sites, {result.bytes / 1e6:,.1f} MB, in {result.folder}.",
