@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 from unittest import mock
 
@@ -16,7 +16,7 @@ from rich.text import Text
 import headscan as package
 from headscan import cli
 from headscan.cli.command import Command
-from headscan.run import Option, Registry, Result, Run, Running, Settings, verb
+from headscan.run import CommandLine, Option, Out, Progressing, Registry, Result, Settings, running, verb
 from tests.command_line import headscan
 
 METHODS: Registry[type] = Registry("method")
@@ -34,17 +34,6 @@ class Stepped(Settings):
     steps: Annotated[int | None, Option("Nodes [of the path].", low=1)] = None
 
 
-@dataclass(frozen=True)
-class Working(Running):
-    prompt: Annotated[list[str] | None, Option("A prompt; again for more.", repeat=True, content=True)] = None
-    _: KW_ONLY
-    method: Annotated[str | Settings, Option("How.", choices=METHODS)] = "plain"
-    verify: Annotated[bool, Option("Whether to check.")] = True
-    null: Annotated[bool, Option("Add a null.")] = False
-    dtype: Annotated[Literal["auto", "float32"], Option("Weights.")] = "auto"
-    share: Annotated[float, Option("A share, 0 to 1.", low=0, high=1)] = 0.5
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Worked(Result):
     kind: ClassVar[str] = "test-worked"
@@ -57,11 +46,21 @@ class Worked(Result):
         return Text(self.seen)
 
 
-@verb("work", Working)
-def work(model: str, settings: Working, run: Run) -> Worked:
-    return Worked(
-        protocol=run.protocol(), seen=repr((model, settings.prompt, settings.method, settings.verify, settings.share))
-    )
+@verb("work")
+def work(
+    model: str,
+    prompt: Annotated[list[str] | None, Option("A prompt; again for more.", repeat=True, content=True)] = None,
+    *,
+    method: Annotated[str | Settings, Option("How.", choices=METHODS)] = "plain",
+    verify: Annotated[bool, Option("Whether to check.")] = True,
+    null: Annotated[bool, Option("Add a null.")] = False,
+    dtype: Annotated[Literal["auto", "float32"], Option("Weights.")] = "auto",
+    share: Annotated[float, Option("A share, 0 to 1.", low=0, high=1)] = 0.5,
+    out: Out = None,
+    command: CommandLine = None,
+    progress: Progressing = None,
+) -> Worked:
+    return Worked(protocol=running()[1].protocol(), seen=repr((model, prompt, method, verify, share)))
 
 
 def run(*words, status=0):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from safetensors import SafetensorError
 
-from headscan.run import BadInput, Run, Running, verb
+from headscan.run import BadInput, Out, verb
 
 FULL = [
     OSError(28, "No space left on device"),
@@ -15,8 +15,8 @@ FULL = [
 
 @pytest.mark.parametrize("error", FULL)
 def test_one_sentence_says_what_to_do(error, tmp_path):
-    @verb("test-full-disk", Running)
-    def fills(settings: Running, run: Run):
+    @verb("test-full-disk")
+    def fills(out: Out):
         raise error
 
     with pytest.raises(BadInput, match=r"^The disk is full \(.*\): make room and continue with .* --resume\.$"):
@@ -24,8 +24,8 @@ def test_one_sentence_says_what_to_do(error, tmp_path):
 
 
 def test_other_faults_stay_what_they_are(tmp_path):
-    @verb("test-other-fault", Running)
-    def breaks(settings: Running, run: Run):
+    @verb("test-other-fault")
+    def breaks(out: Out):
         raise OSError(2, "No such file")
 
     with pytest.raises(OSError, match="No such file"):

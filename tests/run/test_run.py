@@ -12,14 +12,8 @@ import pytest
 import torch
 
 import headscan
-from headscan.run import BadInput, Finding, Option, Parts, Result, Row, Run, Running, halving, verb
+from headscan.run import BadInput, Finding, Option, Out, Parts, Result, Resume, Row, Run, Seed, halving, running, verb
 from headscan.run.files import write_atomic
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counting(Running):
-    upto: Annotated[int, Option("How far.", low=0)] = 3
-    batch: Annotated[int, Option("At once.", identity=False)] = 1
 
 
 @dataclass(frozen=True)
@@ -43,13 +37,17 @@ def square(number):
     return Square(number, number**2 + 0.1)
 
 
-@verb("test-count", Counting)
-def count(name: str, settings: Counting, run: Run) -> CountResult:
+@verb("test-count")
+def count(
+    name: str, *, upto: Annotated[int, Option("How far.", low=0)] = 3,
+    batch: Annotated[int, Option("At once.", identity=False)] = 1, out: Out = None, resume: Resume = False, seed: Seed = 0,
+) -> CountResult:  # fmt: skip
+    _, run = running()
     if name == "refused":
         raise BadInput("No.")
     run.identify(f"the content of {name}", len(name))
     squares = []
-    for number in range(settings.upto):
+    for number in range(upto):
         squares.append(run.unit(f"square-{number}", Square, lambda number=number: square(number)))
         if name == "stops" and number == 1 and not run.resume:
             raise KeyboardInterrupt
@@ -110,9 +108,9 @@ def test_a_changed_setting_is_named(tmp_path, change, said):
 
 
 def test_a_changed_content_is_named(tmp_path):
-    with Run("v", Counting(out=tmp_path)) as run:
+    with Run("v", out=tmp_path) as run:
         run.identify("the text my.txt", "abc")
-    with Run("v", Counting(out=tmp_path, resume=True)) as run:
+    with Run("v", out=tmp_path, resume=True) as run:
         run.identify("the text my.txt", "abc")
         run.identify("the weights of m", "new things may be named")
         with pytest.raises(BadInput, match=r'the text my\.txt was "abc" and is "abd" now'):
@@ -126,14 +124,14 @@ def test_nothing_to_resume_is_said(tmp_path):
 
 def test_a_second_run_is_told_who_holds_the_folder(tmp_path):
     code = f"""
-from headscan.run import BadInput, Run, Running
+from headscan.run import BadInput, Run
 try:
-    with Run("v", Running(out={str(tmp_path)!r})):
+    with Run("v", out={str(tmp_path)!r}):
         print("taken twice")
 except BadInput as error:
     print(error)
 """
-    with Run("v", Running(out=tmp_path, command="headscan v --the-first")):
+    with Run("v", out=tmp_path, command="headscan v --the-first"):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "is in use by process" in done.stdout
     assert "headscan v --the-first" in done.stdout
@@ -262,6 +260,6 @@ def test_what_a_killed_writer_left_aside_is_cleared(tmp_path, monkeypatch):
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
     monkeypatch.undo()
     assert [path.suffix for path in tmp_path.iterdir()] == [".unfinished"]
-    with Run("test", Running(out=tmp_path)):
+    with Run("test", out=tmp_path):
         assert not list(tmp_path.glob("*.unfinished"))
     assert not [path for path in tmp_path.iterdir() if path.is_file()]

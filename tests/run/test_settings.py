@@ -1,26 +1,36 @@
 import inspect
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import pytest
 
-from headscan.run import BadInput, Option, Run, Running, Settings, options_of, takes, verb
+from headscan.run import BadInput, Option, Out, Resume, Seed, Settings, verb
+
+Dtype = Annotated[Literal["auto", "float32"], Option("Weights.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loading(Settings):
-    dtype: Annotated[Literal["auto", "float32"], Option("Weights.")] = "auto"
+    dtype: Dtype = "auto"
+    device: Annotated[str, Option("Where.")] = "cpu"
 
 
-@dataclass(frozen=True)
-class Working(Loading, Running):
-    text: Annotated[str, Option("A text.", content=True)]
-    _: KW_ONLY
-    share: Annotated[float, Option("A share.", low=0, high=1)] = 0.5
-    rate: Annotated[float | None, Option("A rate.", above=0)] = None
-    kind: Annotated[str, Option("A kind.", choices=("a", "b"))] = "a"
+@verb("test-verb")
+def work(
+    model: str,
+    text: Annotated[str, Option("A text.", content=True)],
+    *,
+    share: Annotated[float, Option("A share.", low=0, high=1)] = 0.5,
+    rate: Annotated[float | None, Option("A rate.", above=0)] = None,
+    kind: Annotated[str, Option("A kind.", choices=("a", "b"))] = "a",
+    dtype: Dtype = "auto",
+    out: Out = None,
+    resume: Resume = False,
+    seed: Seed = 0,
+):
+    raise AssertionError("the work must not begin")
 
 
 @pytest.mark.parametrize(
@@ -40,11 +50,11 @@ class Working(Loading, Running):
 )
 def test_a_value_that_cannot_be_is_refused_by_its_name(change, said):
     with pytest.raises(BadInput, match=said):
-        Working("t", **change)
+        work("m", "t", **change)
 
 
 def test_fields_come_in_order_and_those_without_default_are_required():
-    fields = {field.name: field for field in options_of(Working)}
+    fields = {field.name: field for field in work.verb.options()}
     assert fields["text"].required
     assert fields["text"].positional
     assert not fields["dtype"].required
@@ -52,30 +62,18 @@ def test_fields_come_in_order_and_those_without_default_are_required():
     assert fields["share"].flag == "--share"
 
 
-def test_part_gives_the_fields_of_a_parent():
-    assert Working("t", dtype="float32").part(Loading) == {"dtype": "float32"}
+def test_the_arguments_of_a_call_make_the_groups_that_share_their_names():
+    given = work.verb.given(("m", "t"), {"dtype": "float32"})
+    assert given.chosen(Loading) == Loading(dtype="float32", device="cpu")
 
 
-def test_a_function_that_takes_settings_is_called_with_their_fields():
-    @takes(Loading)
-    def load(name: str, loading: Loading) -> str:
-        return f"{name} in {loading.dtype}"
-
-    assert load("m", dtype="float32") == load(name="m", dtype="float32") == "m in float32"
-    assert list(inspect.signature(load).parameters) == ["name", "dtype"]
-    with pytest.raises(TypeError, match="nosuch"):
-        load("m", nosuch=1)
-    with pytest.raises(TypeError, match="name"):
-        load()
-
-
-def test_a_verb_refuses_an_option_that_is_not_there():
-    @verb("test-verb", Working)
-    def work(model: str, settings: Working, run: Run):
-        raise AssertionError("the work must not begin")
-
-    with pytest.raises(TypeError, match="nosuchoption"):
-        work("m", "t", nosuchoption=3)
+def test_a_verb_keeps_its_signature_and_refuses_what_is_not_there():
+    assert inspect.signature(work).parameters["share"].annotation is float
+    for options, words in (({"nosuchoption": 3}, r"test-verb\(\) has no option"), ({"shares": 1}, "'share'")):
+        with pytest.raises(TypeError, match=words):
+            work("m", "t", **options)
+    with pytest.raises(TypeError, match="text"):
+        work("m")
     with pytest.raises(BadInput, match="cannot be written"):
         work("m", "t", out="/dev/null/x")
 

@@ -31,26 +31,40 @@ if TYPE_CHECKING:
     from headscan.run.result import Result, read_document
     from headscan.run.rows import Cell, Interval, Row
     from headscan.run.run import Run, fingerprint
-    from headscan.run.settings import Option, OptionField, Running, Settings, options_of, takes
-    from headscan.run.verbs import VERBS, verb
+    from headscan.run.settings import (
+        CommandLine,
+        Option,
+        OptionField,
+        Out,
+        Progressing,
+        Resume,
+        Running,
+        Seed,
+        Settings,
+        options_of,
+        takes,
+    )
+    from headscan.run.verbs import VERBS, Given, estimates, running, verb
     from headscan.run.vocabulary import Term, terms_of
 
 __all__ = [
-    "VERBS", "BadInput", "Cell", "Finding", "FolderLock", "Interval", "Json", "ModelRecord", "Option", "OptionField", "Part",
-    "Parts", "Presenter", "Progress", "Protocol", "Registry", "Result", "Row", "Run", "Running", "Settings", "Term", "TextRecord",
-    "check_writable", "disk_is_full", "exhausted", "fingerprint", "halving", "no_progress", "options_of", "plain",
-    "present_with", "read_document", "takes", "terms_of", "uninterrupted", "verb", "write_atomic",
+    "VERBS", "BadInput", "Cell", "CommandLine", "Finding", "FolderLock", "Given", "Interval", "Json", "ModelRecord", "Option",
+    "OptionField", "Out", "Part", "Parts", "Presenter", "Progress", "Progressing", "Protocol", "Registry", "Result", "Resume",
+    "Row", "Run", "Running", "Seed", "Settings", "Term", "TextRecord", "check_writable", "disk_is_full", "estimates",
+    "exhausted", "fingerprint", "halving", "no_progress", "options_of", "plain", "present_with", "read_document", "running",
+    "takes", "terms_of", "uninterrupted", "verb", "write_atomic",
 ]  # fmt: skip
 
 _HOMES = {
     "check_writable": "files", "write_atomic": "files", "uninterrupted": "interruption", "FolderLock": "lock",
     "exhausted": "memory", "halving": "memory", "Part": "parts", "Parts": "parts", "Json": "plaindata", "plain": "plaindata",
-    "Progress": "progress", "no_progress": "progress", "Finding": "records", "ModelRecord": "records",
-    "Protocol": "records", "TextRecord": "records", "Registry": "registry", "Presenter": "presenter", "Result": "result",
+    "Progress": "progress", "no_progress": "progress", "Finding": "records", "ModelRecord": "records", "Protocol": "records",
+    "TextRecord": "records", "Registry": "registry", "Presenter": "presenter", "Result": "result",
     "present_with": "presenter", "read_document": "result", "Cell": "rows", "Interval": "rows", "Row": "rows", "Run": "run",
     "fingerprint": "run", "Option": "settings", "OptionField": "settings", "Running": "settings", "Settings": "settings",
-    "options_of": "settings", "takes": "settings", "Term": "vocabulary", "VERBS": "verbs",
-    "terms_of": "vocabulary", "verb": "verbs",
+    "options_of": "settings", "takes": "settings", "CommandLine": "settings", "Out": "settings", "Progressing": "settings",
+    "Resume": "settings", "Seed": "settings", "Given": "verbs", "estimates": "verbs", "running": "verbs",
+    "Term": "vocabulary", "VERBS": "verbs", "terms_of": "vocabulary", "verb": "verbs",
 }  # fmt: skip
 
 

@@ -8,23 +8,23 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headscan.run.errors import BadInput
 from headscan.run.files import check_writable, clear_aside, write_atomic
 from headscan.run.lock import FolderLock
 from headscan.run.parts import Parts
 from headscan.run.plaindata import Json, plain
-from headscan.run.progress import no_progress
+from headscan.run.progress import Progress, no_progress
 from headscan.run.records import ModelRecord, Protocol, TextRecord
 from headscan.run.result import Result
-from headscan.run.settings import Running, options_of
+from headscan.run.settings import OptionField
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Result)
@@ -50,16 +50,22 @@ class Run:
     42
     """
 
-    def __init__(self, verb: str, settings: Running, *, subject: Json = None) -> None:
-        self.verb, self.settings = verb, settings
+    def __init__(
+        self, verb: str, *, out: str | os.PathLike[str] | None = None, resume: bool = False, seed: int = 0,
+        progress: Progress | None = None, command: str | None = None, options: Iterable[tuple[OptionField, Any]] = (),
+        subject: Json = None, continues: bool = False,
+    ) -> None:  # fmt: skip
+        if resume and out is None:
+            raise BadInput("Only a run with an output folder (--out) can be resumed.")
+        self.verb, self.resume, self.seed, self.command, self.continues = verb, resume, seed, command, continues
         self.rank, self.processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-        self.resume = settings.resume
-        self.progress = settings.progress or no_progress
-        self._made = settings.out is not None and not os.path.exists(settings.out)
-        self.folder = None if settings.out is None else check_writable(settings.out)
+        self.progress = progress or no_progress
+        self._options = list(options)
+        self._made = out is not None and not os.path.exists(out)
+        self.folder = None if out is None else check_writable(out)
         self._before = set() if self.folder is None else {path.name for path in self.folder.iterdir()}
         self._unfinished = None if self.folder is None else self.folder / UNFINISHED
-        self._lock = FolderLock(self.folder, settings.command) if self.folder is not None and self.rank == 0 else None
+        self._lock = FolderLock(self.folder, command) if self.folder is not None and self.rank == 0 else None
         self.parts = Parts(self._unfinished, rank=self.rank)
         self._started, self._clock = datetime.now(UTC), time.monotonic()
         own: dict[str, Json] = {
@@ -69,15 +75,15 @@ class Run:
             "subject": subject,
         }
         self._identity: dict[str, Json] = own | {
-            field.flag: plain(getattr(settings, field.name))
-            for field in options_of(type(settings))
+            field.flag: plain(value)
+            for field, value in self._options
             if field.option.identity and not field.option.content and not field.option.python
         }
 
     @classmethod
     def quiet(cls, verb: str = "run", *, seed: int = 0) -> Run:
         """A run without a folder, for tests and for work inside another verb."""
-        return cls(verb, Running(seed=seed))
+        return cls(verb, seed=seed)
 
     def __enter__(self) -> Run:
         if self._lock is not None and self.folder is not None:
@@ -196,12 +202,12 @@ class Run:
 
         torch = sys.modules.get("torch")
         settings = {
-            field.name: plain(getattr(self.settings, field.name))
-            for field in options_of(type(self.settings))
+            field.name: plain(value)
+            for field, value in self._options
             if not field.option.python and not field.option.content and field.name not in ("out", "resume")
         }
         return Protocol(
-            verb=self.verb, command=self.settings.command, settings=settings, seed=self.settings.seed, text=text,
+            verb=self.verb, command=self.command, settings=settings, seed=self.seed, text=text,
             device=device, dtype=dtype, threads=torch.get_num_threads() if torch is not None else None,
             processes=self.processes, versions=_versions(), started=self._started.isoformat(timespec="seconds"),
             notes=list(notes or ()),
@@ -213,7 +219,7 @@ class Run:
         done = replace(result, protocol=replace(result.protocol, seconds=seconds))
         if self.folder is not None and self.rank == 0:
             done.save(self.folder)
-            if not self.settings.continues:
+            if not self.continues:
                 self.parts.clear()
         return done
 

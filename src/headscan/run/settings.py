@@ -88,21 +88,24 @@ def options_of(settings: type) -> tuple[OptionField, ...]:
 @functools.cache
 def _options_of(settings: Any) -> tuple[OptionField, ...]:
     hints = typing.get_type_hints(settings, include_extras=True)
-    found = []
+    options = []
     for field in dataclasses.fields(settings):
-        hint = hints[field.name]
-        if typing.get_origin(hint) is not Annotated:
-            continue
-        kind, *extra = typing.get_args(hint)
-        option = next((one for one in extra if isinstance(one, Option)), None)
-        if option is None:
-            continue
         default = field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
-        required = default is dataclasses.MISSING
-        found.append(OptionField(field.name, kind, None if required else default, option, required, not field.kw_only))
-    return tuple(found)
+        default = inspect.Parameter.empty if default is dataclasses.MISSING else default
+        options.append(option_of(field.name, hints[field.name], default, not field.kw_only))
+    return tuple(option for option in options if option is not None)
+
+
+def option_of(name: str, hint: Any, default: Any, positional: bool) -> OptionField | None:
+    """A parameter or field as an option; None where its type is not annotated with one."""
+    if typing.get_origin(hint) is not Annotated:
+        return None
+    kind, *extra = typing.get_args(hint)
+    option = next((item for item in extra if isinstance(item, Option)), None)
+    required = default is inspect.Parameter.empty
+    return option and OptionField(name, kind, None if required else default, option, required, positional)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,10 +127,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         for field in options_of(type(self)):
-            value = getattr(self, field.name)
-            if isinstance(value, str) and (kind := _numbers_of(field.type)) is not None:
-                value = _parsed(field, value, kind)
-                object.__setattr__(self, field.name, value)
+            value = parsed(field, getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
             check_value(field, value)
         self.check()
 
@@ -190,12 +191,16 @@ def _numbers_of(kind: Any) -> type[int] | type[float] | None:
     return found[0] if str not in members and found and found[0] in (int, float) else None
 
 
-def _parsed(field: OptionField, text: str, kind: type[int] | type[float]) -> tuple[float, ...]:
+def parsed(field: OptionField, value: Any) -> Any:
+    """The value, or the numbers of a text that writes several of them with commas, as on the command line."""
+    kind = _numbers_of(field.type)
+    if kind is None or not isinstance(value, str):
+        return value
     try:
-        return tuple(kind(one) for one in text.split(",") if one.strip())
+        return tuple(kind(number) for number in value.split(",") if number.strip())
     except ValueError:
         what = "whole numbers" if kind is int else "numbers"
-        raise BadInput(f"{field.flag} takes {what}, separated by commas, not {text!r}.") from None
+        raise BadInput(f"{field.flag} takes {what}, separated by commas, not {value!r}.") from None
 
 
 def _literals(kind: Any) -> list[str]:
@@ -214,30 +219,33 @@ def _boolean(kind: Any) -> bool:
     return bool in list(_members(kind))
 
 
+# ---- The options that every verb takes.
+
+Out = Annotated[
+    str | os.PathLike[str] | None,
+    Option("Folder of the result. Default: under headscan-results/.", metavar="FOLDER", identity=False),
+]
+Resume = Annotated[
+    bool, Option("Continue what was interrupted in --out; refused where anything changed.", identity=False)
+]
+Seed = Annotated[int, Option("Random seed.", low=0)]
+Progressing = Annotated[Progress | None, Option("Called as work goes on.", python=True, identity=False)]
+CommandLine = Annotated[str | None, Option("The command line, for the protocol.", python=True, identity=False)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Running(Settings):
-    """What every verb takes: where its result goes, whether it goes on, its seed, and whom it tells how far it is.
+    """The options that every verb takes, for verbs whose options are a class.
 
     continues: a run that is over may be resumed too (a training goes on for more steps).
     """
 
     continues: ClassVar[bool] = False
-    out: Annotated[
-        str | os.PathLike[str] | None,
-        Option("Folder of the result. Default: under headscan-results/.", metavar="FOLDER", identity=False),
-    ] = None
-    resume: Annotated[
-        bool, Option("Continue what was interrupted in --out; refused where anything changed.", identity=False)
-    ] = False
-    seed: Annotated[int, Option("Seed of all that is drawn.", low=0)] = 0
-    progress: Annotated[Progress | None, Option("Called as work goes on.", python=True, identity=False)] = None
-    command: Annotated[str | None, Option("The command line, for the protocol.", python=True, identity=False)] = None
-
-    def check(self) -> None:
-        """Only what has a folder can be resumed."""
-        super().check()
-        if self.resume and self.out is None:
-            raise BadInput("Only a run with an output folder (--out) can be resumed.")
+    out: Out = None
+    resume: Resume = False
+    seed: Seed = 0
+    progress: Progressing = None
+    command: CommandLine = None
 
 
 class _Takes(Generic[P, S_contra]):

@@ -1,27 +1,191 @@
-"""The decorator under every verb: settings made and checked, a run opened around the work, its result completed."""
+"""The decorator under every verb: options checked, a run opened around the work, its result completed and saved."""
 
 from __future__ import annotations
 
 import errno
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+import typing
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import fields
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from headscan.run.errors import BadInput, disk_is_full, nearest
 from headscan.run.plaindata import Json
 from headscan.run.result import Result
 from headscan.run.run import Run
-from headscan.run.settings import OptionField, Running, options_of, signature_of, split_arguments
+from headscan.run.settings import (
+    OptionField,
+    Running,
+    check_value,
+    option_of,
+    options_of,
+    parsed,
+    signature_of,
+    split_arguments,
+)
 
 P = ParamSpec("P")
+T = TypeVar("T")
+E = TypeVar("E")
+R = TypeVar("R", bound=Result)
+A = TypeVar("A")
 S = TypeVar("S", bound=Running)
 S_contra = TypeVar("S_contra", contravariant=True)
-A = TypeVar("A")
-R = TypeVar("R", bound=Result)
+
+
+class Given(dict[str, Any]):
+    """The arguments of a call of a verb by their names, defaults included, checked by their options."""
+
+    def chosen(self, kind: type[T]) -> T:
+        """A dataclass (`Loading`, `Reading`) made of the arguments that are named like its fields."""
+        return kind(**{field.name: self[field.name] for field in fields(cast(Any, kind)) if field.name in self})
 
 
 class VerbRecord:
+    """What the command line needs of a verb: its name, its function, its options, and the function of its estimates."""
+
+    def __init__(self, name: str, function: Callable[..., Result], *, continues: bool = False) -> None:
+        self.name, self.function, self.continues = name, function, continues
+        self.call: Callable[..., Result] = function
+        self.estimate: Callable[..., Sequence[object]] | None = None
+        try:
+            hints = typing.get_type_hints(function, include_extras=True)
+        except NameError:  # a type that only type checkers import
+            hints = function.__annotations__
+        plain = inspect.signature(function)
+        self._options = {
+            key: option
+            for key, one in plain.parameters.items()
+            if (option := option_of(key, hints.get(key), one.default, one.kind is not one.KEYWORD_ONLY)) is not None
+        }
+        self.subject = next((key for key in plain.parameters if key not in self._options), None)
+        bare = [
+            one.replace(annotation=self._options[key].type if key in self._options else hints.get(key, one.annotation))
+            for key, one in plain.parameters.items()
+        ]
+        self.signature = inspect.Signature(bare, return_annotation=hints.get("return", plain.return_annotation))
+
+    def options(self) -> tuple[OptionField, ...]:
+        """The parameters that have an `Option`."""
+        return tuple(self._options.values())
+
+    def given(self, places: tuple[Any, ...], named: dict[str, Any]) -> Given:
+        """The arguments of a call; TypeError, which names the verb, for a wrong name, BadInput for a wrong value."""
+        try:
+            bound = self.signature.bind(*places, **named)
+        except TypeError as error:
+            unknown = [key for key in named if key not in self.signature.parameters]
+            if not unknown:
+                raise TypeError(f"{self.name}(): {error}") from None
+            near = nearest(unknown[0], self.signature.parameters)
+            raise TypeError(f"{self.name}() has no option {unknown[0]!r}.{near}") from None
+        bound.apply_defaults()
+        given = Given(bound.arguments)
+        for key, option in self._options.items():
+            given[key] = parsed(option, given[key])
+            check_value(option, given[key])
+        return given
+
+    def run(self, given: Given) -> Run:
+        """The run of a call: its folder, and the options by which a resume knows it."""
+        shared = {key: given[key] for key in ("out", "resume", "seed", "progress", "command") if key in given}
+        options = [(option, given[key]) for key, option in self._options.items()]
+        subject = _named(given[self.subject]) if self.subject is not None else None
+        return Run(self.name, **shared, options=options, subject=subject, continues=self.continues)
+
+
+VERBS: dict[str, VerbRecord] = {}
+"""Every verb that was defined so far, by its name."""
+_GIVEN: ContextVar[tuple[Given, Run]] = ContextVar("the call of a verb that is running")
+
+
+def running() -> tuple[Given, Run]:
+    """Inside a verb: the arguments of its call, and its run."""
+    return _GIVEN.get()
+
+
+def _named(one: Any) -> Json:
+    """What the verb is of, as far as it can be named: ids, folders; of live objects their name."""
+    if isinstance(one, list | tuple):
+        return [_named(item) for item in one]
+    if one is None or isinstance(one, bool | int | float | str):
+        return one
+    return str(getattr(one, "name", type(one).__name__))
+
+
+@overload
+def verb(
+    name: str, settings: None = None, *, continues: bool = False
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+@overload
+def verb(name: str, settings: Callable[P, S]) -> _Verb[P, S]: ...
+def verb(name: str, settings: Any = None, *, continues: bool = False) -> Any:
+    """Decorate a function into a verb: its parameters with an `Option` are the options of `headscan NAME`, too.
+
+    The options are checked; the folder `out` is checked, made and locked; then the function runs, in which `running()` gives
+    its arguments and its run; the protocol of its result is completed and it is saved. A full disk is bad input.
+    `continues`: a run that is over may be resumed, too (a training goes on for more steps).
+    """
+
+    if settings is not None:
+        return _Verb(name, settings)
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        record = VERBS[name] = VerbRecord(name, function, continues=continues)
+
+        @functools.wraps(function)
+        def called(*places: P.args, **named: P.kwargs) -> R:
+            given = record.given(places, named)
+            with record.run(given) as run:
+                token = _GIVEN.set((given, run))
+                try:
+                    return run.finish(function(**given))  # type: ignore[call-arg]
+                except BadInput:
+                    run.refused()
+                    raise
+                except Exception as error:
+                    if getattr(error, "errno", None) == errno.ENAMETOOLONG:  # asked for what no file can be called
+                        run.refused()
+                        raise BadInput(f"There is no file or folder of so long a name: {str(error)[:80]}...") from None
+                    if not disk_is_full(error):
+                        raise
+                    raise BadInput(
+                        f"The disk is full ({error}): make room and continue with the same command and --resume."
+                    ) from error
+                finally:
+                    _GIVEN.reset(token)
+
+        record.call = called
+        called.__signature__ = record.signature  # type: ignore[attr-defined]
+        called.verb = record  # type: ignore[attr-defined]
+        return called
+
+    return decorate
+
+
+def estimates(of: Callable[P, Result]) -> Callable[[Callable[[Given], E]], Callable[P, E]]:
+    """Decorate `f(given)` into a function that takes what the verb `of` takes; the command line prints it for --dry-run."""
+
+    def decorate(function: Callable[[Given], E]) -> Callable[P, E]:
+        record: VerbRecord = of.verb  # type: ignore[attr-defined]
+
+        @functools.wraps(function)
+        def called(*places: P.args, **named: P.kwargs) -> E:
+            return function(record.given(places, named))
+
+        called.__signature__ = record.signature.replace(return_annotation=inspect.Signature.empty)  # type: ignore[attr-defined]
+        record.estimate = cast(Any, called)
+        return called
+
+    return decorate
+
+
+# ---- Verbs whose options are a class, until the last of them has a signature of its own.
+
+
+class _ClassRecord:
     """What the command line needs of a verb: its name, settings class, function as users call it, and subject."""
 
     def __init__(self, name: str, settings: type[Running], call: Callable[..., Result], subject: str | None) -> None:
@@ -33,10 +197,6 @@ class VerbRecord:
 
     def __repr__(self) -> str:
         return f"VerbRecord({self.name!r}, {self.settings.__name__})"
-
-
-VERBS: dict[str, VerbRecord] = {}
-"""Every verb that was defined so far, by its name."""
 
 
 class _Verb(Generic[P, S_contra]):
@@ -62,7 +222,10 @@ class _Verb(Generic[P, S_contra]):
                     raise TypeError(str(error).replace(f"{settings.__name__}.__init__()", f"{name}()")) from None
                 near = nearest(unknown[0], called.__signature__.parameters)  # type: ignore[attr-defined]
                 raise TypeError(f"{name}() has no option {unknown[0]!r}.{near}") from None
-            with Run(name, made, subject=_subject(first)) as run:
+            shared = {key: getattr(made, key) for key in ("out", "resume", "seed", "progress", "command")}
+            options = [(field, getattr(made, field.name)) for field in options_of(settings)]  # type: ignore[arg-type]
+            subject = _named(first[0]) if first else None
+            with Run(name, **shared, options=options, subject=subject, continues=made.continues) as run:
                 try:
                     return run.finish(function(*first, made, run))
                 except BadInput:
@@ -79,28 +242,6 @@ class _Verb(Generic[P, S_contra]):
                     ) from error
 
         called.__signature__ = signature_of(leading, settings, function)  # type: ignore[attr-defined]
-        VERBS[name] = VerbRecord(name, settings, called, leading[0].name if leading else None)  # type: ignore[arg-type]
-        called.verb = VERBS[name]  # type: ignore[attr-defined]
+        record: Any = _ClassRecord(name, settings, called, leading[0].name if leading else None)  # type: ignore[arg-type]
+        VERBS[name] = called.verb = record  # type: ignore[attr-defined]
         return called
-
-
-def _subject(first: list[Any]) -> Json:
-    """What the verb is of, as far as it can be named: ids, folders; of live objects their name."""
-
-    def named(one: Any) -> Json:
-        if isinstance(one, list | tuple):
-            return [named(item) for item in one]
-        if one is None or isinstance(one, bool | int | float | str):
-            return one
-        return str(getattr(one, "name", type(one).__name__))
-
-    return named(first[0]) if first else None
-
-
-def verb(name: str, settings: Callable[P, S]) -> _Verb[P, S]:
-    """Decorate `f(settings, run)` or `f(subject, settings, run)` into a verb: `f(subject, *, field=..., ...)`.
-
-    Users see the fields of the settings as typed keywords. The settings are checked, the folder is checked, made and
-    locked, then the function runs; its result's protocol is completed and it is saved. A full disk is bad input.
-    """
-    return _Verb(name, settings)
