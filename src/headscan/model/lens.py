@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from headscan.model.inputs import IdsLike, ModelInputs, context_length
 from headscan.model.load import Blank, Preparation, prepare
 from headscan.model.recording import Recorder, find_sites, record
-from headscan.model.settings import Building, Origin, weights_identity
+from headscan.model.settings import Building, Origin, TokenizerLike, weights_identity
 from headscan.model.sites import Tap, match_sites
 from headscan.model.structure import Stack
 from headscan.model.tokenizers import require_tokenizer
 from headscan.model.traits import Memo, Traits, embedding_table, output_layer
-from headscan.run import ModelRecord, takes
+from headscan.run import ModelRecord
 from headscan.text.prompts import Limits
 
 
@@ -74,8 +74,12 @@ class Lens(Memo):
         self.depth: int = sum(stack.depth for stack in self.stacks)  # blocks; of both stacks in an encoder-decoder
 
     @classmethod
-    @takes(Building)
-    def load(cls, model: str | os.PathLike[str], settings: Building) -> Lens:
+    def load(
+        cls, model: str | os.PathLike[str], *, tokenizer: TokenizerLike | None = None,
+        dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto", device: str = "auto",
+        device_map: str | Mapping[str, str | int] | None = None, quantize: Literal["8bit", "4bit"] | None = None,
+        revision: str | None = None, trust_remote_code: bool = False, random_init: int | None = None,
+    ) -> Lens:  # fmt: skip
         """Load a causal LM, masked LM, encoder or encoder-decoder, in evaluation mode.
 
         `model` is the name of an embedded specimen, a local folder or a .gguf file, or a Hugging Face id (looked up in
@@ -92,6 +96,10 @@ class Lens(Memo):
         head alone are missing, the model without its head is loaded, and a note says so; another names weights in the
         file that the model does not use.
         """
+        settings = Building(
+            tokenizer=tokenizer, dtype=dtype, device=device, device_map=device_map, quantize=quantize, revision=revision,
+            trust_remote_code=trust_remote_code, random_init=random_init,
+        )  # fmt: skip
         return cls.of(prepare(model, settings))
 
     @classmethod

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -30,6 +30,33 @@ TokenizerLike = str | os.PathLike[str] | TokenizerObject
 """A folder, a .gguf file, a Hugging Face id, the name of a specimen, "bytes" for UTF-8 bytes, or a tokenizer itself."""
 
 
+# ---- The options of verbs that load a model; `Loading` has them all.
+
+TokenizerName = Annotated[
+    TokenizerLike | None, Option("Id or folder of a tokenizer that is not the model's own, or 'bytes'.", metavar="ID")
+]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16"],
+    Option("Weights and activations; auto is as the weights were saved (float32 for a .gguf file of few bits)."),
+]
+Device = Annotated[str, Option("auto, cpu, cuda, cuda:N or mps.", identity=False)]
+DeviceMap = Annotated[
+    str | Mapping[str, str | int] | None,
+    Option("Spread the model over several devices, as transformers takes it: auto, balanced.", identity=False),
+]
+Quantize = Annotated[Literal["8bit", "4bit"] | None, Option("Round the weights (needs headscan[quantize]).")]
+Revision = Annotated[str | None, Option("Branch, tag or commit of a Hugging Face id.")]
+TrustRemoteCode = Annotated[bool, Option("Run code that comes with the model. Off unless asked.")]
+Sites = Annotated[
+    str | None,
+    Option("Globs of sites, comma-separated, such as 'block.*,head'. Default: embedding, blocks, final norm."),
+]
+Revisions = Annotated[
+    str | Sequence[str] | None,
+    Option("Revisions of one Hugging Face id, in order, comma-separated: one model each, as checkpoints."),
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Loading(Settings):
     """How a model is loaded.
@@ -41,22 +68,13 @@ class Loading(Settings):
     'auto'
     """
 
-    tokenizer: Annotated[
-        TokenizerLike | None,
-        Option("Id or folder of a tokenizer that is not the model's own, or 'bytes'.", metavar="ID"),
-    ] = None
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"],
-        Option("Weights and activations; auto is as the weights were saved (float32 for a .gguf file of few bits)."),
-    ] = "auto"
-    device: Annotated[str, Option("auto, cpu, cuda, cuda:N or mps.", identity=False)] = "auto"
-    device_map: Annotated[
-        str | Mapping[str, str | int] | None,
-        Option("Spread the model over several devices, as transformers takes it: auto, balanced.", identity=False),
-    ] = None
-    quantize: Annotated[Literal["8bit", "4bit"] | None, Option("Round the weights (needs headscan[quantize]).")] = None
-    revision: Annotated[str | None, Option("Branch, tag or commit of a Hugging Face id.")] = None
-    trust_remote_code: Annotated[bool, Option("Run code that comes with the model. Off unless asked.")] = False
+    tokenizer: TokenizerName = None
+    dtype: Dtype = "auto"
+    device: Device = "auto"
+    device_map: DeviceMap = None
+    quantize: Quantize = None
+    revision: Revision = None
+    trust_remote_code: TrustRemoteCode = False
 
     def check(self) -> None:
         super().check()

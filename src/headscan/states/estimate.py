@@ -16,10 +16,10 @@ from headscan.model.opening import ModelLike, prepare_model
 from headscan.model.settings import Loading
 from headscan.model.sites import match_sites, possible_sites
 from headscan.model.tokenizers import require_tokenizer
-from headscan.run import BadInput, takes
+from headscan.run import BadInput, Given, estimates
 from headscan.states.opening import SourceLike, stored_source
 from headscan.states.source import VectorSource
-from headscan.states.writing import SHARD_BYTES, Storing
+from headscan.states.writing import SHARD_BYTES, Storing, run
 from headscan.text import check_text
 from headscan.text.documents import Document, documents
 from headscan.text.source import TextLike, find_files
@@ -140,8 +140,8 @@ def model_size(ready: Preparation | Lens) -> tuple[str, float, float]:
     return ready.name, float(entries), float(sum(one.numel() * one.element_size() for one in parameters))
 
 
-@takes(Storing)
-def estimate_states(model: ModelLike, settings: Storing) -> list[Estimate]:
+@estimates(run)
+def estimate_states(given: Given) -> list[Estimate]:
     """What `headscan states` will take, and write, without reading weights and without writing anything.
 
     Raises BadInput as `headscan.states.run` does for what can be known without the weights.
@@ -150,7 +150,8 @@ def estimate_states(model: ModelLike, settings: Storing) -> list[Estimate]:
     >>> one.tokens, one.written == 1280 * (128 + 2) * 4
     (1280, True)
     """
-    reader = expected_reader(model, settings)
+    settings = given.chosen(Storing)
+    reader = expected_reader(given["model"], settings)
     each = ITEM[settings.store] * sum(reader.widths.values()) + 8  # token id and document beside the vectors
     seconds = reader.forward * reader.counted / operations_a_second()
     memory = 2.0 * SHARD_BYTES + 2.0 * each * reader.batch

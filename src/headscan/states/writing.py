@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -11,14 +11,24 @@ import torch
 from torch import Tensor
 
 from headscan.model.opening import ModelLike, open_model
-from headscan.model.settings import Loading
-from headscan.run import BadInput, Option, Result, Run, Running, verb
+from headscan.model.settings import (
+    Device,
+    DeviceMap,
+    Dtype,
+    Loading,
+    Quantize,
+    Revision,
+    Sites,
+    TokenizerName,
+    TrustRemoteCode,
+)
+from headscan.run import BadInput, CommandLine, Option, Out, Progressing, Result, Resume, Run, Seed, running, verb
 from headscan.run.interruption import uninterrupted
 from headscan.states.formats.folders import INDEX, StateShard, StoredIndex, StoredSite, verify
 from headscan.states.location import Location
 from headscan.states.source import ModelSource
 from headscan.text import Batch, check_text
-from headscan.text.source import TEXT, Reading, TextLike
+from headscan.text.source import TEXT, BatchSize, Context, Documents, FieldName, MaxTokens, Reading, TextLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,36 +65,35 @@ class StatesResult(Result):
 SHARD_BYTES = 64 * 2**20
 
 
-@dataclass(frozen=True)
-class Storing(Loading, Reading, Running):
+@dataclass(frozen=True, kw_only=True)
+class Storing(Loading, Reading):
     """Which states of which text are stored, and how."""
 
-    text: Annotated[TextLike, TEXT]
-    _: KW_ONLY
-    sites: Annotated[
-        str | None,
-        Option("Globs of sites, comma-separated, such as 'block.*,head'. Default: embedding, blocks, final norm."),
-    ] = None
-    context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=1)] = 128
-    store: Annotated[
-        Literal["same", "float32", "float16", "bfloat16"], Option("What is stored; same is what the model computes in.")
-    ] = "same"
-    batch: Annotated[
-        int | None, Option("Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.", low=1)
-    ] = None
+    text: TextLike
+    sites: Sites
+    context: Context
+    store: Literal["same", "float32", "float16", "bfloat16"]
+    batch: BatchSize
 
     def check(self) -> None:
-        """There is a folder to write into, and a text."""
         super().check()
         check_text(self.text)
-        if self.out is None:
-            raise BadInput("Say where the states are to be written: --out FOLDER.")
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise BadInput("States are written by one process: run the verb states without torchrun.")
 
 
-@verb("states", Storing)
-def run(model: ModelLike, settings: Storing, run: Run) -> StatesResult:
+@verb("states")
+def run(
+    model: ModelLike, text: Annotated[TextLike, TEXT], *, sites: Sites = None, context: Context = 128,
+    store: Annotated[
+        Literal["same", "float32", "float16", "bfloat16"], Option("What is stored; same is what the model computes in.")
+    ] = "same",
+    batch: BatchSize = None,
+    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
+    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> StatesResult:  # fmt: skip
     """Write the hidden states of a model on a text into a folder, with token ids, documents and protocol.
 
     `headscan scan FOLDER` gives the numbers that a scan of the model on this text gives. `docs/states.md` says what is in
@@ -101,6 +110,10 @@ def run(model: ModelLike, settings: Storing, run: Run) -> StatesResult:
     >>> run("gpt-vanilla", "stories", sites="block.0", max_tokens=256, context=64, out=folder).tokens
     256
     """
+    given, run = running()
+    if run.folder is None:
+        raise BadInput("Say where the states are to be written: --out FOLDER.")
+    settings = given.chosen(Storing)
     lens = open_model(model, settings)
     source = ModelSource(lens, settings.text, settings, context=settings.context, batch=settings.batch)
     sites = source.default_sites if settings.sites is None else source.match(settings.sites)
@@ -108,7 +121,6 @@ def run(model: ModelLike, settings: Storing, run: Run) -> StatesResult:
     if longest is not None and settings.context > longest:
         raise BadInput(f"{lens.name} reads at most {longest} tokens at once, less than {settings.context}.")
     run.identify(f"the weights of {lens.name}", lens.identity())
-    assert run.folder is not None  # by `Storing.check`
     writer = _ShardWriter(source, sites, settings, run, run.folder)
     index = writer.write()
     record = lens.provenance()

@@ -280,15 +280,26 @@ def parse_bytes(size: str | int) -> int:
         raise BadInput(f'"{size}" is no amount of memory; write for example 512MiB or 4GiB.') from None
 
 
+# ---- The options of verbs that read a text; `Reading` has those of all.
+
+Documents = Annotated[
+    str, Option("How a .txt falls into documents: whole (a file is one), lines, paragraphs, or a separator.")
+]
+FieldName = Annotated[str, Option("The field of a .jsonl, .parquet or datasets row that is its document.")]
+MaxTokens = Annotated[int | None, Option("Maximum number of tokens to read.", low=1)]
+Context = Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=1)]
+BatchSize = Annotated[
+    int | None, Option("Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.", low=1)
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reading(Settings):
     """How a text falls into documents, and how much of it is read; see `headscan.text.documents`."""
 
-    documents: Annotated[
-        str, Option("How a .txt falls into documents: whole (a file is one), lines, paragraphs, or a separator.")
-    ] = "whole"
-    field: Annotated[str, Option("The field of a .jsonl, .parquet or datasets row that is its document.")] = "text"
-    max_tokens: Annotated[int | None, Option("Stop reading after so many tokens.", low=1)] = None
+    documents: Documents = "whole"
+    field: FieldName = "text"
+    max_tokens: MaxTokens = None
 
     def check(self) -> None:
         """A separator has a character."""
