@@ -41,9 +41,8 @@ HEADS = (
 def watch_heads(lens: Lens) -> Iterator[dict[int, Tally]]:
     """A context in which every attention call of the model adds to a tally of its layer, {call order: Tally}.
 
-    Attention is then computed with an explicit mask by torch's own `scaled_dot_product_attention`, which may move
-    outputs in the last digits; the model's implementation is put back at the end. Raises BadInput for a model whose
-    attention does not go through the interface (RWKV, Mamba and such have none).
+    Attention then runs with an explicit mask through torch's `scaled_dot_product_attention`, which may move outputs in the last
+    digits. Raises BadInput for a model whose attention does not go through transformers' interface.
     """
     tallies: dict[int, Tally] = {}
     modules: dict[int, int] = {}
@@ -185,12 +184,11 @@ def biased_input(
     lens: Lens, biases: Sequence[float] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0), *, length: int = 64, batch: int = 8,
     seed: int = 0,
 ) -> list[Cells]:  # fmt: skip
-    """Does anisotropy come from the block itself? An untrained twin of the first block is given noise with a common bias.
+    """Does anisotropy come from the block itself? An untrained first block (random weights) reads noise with a common bias.
 
-    The input is N(0, I) + b·u with one direction u of length √d for all positions, for each b of `biases`; each row has
-    `bias`, the average cosine of what block 0 is given (`cosine_in`: some models normalise first), of what its
-    attention and MLP add, and of what it returns (`cosine_out`), with 95 % intervals over the `batch` sequences of
-    noise. With b = 0 a block that makes no cone of its own keeps 0.
+    The input is N(0, I) + b·u, u one direction of length √d, for each b of `biases`. Rows: `bias`, and the average cosine of the
+    input (`cosine_in`), of what attention and MLP add, and of the output (`cosine_out`), with 95 % intervals over the `batch`
+    sequences. A block that makes no cone of its own keeps 0 at b = 0.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=64, n_embd=32, n_layer=1, n_head=2)))

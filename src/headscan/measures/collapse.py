@@ -25,16 +25,12 @@ GROUPS = 16
 
 
 def collapse(sums: ClassSums, *, weight: Tensor | None = None, least: int = 2, block: int = 1024) -> Cells:
-    """The collapse metrics over all classes with at least `least` vectors (two, or a class has no scatter).
+    """The collapse metrics over all classes with at least `least` vectors.
 
-    `classes`, how many that is, and of the measures that `headscan.statistics.classes` defines: `cdnv` (NC1), `equinorm`
-    and `interference` (NC2), `spread` (GNC2), `duality` (NC3) and `duality_spread` (UNC3) with the head's `weight` [V, d].
-    None, with fewer than two such classes, for all; where a mean that is divided by is zero, for that one.
-
-    NAME_interval is a 95 % interval that takes the classes as the sample: one of 16 groups of them, by a hash of their
-    numbers, is left out at a time (μ̄ stays), out of the same sums over pairs. It does not cover the choice of the text,
-    whose blocks would each need a table of all class means. None below 64 classes.
-    Cost O(C²d) in blocks; memory O(C·(d + block)).
+    `classes`, their number, and of `headscan.statistics.classes`: `cdnv` (NC1), `equinorm` and `interference` (NC2), `spread`
+    (GNC2), `duality` (NC3) and `duality_spread` (UNC3) with the head's `weight` [V, d]. None with fewer than two classes, or
+    where a mean that is divided by is zero. NAME_interval takes the classes as the sample: one of 16 groups of them, by a hash of
+    their numbers, is left out at a time; None below 64 classes. Cost O(C²d) in blocks; memory O(C·(d + block)).
 
     >>> sums = ClassSums(2)
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]])

@@ -27,10 +27,9 @@ UNDER_3 = "fewer than three distinct vectors"
 
 
 def distinct_rows(rows: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """The rows with repeats left out [m, d] float64, in the order of their first occurrence.
+    """The rows without repeats [m, d] float64, in the order of their first occurrence.
 
-    Token types repeat at the embedding, where all occurrences are one vector: their nearest neighbour is at distance
-    zero, and a ratio of neighbour distances is then infinite or undefined.
+    At the embedding all occurrences of a token are one vector, whose nearest neighbour would be at distance zero.
 
     >>> distinct_rows([[1, 2], [0, 0], [1, 2]]).tolist()
     [[1.0, 2.0], [0.0, 0.0]]
@@ -66,10 +65,9 @@ def neighbour_distances(rows: npt.ArrayLike, k: int, *, block_bytes: int = 2**26
 def find_neighbours(rows: npt.ArrayLike, k: int, *, block_bytes: int = 2**26) -> tuple[Tensor, Tensor]:
     """Distances of each row to its k nearest other rows, ascending [n, k] float64, and which rows those are; k < n.
 
-    In blocks of the n x n matrix that take at most `block_bytes`. ‖x − y‖² = ‖x‖² + ‖y‖² − 2x·y loses digits where
-    distances are small against the norms; so the rows are centred first, and where the nearest squared distance is below
-    a hundredth of the squared norms, the k nearest by that formula (and as many again) are measured anew by
-    subtraction. The rest keep at least twelve digits. Cost O(n²d), memory O(block + nkd/blocks).
+    In blocks of the n x n matrix of at most `block_bytes`. ‖x − y‖² = ‖x‖² + ‖y‖² − 2x·y loses digits, so rows are centred
+    first, and where the nearest squared distance is below a hundredth of the squared norms, the nearest 2k + 2 are measured anew
+    by subtraction; the rest keep at least twelve digits. Cost O(n²d), memory O(block + nkd/blocks).
 
     >>> find_neighbours([[0.0], [1.0], [3.0]], 2)[1].tolist()
     [[1, 2], [0, 2], [1, 0]]
@@ -104,10 +102,10 @@ FEWEST, USED = 10, 20  # points at least; neighbours that are looked at
 
 
 def twonn(distances: Tensor, *, discard: float = 0.1) -> float | None:
-    """TwoNN: the slope through the origin of −log(1 − F) over log(r₂/r₁), the top tenth of the ratios left out.
+    """TwoNN: the slope through the origin of −log(1 − F) over log(r₂/r₁), without the top tenth of the ratios; in (0, ∞).
 
-    Facco et al. 2017, arXiv:1803.06992. `distances` [n, ≥ 2] from `neighbour_distances`. In (0, ∞). Rows with r₁ = 0
-    are left out; None where fewer than ten remain or all ratios are 1.
+    Facco et al. 2017, arXiv:1803.06992. `distances` [n, ≥ 2] from `neighbour_distances`; rows with r₁ = 0 are left out. None
+    where fewer than ten remain or all ratios are 1.
 
     >>> from headscan.measures import neighbour_distances
     >>> rows = np.random.default_rng(0).standard_normal((2000, 2))
@@ -147,8 +145,7 @@ def gride(distances: Tensor, *, first: int = 2) -> float | None:
     """Gride: maximum likelihood from the ratio μ of the distances to neighbours 2k and k, at a coarser scale than TwoNN.
 
     Denti et al. 2022, arXiv:2104.13832. With n₁ = `first`, n₂ = 2·n₁, the density of μ is
-    d(μᵈ − 1)^(n₂−n₁−1) / (μ^(d(n₂−1)+1) B(n₂ − n₁, n₁)); its log-likelihood has one maximum in d. n₁ = 1 is TwoNN's own
-    likelihood, n/Σlog μ. In (0, ∞); None where fewer than ten ratios are above 1.
+    d(μᵈ − 1)^(n₂−n₁−1) / (μ^(d(n₂−1)+1) B(n₂ − n₁, n₁)). In (0, ∞); None where fewer than ten ratios are above 1.
 
     >>> from headscan.measures import neighbour_distances
     >>> rows = np.random.default_rng(0).standard_normal((2000, 2))
@@ -180,15 +177,11 @@ def intrinsic_dimension(
     rows: npt.ArrayLike, *, neighbours: int = 32, blocks: npt.ArrayLike | None = None,
     first: npt.ArrayLike | None = None,
 ) -> Cells:  # fmt: skip
-    """All three on the distinct rows of a sample [n, d], from one table of distances; plus how many points that is.
+    """`twonn`, `mle_dimension`, `gride` (k = 8 against 16) of the distinct rows of a sample [n, d], and `distinct_points`.
 
-    `gride` is at k = 8 against 16. Values None where fewer than ten distinct points or zero distances leave nothing.
-    Cost O(n²d) once: 0.3 s for 2,000 x 384 on one core.
-
-    With `blocks` [n], the block of text each row is from, each estimate has a 95 % interval (NAME_interval): each
-    point's own ratios of distances are the data, neighbours are looked for among all points, and blocks of points are
-    left out by turns. With `first` [n], True for rows at position 0, there is NAME_without_first, too: such points are
-    then neither data nor neighbours.
+    None where fewer than ten distinct points or zero distances leave nothing. With `blocks` [n], the block of text of each row,
+    each has a 95 % interval (NAME_interval): blocks of points are left out by turns, neighbours are looked for among all. With
+    `first` [n], True at position 0, there is NAME_without_first: such points are then neither data nor neighbours. Cost O(n²d).
 
     >>> intrinsic_dimension(np.ones((50, 3)))
     {'twonn': None, 'mle_dimension': None, 'gride': None, 'distinct_points': 1}

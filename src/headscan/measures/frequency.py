@@ -174,13 +174,11 @@ def _over_groups(
 
 
 def direction_correlations(table: npt.ArrayLike, counts: npt.ArrayLike, *, top: int = 50) -> list[Cells]:
-    """Pearson's r between the coordinates of a table's rows along each right singular direction and log count.
+    """Pearson's r between a table's rows along each right singular direction [V, d] and log count, over tokens that occur.
 
-    Over the tokens that occur (count > 0); directions of the whole uncentred table [V, d], strongest first. Rows of the
-    answer: `direction` (from 1), `sigma`, `share` of the energy, `r` in [−1, 1] with the sign that makes the
-    direction's mean coordinate positive, and `p`, the two-sided p-value of r = 0 for independent normal pairs, not
-    corrected for the number of directions; `r_interval` is Fisher's. Empty for fewer
-    than four such tokens. Cost O(Vd² + d³).
+    Rows, strongest direction first: `direction` (from 1), `sigma`, `share` of the energy, `r` with the sign that makes the
+    direction's mean coordinate positive, `r_interval` (Fisher's), and `p`, two-sided for independent normal pairs, uncorrected.
+    Empty for fewer than four such tokens. Cost O(Vd² + d³).
 
     >>> rng = np.random.default_rng(0); counts = np.arange(1, 101)
     >>> table = np.outer(np.log(counts), [3.0, 0.0]) + 0.1 * rng.standard_normal((100, 2))

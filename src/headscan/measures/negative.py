@@ -34,19 +34,14 @@ ROUNDS = 60
 
 @dataclass(frozen=True)
 class NearestPoint:
-    """What is known of the point of the hull of n directions that is nearest to the origin, and its proof.
+    """The point of the hull of n directions nearest to the origin, as far as it is known, and its proof.
 
-    Attributes:
-        direction: x̂ [d], the best found; −x̂ is the uniformly negative direction where the verdict says so.
-        lowest: min x̂·û over *all* states: the distance from 0 to the hull is at least this.
-        support, weights: rows of the states (where they were given as an array) and their convex weights.
-        distance: ‖Σ weights·û‖ with its rounding: no direction has a larger least cosine.
-        error: the rounding error of `lowest`.
-        verdict: "uniformly negative" (lowest > error, so every state has been found on one side), "none" (distance ≤
-            1e-9: no direction has a least cosine above it), or "undecided" (neither; both sides are given).
-        exact: of "none", whether positive weights that give exactly 0 are proved to exist.
-        vanished: of "none", how many states had been read when the working set had no direction any more.
-        states: n. passes: how often they were read.
+    direction: x̂ [d], the best found; −x̂ is the uniformly negative direction if the verdict says so. lowest: min x̂·û over *all*
+    states, a lower bound of the hull's distance from 0. support, weights: rows of the states and their convex weights. distance:
+    ‖Σ weights·û‖ with its rounding, an upper bound of every least cosine. error: the rounding error of `lowest`. verdict:
+    "uniformly negative" (lowest > error), "none" (distance ≤ 1e-9) or "undecided". exact: of "none", whether positive weights
+    that give exactly 0 are proved to exist. vanished: of "none", how many states had been read when the working set had no
+    direction any more. states: n. passes: how often they were read.
     """
 
     direction: Floats
@@ -70,10 +65,9 @@ class NearestPoint:
 class NegativeSearch(Accumulator):
     """The search over a stream of states that may be read several times; memory does not grow with the stream.
 
-    Keeps the working set (at most 8d + 2,048 directions; of more, those nearest to the wrong side) and, while they fit
-    into 64 MiB of float32, the states themselves: then the margin is the widest to `tolerance` of it. `add` every state,
-    then `finish`; while `wanting`, once more. A witness needs no further pass. A state of length zero is negative in no
-    direction.
+    It keeps a working set (at most 8d + 2,048 directions) and, while they fit into 64 MiB of float32, the states
+    themselves. `add` every state, then `finish`; while `wanting`, read them once more. A state of length zero is
+    negative in no direction.
 
     >>> search = NegativeSearch(2)
     >>> search.add(torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64))

@@ -122,7 +122,7 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):
-    """As `functools.cached_property` is from Python 3.12 on: before, one lock of a class let no two objects work at once.
+    """`functools.cached_property` as it is from Python 3.12 on: earlier, one lock of a class let no two objects work at once.
 
     >>> class Square:
     ...     def __init__(self, side): self.side = side
@@ -165,10 +165,9 @@ B = TypeVar("B", bound=Clearable)
 class Blocks(Generic[B]):
     """At most `limit` consecutive blocks of equal length, in units (windows of text); each is an accumulator such as `Sums`.
 
-    Unit u belongs to block u // size. When a unit beyond the last block arrives, neighbouring blocks are merged and
-    `size` doubles: memory stays bounded, and which unit stands in which block depends on the units alone, not on the
-    order in which they came or on how the stream was split. Neighbouring windows often come from one document; keeping
-    them in one block is what makes an interval over blocks honest about their dependence.
+    Unit u belongs to block u // size. A unit beyond the last block merges neighbouring blocks and doubles `size`: memory stays
+    bounded, and blocks depend neither on the order of the units nor on how the stream was split. Neighbouring windows often
+    come from one document, so an interval over blocks accounts for their dependence.
 
     >>> from headscan.statistics import Sums
     >>> blocks = Blocks(2, lambda: Sums(1, gram=False))
@@ -259,8 +258,7 @@ GROUPS = 512
 class Series(Accumulator):
     """At most 512 sums of consecutive windows, each of `columns` numbers, float64.
 
-    Window w belongs to group w // size; where a window beyond the last group arrives, neighbours are added and `size`
-    doubles. So memory is bounded and nothing depends on the order in which windows came.
+    Window w belongs to group w // size; a window beyond the last group adds neighbours and doubles `size`.
 
     >>> series = Series(1)
     >>> series.add(torch.ones(3, 1), [0, 1, 1023])
@@ -316,8 +314,7 @@ def same_everywhere(word: str) -> str:
 def merged(mine: A) -> A:
     """The merge of every process's accumulator, complete on process 0 (others hold a part of it).
 
-    At step s, process r + s sends to process r: log2(n) steps, and each process sends its state once, so no process
-    holds more than two states at a time. Without a process group the accumulator itself comes back.
+    At step s, process r + s sends to process r: log2(n) steps, and no process holds more than two states at a time.
     """
     rank, count = process_rank(), process_count()
     step = 1

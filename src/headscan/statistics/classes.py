@@ -14,20 +14,11 @@ from headscan.statistics.accumulator import Accumulator
 
 
 class ClassSums(Accumulator):
-    """Count, Σx, Σx/‖x‖, Σ‖x‖² and the number of zero vectors of every class seen so far.
+    """Count, Σx, Σx/‖x‖, Σ‖x‖² and the number of zero vectors of every class seen so far, float64.
 
-    The table grows with the classes that occur, not with the classes there could be: a text of a million tokens may have
-    20,000 next tokens of a vocabulary of 250,000. A batch costs one `index_add_` of n rows; the dense one-hot product
-    that other tools use costs n·classes·width.
-
-    With `limit`, at most that many classes are kept: those whose numbers have the smallest hash, a choice that depends
-    on the class alone, so that it is the same in every part of a stream and is independent of the vectors. Memory:
-    16 bytes·width a class.
-
-    Attributes:
-        labels: the classes' numbers, in the order in which they came [C].
-        counts, zeros, squares: number of vectors, of those with norm zero, and Σ‖x‖² [C].
-        sums, units: Σx and Σx/‖x‖ [C, width].
+    The table grows with the classes that occur; a batch costs one `index_add_` of n rows. With `limit`, at most that many
+    classes are kept: those whose numbers have the smallest hash, so that the choice is the same in every part of a stream and
+    independent of the vectors. Memory: 16 bytes·width a class.
 
     >>> sums = ClassSums(2)
     >>> sums.update(torch.tensor([7, 3, 7]), torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]]))
@@ -232,10 +223,9 @@ class PairMeasures:
 
 @dataclass(frozen=True, eq=False)
 class PairSums:
-    """Sums over all ordered pairs of distinct classes, kept apart by the groups that both classes are in.
+    """Sums over all ordered pairs of distinct classes, by the groups that both classes are in.
 
-    So the measures of the classes of some groups come without looking at the classes again, which is what a jackknife
-    over groups of classes wants.
+    The measures of the classes of some groups follow without another look at the classes, as a jackknife over groups needs.
     """
 
     table: Float[Tensor, "8 groups groups"]
@@ -260,18 +250,11 @@ def pair_sums(
     centre: Float[Tensor, " width"] | None = None, groups: Int[Tensor, " classes"] | None = None, count: int = 1,
     block: int = 1024,
 ) -> PairSums:  # fmt: skip
-    """Go over all pairs of classes once, in blocks.
+    """Sums over all pairs of classes, in blocks, from the means μ_c and variances s_c, float64.
 
-    Args:
-        means: μ_c, float64.
-        variances: s_c, float64.
-        centre: μ̄, where these are not all classes; by default the mean of these means.
-        groups: the group of each class, 0 to count − 1; by default one group for all.
-        count: groups.
-        block: classes of a block.
-
-    Pairs whose means are equal (to 1e-12 of the largest ‖v_c‖²) have no cdnv, pairs of equal directions no kernel: they
-    are left out. Cost O(C²d); memory O(C·(d + block)).
+    `centre`: μ̄, by default the mean of these means; `groups`: the group of each class, 0 to count − 1. Pairs whose means are
+    equal (to 1e-12 of the largest ‖v_c‖²) have no cdnv, pairs of equal directions no kernel: they are left out. Cost O(C²d);
+    memory O(C·(d + block)).
 
     >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64)
     >>> found = pair_sums(means, torch.tensor([0.5, 1.5], dtype=torch.float64)).of()

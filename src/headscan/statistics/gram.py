@@ -23,13 +23,12 @@ FAR = 1e4
 class Gram:
     """Σ x xᵀ over all rows x seen so far; shape [width, width], symmetric, float64.
 
-    Where the first rows lie far from the origin for their spread (mean/deviation above 100), what is kept is
-    Σ(x − p)(x − p)ᵀ and Σ(x − p) about one of them, the `pilot` p: the scatter about the mean then keeps its digits
-    whatever the mean (Chan, Golub and LeVeque 1983), and equal vectors have none at all. Matrices with other pilots are
-    moved to this one's when they are added, which is exact but for rounding.
+    Where the first rows lie far from the origin for their spread (mean/deviation above 100), Σ(x − p)(x − p)ᵀ and Σ(x − p) are
+    kept about one of them, the `pilot` p, so that the scatter about the mean keeps its digits (Chan, Golub and LeVeque 1983).
+    Matrices with other pilots are moved to this one's when they are added, exactly but for rounding.
 
-    Costs (k+1)/(2k)·2·rows·width² floating-point operations an update for k = 4 panels, and 5 bytes·width² of memory. With
-    `few` the rows themselves are kept as long as they take less than that: for sets that may stay small.
+    Cost (k+1)/(2k)·2·rows·width² operations an update for k = 4 panels; memory 5 bytes·width². With `few` the rows themselves
+    are kept as long as they take less than that.
 
     >>> g = Gram(2)
     >>> g.add(torch.tensor([[1.0, 2.0], [0.0, 1.0]], dtype=torch.float64))
@@ -236,12 +235,11 @@ def unbiased_hsic(sums: CrossSums) -> Tensor:
 
 
 class CrossMoments(Accumulator):
-    """Σxyᵀ of every pair of sites of two different models, Σxxᵀ of every site, and what debiasing needs beside them.
+    """Σxyᵀ of every pair of sites of two different models, Σxxᵀ of every site, and the sums that debiasing needs.
 
-    `models[u]` is the model of site u, `pilots[u]` [dᵤ] a point near its vectors, about which all sums are taken: parts
-    of a text can be merged where they have the same pilots. Products of a batch are taken in the precision of its rows
-    (float32 at least) and summed in float64: of float32 rows an entry errs by about 10⁻⁷·‖xᵢ‖‖yⱼ‖, at random.
-    The product of a site with itself is taken as that of two sites is, so equal vectors have equal moments bit for bit.
+    `models[u]` is the model of site u, `pilots[u]` [dᵤ] a point near its vectors, about which all sums are taken: only parts
+    with the same pilots merge. Products of a batch are taken in the precision of its rows (float32 at least) and summed in
+    float64; of float32 rows an entry errs by about 10⁻⁷·‖xᵢ‖‖yⱼ‖. Equal vectors have equal moments bit for bit.
 
     Cost: 2·dᵤ·dᵥ operations a token and pair; memory 8·Σdᵤdᵥ bytes.
 

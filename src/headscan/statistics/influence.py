@@ -86,12 +86,11 @@ class Pilot:
 
 
 class Influence(Accumulator):
-    """The influences of windows and of documents; until the pilot is whole, its windows.
+    """The influences of windows and of documents; until the calibration windows are complete, these windows themselves.
 
-    The pilot is the first windows of the text by their numbers, whoever sees them, so that any split of the text gives
-    the same derivative. A part of the text that has not seen them must be given them (`learn`) before its own; windows
-    that came without are counted in `missed`, and no interval is given then. `aside` says which tokens the treatments
-    leave out.
+    The derivative is taken at the first windows of the text by their numbers (the pilot), so any split of the text gives the
+    same one. A part of the text that has not seen them must be given them (`learn`) first; windows that came without are counted
+    in `missed`, and no interval is given then. `aside` says which tokens the treatments leave out.
     """
 
     def __init__(self, width: int, aside: Aside, *, derive: Derive | None = None, device: torch.device | str = "cpu"):

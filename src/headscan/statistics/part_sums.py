@@ -18,10 +18,10 @@ NEAR = 512  # tokens at a time on a CPU: in float64 they stay in the cache, and 
 class PartSums(Accumulator):
     """Σx/‖x‖ of one site, cut by cells, by documents, and by what the states are sums of; exact, float64.
 
-    Kept in at most 16 blocks of consecutive windows, each a `Tally` of `cells` [cells, d] (disjoint sets of tokens), their
-    `tokens` [cells], `sources` [sources, d] (each term of the states, divided by their norm) and `constants` [constants]
-    (the sums of the weights of vectors that are the same for all tokens). `documents`: at most 16 groups of consecutive
-    documents, each with its `unit` [d] and `tokens`. Memory 8·16·(cells + sources + 1)·d bytes.
+    Each of at most 16 blocks of consecutive windows is a `Tally` of `cells` [cells, d] (disjoint sets of tokens), their `tokens`
+    [cells], `sources` [sources, d] (each term of the states, divided by their norm) and `constants` [constants] (sums of the
+    weights of vectors that are the same for all tokens). `documents`: at most 16 groups of consecutive documents, each with
+    `unit` [d] and `tokens`. Memory 8·16·(cells + sources + 1)·d bytes.
 
     >>> sums = PartSums(2, cells=2)
     >>> sums.update(SiteBatch("s", torch.tensor([[[3.0, 0.0], [0.0, 2.0]]]), torch.tensor([[7, 8]]), [0]), torch.tensor([[0, 1]]))
@@ -203,9 +203,8 @@ class PushPull(Accumulator):
     For row v, −∂L/∂w_v = pull_v − push_v with
         pull_v = Σ_{t: next = v} (1 − p_t(v)) h_t     where v is the token to predict: towards the hidden state;
         push_v = Σ_{t: next ≠ v} p_t(v) h_t           everywhere else: away from it.
-    `pull` and `push` [V, d] are those sums, `pull_mass` and `push_mass` [V] the sums of the coefficients, `counts` [V]
-    how often v came next, `state` [d] Σh, `loss` the summed loss in nats, `tokens` their number. Only the head's gradient
-    is seen: where input and output embeddings are tied, the input's share comes on top.
+    `pull`, `push` [V, d]; `pull_mass`, `push_mass` [V] the sums of the coefficients; `counts` [V] how often v came next;
+    `state_sum` [d] Σh; `loss` in nats; `tokens`. Of tied embeddings only the head's gradient is seen.
 
     Cost of n rows: two products of n x d x V beside the softmax; 2·8·V·d bytes.
 

@@ -19,10 +19,7 @@ def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 class Reservoir(Accumulator):
     """The `size` positions of a stream with the smallest hash of (seed, window, position), with what stood there.
 
-    A bottom-k sketch: merging two reservoirs keeps the smallest of both, so the sample is a function of the set of
-    positions seen, not of their order or of the number of processes. Columns (tokens' neighbours, vectors of a site)
-    are given by name; a row is stored once, when its position enters.
-
+    A bottom-k sketch: the sample is a function of the set of positions seen, not of their order or of the number of processes.
     Use: `chosen = reservoir.offer(windows, length)`, then `reservoir.put(chosen, columns)`.
 
     >>> r = Reservoir(2, seed=0)

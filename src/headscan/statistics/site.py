@@ -128,16 +128,15 @@ class NonFinite(ArithmeticError):
 
 
 class SiteStatistics(Accumulator):
-    """Sums of a site's vectors over disjoint sets of tokens (`sinks.CELLS`), and influences.
+    """Sums of a site's vectors over disjoint sets of tokens (`CELLS`), and influences.
 
-    Position 0 of a window, and tokens whose vectors are far longer than the others' (sinks), say little of the others; so
-    everything is reported of all tokens, without the first and without sinks (`sinks.GROUPS`). Each is a sum of sets;
-    nothing is taken away, so giants leave no rounding behind.
+    Position 0 of a window and sinks (tokens whose vectors are far longer than the others') are kept apart, because
+    everything is reported of all tokens, without the first and without sinks (`GROUPS`). Each of these is a sum of
+    sets; nothing is taken away, so large vectors leave no rounding behind.
 
-    There is one Gram matrix for ordinary tokens; few others are kept as they are. Sums of vectors are kept in 64 blocks,
-    too (`fine`: for probes that look at pieces of the text), of `all` and of `first` positions. `sink_positions` and
-    `sink_tokens` count where sinks stand and which ids they are. With `derive` every window's and document's influence on
-    the measures is kept (`influence`), from which intervals are made.
+    Ordinary tokens have a Gram matrix; the few others are kept as they are. `fine`: sums in 64 blocks of `all` and of `first`
+    positions. `sink_positions`, `sink_tokens`: where sinks stand and which ids they are. With `derive`, the influence of every
+    window and document on the measures is kept (`influence`), from which intervals are made.
 
     >>> s = SiteStatistics(width=3)
     >>> x = torch.ones(2, 5, 3)
@@ -182,13 +181,12 @@ class SiteStatistics(Accumulator):
     ) -> None:  # fmt: skip
         """Add the states [B, T, width] of the windows with the given global numbers (B of them).
 
-        `documents` [B, T] are the numbers of the documents that the tokens are of; without, all are of one. `ids` [B, T]
-        are the tokens' own, of which those of sinks are remembered. The `rest` of a stream, a shorter window at its end, is
-        in the sums; its influence is not kept.
+        `documents` [B, T]: the numbers of the tokens' documents; without, all are of one. `ids` [B, T]: the tokens'
+        own, remembered for sinks. The `rest` of a stream, a shorter window at its end, is in the sums and has no
+        influence.
 
-        Raises `NonFinite` before anything is added, so a bad batch leaves the statistics as they were.
-        Cost: .625·B·T·width² multiply-adds in float64 for the Gram matrix, seven passes over the batch, and what
-        `Derivative.of` says.
+        Raises `NonFinite` before anything is added. Cost: .625·B·T·width² multiply-adds in float64 for the Gram matrix, seven
+        passes over the batch, and that of `Derivative.of`.
         """
         if documents is None:
             documents = torch.zeros(states.shape[:2], dtype=torch.int64)

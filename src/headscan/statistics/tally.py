@@ -13,11 +13,10 @@ from headscan.statistics.accumulator import Accumulator, Blocks
 
 
 class SiteBatch:
-    """States [B, T, width] of a batch of windows at one site, with the ids [B, T] that stood there.
+    """States [B, T, width] of the B windows with these global numbers at one site, with the ids [B, T] that stood there.
 
-    `windows` are the B windows' global numbers, `documents` [B, T] the numbers of the tokens' documents where known.
-    `skip_first` positions of each window are left out of everything here, so `rows`, `ids` and `next_ids` agree; a
-    position without a successor in its window has the next id −1.
+    `documents` [B, T]: the numbers of the tokens' documents, where known. `skip_first` positions of each window are left out of
+    everything here. A position without a successor in its window has the next id −1.
 
     >>> batch = SiteBatch("block.0", torch.ones(1, 3, 4), torch.tensor([[7, 8, 9]]), [0])
     >>> batch.next_ids.tolist(), batch.unit.norm(dim=-1).tolist()
@@ -136,10 +135,10 @@ class Tally(Accumulator):
 
 
 class BlockedTally(Accumulator):
-    """A tally for each of at most 16 blocks of consecutive windows; subclasses say what is summed.
+    """A tally for each of at most 16 blocks of consecutive windows.
 
-    A subclass gives `shapes(width)` and `measure(batch)`: sums of each of the batch's windows, each of shape [B, ...].
-    Sums whose name ends in `_rest` leave position 0 of each window out; `Tally.view("_rest")` shows those alone.
+    A subclass gives `shapes(width)` and `measure(batch)`: the sums of each of the batch's windows, each [B, ...]. Sums whose
+    name ends in `_rest` leave position 0 of each window out; `Tally.view("_rest")` shows those alone.
     """
 
     arguments, fields = ("width",), ("blocks",)
@@ -201,10 +200,10 @@ class DirectionTally(BlockedTally):
 
 
 class ContextTally(BlockedTally):
-    """What splits the average cosine into pairs within one window and pairs of two windows.
+    """The sums that split the average cosine into pairs within one window and pairs of two windows.
 
-    For a window w with n_w directions that sum to s_w: `windows` 1, `tokens` n_w, `square_tokens` n_w², `unit` s_w,
-    `own` ‖s_w‖², and `intra`, the mean cosine of its vectors to their own (uncentred) mean.
+    For a window w with n_w directions that sum to s_w: `windows` 1, `tokens` n_w, `square_tokens` n_w², `unit` s_w, `own`
+    ‖s_w‖², and `intra`, the mean cosine of its vectors to their own (uncentred) mean.
     """
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
@@ -219,11 +218,11 @@ class ContextTally(BlockedTally):
 
 
 class FollowTally(BlockedTally):
-    """How near a state's direction is to that of the embedding of the token that comes next: `pairs`, `cosine`, and
-    the sums of both directions, `unit` and `next`, which say what mismatched pairs give.
+    """The cosine of a state to the embedding of the next token: `pairs`, `cosine`, and the sums of both directions, `unit`
+    and `next`, from which the mean over mismatched pairs follows.
 
-    `table` [V, width] is the embedding table; it is no part of the state, so a restored tally can merge and finish but
-    must be given a table (`tally.table = ...`, rows of length 1) before it sees more.
+    `table` [V, width], rows of length 1, is the embedding table. It is no part of the state: a restored tally can merge and
+    finish, but needs its table again before it sees more.
     """
 
     table: Tensor | None = None
