@@ -1,6 +1,8 @@
-"""The output table spread out."""
+"""The regularisers: terms that spread out the output table, the last block's states or the logits, one row each."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from torch import Tensor
 
@@ -9,97 +11,70 @@ from headscan.training.losses.isotropy import cosine_regulariser, isoscore_loss
 from headscan.training.objective import REGULARISERS, LossInputs
 
 
-@REGULARISERS.register("cosine")
-def cosine(inputs: LossInputs) -> Tensor:
-    """Mean cosine between the rows of the output table: the head's, or without one the input embeddings.
-
-    Source: Gao et al. 2019, with strength 1. Cost: O(V d), and a dense gradient of the table.
-    """
+def _output_table(inputs: LossInputs) -> Tensor:
     head = output_layer(inputs.model)
-    return cosine_regulariser(embedding_table(inputs.model) if head is None else head.weight)
+    return embedding_table(inputs.model) if head is None else head.weight
 
 
-# ---- The cone of the last block, before the final norm.
+def _final_states(inputs: LossInputs) -> Tensor:
+    return inputs.after_norm
 
 
-@REGULARISERS.register("cosine-block")
-def cosine_block(inputs: LossInputs) -> Tensor:
-    """Mean cosine between the last block's states that carry loss. Cost: O(K d).
+def _block_states(inputs: LossInputs) -> Tensor:
+    return inputs.before_norm
 
-    A model with a LayerNorm can lower it for nothing: it writes along the direction of ones, which that norm deletes.
-    See `cosine-block-centred`.
-    """
+
+def _centred_block_states(inputs: LossInputs) -> Tensor:
+    """The states as a LayerNorm sees them: it deletes the direction of ones."""
     states = inputs.before_norm
-    return cosine_regulariser(states) if len(states) > 1 else states.sum() * 0
+    return states - states.mean(1, keepdim=True)
 
 
-# ---- The cone of the last block, as a LayerNorm sees it.
+def _isoscore(states: Tensor) -> Tensor:
+    return isoscore_loss([states], strength=1.0)
 
 
-@REGULARISERS.register("cosine-block-centred")
-def cosine_block_centred(inputs: LossInputs) -> Tensor:
-    """Mean cosine between the last block's states, each less the mean of its own coordinates. Cost: O(K d)."""
-    states = inputs.before_norm
-    return cosine_regulariser(states - states.mean(1, keepdim=True)) if len(states) > 1 else states.sum() * 0
+def _squared_mean(rows: Tensor) -> Tensor:
+    return rows.mean(0).square().sum()
 
 
-# ---- The cone itself, where the head sees it.
+# By name: the vectors [K, d], the function of them (0 for fewer than two vectors), and what the term is.
+TERMS: dict[str, tuple[Callable[[LossInputs], Tensor], Callable[[Tensor], Tensor], str]] = {
+    # Gao et al. 2019, with strength 1. Cost: O(V d), and a dense gradient of the table.
+    "cosine": (_output_table, cosine_regulariser,
+        "Mean cosine between the rows of the output table: the head's, or without one the input embeddings."),
+    # A model with a LayerNorm can lower this one for nothing: it writes along the direction of ones.
+    "cosine-block": (_block_states, cosine_regulariser,
+        "Mean cosine between the last block's states that carry loss. Cost: O(K d)."),
+    "cosine-block-centred": (_centred_block_states, cosine_regulariser,
+        "Mean cosine between the last block's states, each less the mean of its own coordinates. Cost: O(K d)."),
+    "cosine-states": (_final_states, cosine_regulariser,
+        "Mean cosine between the last hidden states that carry loss. Cost: O(K d)."),
+    # Rudman and Eickhoff 2024 (I-STAR), who found a negative strength to help. Cost: O(K d²).
+    "isoscore": (_final_states, _isoscore,
+        "1 - IsoScore* of the last hidden states that carry loss; a negative strength lowers isotropy."),
+    "isoscore-block": (_block_states, _isoscore, "1 - IsoScore* of the last block's states that carry loss. Cost: O(K d²)."),
+    "isoscore-block-centred": (_centred_block_states, _isoscore,
+        "1 - IsoScore* of the last block's states, each less the mean of its own coordinates. Cost: O(K d²)."),
+    # "Output embedding centering", arXiv:2601.02031.
+    "mu-loss": (_output_table, _squared_mean,
+        "Squared norm of the mean row of the output table: the head's, or without one the input embeddings. Cost: O(V d)."),
+}  # fmt: skip
 
 
-@REGULARISERS.register("cosine-states")
-def cosine_states(inputs: LossInputs) -> Tensor:
-    """Mean cosine between the last hidden states that carry loss. Cost: O(K d)."""
-    states = inputs.after_norm
-    return cosine_regulariser(states) if len(states) > 1 else states.sum() * 0
+def _register(
+    name: str, vectors: Callable[[LossInputs], Tensor], measure: Callable[[Tensor], Tensor], words: str
+) -> None:
+    def term(inputs: LossInputs) -> Tensor:
+        rows = vectors(inputs)
+        return measure(rows) if len(rows) > 1 else rows.sum() * 0
+
+    term.__doc__ = words
+    REGULARISERS.add(name, term)
 
 
-# ---- I-STAR.
-
-
-@REGULARISERS.register("isoscore")
-def isoscore(inputs: LossInputs) -> Tensor:
-    """1 - IsoScore* of the last hidden states that carry loss; a negative strength lowers isotropy.
-
-    Source: Rudman and Eickhoff 2024, who found a negative one to help. Cost: O(K d²).
-    """
-    states = inputs.after_norm
-    return isoscore_loss([states], strength=1.0) if len(states) > 1 else states.sum() * 0
-
-
-# ---- I-STAR on the last block, before the final norm.
-
-
-@REGULARISERS.register("isoscore-block")
-def isoscore_block(inputs: LossInputs) -> Tensor:
-    """1 - IsoScore* of the last block's states that carry loss. Cost: O(K d²)."""
-    states = inputs.before_norm
-    return isoscore_loss([states], strength=1.0) if len(states) > 1 else states.sum() * 0
-
-
-# ---- I-STAR on the last block, as a LayerNorm sees it.
-
-
-@REGULARISERS.register("isoscore-block-centred")
-def isoscore_block_centred(inputs: LossInputs) -> Tensor:
-    """1 - IsoScore* of the last block's states, each less the mean of its own coordinates. Cost: O(K d²)."""
-    states = inputs.before_norm
-    return isoscore_loss([states - states.mean(1, keepdim=True)], strength=1.0) if len(states) > 1 else states.sum() * 0
-
-
-# ---- The μ-loss.
-
-
-@REGULARISERS.register("mu-loss")
-def mu_loss(inputs: LossInputs) -> Tensor:
-    """Squared norm of the mean row of the output table: the head's, or without one the input embeddings. Cost: O(V d).
-
-    Source: "Output embedding centering", arXiv:2601.02031.
-    """
-    head = output_layer(inputs.model)
-    return (embedding_table(inputs.model) if head is None else head.weight).mean(0).square().sum()
-
-
-# ---- The z-loss.
+for _name, _row in TERMS.items():
+    _register(_name, *_row)
 
 
 @REGULARISERS.register("z-loss")

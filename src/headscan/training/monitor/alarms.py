@@ -11,7 +11,6 @@ and then held against others (`benchmarks/the_monitor_names_collapses_and_leaves
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
@@ -23,28 +22,19 @@ from headscan.run import BadInput, Option, Registry, Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """A rule that spoke.
-
-    Attributes:
-        name: of the rule.
-        step: after which it spoke.
-        site: where the change was largest; None for the loss.
-        sites: all where it passed the limit.
-        before, value: the quantity before, and now.
-        sentence: what happened, for people.
-    """
+    """A rule that spoke after a step: its name, the quantity before and now, and what happened as a sentence."""
 
     name: str
     step: int
-    site: str | None
-    sites: list[str] = field(default_factory=list)
+    site: str | None  # where the change was largest; None for the loss
+    sites: list[str] = field(default_factory=list)  # all where the change passed the limit
     before: float
     value: float
     sentence: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlarmRule(Settings, ABC):
+class AlarmRule(Settings):
     """One rule: which quantity, and how much worse is too much."""
 
     name: ClassVar[str]
@@ -54,19 +44,20 @@ class AlarmRule(Settings, ABC):
     """Readings before the latest that it needs."""
     ground: ClassVar[float]
     """Added to the largest step, so that what hardly moves does not make every breath an alarm; on the rule's scale."""
-    limit: float
+    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 3.0
+    report: ClassVar[str]
+    """What happened, with {where}, {before} and {now}."""
 
     def before(self, values: Sequence[float]) -> float:
         """What the latest of these readings is compared with, for people."""
         return float(np.median(values[-self.memory - 1 : -1]))
 
-    @abstractmethod
     def bad(self, value: float) -> float:
         """The quantity on the rule's scale, where more is worse."""
+        return value
 
-    @abstractmethod
     def say(self, where: str, before: float, now: float) -> str:
-        """What happened."""
+        return self.report.format(where=where, before=before, now=now)
 
     def speaks(self, values: Sequence[float]) -> bool:
         """Whether the last of these readings is too much worse than the ones before it; never with too few of them."""
@@ -101,9 +92,6 @@ def rules_of(alarms: str | Iterable[str | AlarmRule]) -> list[AlarmRule]:
     return found
 
 
-# ---- The states close into a cone.
-
-
 @ALARMS.register("cone")
 @dataclass(frozen=True, kw_only=True)
 class ConeCloses(AlarmRule):
@@ -115,18 +103,12 @@ class ConeCloses(AlarmRule):
     name: ClassVar[str] = "cone"
     quantity: ClassVar[str] = "average_cosine"
     ground: ClassVar[float] = 0.2
-    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 3.0
+    report: ClassVar[str] = (
+        "The average cosine at {where} rose from {before:.3g} to {now:.3g}: the states close into a cone."
+    )
 
     def bad(self, value: float) -> float:
-        """More is worse."""
         return -math.log(max(1 - value, 1e-9))
-
-    def say(self, where: str, before: float, now: float) -> str:
-        """What happened."""
-        return f"The average cosine at {where} rose from {before:.3g} to {now:.3g}: the states close into a cone."
-
-
-# ---- Coordinates die.
 
 
 @ALARMS.register("dead")
@@ -137,18 +119,9 @@ class DeadFeatures(AlarmRule):
     name: ClassVar[str] = "dead"
     quantity: ClassVar[str] = "dead_share"
     ground: ClassVar[float] = 0.02
-    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 3.0
-
-    def bad(self, value: float) -> float:
-        """More is worse."""
-        return value
-
-    def say(self, where: str, before: float, now: float) -> str:
-        """What happened."""
-        return f"At {where} the share of coordinates that are the same for every token rose from {before:.0%} to {now:.0%}."
-
-
-# ---- The loss leaps: a broken shard of data, a rate too high.
+    report: ClassVar[str] = (
+        "At {where} the share of coordinates that are the same for every token rose from {before:.0%} to {now:.0%}."
+    )
 
 
 @ALARMS.register("loss")
@@ -161,17 +134,7 @@ class LossSpike(AlarmRule):
     memory: ClassVar[int] = 8
     ground: ClassVar[float] = 0.05
     limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 4.0
-
-    def bad(self, value: float) -> float:
-        """More is worse."""
-        return value
-
-    def say(self, where: str, before: float, now: float) -> str:
-        """What happened."""
-        return f"The loss leapt from {before:.3f} to {now:.3f}."
-
-
-# ---- Norms explode.
+    report: ClassVar[str] = "The loss leapt from {before:.3f} to {now:.3f}."
 
 
 @ALARMS.register("norm")
@@ -182,18 +145,10 @@ class NormGrowth(AlarmRule):
     name: ClassVar[str] = "norm"
     quantity: ClassVar[str] = "mean_norm"
     ground: ClassVar[float] = 0.2
-    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 3.0
+    report: ClassVar[str] = "The mean norm at {where} grew from {before:.3g} to {now:.3g}."
 
     def bad(self, value: float) -> float:
-        """More is worse."""
         return math.log(max(value, 1e-12))
-
-    def say(self, where: str, before: float, now: float) -> str:
-        """What happened."""
-        return f"The mean norm at {where} grew from {before:.3g} to {now:.3g}."
-
-
-# ---- The effective rank falls: states move into few directions.
 
 
 @ALARMS.register("rank")
@@ -204,18 +159,10 @@ class RankCollapse(AlarmRule):
     name: ClassVar[str] = "rank"
     quantity: ClassVar[str] = "effective_rank"
     ground: ClassVar[float] = 0.2
-    limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 3.0
+    report: ClassVar[str] = "The effective rank at {where} fell from {before:.3g} to {now:.3g}."
 
     def bad(self, value: float) -> float:
-        """More is worse."""
         return -math.log(max(value, 1e-12))
-
-    def say(self, where: str, before: float, now: float) -> str:
-        """What happened."""
-        return f"The effective rank at {where} fell from {before:.3g} to {now:.3g}."
-
-
-# ---- The loss rises and stays: a shard of data that is not text, where the model expects too little for a leap.
 
 
 @ALARMS.register("rise")
@@ -233,26 +180,18 @@ class LossRise(AlarmRule):
     memory: ClassVar[int] = 29
     ground: ClassVar[float] = 1e-4
     limit: Annotated[float, Option("How many standard errors of the difference.", above=0)] = 4.5
+    report: ClassVar[str] = (
+        "The loss rose from {before:.3f} to {now:.3f} and stayed: look at the data of the last 10 logs."
+    )
 
     def change(self, values: Sequence[float]) -> float | None:
-        """The difference of the two means over its standard error, by the larger of their two deviations."""
         known = np.asarray(values[-self.memory - 1 :])
         if len(known) <= self.memory or not np.isfinite(known).all():
             return None
         before, now = known[: -self.recent], known[-self.recent :]
+        # Of the two standard deviations the larger counts.
         deviation = max(before.std(ddof=1), now.std(ddof=1)) + self.ground
         return float((now.mean() - before.mean()) / (deviation * np.sqrt(1 / len(before) + 1 / len(now))))
 
     def before(self, values: Sequence[float]) -> float:
-        """The mean of the twenty."""
         return float(np.mean(values[-self.memory - 1 : -self.recent]))
-
-    def bad(self, value: float) -> float:
-        """More is worse."""
-        return value
-
-    def say(self, where: str, before: float, now: float) -> str:
-        """What happened."""
-        return (
-            f"The loss rose from {before:.3f} to {now:.3f} and stayed: look at the data of the last {self.recent} logs."
-        )
