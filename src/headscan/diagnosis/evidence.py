@@ -119,7 +119,6 @@ class TriedRemedies:
 
     @property
     def plain(self) -> float:
-        """Recall@1 of the vectors as they are."""
         return self.rows[0].number("recall_at_1") or 0.0
 
     @property
@@ -169,7 +168,6 @@ class ModelEvidence:
 
     @property
     def blocks(self) -> list[Row]:
-        """The rows of whole blocks, or of all sites where there is none."""
         return [row for row in self.sites if is_block(row.text("site"))] or self.sites
 
     @property
@@ -187,7 +185,6 @@ class ModelEvidence:
 
     @property
     def gauge_of_null(self) -> tuple[str, float, float] | None:
-        """The same of random weights."""
         return _gauge(self.common, "random-init")
 
     def null(self, site: str) -> Row | None:

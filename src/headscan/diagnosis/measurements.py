@@ -131,8 +131,6 @@ def _bits(lens: Lens, site: str, windows: int, settings: CheckingUp, run: Run, u
     )  # fmt: skip
 
 
-# ---- What one token's output knows of the other tokens: how far it moves with them, and whether it tells them.
-
 SMALL = 2 * 2**30
 """Bytes of weights up to which the random twin is made beside the model."""
 
@@ -198,11 +196,8 @@ def _measured(
 
 
 def _others(lens: Lens, found: FlowSummary) -> float:
-    """The mean over the tokens that an output may see."""
     return found.leak_of_earlier if lens.traits.causal else (found.leak_of_earlier + found.leak_of_later) / 2
 
-
-# ---- Remedies tried on this very model: do passages of the text find the passage that follows them?
 
 TRIED = "centre,standardise,all-but-the-top,whiten-softly,without-rogue"
 LEAST, BATCH = 32, 64
@@ -243,8 +238,6 @@ def curing(
         site=site, length=PASSAGE, fitted=found.fitted, queries=int(found.rows[0].number("queries") or 0), rows=found.rows
     ), []  # fmt: skip
 
-
-# ---- On how fine a grid a model's weights lie: rounding to few bits leaves few different values among neighbours.
 
 GROUP, ROWS = 64, 64
 

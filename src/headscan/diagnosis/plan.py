@@ -53,7 +53,6 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds from now."""
         return self.at - time.perf_counter()
 
     def within(self, seconds: float) -> Deadline:
@@ -230,9 +229,6 @@ def _inverted(passes: float, vocabulary: int) -> tuple[int, float]:
     return 0, 0.5
 
 
-# ---- What a checkup is asked for.
-
-
 @dataclass(frozen=True)
 class CheckingUp(Loading, Reading, Running):
     """The options of a checkup; see each one's help."""
@@ -266,7 +262,6 @@ class CheckingUp(Loading, Reading, Running):
     context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=2)] = 128
 
     def check(self) -> None:
-        """Codes that there are, and a folder for what is to be written there."""
         super().check()
         if self.contribute and self.out is None:
             raise BadInput("--contribute writes reference.json into --out: name a folder.")

@@ -7,8 +7,6 @@ import re
 from headscan.diagnosis.result import CheckupResult, Examination, Observation
 from headscan.run import BadInput
 
-# ---- A checkup in Markdown, as a section of a model card.
-
 BEGIN, END = "<!-- headscan checkup -->", "<!-- /headscan checkup -->"
 
 
@@ -63,7 +61,6 @@ def _table(observations: list[Observation]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Without what Markdown or HTML would take for its own."""
     for sign in "\\`*_[]<>|":
         text = text.replace(sign, f"\\{sign}" if sign not in "<>" else {"<": "&lt;", ">": "&gt;"}[sign])
     return " ".join(text.split())

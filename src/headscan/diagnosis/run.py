@@ -37,8 +37,6 @@ from headscan.text import documents
 from headscan.text.source import Reading, check_text
 from headscan.text.tokens import tokenise
 
-# ---- The examination of one source: what is measured, in which order, and what there is no time for.
-
 MEASURES = "anatomy,common_direction,loss"
 
 

@@ -24,8 +24,6 @@ from headscan.text.counts import (
 )
 from headscan.text.source import Counting, Reading, TextLike
 
-# ---- What may be asked of a prediction.
-
 
 @dataclass(frozen=True, kw_only=True)
 class Predicting(Loading, Reading, Counting, Running):
@@ -62,7 +60,6 @@ class Predicting(Loading, Reading, Counting, Running):
     groups: Annotated[int, Option("Groups of documents for the bootstrap; 0 for none.", low=0)] = 20
 
     def check(self) -> None:
-        """Options that nothing would use are refused, and so are models where contexts have no fixed order."""
         super().check()
         if self.gap >= 1:
             raise BadInput(f"--gap must be less than 1, not {self.gap:g}.")
@@ -92,7 +89,6 @@ class Counted:
 
     @cached_property
     def matrix(self) -> sp.csr_matrix:
-        """The counts [contexts, vocabulary]."""
         return self.counts.matrix()
 
     def context(self, row: int) -> list[int]:

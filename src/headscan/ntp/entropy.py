@@ -124,8 +124,6 @@ def describe(labels: SoftLabels) -> DataNumbers:
     )
 
 
-# ---- How settled the data's own numbers are: successors not yet seen, rare ones, and other documents.
-
 # The Gram of the words is compared at up to this many tokens: beyond, its eigenvectors would cost more than the count.
 _GRAM_TOKENS = 2048
 # Multiplications that the Gram matrices of a bootstrap may take, half a minute of a core: 50 draws of 900 tokens.

@@ -50,7 +50,6 @@ class FeatureRun:
 
     @property
     def logits(self) -> Floats:
-        """H Wᵀ, float64 [m, V]."""
         return self.contexts @ self.words.T
 
 
@@ -159,7 +158,6 @@ def _record(
     )
 
 
-# ---- Neural-collapse metrics NC1 to NC5 of a language model, from soft labels: next tokens are the classes.
 #
 # One pass: class means and variances come from sparse products of the counts with the embeddings, so no one-hot matrix
 # [batch, classes] is ever formed. The formulas and their sources stand in `headscan.statistics.classes`.

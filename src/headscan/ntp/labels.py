@@ -12,7 +12,6 @@ import scipy.sparse as sp
 
 from headscan.run import BadInput
 
-# ---- Types of the arrays that the parts of this package hand each other.
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -20,9 +19,6 @@ SupportsLike: TypeAlias = npt.NDArray[Any] | Any
 """What `Supports.of` reads: `Supports`, `SoftLabels`, a matrix [contexts, vocabulary] (numpy, scipy, torch), lists of ids."""
 CountsLike: TypeAlias = npt.NDArray[Any] | Any
 """What `SoftLabels.of` reads: labels, or a matrix of counts [contexts, vocabulary], sparse or dense."""
-
-
-# ---- Supports: for each context, the set of tokens that ever follow it, as the rows of a sparse 0/1 matrix.
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,7 +52,6 @@ class _WatchedHead:
         self.differs: float | None = None
 
     def read(self, ids: Ints) -> npt.NDArray[np.float32]:
-        """What the output layer is given for ids [B, T]: float32 [B, T, d]."""
         import torch
 
         taken: list[torch.Tensor] = []
@@ -71,7 +70,6 @@ class _WatchedHead:
         return taken[0].float().cpu().numpy()
 
     def embeddings(self, contexts: npt.NDArray[np.float32]) -> tuple[Embeddings, list[str]]:
-        """Contexts and words together, with notes on what keeps the logits from being H Wᵀ + bias."""
         notes = []
         name = self.lens.name
         if self.differs and self.differs > 1e-2:
@@ -183,12 +181,8 @@ def observe_in_text(
 
 
 def _as_bytes(rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.void]:
-    """Each row of tokens as one byte string; big-endian, so that their order is lexicographic."""
     big_endian = np.ascontiguousarray(np.asarray(rows).astype(">i4"))
     return big_endian.view(np.dtype((np.void, 4 * big_endian.shape[1]))).ravel()
-
-
-# ---- Models held against a prediction.
 
 
 def open_compared(settings: Predicting) -> tuple[Any, Iterator[Lens]]:

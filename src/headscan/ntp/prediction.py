@@ -17,7 +17,6 @@ from headscan.ntp.subspace import TokenClasses, sparse_component
 from headscan.ntp.svm import SvmSolution, svm
 from headscan.run import BadInput
 
-# ---- The cheap proxy at corpus scale: the truncated SVD of the sparse centred support matrix, with the square root kept.
 
 # Up to this many classes of tokens the Gram and its eigenvectors are cheaper than iterating, and give the whole spectrum.
 _GRAM_LIMIT = 4096
@@ -196,9 +195,6 @@ def predict(
     return Prediction(labels, sparse_component(labels), solution, support_spectrum(labels.supports, rank))
 
 
-# ---- Comparing embeddings through their Gram matrices without forming them: exact for any number of rows.
-
-
 def cosine(a: npt.NDArray[np.floating[Any]], b: npt.NDArray[np.floating[Any]]) -> float:
     """⟨A, B⟩ / (‖A‖_F ‖B‖_F), in [-1, 1]; nan when either is zero."""
     norm = np.linalg.norm(a) * np.linalg.norm(b)
@@ -252,9 +248,6 @@ def pattern_similarity(
 
     spread = np.sqrt(max(covariance(A, A), 0.0) * max(covariance(B, B), 0.0))
     return float((covariance(A, B) + 1e-8) / (spread + 1e-8))
-
-
-# ---- Word geometry read from the supports: semantic axes, analogies, and what is learned first.
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,6 @@ def sparse_component(labels: SoftLabels) -> Floats:
     return in_support(np.log(labels.probability), labels.supports)
 
 
-# ---- Projection of logits on the constraints of the NTP-SVM: equal inside each support, lower by a margin outside.
-
 # Entries of a block that stay in a core's cache while the dozen passes of a projection run over it.
 _BLOCK_ENTRIES = 1 << 16
 
@@ -145,9 +143,6 @@ class MarginSet:
         return penalty * float(outside @ self.scale)
 
 
-# ---- Classes of tokens that stand in the same supports: one column for all of them loses nothing.
-
-
 @dataclass(frozen=True, eq=False)
 class TokenClasses:
     """Tokens grouped by the supports they stand in.
@@ -180,9 +175,6 @@ class TokenClasses:
         """Rows [V, r] of the tokens from rows [c, r] of the classes; 8 V r bytes."""
         rows: Floats = (merged / self.root[:, None])[self.of]
         return rows
-
-
-# ---- Spectral kernels on [u, c] matrices through the Gram of their small side, in float64 torch on any device.
 
 
 @contextmanager

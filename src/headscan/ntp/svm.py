@@ -327,9 +327,6 @@ def _rows(supports: Supports) -> list[npt.NDArray[np.int32]]:
     return np.split(supports.indices, supports.indptr[1:-1])
 
 
-# ---- Is the centred support matrix already the answer? The test, and how far from it the data are.
-
-
 @dataclass(frozen=True)
 class CentredCertificate:
     """Whether S~ solves the NTP-SVM. `decisive` says that the test also proves the contrary when it fails.

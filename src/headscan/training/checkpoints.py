@@ -134,9 +134,6 @@ def is_write_failure(error: Exception) -> bool:
     return isinstance(error, OSError) or disk_is_full(error) or any(words in str(error) for words in wrapped)
 
 
-# ---- A trained model with its tokenizer, from wherever `headscan.Lens.load` finds models.
-
-
 @dataclass(frozen=True)
 class Trained:
     """A model, its tokenizer, its local folder where it has one, what it is, and whether it had a head that was left out."""
@@ -172,6 +169,5 @@ def load_trained(model: str | os.PathLike[str], settings: Loading, run: Run, *, 
 
 
 def _of_run(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """RUN/model for the folder RUN that `train` wrote, which holds no model itself."""
     inner = Path(model) / "model"
     return inner if (inner / "config.json").is_file() and not (Path(model) / "config.json").exists() else model

@@ -133,7 +133,6 @@ class Masker:
         self.share, self.scheme, self.seed = share, scheme, seed
 
     def __call__(self, rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Rows of the data set to {"input_ids", "labels"} [B, T]."""
         ids = torch.stack([row["input_ids"] for row in rows])
         digest = hashlib.blake2b(ids.numpy().tobytes(), digest_size=8, key=str(self.seed).encode())
         seen, labels = mask_tokens(

@@ -83,9 +83,6 @@ def _transform(model: Any) -> Callable[[Tensor], Tensor]:
     return nn.Identity()
 
 
-# ---- A bias for a head that has none: folded into its rows, exactly, where the body ends in a LayerNorm.
-
-
 def fold_bias(model: PreTrainedModel, bias: Float[Tensor, " vocabulary"]) -> bool:
     """Give the head of a causal model the bias [V]; True where it could be folded into the head's rows.
 
@@ -135,6 +132,5 @@ def divide_last_norm(body: nn.Module, temperature: float) -> None:
 
 
 def _last_norm(body: nn.Module) -> nn.LayerNorm | None:
-    """The final LayerNorm: the last direct child of the body that is one."""
     norms = [child for child in body.children() if isinstance(child, nn.LayerNorm) and child.bias is not None]
     return norms[-1] if norms else None

@@ -125,9 +125,6 @@ class Learner(nn.Module):
         return states, seen[-1] if seen else None
 
 
-# ---- Output embedding centring: after every step the mean row is taken out of the head.
-
-
 @torch.no_grad()
 def centre_head(model: Any) -> None:
     """Subtract the mean row from the output table of a model, in place; BadInput where it has no head.
@@ -155,6 +152,5 @@ class CentreHead(TrainerCallback):
         model: nn.Module | None = None,
         **_: Any,
     ) -> None:
-        """Centre the head once its weights have moved."""
         inner: Any = getattr(model, "module", model)  # DDP
         centre_head(getattr(inner, "model", inner) if type(inner).__name__ == "Learner" else inner)

@@ -18,8 +18,6 @@ from headscan.model.traits import embedding_table
 from headscan.run import BadInput, Registry, Row, Settings, options_of
 from headscan.training.heads import Unembedding, head_of
 
-# ---- What the results of training are made of.
-
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
@@ -104,7 +102,6 @@ class LossInputs:
 
     @property
     def embeddings(self) -> Float[Tensor, "vocabulary width"]:
-        """The model's input embeddings, one row a token."""
         return embedding_table(self.model)
 
     @cached_property
@@ -116,7 +113,6 @@ class LossInputs:
 
     @property
     def after_norm(self) -> Float[Tensor, "targets width"]:
-        """`rows` in float32 or wider: squares of half-precision numbers overflow."""
         return _wide(self.rows)
 
     @property
@@ -157,12 +153,10 @@ class Objective(Settings, ABC):
 
     @property
     def name(self) -> str:
-        """As it is registered."""
         return next((name for name, item in OBJECTIVES.items() if item is type(self)), type(self).__name__)
 
     @property
     def needs_counts(self) -> bool:
-        """Whether it must know how often each token occurs in the text."""
         return False
 
     def parameters(self, width: int, vocabulary: int, counts: Int[Tensor, " vocabulary"] | None) -> nn.Module | None:
@@ -171,7 +165,6 @@ class Objective(Settings, ABC):
 
     @property
     def own_rate(self) -> float | None:
-        """Peak learning rate of those parameters; None: that of the others."""
         return None
 
     def head(self, model: PreTrainedModel, own: nn.Module | None) -> Unembedding | None:
@@ -217,7 +210,6 @@ def objective_of(given: str | Objective) -> Objective:
     return made
 
 
-# ---- Terms that may be added to any objective, written "cosine:0.1" or "cosine:1,z-loss:1e-4".
 #
 # A term is one function in one file of `headscan.training.regularisers`, or of a plug-in.
 

@@ -37,7 +37,6 @@ class Contrastive(Objective):
 
     @property
     def needs_counts(self) -> bool:
-        """Where it draws negatives."""
         return self.extra_negatives > 0
 
     def contrast(self, inputs: LossInputs, form: str, *, sparse: bool) -> Tensor:
@@ -54,12 +53,8 @@ class Contrastive(Objective):
         )  # fmt: skip
 
     def reading(self, own: nn.Module | None) -> Readout | str:
-        """At the temperature of the loss."""
         note = "the loss compared directions; the held-out likelihood is read out by products" if self.normalize else ""
         return Readout(temperature=self.temperature, note=note)
-
-
-# ---- What the objectives of a model with a head share: a bias of the head, started where its user says, at a rate of its own.
 
 
 class HeadBias(nn.Module):
@@ -89,23 +84,19 @@ class Headed(Objective):
     ] = None
 
     def check(self) -> None:
-        """A rate needs a bias."""
         super().check()
         if self.bias_rate is not None and self.head_bias == "none":
             raise BadInput("--bias-rate is not used without a bias of the head: give --head-bias zero or unigram.")
 
     @property
     def needs_counts(self) -> bool:
-        """For a bias that starts at the unigram law."""
         return self.head_bias == "unigram"
 
     @property
     def own_rate(self) -> float | None:
-        """That of the bias."""
         return self.bias_rate
 
     def parameters(self, width: int, vocabulary: int, counts: Tensor | None) -> nn.Module | None:
-        """The bias."""
         if self.head_bias == "none":
             return None
         if self.head_bias == "zero":
@@ -114,14 +105,12 @@ class Headed(Objective):
         return HeadBias(log_unigram(counts, 0.5).float())
 
     def head(self, model: PreTrainedModel, own: nn.Module | None) -> Unembedding:
-        """The model's head, with this bias added to its own."""
         found = head_of(model)
         if not isinstance(own, HeadBias):
             return found
         return found._replace(bias=own.bias if found.bias is None else found.bias + own.bias)
 
     def settle(self, model: PreTrainedModel, own: nn.Module | None) -> str | None:
-        """Fold the bias into the head's rows, which a tied model then has of its own: any transformers loads it."""
         if not isinstance(own, HeadBias):
             return None
         output = output_layer(model)
@@ -137,9 +126,6 @@ class Headed(Objective):
         return "the bias of the head is a parameter that only a model built by headscan has (lm_head.bias)"
 
 
-# ---- Adaptive softmax: a baseline with a short head for frequent tokens.
-
-
 @OBJECTIVES.register("adaptive")
 @dataclass(frozen=True, kw_only=True)
 class Adaptive(Objective):
@@ -149,26 +135,19 @@ class Adaptive(Objective):
 
     @property
     def needs_counts(self) -> bool:
-        """Tokens are sorted by frequency."""
         return True
 
     def parameters(self, width: int, vocabulary: int, counts: Tensor | None) -> nn.Module | None:
-        """The clusters."""
         assert counts is not None
         return AdaptiveSoftmax(width, counts)
 
     def loss(self, inputs: LossInputs) -> Tensor:
-        """The mean over targets, or as many times that."""
         assert isinstance(inputs.own, AdaptiveSoftmax)
         loss: Tensor = inputs.own(inputs.rows, inputs.targets)
         return loss * (1 if inputs.reduction == "mean" else len(inputs.targets))
 
     def reading(self, own: nn.Module | None) -> Readout | str:
-        """It is not."""
         return "the adaptive softmax is no linear head, so its held-out likelihood is not read out"
-
-
-# ---- The usual objective.
 
 
 @OBJECTIVES.register("ce")
@@ -190,23 +169,19 @@ class CrossEntropy(Headed):
     ] = None
 
     def check(self) -> None:
-        """A cap is of logits that are there."""
         super().check()
         if self.cap is not None and self.projection != "full":
             raise BadInput(f"--cap is not used by the projection {self.projection}: it needs full.")
 
     def head(self, model: PreTrainedModel, own: nn.Module | None) -> Unembedding:
-        """With the cap."""
         return super().head(model, own)._replace(cap=self.cap)
 
     def settle(self, model: PreTrainedModel, own: nn.Module | None) -> str | None:
-        """A cap is no part of what transformers load."""
         notes = [super().settle(model, own)]
         notes += [f"the logits of the model that is kept are to be capped at {self.cap:g}"] if self.cap else []
         return "; ".join(note for note in notes if note) or None
 
     def loss(self, inputs: LossInputs) -> Tensor:
-        """Cross-entropy of the head's logits."""
         head = inputs.head
         assert head is not None
         if self.projection == "full" and len(inputs.targets):
@@ -227,9 +202,6 @@ def head_loss(inputs: LossInputs, form: str) -> Tensor:
     return ce_loss(rows, head.rows, inputs.targets, form, bias=head.bias, reduction=inputs.reduction)
 
 
-# ---- Both losses at once: the published ablation.
-
-
 @OBJECTIVES.register("ce+cwt")
 @dataclass(frozen=True, kw_only=True)
 class Mixed(Contrastive):
@@ -238,11 +210,7 @@ class Mixed(Contrastive):
     headless: ClassVar[bool] = False
 
     def loss(self, inputs: LossInputs) -> Tensor:
-        """The sum of both."""
         return head_loss(inputs, "full") + self.contrast(inputs, "unique", sparse=True)
-
-
-# ---- Contrast without weight tying: the published ablation with a table of its own.
 
 
 @OBJECTIVES.register("nce")
@@ -251,29 +219,22 @@ class OwnTable(Contrastive):
     """The contrastive loss against a table of its own instead of the input embeddings (no weight tying)."""
 
     def parameters(self, width: int, vocabulary: int, counts: Tensor | None) -> nn.Module | None:
-        """The table, N(0, .02)."""
         table = nn.Embedding(vocabulary, width)
         table.weight.data.normal_(std=0.02)
         return table
 
     def table(self, model: PreTrainedModel, own: nn.Module | None) -> Tensor:
-        """The table of its own."""
         assert isinstance(own, nn.Embedding)
         return own.weight
 
     def loss(self, inputs: LossInputs) -> Tensor:
-        """The contrastive loss over unique tokens."""
         return self.contrast(inputs, "unique", sparse=False)
 
     def reading(self, own: nn.Module | None) -> Readout | str:
-        """By its own table."""
         found = super().reading(own)
         assert isinstance(found, Readout)
         assert isinstance(own, nn.Embedding)
         return replace(found, rows=own.weight)
-
-
-# ---- Sampled softmax: a baseline that avoids the sum over the vocabulary.
 
 
 @OBJECTIVES.register("sampled")
@@ -285,11 +246,9 @@ class SampledSoftmax(Headed):
 
     @property
     def needs_counts(self) -> bool:
-        """Its noise is drawn by frequency."""
         return True
 
     def loss(self, inputs: LossInputs) -> Tensor:
-        """See `sampled_softmax_loss`."""
         head = inputs.head
         assert head is not None
         noise = sample_noise(inputs.log_law, self.noise_tokens)
@@ -297,9 +256,6 @@ class SampledSoftmax(Headed):
         return sampled_softmax_loss(
             rows, head.rows, inputs.targets, noise, inputs.log_law, bias=head.bias, reduction=inputs.reduction
         )
-
-
-# ---- Contrastive weight tying: the headless objective.
 
 
 @OBJECTIVES.register("cwt")
@@ -316,5 +272,4 @@ class WeightTying(Contrastive):
     ] = "unique"
 
     def loss(self, inputs: LossInputs) -> Tensor:
-        """The contrastive loss; the table also feeds the model: its rows' gradient joins a dense one."""
         return self.contrast(inputs, self.form, sparse=True)

@@ -27,7 +27,6 @@ class Optimiser(Settings, ABC):
 
     @property
     def name(self) -> str:
-        """As it is registered."""
         return next((name for name, item in OPTIMISERS.items() if item is type(self)), type(self).__name__)
 
     @abstractmethod
@@ -66,9 +65,6 @@ def optimiser_of(given: str | Optimiser) -> Optimiser:
     return given if isinstance(given, Optimiser) else cast(Optimiser, OPTIMISERS.build(given))
 
 
-# ---- The usual optimiser.
-
-
 @OPTIMISERS.register("adamw")
 @dataclass(frozen=True, kw_only=True)
 class AdamW(Optimiser):
@@ -78,11 +74,7 @@ class AdamW(Optimiser):
         self, learner: Learner, *, rate: float, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8,
         decay: float = 0.0,
     ) -> torch.optim.Optimizer:  # fmt: skip
-        """See the class."""
         return torch.optim.AdamW(groups_of(learner, rate=rate, decay=decay), lr=rate, betas=betas, eps=epsilon)
-
-
-# ---- Adam whose rows of the output table share their second moment.
 
 
 @OPTIMISERS.register("coupled-adam")
@@ -107,7 +99,6 @@ class CoupledAdam(Optimiser):
         self, learner: Learner, *, rate: float, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8,
         decay: float = 0.0,
     ) -> torch.optim.Optimizer:  # fmt: skip
-        """See the class."""
         output = output_layer(learner.model)
         head = learner.objective.table(learner.model, learner.extra) if output is None else output.weight
         tables = {"head": [head], "input": [embedding_table(learner.model)]}

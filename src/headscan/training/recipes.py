@@ -65,7 +65,6 @@ class Recipe(RecipeRecord):
 
     @property
     def tokens_a_step(self) -> int:
-        """Tokens read before each change of the weights, on one process."""
         return self.context * self.batch * self.accumulation
 
     def record(self) -> RecipeRecord:
@@ -226,8 +225,6 @@ def _known(size: Size) -> Size:
         raise BadInput(f"The size must be one of {', '.join(SIZES)}, not {size!r}.")
     return size
 
-
-# ---- Fitting a tokenizer: byte-level BPE, so that no text is ever unknown to it.
 
 END = "<|endoftext|>"
 MASK, PAD = "<|mask|>", "<|pad|>"

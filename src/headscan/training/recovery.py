@@ -42,7 +42,6 @@ class HeadRecovery(Settings):
 
     @property
     def budget(self) -> tuple[int, int]:
-        """(steps, windows a step) that it trains for."""
         return 0, 0
 
     def prepare(self, whole: PreTrainedModel) -> None:
@@ -133,18 +132,12 @@ def _around(body: PreTrainedModel, config: Any) -> PreTrainedModel | None:
     return None if any(tensor.device.type == "meta" for tensor in left) else whole
 
 
-# ---- What a headless model lacks, added.
-
-
 @RECOVERIES.register("bias")
 @dataclass(frozen=True, kw_only=True)
 class UnigramBias(HeadRecovery):
     """The input rows and the log of the unigram probability, without training."""
 
     needs_counts: ClassVar[bool] = True
-
-
-# ---- The rows alone.
 
 
 @RECOVERIES.register("tied")
@@ -154,9 +147,6 @@ class Tied(HeadRecovery):
 
     tied: ClassVar[bool] = True
     biased: ClassVar[bool] = False
-
-
-# ---- Training a head, with or without its body, by cross-entropy.
 
 
 def fit_head(
@@ -197,9 +187,6 @@ def fit_head(
     return curve
 
 
-# ---- Everything trained, as published.
-
-
 @RECOVERIES.register("finetune")
 @dataclass(frozen=True, kw_only=True)
 class Finetuning(HeadRecovery):
@@ -211,17 +198,12 @@ class Finetuning(HeadRecovery):
 
     @property
     def budget(self) -> tuple[int, int]:
-        """As asked for."""
         return self.steps, self.batch
 
     def train(
         self, whole: PreTrainedModel, rows: npt.NDArray[np.integer], *, seed: int = 0, progress: Progress | None = None
     ) -> list[CurvePoint]:
-        """See `fit_head`."""
         return fit_head(whole, rows, steps=self.steps, batch=self.batch, rate=self.rate, seed=seed, progress=progress)
-
-
-# ---- A trained head on a frozen body.
 
 
 @RECOVERIES.register("probe")
@@ -232,5 +214,4 @@ class FrozenProbe(Finetuning):
     rate: Annotated[float, Option("Learning rate of a recovered head; probe: 0.001, finetune: 0.0001.", above=0)] = 1e-3
 
     def prepare(self, whole: PreTrainedModel) -> None:
-        """Only the head is trained."""
         body_of(whole).requires_grad_(False)

@@ -25,7 +25,6 @@ def _block_states(inputs: LossInputs) -> Tensor:
 
 
 def _centred_block_states(inputs: LossInputs) -> Tensor:
-    """The states as a LayerNorm sees them: it deletes the direction of ones."""
     states = inputs.before_norm
     return states - states.mean(1, keepdim=True)
 

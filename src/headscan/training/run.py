@@ -43,8 +43,6 @@ from headscan.training.result import TrainResult
 from headscan.training.settings import Training, training_arguments
 from headscan.training.trainer import HeadlessTrainer, ProgressCallback, StoreInTime, TimeLimit
 
-# ---- What a run trains on: its tokenizer, its windows, and what of them is held out.
-
 
 @dataclass(frozen=True)
 class Material:

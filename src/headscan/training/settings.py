@@ -109,7 +109,6 @@ class Training(Reading, Running):
     ] = field(default_factory=dict)
 
     def check(self) -> None:
-        """What of it can be known before anything is read."""
         super().check()
         require("accelerate", "train")
         if self.tensorboard:
@@ -156,7 +155,6 @@ class Training(Reading, Running):
 
     @property
     def aim(self) -> Objective:
-        """The objective, made."""
         return objective_of(self.objective)
 
 
@@ -176,7 +174,6 @@ class Recovering(Loading, Reading, Running):
     ] = "float32"
 
     def check(self) -> None:
-        """What is written must be whole."""
         super().check()
         if self.out is None:
             raise BadInput("The recovered model is written to a folder: give --out.")
@@ -184,8 +181,6 @@ class Recovering(Loading, Reading, Running):
             raise BadInput("--quantize is not used by recover: a head is made for whole weights.")
         recovery_of(self.mode)
 
-
-# ---- A recipe and settings as the Trainer's own arguments.
 
 SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 

@@ -74,7 +74,6 @@ class HeadlessTrainer(Trainer):
         return RandomSampler(data, num_samples=len(data) // step * step or len(data))
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """The Trainer's own AdamW, or where it is another, or a parameter has a rate of its own, `optimiser`'s."""
         learner: Learner = self.accelerator.unwrap_model(self.model if model is None else model)
         if self.optimizer is None and (self._optimiser.name != "adamw" or learner.objective.own_rate is not None):
             self.optimizer = self._optimiser.make(
@@ -83,8 +82,6 @@ class HeadlessTrainer(Trainer):
             )  # fmt: skip
         made: torch.optim.Optimizer = super().create_optimizer(model)
         return made
-
-    # --- negatives -----------------------------------------------------------------------------------------------
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
@@ -116,7 +113,6 @@ class HeadlessTrainer(Trainer):
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """The Learner's loss; its monitors are summed for the next log line."""
         answer = model(**inputs)
         loss = answer["loss"]
         if model.training:
@@ -141,7 +137,6 @@ class HeadlessTrainer(Trainer):
         return f"{self.optimizer.param_groups[0]['lr']:.2g}" if self.optimizer else "unset"
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add to the Trainer's loss the one without its floor, the in-batch accuracy and the regulariser's penalty."""
         sums: dict[str, float] = {}
         if "loss" in logs:
             sums, self._sums = self._over_processes(self._sums), {}
@@ -164,8 +159,6 @@ class HeadlessTrainer(Trainer):
         torch.distributed.all_reduce(found)
         kept = {*sums} | {"loss", "targets"}
         return {name: float(value) for name, value in zip(names, found, strict=True) if name in kept}
-
-    # --- checkpoints ---------------------------------------------------------------------------------------------
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
@@ -251,9 +244,6 @@ def _targets(labels: Tensor, masked: bool) -> Tensor:
     return labels[labels != IGNORE]
 
 
-# ---- What a run hangs into the Trainer besides the geometry: a clock that stops it, one that stores, and its progress.
-
-
 class TimeLimit(TrainerCallback):
     """Stop at the end of the first step that ends after `seconds` of training."""
 
@@ -261,11 +251,9 @@ class TimeLimit(TrainerCallback):
         self.seconds = seconds
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Start the clock."""
         self.end = time.monotonic() + self.seconds
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Stop where the time is over."""
         if time.monotonic() > self.end:
             control.should_training_stop = True
 
@@ -281,12 +269,10 @@ class StoreInTime(TrainerCallback):
         self.cost, self.spent = size / Parts.RATE, 0.0
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Start the clock."""
         self.begun = self.began = time.monotonic()
         self.next = self.begun + Parts.FIRST
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Ask for a checkpoint where it is time; the Trainer's own wish to store came before."""
         self.began = time.monotonic()
         affordable = self.spent + self.cost <= Parts.SHARE * (self.began - self.begun)
         due = self.began >= self.next and affordable
@@ -297,7 +283,6 @@ class StoreInTime(TrainerCallback):
         control.should_save = control.should_save or due
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Take the time that it took."""
         now = time.monotonic()
         self.cost, self.next = now - self.began, now + Parts.FIRST
         self.spent += self.cost
@@ -313,11 +298,9 @@ class ProgressCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl,
         logs: dict[str, float] | None = None, **_: Any,
     ) -> None:  # fmt: skip
-        """Take up the loss."""
         if logs and "loss" in logs:
             self.loss = f" · loss {logs['loss']:.3f}"
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Tell it."""
         if state.is_world_process_zero:
             self.progress(f"training{self.loss}", state.global_step * self.size, state.max_steps * self.size, "tokens")

@@ -119,8 +119,6 @@ def _best(values: npt.NDArray[np.float64]) -> tuple[float, int, int]:
     return 1 - float(least) / whole, low, high
 
 
-# ---- The shape of a model's representations at one moment of its training.
-
 GRADIENTS = 512  # tokens whose gradients are measured
 DEFAULT = ("average_cosine", "top_direction_share", "effective_rank", "alpha_req", "mean_norm")
 
@@ -163,12 +161,10 @@ def measure_sites(
 
 
 def _is_stream(site: str) -> bool:
-    """The residual stream and the ends of it, not the branches that feed it."""
     return not site.rpartition(".")[2].startswith(("attention", "mlp", "mixer"))
 
 
 def _dead_share(cloud: Cloud) -> float:
-    """The share of coordinates that hardly differ from token to token."""
     spread = cloud.covariance.diagonal()
     return float((spread < 1e-6 * max(float(spread.mean()), 1e-300)).mean())
 

@@ -80,8 +80,6 @@ def full_ce_loss(
     return losses if reduction == "sum" else losses / (flat != IGNORE).sum().clamp_min(1)
 
 
-# ---- Masked language modelling: which tokens are hidden, and what is put in their place.
-
 MASKINGS = ("bert", "published")
 
 

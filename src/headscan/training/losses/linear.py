@@ -66,7 +66,6 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None, chunk: int) -> Tensor:
-        """Losses [K]; what is saved is O(K)."""
         losses, log_sums = [], []
         for start in range(0, hidden.shape[0], chunk):
             part = slice(start, start + chunk)
@@ -82,7 +81,6 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None, Tensor | None, None]:
-        """d loss_k / d logits = softmax - one-hot, formed one chunk at a time."""
         hidden, rows, targets, bias, log_sums = ctx.saved_tensors
         want_hidden, want_rows, _, want_bias, _ = ctx.needs_input_grad
         grad_hidden = torch.empty_like(hidden) if want_hidden else None
@@ -110,7 +108,6 @@ class _Chunked(torch.autograd.Function):
         return grad_hidden, None if grad_rows is None else grad_rows.to(rows.dtype), None, grad_bias, None
 
 
-# ---- Fused kernels of linear cross-entropy, as libraries keep them, behind one interface.
 #
 # All compute what `full` does (`losses.linear`): for hidden h [K, d], rows W [C, d], bias b [C] and targets t [K] the losses
 # log Σ_c exp(h·W_c + b_c) − (h·W_t + b_t), without the K x C logits in memory. A headless loss is one of them over the unique
@@ -193,7 +190,6 @@ def available_kernels(device: torch.device | str = "cpu") -> list[str]:
 
 
 def _triton_drives(device: torch.device) -> bool:
-    """Whether Triton's kernels run on a device: on a CPU by its interpreter alone, which is for tests."""
     return device.type in {"cuda", "xpu"} or os.environ.get("TRITON_INTERPRET") == "1"
 
 

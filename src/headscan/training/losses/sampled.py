@@ -119,9 +119,6 @@ class AdaptiveSoftmax(nn.Module):
         return self.softmax.log_prob(hidden)[:, self.rank]
 
 
-# ---- InfoNCE: a query finds its own candidate among those of the batch (retrieval).
-
-
 def infonce_loss(
     queries: Tensor, candidates: Tensor, *, temperature: float = 0.02, first: int = 0, both_ways: bool = False
 ) -> Tensor:

@@ -47,9 +47,6 @@ def reduce(losses: Tensor, reduction: str) -> Tensor:
     raise BadInput(f"reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}.")
 
 
-# ---- Negatives from all processes: their ids, which cost nothing, for every process holds the same embedding table.
-
-
 def _alone(group: dist.ProcessGroup | None) -> bool:
     return not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(group) == 1
 
@@ -77,9 +74,6 @@ def _sizes(size: int, device: torch.device, group: dist.ProcessGroup | None) -> 
     sizes = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(sizes, own, group=group)
     return [int(each) for each in sizes]
-
-
-# ---- The multiset of target tokens, as unique ids and their counts.
 
 
 class Pool(NamedTuple):

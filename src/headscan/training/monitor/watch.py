@@ -124,12 +124,9 @@ class Watch:
 
 
 def _course(history: list[GeometryMoment], site: str, quantity: str) -> list[float]:
-    """A quantity of a site over time, as far as it was measured."""
     rows: list[Row] = [row for moment in history for row in moment.sites if row["site"] == site]
     return [value if (value := row.number(quantity)) is not None else float("nan") for row in rows]
 
-
-# ---- The watch as a callback of transformers' Trainer.
 
 log = logging.getLogger(__name__)
 Action = Literal["warn", "checkpoint", "stop"]
@@ -191,7 +188,6 @@ class Monitor(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
     ) -> None:
-        """Measure the model as it comes; after a resumption, take up the history up to that step."""
         self.losses[:] = [float(entry["loss"]) for entry in state.log_history if "loss" in entry]
         path = self._file(args)
         if state.global_step and path.exists():
@@ -213,14 +209,12 @@ class Monitor(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl,
         logs: dict[str, float] | None = None, model: Any = None, **_: Any,
     ) -> None:  # fmt: skip
-        """Look at the loss."""
         if logs and "loss" in logs:
             self._raise(self._watching(model).loss(state.global_step, float(logs["loss"])), control)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
     ) -> None:
-        """Measure where the step is due."""
         if self.every is not None:
             due = self._regular(state.global_step)
         else:
@@ -231,7 +225,6 @@ class Monitor(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
     ) -> None:
-        """Measure the finished model."""
         self._measure(args, state, control, model)
 
     def _regular(self, step: int) -> bool:
@@ -317,7 +310,6 @@ def _windows(trainer: Trainer) -> npt.NDArray[np.integer]:
 
 
 def _device_of_messages() -> torch.device:
-    """Where a tensor must lie for this process group."""
     return torch.device(
         "cpu" if torch.distributed.get_backend() == "gloo" else torch.accelerator.current_accelerator() or "cpu"
     )
