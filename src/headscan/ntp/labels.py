@@ -12,7 +12,6 @@ import scipy.sparse as sp
 
 from headscan.run import BadInput
 
-
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 SupportsLike: TypeAlias = npt.NDArray[Any] | Any

@@ -17,7 +17,6 @@ from headscan.ntp.subspace import TokenClasses, sparse_component
 from headscan.ntp.svm import SvmSolution, svm
 from headscan.run import BadInput
 
-
 # Up to this many classes of tokens the Gram and its eigenvectors are cheaper than iterating, and give the whole spectrum.
 _GRAM_LIMIT = 4096
 
