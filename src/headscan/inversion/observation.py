@@ -119,9 +119,8 @@ class LeakedStates:
 def leaked(cut: SlicedModel, given: object, field: str | None = None) -> LeakedStates:
     """The states of a slice from a store or an array; each window, else each document, else all of it is a prompt.
 
-    Raises:
-        BadInput: it cannot be read, has another width than the slice, holds what is no number, or is longer than the model
-            reads.
+    Raises BadInput where it cannot be read, has another width than the slice, holds what is no number, or is longer than the
+    model reads.
     """
     source = stored_source(given, context=1, field=field)
     if not isinstance(source, StoredSource):

@@ -153,17 +153,18 @@ def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
     [7, 3, 9]
     """
     lens = open_model(model, settings)
-    given = OBSERVATIONS[settings.given]
-    cut = given.on(lens, settings.slice())
+    observation = OBSERVATIONS[settings.given]
+    cut = observation.on(lens, settings.slice())
     states = None if settings.states is None else leaked(cut, settings.states)
     if states is None:
-        prompts, known = _prompts(lens, cut, settings)
+        special = not cut.causal if settings.special is None else settings.special
+        prompts, known = _prompts(lens, settings.prompt, special)
         lengths = [len(prompt) for prompt in prompts]
     else:
         prompts, known, lengths = states.prompts, [{} for _ in states.prompts], states.lengths
     for length in lengths:
         cut.kept(length)
-    ordered = given.ordered and cut.slice.pool is None
+    ordered = observation.ordered and cut.slice.pool is None
     method = settings.chosen().chosen(cut, lengths, ordered=ordered)
     if settings.certificate == "exhaustive":
         refuse_incomparable(cut, lengths, ordered)
@@ -179,8 +180,13 @@ def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
     run.identify("the prompts", [list(prompt.ids) for prompt in prompts] if states is None else states.sha256)
     run.identify("the method", plain(parameters))
     run.identify("the vocabulary", None if allowed is None else allowed.nonzero()[:, 0].tolist())
-    targets = _targets(cut, prompts, settings) if states is None else [one.to(lens.device) for one in states.targets]
-    tolerance = _widened(cut, targets, settings)
+    if states is None:
+        targets = _targets(cut, prompts, settings.noise, settings.rounding, settings.seed)
+    else:
+        targets = [target.to(lens.device) for target in states.targets]
+    tolerance = settings.tolerance
+    if tolerance is None and (settings.noise or settings.rounding):
+        tolerance = max(accepted(cut), _blur(targets, settings.noise, settings.rounding))
     choice = cut.vocabulary_size if allowed is None else int(allowed.sum())
 
     def solved(begin: int) -> list[PromptInversion]:
@@ -195,41 +201,38 @@ def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
         else:
             problem, solutions = solve_unknown(problem, method, states.rounding)
         entries = [
-            assess(problem, number, prompt, found, ask=settings.certificate, with_jacobian=settings.jacobian)
-            for number, (prompt, found) in enumerate(zip(prompts[part], solutions, strict=True))
+            assess(problem, number, prompt, solution, ask=settings.certificate, with_jacobian=settings.jacobian)
+            for number, (prompt, solution) in enumerate(zip(prompts[part], solutions, strict=True))
         ]
         if states is None:
             return entries
-        return [foreign(entry, found, cut, choice) for entry, found in zip(entries, solutions, strict=True)]
+        return [foreign(entry, solution, cut, choice) for entry, solution in zip(entries, solutions, strict=True)]
 
     entries: list[PromptInversion] = []
     for begin in range(0, len(prompts), TOGETHER):
         entries += run.unit(f"prompts-{begin}", list[PromptInversion], lambda begin=begin: solved(begin))  # type: ignore[misc]
         run.progress("prompts", len(entries), len(prompts), "prompts")
-    right = sum(a == b for one in entries for a, b in zip(one.tokens, one.recovered, strict=bool(one.tokens)))
-    truth = all(one.tokens for one in entries)
+    right = sum(a == b for entry in entries for a, b in zip(entry.tokens, entry.recovered, strict=bool(entry.tokens)))
+    truth = all(entry.tokens for entry in entries)
     return InvertResult(
         protocol=run.protocol(device=record.device, dtype=record.dtype), models=[record], prompts=entries,
         token_accuracy=right / sum(lengths) if truth else None,
-       
         estimated_noise=None if states is None else estimated_noise(entries),
-        verdict=max((one.verdict for one in entries), key=VERDICTS.index),
+        verdict=max((entry.verdict for entry in entries), key=VERDICTS.index),
         slice=cut.slice, slice_text=str(cut.slice), method=method.name, parameters=parameters, given=settings.given,
         causal=cut.causal,
     )  # fmt: skip
 
 
-def _prompts(lens: Lens, cut: SlicedModel, settings: Inverting) -> tuple[list[Prompt], list[dict[int, int]]]:
-    given = settings.prompt
+def _prompts(lens: Lens, given: PromptsLike | None, special: bool) -> tuple[list[Prompt], list[dict[int, int]]]:
+    """The prompts and, of each, the special tokens that were added, which are known."""
     assert given is not None  # or there are states
-    special = not cut.causal if settings.special is None else settings.special
     prompts = read_prompts(given, lens.tokenizer, lens.limits, special=special)
     texts = isinstance(given, str) or (isinstance(given, Sequence) and all(isinstance(one, str) for one in given))
     if not (special and texts):
         return prompts, [{} for _ in prompts]
     return prompts, [
-        {place: token for place, (token, added) in enumerate(zip(one.ids, one.special, strict=True)) if added}
-        for one in prompts
+        {place: prompt.ids[place] for place, added in enumerate(prompt.special) if added} for prompt in prompts
     ]
 
 
@@ -251,21 +254,21 @@ def _allowed(lens: Lens, vocabulary: str | Sequence[str] | None, prompts: list[P
 
 
 @torch.no_grad()
-def _targets(cut: SlicedModel, prompts: list[Prompt], settings: Inverting) -> list[Tensor]:
-    found = []
+def _targets(cut: SlicedModel, prompts: list[Prompt], noise: float, rounding: int | None, seed: int) -> list[Tensor]:
+    """What is given of each prompt, float32 [T', w'], with the noise and the rounding asked for."""
+    targets = []
     for prompt in prompts:
         states = cut.run([list(prompt.ids)]).float()
-        if settings.noise:
-            states = add_noise(states, settings.noise, settings.seed)
-        found.append(round_states(states, settings.rounding)[0] if settings.rounding else states[0])
-    return found
+        if noise:
+            states = add_noise(states, noise, seed)
+        targets.append(round_states(states, rounding)[0] if rounding else states[0])
+    return targets
 
 
-def _widened(cut: SlicedModel, targets: list[Tensor], settings: Inverting) -> float | None:
-    if settings.tolerance is not None or not (settings.noise or settings.rounding):
-        return settings.tolerance
-    blur = 1.5 * settings.noise
-    if settings.rounding:
+def _blur(targets: list[Tensor], noise: float, rounding: int | None) -> float:
+    """The relative residual that noise and rounding cause: both are known to whoever inverts."""
+    blur = 1.5 * noise
+    if rounding:
         step = max(float(t.abs().amax(-1).div(t.norm(dim=-1).clamp_min(1e-30)).max()) for t in targets)
-        blur += step / (2 ** (settings.rounding - 1) - 1) / 2 * targets[0].shape[-1] ** 0.5
-    return max(accepted(cut), blur)
+        blur += step / (2 ** (rounding - 1) - 1) / 2 * targets[0].shape[-1] ** 0.5
+    return blur
