@@ -25,29 +25,13 @@ def build(kind, vocabulary=120, width=32, depth=2, seed=0):
             vocab_size=vocabulary, n_positions=32, n_embd=width, n_layer=depth, n_head=2, bos_token_id=0, eos_token_id=0
         )
         return Lens(GPT2LMHeadModel(config), name=kind)
-    if kind == "llama":
-        config = LlamaConfig(
-            vocab_size=vocabulary,
-            hidden_size=width,
-            intermediate_size=2 * width,
-            num_hidden_layers=depth,
-            num_attention_heads=2,
-            max_position_embeddings=32,
-        )
-        return Lens(LlamaForCausalLM(config), name=kind)
+    sizes = {"vocab_size": vocabulary, "hidden_size": width, "num_hidden_layers": depth}
     if kind == "rwkv":
-        return Lens(
-            RwkvForCausalLM(RwkvConfig(vocab_size=vocabulary, hidden_size=width, num_hidden_layers=depth)), name=kind
-        )
-    config = BertConfig(
-        vocab_size=vocabulary,
-        hidden_size=width,
-        intermediate_size=2 * width,
-        num_hidden_layers=depth,
-        num_attention_heads=2,
-        max_position_embeddings=32,
-    )
-    return Lens(BertModel(config), name=kind)
+        return Lens(RwkvForCausalLM(RwkvConfig(**sizes)), name=kind)
+    sizes |= {"intermediate_size": 2 * width, "num_attention_heads": 2, "max_position_embeddings": 32}
+    if kind == "llama":
+        return Lens(LlamaForCausalLM(LlamaConfig(**sizes)), name=kind)
+    return Lens(BertModel(BertConfig(**sizes)), name=kind)
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from headscan.inversion.continuous import Descent
 from headscan.inversion.decoders import Decoder
-from headscan.inversion.reconstruction import Descent
 from headscan.run import BadInput
 from tests.reference import inversion as slow
 

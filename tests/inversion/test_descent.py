@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headscan.inversion.continuous import descend
-from headscan.inversion.reconstruction import Descent, loss_of, preset
+from headscan.inversion.continuous import Descent, descend, loss_of, preset
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from tests.reference.inversion import published_descent

@@ -7,9 +7,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from headscan.inversion import invert
-from headscan.inversion.continuous import descend
+from headscan.inversion.continuous import Descent, descend
 from headscan.inversion.left_to_right import exact
-from headscan.inversion.reconstruction import Descent, accepted, noise_floor
+from headscan.inversion.reconstruction import accepted, noise_floor
 from headscan.leaks import privacy
 from headscan.model import Lens
 from headscan.model.slicing import Slice

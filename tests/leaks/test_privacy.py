@@ -10,7 +10,7 @@ import torch
 from headscan.inversion import exact
 from headscan.leaks import MECHANISMS, Mapped, audit, cache_slice, privacy, read_format
 from headscan.leaks import run as budget
-from headscan.leaks.embedding import retrieval
+from headscan.leaks.channels import retrieval
 from headscan.leaks.mechanisms import Projection
 from headscan.leaks.rows import exact_attack
 from headscan.model import ByteTokenizer

@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 from headscan.inversion.certificate import Certificate
-from headscan.inversion.continuous import Descended, descend
+from headscan.inversion.continuous import Descended, Descent, descend, preset
 from headscan.inversion.decoders import Decoder
 from headscan.inversion.joint_search import JointSearch, joint
 from headscan.inversion.left_to_right import exact
 from headscan.inversion.method import METHODS, Method, Search
 from headscan.inversion.methods import Direct, Exact, Indirect, Joint
 from headscan.inversion.observation import OBSERVATIONS
-from headscan.inversion.reconstruction import Descent, preset
 from headscan.inversion.result import InvertResult, PromptInversion
 from headscan.inversion.run import invert
 from headscan.run.deprecation import renamed

@@ -4,17 +4,109 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Annotated, Literal, Protocol
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headscan.inversion.decoders import Decoder, spread
-from headscan.inversion.reconstruction import Descent, loss_of, relative
+from headscan.inversion.decoders import Decoder, Decoding, Mask, spread
+from headscan.inversion.reconstruction import relative
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix
-from headscan.run import BadInput, Progress
+from headscan.run import BadInput, Option, Progress, Settings
+
+# ---- Distances between outputs that continuous inversion makes small.
+
+Loss = Literal["l1", "l2", "cosine", "linear"]
+
+
+def loss_of(
+    name: Loss, outputs: Float[Tensor, "B kept w"], targets: Float[Tensor, "B kept w"], *, alpha: float = 1.0,
+    beta: float = 1.0,
+) -> Float[Tensor, " B"]:  # fmt: skip
+    """One number a row, [B], for outputs and targets [B, T', w'].
+
+    "l1": sum of absolute differences. "l2": sum of squares. "cosine": 1 - cos of the *flattened* outputs, as published
+    (positions of large norm count most). "linear": alpha * cosine + beta * l1.
+
+    >>> import torch
+    >>> loss_of("cosine", torch.ones(1, 2, 3), 2 * torch.ones(1, 2, 3)).abs() < 1e-6
+    tensor([True])
+    """
+    difference = (outputs - targets).flatten(1)
+    if name == "l1":
+        return difference.abs().sum(1)
+    if name == "l2":
+        return (difference**2).sum(1)
+    cosine = 1 - F.cosine_similarity(outputs.flatten(1), targets.flatten(1))
+    if name == "cosine":
+        return cosine
+    return alpha * cosine + beta * difference.abs().sum(1)
+
+
+# ---- How a descent goes: its settings, and the named ones, among them the published method.
+
+Start = Literal["embedding", "zeros", "noise"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent(Settings):
+    """How to descend: by which vectors, loss, steps and start, and how to decode.
+
+    Rates: None is 0.15 of the embeddings' standard deviation for Adam (0.05 for direct), 0.2 for SGD, 1 for L-BFGS. The
+    start "embedding" has the mean and spread of the table, "noise" is standard normal.
+
+    >>> Descent(steps=0)
+    Traceback (most recent call last):
+    headscan.BadInput: --steps must be at least 1, not 0.
+    """
+
+    method: Annotated[Literal["indirect", "direct"], Option("Move embeddings, or vectors over the vocabulary.")] = (
+        "indirect"
+    )
+    loss: Annotated[Loss, Option("Distance that is made small; linear is alpha (1 - cos) + beta L1.")] = "l1"
+    optimiser: Annotated[Literal["sgd", "adam", "lbfgs"], Option("SGD as published, Adam, or L-BFGS.")] = "adam"
+    steps: Annotated[int, Option("Gradient steps; with sequential, a token.", low=1)] = 300
+    rate: Annotated[float | None, Option("First learning rate.", above=0)] = None
+    last: Annotated[float, Option("Last rate as a share of the first; it falls linearly.", low=0)] = 0.1
+    init: Annotated[Start, Option("Where the vectors begin.")] = "embedding"
+    null_space: Annotated[bool, Option("Direct: keep what lies in the null space of W^T when decoding.")] = False
+    decoder: Annotated[Decoding, Option("From vectors to tokens.")] = "nearest"
+    restarts: Annotated[int, Option("Starts per prompt, run in one batch; the best is kept.", low=1)] = 1
+    keep_best: Annotated[bool, Option("Decode the best iterate rather than the last.")] = True
+    check_every: Annotated[int, Option("Steps between runs of the decoded tokens, to end early; 0: never.", low=0)] = 25
+    mask: Annotated[Mask, Option("How a restricted vocabulary is imposed; 'zero' is the published way.")] = "-inf"
+    alpha: Annotated[float, Option("Weight of the cosine in the loss linear.", low=0)] = 1.0
+    beta: Annotated[float, Option("Weight of L1 in the loss linear.", low=0)] = 1.0
+    seed: Annotated[int, Option("Seed of the start.", low=0)] = 0
+    sequential: Annotated[bool, Option("One token after another, those found committed (causal slices).")] = False
+
+
+_PUBLISHED = Descent(
+    optimiser="sgd", steps=2000, rate=0.2, init="noise", decoder="pinv", keep_best=False, check_every=0, mask="zero", seed=999
+)  # fmt: skip
+PRESETS = {
+    "adam": Descent(),
+    "lbfgs": Descent(optimiser="lbfgs", loss="l2", steps=150),
+    "seed": _PUBLISHED,
+    "seed-direct": replace(_PUBLISHED, method="direct", steps=500, rate=0.01, null_space=True),
+}
+
+
+def preset(name: str, **changes: object) -> Descent:
+    """Named settings, with some changed.
+
+    >>> preset("seed", steps=500).optimiser
+    'sgd'
+    """
+    if name not in PRESETS:
+        raise BadInput(f"There is no preset '{name}'; choose one of {', '.join(PRESETS)}.")
+    return replace(PRESETS[name], **changes)  # type: ignore[arg-type]
+
+
+# ---- A descent: one batch of vectors that move together.
 
 
 class Runs(Protocol):

@@ -18,10 +18,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headscan.inversion.certificate import Residual, exchanges
-from headscan.inversion.continuous import descend
+from headscan.inversion.continuous import Descent, descend
 from headscan.inversion.decoders import Decoder
 from headscan.inversion.readout import ReadoutSums, read_text
-from headscan.inversion.reconstruction import Descent, Reconstruction, accepts
+from headscan.inversion.reconstruction import Reconstruction, accepts
 from headscan.model.slicing import SlicedModel
 from headscan.run import Option, Progress, Settings
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from headscan.inversion.candidates import SearchTrace
-from headscan.inversion.continuous import descend, refuse_sequential
+from headscan.inversion.continuous import PRESETS, Descent, Loss, Start, descend, refuse_sequential
 from headscan.inversion.decoders import Decoding
 from headscan.inversion.joint_search import JointSearch, joint
 from headscan.inversion.left_to_right import exact, refuse_unordered
 from headscan.inversion.method import METHODS, Method, Problem, Search
-from headscan.inversion.reconstruction import PRESETS, UNCOMPARED, Descent, Loss, Reconstruction, Start
+from headscan.inversion.reconstruction import UNCOMPARED, Reconstruction
 from headscan.model.slicing import SlicedModel
 from headscan.run import BadInput, Option, halving
 

@@ -61,9 +61,7 @@ class LeakChannel(ABC):
         """
 
 
-CHANNELS: Registry[type[LeakChannel]] = Registry(
-    "release", "headscan.leaks.channels", "headscan.leaks.embedding", "headscan.leaks.gradient"
-)
+CHANNELS: Registry[type[LeakChannel]] = Registry("release", "headscan.leaks.channels", "headscan.leaks.gradient")
 """All releases by name."""
 
 SHARED = (
