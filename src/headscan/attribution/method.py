@@ -51,9 +51,6 @@ class Coalitions:
         for k, unit in enumerate(self.units):
             self._owner[list(unit.tokens)] = k
 
-    def __repr__(self) -> str:
-        return f"Coalitions({len(self.units)} units of {len(self.embeds)} tokens, {self.engine!r})"
-
     def values(self, keep: Subsets) -> Values:
         """The target [R, S] for each row of `keep` [R, n], True where a unit is there."""
         return self.read(keep, lambda logits: self.target.value(logits, self.original))
@@ -152,10 +149,6 @@ class AttributionMap:
     exact: bool | None = None  # whether sampling was left out, where the method could sample
     standard_error: Scores | None = None  # [S, n], where units were sampled (0 where they were not)
 
-    def __repr__(self) -> str:
-        steps, tokens = self.tokens.shape
-        return f"AttributionMap({steps} predictions, {tokens} tokens in {self.units.shape[1]} units)"
-
 
 @dataclass(frozen=True, repr=False)
 class AttributionTask:
@@ -173,9 +166,6 @@ class AttributionTask:
     seed: int = 0
     budget: int | None = None  # of memory, and rows: see `plan`
     rows: int | None = None
-
-    def __repr__(self) -> str:
-        return f"AttributionTask({self.target.kind} of {len(self.target.steps)} predictions, {len(self.units)} units)"
 
     def plan(self, *, grad: bool = False) -> MemoryPlan:
         steps = len(self.target.steps)

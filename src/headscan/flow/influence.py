@@ -101,9 +101,6 @@ class Replaced:
         self._prefix = Prefix(self._cut, prompt[None, :0]) if can_continue(self._cut) else None
         self._original = _outputs(lens, slice_, prompt[None])
 
-    def __repr__(self) -> str:
-        return f"Replaced({len(self._prompt)} tokens, {'behind a cache' if self._prefix else 'whole rows'})"
-
     def length(self, place: int) -> int:
         return len(self._prompt) - (place if self._prefix is not None else 0)
 
@@ -154,10 +151,6 @@ class Recovery:
         """Median over prompts: twice the relative error of output j that the search tolerates."""
         median: Float64[np.ndarray, "sites T T"] = np.median(self.margins, 0)
         return median
-
-    def __repr__(self) -> str:
-        _, sites, length, _ = self.margins.shape
-        return f"Recovery({sites} sites, {length} tokens, {self.candidates} candidates)"
 
 
 def recovery(

@@ -53,16 +53,13 @@ def probe_inputs(model: Any, context: int | None, seed: int) -> tuple[dict[str, 
     return inputs, (rows, length)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ModelInputs:
     """Makes the arguments of one model's forward pass and checks them against what it takes."""
 
     model: Any
     name: str
     context: int | None  # the longest input in tokens
-
-    def __repr__(self) -> str:
-        return f"ModelInputs({self.name!r}: {self.context or 'any number of'} tokens)"
 
     @property
     def device(self) -> torch.device:

@@ -69,9 +69,6 @@ class Blank:
     def of(cls, model: Any) -> Self:
         return cls(type(model), without_quantization(model.config), model.dtype, model.device)
 
-    def __repr__(self) -> str:
-        return f"Blank({self.family.__name__})"
-
     def first_block(self) -> Self:
         """The same with one block. Where a family's first weights depend on the depth (GPT-2's), it stays as deep."""
         source = inspect.getsource(self.family._init_weights)

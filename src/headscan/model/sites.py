@@ -173,9 +173,6 @@ class Call:
     def within(self, other: Call) -> bool:
         return other.begin < self.begin and self.end < other.end
 
-    def __repr__(self) -> str:
-        return f"Call({self.path or 'the model'}: steps {self.begin} to {self.end})"
-
 
 @dataclass(eq=False, repr=False)
 class Trace:
@@ -184,9 +181,6 @@ class Trace:
     calls: list[Call]
     result: Any
     shape: tuple[int, int]
-
-    def __repr__(self) -> str:
-        return f"Trace({len(self.calls)} calls on a batch of {self.shape[0]} x {self.shape[1]} tokens)"
 
 
 def trace_calls(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int]) -> Trace:

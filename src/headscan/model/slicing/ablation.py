@@ -57,9 +57,6 @@ class Ablation:
             len(live) > 1 and self._depends(live[1], live[0]) for live in self.live if not slice_.residual
         ]
 
-    def __repr__(self) -> str:
-        return f"Ablation({str(self.slice)!r} of {self.lens.name!r})"
-
     def _branches(self, index: int) -> tuple[list[Tap], list[Tap]]:
         """The branches of a block that stay, and those that `only` silences."""
         start, live, silent = f"{self.stack.prefix}block.{index}.", list[Tap](), list[Tap]()

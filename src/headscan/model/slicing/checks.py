@@ -109,9 +109,6 @@ class Mapped(SlicedModel):
         with torch.no_grad():
             self.width = int(self.states(torch.zeros(1, 1, dtype=torch.int64)).shape[-1])
 
-    def __repr__(self) -> str:
-        return f"Mapped({self.under!r}, {self.what})"
-
     def document(self) -> dict[str, Any]:
         return self.under.document() | {"map": self.what}
 

@@ -202,9 +202,6 @@ class CacheSlice(SlicedModel):
             raise BadInput(f"'{lens.name}' is not told positions, so that its tokens stand at no offset.")
         self.width = int(self.states(torch.zeros(1, 1, dtype=torch.int64)).shape[-1])
 
-    def __repr__(self) -> str:
-        return f"CacheSlice({self.stored} of blocks {self.layers} of {self.lens.name!r}: {self.width} features)"
-
     def document(self) -> dict[str, Any]:
         heads = None if self.heads is None else list(self.heads)
         cache = {"cache": [*self.layers], "part": self.stored, "heads": heads, "offset": self.offset}
