@@ -256,6 +256,7 @@ class FlowComparison:
 
 
 def compare(models: ModelsLike, settings: Comparing, run: Run) -> FlowComparison:
+    """Load the models, read the prompts, cut them to the shortest, and name what a resumed run depends on."""
     lenses = find_models(models, settings)
     sites = [find_sites(lens, settings.at) for lens in lenses]
     for lens, at in zip(lenses, sites, strict=True):
