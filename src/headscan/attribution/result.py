@@ -102,23 +102,16 @@ class AttributionOf:
 
 @dataclass(frozen=True)
 class ExplainedStep:
-    """One prediction that is explained.
+    """One prediction that is explained."""
 
-    Attributes:
-        position: where the output is read; in an encoder-decoder, of the decoder.
-        id, token: what is predicted (id and probability of a sentence vector: None). against: the token it is put against.
-        value: of the target. probability: of the token. predictions: the five likeliest tokens there.
-        scores: one a token of the prompt, by the first method.
-    """
-
-    position: int
-    id: int | None
+    position: int  # where the output is read; in an encoder-decoder, of the decoder
+    id: int | None  # what is predicted; None of a sentence vector
     token: str
-    against: NamedToken | None
-    value: float
-    probability: float | None
-    predictions: list[LikelyToken]
-    scores: list[float]
+    against: NamedToken | None  # the token it is put against
+    value: float  # of the target
+    probability: float | None  # of the token; None of a sentence vector
+    predictions: list[LikelyToken]  # the five likeliest tokens there
+    scores: list[float]  # one a token of the prompt, by the first method
 
 
 @dataclass(frozen=True)
@@ -155,38 +148,27 @@ class AttributionCost:
 class AttributeResult(Result):
     """Which tokens of a prompt a prediction rests on.
 
-    `arrays` holds `scores/METHOD` [S, T], one score a prediction and token, and `units/METHOD` [S, n].
-
-    Attributes:
-        prompt: its text. tokens: as people can see them; ids, special, roles: see `headscan.text.prompts.Prompt`.
-        decoder: of an encoder-decoder, what its decoder had said; else None.
-        spans: the units with their scores; units: "token", "word", "sentence" or "span".
-        scores: one a token, of the first method, averaged over the predictions.
-        method: the first. signed: whether scores have signs. substitute: what stood for absent tokens.
-        target: what is explained. steps: each prediction.
-        maps: each method. agreement: of every two. faithfulness: of the first method, None where it was not asked for.
-        cost: how the model was run.
-    """
+    `arrays` holds `scores/METHOD` [S, T], one score a prediction and token, and `units/METHOD` [S, n]."""
 
     kind: ClassVar[str] = "attribute"
-    prompt: str
-    tokens: list[str]
-    ids: list[int]
+    prompt: str  # its text
+    tokens: list[str]  # as people can see them
+    ids: list[int]  # these and the next two: see `headscan.text.prompts.Prompt`
     special: list[bool]
     roles: list[str | None]
-    decoder: list[NamedToken] | None
-    spans: list[ScoredSpan]
-    units: str
-    scores: list[float]
-    method: str
-    signed: bool
-    substitute: str
+    decoder: list[NamedToken] | None  # of an encoder-decoder, what its decoder had said
+    spans: list[ScoredSpan]  # the units with their scores
+    units: str  # "token", "word", "sentence" or "span"
+    scores: list[float]  # one a token, of the first method, averaged over the predictions
+    method: str  # the first
+    signed: bool  # whether scores have signs
+    substitute: str  # what stood for absent tokens
     target: AttributionOf
     steps: list[ExplainedStep]
     maps: list[MapRecord]
     agreement: list[Agreement]
-    faithfulness: Faithfulness | None
-    cost: AttributionCost
+    faithfulness: Faithfulness | None  # of the first method; None where it was not asked for
+    cost: AttributionCost  # how the model was run
 
     def frame(self, *, units: bool = False) -> pd.DataFrame:
         """A pandas table: one row a token (or a unit), one column a method; of a continuation, predictions averaged."""

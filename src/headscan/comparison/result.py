@@ -63,28 +63,23 @@ class Alignment:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CompareResult(Result):
-    """How alike the representations of two or more models are, site against site, on the same tokens.
-
-    Attributes:
-        cells: one entry a pair of models, pair of sites and measure.
-        measures: the words of each measure. nulls: those of each null.
-        alignment: what of each model's tokens was compared. sampled: tokens of the sample; tested: of the nulls' part.
-        clusters: what intervals leave out groups of: documents or windows.
-        top_shares: share of each site's variance on its strongest direction, by "MODEL/SITE".
-        differences: of the measures of shape between the models' sites of the same name, where `shape` was asked for.
-    """
+    """How alike the representations of two or more models are, site against site, on the same tokens."""
 
     kind: ClassVar[str] = "compare"
-    cells: list[SimilarityCell]
-    measures: dict[str, SimilarityWords] = field(default_factory=dict)
-    nulls: dict[str, NullWords] = field(default_factory=dict)
-    alignment: list[Alignment] = field(default_factory=list)
+    cells: list[SimilarityCell]  # one a pair of models, pair of sites and measure
+    measures: dict[str, SimilarityWords] = field(default_factory=dict)  # the words of each measure
+    nulls: dict[str, NullWords] = field(default_factory=dict)  # those of each null
+    alignment: list[Alignment] = field(default_factory=list)  # what of each model's tokens was compared
     tokens: int = 0
-    sampled: int = 0
-    tested: int = 0
-    clusters: str = "windows"
-    top_shares: dict[str, float] = field(default_factory=dict)
-    differences: list[Difference] = field(default_factory=list)
+    sampled: int = 0  # tokens of the sample
+    tested: int = 0  # of the nulls' part
+    clusters: str = "windows"  # what intervals leave out groups of: documents or windows
+    top_shares: dict[str, float] = field(
+        default_factory=dict
+    )  # share of each site's variance on its strongest direction, by "MODEL/SITE"
+    differences: list[Difference] = field(
+        default_factory=list
+    )  # of the measures of shape between sites of the same name, where `shape` was asked for
 
     def cell(self, measure: str, site_a: str, site_b: str | None = None, model_b: str | None = None) -> SimilarityCell:
         """One cell: of the first pair of models, unless `model_b` says otherwise; KeyError where there is none."""

@@ -17,36 +17,23 @@ from headscan.run import Result, Row
 
 @dataclass(frozen=True, kw_only=True)
 class PromptInversion:
-    """One prompt as its output gives it back.
+    """One prompt as its output gives it back."""
 
-    Attributes:
-        tokens: ids of the prompt [T], none where states were given without them; recovered: those found; strings,
-            recovered_strings: the same as people see them.
-        token_accuracy: the share of `tokens` recovered; None where they are not known.
-        known: positions whose tokens were given (special tokens of encoders).
-        verdict: on the whole prompt; verdicts: on each position; certified: the same as a sentence.
-        certificate: residuals, margins, equivalent tokens.
-        evaluations: candidates tried, or gradient steps made; evaluations_per_token: of each position, where known.
-        passes: token positions run through the model; 0 where the method does not count them.
-        top: the best five tokens of each position, of descents.
-        notes: what happened on the way, as sentences.
-    """
-
-    tokens: list[int]
-    recovered: list[int]
-    strings: list[str]
+    tokens: list[int]  # ids of the prompt [T]; none where states were given without them
+    recovered: list[int]  # ids of those that were recovered
+    strings: list[str]  # the tokens as people see them
     recovered_strings: list[str]
-    token_accuracy: float | None
-    known: list[int]
-    verdict: Verdict
-    verdicts: list[Verdict]
-    certified: str
+    token_accuracy: float | None  # the share recovered; None where the tokens are not known
+    known: list[int]  # positions whose tokens were given (special tokens of encoders)
+    verdict: Verdict  # on the whole prompt
+    verdicts: list[Verdict]  # on each position
+    certified: str  # the verdict as a sentence
     certificate: Certificate
-    evaluations: int
-    evaluations_per_token: list[int] | None
-    passes: int
-    top: list[list[int]] | None
-    notes: list[str]
+    evaluations: int  # candidates tried, or gradient steps made
+    evaluations_per_token: list[int] | None  # of each position, where known
+    passes: int  # token positions run through the model; 0 where they are not counted
+    top: list[list[int]] | None  # the best five tokens of each position, of descents
+    notes: list[str]  # what happened on the way, as sentences
 
     def __repr__(self) -> str:
         right = "" if self.token_accuracy is None else f"{self.token_accuracy:.0%} right, "
@@ -59,32 +46,20 @@ class PromptInversion:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class InvertResult(Result):
-    """Recovered tokens with their certificates.
-
-    Attributes:
-        prompts: one entry a prompt.
-        token_accuracy: the share of tokens recovered, over all prompts; None where they are not known.
-        estimated_noise: of states that were given: the root mean square of the residuals of the tokens found, relative to
-            the states' norms; None of prompts, and where nothing was recovered.
-        verdict: the least good of all prompts.
-        slice, slice_text: what was run, as fields and as text.
-        method: by its name; parameters: its settings.
-        given: what was known, by its name.
-        causal: whether no output sees a later token.
-    """
+    """Recovered tokens with their certificates."""
 
     kind: ClassVar[str] = "invert"
 
     prompts: list[PromptInversion]
-    token_accuracy: float | None
-    estimated_noise: float | None = None
-    verdict: Verdict
-    slice: SliceSpecification
-    slice_text: str
+    token_accuracy: float | None  # over all prompts; None where the tokens are not known
+    estimated_noise: float | None = None  # of given states: rms residual of the recovered tokens, relative to the norms
+    verdict: Verdict  # the least good of all prompts
+    slice: SliceSpecification  # what was run
+    slice_text: str  # the same as text
     method: str
-    parameters: Row
-    given: str
-    causal: bool
+    parameters: Row  # the method's settings
+    given: str  # what was known, by its name
+    causal: bool  # whether no output sees a later token
 
     def frame(self) -> pd.DataFrame:
         """A pandas table, one row a token."""

@@ -36,27 +36,21 @@ class ExportedRemedy:
 class RemedyResult(Result):
     """Remedies judged on what they were not fitted on.
 
-    Attributes:
-        rows: one a remedy and set of pairs, `none` first: `remedy`, `pairs` (the set), `queries`, `items`, `recall_at_1`,
-            `recall_at_10`, `recall_at_1_gain` (over none, paired by query), `hubness` (skewness), `average_cosine`, `spearman`
-            (where people scored pairs), each with NAME_interval, and `interval`, that of recall_at_1.
-        about: a sentence on each remedy.
-        site: which vectors. width: of them. fitted: how many were fitted on, held_out: how many were judged by.
-        level: of the intervals of gains: wide enough for all remedies and sets at once to be 95 %.
-        drift: from this version to the one of `against`.
-        exported: what was written.
+    A row is of a remedy and set of pairs, `none` first: `remedy`, `pairs` (the set), `queries`, `items`, `recall_at_1`,
+    `recall_at_10`, `recall_at_1_gain` (over none, paired by query), `hubness` (skewness), `average_cosine`, `spearman`
+    (where people scored pairs), each with NAME_interval, and `interval`, that of recall_at_1.
     """
 
     kind: ClassVar[str] = "remedy"
     rows: list[Row]
-    site: str
-    width: int
-    fitted: int
-    held_out: int
-    level: float
-    about: dict[str, str] = field(default_factory=dict)
-    drift: list[Drift] = field(default_factory=list)
-    exported: list[ExportedRemedy] = field(default_factory=list)
+    site: str  # which vectors
+    width: int  # of them
+    fitted: int  # how many were fitted on
+    held_out: int  # how many were judged by
+    level: float  # of the intervals of gains: wide enough for all remedies and sets at once to be 95 %
+    about: dict[str, str] = field(default_factory=dict)  # a sentence on each remedy
+    drift: list[Drift] = field(default_factory=list)  # from this version to the one of `against`
+    exported: list[ExportedRemedy] = field(default_factory=list)  # what was written
 
     def row(self, remedy: str, pairs: str | None = None) -> Row:
         """The row of a remedy, of the first set of pairs unless said; KeyError where there is none."""

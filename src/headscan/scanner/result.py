@@ -40,22 +40,16 @@ class ProbeRecord(ProbeWords):
 class ScanResult(Result):
     """The shape of one or more models' representations on one text.
 
-    Attributes:
-        sites: one row a model and site, in the order of depth: every measure as NAME, NAME_interval (95 %), both
-            as NAME_without_sinks and NAME_without_first, `singular_values`, what sinks and outlying coordinates are (see
-            `headscan.measures.outliers`), and `notes` that say why a value is not there.
-        nulls: the same of the nulls, with `null` = "random-init" or "gaussian".
-        measures: the words of each measure. probes: those of each probe. groups: sections that they belong to.
-        differences: of measures between sites, models and checkpoints, with paired intervals (`Difference`).
-        tables: each probe's rows under its name; in the JSON they stand beside the other fields.
-        pictures: the sampled tokens by model. arrays: their coordinates on each site's top three directions,
-            `picture/MODEL/SITE` [k, 3], the shares of energy there, `picture_share/MODEL/SITE` [3], and which of the sampled
-            are sinks, `picture_sink/MODEL/SITE` [k]. The directions are of the tokens that are no sinks.
+    A site's row has every measure as NAME, NAME_interval (95 %), both as NAME_without_sinks and NAME_without_first,
+    `singular_values`, what sinks and outlying coordinates are (see `headscan.measures.outliers`), and `notes` that say why a
+    value is not there. `arrays` holds the pictures' coordinates on each site's top three directions (those of the tokens that
+    are no sinks), `picture/MODEL/SITE` [k, 3], the shares of energy there, `picture_share/MODEL/SITE` [3], and which of the
+    sampled are sinks, `picture_sink/MODEL/SITE` [k].
     """
 
     kind: ClassVar[str] = "scan"
-    sites: list[Row]
-    nulls: list[Row] = field(default_factory=list)
+    sites: list[Row]  # in the order of depth
+    nulls: list[Row] = field(default_factory=list)  # the same of the nulls, with `null` = "random-init" or "gaussian"
     measures: dict[str, MeasureWords] = field(default_factory=dict)
     probes: list[ProbeRecord] = field(default_factory=list)
     groups: dict[str, Group] = field(default_factory=dict)

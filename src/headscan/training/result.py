@@ -18,32 +18,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TrainResult(Result):
-    """One training run: what was trained, its curve, its held-out likelihood and the geometry along the way.
-
-    Attributes:
-        recipe, objective: what was trained, and towards what.
-        parameters: their number. steps, tokens: how far it went, over all processes.
-        loss, floor_corrected_loss: the last point of the curve, nats.
-        heldout_bits_per_byte: by the head or, without one, by the log-unigram bias; None where nothing was held out.
-        heldout: the likelihood by each way of reading the model out ("head", or "tied" and "bias").
-        curve: one entry a log line. scan: one entry a measurement of all sites. alarms: what the
-            monitor named.
-    """
+    """One training run: what was trained, its curve, its held-out likelihood and the geometry along the way."""
 
     kind: ClassVar[str] = "train"
     recipe: RecipeRecord
     objective: ObjectiveRecord
-    parameters: int
-    steps: int
-    tokens: int
-    loss: float | None
+    parameters: int  # their number
+    steps: int  # how far it went
+    tokens: int  # over all processes
+    loss: float | None  # of the last point of the curve, nats
     floor_corrected_loss: float | None
-    heldout_bits_per_byte: float | None
-    heldout: dict[str, Likelihood]
+    heldout_bits_per_byte: float | None  # by the head or, without one, by the log-unigram bias
+    heldout: dict[str, Likelihood]  # by each way of reading the model out: "head", or "tied" and "bias"
     notes: list[str] = field(default_factory=list)
-    curve: list[CurvePoint] = field(default_factory=list)
-    scan: list[GeometryMoment] = field(default_factory=list)
-    alarms: list[Alarm] = field(default_factory=list)
+    curve: list[CurvePoint] = field(default_factory=list)  # one entry a log line
+    scan: list[GeometryMoment] = field(default_factory=list)  # one entry a measurement of all sites
+    alarms: list[Alarm] = field(default_factory=list)  # what the monitor named
 
     def phases(self, site: str | None = None, measure: str = "effective_rank") -> Phases:
         """Whether a measure of a site (the last block's effective rank) falls, rises and falls again; see `course.phases`.
@@ -75,22 +65,16 @@ class TrainResult(Result):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RecoverResult(Result):
-    """A headless model that was given a head.
-
-    Attributes:
-        recovery: how. parameters: of the whole model.
-        steps, tokens, loss, curve: of the training of the head, where it was trained.
-        before, after: the held-out likelihood without that training and with it.
-    """
+    """A headless model that was given a head."""
 
     kind: ClassVar[str] = "recover"
-    recovery: str
-    parameters: int
-    steps: int
+    recovery: str  # by its name
+    parameters: int  # of the whole model
+    steps: int  # of the training of the head, where it was trained
     tokens: int
     loss: float | None
-    before: Likelihood
-    after: Likelihood
+    before: Likelihood  # the held-out likelihood without that training
+    after: Likelihood  # the same with it
     curve: list[CurvePoint] = field(default_factory=list)
 
     def frame(self) -> pd.DataFrame:
