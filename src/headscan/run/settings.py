@@ -299,7 +299,7 @@ def split_arguments(
     return first, options
 
 
-def signature_of(leading: list[inspect.Parameter], settings: type, function: Callable[..., Any]) -> inspect.Signature:
+def signature_of(leading: list[inspect.Parameter], settings: Any, function: Callable[..., Any]) -> inspect.Signature:
     """The signature that tools show: the leading parameters, then the options, with their types and without their help."""
     try:
         hints = typing.get_type_hints(function)
