@@ -69,7 +69,6 @@ class Engine:
 
     @property
     def masked(self) -> bool:
-        """Whether predictions are read at masks in the prompt."""
         return not (self.causal or self.translates or self.pools)
 
     @property

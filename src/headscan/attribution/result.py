@@ -171,7 +171,6 @@ class AttributeResult(Result):
     cost: AttributionCost  # how the model was run
 
     def frame(self, *, units: bool = False) -> pd.DataFrame:
-        """A pandas table: one row a token (or a unit), one column a method; of a continuation, predictions averaged."""
         import pandas as pd
 
         kind = "units" if units else "scores"

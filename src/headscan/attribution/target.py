@@ -93,7 +93,6 @@ class AttributionTarget:
 
     @property
     def judged(self) -> str:
-        """The scale on which faithfulness is judged, in a word."""
         return "probability" if self.reference is None else "cosine"
 
     def judge(self, logits: Float[Tensor, "B P V"]) -> Float[Tensor, "B P"]:

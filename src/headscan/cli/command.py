@@ -201,9 +201,9 @@ def _parameter(
     kinds = inspect.Parameter.POSITIONAL_ONLY if by_place else inspect.Parameter.KEYWORD_ONLY
     flag = flag or f"--{name.replace('_', '-')}"
     info = Parameter(
-        name=(metavar or name,) if by_place else (flag,), help=help + (f" Default: {default}." if default else ""), group=GROUPS[group],
-        show_default=False, negative=f"--no-{flag.removeprefix('--')}" if negative else (),
-        allow_leading_hyphen=kind is not bool and not by_place,
+        name=(metavar or name,) if by_place else (flag,), group=GROUPS[group],
+        help=help + (f" Default: {default}." if default else ""), show_default=False,
+        negative="--no-" + flag.removeprefix("--") if negative else (), allow_leading_hyphen=kind is not bool and not by_place,
     )  # fmt: skip
     return inspect.Parameter(
         name, kinds, default=inspect.Parameter.empty if required else None,

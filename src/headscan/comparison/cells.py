@@ -133,7 +133,6 @@ def of_sample(x: Prepared, y: Prepared, sample: Sampled, clusters: str, name: st
 
 
 def _without(sums: Tensor, group: int) -> Tensor:
-    """The sums over all pairs of tokens but those with one of the group."""
     return sums.sum((-2, -1)) - sums[..., group, :].sum(-1) - sums[..., :, group].sum(-1) + sums[..., group, group]
 
 

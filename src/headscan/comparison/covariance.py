@@ -42,7 +42,6 @@ class SiteCovariance:
 
     @cached_property
     def trace(self) -> Tensor:
-        """The variance of all coordinates together [...]."""
         return self.matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
 
     @cached_property
@@ -53,7 +52,6 @@ class SiteCovariance:
 
     @cached_property
     def norm(self) -> Tensor:
-        """Frobenius norm [...]."""
         return self.matrix.square().sum((-2, -1)).sqrt()
 
     @cached_property
@@ -101,7 +99,6 @@ class CrossCovariance:
 
     @property
     def count(self) -> float:
-        """Number of tokens."""
         return self.x.count
 
     @cached_property
@@ -214,7 +211,6 @@ class Relations:
 
     @cached_property
     def _whole(self) -> tuple[Tensor, Tensor]:
-        """Every pair of windows [2, windows²], and the blocks."""
         return torch.cartesian_prod(*[torch.arange(self.windows)] * 2).T, self.blocks
 
     @cached_property
@@ -236,7 +232,6 @@ class Relations:
 
     @cached_property
     def _by_entry(self) -> Tensor:
-        """The tables side by side [entries of a table, S]."""
         return self.blocks.flatten(1).T.contiguous()
 
     def _place(self, pairs: Tensor) -> Tensor:

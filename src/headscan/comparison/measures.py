@@ -34,7 +34,6 @@ class Cka(MomentMeasure):
     )
 
     def value(self, pair: CrossCovariance) -> Tensor:
-        """In [−1, 1], 1 where the inner products are proportional; a little beyond 1 can happen with few tokens."""
         if pair.hsic is None:
             return pair.xy.square().sum((-2, -1)) / (pair.x.norm * pair.y.norm)
         between, x, y = pair.hsic
@@ -101,7 +100,6 @@ class MutualKnn(RelationMeasure):
     )
 
     def relation(self, rows: Tensor) -> Tensor:
-        """1 where a column is among the ten nearest of its row."""
         unit = torch.nn.functional.normalize(rows, dim=1)
         cosines = (unit @ unit.T).fill_diagonal_(-torch.inf)
         nearest = cosines.topk(min(NEIGHBOURS, len(rows) - 1), dim=1).indices
@@ -130,7 +128,6 @@ class Procrustes(MomentMeasure):
     )
 
     def value(self, pair: CrossCovariance) -> Tensor:
-        """In [0, 1]. The trace is written as a nuclear norm, too: equal sites then give 1 whatever the rounding."""
         return pair.nuclear / (pair.x.nuclear * pair.y.nuclear).sqrt()
 
 
@@ -157,7 +154,6 @@ class Pwcca(MomentMeasure):
     )
 
     def value(self, pair: CrossCovariance) -> Tensor:
-        """In [0, 1]; NaN where there are no more tokens than directions."""
         correlations, directions = pair.canonical
         weights = (pair.x.whitened.back @ directions).abs().sum(-2)
         kept = pair.x.whitened.kept, pair.y.whitened.kept
@@ -188,7 +184,6 @@ class Rsa(RelationMeasure):
     )
 
     def relation(self, rows: Tensor) -> Tensor:
-        """Ranks of the distances about their mean, zero on the diagonal; equal distances are ranked in order."""
         about = torch.nn.functional.normalize(rows - rows.mean(0), dim=1)
         upper = torch.ones(len(rows), len(rows), dtype=torch.bool, device=rows.device).triu(1)
         order = _ordered((1 - about @ about.T)[upper])
@@ -231,7 +226,6 @@ class Svcca(MomentMeasure):
     )
 
     def value(self, pair: CrossCovariance) -> Tensor:
-        """In [0, 1]; NaN where there are no more tokens than components, for then all correlations are 1."""
         kept = torch.minimum(pair.x.principal.kept, pair.y.principal.kept)
         known = pair.count > pair.x.principal.kept + pair.y.principal.kept
         return torch.where(known & (kept > 0), pair.principal_correlations.sum(-1) / kept, torch.nan)

@@ -67,7 +67,6 @@ class Permutation(NullModel):
     )
 
     def pairs(self, task: NullTask) -> Iterator[tuple[Prepared, Prepared]]:
-        """Two windows at least are needed."""
         x, y = (Prepared.of(rows, task.measures) for rows in (task.x, task.y))
         if y.windows < 2:
             return
@@ -94,7 +93,6 @@ class RandomInit(NullModel):
     )
 
     def pairs(self, task: NullTask) -> Iterator[tuple[Prepared, Prepared]]:
-        """Nothing where the first model cannot be drawn anew (stored states, windows of another tokenizer)."""
         if task.redrawn is None:
             return
         x, y = (Prepared.of(rows, task.measures) for rows in (task.x, task.y))
@@ -121,7 +119,6 @@ class RotatedWindows(NullModel):
     )
 
     def pairs(self, task: NullTask) -> Iterator[tuple[Prepared, Prepared]]:
-        """Two windows at least are needed."""
         x, y = (Prepared.of(rows, {}) for rows in (task.x, task.y))
         if y.windows < 2:
             return

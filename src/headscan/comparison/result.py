@@ -92,7 +92,6 @@ class CompareResult(Result):
         raise KeyError(f"no {measure} of {site_a} and {site_b or site_a}")
 
     def frame(self, measure: str | None = None) -> pd.DataFrame:
-        """One row a cell; with `measure`, the map of that measure, sites of the first model by those of the second."""
         import pandas as pd
 
         table = pd.DataFrame([{k: v for k, v in vars(one).items() if k != "tests"} for one in self.cells])

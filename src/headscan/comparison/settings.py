@@ -52,7 +52,6 @@ class ComparisonSettings(Loading, Reading, Running):
     ] = None
 
     def check(self) -> None:
-        """Names of measures and nulls, and lengths, fit together."""
         super().check()
         SIMILARITIES.match(self.measures)
         NULLS.match(self.nulls)

@@ -99,7 +99,6 @@ class FlowResult(Result):
     parts: list[FlowPart]
 
     def frame(self) -> pd.DataFrame:
-        """A pandas table: one row a part and site."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -138,7 +137,6 @@ class ChannelResult(Result):
     parts: list[ChannelPart]
 
     def frame(self, what: TableName = "distances") -> pd.DataFrame:
-        """A pandas table, one row a part and measurement; BadInput for another name."""
         import pandas as pd
 
         names = TableName.__args__  # type: ignore[attr-defined]

@@ -89,37 +89,30 @@ class SearchTrace:
 
     @property
     def tokens(self) -> list[int]:
-        """The tokens found [T]."""
         return [step.token for step in self.steps]
 
     @property
     def residuals(self) -> list[float]:
-        """The relative residual of each token."""
         return [step.residual for step in self.steps]
 
     @property
     def margins(self) -> list[float]:
-        """At each position the residual of the second best candidate."""
         return [step.margin for step in self.steps]
 
     @property
     def rivals(self) -> list[tuple[int, ...]]:
-        """At each position the other tokens that cannot be told from the one found."""
         return [step.rivals for step in self.steps]
 
     @property
     def evaluations(self) -> list[int]:
-        """Candidates tried until each token was found."""
         return [step.evaluations for step in self.steps]
 
     @property
     def failed(self) -> list[int]:
-        """The positions at which no token came within the tolerance."""
         return [place for place, step in enumerate(self.steps) if step.failed]
 
     @property
     def exhausted(self) -> bool:
-        """Whether every allowed token was tried at the positions that failed."""
         return all(step.tried_all for step in self.steps if step.failed)
 
     def upto(self, length: int) -> SearchTrace:

@@ -120,7 +120,6 @@ class Residual:
 
     @property
     def left(self) -> int:
-        """Candidates that the budget still allows."""
         return self.budget - self.count
 
 

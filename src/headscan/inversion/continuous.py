@@ -113,9 +113,7 @@ class Runs(Protocol):
     """What can be descended on: a slice on its model, or the next position after a prefix."""
 
     @property
-    def vectors(self) -> Float[Tensor, "V e"]:
-        """[V, e], the vector of every token."""
-        ...
+    def vectors(self) -> Float[Tensor, "V e"]: ...
 
     def run(
         self, input_ids: Tensor | None = None, *, inputs_embeds: Tensor | None = None, grad: bool = False

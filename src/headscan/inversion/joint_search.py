@@ -122,7 +122,6 @@ class _Exchange:
         return list(order if self.allowed is None else order[:, : int(self.allowed.sum())])
 
     def _attempt(self, search: JointSearch, seed: int, *, last: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """From one set of starts to where no exchange helps: states and residuals, best first, and the lists used."""
         return self._exchanged(*self._start(search, seed), search, last=last)
 
     def _exchanged(

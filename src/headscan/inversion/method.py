@@ -33,7 +33,6 @@ class Problem:
 
     @property
     def accepted(self) -> float:
-        """The relative residual that counts as found."""
         return accepted(self.cut) if self.tolerance is None else self.tolerance
 
 

@@ -229,7 +229,6 @@ def foreign(entry: PromptInversion, found: Reconstruction, cut: SlicedModel, cho
 
 
 def _stands_out(evidence: Evidence) -> bool:
-    """Whether the nearest token is far nearer than every other."""
     return evidence.residual < APART * evidence.runner_up
 
 

@@ -62,7 +62,6 @@ class InvertResult(Result):
     causal: bool  # whether no output sees a later token
 
     def frame(self) -> pd.DataFrame:
-        """A pandas table, one row a token."""
         rows = []
         for number, prompt in enumerate(self.prompts):
             certificate, length = prompt.certificate, len(prompt.recovered)

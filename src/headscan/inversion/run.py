@@ -87,7 +87,6 @@ class Inverting(Slicing, Loading, Running):
     ] = None
 
     def check(self) -> None:
-        """Names that there are, a slice that can be, and no option that what is given does not use."""
         super().check()
         if (self.prompt is None) == (self.states is None):
             raise BadInput("Say what is inverted: a text with --prompt, or states with --states, and not both.")

@@ -153,7 +153,6 @@ class FoundOffset:
 
     @property
     def told(self) -> bool:
-        """Whether one offset is nearer than every other by more than rounding in float32."""
         return self.residual < 0.5 * self.rival
 
 

@@ -55,22 +55,18 @@ class Code:
 
     @cached_property
     def entropy(self) -> float:
-        """H(X) of the whole prior, in bits."""
         return entropy_bits(torch.cat([self.masses.double(), self.outside.double()]).cpu().numpy())
 
     @cached_property
     def likeliest(self) -> float:
-        """The largest probability of the prior: the accuracy of a guess without a release."""
         return float(torch.cat([self.masses.double(), self.outside.double()]).max())
 
     @property
     def size(self) -> int:
-        """Candidates with a probability above 0, run or not."""
         return int((self.masses > 0).sum() + (self.outside > 0).sum())
 
     @cached_property
     def kept(self) -> float:
-        """m, the probability of the candidates that were run."""
         return 1.0 if not len(self.outside) else float(self.masses.double().sum())
 
     @cached_property
@@ -97,7 +93,6 @@ class Code:
 
     @cached_property
     def squares(self) -> Float[Tensor, " M"]:
-        """‖x‖² of the centred points."""
         return self.centred.square().sum(1)
 
     @cached_property

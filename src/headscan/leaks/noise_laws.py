@@ -47,17 +47,14 @@ class Draws:
 
     @property
     def mean(self) -> float:
-        """I(X; Y) in bits."""
         return float(self.bits.mean())
 
     @property
     def error(self) -> float:
-        """The standard error of `mean`."""
         return float(self.bits.std() / len(self.bits) ** 0.5)
 
     @property
     def accuracy(self) -> float:
-        """Of the best attack."""
         return float(self.right.mean())
 
 

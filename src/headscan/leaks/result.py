@@ -213,5 +213,4 @@ class PrivacyResult(Result):
     outside: OutsideStates | None = None
 
     def frame(self) -> pd.DataFrame:
-        """A pandas table of the rows."""
         return pd.DataFrame([asdict(row) for row in self.rows])

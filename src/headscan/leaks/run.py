@@ -149,7 +149,6 @@ class Auditing(Reading, Loading, Running):
     tolerance: Annotated[float, Option("Distance from the gradient's span that counts as inside.", above=0)] = 1e-3
 
     def check(self) -> None:
-        """A text that can be read, a release that there is, a format, and no option that it does not use."""
         super().check()
         check_text(self.text)
         if self.format is not None:

@@ -154,7 +154,6 @@ class ModelInputs:
 
 
 def _without_cache(model: Any) -> dict[str, Any]:
-    """`use_cache=False` for models that know it: a cache costs memory and serves only generation."""
     return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
 
 

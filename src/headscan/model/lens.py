@@ -189,7 +189,6 @@ class Lens(Memo):
 
     @cached_property
     def traits(self) -> Traits:
-        """What the model is: causal? where is its head, and is it linear? see `headscan.model.traits.Traits`."""
         return Traits(self)
 
     @property
@@ -202,17 +201,14 @@ class Lens(Memo):
 
     @property
     def vocabulary_size(self) -> int:
-        """The number of token ids the model takes: the rows of its embedding table."""
         return self.input_embeddings.shape[0]
 
     @property
     def limits(self) -> Limits:
-        """What the model takes, for reading prompts: its name, vocabulary and longest input."""
         return Limits(self.name, self.vocabulary_size, self.context_length)
 
     @property
     def input_embeddings(self) -> Float[Tensor, "V e"]:
-        """The input embedding table [V, e], live. Some models scale or project it before the first block."""
         return embedding_table(self.model)
 
     @property

@@ -84,7 +84,6 @@ class Source:
 
     @property
     def local_files_only(self) -> bool:
-        """Whether the network need not be asked: a local folder, or a hub whose name does not resolve."""
         return self.folder is not None or not _hub_has_address()
 
     @property

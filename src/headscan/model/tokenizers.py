@@ -45,7 +45,6 @@ class ByteTokenizer:
         self, text: str | Sequence[str], add_special_tokens: bool = False, return_offsets_mapping: bool = False,
         **_: Any,
     ) -> dict[str, list[Any]]:  # fmt: skip
-        """`input_ids`, `attention_mask` and, if asked, `offset_mapping`: for every byte the (start, end) of its character."""
         if isinstance(text, str):
             return {key: rows[0] for key, rows in self([text], return_offsets_mapping=return_offsets_mapping).items()}
         ids = [self.encode(row) for row in text]

@@ -115,22 +115,18 @@ class Traits:
 
     @property
     def encoder_decoder(self) -> bool:
-        """Whether it has two stacks, one reading and one writing (T5, BART)."""
         return bool(getattr(self.lens.model.config, "is_encoder_decoder", False))
 
     @property
     def predicts(self) -> bool:
-        """Whether it gives logits over its vocabulary."""
         return "head" in self.lens.sites and output_layer(self.lens.model) is not None
 
     @property
     def masked(self) -> bool:
-        """Whether it is a masked language model: it predicts, and sees the tokens that follow."""
         return self.predicts and not self.encoder_decoder and not self.causal
 
     @property
     def pooled(self) -> bool:
-        """Whether it is an encoder without logits, whose output is one pooled vector a text (sentence encoders)."""
         return not self.predicts and not self.encoder_decoder and not self.causal
 
     @cached_property
@@ -164,7 +160,6 @@ class Traits:
 
     @property
     def quantised(self) -> bool:
-        """Whether its weights were rounded to 8 or 4 bits by whoever loaded it."""
         return bool(getattr(self.lens.model, "is_quantized", False))
 
     @cached_property

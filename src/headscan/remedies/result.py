@@ -60,7 +60,6 @@ class RemedyResult(Result):
         raise KeyError(f"no row of {remedy}")
 
     def frame(self) -> pd.DataFrame:
-        """One row a remedy and set of pairs."""
         import pandas as pd
 
         return pd.DataFrame([dict(row) for row in self.rows])
@@ -116,7 +115,6 @@ class RemedySettings(Loading, Reading, Running):
     ] = "dense"
 
     def check(self) -> None:
-        """Names of remedies and formats; pairs are for models, partners for stored vectors."""
         super().check()
         names = self.methods()
         if self.export not in ("best", "none", *names):

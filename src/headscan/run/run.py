@@ -136,7 +136,6 @@ class Run:
 
     @property
     def identity(self) -> dict[str, Json]:
-        """All that the run rests on, by name: for what a verb stores by itself, such as checkpoints."""
         return dict(self._identity)
 
     def compare(self, stored: Mapping[str, Json]) -> None:

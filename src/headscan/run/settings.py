@@ -76,7 +76,6 @@ class OptionField:
 
     @property
     def flag(self) -> str:
-        """As it is written on the command line: '--max-tokens'."""
         return "--" + (self.option.name or self.name).replace("_", "-")
 
 

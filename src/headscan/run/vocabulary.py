@@ -62,7 +62,6 @@ class Term:
 
     @property
     def heading(self) -> str:
-        """The shortest title."""
         return self.column or self.title
 
     @property

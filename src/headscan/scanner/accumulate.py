@@ -84,7 +84,6 @@ class Accumulation(Accumulator):
                 statistics.influence.derive = derive
 
     def merge(self, other: Accumulation) -> None:
-        """Add the pass over other windows of the same text."""
         for site, statistics in other.sites.items():
             self.sites[site].merge(statistics)
         for site, sums in other.token_sums.items():
@@ -97,7 +96,6 @@ class Accumulation(Accumulator):
         self.next = max(self.next, other.next)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything, under `site.NAME/`, `token.NAME/`, `counts/` and `sample/`."""
         state = {"windows": torch.tensor([self.windows, self.next])}
         state |= prefixed("counts", self.counts.state()) | prefixed("sample", self.sample.state())
         for site, statistics in self.sites.items():
@@ -110,7 +108,6 @@ class Accumulation(Accumulator):
 
     @classmethod
     def restore(cls, state: Mapping[str, Tensor]) -> Self:
-        """The inverse of `state`; sites come back in the order of their names."""
         new = cls.__new__(cls)
         names = sorted({name.split("/")[0] for name in state})
         new.sites = {
@@ -208,7 +205,6 @@ def accumulate(
 
 
 def _overwritten(source: VectorSource, site: str) -> bool:
-    """Whether the model goes on to change the tensor that passed the site."""
     return source.lens is not None and source.lens.tap(site).overwritten
 
 
@@ -344,7 +340,6 @@ class ProbeRunner:
 
     @property
     def sample(self) -> int:
-        """How many sampled vectors of each site the probes need."""
         return max((probe.words.sample for probe in self.probes), default=0)
 
     def watch(self, accumulated: Accumulation) -> dict[str, list[Callable[[SiteBatch], None]]]:

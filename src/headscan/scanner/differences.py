@@ -45,7 +45,6 @@ class Estimates:
 
     @property
     def name(self) -> str:
-        """What the model is called in a difference."""
         return f"{self.model}, random weights" if self.null else self.model
 
 

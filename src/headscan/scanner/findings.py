@@ -156,7 +156,6 @@ def _finding(code: str, level: Literal["alert", "notice", "good"], row: Row, val
 
 
 def _value(row: Row, name: str) -> float | None:
-    """A measure of the tokens that are no sinks; of all where the row knows of no sinks."""
     return row.number(leading(row, name))
 
 

@@ -59,20 +59,17 @@ class ScanResult(Result):
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """What result.json holds; the probes' tables stand under their names."""
         own = super().document
         return own | {name: plain(rows) for name, rows in self.tables.items()}
 
     @classmethod
     def of_document(cls, document: dict[str, Any], arrays: Arrays | None = None) -> Self:
-        """The result that a result.json describes; BadInput, with the place, where it is not one of this kind."""
         names = [probe["name"] for probe in document.get("probes", []) if isinstance(probe, dict) and "name" in probe]
         own = {name: value for name, value in document.items() if name not in names}
         return super().of_document(own | {"tables": {name: document.get(name, []) for name in names}}, arrays)
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """The JSON schema of `document`: further properties are the probes' tables."""
         made = super().json_schema()
         return made | {"additionalProperties": made["properties"].pop("tables")["additionalProperties"]}
 

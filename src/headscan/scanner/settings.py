@@ -126,7 +126,6 @@ class Scanning(Loading, Reading, Running):
     master: Annotated[str | None, MASTER] = None
 
     def check(self) -> None:
-        """Names of measures, files of pairs and lengths fit together."""
         super().check()
         check_engine(self.engine, self.master)
         _, probes = choose(self.measures)
@@ -193,7 +192,6 @@ class Memory:
 
     @property
     def total(self) -> float:
-        """All together."""
         return self.once + sum(count * each for count, each in self.sites.values())
 
     def __str__(self) -> str:
@@ -234,7 +232,6 @@ class ScanEstimate(Estimate):
 
     @property
     def held(self) -> str:
-        """See `Memory`."""
         return str(self.bound)
 
 

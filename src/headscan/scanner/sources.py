@@ -191,7 +191,6 @@ def _check_text(found: list[Subject], settings: Scanning) -> None:
 
 
 def _name(model: SourceLike) -> str:
-    """What a model goes by before it is opened; nothing for a live one."""
     return model.name if isinstance(model, Lens) else os.fspath(model) if isinstance(model, str | os.PathLike) else ""
 
 

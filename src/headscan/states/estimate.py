@@ -52,7 +52,6 @@ class Estimate:
 
     @property
     def held(self) -> str:
-        """The memory in words."""
         return f"at most {self.memory / 1e9:.2g} GB beside the model" if self.weights else f"{self.memory / 1e9:.2g} GB"
 
     def __str__(self) -> str:
@@ -97,7 +96,6 @@ class ExpectedReader:
 
     @property
     def counted(self) -> int:
-        """Its tokens, or a million."""
         return self.tokens or 1_000_000
 
 

@@ -28,17 +28,14 @@ class Location:
 
     @property
     def remote(self) -> bool:
-        """Whether it is a URL."""
         return "://" in self.path
 
     @property
     def name(self) -> str:
-        """The last part."""
         return PurePosixPath(self.path.rstrip("/")).name
 
     @property
     def suffix(self) -> str:
-        """The ending, in small letters."""
         return PurePosixPath(self.path).suffix.lower()
 
     @cached_property

@@ -49,7 +49,6 @@ class VectorSource(ABC):
 
     @property
     def default_sites(self) -> tuple[str, ...]:
-        """What is looked at where nobody says which."""
         return self.sites
 
     def match(self, globs: str | Iterable[str]) -> tuple[str, ...]:
@@ -131,17 +130,14 @@ class ModelSource(VectorSource):
 
     @property
     def default_sites(self) -> tuple[str, ...]:
-        """Embedding, blocks, final norm."""
         return self.lens.default_sites
 
     def width(self, site: str) -> int:
-        """See `VectorSource`."""
         return self.lens.width(site)
 
     def batches(
         self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None
     ) -> Iterator[Batch]:
-        """See `VectorSource`. A rest of the text that fills no window is dropped."""
         self._windows = Windows(
             self.given, self.lens.require_tokenizer(), self.context, documents=self.reading.documents,
             field=self.reading.field, max_tokens=self.reading.max_tokens, start=start, expected=_mark(expected),
@@ -150,20 +146,16 @@ class ModelSource(VectorSource):
         return batches(self._windows, self.batch, process=process, processes=processes)
 
     def visit(self, batch: Batch, sites: Sequence[str], each: Each) -> None:
-        """See `VectorSource`; any batch can be visited."""
         ids = torch.from_numpy(np.ascontiguousarray(batch.ids))
         self.lens.run(ids.to(self.lens.device), sites=sites, each=each)
 
     def mark(self) -> Json:
-        """How far the text of the last `batches` has been read."""
         return None if self._windows is None else asdict(self._windows.mark())
 
     def text(self) -> TextRecord:
-        """What the last `batches` has read."""
         return TextRecord(source=str(self.given)) if self._windows is None else self._windows.record()
 
     def expects(self, windows: int) -> int | None:
-        """Known from `max_tokens`, else extrapolated from the share of the file that has been read."""
         if self.tokens is not None:
             return self.tokens
         try:
@@ -175,15 +167,12 @@ class ModelSource(VectorSource):
         return None if not size or not read else max(windows, int(windows * size / read)) * self.context
 
     def identity(self) -> str:
-        """That of the weights."""
         return self.lens.identity()
 
     def record(self) -> ModelRecord:
-        """See `Lens.provenance`."""
         return self.lens.provenance()
 
     def words(self, ids: Sequence[int]) -> list[str]:
-        """By the model's tokenizer."""
         return display(self.lens.tokenizer, ids)
 
 

@@ -56,13 +56,11 @@ class StoredSource(VectorSource):
         return found
 
     def width(self, site: str) -> int:
-        """See `VectorSource`."""
         return self.vectors.sites[site].width
 
     def batches(
         self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None
     ) -> Iterator[Batch]:
-        """See `VectorSource`."""
         windows = self.whole + (1 if self.rest else 0)
         first = start
         while first < windows:
@@ -92,7 +90,6 @@ class StoredSource(VectorSource):
         return rows.read(first, last).reshape(-1).to(torch.int64).numpy()
 
     def visit(self, batch: Batch, sites: Sequence[str], each: Each) -> None:
-        """See `VectorSource`; any batch can be visited, also again."""
         windows, length = batch.ids.shape
         first = int(batch.indices[0]) * self.context
         for site in sites:
@@ -104,11 +101,9 @@ class StoredSource(VectorSource):
         self._read = self.tokens or 0
 
     def identity(self) -> str:
-        """See `VectorSource`."""
         return self.vectors.identity()
 
     def record(self) -> ModelRecord:
-        """What the store says of itself."""
         first = self.vectors.sites[self.sites[0]]
         notes = [*self.vectors.notes, f"Stored states, in windows of {self.context} vectors."]
         if self.vectors.model:
@@ -124,13 +119,11 @@ class StoredSource(VectorSource):
         )  # fmt: skip
 
     def text(self) -> TextRecord:
-        """The vectors in place of a text."""
         return TextRecord(
             source=self.where or self.name, tokens=self._read, windows=-(-self._read // self.context), dropped=0
         )
 
     def words(self, ids: Sequence[int]) -> list[str]:
-        """By the tokenizer, where one was given."""
         if self.tokenizer is None:
             return [f"<id {token}>" for token in ids]
         return display(self.tokenizer, ids)
@@ -246,7 +239,6 @@ class StreamSource(VectorSource):
         return found, window
 
     def width(self, site: str) -> int:
-        """See `VectorSource`."""
         return self._widths[site]
 
     def _more(self) -> Iterator[dict[str, Tensor]]:
@@ -261,7 +253,6 @@ class StreamSource(VectorSource):
     def batches(
         self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None
     ) -> Iterator[Batch]:
-        """See `VectorSource`."""
         if self._consumed or start:
             raise BadInput("An iterator of batches can be read only once: give an array, a file, or a fresh iterator.")
         if processes > 1:
@@ -291,16 +282,13 @@ class StreamSource(VectorSource):
         return Batch(number, indices, np.full(shape, -1), documents.reshape(shape))
 
     def visit(self, batch: Batch, sites: Sequence[str], each: Each) -> None:
-        """See `VectorSource`: the batch that was given last, no other."""
         for site in sites:
             each(site, self._held[site].reshape(*batch.ids.shape, -1))
 
     def identity(self) -> str:
-        """Nothing can be said of what has not come yet."""
         return "an iterator"
 
     def record(self) -> ModelRecord:
-        """Shapes and dtype."""
         return ModelRecord(
             name=self.name, model_class="stored states", dtype=str(self._dtype).removeprefix("torch."), device="cpu",
             depth=len(self.sites), width=self._widths[self.sites[0]], context=self.context,
@@ -308,9 +296,7 @@ class StreamSource(VectorSource):
         )  # fmt: skip
 
     def text(self) -> TextRecord:
-        """How many have come."""
         return TextRecord(source=self.name, tokens=self._read, windows=self._windows, dropped=0)
 
     def words(self, ids: Sequence[int]) -> list[str]:
-        """There are no ids."""
         return [f"<id {token}>" for token in ids]

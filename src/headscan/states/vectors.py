@@ -205,7 +205,6 @@ class Vectors:
 
     @property
     def count(self) -> int:
-        """Vectors of each site."""
         return next(iter(self.sites.values())).count
 
     def identity(self) -> str:

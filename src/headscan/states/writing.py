@@ -56,7 +56,6 @@ class StatesResult(Result):
     shards: list[StateShard]
 
     def frame(self) -> pd.DataFrame:
-        """A row a site."""
         import pandas as pd
 
         return pd.DataFrame([vars(one) for one in self.sites])

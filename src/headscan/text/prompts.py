@@ -332,7 +332,6 @@ def _guessed(pieces: Sequence[str], text: str) -> list[tuple[int, int]]:
 
 
 def _spelt(piece: str) -> str:
-    """The token's text in a running text; from its visible form, which keeps the space that `decode` may drop."""
     return piece.replace("␣", " ").replace("⏎", "\n").replace("⇥", "\t").replace("␍", "\r")
 
 

@@ -302,7 +302,6 @@ class Reading(Settings):
     max_tokens: MaxTokens = None
 
     def check(self) -> None:
-        """A separator has a character."""
         super().check()
         if not self.documents:
             raise BadInput("--documents must be whole, lines, paragraphs or a separator that is not empty.")
@@ -323,7 +322,6 @@ class Counting(Settings):
     master: Annotated[str | None, MASTER] = None
 
     def check(self) -> None:
-        """The memory is an amount; Spark has a master, and nothing else has one."""
         super().check()
         if parse_bytes(self.memory) < 1:
             raise BadInput(f"--memory must be at least a byte, not {self.memory}.")

@@ -150,7 +150,6 @@ def common_cut(a: Piece, b: Piece, low: int, high: int, inside_words: bool) -> C
 
 
 def _stands_alone(text: str, i: int) -> bool:
-    """Whether neither a run of white space nor a mark and what it stands on would be cut before character i."""
     return not (text[i].isspace() and text[i - 1].isspace()) and not unicodedata.category(text[i]).startswith("M")
 
 

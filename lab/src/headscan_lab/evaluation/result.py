@@ -37,7 +37,6 @@ class EvaluationResult(Result):
         return {score.number: score.value for score in self.scores if score.task == task}
 
     def frame(self) -> pd.DataFrame:
-        """A pandas table, one row a number."""
         import pandas as pd
 
         return pd.DataFrame([asdict(score) for score in self.scores], columns=["task", "number", "value"])
@@ -80,7 +79,6 @@ class Evaluating(Loading, Running):
     ] = "float32"
 
     def check(self) -> None:
-        """What belongs to a fine-tuning is refused without one."""
         super().check()
         for flag, value, usual in (("epochs", self.finetune_epochs, 3), ("rate", self.finetune_rate, 5e-5)):
             if value != usual and not self.finetune:

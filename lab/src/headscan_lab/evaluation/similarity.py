@@ -40,7 +40,6 @@ class Translations(Task):
     tokens: ClassVar[int] = 400  # a sentence in each language
 
     def scores(self, given: Evaluated) -> Scores:
-        """One accuracy a language."""
         files = sorted((given.sets / "pud").glob("*.json"))
         if not files:
             raise BadInput(f"{given.sets / 'pud'} holds no .json.")
@@ -76,7 +75,6 @@ class Similarity(Task):
     tokens: ClassVar[int] = 100  # a pair in each language
 
     def scores(self, given: Evaluated) -> Scores:
-        """One correlation a language."""
         found: Scores = {}
         for path in sorted((given.sets / "stsb").glob("stsb-*-test.csv")):
             one, other, gold = read_stsb(path)
@@ -150,5 +148,4 @@ class Synonyms(Task):
     """Are synonyms' input embeddings closer than the same words paired at random? Needs no set."""
 
     def scores(self, given: Evaluated) -> Scores:
-        """See `synonyms`."""
         return synonyms(given.model, given.tokenizer)

@@ -236,12 +236,10 @@ class Evaluated:
 
     @property
     def context(self) -> int | None:
-        """Tokens that the model takes at once."""
         return getattr(self.model.config, "max_position_embeddings", None)
 
     @property
     def has_head(self) -> bool:
-        """Whether it gives probabilities of tokens."""
         return self.model.get_output_embeddings() is not None
 
     def vectors(self, sentences: list[str]) -> npt.NDArray[np.float32]:

@@ -85,7 +85,6 @@ class Blimp(Task):
     needs_head: ClassVar[bool] = True
 
     def scores(self, given: Evaluated) -> Scores:
-        """The mean over paradigms, and each of them; the limit is of a paradigm."""
         folder = given.sets / "blimp"
         pairs = read_blimp(next(iter(sorted(folder.glob("*.zip"))), folder), each=given.limit)
         hits = blimp_hits(given.model, given.tokenizer, pairs, context=given.context)
@@ -118,12 +117,10 @@ class Cola(Task):
     place: ClassVar[str] = "cola"
 
     def labelled(self, given: Evaluated) -> tuple[Labelled, Labelled]:
-        """The sentences of both parts."""
         train, dev = (read_cola(given.sets / "cola" / f"in_domain_{part}.tsv") for part in ("train", "dev"))
         return train, dev
 
     def scores(self, given: Evaluated) -> Scores:
-        """Accuracy and Matthews' correlation; sentences of one publication err together."""
         (x, y), (z, w) = ((given.vectors(texts), labels[: given.limit]) for texts, labels in self.labelled(given))
         return probe(x, y, z, w, groups=sources(given.sets / "cola" / "in_domain_dev.tsv")[: given.limit])
 
@@ -176,7 +173,6 @@ class Lambada(Task):
     needs_head: ClassVar[bool] = True
 
     def scores(self, given: Evaluated) -> Scores:
-        """Accuracy and perplexity of the last word."""
         files = sorted((given.sets / "lambada").glob("*.jsonl"))
         if not files:
             raise BadInput(f"{given.sets / 'lambada'} holds no .jsonl.")
@@ -209,7 +205,6 @@ class Paraphrase(Task):
     place: ClassVar[str] = "stsb"
 
     def scores(self, given: Evaluated) -> Scores:
-        """Accuracy, Matthews' correlation, and the share of the largest class."""
         parts = [paraphrases(*read_stsb(given.sets / "stsb" / f"stsb-en-{part}.csv")) for part in ("dev", "test")]
         return probe_pairs(given.vectors, *parts, limit=given.limit)
 
@@ -235,7 +230,6 @@ class Entailment(Task):
     place: ClassVar[str] = "rte"
 
     def scores(self, given: Evaluated) -> Scores:
-        """Accuracy, Matthews' correlation, and the share of the largest class."""
         return probe_pairs(
             given.vectors,
             *(read_rte(given.sets / "rte" / f"{part}.tsv") for part in ("train", "dev")),
@@ -259,11 +253,9 @@ class Sentiment(Task):
     place: ClassVar[str] = "sst2"
 
     def labelled(self, given: Evaluated) -> tuple[Labelled, Labelled]:
-        """The sentences of both parts."""
         train, dev = (read_sst2(given.sets / "sst2" / f"stsa.binary.{part}") for part in ("train", "dev"))
         return train, dev
 
     def scores(self, given: Evaluated) -> Scores:
-        """Accuracy and Matthews' correlation."""
         (x, y), (z, w) = ((given.vectors(texts), labels[: given.limit]) for texts, labels in self.labelled(given))
         return probe(x, y, z, w)

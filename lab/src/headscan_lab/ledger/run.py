@@ -25,7 +25,6 @@ class ReproduceResult(Result):
     figures: list[RedrawnFigure] = field(default_factory=list)
 
     def frame(self) -> pd.DataFrame:
-        """A pandas table, one row a claim; stand-ins and models as words, the effect's interval as `low` and `high`."""
         import pandas as pd
 
         rows = [
@@ -69,7 +68,6 @@ class Reproducing(Running):
     ] = ()  # fmt: skip
 
     def check(self) -> None:
-        """Every claim is one of the ledger, and a model that is given has one to be tried on."""
         super().check()
         tried = [all_claims()[number].experiment for number in self.wanted()]
         for name in self.given():

@@ -196,7 +196,6 @@ class Member:
 
     @property
     def name(self) -> str:
-        """Its folder."""
         return f"w{self.width}-d{self.depth}-v{self.vocabulary}-{self.head}-{self.text}-s{self.seed}"
 
 

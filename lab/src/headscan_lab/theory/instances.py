@@ -45,7 +45,6 @@ class LowWidth:
 
     @property
     def logits(self) -> Floats:
-        """H Wᵀ, float64 [m, V], rank at most d."""
         return self.contexts @ self.words.T
 
 
@@ -163,32 +162,26 @@ class KSubsets:
 
     @property
     def contexts(self) -> int:
-        """m = C(V, k)."""
         return comb(self.vocabulary, self.size)
 
     @property
     def singular_value(self) -> float:
-        """√C(V-2, k-1), with multiplicity V - 1."""
         return sqrt(comb(self.vocabulary - 2, self.size - 1))
 
     @property
     def nuclear_norm(self) -> float:
-        """‖L^mm‖_* = (V - 1) √C(V-2, k-1)."""
         return (self.vocabulary - 1) * self.singular_value
 
     @property
     def word_norm_squared(self) -> float:
-        """‖w_v‖² = (1 - 1/V) √C(V-2, k-1)."""
         return (1 - 1 / self.vocabulary) * self.singular_value
 
     @property
     def context_norm_squared(self) -> float:
-        """‖h_j‖² = (k - k²/V) / √C(V-2, k-1)."""
         return (self.size - self.size**2 / self.vocabulary) / self.singular_value
 
     @property
     def word_word_cosine(self) -> float:
-        """cos(w_v, w_v') = -1 / (V - 1)."""
         return -1 / (self.vocabulary - 1)
 
     def context_context_cosine(self, shared: int) -> float:
@@ -201,22 +194,18 @@ class KSubsets:
     # here. The two agree only for k = 1.
     @property
     def word_context_cosine_in(self) -> float:
-        """cos(w_v, h_j) for v in S_j: √((V - k) / (k (V - 1)))."""
         return sqrt((self.vocabulary - self.size) / (self.size * (self.vocabulary - 1)))
 
     @property
     def word_context_cosine_off(self) -> float:
-        """cos(w_v, h_j) for v outside S_j: -√(k / ((V - k)(V - 1)))."""
         return -sqrt(self.size / ((self.vocabulary - self.size) * (self.vocabulary - 1)))
 
     @property
     def printed_word_context_cosine_in(self) -> float:
-        """What equation 40c prints for v in S_j; wrong for k > 1, kept for the claim that says so."""
         return sqrt((self.vocabulary - 1) / (self.size * (self.vocabulary - self.size)))
 
     @property
     def printed_word_context_cosine_off(self) -> float:
-        """What equation 40c prints for v outside S_j; wrong for k > 1, kept for the claim that says so."""
         return -1 / sqrt(self.size * (self.vocabulary - self.size) * (self.vocabulary - 1))
 
 

@@ -74,7 +74,6 @@ class CrossEntropyProx:
         self.shift = torch.zeros(len(probability), dtype=torch.float64, device=probability.device)
 
     def __call__(self, y: Tensor, a: Tensor) -> Tensor:
-        """The minimisers ℓ [m, V] for y [m, V] and a [m]."""
         log_a = a.log()[:, None]
         x = y + a[:, None] * self.p + log_a
         c = self.shift
@@ -114,7 +113,6 @@ class PathPoint:
 
     @property
     def logits(self) -> Floats:
-        """L_λ for every context, float64 [m, V]."""
         return self.distinct_logits[self.inverse]
 
 

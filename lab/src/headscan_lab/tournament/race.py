@@ -156,7 +156,6 @@ class Job:
 
     @property
     def name(self) -> str:
-        """For the stored unit."""
         return f"{self.arm}-{self.cell.vocabulary}-{self.cell.width}-{self.rate:g}-{self.seed}"
 
 
@@ -180,12 +179,10 @@ class Race:
 
     @property
     def steps(self) -> int:
-        """Steps that were done."""
         return self.moments[-1].step
 
     @property
     def seconds(self) -> float:
-        """Processor time of training."""
         return self.steps * (self.seconds_a_step or 0.0)
 
 

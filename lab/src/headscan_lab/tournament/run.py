@@ -77,7 +77,6 @@ class Tournament(Reading, Running):
     ] = None
 
     def check(self) -> None:
-        """What can be known before the text is read."""
         super().check()
         seconds_of(self.budget)
         _ = self.names
@@ -87,7 +86,6 @@ class Tournament(Reading, Running):
 
     @property
     def names(self) -> list[str]:
-        """The arms that run, the reference first: the others are compared with it."""
         return ARMS.match(self.arms)
 
     @property
@@ -105,7 +103,6 @@ class Tournament(Reading, Running):
 
     @property
     def workers(self) -> int:
-        """Runs at once."""
         return self.processes or os.cpu_count() or 1
 
 
@@ -234,7 +231,6 @@ def _best_rate(races: Sequence[Race]) -> float:
 
 
 def _reference(arm: str, names: Sequence[str]) -> str:
-    """What an arm is compared with: the first one of its architecture."""
     return next(name for name in names if ARMS[name].recipe == ARMS[arm].recipe)
 
 

@@ -321,7 +321,6 @@ class TournamentResult(Result):
         return next(row for row in self.arms if row["arm"] == name)
 
     def frame(self) -> pd.DataFrame:
-        """The leaderboard as a pandas table, one row an arm."""
         import pandas as pd
 
         return pd.DataFrame([dict(row) for row in self.arms])

@@ -123,7 +123,6 @@ class GridCell:
 
     @property
     def name(self) -> str:
-        """As the command line writes it."""
         return f"{self.vocabulary}/{self.width}"
 
 

@@ -211,7 +211,6 @@ class CacheSlice(SlicedModel):
         self, input_ids: IdsLike | None = None, *, inputs_embeds: Float[Tensor, "B T e"] | None = None,
         grad: bool = False, extra: dict[str, Any] | None = None,
     ) -> Float[Tensor, "B T width"]:  # fmt: skip
-        """What the pass adds to the cache: of every token, or of those behind a prefix that `extra` brings."""
         more: dict[str, Any] = {"past_key_values": DynamicCache(), "use_cache": True} | (extra or {})
         cache, stored = more["past_key_values"], dict[int, tuple[Tensor, Tensor]]()
         if self.offset and "position_ids" not in more:

@@ -74,7 +74,6 @@ class SlicedModel(Memo):
 
     @cached_property
     def equal_rows(self) -> dict[int, list[int]]:
-        """Tokens whose embedding rows are equal, by token; see `headscan.model.slicing.ablation.equal_rows`."""
         return equal_rows(self.vectors)
 
     @property
@@ -132,7 +131,6 @@ class SlicedModel(Memo):
 
     @property
     def plain_input(self) -> bool:
-        """Whether the model is given nothing but embeddings, so that a key-value cache may be used."""
         return self.slice.positions and (self.slice.causal is None or self.slice.causal == self.lens.traits.causal)
 
     def _frame(self, batch: int, length: int) -> dict[str, Any]:

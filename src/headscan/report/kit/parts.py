@@ -72,7 +72,6 @@ class Table:
 
     @cached_property
     def heads(self) -> list[Term]:
-        """The columns as terms."""
         return [column if isinstance(column, Term) else Term(column) for column in self.columns]
 
     def shown(self, where: Where) -> list[Heading]:
@@ -90,7 +89,6 @@ class Table:
 
     @property
     def grouped(self) -> list[tuple[str, int]]:
-        """The groups above the page's columns, with the number of columns of each."""
         return [(group, len(list(run))) for group, run in groupby(head.term.group for head in self.shown("page"))]
 
     @cached_property

@@ -38,7 +38,6 @@ class Legible:
         self.inside = inside
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        """The segments of what is inside, translated where need be."""
         for segment in console.render(self.inside, options):
             yield segment._replace(text=self.translated(options.encoding, segment.text))
 

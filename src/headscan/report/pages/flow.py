@@ -60,7 +60,6 @@ def matrices(result: FlowResult) -> Section:
 
 
 def _rounded(values: object) -> list[list[list[float]]]:
-    """Matrices short enough to be carried by a page."""
     return [[[float(f"{v:.4g}") for v in row] for row in one] for one in np.asarray(values, dtype=float).tolist()]
 
 

@@ -94,12 +94,10 @@ def _cheapest(result: PrivacyResult) -> str:
 
 
 def _cost(row: LeakRow) -> float | None:
-    """Nats a token that the model loses; of embeddings the share of passages no longer found."""
     return row.loss_added if row.retrieval is None else 1 - row.retrieval
 
 
 def _worth(rows: Sequence[LeakRow]) -> str:
-    """The field that says what is left of the release's use."""
     return "loss_added" if rows[0].retrieval is None else "retrieval"
 
 

@@ -168,7 +168,6 @@ class Strand:
 
     @property
     def colour(self) -> str:
-        """The Gaussian belongs to no model."""
         return palette.ROLES["muted"][0] if self.null == "gaussian" else palette.model_colour(self.index)
 
 

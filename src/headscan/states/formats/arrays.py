@@ -43,11 +43,9 @@ class MemmapFormat(StateFormat):
     first: ClassVar[int] = 1
 
     def recognises(self, place: Location) -> bool:
-        """By its shards."""
         return place.is_folder and bool(place.files(".memmap"))
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        """A site a folder."""
         folders = dict[str, list[Location]]()
         for file in place.files(".memmap"):
             folders.setdefault(file.path.rsplit("/", 1)[0], []).append(file)
@@ -82,11 +80,9 @@ class NpyFormat(StateFormat):
     tried: ClassVar[str] = "numpy"
 
     def recognises(self, place: Location) -> bool:
-        """By its ending."""
         return place.suffix == ".npy"
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        """One site, `vectors`."""
         rows, window = flat_array(place, 0, place.size, place.path)
         return Vectors(place.name, {"vectors": rows}, window=window)
 
@@ -135,11 +131,9 @@ class NpzFormat(StateFormat):
     tried: ClassVar[str] = "numpy"
 
     def recognises(self, place: Location) -> bool:
-        """By its ending."""
         return place.suffix == ".npz"
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        """A site an array."""
         sites, extra, windows = dict[str, Rows](), dict[str, Rows](), set[int | None]()
         try:
             with zipfile.ZipFile(place.open()) as archive:
@@ -191,11 +185,9 @@ class PytorchFormat(StateFormat):
     tried: ClassVar[str] = "torch"
 
     def recognises(self, place: Location) -> bool:
-        """By its ending."""
         return place.suffix in (".pt", ".pth") and not place.is_folder
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        """Its tensors by name."""
         return of_object(_load(place), place.name)
 
 
@@ -211,7 +203,6 @@ class ActivaultFormat(StateFormat):
     first: ClassVar[int] = 1
 
     def recognises(self, place: Location) -> bool:
-        """By its configuration, or a hook's metadata."""
         return (
             place.is_folder
             and ((place / "cfg.json").exists or (place / "metadata.json").exists)
@@ -219,7 +210,6 @@ class ActivaultFormat(StateFormat):
         )
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        """A site a hook; the files of one number lie beside one another."""
         folders = dict[str, list[Location]]()
         for file in place.files(".pt"):
             folders.setdefault(file.path.rsplit("/", 1)[0], []).append(file)
@@ -268,11 +258,9 @@ class SafetensorsFormat(StateFormat):
     tried: ClassVar[str] = "safetensors"
 
     def recognises(self, place: Location) -> bool:
-        """By its ending, or those of a folder's files."""
         return place.suffix == ".safetensors" or (place.is_folder and bool(place.files(".safetensors")))
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        """A site a tensor."""
         if place.suffix == ".safetensors" and not place.is_folder:
             return _safetensors_file(place)
         return Vectors.joined(place.name, [_safetensors_file(file) for file in place.files(".safetensors")])

@@ -37,11 +37,9 @@ class FaissFormat(StateFormat):
     tried: ClassVar[str] = "faiss"
 
     def recognises(self, place: Location) -> bool:
-        """By its ending."""
         return place.suffix in (".faiss", ".index")
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        """One site, `vectors`."""
         head = place.bytes(0, HEADER.size + 12)
         if len(head) < 8:
             raise BadInput(f"{place.path} is no FAISS index, or is truncated: it has {len(head)} bytes.")
@@ -104,14 +102,12 @@ class VllmFormat(StateFormat):
     first: ClassVar[int] = 2
 
     def recognises(self, place: Location) -> bool:
-        """By the tensors of its first file."""
         if place.is_folder:
             files = place.files(".safetensors")
             return bool(files) and _is_request(files[0])
         return place.suffix == ".safetensors" and place.exists and _is_request(place)
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        """A site a captured layer."""
         files = place.files(".safetensors") if place.is_folder else [place]
         requests = [_tensors(file) for file in files]
         layers = {states.shape[1:] for states, _ in requests}
@@ -195,7 +191,6 @@ class StoredIndex:
 
     @property
     def windows(self) -> int:
-        """Windows in all shards."""
         return self.shards[-1].last if self.shards else 0
 
     def write(self, folder: Path) -> None:
@@ -266,11 +261,9 @@ class HeadscanFormat(StateFormat):
     first: ClassVar[int] = 9
 
     def recognises(self, place: Location) -> bool:
-        """By its index."""
         return place.is_folder and (place / INDEX).exists
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        """All sites."""
         index = StoredIndex.read(place / INDEX)
         if not index.shards:
             raise BadInput(f"{place.path} holds no states yet: `headscan states` was interrupted at once.")

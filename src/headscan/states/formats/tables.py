@@ -34,7 +34,6 @@ class Shape:
 
     @property
     def each(self) -> int:
-        """Vectors of a cell."""
         return self.window or 1
 
 
@@ -205,11 +204,9 @@ class ArrowFormat(StateFormat):
     tried: ClassVar[str] = "pyarrow"
 
     def recognises(self, place: Location) -> bool:
-        """By its ending."""
         return place.suffix in ENDINGS
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        """A site a column."""
         return _arrow_file(place, field)
 
 
@@ -226,13 +223,11 @@ class DatasetsFormat(StateFormat):
     first: ClassVar[int] = 1
 
     def recognises(self, place: Location) -> bool:
-        """By the files that it writes beside the data."""
         if not place.is_folder:
             return False
         return (place / "dataset_dict.json").exists or bool(_parts(place))
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        """A site a column."""
         if (place / "dataset_dict.json").exists:
             splits = (place / "dataset_dict.json").json().get("splits")
             if not isinstance(splits, list) or len(splits) != 1:
@@ -302,11 +297,9 @@ class ParquetFormat(StateFormat):
     tried: ClassVar[str] = "pyarrow"
 
     def recognises(self, place: Location) -> bool:
-        """By its ending, or those of a folder's files."""
         return place.suffix == ".parquet" or (place.is_folder and bool(place.files(".parquet")))
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        """A site a column."""
         files = place.files(".parquet") if place.is_folder else [place]
         return Vectors.joined(place.name, [_parquet_file(file, field) for file in files])
 

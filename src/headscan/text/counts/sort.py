@@ -76,7 +76,6 @@ class _Ranges:
 
     @property
     def spread(self) -> bool:
-        """Whether the first pass was finished."""
         return bool(self.sums)
 
     def fill(self, held: TokenStore, total: int, chunk: int, progress: Progress | None) -> None:

@@ -170,27 +170,22 @@ class ContextCounts(CountPart):
 
     @property
     def order(self) -> int:
-        """Tokens of a context."""
         return self.task.order
 
     @property
     def vocabulary(self) -> int:
-        """V, the number of tokens there are."""
         return self.task.vocabulary
 
     @property
     def tokens(self) -> int:
-        """Tokens of the corpus."""
         return self.task.tokens
 
     @property
     def documents(self) -> int:
-        """Documents of the corpus that have tokens."""
         return self.task.documents
 
     @property
     def occurrences(self) -> Int64:
-        """How often each context was seen, int64 [m]."""
         return occurrences(self)
 
     def matrix(self) -> sp.csr_matrix:

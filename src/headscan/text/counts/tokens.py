@@ -41,7 +41,6 @@ class TokenStore:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest document."""
         return int(np.diff(self.starts, append=len(self.tokens)).max()) if len(self.starts) else 0
 
     def positions(self, first: int, last: int, order: int) -> npt.NDArray[np.bool_] | None:

@@ -150,15 +150,12 @@ class Recovered(Experiment):
     least: int = PROMPTS
 
     def closer(self) -> Self | None:
-        """Once."""
         return replace(self, least=4 * PROMPTS) if self.least == PROMPTS else None
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """The model of its kind."""
         return (about(self.model, self.width, self.depth),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         return _observe(self, seed)
 
     def descent(self, seed: int) -> Descent:
@@ -263,12 +260,10 @@ class StartDecides(Experiment):
     loss: Literal["l1", "cosine"] = "l1"
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """One model, or both."""
         both = self.among == "models" and self.second == "llama"
         return (about(self.first), about("llama")) if both else (about(self.first),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         shares, names = [], []
         for own in own_seeds(seed):
             shared, used = self._models(own) if self.among == "models" else self._prompts(own)
@@ -328,11 +323,9 @@ class TargetScaled(Experiment):
     )
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """Random weights."""
         return (about("gpt2"),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         shares: dict[float, list[np.ndarray]] = {10.0: [], 1.0: []}
         for own in own_seeds(seed):
             ready = Slice().on(lens_of("gpt2", own))

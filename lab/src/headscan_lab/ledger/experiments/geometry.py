@@ -61,7 +61,6 @@ def _target_cosine(states: Numbers, table: Numbers, targets: npt.NDArray[np.int6
 
 
 def _pushed_away(states: Numbers, table: Numbers, targets: npt.NDArray[np.int64]) -> float:
-    """Share of the vocabulary whose rows have a negative product with more than half of the states."""
     return float(((table @ states.T < 0).mean(1) > 0.5).mean())
 
 
@@ -97,15 +96,12 @@ class ShapeOfStates(Experiment):
     less: ModelKind | None = None
 
     def on(self, model: str) -> Self | None:
-        """Where a trained one is examined alone."""
         return replace(self, model=model) if (self.model, self.less) == ("specimen", None) else None
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """One model, or both."""
         return (about(self.model),) if self.less is None else (about(self.model), about(self.less))
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         if self.measure not in _by_seed(self.model, seed):
             raise BadInput(f"{lens_of(self.model).name} has no head, of whose words this is.")
         mine = _by_seed(self.model, seed)[self.measure]
@@ -174,12 +170,10 @@ class Trend(Experiment):
     )
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """The family."""
         why = "Width, depth and vocabulary are varied by design, so that a trend with size can be told from its other causes."
         return (StandIn("the trained family of small GPT-2s (lab/scripts/train_family.py)", why),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class. An even master seed looks at the first half of the family, an odd one at the second."""
         members = cached(seed % 2)
         if len(members) < TREND_LEAST:
             note = (
@@ -250,11 +244,9 @@ class CommonestWords(Experiment):
     text: str = "stories"
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """The text."""
         return (StandIn(f"the shipped text {self.text}", "It is English; another kind of text has other shares."),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         read = re.findall(r"[a-z']+", " ".join(one.text() for one in documents(self.text)).lower())
         drawn = np.random.default_rng(seed).integers(0, max(1, len(read) - WORDS), COMMONEST_SEEDS)
         pieces = [Counter(read[start : start + WORDS]) for start in drawn]
@@ -305,7 +297,6 @@ class StepCost(Experiment):
     width: int = 64
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         ratios = []
         for own in own_seeds(seed):
             drawing = torch.Generator().manual_seed(own)

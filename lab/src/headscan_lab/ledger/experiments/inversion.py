@@ -42,11 +42,9 @@ class Alone(Experiment):
     controlled: ClassVar[bool] = True
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """Random weights."""
         return (about("gpt2"),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         bare, prefixed, names = [], [], []
         for own in own_seeds(seed):
             ready = Slice().on(lens_of("gpt2", own))
@@ -86,21 +84,17 @@ class Contrast(Experiment):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """From `of`, `base`, `high` and `low`."""
         kind, base = EXPERIMENTS[options.get("of", "recovered")], options.get("base", {})
         return cls(high=kind.of({**base, **options["high"]}), low=kind.of({**base, **options["low"]}))
 
     def closer(self) -> Self | None:
-        """Both closer."""
         high, low = self.high.closer(), self.low.closer()
         return None if high is None or low is None else replace(self, high=high, low=low)
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """Those of both."""
         return tuple(dict.fromkeys((*self.high.stand_ins(), *self.low.stand_ins())))
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         high, low = self.high.observe(seed), self.low.observe(seed)
         assert high.effect is not None
         assert low.effect is not None
@@ -136,11 +130,9 @@ class DecodedWith(Experiment):
     controlled: ClassVar[bool] = True
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """The trained specimen."""
         return (about("specimen"),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         other, same = [], []
         lens = lens_of("specimen")
         for k, own in enumerate(own_seeds(seed)):
@@ -177,15 +169,12 @@ class EmbeddingInverted(Experiment):
     model: str = "gpt2"
 
     def on(self, model: str) -> Self | None:
-        """Of up to 1,024 rows a seed of a larger table."""
         return replace(self, model=model)
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """The model of its kind."""
         return (about(self.model),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         shares, diagonals = [], []
         for own in own_seeds(seed):
             table = lens_of(self.model, own).input_embeddings.detach()
@@ -221,11 +210,9 @@ class NearAndWrong(Experiment):
     limit: float = 1 / 6
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """The trained specimen."""
         return (about("specimen"),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         lens = lens_of("specimen")
         ready = Slice().on(lens)
         found, sought, near = [], [], 0

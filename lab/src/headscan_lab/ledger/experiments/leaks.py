@@ -58,7 +58,6 @@ class Protection(Experiment):
     model: ModelKind = "specimen"
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """The model of its kind."""
         return (about(self.model),)
 
     @abstractmethod
@@ -66,7 +65,6 @@ class Protection(Experiment):
         """What is recovered of each release of these prompts."""
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         found: defaultdict[str, list[np.ndarray]] = defaultdict(list)
         sides: dict[bool, list[np.ndarray]] = {True: [], False: []}
         names = []
@@ -95,7 +93,6 @@ class Depth(Protection):
     """States of the first block, open, and of the middle and the last, without noise; exact search."""
 
     def arms(self, lens: Lens, ids: Int[Tensor, "P T"], seed: int) -> Iterator[Arm]:
-        """See the class."""
         for name, block in (("first", 0), ("middle", (lens.depth - 1) // 2), ("last", lens.depth - 1)):
             yield f"{name} block", block > 0, _searched(_states(lens, block), ids)
 
@@ -110,7 +107,6 @@ class FewBits(Protection):
     format: str = "int4"
 
     def arms(self, lens: Lens, ids: Int[Tensor, "P T"], seed: int) -> Iterator[Arm]:
-        """See the class."""
         middle, form = (lens.depth - 1) // 2, read_format(self.format)
         keys = cache_slice(lens, [middle], "keys")
         for name, cut, rounding in (("states", _states(lens, middle), form), ("keys", keys, form.each(keys.parts))):
@@ -128,7 +124,6 @@ class LittleNoise(Protection):
     share: float = 0.05
 
     def arms(self, lens: Lens, ids: Int[Tensor, "P T"], seed: int) -> Iterator[Arm]:
-        """See the class."""
         cut, prior = _states(lens, (lens.depth - 1) // 2), prior_of("model", lens, [])
         with torch.no_grad():
             states = cut.run(ids)
@@ -170,15 +165,12 @@ class NoisyCode(Experiment):
     model: str = "taught"
 
     def on(self, model: str) -> Self | None:
-        """Of as many tokens of its vocabulary, which the seed draws."""
         return replace(self, model=model)
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """The same shape, trained here and fresh."""
         return (about(self.model),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         shares: dict[str, list[np.ndarray]] = {"untrained": [], "trained": []}
         for own in own_seeds(seed):
             lens = lens_of(self.model, own)
@@ -229,15 +221,12 @@ class Deletion(Experiment):
         object.__setattr__(self, "against", tuple(self.against))
 
     def on(self, model: str) -> Self | None:
-        """One model, whose prompts are what differs from seed to seed."""
         return replace(self, model=model)
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """Models that are trained with every seed."""
         return (about(self.model),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         areas = _areas(self.model, seed)
         least = [min(areas[one][k] for one in self.against) for k in range(SEEDS)]
         tokens = SEEDS * DELETION_PROMPTS * LENGTH

@@ -193,13 +193,11 @@ class MixerRecall(Experiment):
     scored: Literal["hidden", "all"] = "hidden"
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """One body a seed."""
         how = f"trained here for {self.trained} steps" if self.trained else "random weights"
         name = f"one {self.body} body a seed, {self.width} wide, {self.blocks} blocks, V = {SIZE}, {how}"
         return (StandIn(name, "The same architecture; narrower, on shorter texts of a smaller vocabulary."),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         return _observe(self, seed)
 
 
@@ -250,11 +248,9 @@ class MaskLifted(Experiment):
     )
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """Random weights."""
         return (about("llama"),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         shares: dict[bool, list[np.ndarray]] = {False: [], True: []}
         for own in own_seeds(seed):
             lens = lens_of("llama", own)

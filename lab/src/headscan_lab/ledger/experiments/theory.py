@@ -54,13 +54,11 @@ class NextTokenTheory(Experiment):
             raise BadInput(f"There is no check {self.check!r}; there are: {', '.join(CHECKS)}.")
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """Where data are needed: small made-up ones."""
         return (
             StandIn("five random instances of some ten tokens", "The statement is about any supports and soft labels."),
         )
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        """See the class."""
         try:
             found = [CHECKS[self.check](SEEDS * seed + k) for k in range(SEEDS)]
         except BadInput as error:
