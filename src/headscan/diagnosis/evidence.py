@@ -13,32 +13,22 @@ from headscan.run import Interval, ModelRecord, Row, TextRecord
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """On how fine a grid the weights lie.
+    """On how fine a grid the weights lie, by the numbers of different values in 64 neighbouring weights of a row."""
 
-    Attributes:
-        levels: median number of different values in 64 neighbouring weights of a row; 64 of weights that were never rounded.
-        groups: how many such were looked at. coarsest: the matrix with the fewest, and its median.
-    """
-
-    levels: float
-    groups: int
-    coarsest: str
+    levels: float  # their median; 64 for weights that were never rounded
+    groups: int  # how many groups of 64 were counted
+    coarsest: str  # the matrix with the fewest, and its median
     coarsest_levels: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptRead:
-    """What exact search reads from the states of one site.
-
-    Attributes:
-        site: which. prompts: how many, from the text; tokens: of all of them. recovered: share of them that was found, and its
-            95 % interval (Wilson). verdict: the certificate's word. seconds: what it took.
-    """
+    """What exact search reads from the states of one site."""
 
     site: str
     prompts: int
-    tokens: int
-    recovered: float
+    tokens: int  # of all prompts
+    recovered: float  # share of the tokens, with its 95 % interval (Wilson)
     interval: Interval
     verdict: Verdict
     seconds: float
@@ -46,25 +36,18 @@ class PromptRead:
 
 @dataclass(frozen=True, kw_only=True)
 class LeakedBits:
-    """What the same states still tell behind Gaussian noise, to one who knows the model and the tokens before.
-
-    Attributes:
-        site: which; noise: in the rms of its centred coordinates. tokens: positions that the bits are the mean of.
-        prior_bits: what there is to tell of a token; lower, upper: bits that are told, proved from below and above.
-        interval: 95 % of the mean over such positions. candidates: tokens that were run at each position.
-        guessed: share of tokens that are named without any state; named: share that the best attack names through the noise.
-    """
+    """What the same states still tell behind Gaussian noise, to one who knows the model and the tokens before."""
 
     site: str
-    noise: float
-    tokens: int
-    prior_bits: float
-    lower: float
+    noise: float  # in the rms of the site's centred coordinates
+    tokens: int  # positions that the bits are the mean of
+    prior_bits: float  # what there is to tell of a token
+    lower: float  # bits that are told, proved from below and above
     upper: float
-    interval: Interval | None
-    candidates: int | None
-    guessed: float | None
-    named: float
+    interval: Interval | None  # 95 % of the mean over such positions
+    candidates: int | None  # tokens that were run at each position
+    guessed: float | None  # share of tokens that are named without any state
+    named: float  # share of tokens that the best attack names through the noise
 
     @property
     def told(self) -> tuple[int, int]:
@@ -75,41 +58,29 @@ class LeakedBits:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenFlow:
-    """What one token's output knows of the other tokens.
-
-    Attributes:
-        site: the last block. prompts, length: how many, from the text, of how many tokens.
-        heard: how far an output moves when another token that it may see is replaced, over how far when its own is: in the mean
-            over places and prompts. interval: 95 %, by prompts. null: the same of random weights.
-        told: share of the other tokens that a single output gives away, all others known; candidates: tokens tried for it
-            (an upper bound where that is not the vocabulary). None where it was not tried.
-    """
+    """What one token's output at the last block knows of the other tokens, over prompts from the text."""
 
     site: str
     prompts: int
-    length: int
+    length: int  # tokens of a prompt
+    # How far an output moves when another token that it may see is replaced, over how far when its own is: the mean over
+    # places and prompts, its 95 % interval by prompts, and the same of random weights.
     heard: float
     interval: Interval | None = None
     null: float | None = None
-    told: float | None = None
-    candidates: int | None = None
+    told: float | None = None  # share of the other tokens that a single output gives away, all others known
+    candidates: int | None = None  # tokens tried for it: an upper bound where that is not the vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
 class TriedRemedies:
-    """Do passages of the text find the passage that follows them, by the vectors as they are and after each remedy?
+    """Do passages of the text find the passage that follows them, by the vectors as they are and after each remedy?"""
 
-    Attributes:
-        site: whose vectors, in the mean over a passage. length: tokens of a passage.
-        fitted: passages that remedies were fitted on; queries: others, that judge.
-        rows: as `headscan remedy` writes them, `none` first.
-    """
-
-    site: str
-    length: int
-    fitted: int
-    queries: int
-    rows: list[Row]
+    site: str  # whose vectors, in the mean over a passage
+    length: int  # tokens of a passage
+    fitted: int  # passages that remedies were fitted on
+    queries: int  # other passages, that judge
+    rows: list[Row]  # as `headscan remedy` writes them, `none` first
 
     @property
     def best(self) -> Row | None:
@@ -137,33 +108,23 @@ class TriedRemedies:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelEvidence:
-    """One source, as far as it was examined.
-
-    Attributes:
-        model: its name; record, text: what it is and what it read.
-        sites: a scan's rows; nulls: the same of random weights, where there was time; anatomy, common: the rows of these probes.
-        loss, loss_of_null: the row of the probe `loss`, and that of random weights; None of models that predict no next
-            token, and of stored states.
-        grid: of the weights; None of stored states. read, bits: what inversion gave back, and what noise leaves; flow: between
-            tokens; cure: remedies that were tried. None where it was not done.
-        skipped: what was not done, and why, as sentences. seconds: what the examination took.
-    """
+    """One source, as far as it was examined; what was not measured is None or empty."""
 
     model: str
     record: ModelRecord | None
     text: TextRecord | None
-    sites: list[Row]
-    nulls: list[Row] = field(default_factory=list)
-    anatomy: list[Row] = field(default_factory=list)
+    sites: list[Row]  # of a scan
+    nulls: list[Row] = field(default_factory=list)  # the same of random weights
+    anatomy: list[Row] = field(default_factory=list)  # of the probes `anatomy` and `common_direction`
     common: list[Row] = field(default_factory=list)
-    loss: Row | None = None
+    loss: Row | None = None  # of the probe `loss`, of models that predict a next token
     loss_of_null: Row | None = None
     grid: Grid | None = None
     read: PromptRead | None = None
     bits: LeakedBits | None = None
     flow: TokenFlow | None = None
     cure: TriedRemedies | None = None
-    skipped: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)  # what was not done, and why, as sentences
     seconds: float = 0.0
 
     @property

@@ -34,7 +34,7 @@ from headscan.measures.pairs import mean_states
 from headscan.model import Lens
 from headscan.model.sites import is_block
 from headscan.remedies.run import remedy
-from headscan.run import BadInput, Run
+from headscan.run import BadInput, Progress, Run
 from headscan.statistics.uncertainty import student, wilson
 from headscan.text.source import Reading
 
@@ -44,6 +44,8 @@ TOKENS = 4096
 """Of the text's beginning, that prompts are taken of; passages may take more."""
 READING = 0.6
 """Of the time of both, what prompts may be inverted for."""
+SMALL = 2 * 2**30
+"""Bytes of weights up to which the random twin is made beside the model."""
 
 
 def spread(ids: Sequence[int], pieces: int, length: int) -> list[list[int]]:
@@ -58,65 +60,59 @@ def spread(ids: Sequence[int], pieces: int, length: int) -> list[list[int]]:
 
 
 def leaking(
-    lens: Lens, ids: Sequence[int], plan: ExaminationPlan, settings: CheckingUp, run: Run, until: Deadline
-) -> tuple[PromptRead | None, LeakedBits | None, list[str]]:
-    """Exact inversion of prompts from the text at one block, bits behind noise there; and why there are none, or fewer."""
+    lens: Lens, ids: Sequence[int], plan: ExaminationPlan, settings: CheckingUp, run: Run, until: Deadline, skipped: list[str]
+) -> tuple[PromptRead | None, LeakedBits | None]:  # fmt: skip
+    """Exact inversion of prompts from the text at one block, and bits behind noise there; `skipped` says what was left out."""
     if not plan.prompts:
-        return None, None, []
-    if not lens.traits.causal:
-        return (
-            None,
-            None,
-            ["No prompt was inverted: exact search reads from left to right (headscan invert --method joint)."],
-        )
+        return None, None
     blocks = [site for site in lens.default_sites if is_block(site)]
-    if not blocks:
-        return None, None, ["No prompt was inverted: the model has no blocks."]
     prompts = spread(ids, plan.prompts, PROMPT)
-    if not prompts:
-        return None, None, [f"No prompt was inverted: the text has fewer than {PROMPT} tokens."]
-    site, said = blocks[round(plan.depth * (len(blocks) - 1) - 0.01)], list[str]()
-    read, bits, share = None, None, LEAK * BUDGETS[settings.budget]
+    for missing, reason in (
+        (not lens.traits.causal, "exact search reads from left to right (headscan invert --method joint)"),
+        (not blocks, "the model has no blocks"),
+        (not prompts, f"the text has fewer than {PROMPT} tokens"),
+    ):
+        if missing:
+            skipped.append(f"No prompt was inverted: {reason}.")
+            return None, None
+    site, share = blocks[round(plan.depth * (len(blocks) - 1) - 0.01)], LEAK * BUDGETS[settings.budget]
+    read, bits = None, None
     try:
-        read = _read(lens, prompts, site, settings, run, until.within(READING * share))
+        read = _read(lens, prompts, site, settings.seed, run.progress, until.within(READING * share))
         if read is None or read.prompts < len(prompts):
             many = f"{read.prompts} of {len(prompts)} prompts were" if read else "No prompt was"
-            said.append(f"{many} inverted: there was no time for more in {settings.budget}.")
+            skipped.append(f"{many} inverted: there was no time for more in {settings.budget}.")
     except BadInput as error:
-        said.append(f"No prompt was inverted: {error}")
+        skipped.append(f"No prompt was inverted: {error}")
     try:
-        bits = _bits(lens, site, len(prompts), settings, run, until.within((1 - READING) * share))
+        bits = _bits(lens, site, len(prompts), settings, run.progress, until.within((1 - READING) * share))
     except OutOfTime:
-        said.append(f"No bits were counted: there was no time in {settings.budget}.")
+        skipped.append(f"No bits were counted: there was no time in {settings.budget}.")
     except BadInput as error:
-        said.append(f"No bits were counted: {error}")
-    return read, bits, said
+        skipped.append(f"No bits were counted: {error}")
+    return read, bits
 
 
 def _read(
-    lens: Lens, prompts: list[list[int]], site: str, settings: CheckingUp, run: Run, until: Deadline
+    lens: Lens, prompts: list[list[int]], site: str, seed: int, progress: Progress, until: Deadline
 ) -> PromptRead | None:
     """Prompt by prompt, as many as there is time for."""
-    clock, progress = time.perf_counter(), until.kept(run.progress)
-    found = until.each(
-        [
-            partial(invert, lens, [one], at=site, method="exact", seed=settings.seed, progress=progress)
-            for one in prompts
-        ]
+    clock, progress = time.perf_counter(), until.kept(progress)
+    inversions = until.each(
+        [partial(invert, lens, [prompt], at=site, method="exact", seed=seed, progress=progress) for prompt in prompts]
     )
-    if not found:
+    if not inversions:
         return None
-    total, accuracy = PROMPT * len(found), sum(one.token_accuracy or 0.0 for one in found) / len(found)
-    low, high = wilson(round(accuracy * total), total)
+    total, accuracy = PROMPT * len(inversions), sum(each.token_accuracy or 0.0 for each in inversions) / len(inversions)
     return PromptRead(
-        site=site, prompts=len(found), tokens=total, recovered=accuracy, interval=(low, high),
-        verdict=max((one.verdict for one in found), key=VERDICTS.index), seconds=round(time.perf_counter() - clock, 3),
+        site=site, prompts=len(inversions), tokens=total, recovered=accuracy, interval=wilson(round(accuracy * total), total),
+        verdict=max((each.verdict for each in inversions), key=VERDICTS.index), seconds=round(time.perf_counter() - clock, 3),
     )  # fmt: skip
 
 
-def _bits(lens: Lens, site: str, windows: int, settings: CheckingUp, run: Run, until: Deadline) -> LeakedBits:
+def _bits(lens: Lens, site: str, windows: int, settings: CheckingUp, progress: Progress, until: Deadline) -> LeakedBits:
     assert settings.text is not None  # by `examined_model`'s caller
-    progress = until.kept(run.progress)
+    progress = until.kept(progress)
     progress("bits", 0, None, "tokens")
     reading = settings.part(Reading) | {"max_tokens": min(TOKENS, settings.max_tokens or TOKENS)}
     row = privacy(
@@ -131,72 +127,65 @@ def _bits(lens: Lens, site: str, windows: int, settings: CheckingUp, run: Run, u
     )  # fmt: skip
 
 
-SMALL = 2 * 2**30
-"""Bytes of weights up to which the random twin is made beside the model."""
-
-
 def flowing(
-    lens: Lens, ids: Sequence[int], plan: ExaminationPlan, settings: CheckingUp, run: Run, until: Deadline
-) -> tuple[TokenFlow | None, list[str]]:
-    """Leak and recovery at the last block, prompt by prompt; and why there is none, or of fewer prompts."""
+    lens: Lens, ids: Sequence[int], plan: ExaminationPlan, settings: CheckingUp, run: Run, until: Deadline, skipped: list[str]
+) -> TokenFlow | None:  # fmt: skip
+    """Leak and recovery between tokens at the last block, prompt by prompt; `skipped` says what was left out."""
+    if not plan.flow:
+        return None
     prompts = spread(ids, plan.flow, PROMPT)
     sites = [site for site in lens.default_sites if is_block(site)]
     if not prompts or not sites:
-        return None, [] if not plan.flow else ["Flow between tokens was not measured: no blocks, or too short a text."]
-    until, said = until.within(FLOW * BUDGETS[settings.budget]), list[str]()
+        skipped.append("Flow between tokens was not measured: no blocks, or too short a text.")
+        return None
+    until = until.within(FLOW * BUDGETS[settings.budget])
+    measured = partial(
+        _measured, prompts=prompts, site=sites[-1], seed=settings.seed, progress=run.progress, until=until
+    )
+    tried = min(plan.told, lens.vocabulary_size)
     try:
-        shares, told, tried = _measured(lens, prompts, sites[-1], plan.told, settings, run, until)
+        shares, told = measured(lens, candidates=tried)
     except BadInput as error:
-        return None, [f"Flow between tokens was not measured: {error}"]
-    if len(shares) < len(prompts):
-        said.append(
-            f"Flow between tokens was measured in {len(shares)} of {len(prompts)} prompts: there was no time for more."
-            if shares
-            else f"Flow between tokens was not measured: there was no time in {settings.budget}."
-        )
+        skipped.append(f"Flow between tokens was not measured: {error}")
+        return None
     if not shares:
-        return None, said
+        skipped.append(f"Flow between tokens was not measured: there was no time in {settings.budget}.")
+        return None
+    if len(shares) < len(prompts):
+        skipped.append(
+            f"Flow between tokens was measured in {len(shares)} of {len(prompts)} prompts: there was no time for more."
+        )
     null = list[float]()
-    if (
-        plan.null
-        and until.left > 0
-        and sum(one.numel() * one.element_size() for one in lens.model.parameters()) <= SMALL
-    ):
-        null, *_ = _measured(lens.twin(settings.seed)(), prompts, sites[-1], 0, settings, run, until)
-    mean = sum(shares) / len(shares)
+    weights = sum(weight.numel() * weight.element_size() for weight in lens.model.parameters())
+    if plan.null and until.left > 0 and weights <= SMALL:
+        null, _ = measured(lens.twin(settings.seed)(), candidates=0)
     ends = student(shares) if len(shares) > 2 else None
     return TokenFlow(
-        site=sites[-1], prompts=len(shares), length=PROMPT, heard=mean,
+        site=sites[-1], prompts=len(shares), length=PROMPT, heard=sum(shares) / len(shares),
         interval=None if ends is None else (max(0.0, ends[0]), ends[1]),
-        null=sum(null) / len(null) if null else None, told=told, candidates=tried,
-    ), said  # fmt: skip
+        null=sum(null) / len(null) if null else None, told=told, candidates=tried or None,
+    )  # fmt: skip
 
 
 def _measured(
-    lens: Lens, prompts: list[list[int]], site: str, told: int, settings: CheckingUp, run: Run, until: Deadline
-) -> tuple[list[float], float | None, int | None]:
-    """Of each prompt that there is time for how far others move an output, over how far its own token does; and of all what
-    outputs tell."""
-    few, progress = min(told, lens.vocabulary_size), until.kept(run.progress)
+    lens: Lens, prompts: list[list[int]], site: str, seed: int, progress: Progress, until: Deadline, *, candidates: int
+) -> tuple[list[float], float | None]:
+    """How far other tokens move an output over how far its own does, of each prompt that there is time for; and the mean share
+    of other tokens that outputs tell."""
+    progress = until.kept(progress)
 
-    def one(prompt: list[int]) -> FlowSummary:
-        return (
-            measure(
-                lens, prompt, at=site, trials=2, recover=bool(few), seed=settings.seed, progress=progress,
-                candidates=few or None,
-            )
-            .parts[0]
-            .sites[-1]
+    def summary(prompt: list[int]) -> FlowSummary:
+        result = measure(
+            lens, prompt, at=site, trials=2, recover=bool(candidates), seed=seed, progress=progress, candidates=candidates or None
         )  # fmt: skip
+        return result.parts[0].sites[-1]
 
-    found = until.each([partial(one, prompt) for prompt in prompts])
-    shares = [_others(lens, each) / max(each.leak_own, 1e-30) for each in found]
-    shown = [each.recoverable_of_earlier for each in found if each.recoverable_of_earlier is not None]
-    return shares, sum(shown) / len(shown) if shown else None, few or None
+    def others(flow: FlowSummary) -> float:
+        return flow.leak_of_earlier if lens.traits.causal else (flow.leak_of_earlier + flow.leak_of_later) / 2
 
-
-def _others(lens: Lens, found: FlowSummary) -> float:
-    return found.leak_of_earlier if lens.traits.causal else (found.leak_of_earlier + found.leak_of_later) / 2
+    flows = until.each([partial(summary, prompt) for prompt in prompts])
+    shown = [flow.recoverable_of_earlier for flow in flows if flow.recoverable_of_earlier is not None]
+    return [others(flow) / max(flow.leak_own, 1e-30) for flow in flows], sum(shown) / len(shown) if shown else None
 
 
 TRIED = "centre,standardise,all-but-the-top,whiten-softly,without-rogue"
@@ -204,39 +193,36 @@ LEAST, BATCH = 32, 64
 
 
 def curing(
-    lens: Lens, ids: Sequence[int], plan: ExaminationPlan, settings: CheckingUp, run: Run, until: Deadline
-) -> tuple[TriedRemedies | None, list[str]]:
-    """Remedies fitted on half of the passages and judged by the others; and why there are none."""
-    passages = [list(ids[k : k + PASSAGE]) for k in range(0, len(ids) - PASSAGE + 1, PASSAGE)][: plan.passages]
-    pairs = len(passages) // 2
+    lens: Lens, ids: Sequence[int], plan: ExaminationPlan, settings: CheckingUp, run: Run, until: Deadline, skipped: list[str]
+) -> TriedRemedies | None:  # fmt: skip
+    """Remedies fitted on half of the passages and judged by the others; `skipped` says why there are none."""
     if not plan.passages:
-        return None, []
-    if pairs < LEAST:
-        return None, [f"No remedy was tried: the text has {pairs} pairs of passages, fewer than {LEAST}."]
-    site = lens.default_sites[-1]
+        return None
+    passages = [list(ids[k : k + PASSAGE]) for k in range(0, len(ids) - PASSAGE + 1, PASSAGE)][: plan.passages]
+    pairs, site = len(passages) // 2, lens.default_sites[-1]
     progress = until.within(CURE * BUDGETS[settings.budget]).kept(run.progress)
     try:
+        if pairs < LEAST:
+            raise BadInput(f"the text has {pairs} pairs of passages, fewer than {LEAST}.")
         parts = list[npt.NDArray[np.float64]]()
         for start in range(0, 2 * pairs, BATCH):
             progress("passages", start, 2 * pairs, "passages")
             parts.append(mean_states(lens, passages[start : min(start + BATCH, 2 * pairs)], [site])[site])
         vectors = np.concatenate(parts)
-    except OutOfTime:
-        return None, [f"No remedy was tried: there was no time in {settings.budget}."]
-    if not np.isfinite(vectors).all():
-        return None, ["No remedy was tried: the vectors are not finite."]
-    try:
-        found = remedy(
+        if not np.isfinite(vectors).all():
+            raise BadInput("the vectors are not finite.")
+        result = remedy(
             vectors[1::2], partners=vectors[::2], remedies=TRIED, held_out=pairs, export="none", seed=settings.seed,
             progress=progress,
         )  # fmt: skip
     except OutOfTime:
-        return None, [f"No remedy was tried: there was no time in {settings.budget}."]
+        skipped.append(f"No remedy was tried: there was no time in {settings.budget}.")
+        return None
     except BadInput as error:
-        return None, [f"No remedy was tried: {error}"]
-    return TriedRemedies(
-        site=site, length=PASSAGE, fitted=found.fitted, queries=int(found.rows[0].number("queries") or 0), rows=found.rows
-    ), []  # fmt: skip
+        skipped.append(f"No remedy was tried: {error}")
+        return None
+    queries = int(result.rows[0].number("queries") or 0)
+    return TriedRemedies(site=site, length=PASSAGE, fitted=result.fitted, queries=queries, rows=result.rows)
 
 
 GROUP, ROWS = 64, 64
@@ -258,25 +244,23 @@ def levels(weight: torch.Tensor) -> torch.Tensor:
     return 1 + (ordered[:, 1:] != ordered[:, :-1]).sum(1)
 
 
-def grid_of(model: nn.Module, until: Deadline) -> tuple[Grid | None, list[str]]:
-    """The grid of all matrices of at least 64 columns, None where there is none in floating point; and what was left out."""
-    found, said = dict[str, torch.Tensor](), list[str]()
+def grid_of(model: nn.Module, until: Deadline, skipped: list[str]) -> Grid | None:
+    """The grid of all matrices of at least 64 columns, None where there is none in floating point."""
+    matrices = dict[str, torch.Tensor]()
     for name, weight in model.named_parameters():
         if until.left <= 0:
-            said.append(
-                f"The grid of the weights was looked at in {len(found)} matrices only: there was no time for more."
+            skipped.append(
+                f"The grid of the weights was looked at in {len(matrices)} matrices only: there was no time for more."
             )
             break
         if weight.ndim == 2 and weight.is_floating_point():
             counts = levels(weight)
             # A matrix of equal values, such as one that was never trained, was not rounded.
             if len(counts) and counts.float().median() > 1:
-                found[name] = counts.float()
-    if not found:
-        return None, said
-    coarsest = min(found, key=lambda name: float(found[name].median()))
-    every = torch.cat(list(found.values()))
-    return Grid(
-        levels=float(every.median()), groups=len(every), coarsest=coarsest,
-        coarsest_levels=float(found[coarsest].median()),
-    ), said  # fmt: skip
+                matrices[name] = counts.float()
+    if not matrices:
+        return None
+    medians = {name: float(counts.median()) for name, counts in matrices.items()}
+    coarsest = min(medians, key=medians.__getitem__)
+    every = torch.cat(list(matrices.values()))
+    return Grid(levels=float(every.median()), groups=len(every), coarsest=coarsest, coarsest_levels=medians[coarsest])

@@ -56,13 +56,13 @@ def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run)
     first = cost = None
     if until.left < float("inf"):
         first, cost = _timed(lens, settings, run, plan.first)
-    grid, skipped = grid_of(lens.model, until)
+    skipped = list[str]()
+    grid = grid_of(lens.model, until, skipped)
     skipped += plan.skipped
     ids = _ids(lens, settings, max(TOKENS, PASSAGE * plan.passages))
-    read, bits, no_leak = leaking(lens, ids[:TOKENS], plan, settings, run, until)
-    flow, no_flow = flowing(lens, ids[:TOKENS], plan, settings, run, until)
-    cure, no_cure = curing(lens, ids, plan, settings, run, until)
-    skipped += [*no_leak, *no_flow, *no_cure]
+    read, bits = leaking(lens, ids[:TOKENS], plan, settings, run, until, skipped)
+    flow = flowing(lens, ids[:TOKENS], plan, settings, run, until, skipped)
+    cure = curing(lens, ids, plan, settings, run, until, skipped)
     if cost is not None:
         again = loading + drawing(sum(one.numel() for one in lens.model.parameters()))
         plan, no_scan = afforded(plan, cost, until.left, again)
