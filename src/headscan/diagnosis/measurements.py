@@ -104,8 +104,9 @@ def _read(
     if not inversions:
         return None
     total, accuracy = PROMPT * len(inversions), sum(each.token_accuracy or 0.0 for each in inversions) / len(inversions)
+    low, high = wilson(round(accuracy * total), total)
     return PromptRead(
-        site=site, prompts=len(inversions), tokens=total, recovered=accuracy, interval=wilson(round(accuracy * total), total),
+        site=site, prompts=len(inversions), tokens=total, recovered=accuracy, interval=(low, high),
         verdict=max((each.verdict for each in inversions), key=VERDICTS.index), seconds=round(time.perf_counter() - clock, 3),
     )  # fmt: skip
 

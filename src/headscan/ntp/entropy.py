@@ -104,24 +104,16 @@ def describe(labels: SoftLabels) -> DataNumbers:
     single = sizes == 1
     used = np.bincount(supports.indices, minlength=labels.vocabulary) > 0
     return DataNumbers(
-        tokens=round(labels.total),
-        vocabulary=labels.vocabulary,
-        tokens_that_follow=int(used.sum()),
-        contexts=labels.contexts,
-        supports=distinct.contexts,
-        contexts_per_support=labels.contexts / distinct.contexts,
-        largest_support_class=int(multiplicity.max()),
-        entropy_bound=labels.entropy(),
-        single_successor_share=float(single.mean()),
-        single_successor_mass=float(labels.prior[single].sum()),
-        support_size_mean=float(sizes.mean()),
+        tokens=round(labels.total), vocabulary=labels.vocabulary, tokens_that_follow=int(used.sum()),
+        contexts=labels.contexts, supports=distinct.contexts,
+        contexts_per_support=labels.contexts / distinct.contexts, largest_support_class=int(multiplicity.max()),
+        entropy_bound=labels.entropy(), single_successor_share=float(single.mean()),
+        single_successor_mass=float(labels.prior[single].sum()), support_size_mean=float(sizes.mean()),
         support_size_quantiles={str(q): float(np.quantile(sizes, q)) for q in (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)},
-        full_supports=int((sizes == labels.vocabulary).sum()),
-        zipf_exponent=zipf_exponent(labels.occurrences),
-        unseen_mass=unseen_mass(labels)[0],
-        in_support_dimension=int((sizes - 1).sum()),
+        full_supports=int((sizes == labels.vocabulary).sum()), zipf_exponent=zipf_exponent(labels.occurrences),
+        unseen_mass=unseen_mass(labels)[0], in_support_dimension=int((sizes - 1).sum()),
         fill=len(supports.indices) / (labels.contexts * labels.vocabulary),
-    )
+    )  # fmt: skip
 
 
 # The Gram of the words is compared at up to this many tokens: beyond, its eigenvectors would cost more than the count.
@@ -234,15 +226,12 @@ def bootstrap(groups: Sequence[sp.csr_matrix], *, draws: int = 50, seed: int = 0
         records.append((labels.entropy(), labels.contexts, labels.supports.unique()[0].contexts, agreed))
     cosines = [record[3] for record in records if record[3] is not None]
     return BootstrapSpread(
-        groups=len(groups),
-        draws=draws,
-        entropy_bound_error=float(np.std([r[0] for r in records], ddof=1)),
+        groups=len(groups), draws=draws, entropy_bound_error=float(np.std([r[0] for r in records], ddof=1)),
         contexts_error=float(np.std([r[1] for r in records], ddof=1)),
         supports_error=float(np.std([r[2] for r in records], ddof=1)),
         word_gram_cosine_mean=float(np.mean(cosines)) if cosines else None,
-        word_gram_cosine_least=float(np.min(cosines)) if cosines else None,
-        gram_draws=len(cosines),
-    )
+        word_gram_cosine_least=float(np.min(cosines)) if cosines else None, gram_draws=len(cosines),
+    )  # fmt: skip
 
 
 def _nonempty(matrix: sp.csr_matrix) -> sp.csr_matrix:

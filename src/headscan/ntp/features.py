@@ -64,19 +64,10 @@ def log_steps(last: int, per_decade: int = 3) -> list[int]:
 
 
 def train_features(
-    counts: CountsLike,
-    width: int,
-    steps: int = 30_000,
-    *,
-    optimiser: Literal["gd", "adam"] = "gd",
-    learning_rate: float | None = None,
-    penalty: float = 1e-5,
-    init: float = 0.1,
-    seed: int = 0,
-    prediction: Prediction | None = None,
-    checkpoints: Sequence[int] | None = None,
-    device: str = "cpu",
-) -> FeatureRun:
+    counts: CountsLike, width: int, steps: int = 30_000, *, optimiser: Literal["gd", "adam"] = "gd",
+    learning_rate: float | None = None, penalty: float = 1e-5, init: float = 0.1, seed: int = 0,
+    prediction: Prediction | None = None, checkpoints: Sequence[int] | None = None, device: str = "cpu",
+) -> FeatureRun:  # fmt: skip
     """Full-batch gradient descent ("gd") or "adam" on the unconstrained features.
 
     `learning_rate` defaults to 0.05 for gd and 0.01 for adam; `penalty` is λ; W and H start as normal noise of standard
@@ -150,12 +141,10 @@ def _record(
 ) -> FeatureCheckpoint:
     words, contexts = W.cpu().numpy(), H.cpu().numpy()
     return FeatureCheckpoint(
-        step=step,
-        excess=cross_entropy(contexts @ words.T, labels) - labels.entropy(),
-        words=float(np.linalg.norm(words)),
-        contexts=float(np.linalg.norm(contexts)),
+        step=step, excess=cross_entropy(contexts @ words.T, labels) - labels.entropy(),
+        words=float(np.linalg.norm(words)), contexts=float(np.linalg.norm(contexts)),
         metrics=None if prediction is None else support_metrics(Embeddings(words, contexts), prediction),
-    )
+    )  # fmt: skip
 
 
 #
@@ -247,24 +236,16 @@ def collapse_metrics(
     cosines = (unit_rows(centred) * unit_rows(W)).sum(1)
     offsets, words = torch.from_numpy(centred), torch.from_numpy(W)
     return CollapseMetrics(
-        classes=K,
-        pairwise_classes=len(chosen),
-        cdnv=of_pairs.cdnv,
-        cdnv_squared=of_pairs.cdnv_squared,
+        classes=K, pairwise_classes=len(chosen), cdnv=of_pairs.cdnv, cdnv_squared=of_pairs.cdnv_squared,
         scatter_ratio=float(np.trace(within) / np.trace(between)),
         scatter_pinv=float(np.trace(np.linalg.pinv(between, hermitian=True) @ within) / K),
-        equinorm=variation(torch.linalg.vector_norm(offsets, dim=-1)),
-        simplex=simplex_distance(offsets, offsets),
-        kernel_mean=of_pairs.kernel_mean,
-        kernel_variance=of_pairs.kernel_variance,
-        spread=of_pairs.spread,
-        dual_simplex=simplex_distance(words, offsets),
-        duality=float(cosines.mean()),
-        duality_variance=float(cosines.var()),
-        duality_spread=variation(torch.from_numpy(cosines)),
+        equinorm=variation(torch.linalg.vector_norm(offsets, dim=-1)), simplex=simplex_distance(offsets, offsets),
+        kernel_mean=of_pairs.kernel_mean, kernel_variance=of_pairs.kernel_variance, spread=of_pairs.spread,
+        dual_simplex=simplex_distance(words, offsets), duality=float(cosines.mean()),
+        duality_variance=float(cosines.var()), duality_spread=variation(torch.from_numpy(cosines)),
         agreement=_agreement(embeddings, labels, H, W, seen, means),
         outside=None if outside is None else _outside(means, np.asarray(outside, dtype=np.float64)),
-    )
+    )  # fmt: skip
 
 
 def _agreement(embeddings: Embeddings, labels: SoftLabels, H: Floats, W: Floats, seen: Ints, means: Floats) -> float:

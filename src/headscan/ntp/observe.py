@@ -83,13 +83,9 @@ class _WatchedHead:
 
 
 def observe(
-    lens: Lens,
-    contexts: npt.NDArray[np.integer[Any]],
-    vocabulary: int,
-    *,
-    before: list[int] | None = None,
+    lens: Lens, contexts: npt.NDArray[np.integer[Any]], vocabulary: int, *, before: list[int] | None = None,
     progress: Progress | None = None,
-) -> tuple[Embeddings, list[str]]:
+) -> tuple[Embeddings, list[str]]:  # fmt: skip
     """Run a causal model on each context [m, K] alone and take what its output layer is given at the last token.
 
     `before` is put in front of every context (see `start_tokens`). Returns the embeddings, float32 on the CPU, with the
@@ -113,17 +109,10 @@ def observe(
 
 
 def observe_in_text(
-    lens: Lens,
-    tokens: npt.NDArray[np.integer[Any]],
-    starts: Ints,
-    contexts: npt.NDArray[np.integer[Any]],
-    vocabulary: int,
-    *,
-    before: list[int] | None = None,
-    window: int = 256,
-    most: int = 200_000,
+    lens: Lens, tokens: npt.NDArray[np.integer[Any]], starts: Ints, contexts: npt.NDArray[np.integer[Any]],
+    vocabulary: int, *, before: list[int] | None = None, window: int = 256, most: int = 200_000,
     progress: Progress | None = None,
-) -> tuple[Embeddings, Ints, list[str]]:
+) -> tuple[Embeddings, Ints, list[str]]:  # fmt: skip
     """Read contexts where they stand in the text: mean over their occurrences of what the output layer is given.
 
     Documents (`tokens` [n] with `starts`) are cut into windows of `window` tokens, `before` in front of each; every
@@ -212,14 +201,9 @@ class Compared:
 
 
 def compare(
-    lens: Lens,
-    counted: Counted,
-    prediction: Prediction,
-    heat: HeatMap,
-    tokenizer: Any,
-    settings: Predicting,
+    lens: Lens, counted: Counted, prediction: Prediction, heat: HeatMap, tokenizer: Any, settings: Predicting,
     progress: Progress,
-) -> Compared:
+) -> Compared:  # fmt: skip
     """Run a model on the contexts of a count, and measure how far it is from the prediction."""
     labels, most, seed = prediction.labels, settings.max_contexts, settings.seed
     before = start_tokens(tokenizer)
@@ -241,14 +225,10 @@ def compare(
     shown = cosines(hidden[at] - hidden.mean(0))
     shown[~met], shown[:, ~met] = np.nan, np.nan
     comparison = ModelComparison(
-        name=lens.name,
-        compared_contexts=len(rows),
-        reading=settings.reading,
-        before=before,
-        metrics=support_metrics(found, part, seed=seed),
-        collapse=collapse_metrics(found, part.labels, seed=seed),
+        name=lens.name, compared_contexts=len(rows), reading=settings.reading, before=before,
+        metrics=support_metrics(found, part, seed=seed), collapse=collapse_metrics(found, part.labels, seed=seed),
         notes=notes,
-    )
+    )  # fmt: skip
     return Compared(comparison, lens.provenance(), shown, heat.scatter(found, part, seed))
 
 

@@ -103,13 +103,10 @@ def support_spectrum(supports: SupportsLike, rank: int | None = None, *, seed: i
         if rank is None or not 1 <= rank < min(A.shape):
             raise BadInput(f"With more than {_GRAM_LIMIT} tokens say how many directions to keep (rank).")
         operator = LinearOperator(
-            A.shape,
-            matvec=lambda x: A @ x - mean * (ones @ x),
-            rmatvec=lambda y: A.T @ y - (mean @ y) * ones,
-            matmat=lambda X: A @ X - np.outer(mean, ones @ X),
-            rmatmat=lambda Y: A.T @ Y - np.outer(ones, mean @ Y),
+            A.shape, matvec=lambda x: A @ x - mean * (ones @ x), rmatvec=lambda y: A.T @ y - (mean @ y) * ones,
+            matmat=lambda X: A @ X - np.outer(mean, ones @ X), rmatmat=lambda Y: A.T @ Y - np.outer(ones, mean @ Y),
             dtype=np.float64,
-        )
+        )  # fmt: skip
         start = np.random.default_rng(seed).standard_normal(min(A.shape))
         _, sigma, right = svds(operator, k=rank, v0=start)
         order = np.argsort(-sigma)

@@ -82,11 +82,9 @@ def class_spread(X: Floats, classes: Ints, *, largest: int = 1024, seed: int = 0
     pairs = len(group) ** 2 - float((size**2).sum())
     return Spread(
         cdnv=pair_sums(torch.from_numpy(mean), torch.from_numpy(variance)).of().cdnv,
-        same_cosine=float(np.average(within, weights=size)),
-        least_cosine=least,
-        other_cosine=(everything - float((total**2).sum())) / pairs,
-        classes=len(chosen),
-    )
+        same_cosine=float(np.average(within, weights=size)), least_cosine=least,
+        other_cosine=(everything - float((total**2).sum())) / pairs, classes=len(chosen),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -234,23 +232,17 @@ def support_metrics(
     sparse_norm = float(np.linalg.norm(prediction.sparse))
     both = found.norm > 0 and found.predicted_norm > 0
     return SupportMetrics(
-        contexts=m,
-        prediction="ntp-svm" if prediction.exact else "proxy",
-        SC1=collapse(embeddings, prediction, rows=drawn),
-        SC2_words=gram_cosine(words, prediction.words),
-        SC2_contexts=gram_cosine(contexts, prediction.contexts),
-        SC2_words_proxy=gram_cosine(words, proxy_words),
+        contexts=m, prediction="ntp-svm" if prediction.exact else "proxy",
+        SC1=collapse(embeddings, prediction, rows=drawn), SC2_words=gram_cosine(words, prediction.words),
+        SC2_contexts=gram_cosine(contexts, prediction.contexts), SC2_words_proxy=gram_cosine(words, proxy_words),
         SC2_contexts_proxy=gram_cosine(contexts, proxy_contexts),
-        SC3=found.distance**0.5 / sparse_norm if sparse_norm > 1e-12 else None,
-        SC4=float(found.exact_top.mean()),
-        SC4_mass=float(found.prior @ found.exact_top),
-        SC5=found.margin(),
+        SC3=found.distance**0.5 / sparse_norm if sparse_norm > 1e-12 else None, SC4=float(found.exact_top.mean()),
+        SC4_mass=float(found.prior @ found.exact_top), SC5=found.margin(),
         SC6=SupportMisfit(found.excess, found.outside),
         direction=found.inner / (found.norm * found.predicted_norm) ** 0.5 if both else None,
         growth=found.inner / found.predicted_norm if found.predicted_norm > 0 else None,
-        word_norm=float(np.linalg.norm(words)),
-        context_norm=float(np.linalg.norm(contexts)),
+        word_norm=float(np.linalg.norm(words)), context_norm=float(np.linalg.norm(contexts)),
         pattern_words=pattern_similarity(words, prediction.words),
         pattern_contexts=pattern_similarity(contexts, prediction.contexts),
         support_size_mean=float(labels.supports.sizes.mean()),
-    )
+    )  # fmt: skip

@@ -145,12 +145,8 @@ class CentreHead(TrainerCallback):
     """
 
     def on_optimizer_step(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: nn.Module | None = None,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module | None = None,
         **_: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         inner: Any = getattr(model, "module", model)  # DDP
         centre_head(getattr(inner, "model", inner) if type(inner).__name__ == "Learner" else inner)

@@ -251,11 +251,9 @@ def fit_tokenizer(
     bpe.decoder = decoders.ByteLevel()
     special = [END, MASK, PAD] if masked else [END]
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=special,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        vocab_size=vocabulary, special_tokens=special, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
-    )
+    )  # fmt: skip
     bpe.train_from_iterator(_strings(texts), trainer)
     names = {"bos_token": END, "eos_token": END}
     names |= {"mask_token": MASK, "pad_token": PAD} if masked else {"pad_token": END}

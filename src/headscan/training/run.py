@@ -284,19 +284,13 @@ def _result(
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return TrainResult(
         protocol=run.protocol(text=material.text, device=str(trainer.args.device), dtype=settings.precision),
-        models=[_model_record(plan, learner, parameters)],
-        recipe=RecipeRecord(**plan.record().__dict__),
-        objective=settings.aim.recorded(settings.regulariser),
-        parameters=parameters,
-        steps=steps,
-        tokens=steps * plan.tokens_a_step * trainer.args.world_size,
-        loss=last.loss if last else None,
+        models=[_model_record(plan, learner, parameters)], recipe=RecipeRecord(**plan.record().__dict__),
+        objective=settings.aim.recorded(settings.regulariser), parameters=parameters, steps=steps,
+        tokens=steps * plan.tokens_a_step * trainer.args.world_size, loss=last.loss if last else None,
         floor_corrected_loss=last.floor_corrected_loss if last else None,
-        heldout_bits_per_byte=best.bits_per_byte if best else None,
-        heldout=heldout,
-        notes=[*notes, *settled],
+        heldout_bits_per_byte=best.bits_per_byte if best else None, heldout=heldout, notes=[*notes, *settled],
         curve=curve,
-    )
+    )  # fmt: skip
 
 
 def _point(entry: dict[str, Any]) -> CurvePoint:

@@ -48,15 +48,9 @@ class HeadlessTrainer(Trainer):
     loss_is_scaled_for_ga = True
 
     def __init__(
-        self,
-        model: Learner,
-        arguments: TrainingArguments,
-        *,
-        pool: str = "batch",
-        optimiser: Optimiser | str = "adamw",
-        run: Run | None = None,
-        **options: Any,
-    ) -> None:
+        self, model: Learner, arguments: TrainingArguments, *, pool: str = "batch",
+        optimiser: Optimiser | str = "adamw", run: Run | None = None, **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(model, arguments, **options)
         self.pool, self._optimiser, self._run = pool, optimiser_of(optimiser), run or Run.quiet()
         self._sums: dict[str, float] = {}
@@ -232,11 +226,9 @@ class HeadlessTrainer(Trainer):
             shutil.rmtree(folder, ignore_errors=True)
             kept = last_checkpoint(folder.parent)
             log.warning(
-                "Checkpoint %s could not be written (%s). Training goes on; %s.",
-                folder.name,
-                error,
+                "Checkpoint %s could not be written (%s). Training goes on; %s.", folder.name, error,
                 f"the last whole one is {kept}" if kept else "there is no earlier one: make room",
-            )
+            )  # fmt: skip
 
 
 def _targets(labels: Tensor, masked: bool) -> Tensor:

@@ -32,15 +32,9 @@ def gather_rows(hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def ce_loss(
-    hidden: Tensor,
-    embeddings: Tensor,
-    targets: Tensor,
-    form: str = "full",
-    *,
-    bias: Tensor | None = None,
-    chunk: int = 256,
-    reduction: str = "mean",
-) -> Tensor:
+    hidden: Tensor, embeddings: Tensor, targets: Tensor, form: str = "full", *, bias: Tensor | None = None,
+    chunk: int = 256, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """Cross-entropy over the whole vocabulary (nats) of logits hidden [K, d] . embeddings [V, d] (+ bias [V]).
 
     form: "full" (K x V logits in memory), "chunked" (O(chunk x V), logits computed twice), or one of `KERNELS`: "fused"
@@ -84,15 +78,9 @@ MASKINGS = ("bert", "published")
 
 
 def mask_tokens(
-    ids: Tensor,
-    *,
-    mask_id: int,
-    vocabulary: int,
-    special: Tensor | None = None,
-    share: float = 0.15,
-    scheme: str = "bert",
-    generator: torch.Generator | None = None,
-) -> tuple[Tensor, Tensor]:
+    ids: Tensor, *, mask_id: int, vocabulary: int, special: Tensor | None = None, share: float = 0.15,
+    scheme: str = "bert", generator: torch.Generator | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Corrupted ids and labels, both shaped as `ids` int64 [B, T]; labels are -100 where nothing is to be predicted.
 
     scheme "bert": `share` of the ordinary tokens are chosen; of those 80 % become [MASK], 10 % a random token, 10 %

@@ -28,15 +28,9 @@ def sample_noise(log_noise: Tensor, samples: int, generator: torch.Generator | N
 
 
 def sampled_softmax_loss(
-    hidden: Tensor,
-    embeddings: Tensor,
-    targets: Tensor,
-    noise: Tensor,
-    log_noise: Tensor,
-    *,
-    bias: Tensor | None = None,
-    reduction: str = "mean",
-) -> Tensor:
+    hidden: Tensor, embeddings: Tensor, targets: Tensor, noise: Tensor, log_noise: Tensor, *,
+    bias: Tensor | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """Cross-entropy among the target and shared noise tokens [S], each logit corrected by -log(expected count).
 
     hidden [K, d], embeddings [V, d], targets [K]; log_noise [V] is the distribution the noise was drawn from. A noise
@@ -56,16 +50,9 @@ def sampled_softmax_loss(
 
 
 def nce_loss(
-    hidden: Tensor,
-    embeddings: Tensor,
-    targets: Tensor,
-    noise: Tensor,
-    log_noise: Tensor,
-    *,
-    bias: Tensor | None = None,
-    log_partition: float = 0.0,
-    reduction: str = "mean",
-) -> Tensor:
+    hidden: Tensor, embeddings: Tensor, targets: Tensor, noise: Tensor, log_noise: Tensor, *,
+    bias: Tensor | None = None, log_partition: float = 0.0, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """Noise contrastive estimation: tell the target from S noise tokens, one yes-or-no question each (nats).
 
     The model is taken as normalised up to the constant `log_partition` (log Z). `embeddings` is the output table, tied
