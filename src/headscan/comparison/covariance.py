@@ -300,7 +300,7 @@ class SimilarityWords:
 
 
 class SimilarityMeasure(ABC):
-    """A measure of how alike two sites are on the same tokens. A subclass is registered in `SIMILARITIES`, one a file."""
+    """A measure of how alike two sites are on the same tokens. A subclass is registered in `SIMILARITIES`."""
 
     words: ClassVar[SimilarityWords]
 

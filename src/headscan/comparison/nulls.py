@@ -40,7 +40,7 @@ class NullTask:
 
 
 class NullModel(ABC):
-    """A null hypothesis. A subclass is registered in `NULLS`, one a file."""
+    """A null hypothesis. A subclass is registered in `NULLS`."""
 
     words: ClassVar[NullWords]
 

@@ -5,7 +5,7 @@
 - `Run`: the folder (locked), identity, progress, stored parts and protocol of a run that may be interrupted
 - `Result`, `Row`, `Protocol`, `Finding`, `ModelRecord`, `TextRecord`: what comes out
 - `Term`, `terms_of`: the words of a number, said once in its type
-- `Registry`: named things, one a file, plug-ins included
+- `Registry`: named things, plug-ins included
 - `BadInput`: the input is at fault
 
 This is the lowest floor: it imports nothing of headscan's but itself. Its names are loaded when first asked for.

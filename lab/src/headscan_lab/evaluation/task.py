@@ -1,4 +1,4 @@
-"""What a trained model can do: an evaluation task is one class in one file of `headscan_lab.evaluation`, or of a plug-in."""
+"""What a trained model can do: an evaluation task is one class of `headscan_lab.evaluation`, or of a plug-in."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ class Experiment(ABC):
 
 
 EXPERIMENTS: Registry[type[Experiment]] = Registry("experiment", "headscan_lab.ledger.experiments")
-"""Every kind of experiment by its name; `headscan_lab.ledger.experiments` holds one a file."""
+"""Every kind of experiment by its name; `headscan_lab.ledger.experiments` holds them."""
 
 
 def own_seeds(seed: int) -> list[int]:

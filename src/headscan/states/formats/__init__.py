@@ -1,1 +1,1 @@
-"""The formats of stored states, one a file."""
+"""The formats of stored states, a family a file."""
