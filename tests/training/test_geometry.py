@@ -40,7 +40,7 @@ def test_a_plain_trainer_is_watched_and_not_disturbed(tmp_path):
     watcher = Monitor(windows=ROWS[:10], every=2)
     watched, log = _run(tmp_path / "a", watcher)
     alone, other = _run(tmp_path / "b")
-    assert [moment.step for moment in watcher.history] == [0, 2, 4, 5]
+    assert [snapshot.step for snapshot in watcher.history] == [0, 2, 4, 5]
     assert all(torch.equal(a, b) for a, b in zip(watched.parameters(), alone.parameters(), strict=True))
     assert [entry.get("loss") for entry in log] == [entry.get("loss") for entry in other]
     lines = (tmp_path / "a" / "geometry.jsonl").read_text().splitlines()
@@ -57,7 +57,7 @@ class _Break(TrainerCallback):
 def test_a_model_that_broke_is_not_measured_and_the_run_is_left_alone(tmp_path, caplog):
     watcher = Monitor(windows=ROWS[:10], every=2)
     _, log = _run(tmp_path, _Break(), watcher)
-    assert [moment.step for moment in watcher.history] == [0, 2]
+    assert [snapshot.step for snapshot in watcher.history] == [0, 2]
     assert "after step 4 is left out" in caplog.text
     assert log[-1]["step"] == 5
 

@@ -110,7 +110,7 @@ def test_the_trainers_own_log_has_the_numbers(tmp_path):
     trainer.add_callback(monitor)
     trainer.train()
     logged = [entry for entry in trainer.state.log_history if "geometry/block.1/average_cosine" in entry]
-    assert [entry["step"] for entry in logged] == [0, 3, 6] == [moment.step for moment in monitor.history]
+    assert [entry["step"] for entry in logged] == [0, 3, 6] == [snapshot.step for snapshot in monitor.history]
     assert logged[-1]["geometry/block.1/average_cosine"] == monitor.history[-1].site("block.1")["average_cosine"]
     assert monitor.windows.shape == (6, 8)  # the Trainer's own held-out data
     assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [
@@ -166,7 +166,7 @@ def test_it_keeps_to_its_share_of_the_time(tmp_path, monkeypatch):
     monitor = Monitor(trainer, share=0.1)
     trainer.add_callback(monitor)
     trainer.train()
-    steps = [moment.step for moment in monitor.history]
+    steps = [snapshot.step for snapshot in monitor.history]
     assert steps[0] == 0
     assert steps[-1] == 40
     assert 6 <= len(steps) <= 12

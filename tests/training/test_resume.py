@@ -152,7 +152,7 @@ def test_a_resumed_run_leaves_the_files_of_an_undisturbed_one(story_file, undist
         _killed(story_file, b, at=at, **TINY)
     resumed = train(PLAN, str(story_file), out=b, resume=True, **TINY)
     assert sorted(path.name for path in a.iterdir()) == sorted(path.name for path in b.iterdir())
-    assert [moment.step for moment in resumed.scan] == [0, 5, 10, 12]
+    assert [snapshot.step for snapshot in resumed.scan] == [0, 5, 10, 12]
     one, other = (json.loads((folder / "result.json").read_text()) for folder in (a, b))
     for document in (one, other):
         for name in ("started", "seconds"):
@@ -188,6 +188,6 @@ def test_a_run_stopped_by_the_clock_and_continued_forgets_that_end(story_file, t
             control.should_training_stop = control.should_save = state.global_step == 7
 
     half = train(PLAN, str(story_file), out=tmp_path, callbacks=[Stop()], **TINY)
-    assert [moment.step for moment in half.scan] == [0, 5, 7]
+    assert [snapshot.step for snapshot in half.scan] == [0, 5, 7]
     resumed = train(PLAN, str(story_file), out=tmp_path, resume=True, **TINY)
-    assert [moment.step for moment in resumed.scan] == [0, 5, 10, 12]
+    assert [snapshot.step for snapshot in resumed.scan] == [0, 5, 10, 12]

@@ -36,7 +36,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeometryMoment:
+class GeometrySnapshot:
     """The geometry of every site (rows with `site` and measures) after a step; `gradient`: what of the logits' gradient
     passes the head, of a model that predicts the next token by one."""
 

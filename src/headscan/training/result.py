@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from headscan.model.sites import is_block
 from headscan.run import BadInput, Result
 from headscan.training.monitor.alarms import Alarm
-from headscan.training.objective import CurvePoint, GeometryMoment, Likelihood, ObjectiveRecord
+from headscan.training.objective import CurvePoint, GeometrySnapshot, Likelihood, ObjectiveRecord
 from headscan.training.recipes import RecipeRecord
 from headscan.training.trajectory import Phases, phases
 
@@ -32,11 +32,11 @@ class TrainResult(Result):
     heldout: dict[str, Likelihood]  # by each way of reading the model out: "head", or "tied" and "bias"
     notes: list[str] = field(default_factory=list)
     curve: list[CurvePoint] = field(default_factory=list)  # one entry a log line
-    scan: list[GeometryMoment] = field(default_factory=list)  # one entry a measurement of all sites
+    scan: list[GeometrySnapshot] = field(default_factory=list)  # one entry a measurement of all sites
     alarms: list[Alarm] = field(default_factory=list)  # what the monitor named
 
     def phases(self, site: str | None = None, measure: str = "effective_rank") -> Phases:
-        """Whether a measure of a site (the last block's effective rank) falls, rises and falls again; see `course.phases`.
+        """Whether a measure of a site (the last block's effective rank) falls, rises and falls again; see `trajectory.phases`.
 
         Raises BadInput for fewer than four measurements, and where the site or the measure is not in them.
         """
@@ -46,7 +46,7 @@ class TrainResult(Result):
             site = blocks[-1]
         if site not in names or measure not in self.scan[-1].site(site):
             raise BadInput(f"There is no {measure} of {site}; there are the sites {', '.join(names) or '(none)'}.")
-        found = [(moment.step, moment.site(site).number(measure)) for moment in self.scan]
+        found = [(snapshot.step, snapshot.site(site).number(measure)) for snapshot in self.scan]
         return phases([step for step, _ in found], [float("nan") if value is None else value for _, value in found])
 
     def frame(self) -> pd.DataFrame:

@@ -25,14 +25,14 @@ from headscan.run import BadInput, Row
 from headscan.statistics import Cloud, SiteStatistics
 from headscan.training.heads import body_of, head_of
 from headscan.training.learner import Learner
-from headscan.training.objective import GeometryMoment
+from headscan.training.objective import GeometrySnapshot
 
 LEAST = 4  # checkpoints
 
 
 @dataclass(frozen=True)
 class Phases:
-    """Where the three parts of a course meet, and whether they are there.
+    """Where the three phases of a trajectory meet, and whether they are there.
 
     Attributes:
         lowest, highest: the steps at which the rank stops falling, and stops rising; the first or the last step where a
@@ -53,7 +53,7 @@ class Phases:
 
 
 def phases(steps: Sequence[int], ranks: Sequence[float], *, draws: int = 400, seed: int = 0) -> Phases:
-    """The best course that falls, rises and falls again, by least squares over both turning points; the null is the order.
+    """The best trajectory that falls, rises and falls again, by least squares over both turning points; the null is the order.
 
     Args:
         steps: of the checkpoints, ascending; at least four. ranks: the effective rank (or another number) at each.
@@ -169,11 +169,11 @@ def _dead_share(cloud: Cloud) -> float:
     return float((spread < 1e-6 * max(float(spread.mean()), 1e-300)).mean())
 
 
-def moment_of(line: Mapping[str, Any]) -> GeometryMoment:
+def snapshot_of(line: Mapping[str, Any]) -> GeometrySnapshot:
     """A measurement from its line of geometry.jsonl."""
     found = line.get("gradient")
     gradient = KeptGradient(**found) if found else None
-    return GeometryMoment(step=line["step"], sites=[Row(row) for row in line["sites"]], gradient=gradient)
+    return GeometrySnapshot(step=line["step"], sites=[Row(row) for row in line["sites"]], gradient=gradient)
 
 
 @torch.no_grad()

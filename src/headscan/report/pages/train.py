@@ -84,7 +84,7 @@ def geometry(result: TrainResult) -> Section | None:
 
 def _gradient(result: TrainResult) -> list[Figure]:
     """How much of the logits' gradient passes the head, over steps."""
-    kept = {moment.step: moment.gradient for moment in result.scan if moment.gradient is not None}
+    kept = {snapshot.step: snapshot.gradient for snapshot in result.scan if snapshot.gradient is not None}
     if not kept:
         return []
     names = {

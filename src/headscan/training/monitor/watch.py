@@ -22,8 +22,8 @@ from headscan.run import BadInput, Row, plain, write_atomic
 from headscan.statistics import NonFinite
 from headscan.training.learner import Learner
 from headscan.training.monitor.alarms import Alarm, AlarmRule, rules_of
-from headscan.training.objective import GeometryMoment
-from headscan.training.trajectory import DEFAULT, gradient_through_head, measure_sites, moment_of
+from headscan.training.objective import GeometrySnapshot
+from headscan.training.trajectory import DEFAULT, gradient_through_head, measure_sites, snapshot_of
 
 
 class Watch:
@@ -44,7 +44,7 @@ class Watch:
         counts: the training text's token counts [V], by which a headless model is read out for its gradient.
 
     Attributes:
-        history: what was measured, a `GeometryMoment` each time.
+        history: what was measured, a `GeometrySnapshot` each time.
         losses: what was told of the loss.
         raised: the alarms.
 
@@ -69,7 +69,7 @@ class Watch:
         self.windows, self.sites, self.rules = windows, sites, rules_of(alarms)
         needed = [rule.quantity for rule in self.rules if rule.quantity not in ("loss", "dead_share")]
         self.measures = tuple(dict.fromkeys([*measures, *needed]))
-        self.history: list[GeometryMoment] = []
+        self.history: list[GeometrySnapshot] = []
         self.losses: list[float] = []
         self.raised: list[Alarm] = []
         self._silent: dict[str, int] = {}
@@ -79,7 +79,7 @@ class Watch:
         with torch.random.fork_rng():
             rows = measure_sites(self.lens, self.windows, sites=self.sites, measures=self.measures)
             gradient = gradient_through_head(self.lens.model, self.learner, self.windows, self.counts)
-        self.history.append(GeometryMoment(step=step, sites=rows, gradient=gradient))
+        self.history.append(GeometrySnapshot(step=step, sites=rows, gradient=gradient))
         return [alarm for rule in self.rules if rule.quantity != "loss" for alarm in self._geometry(rule, step)]
 
     def loss(self, step: int, loss: float) -> list[Alarm]:
@@ -99,13 +99,13 @@ class Watch:
         changes: dict[str, float] = {}
         for row in self.history[-1].sites:
             site = str(row["site"])
-            change = rule.change(_course(lately, site, rule.quantity))
+            change = rule.change(_trajectory(lately, site, rule.quantity))
             if change is not None and change > rule.limit:
                 changes[site] = change
         if not changes:
             return []
         site = max(changes, key=changes.__getitem__)
-        values = _course(lately, site, rule.quantity)
+        values = _trajectory(lately, site, rule.quantity)
         before = rule.before(values)
         more = f" and {len(changes) - 1} other site{'s' * (len(changes) > 2)}" if len(changes) > 1 else ""
         alarm = Alarm(
@@ -123,8 +123,8 @@ class Watch:
         return [alarm]
 
 
-def _course(history: list[GeometryMoment], site: str, quantity: str) -> list[float]:
-    rows: list[Row] = [row for moment in history for row in moment.sites if row["site"] == site]
+def _trajectory(history: list[GeometrySnapshot], site: str, quantity: str) -> list[float]:
+    rows: list[Row] = [row for snapshot in history for row in snapshot.sites if row["site"] == site]
     return [value if (value := row.number(quantity)) is not None else float("nan") for row in rows]
 
 
@@ -153,7 +153,7 @@ class Monitor(TrainerCallback):
         on_alarm: "warn" (a warning in the log), "checkpoint" (and the Trainer saves), "stop" (and it stops), for all or by
             the rule's name: {"loss": "stop"}.
 
-    It measures before the first step and after the last; `history` is a list of `GeometryMoment`, which also goes line by line
+    It measures before the first step and after the last; `history` is a list of `GeometrySnapshot`, which also goes line by line
     to geometry.jsonl in the run's folder. Every process measures (the forward pass of a sharded model needs all of them) and
     the first one writes. A run that was interrupted and resumed measures with `every` at the steps of one that was not.
     """
@@ -178,7 +178,7 @@ class Monitor(TrainerCallback):
         self.trainer, self.windows, self.every, self.share = trainer, windows, every, share
         self.sites, self.measures, self.on_alarm, self.counts = sites, tuple(measures), on_alarm, counts
         self.rules = rules_of(alarms)
-        self.history: list[GeometryMoment] = []
+        self.history: list[GeometrySnapshot] = []
         self.losses: list[float] = []
         self.raised: list[Alarm] = []
         self.cost = 0.0
@@ -192,12 +192,13 @@ class Monitor(TrainerCallback):
         path = self._file(args)
         if state.global_step and path.exists():
             lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-            moments = [moment_of(line) for line in lines]
+            snapshots = [snapshot_of(line) for line in lines]
             # What was measured where a run was stopped early belongs to that end, and this run goes past it.
             self.history[:] = [
-                moment
-                for moment in moments
-                if moment.step <= state.global_step and (self._regular(moment.step) or moment.step == state.max_steps)
+                snapshot
+                for snapshot in snapshots
+                if snapshot.step <= state.global_step
+                and (self._regular(snapshot.step) or snapshot.step == state.max_steps)
             ]
         self._start, self._first = time.perf_counter(), state.global_step
         self._next = state.global_step + SETTLED
@@ -257,7 +258,7 @@ class Monitor(TrainerCallback):
         return self._watch
 
     def _measure(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any) -> None:
-        if any(moment.step == state.global_step for moment in self.history):
+        if any(snapshot.step == state.global_step for snapshot in self.history):
             return
         start = time.perf_counter()
         try:
@@ -286,14 +287,14 @@ class Monitor(TrainerCallback):
         if state.is_world_process_zero:
             path = self._file(args)
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, "".join(json.dumps(plain(moment)) + "\n" for moment in self.history))
+            write_atomic(path, "".join(json.dumps(plain(snapshot)) + "\n" for snapshot in self.history))
 
 
-def _flat(moment: GeometryMoment, measures: Iterable[str]) -> dict[str, float]:
+def _flat(snapshot: GeometrySnapshot, measures: Iterable[str]) -> dict[str, float]:
     """The numbers of a measurement by the names that the log gives them."""
     return {
         f"geometry/{row['site']}/{name}": value
-        for row in moment.sites
+        for row in snapshot.sites
         for name in measures
         if (value := row.number(name)) is not None
     }

@@ -1,4 +1,4 @@
-"""Three phases over checkpoints: planted courses are found, shuffled ones are not, and the fit is the best there is."""
+"""Three phases over checkpoints: planted trajectories are found, shuffled ones are not, and the fit is the best there is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEPS = [0, 1, 2, 5, 10, 20, 50, 100, 200]
 
 
 def monotone(values, rising):
-    """The least squares of a monotone course, by trying every way to pool neighbours."""
+    """The least squares of a monotone trajectory, by trying every way to pool neighbours."""
     best = np.inf
     n = len(values)
     if not n:
@@ -27,7 +27,7 @@ def monotone(values, rising):
     return best
 
 
-def test_the_fit_is_the_best_of_all_courses():
+def test_the_fit_is_the_best_of_all_trajectories():
     for seed in range(3):
         values = np.random.default_rng(seed).standard_normal(6)
         least = min(
@@ -40,8 +40,8 @@ def test_the_fit_is_the_best_of_all_courses():
 
 
 def test_a_planted_course_is_found_and_the_missing_phase_is_not():
-    course = np.array([40, 10, 4, 6, 12, 20, 30, 25, 18]) + 0.3 * np.random.default_rng(0).standard_normal(9)
-    found = phases(STEPS, course, draws=200)
+    trajectory = np.array([40, 10, 4, 6, 12, 20, 30, 25, 18]) + 0.3 * np.random.default_rng(0).standard_normal(9)
+    found = phases(STEPS, trajectory, draws=200)
     assert (found.lowest, found.highest) == (2, 50)
     assert found.present == ("collapse", "expansion", "compression")
     assert found.fit > 0.99 > found.shuffled
