@@ -1,6 +1,6 @@
 """Masked mixers against transformers on a text: loss, retrieval by InfoNCE and recall of hidden tokens, several seeds.
 
-    python lab/scripts/mixers_against_transformers.py TEXT --out FOLDER [--seeds 3] [--steps 400] [--mixings flat]
+    python scripts/mixers_against_transformers.py TEXT --out FOLDER [--seeds 3] [--steps 400] [--mixings flat]
 
 Both sides have the same width, depth, tokenizer, batches and optimizer, each its own best of four learning rates (one
 seed, a quarter of the steps). The slower side's processor time is what both get in the comparison at equal time. The
