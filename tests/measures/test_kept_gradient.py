@@ -102,7 +102,7 @@ def test_a_head_of_lower_rank_and_no_tokens():
 def test_the_probe_leaves_padded_rows_out_and_says_what_it_is(monkeypatch):
     lens = Lens.load("gpt-vanilla", dtype="float32")
     ids = torch.arange(2, 2 + 10 * 24).reshape(10, 24) % 300
-    setup = SimpleNamespace(lens=lens, last=lens.default_sites[-1], skip_first=0)
+    setup = SimpleNamespace(lens=lens, head=lens.traits.linear_head, last=lens.default_sites[-1], skip_first=0)
     each, mean = KeptGradientProbe().rows(setup, SimpleNamespace(windows=ids))
     head = lens.traits.linear_head
     states = lens.run(ids, sites=setup.last)[setup.last][:, :-1].flatten(0, 1)
