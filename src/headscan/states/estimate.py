@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Protocol, cast
 
 import torch
@@ -34,21 +33,17 @@ ITEM = {"same": 4, "float32": 4, "float16": 2, "bfloat16": 2}
 class Estimate:
     """What a verb will take.
 
-    Attributes:
-        name: of the source. tokens: that will be read, None where that is not known (a folder of packed files, a stream).
-        weights: bytes of the model. memory: a bound of what is held beside it, in bytes. written: bytes on the disk.
-        seconds: of all tokens on this machine as it is now, by the operations of the forward pass and of the sums, at the speed
-            of a product that was timed; of a million where `tokens` is None. Good to a factor of two or three.
-        note: what is not in it.
+    `seconds` are those of all tokens (of a million where `tokens` is None) on this machine as it is now: the operations of
+    the forward pass and of the sums, at the speed of a product that was timed. Good to a factor of two or three.
     """
 
-    name: str
-    tokens: int | None
-    weights: float
-    memory: float
+    name: str  # of the source
+    tokens: int | None  # that will be read; None for a folder of packed files and a stream
+    weights: float  # bytes of the model
+    memory: float  # a bound of what is held beside it, in bytes
     seconds: float
-    written: float = 0.0
-    note: str = ""
+    written: float = 0.0  # bytes on the disk
+    note: str = ""  # what is not in it
 
     @property
     def held(self) -> str:
@@ -84,15 +79,14 @@ class WindowSettings(Protocol):
 
 @dataclass(frozen=True)
 class ExpectedReader:
-    """A source before it is read: bytes of `weights`, operations of the forward pass a token, `widths` by site, `tokens` in
-    all (None: not known) and of a `batch`."""
+    """A source before it is read."""
 
     name: str
-    tokens: int | None
-    weights: float
-    forward: float
-    widths: Mapping[str, int]
-    batch: int
+    tokens: int | None  # in all, where that is known
+    weights: float  # bytes
+    forward: float  # operations of the forward pass a token
+    widths: Mapping[str, int]  # by site
+    batch: int  # tokens
 
     @property
     def counted(self) -> int:
@@ -100,10 +94,7 @@ class ExpectedReader:
 
 
 def expected_reader(given: SourceLike, settings: WindowSettings) -> ExpectedReader:
-    """What is known of a source without its weights.
-
-    Raises BadInput as the verb does for what can be known without the weights.
-    """
+    """A source as it is known without its weights; raises BadInput as the verb does for what can be known so."""
     stored = stored_source(
         given, context=settings.context, batch=settings.batch, max_tokens=settings.max_tokens, field=settings.field
     )
@@ -120,7 +111,7 @@ def expected_reader(given: SourceLike, settings: WindowSettings) -> ExpectedRead
         sites: Sequence[str] = [f"site.{k}" for k in range(blocks + 2)]
         if settings.sites is not None:
             asked = match_sites(settings.sites, possible_sites(blocks), name)
-            sites = [one for one in asked if not one.startswith(("encoder.", "decoder."))] or asked
+            sites = [site for site in asked if not site.startswith(("encoder.", "decoder."))] or asked
         widths = dict.fromkeys(sites, width)
     else:
         widths = {site: ready.width(site) for site in _sites(ready, settings)}
@@ -186,12 +177,8 @@ def _tokens(settings: WindowSettings, tokenizer: object) -> int | None:
     files = find_files(text) if isinstance(text, str) or hasattr(text, "__fspath__") else None
     if files is None or any(file.suffix not in (".txt", ".jsonl") for file in files):
         return most
-    first = next(_beginnings(text, settings), "")
-    known = sum(len(stretch.ids) for stretch in tokenise([Document("beginning", [first])], tokenizer))
-    whole = int(sum(file.stat().st_size for file in files) * known / max(1, len(first.encode())))
+    first = next(documents(text, documents=settings.documents, field=settings.field), None)
+    beginning = "" if first is None else first.beginning(BEGINNING)
+    known = sum(len(stretch.ids) for stretch in tokenise([Document("beginning", [beginning])], tokenizer))
+    whole = int(sum(file.stat().st_size for file in files) * known / max(1, len(beginning.encode())))
     return whole if most is None else min(whole, most)
-
-
-def _beginnings(text: TextLike, settings: WindowSettings) -> Iterator[str]:
-    for one in islice(documents(text, documents=settings.documents, field=settings.field), 1):
-        yield one.beginning(BEGINNING)

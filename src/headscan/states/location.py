@@ -1,4 +1,4 @@
-"""Where stored states are: local paths and the URLs that fsspec reads."""
+"""Where stored states are: local paths, the URLs that fsspec reads, and what sites are called in other libraries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from headscan.run import BadInput
 
 @dataclass(frozen=True)
 class Location:
-    """A file or folder, local or at a URL (s3://, hf://datasets/..., memory://...).
+    """A file or folder, local or at a URL (s3://, hf://datasets/..., memory://...). Methods raise BadInput where it
+    cannot be read.
 
     >>> import tempfile
     >>> here = Location(tempfile.mkdtemp())
@@ -25,6 +26,9 @@ class Location:
     """
 
     path: str
+
+    def __truediv__(self, name: str) -> Location:
+        return Location(f"{self.path.rstrip('/')}/{name}")
 
     @property
     def remote(self) -> bool:
@@ -48,17 +52,13 @@ class Location:
             raise self.fault(error) from error
         return system, path
 
-    def __truediv__(self, name: str) -> Location:
-        return Location(f"{self.path.rstrip('/')}/{name}")
-
     def fault(self, error: BaseException) -> BadInput:
         """A failure to read it, in one sentence."""
-        said = " ".join(str(error).split()) or type(error).__name__
-        return BadInput(f"{self.path} cannot be read: {said[:200].rstrip('.')}.")
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return BadInput(f"{self.path} cannot be read: {reason[:200].rstrip('.')}.")
 
     @property
     def exists(self) -> bool:
-        """Whether there is anything."""
         if not self.remote:
             return Path(self.path).exists()
         system, path = self._system
@@ -69,67 +69,62 @@ class Location:
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder."""
-        if not self.remote:
-            return Path(self.path).is_dir()
-        system, path = self._system
-        return bool(system.isdir(path))
+        return bool(self._system[0].isdir(self._system[1])) if self.remote else Path(self.path).is_dir()
 
     def files(self, ending: str = "") -> list[Location]:
-        """The files in the folder that end so, by name; those in its folders too."""
-        if not self.remote:
-            every = (os.path.join(folder, name) for folder, _, names in os.walk(self.path) for name in names)
-            ours = filter(
-                os.path.isfile, (name for name in every if name.endswith(ending))
-            )  # one not to be seen is none
-            found = [Path(name).relative_to(self.path).as_posix() for name in ours]
-        else:
+        """The files in the folder and in its folders that end so, by name; hidden ones are passed over."""
+        if self.remote:
             system, path = self._system
-            found = [str(one)[len(str(path).rstrip("/")) + 1 :] for one in system.find(path)]
-        return [self / name for name in sorted(found) if name.endswith(ending) and not name.startswith(".")]
+            names = [str(file)[len(str(path).rstrip("/")) + 1 :] for file in system.find(path)]
+        else:  # a link that leads nowhere is no file
+            every = (os.path.join(folder, name) for folder, _, names in os.walk(self.path) for name in names)
+            ours = (file for file in every if file.endswith(ending) and os.path.isfile(file))
+            names = [Path(file).relative_to(self.path).as_posix() for file in ours]
+        return [self / name for name in sorted(names) if name.endswith(ending) and not name.startswith(".")]
+
+    def folders(self, ending: str) -> dict[str, list[Location]]:
+        """The files that end so, by the path of their folder."""
+        folders = dict[str, list[Location]]()
+        for file in self.files(ending):
+            folders.setdefault(file.path.rsplit("/", 1)[0], []).append(file)
+        return dict(sorted(folders.items()))
 
     @property
     def size(self) -> int:
         """Bytes of the file."""
         try:
-            return Path(self.path).stat().st_size if not self.remote else int(self._system[0].size(self._system[1]))
+            return int(self._system[0].size(self._system[1])) if self.remote else Path(self.path).stat().st_size
         except OSError as error:
             raise self.fault(error) from error
 
     def bytes(self, start: int, end: int) -> bytes:
         """The bytes from start to end, fewer where the file ends before."""
         try:
-            if not self.remote:
-                with open(self.path, "rb") as file:
-                    file.seek(start)
-                    return file.read(end - start)
-            return bytes(self._system[0].cat_file(self._system[1], start=start, end=end))
+            if self.remote:
+                return bytes(self._system[0].cat_file(self._system[1], start=start, end=end))
+            with open(self.path, "rb") as file:
+                file.seek(start)
+                return file.read(end - start)
         except OSError as error:
             raise self.fault(error) from error
 
     def open(self) -> Any:
         """The file, open for reading bytes."""
         try:
-            return open(self.path, "rb") if not self.remote else self._system[0].open(self._system[1], "rb")
+            return self._system[0].open(self._system[1], "rb") if self.remote else open(self.path, "rb")
         except OSError as error:
             raise self.fault(error) from error
 
     def json(self) -> dict[str, object]:
-        """The JSON object in the file.
-
-        Raises:
-            BadInput: it is none.
-        """
+        """The JSON object in the file."""
         try:
-            found = json.loads(self.bytes(0, self.size))
+            content = json.loads(self.bytes(0, self.size))
         except ValueError as error:
             raise BadInput(f"{self.path} is no JSON: it is damaged, or of another format.") from error
-        if not isinstance(found, dict):
+        if not isinstance(content, dict):
             raise BadInput(f"{self.path} is no JSON object.")
-        return found
+        return content
 
-
-# ---- What sites are called: names of other libraries' hooks as headscan's, and names in the order of depth.
 
 PARTS = {"attn_out": ".attention", "mlp_out": ".mlp", "resid_post": ""}
 
@@ -144,10 +139,10 @@ def site_of_hook(hook: str) -> str:
     """
     if hook == "ln_final.hook_normalized":
         return "final_norm"
-    found = re.fullmatch(r"blocks\.(\d+)\.hook_(\w+)", hook)
-    if found is None:
+    match = re.fullmatch(r"blocks\.(\d+)\.hook_(\w+)", hook)
+    if match is None:
         return hook
-    block, kind = int(found[1]), found[2]
+    block, kind = int(match[1]), match[2]
     if kind == "resid_pre":
         return f"block.{block - 1}" if block else "embedding"
     return f"block.{block}{PARTS[kind]}" if kind in PARTS else hook

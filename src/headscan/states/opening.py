@@ -44,13 +44,8 @@ def stored_source(
 ) -> VectorSource | None:  # fmt: skip
     """Stored states as a source; None where what was given names a model, or is one.
 
-    Args:
-        given: see `SourceLike`. context: vectors of a window, where the store has no windows. batch: windows of a batch.
-        max_tokens: whole windows of so many vectors are read. field: of a table, the column.
-        tokenizer: for token ids in words.
-
-    Raises:
-        BadInput: they cannot be read, or are no states.
+    `context` counts where the store has no windows, whole windows of `max_tokens` vectors are read, `field` is the column
+    of a table. Raises BadInput where they cannot be read, or are no states.
 
     >>> stored_source("gpt-vanilla") is None, stored_source(np.zeros((4, 2))).tokens
     (True, 4)
@@ -93,9 +88,6 @@ def is_model(name: str) -> bool:
     return config.is_file() and "model_type" in config.read_text("utf-8", errors="replace")
 
 
-# ---- Vectors that come once, written down so that they can be counted and read again.
-
-
 class _SpooledRows(FlatRows):
     """Rows in a temporary folder, which goes when nobody holds any of them."""
 
@@ -110,33 +102,29 @@ def counted_source(given: SourceLike, **options: Any) -> VectorSource | None:
     >>> counted_source(iter([torch.zeros(5, 3), torch.ones(6, 3)])).tokens
     11
     """
-    found = stored_source(given, **options)
-    return _spooled(found, **options) if isinstance(found, StreamSource) else found
-
-
-def _spooled(
-    source: StreamSource, *, context: int = 128, batch: int | None = None, max_tokens: int | None = None, **_: Any
-) -> StoredSource:
+    source = stored_source(given, **options)
+    if not isinstance(source, StreamSource):
+        return source
     folder = tempfile.TemporaryDirectory(prefix="headscan-")
     dtypes, count = dict[str, torch.dtype](), 0
-    names = {site: f"{number}" for number, site in enumerate(source.sites)}
+
+    def append(site: str, rows: Tensor) -> None:
+        if dtypes.setdefault(site, rows.dtype) != rows.dtype:
+            raise BadInput(f"The batches hold {dtypes[site]} first and then {rows.dtype} at '{site}'.")
+        with open(Path(folder.name) / names[site], "ab") as file:
+            file.write(rows.contiguous().view(torch.uint8).numpy().tobytes())
+
+    names = {site: f"{number}" for number, site in enumerate((*source.sites, "documents"))}
     try:
-        for one in source.batches():
-            source.visit(one, source.sites, lambda site, rows: _append(folder, names[site], rows, site, dtypes))
-            _append(folder, "documents", torch.from_numpy(one.documents).contiguous(), "documents", dtypes)
-            count += one.ids.size
+        for batch in source.batches():
+            source.visit(batch, source.sites, append)
+            append("documents", torch.from_numpy(batch.documents))
+            count += batch.ids.size
     except OSError as error:
         raise BadInput(f"The batches cannot be written to {tempfile.gettempdir()}: {error}.") from error
-    sites = {site: _SpooledRows(folder, name, count, source.width(site), dtypes[site]) for site, name in names.items()}
-    documents = _SpooledRows(folder, "documents", count, 1, torch.int64)
-    vectors = Vectors(source.name, sites, documents=documents if source.has_documents else None, window=source.window)
-    return StoredSource(vectors, context=context, batch=batch, max_tokens=max_tokens)
-
-
-def _append(
-    folder: tempfile.TemporaryDirectory[str], name: str, rows: Tensor, site: str, dtypes: dict[str, torch.dtype]
-) -> None:
-    if dtypes.setdefault(site, rows.dtype) != rows.dtype:
-        raise BadInput(f"The batches hold {dtypes[site]} first and then {rows.dtype} at '{site}'.")
-    with open(Path(folder.name) / name, "ab") as file:
-        file.write(rows.contiguous().view(torch.uint8).numpy().tobytes())
+    sites = {site: _SpooledRows(folder, names[site], count, source.width(site), dtypes[site]) for site in source.sites}
+    documents = _SpooledRows(folder, names["documents"], count, 1, torch.int64) if source.has_documents else None
+    vectors = Vectors(source.name, sites, documents=documents, window=source.window)
+    return StoredSource(
+        vectors, **{name: options[name] for name in ("context", "batch", "max_tokens") if name in options}
+    )

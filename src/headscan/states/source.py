@@ -27,28 +27,20 @@ class VectorSource(ABC):
 
     Use: `for batch in source.batches(): source.visit(batch, sites, each)`. Batches are the same whatever the number of
     processes, and memory is that of one site of one batch.
-
-    Attributes:
-        name: in tables and messages.
-        sites: the names of all sites, in the order of depth.
-        context: vectors of a window. batch: windows of a batch.
-        vocabulary: token ids are below this; 0 where none are known, and the ids of batches are −1 then.
-        tokens: vectors of a site in all, as far as it is known; None where it is not.
-        device: where the vectors are.
-        lens: the model, where there is one.
     """
 
-    name: str
-    sites: tuple[str, ...]
-    context: int
-    batch: int
-    vocabulary: int
-    tokens: int | None
-    device: torch.device
-    lens: Lens | None = None
+    name: str  # in tables and messages
+    sites: tuple[str, ...]  # all of them, in the order of depth
+    context: int  # vectors of a window
+    batch: int  # windows of a batch
+    vocabulary: int  # token ids are below this; 0 where none are known, and the ids of batches are −1 then
+    tokens: int | None  # vectors of a site in all, as far as it is known
+    device: torch.device  # where the vectors are
+    lens: Lens | None = None  # the model, where there is one
 
     @property
     def default_sites(self) -> tuple[str, ...]:
+        """What is looked at where nobody says which."""
         return self.sites
 
     def match(self, globs: str | Iterable[str]) -> tuple[str, ...]:
@@ -71,11 +63,7 @@ class VectorSource(ABC):
 
     @abstractmethod
     def visit(self, batch: Batch, sites: Sequence[str], each: Each) -> None:
-        """Call `each` with the vectors [B, T, width] of each site in turn, of the batch that was given last.
-
-        Raises:
-            BadInput: they cannot be read.
-        """
+        """Call `each` with the vectors [B, T, width] of each site in turn, of the batch that was given last."""
 
     @abstractmethod
     def identity(self) -> str:
@@ -106,13 +94,11 @@ class VectorSource(ABC):
         return f"{type(self).__name__}({self.name!r}: {many}{len(self.sites)} sites)"
 
 
-# ---- A model reading a text as a source.
-
-
 class ModelSource(VectorSource):
     """A model reading a text: each window is one row of a forward pass, and a site's states are there when it is passed.
 
-    Every call of `batches` reads the text anew. With `ends` its batches say where in their documents tokens end.
+    Every call of `batches` reads the text anew; a rest of the text that fills no window is dropped. Any batch can be
+    visited. With `ends` its batches say where in their documents tokens end.
     """
 
     lens: Lens
@@ -121,8 +107,7 @@ class ModelSource(VectorSource):
         self, lens: Lens, text: TextLike, reading: Reading, *, context: int, batch: int | None = None,
         ends: bool = False,
     ) -> None:  # fmt: skip
-        self.ends = ends
-        self.lens, self.given, self.reading, self.context = lens, text, reading, context
+        self.lens, self.given, self.reading, self.context, self.ends = lens, text, reading, context, ends
         self.name, self.sites, self.device = lens.name, lens.sites, lens.device
         self.vocabulary, self.tokens = lens.vocabulary_size, reading.max_tokens
         self.batch = batch or max(1, (2048 if lens.device.type == "cpu" else 16384) // context)
@@ -156,6 +141,7 @@ class ModelSource(VectorSource):
         return TextRecord(source=str(self.given)) if self._windows is None else self._windows.record()
 
     def expects(self, windows: int) -> int | None:
+        """`max_tokens`, or what the share of the file that has been read lets expect."""
         if self.tokens is not None:
             return self.tokens
         try:

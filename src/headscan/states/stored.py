@@ -1,9 +1,9 @@
-"""Stored states as a source: files, arrays in memory."""
+"""Stored states as a source: files, arrays in memory, and vectors that come once from the user's own program."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,23 +13,23 @@ from torch import Tensor
 
 from headscan.run import BadInput, Json, ModelRecord, TextRecord
 from headscan.states.source import Each, VectorSource
-from headscan.states.vectors import DOCUMENTS, DTYPES, TOKENS, Rows, TensorRows, Vectors, of_shape
+from headscan.states.vectors import DTYPES, Array, Rows, TensorRows, Vectors, arranged
 from headscan.text import Batch, display
-
-Ids = NDArray[np.int64]
 
 
 class StoredSource(VectorSource):
     """The vectors of a store, cut into windows: its own, or `context` of them.
 
-    Vectors that fill no window come in one shorter window at the end, but where `max_tokens` ends the reading.
+    Vectors that fill no window come in one shorter window at the end, but where `max_tokens` ends the reading. Any batch
+    can be visited, also again.
 
-    >>> from headscan.states.vectors import Vectors
-    >>> from headscan.states.vectors import TensorRows
+    >>> from headscan.states.vectors import TensorRows, Vectors
     >>> source = StoredSource(Vectors("x", {"vectors": TensorRows(torch.zeros(10, 3))}), context=4, batch=2)
     >>> [(batch.indices.tolist(), batch.ids.shape) for batch in source.batches()]
     [([0, 1], (2, 4)), ([2], (1, 2))]
     """
+
+    tokens: int
 
     def __init__(
         self, vectors: Vectors, *, context: int = 128, batch: int | None = None, max_tokens: int | None = None,
@@ -44,16 +44,12 @@ class StoredSource(VectorSource):
             if not self.whole:
                 raise BadInput(f"--max-tokens must be at least one window of {self.context} vectors, not {max_tokens}.")
         self.batch = batch or max(1, 2048 // self.context)
-        self.tokens = self.whole * self.context + self.rest
+        self.tokens, self._read = self.whole * self.context + self.rest, 0
         self.vocabulary = 0 if vectors.ids is None else vectors.vocabulary or self._largest(vectors.ids) + 1
-        self._read = 0
 
     def _largest(self, ids: Rows) -> int:
-        """The largest token id; the ids are read for it, which are a small part of a store."""
-        found, step = 0, 1 << 20
-        for first in range(0, self.tokens or 0, step):
-            found = max(found, int(ids.read(first, min(first + step, self.tokens or 0)).max()))
-        return found
+        step = 1 << 20
+        return max(int(ids.read(k, min(k + step, self.tokens)).max()) for k in range(0, self.tokens, step))
 
     def width(self, site: str) -> int:
         return self.vectors.sites[site].width
@@ -61,33 +57,29 @@ class StoredSource(VectorSource):
     def batches(
         self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None
     ) -> Iterator[Batch]:
-        windows = self.whole + (1 if self.rest else 0)
-        first = start
+        windows, first = self.whole + (1 if self.rest else 0), start
         while first < windows:
-            number = first // self.batch
+            number = first // self.batch if first < self.whole else -(-self.whole // self.batch)
             last = min((number + 1) * self.batch, self.whole) if first < self.whole else windows
-            number = number if first < self.whole else (self.whole + self.batch - 1) // self.batch
             if number % processes == process:
                 yield self._batch(number, first, last)
             first = last
-            self._read = min(last * self.context, self.tokens or 0)
+            self._read = min(last * self.context, self.tokens)
 
     def _batch(self, number: int, first: int, last: int) -> Batch:
-        begin, end = first * self.context, min(last * self.context, self.tokens or 0)
+        begin, end = first * self.context, min(last * self.context, self.tokens)
         shape = (last - first, (end - begin) // (last - first))
-        ids = self._numbers(self.vectors.ids, begin, end, -1).reshape(shape)
-        if self.vocabulary and (ids.min() < 0 or ids.max() >= self.vocabulary):
-            raise BadInput(
-                f"{self.name} holds the token id {ids.min() if ids.min() < 0 else ids.max()}, of none of its."
-            )
-        documents = self._numbers(self.vectors.documents, begin, end, 0).reshape(shape)
-        return Batch(number, np.arange(first, last), ids, documents)
 
-    @staticmethod
-    def _numbers(rows: Rows | None, first: int, last: int, absent: int) -> Ids:
-        if rows is None:
-            return np.full(last - first, absent, dtype=np.int64)
-        return rows.read(first, last).reshape(-1).to(torch.int64).numpy()
+        def numbers(rows: Rows | None, absent: int) -> NDArray[np.int64]:
+            flat = torch.full((end - begin,), absent) if rows is None else rows.read(begin, end).reshape(-1)
+            values: NDArray[np.int64] = flat.to(torch.int64).numpy().reshape(shape)
+            return values
+
+        ids = numbers(self.vectors.ids, -1)
+        if self.vocabulary and (ids.min() < 0 or ids.max() >= self.vocabulary):
+            wrong = ids.min() if ids.min() < 0 else ids.max()
+            raise BadInput(f"{self.name} holds the token id {wrong}, of none of its.")
+        return Batch(number, np.arange(first, last), ids, numbers(self.vectors.documents, 0))
 
     def visit(self, batch: Batch, sites: Sequence[str], each: Each) -> None:
         windows, length = batch.ids.shape
@@ -98,7 +90,7 @@ class StoredSource(VectorSource):
 
     def passed(self) -> None:
         """Take it as read, by others."""
-        self._read = self.tokens or 0
+        self._read = self.tokens
 
     def identity(self) -> str:
         return self.vectors.identity()
@@ -119,86 +111,67 @@ class StoredSource(VectorSource):
         )  # fmt: skip
 
     def text(self) -> TextRecord:
-        return TextRecord(
-            source=self.where or self.name, tokens=self._read, windows=-(-self._read // self.context), dropped=0
-        )
+        windows = -(-self._read // self.context)
+        return TextRecord(source=self.where or self.name, tokens=self._read, windows=windows, dropped=0)
 
     def words(self, ids: Sequence[int]) -> list[str]:
-        if self.tokenizer is None:
-            return [f"<id {token}>" for token in ids]
         return display(self.tokenizer, ids)
 
 
-# ---- Live objects as stored states: arrays of numpy and torch, whatever speaks DLPack, and dicts of them.
-
-
 def tensor_of(given: Any, what: str) -> Tensor:
-    """The same numbers as a tensor of the CPU, without a copy where that can be.
-
-    Raises:
-        BadInput: it is no array, or one of no numbers.
+    """The same numbers as a tensor of the CPU, without a copy where that can be; BadInput where `what` is no numbers.
 
     >>> tensor_of([[1.0, 2.0]], "it").shape
     torch.Size([1, 2])
     """
-    if isinstance(given, Tensor):
-        return _numbers(given.detach().cpu(), what)
+    beginning = what[0].upper() + what[1:]
     try:
-        if isinstance(given, np.ndarray):
-            found = torch.from_numpy(np.require(given, requirements=["C", "W"]))
+        if isinstance(given, Tensor):
+            tensor = given.detach().cpu()
+        elif isinstance(given, np.ndarray):
+            tensor = torch.from_numpy(np.require(given, requirements=["C", "W"]))
         elif hasattr(given, "__dlpack__"):
-            found = torch.utils.dlpack.from_dlpack(given).cpu()
+            tensor = torch.utils.dlpack.from_dlpack(given).cpu()
         else:
-            found = torch.as_tensor(np.asarray(given))
+            tensor = torch.as_tensor(np.asarray(given))
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
-        raise BadInput(
-            f"{what[0].upper()}{what[1:]} is no array of numbers: {' '.join(str(error).split())[:120]}."
-        ) from error
-    return _numbers(found, what)
+        raise BadInput(f"{beginning} is no array of numbers: {' '.join(str(error).split())[:120]}.") from error
+    if tensor.dtype not in DTYPES.values():
+        raise BadInput(f"{beginning} holds {str(tensor.dtype).removeprefix('torch.')}, which no states are.")
+    return tensor
 
 
-def _numbers(found: Tensor, what: str) -> Tensor:
-    if found.dtype not in DTYPES.values():
-        raise BadInput(
-            f"{what[0].upper()}{what[1:]} holds {str(found.dtype).removeprefix('torch.')}, which no states are."
-        )
-    return found
+def tensor_array(tensor: Tensor) -> Array:
+    """A tensor in memory as an array of a store."""
+    return tensor.shape, lambda count, width: TensorRows(tensor.reshape(count, width))
+
+
+def _arrays(given: Any, name: str) -> dict[str, Array]:
+    items = given if isinstance(given, Mapping) else {"vectors": given}
+    what = "the {0}" if len(items) == 1 else "{0}'s {1}"
+    return {str(site): tensor_array(tensor_of(value, what.format(name, site))) for site, value in items.items()}
 
 
 def of_object(given: Any, name: str = "array") -> Vectors:
-    """The vectors of an array [n, d] or [windows, T, d], or of a dict of such by site.
+    """The vectors of an array [n, d] or [windows, T, d] (numpy, torch, DLPack), or of a dict of such by site.
 
     In a dict `token_ids` and `documents` [n] or [windows, T] say what the vectors are of.
 
     >>> of_object(np.ones((6, 3), dtype=np.float32)).count
     6
     """
-    if not isinstance(given, Mapping):
-        given = {"vectors": given}
-    sites, windows, extra = dict[str, TensorRows](), set[int | None](), dict[str, TensorRows]()
-    for site, value in given.items():
-        rows = tensor_of(value, f"{name}'s {site}" if len(given) > 1 else f"the {name}")
-        if site in TOKENS + DOCUMENTS:
-            extra[TOKENS[0] if site in TOKENS else DOCUMENTS[0]] = TensorRows(rows.reshape(-1, 1))
-            continue
-        count, width, window = of_shape(f"The {name}", f"'{site}'", rows.shape)
-        sites[str(site)] = TensorRows(rows.reshape(count, width))
-        windows.add(window)
-    if len(windows) > 1:
-        raise BadInput(f"The {name} has windows at some sites and none, or others, at other sites.")
-    return Vectors(
-        name, sites, ids=extra.get(TOKENS[0]), documents=extra.get(DOCUMENTS[0]), window=next(iter(windows), None)
-    )
+    return Vectors.of_arrays(name, _arrays(given, name), f"The {name}")
 
 
-# ---- Vectors that come once, batch by batch, from the user's own program.
+Parts = dict[str | int, Tensor]  # rows [n, d] by site, and the documents
+_DOCUMENTS = 0  # whose key is no site's name
 
 
 class StreamSource(VectorSource):
     """An iterator of batches: arrays [n, d] or [windows, T, d], or dicts of such by site (also `token_ids`, `documents`).
 
     It is read once, in the order in which it comes, and cut anew into windows of `context` vectors; so one process reads
-    it, and it cannot be resumed. Memory is that of one of its batches and one of ours.
+    it, it cannot be resumed, and only the last batch can be visited. Memory is that of one of its batches and one of ours.
 
     >>> source = StreamSource(iter([torch.zeros(5, 3), torch.zeros(6, 3)]), context=4, batch=2)
     >>> [batch.ids.shape for batch in source.batches()]
@@ -207,79 +180,55 @@ class StreamSource(VectorSource):
 
     def __init__(self, batches: Iterable[Any], *, context: int = 128, batch: int | None = None) -> None:
         self.name, self.tokens, self.device, self.vocabulary = "batches", None, torch.device("cpu"), 0
-        self._given = iter(batches)
+        unread = iter(batches)
         try:
-            head = self._parts(next(self._given))
+            first, self.window = _parts(next(unread))
         except StopIteration:
             raise BadInput("The iterator of batches gave none.") from None
-        first, window = head
-        self._waiting = deque([first])
-        self.sites = tuple(name for name in first if name not in (TOKENS[0], DOCUMENTS[0]))
-        self.window, self.has_documents = window, DOCUMENTS[0] in first
-        self.context = window or context
-        self.batch, self._held = batch or max(1, 2048 // self.context), dict[str, Tensor]()
+        self._unread: Iterator[Parts] | None = chain([first], (_parts(given)[0] for given in unread))
+        self._widths = {site: rows.shape[1] for site, rows in first.items()}
+        self.sites = tuple(site for site in first if isinstance(site, str))
+        self.has_documents = _DOCUMENTS in first
+        self.context = self.window or context
+        self.batch, self._held = batch or max(1, 2048 // self.context), Parts()
         self._windows = self._read = 0
-        self._widths = {site: first[site].shape[1] for site in self.sites}
         self._dtype = first[self.sites[0]].dtype
-        self._consumed = False
-
-    def _parts(self, given: Any) -> tuple[dict[str, Tensor], int | None]:
-        """A batch as rows [n, d] by site, and the window that they came in."""
-        found, window = dict[str, Tensor](), None
-        for site, value in (given if isinstance(given, Mapping) else {"vectors": given}).items():
-            rows = tensor_of(value, f"the batch's {site}")
-            name = TOKENS[0] if site in TOKENS else DOCUMENTS[0] if site in DOCUMENTS else str(site)
-            if name in (TOKENS[0], DOCUMENTS[0]):
-                found[name] = rows.reshape(-1, 1)
-                continue
-            count, width, own = of_shape("A batch", "one", rows.shape)
-            found[name], window = rows.reshape(count, width), own
-        if len({len(rows) for rows in found.values()}) > 1 or not found:
-            raise BadInput("A batch has different numbers of vectors at different sites.")
-        return found, window
 
     def width(self, site: str) -> int:
         return self._widths[site]
 
-    def _more(self) -> Iterator[dict[str, Tensor]]:
-        yield from self._waiting
-        self._waiting.clear()
-        for given in self._given:
-            parts, _ = self._parts(given)
-            if {site: rows.shape[1] for site, rows in parts.items() if site in self._widths} != self._widths:
-                raise BadInput("A batch has other sites or widths than the first one.")
-            yield parts
-
     def batches(
         self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None
     ) -> Iterator[Batch]:
-        if self._consumed or start:
+        if self._unread is None or start:
             raise BadInput("An iterator of batches can be read only once: give an array, a file, or a fresh iterator.")
         if processes > 1:
             raise BadInput("An iterator of batches is read by one process: store the vectors, and name the file.")
-        self._consumed = True
-        held, room = dict[str, Tensor](), self.batch * self.context
-        for parts in self._more():
+        unread, self._unread = self._unread, None
+        held, room = Parts(), self.batch * self.context
+        for parts in unread:
+            if {site: rows.shape[1] for site, rows in parts.items()} != self._widths:
+                raise BadInput("A batch has other sites or widths than the first one.")
             held = {site: torch.cat([held[site], rows]) if held else rows for site, rows in parts.items()}
             while len(held[self.sites[0]]) >= room:
-                yield self._give({site: rows[:room] for site, rows in held.items()}, self.context)
+                yield self._give(held, 0, room, self.context)
                 held = {site: rows[room:] for site, rows in held.items()}
         left = len(held[self.sites[0]])
         whole = left // self.context * self.context
         if whole:
-            yield self._give({site: rows[:whole] for site, rows in held.items()}, self.context)
+            yield self._give(held, 0, whole, self.context)
         if left - whole:
-            yield self._give({site: rows[whole:] for site, rows in held.items()}, left - whole)
+            yield self._give(held, whole, left, left - whole)
 
-    def _give(self, held: dict[str, Tensor], length: int) -> Batch:
-        self._held, count = held, len(held[self.sites[0]])
-        windows = count // length
-        indices = np.arange(self._windows, self._windows + windows)
-        self._windows, self._read = self._windows + windows, self._read + count
-        shape = (windows, length)
-        documents = held[DOCUMENTS[0]].long().numpy() if DOCUMENTS[0] in held else np.zeros(count, dtype=np.int64)
-        number = int(indices[0]) // self.batch if length == self.context else -(-int(indices[0]) // self.batch)
-        return Batch(number, indices, np.full(shape, -1), documents.reshape(shape))
+    def _give(self, held: Parts, first: int, last: int, length: int) -> Batch:
+        self._held = {site: rows[first:last] for site, rows in held.items()}
+        windows, begin = (last - first) // length, self._windows
+        self._windows, self._read = begin + windows, self._read + last - first
+        documents = np.zeros((windows, length), dtype=np.int64)
+        if self.has_documents:
+            documents = self._held[_DOCUMENTS].long().numpy().reshape(windows, length)
+        number = begin // self.batch if length == self.context else -(-begin // self.batch)
+        return Batch(number, np.arange(begin, self._windows), np.full((windows, length), -1), documents)
 
     def visit(self, batch: Batch, sites: Sequence[str], each: Each) -> None:
         for site in sites:
@@ -299,4 +248,15 @@ class StreamSource(VectorSource):
         return TextRecord(source=self.name, tokens=self._read, windows=self._windows, dropped=0)
 
     def words(self, ids: Sequence[int]) -> list[str]:
-        return [f"<id {token}>" for token in ids]
+        return display(None, ids)
+
+
+def _parts(given: Any) -> tuple[Parts, int | None]:
+    """A batch as rows [n, d] by site, with its documents, and the window that they came in."""
+    sites, beside, window = arranged(_arrays(given, "batch"), "A batch")
+    parts: Parts = {site: rows.read(0, rows.count) for site, rows in sites.items()}
+    if "documents" in beside:
+        parts[_DOCUMENTS] = beside["documents"].read(0, beside["documents"].count)
+    if len({rows.count for rows in (*sites.values(), *beside.values())}) != 1 or not sites:
+        raise BadInput("A batch has different numbers of vectors at different sites.")
+    return parts, window

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# ---- What `headscan states` wrote.
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StatesResult(Result):
     """Hidden states in a folder.
@@ -137,36 +134,32 @@ class _ShardWriter:
     """Collects batches until they make a shard."""
 
     def __init__(self, source: ModelSource, sites: tuple[str, ...], settings: Storing, run: Run, folder: Path) -> None:
-        self.source, self.sites, self.settings, self.run, self.folder = source, sites, settings, run, folder
+        self.source, self.sites, self.store, self.run, self.folder = source, sites, settings.store, run, folder
         self.held: dict[str, list[Tensor]] = {}
-        self.index: StoredIndex | None = None
-        self.first = 0
+        self.index = StoredIndex([], source.context, source.vocabulary, model=asdict(source.record()))
 
     def write(self) -> StoredIndex:
-        """All of the text, or what is left of it."""
-        expected = None
+        """Write all of the text, or what is left of it."""
         if self.run.resume and (self.folder / INDEX).exists():
             self.index = StoredIndex.read(Location(str(self.folder / INDEX)))
             verify(str(self.folder))
-            self.first, expected = self.index.windows, self.index.mark
         else:
             (self.folder / INDEX).unlink(missing_ok=True)
             for old in self.folder.glob("states-*.safetensors"):
                 old.unlink()
-        next_ = self.first
-        for batch in self.source.batches(start=self.first, expected=expected):
+        last = self.index.windows
+        for batch in self.source.batches(start=last, expected=self.index.mark):
             self._take(batch)
-            next_ = int(batch.indices[-1]) + 1
+            last = int(batch.indices[-1]) + 1
             if sum(tensor.nbytes for parts in self.held.values() for tensor in parts) >= SHARD_BYTES:
-                self._close(next_)
-            self.run.progress(self.source.name, next_ * self.source.context, self.source.expects(next_), "tokens")
-        if next_ > self.first:
-            self._close(next_)
-        assert self.index is not None  # a text has at least one window, or its reading raised
+                self._close(last)
+            self.run.progress(self.source.name, last * self.source.context, self.source.expects(last), "tokens")
+        if last > self.index.windows:
+            self._close(last)
         return self.index
 
     def _take(self, batch: Batch) -> None:
-        stored = None if self.settings.store == "same" else getattr(torch, self.settings.store)
+        stored = None if self.store == "same" else getattr(torch, self.store)
 
         def keep(site: str, states: Tensor) -> None:
             if not bool(torch.isfinite(states).all()):
@@ -175,9 +168,7 @@ class _ShardWriter:
                 )
             copy = states.detach().to("cpu", stored or states.dtype, copy=True)
             if not bool(torch.isfinite(copy).all()):
-                raise BadInput(
-                    f"Values at site {site} are too large for {self.settings.store}: choose --store float32."
-                )
+                raise BadInput(f"Values at site {site} are too large for {self.store}: choose --store float32.")
             self.held.setdefault(site, []).append(copy)
 
         self.source.visit(batch, self.sites, keep)
@@ -185,12 +176,12 @@ class _ShardWriter:
             self.held.setdefault(name, []).append(torch.from_numpy(values).int())
 
     def _close(self, last: int) -> None:
-        """Write what is held as a shard."""
+        """Write what is held as a shard that ends before window `last`."""
         tensors = {name: torch.cat(parts) for name, parts in self.held.items()}
-        sites = [StoredSite(s, tensors[s].shape[2], str(tensors[s].dtype).removeprefix("torch.")) for s in self.sites]
-        index = self.index or StoredIndex(
-            sites, self.source.context, self.source.vocabulary, model=asdict(self.source.record())
-        )
+        if not self.index.sites:
+            dtypes = {site: str(tensors[site].dtype).removeprefix("torch.") for site in self.sites}
+            sites = [StoredSite(site, tensors[site].shape[2], dtype) for site, dtype in dtypes.items()]
+            self.index = replace(self.index, sites=sites)
         with uninterrupted():
-            self.index = index.shard(self.folder, self.first, last, tensors, self.source.mark())
-        self.first, self.held = last, {}
+            self.index = self.index.shard(self.folder, self.index.windows, last, tensors, self.source.mark())
+        self.held = {}

@@ -1,4 +1,4 @@
-"""The activation caches of dictionary_learning."""
+"""Arrays in files: numpy's, torch's and safetensors', also in the folders of activault and dictionary_learning."""
 
 from __future__ import annotations
 
@@ -15,20 +15,8 @@ from torch import Tensor
 
 from headscan.run import BadInput
 from headscan.states.location import Location, by_depth, site_of_hook
-from headscan.states.stored import of_object, tensor_of
-from headscan.states.vectors import (
-    DOCUMENTS,
-    DTYPES,
-    FORMATS,
-    TOKENS,
-    FlatRows,
-    JoinedRows,
-    Rows,
-    StateFormat,
-    TensorRows,
-    Vectors,
-    of_shape,
-)
+from headscan.states.stored import of_object, tensor_array, tensor_of
+from headscan.states.vectors import DTYPES, FORMATS, Array, FlatRows, JoinedRows, StateFormat, Vectors
 
 
 @FORMATS.register("memmap")
@@ -46,14 +34,12 @@ class MemmapFormat(StateFormat):
         return place.is_folder and bool(place.files(".memmap"))
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        folders = dict[str, list[Location]]()
-        for file in place.files(".memmap"):
-            folders.setdefault(file.path.rsplit("/", 1)[0], []).append(file)
-        sites: dict[str, Rows] = {}
-        for path, files in sorted(folders.items()):
-            name = "vectors" if path == place.path.rstrip("/") else path.rsplit("/", 1)[1]
-            sites[name] = JoinedRows([_shard(file) for file in sorted(files, key=_number)])
-        return Vectors(place.name, sites)
+        here = place.path.rstrip("/")
+        folders = {
+            "vectors" if path == here else path.rsplit("/", 1)[1]: sorted(files, key=_number)
+            for path, files in place.folders(".memmap").items()
+        }
+        return Vectors(place.name, {site: JoinedRows(list(map(_shard, files))) for site, files in folders.items()})
 
 
 def _number(place: Location) -> int:
@@ -63,12 +49,9 @@ def _number(place: Location) -> int:
 
 def _shard(place: Location) -> FlatRows:
     shape = Location(place.path.removesuffix(".memmap") + ".meta").json().get("shape")
-    if not isinstance(shape, list) or len(shape) != 2 or not all(isinstance(one, int) for one in shape):
+    if not isinstance(shape, list) or len(shape) != 2 or not all(isinstance(size, int) for size in shape):
         raise BadInput(f"{place.path}: the file .meta beside it gives no shape [vectors, width].")
     return FlatRows(place, 0, shape[0], shape[1], torch.float32)
-
-
-# ---- numpy's .npy.
 
 
 @FORMATS.register("npy")
@@ -83,16 +66,11 @@ class NpyFormat(StateFormat):
         return place.suffix == ".npy"
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        rows, window = flat_array(place, 0, place.size, place.path)
-        return Vectors(place.name, {"vectors": rows}, window=window)
+        return Vectors.of_arrays(place.name, {"vectors": _npy(place, 0, place.size, place.path)}, place.path)
 
 
-def flat_array(place: Location, start: int, end: int, name: str) -> tuple[FlatRows, int | None]:
-    """The rows of an .npy that lies in a file from byte `start` to `end`, and their window.
-
-    Raises:
-        BadInput: it is no .npy, truncated, of Python objects, or in Fortran order.
-    """
+def _npy(place: Location, start: int, end: int, name: str) -> Array:
+    """The array of an .npy that lies in a file from byte `start` to `end`."""
     head = io.BytesIO(place.bytes(start, min(end, start + 2**16)))
     try:
         version = np.lib.format.read_magic(head)
@@ -102,21 +80,20 @@ def flat_array(place: Location, start: int, end: int, name: str) -> tuple[FlatRo
         raise BadInput(f"{name} is no .npy file, or is damaged: {str(error).split('.')[0]}.") from error
     if fortran and len(shape) > 1:
         raise BadInput(f"{name} is stored column by column (Fortran order): save numpy.ascontiguousarray of it.")
-    swapped = not kind.isnative
     try:
         dtype = torch.from_numpy(np.empty(0, kind.newbyteorder("="))).dtype
     except TypeError:
         dtype = torch.bool
     if dtype not in DTYPES.values():
         raise BadInput(f"{name} holds {kind}, which no states are.")
-    count, width, window = of_shape(name, "it", shape)
-    offset, promised = start + head.tell(), count * width * dtype.itemsize
-    if end - offset < promised:
-        raise BadInput(f"{name} is truncated: its header promises {promised:,} bytes, and it has {end - offset:,}.")
-    return FlatRows(place, offset, count, width, dtype, swapped=swapped), window
+    offset = start + head.tell()
 
+    def rows(count: int, width: int) -> FlatRows:
+        if end - offset < (promised := count * width * dtype.itemsize):
+            raise BadInput(f"{name} is truncated: its header promises {promised:,} bytes, and it has {end - offset:,}.")
+        return FlatRows(place, offset, count, width, dtype, swapped=not kind.isnative)
 
-# ---- numpy's .npz.
+    return shape, rows
 
 
 @FORMATS.register("npz")
@@ -134,46 +111,28 @@ class NpzFormat(StateFormat):
         return place.suffix == ".npz"
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        sites, extra, windows = dict[str, Rows](), dict[str, Rows](), set[int | None]()
         try:
             with zipfile.ZipFile(place.open()) as archive:
-                for entry in archive.infolist():
-                    name = entry.filename.removesuffix(".npy")
-                    if name in TOKENS + DOCUMENTS:
-                        kind = TOKENS[0] if name in TOKENS else DOCUMENTS[0]
-                        extra[kind] = TensorRows(_whole(archive, entry, place).reshape(-1, 1))
-                    elif entry.compress_type == zipfile.ZIP_STORED:
-                        # A member begins with 30 bytes, its name and an extra field of its own.
-                        lengths = place.bytes(entry.header_offset + 26, entry.header_offset + 30)
-                        skip = 30 + int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
-                        start = entry.header_offset + skip
-                        sites[name], window = flat_array(place, start, start + entry.file_size, f"{place.path}, {name}")
-                        windows.add(window)
-                    else:
-                        array = _whole(archive, entry, place)
-                        count, width, window = of_shape(place.path, f"'{name}'", array.shape)
-                        sites[name] = TensorRows(array.reshape(count, width))
-                        windows.add(window)
+                arrays = {
+                    entry.filename.removesuffix(".npy"): _member(archive, entry, place) for entry in archive.infolist()
+                }
+                return Vectors.of_arrays(place.name, arrays, place.path)
         except (zipfile.BadZipFile, EOFError, OSError) as error:
             raise BadInput(f"{place.path} is no .npz file, or is truncated: {str(error).rstrip('.')}.") from error
-        if len(windows) > 1:
-            raise BadInput(f"{place.path} has windows at some sites and none, or others, at other sites.")
-        return Vectors(
-            place.name, sites, ids=extra.get(TOKENS[0]), documents=extra.get(DOCUMENTS[0]),
-            window=next(iter(windows), None),
-        )  # fmt: skip
 
 
-def _whole(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: Location) -> Tensor:
+def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: Location) -> Array:
+    name = f"{place.path}, {entry.filename.removesuffix('.npy')}"
+    if entry.compress_type == zipfile.ZIP_STORED:
+        # A member begins with 30 bytes, its name and an extra field of its own.
+        lengths = np.frombuffer(place.bytes(entry.header_offset + 26, entry.header_offset + 30), dtype="<u2")
+        start = entry.header_offset + 30 + int(lengths.sum())
+        return _npy(place, start, start + entry.file_size, name)
     try:
-        return tensor_of(
-            np.load(io.BytesIO(archive.read(entry)), allow_pickle=False), f"{place.path}'s {entry.filename}"
-        )
+        whole = np.load(io.BytesIO(archive.read(entry)), allow_pickle=False)
+        return tensor_array(tensor_of(whole, f"{place.path}'s {entry.filename}"))
     except ValueError as error:
-        raise BadInput(f"{place.path}, {entry.filename} is no array of numbers: {error}.") from error
-
-
-# ---- Tensors that torch.save wrote, also in the folders of activault.
+        raise BadInput(f"{name}.npy is no array of numbers: {error}.") from error
 
 
 @FORMATS.register("pytorch")
@@ -203,47 +162,37 @@ class ActivaultFormat(StateFormat):
     first: ClassVar[int] = 1
 
     def recognises(self, place: Location) -> bool:
-        return (
-            place.is_folder
-            and ((place / "cfg.json").exists or (place / "metadata.json").exists)
-            and bool(place.files(".pt"))
-        )
+        described = place.is_folder and ((place / "cfg.json").exists or (place / "metadata.json").exists)
+        return described and bool(place.files(".pt"))
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        folders = dict[str, list[Location]]()
-        for file in place.files(".pt"):
-            folders.setdefault(file.path.rsplit("/", 1)[0], []).append(file)
-        hooks = {site_of_hook(path.rsplit("/", 1)[1]): files for path, files in sorted(folders.items())}
-        found = {site: Vectors.joined(site, [_pytorch_file(one) for one in files]) for site, files in hooks.items()}
-        first = next(iter(found.values()))
-        return Vectors(
-            place.name, {site: one.sites["states"] for site, one in found.items()}, ids=first.ids, window=first.window
-        )
+        hooks = {site_of_hook(path.rsplit("/", 1)[1]): files for path, files in place.folders(".pt").items()}
+        stores = {site: Vectors.joined(site, list(map(_windows, files))) for site, files in hooks.items()}
+        first = next(iter(stores.values()))
+        sites = {site: store.sites["states"] for site, store in stores.items()}
+        return Vectors(place.name, sites, ids=first.ids, window=first.window)
 
 
-def _pytorch_file(place: Location) -> Vectors:
-    held = _load(place)
-    if not isinstance(held, dict) or "states" not in held:
+def _windows(place: Location) -> Vectors:
+    content = _load(place)
+    if not isinstance(content, dict) or "states" not in content:
         raise BadInput(f"{place.path} holds no 'states'.")
-    return of_object({name: held[name] for name in ("states", "input_ids") if name in held}, place.path)
+    return of_object({name: content[name] for name in ("states", "input_ids") if name in content}, place.path)
 
 
 def _load(place: Location) -> Any:
     try:
         if place.remote:
             with place.open() as file:
-                found = torch.load(file, map_location="cpu", weights_only=True)
+                content = torch.load(file, map_location="cpu", weights_only=True)
         else:
-            found = torch.load(place.path, map_location="cpu", weights_only=True, mmap=True)
+            content = torch.load(place.path, map_location="cpu", weights_only=True, mmap=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError) as error:
-        said = " ".join(str(error).split())[:120]
-        raise BadInput(f"{place.path} holds no tensors, or is damaged: {said.rstrip('.')}.") from error
-    if isinstance(found, dict):
-        found = {name: value for name, value in found.items() if isinstance(value, Tensor)}
-    return found
-
-
-# ---- .safetensors: one file, or several of them.
+        reason = " ".join(str(error).split())[:120]
+        raise BadInput(f"{place.path} holds no tensors, or is damaged: {reason.rstrip('.')}.") from error
+    if isinstance(content, dict):
+        content = {name: value for name, value in content.items() if isinstance(value, Tensor)}
+    return content
 
 
 @FORMATS.register("safetensors")
@@ -262,13 +211,22 @@ class SafetensorsFormat(StateFormat):
 
     def read(self, place: Location, field: str | None) -> Vectors:
         if place.suffix == ".safetensors" and not place.is_folder:
-            return _safetensors_file(place)
-        return Vectors.joined(place.name, [_safetensors_file(file) for file in place.files(".safetensors")])
+            return _safetensors(place)
+        return Vectors.joined(place.name, [_safetensors(file) for file in place.files(".safetensors")])
+
+
+def _safetensors(place: Location) -> Vectors:
+    tensors = read_header(place)
+    for name in by_depth(tensors):
+        if tensors[name].dtype is torch.bool:
+            raise BadInput(f"{place.path} holds '{name}' in a dtype that no states have.")
+    arrays = {name: (tensors[name].shape, tensors[name].rows) for name in by_depth(tensors)}
+    return Vectors.of_arrays(place.name, arrays, place.path)
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in a file: its dtype as the header names it, shape, and the byte at which it begins."""
+    """A tensor in a .safetensors file, which begins at a byte; bool stands for dtypes that no states have."""
 
     place: Location
     dtype: torch.dtype
@@ -276,15 +234,13 @@ class StoredTensor:
     offset: int
 
     def rows(self, count: int, width: int) -> FlatRows:
-        """It as rows."""
         return FlatRows(self.place, self.offset, count, width, self.dtype)
 
 
-def read_header(place: Location) -> tuple[dict[str, StoredTensor], dict[str, str]]:
-    """The tensors of a file by name, in the order in which they lie there, and its metadata.
+def read_header(place: Location) -> dict[str, StoredTensor]:
+    """The tensors of a .safetensors file by name, in the order in which they lie there.
 
-    Raises:
-        BadInput: it is no such file, or is truncated.
+    Raises BadInput where it is no such file, or is truncated.
     """
     size = place.size
     length = int.from_bytes(place.bytes(0, 8), "little")
@@ -292,40 +248,14 @@ def read_header(place: Location) -> tuple[dict[str, StoredTensor], dict[str, str
         raise BadInput(f"{place.path} is no .safetensors file, or is truncated: it has {size:,} bytes.")
     try:
         header = json.loads(place.bytes(8, 8 + length))
-        metadata = header.pop("__metadata__", {})
-        found = {
-            name: StoredTensor(
-                place, DTYPES.get(one["dtype"], torch.bool), tuple(one["shape"]), 8 + length + one["data_offsets"][0]
-            )
-            for name, one in sorted(header.items(), key=lambda item: item[1]["data_offsets"])
-        }  # fmt: skip
-        end = 8 + length + max((one["data_offsets"][1] for one in header.values()), default=0)
+        header.pop("__metadata__", None)
+        tensors, end = {}, 8 + length
+        for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+            dtype, (first, last) = DTYPES.get(entry["dtype"], torch.bool), entry["data_offsets"]
+            tensors[name] = StoredTensor(place, dtype, tuple(entry["shape"]), 8 + length + first)
+            end = max(end, 8 + length + last)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise BadInput(f"{place.path} is no .safetensors file: its header is damaged.") from error
     if end > size:
         raise BadInput(f"{place.path} is truncated: its header promises {end:,} bytes, and it has {size:,}.")
-    return found, metadata
-
-
-def _safetensors_file(place: Location) -> Vectors:
-    tensors, _ = read_header(place)
-    sites, extra, windows = dict[str, Rows](), dict[str, Rows](), set[int | None]()
-    for name in by_depth(tensors):
-        one = tensors[name]
-        if one.dtype is torch.bool:
-            raise BadInput(f"{place.path} holds '{name}' in a dtype that no states have.")
-        if name in TOKENS + DOCUMENTS:
-            extra[TOKENS[0] if name in TOKENS else DOCUMENTS[0]] = one.rows(_many(one.shape), 1)
-            continue
-        count, width, window = of_shape(place.path, f"'{name}'", one.shape)
-        sites[name] = one.rows(count, width)
-        windows.add(window)
-    if len(windows) > 1:
-        raise BadInput(f"{place.path} has windows at some sites and none, or others, at other sites.")
-    return Vectors(
-        place.name, sites, ids=extra.get(TOKENS[0]), documents=extra.get(DOCUMENTS[0]), window=next(iter(windows), None)
-    )
-
-
-def _many(shape: tuple[int, ...]) -> int:
-    return int(torch.tensor(shape).prod()) if shape else 1
+    return tensors

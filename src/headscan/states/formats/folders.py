@@ -1,4 +1,4 @@
-"""A FAISS index."""
+"""Stores that a program wrote: FAISS indexes, the requests of vLLM, and what `headscan states` writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headscan.run import BadInput, Json
 from headscan.run.files import write_atomic
 from headscan.states.formats.arrays import StoredTensor, read_header
 from headscan.states.location import Location
-from headscan.states.vectors import FORMATS, FlatRows, JoinedRows, NumberedParts, Rows, SlicedRows, StateFormat, Vectors
+from headscan.states.vectors import FORMATS, FlatRows, JoinedRows, LayerRows, NumberedParts, Rows, StateFormat, Vectors
 
 FLAT = {b"IxF2", b"IxFI", b"IxFl"}
 # Kind, width, vectors, two fillers, whether trained, metric; behind it, for a metric with a parameter, that; then the
@@ -43,7 +43,7 @@ class FaissFormat(StateFormat):
         head = place.bytes(0, HEADER.size + 12)
         if len(head) < 8:
             raise BadInput(f"{place.path} is no FAISS index, or is truncated: it has {len(head)} bytes.")
-        rows = _flat(place, head) if head[:4] in FLAT else _reconstructed(place)
+        rows: Rows = _flat(place, head) if head[:4] in FLAT else _Reconstructed(place)
         notes = () if isinstance(rows, FlatRows) else ("As the index reconstructs them; a compressing one loses.",)
         return Vectors(place.name, {"vectors": rows}, notes=notes)
 
@@ -53,40 +53,34 @@ def _flat(place: Location, head: bytes) -> FlatRows:
         raise BadInput(f"{place.path} is truncated: it has {len(head)} bytes.")
     _, width, count, _, _, _, metric = HEADER.unpack_from(head)
     skip = HEADER.size + (4 if metric > 1 else 0)
-    (many,) = struct.unpack_from("<q", head, skip)
-    if width < 1 or count < 1 or many != width * count:
-        raise BadInput(f"{place.path} is no flat FAISS index: {count} vectors of {width} are not {many} numbers.")
+    (numbers,) = struct.unpack_from("<q", head, skip)
+    if width < 1 or count < 1 or numbers != width * count:
+        raise BadInput(f"{place.path} is no flat FAISS index: {count} vectors of {width} are not {numbers} numbers.")
     return FlatRows(place, skip + 8, count, width, torch.float32)
 
 
-def _reconstructed(place: Location) -> Rows:
-    try:
-        import faiss
-    except ImportError:
-        raise BadInput(f"{place.path} is no flat index: to read others, pip install 'headscan[faiss]'.") from None
-    if place.remote:
-        raise BadInput(f"{place.path} is no flat index: FAISS reads others from local files only.")
-    try:
-        index = faiss.read_index(place.path, faiss.IO_FLAG_MMAP)
-        if hasattr(index, "make_direct_map"):
-            index.make_direct_map()
-        rows = _Reconstructed(index)
-        rows.read(0, min(1, rows.count))
-    except RuntimeError as error:
-        said = str(error).splitlines()[0]
-        raise BadInput(f"{place.path} is no FAISS index that gives its vectors back: {said[:160]}.") from error
-    return rows
-
-
 class _Reconstructed:
-    def __init__(self, index: Any) -> None:
-        self.index, self.count, self.width, self.dtype = index, int(index.ntotal), int(index.d), torch.float32
+    """The vectors of an index that is not flat, as faiss gives them back."""
+
+    def __init__(self, place: Location) -> None:
+        try:
+            import faiss
+        except ImportError:
+            raise BadInput(f"{place.path} is no flat index: to read others, pip install 'headscan[faiss]'.") from None
+        if place.remote:
+            raise BadInput(f"{place.path} is no flat index: FAISS reads others from local files only.")
+        try:
+            self.index = faiss.read_index(place.path, faiss.IO_FLAG_MMAP)
+            if hasattr(self.index, "make_direct_map"):
+                self.index.make_direct_map()
+            self.count, self.width, self.dtype = int(self.index.ntotal), int(self.index.d), torch.float32
+            self.read(0, min(1, self.count))
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0][:160]
+            raise BadInput(f"{place.path} is no FAISS index that gives its vectors back: {reason}.") from error
 
     def read(self, first: int, last: int) -> Tensor:
         return torch.from_numpy(self.index.reconstruct_n(first, last - first))
-
-
-# ---- Hidden states that vLLM extracts while it serves.
 
 
 @FORMATS.register("vllm")
@@ -102,50 +96,50 @@ class VllmFormat(StateFormat):
     first: ClassVar[int] = 2
 
     def recognises(self, place: Location) -> bool:
-        if place.is_folder:
-            files = place.files(".safetensors")
-            return bool(files) and _is_request(files[0])
-        return place.suffix == ".safetensors" and place.exists and _is_request(place)
+        """Whether the first file holds the tensors of a request."""
+        files = place.files(".safetensors") if place.is_folder else [place]
+        if not files or files[0].suffix != ".safetensors" or not files[0].exists:
+            return False
+        try:
+            return _request(files[0]) is not None
+        except BadInput:  # said by the format that takes it by its ending
+            return False
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        files = place.files(".safetensors") if place.is_folder else [place]
-        requests = [_tensors(file) for file in files]
-        layers = {states.shape[1:] for states, _ in requests}
-        if len(layers) > 1:
-            raise BadInput(f"The requests in {place.path} hold different layers or widths: {sorted(layers)}.")
-        many, width = layers.pop()
-        whole = JoinedRows([states.rows(states.shape[0], many * width) for states, _ in requests])
-        sites: dict[str, Rows] = {
-            f"captured.{number}": rows for number, rows in enumerate(SlicedRows.layers(whole, many))
-        }
+        """Gives a site a captured layer."""
+        requests = [_checked(file) for file in (place.files(".safetensors") if place.is_folder else [place])]
+        layouts = {states.shape[1:] for states, _ in requests}
+        if len(layouts) > 1:
+            raise BadInput(f"The requests in {place.path} hold different layers or widths: {sorted(layouts)}.")
+        layers, width = layouts.pop()
+        whole = JoinedRows([states.rows(states.shape[0], layers * width) for states, _ in requests])
         return Vectors(
-            place.name, sites, ids=JoinedRows([ids.rows(ids.shape[0], 1) for _, ids in requests]),
+            place.name, {f"captured.{k}": rows for k, rows in enumerate(LayerRows.split(whole, layers))},
+            ids=JoinedRows([ids.rows(ids.shape[0], 1) for _, ids in requests]),
             documents=NumberedParts([states.shape[0] for states, _ in requests]),
             notes=("Each request is a document; windows go on from one to the next.",),
         )  # fmt: skip
 
 
-def _is_request(place: Location) -> bool:
-    try:
-        tensors, _ = read_header(place)
-    except BadInput:  # said by the format that takes it by its ending
-        return False
-    return set(tensors) == {"hidden_states", "token_ids"} and len(tensors["hidden_states"].shape) == 3
-
-
-def _tensors(place: Location) -> tuple[StoredTensor, StoredTensor]:
-    tensors, _ = read_header(place)
+def _request(place: Location) -> tuple[StoredTensor, StoredTensor] | None:
+    """The hidden states and token ids of a file; None where it holds others."""
+    tensors = read_header(place)
     if set(tensors) != {"hidden_states", "token_ids"} or len(tensors["hidden_states"].shape) != 3:
+        return None
+    return tensors["hidden_states"], tensors["token_ids"]
+
+
+def _checked(place: Location) -> tuple[StoredTensor, StoredTensor]:
+    request = _request(place)
+    if request is None:
         raise BadInput(
             f"{place.path} holds no request: hidden_states [tokens, layers, width] and token_ids are wanted."
         )
-    states, ids = tensors["hidden_states"], tensors["token_ids"]
+    states, ids = request
     if ids.shape != states.shape[:1]:
         raise BadInput(f"{place.path} holds {states.shape[0]} vectors but {list(ids.shape)} token ids.")
-    return states, ids
+    return request
 
-
-# ---- headscan's own layout of stored states: `states.json` beside shards of safetensors.
 
 INDEX, LAYOUT, VERSION = "states.json", "headscan-states", 1
 
@@ -172,7 +166,7 @@ class StateShard:
 
 @dataclass(frozen=True)
 class StoredIndex:
-    """What `states.json` says.
+    """The content of `states.json`, which stands beside shards of safetensors.
 
     Each shard holds, by site, tensors [windows, context, width], and `token_ids` and `documents` [windows, context].
     The index is replaced in one step after each shard is on the disk, so that what it names is whole at any moment;
@@ -191,6 +185,7 @@ class StoredIndex:
 
     @property
     def windows(self) -> int:
+        """Windows in all shards."""
         return self.shards[-1].last if self.shards else 0
 
     def write(self, folder: Path) -> None:
@@ -205,24 +200,20 @@ class StoredIndex:
         data = save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"format": LAYOUT})
         name = f"states-{len(self.shards):05d}.safetensors"
         write_atomic(folder / name, data)
-        one = StateShard(name, first, last, len(data), hashlib.sha256(data).hexdigest())
-        new = replace(self, shards=[*self.shards, one], mark=mark)
-        new.write(folder)
-        return new
+        shard = StateShard(name, first, last, len(data), hashlib.sha256(data).hexdigest())
+        index = replace(self, shards=[*self.shards, shard], mark=mark)
+        index.write(folder)
+        return index
 
     @classmethod
     def read(cls, place: Location) -> StoredIndex:
-        """The index at a place.
-
-        Raises:
-            BadInput: it is damaged, or of a version that this one does not read.
-        """
-        found = place.json()
-        if found.get("format") != LAYOUT or found.get("version") != VERSION:
-            raise BadInput(f"{place.path} is of version {found.get('version')}; this headscan reads {VERSION}.")
+        """The index at a place; BadInput where it is damaged, or of a version that this one does not read."""
+        content = place.json()
+        if content.get("format") != LAYOUT or content.get("version") != VERSION:
+            raise BadInput(f"{place.path} is of version {content.get('version')}; this headscan reads {VERSION}.")
         from pydantic import TypeAdapter, ValidationError
 
-        own = {name: value for name, value in found.items() if name not in ("format", "version", "tokens")}
+        own = {name: value for name, value in content.items() if name not in ("format", "version", "tokens")}
         try:
             return TypeAdapter(cls).validate_python(own)
         except ValidationError as error:
@@ -230,10 +221,9 @@ class StoredIndex:
 
 
 def verify(folder: str) -> int:
-    """Read every shard of a folder and hold it to its checksum; the number of vectors of each site.
+    """Read every shard of a folder and hold it to its checksum; returns the number of vectors of each site.
 
-    Raises:
-        BadInput: a shard is missing, or its bytes are not those that were written.
+    Raises BadInput where a shard is missing, or its bytes are not those that were written.
     """
     place = Location(folder)
     index = StoredIndex.read(place / INDEX)
@@ -244,9 +234,6 @@ def verify(folder: str) -> int:
         if file.size != shard.bytes or digest.hexdigest() != shard.sha256:
             raise BadInput(f"{file.path} is damaged: it is not what was written.")
     return index.windows * index.context
-
-
-# ---- What `headscan states` writes.
 
 
 @FORMATS.register("headscan")
@@ -267,23 +254,23 @@ class HeadscanFormat(StateFormat):
         index = StoredIndex.read(place / INDEX)
         if not index.shards:
             raise BadInput(f"{place.path} holds no states yet: `headscan states` was interrupted at once.")
-        parts: dict[str, list[Rows]] = {
-            name: [] for name in (*(one.site for one in index.sites), "token_ids", "documents")
-        }
-        for shard in index.shards:
-            file, windows = place / shard.file, shard.last - shard.first
-            if not file.exists or file.size != shard.bytes:
-                raise BadInput(f"{file.path} is missing or truncated: {shard.bytes:,} bytes were written.")
-            tensors, _ = read_header(file)
-            for name, rows in parts.items():
-                if name not in tensors or tensors[name].shape[:2] != (windows, index.context):
-                    raise BadInput(f"{file.path} does not hold {windows} windows of {index.context} at '{name}'.")
-                shape = tensors[name].shape
-                rows.append(tensors[name].rows(windows * index.context, shape[2] if len(shape) == 3 else 1))
+        names = [*(site.site for site in index.sites), "token_ids", "documents"]
+        shards = [_rows(place / shard.file, shard, index.context, names) for shard in index.shards]
+        rows: dict[str, Rows] = {name: JoinedRows([shard[name] for shard in shards]) for name in names}
         digest = hashlib.sha256("".join(shard.sha256 for shard in index.shards).encode()).hexdigest()
         notes = () if index.complete else ("Its writing was interrupted: this is the beginning of the text.",)
         return Vectors(
-            place.name, {one.site: JoinedRows(parts[one.site]) for one in index.sites}, ids=JoinedRows(parts["token_ids"]),
-            documents=JoinedRows(parts["documents"]), window=index.context, vocabulary=index.vocabulary,
-            model=str(index.model.get("name", "")) or None, notes=notes, whole_identity=digest,
+            place.name, {name: rows[name] for name in names[:-2]}, ids=rows["token_ids"], documents=rows["documents"],
+            window=index.context, vocabulary=index.vocabulary, model=str(index.model.get("name", "")) or None,
+            notes=notes, whole_identity=digest,
         )  # fmt: skip
+
+
+def _rows(file: Location, shard: StateShard, context: int, names: list[str]) -> dict[str, Rows]:
+    if not file.exists or file.size != shard.bytes:
+        raise BadInput(f"{file.path} is missing or truncated: {shard.bytes:,} bytes were written.")
+    tensors, windows = read_header(file), shard.last - shard.first
+    for name in names:
+        if name not in tensors or tensors[name].shape[:2] != (windows, context):
+            raise BadInput(f"{file.path} does not hold {windows} windows of {context} at '{name}'.")
+    return {name: tensors[name].rows(windows * context, (*tensors[name].shape, 1)[2]) for name in names}

@@ -1,10 +1,10 @@
-"""Arrow files, and the folders that the library `datasets` makes of them."""
+"""Tables whose columns are lists of numbers: Arrow, Feather, Parquet, and the folders of the library `datasets`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,106 +17,75 @@ from headscan.run import BadInput
 from headscan.states.location import Location, site_of_hook
 from headscan.states.vectors import DOCUMENTS, DTYPES, FORMATS, TOKENS, Rows, StateFormat, Vectors
 
-# ---- Columns of tables as rows: Arrow lists and fixed-size lists of numbers, of one level or two.
-
 Reader = Callable[[str, int, int], Any]
 """The values of a column in the rows first ... last − 1 of a table, as an Arrow array."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A column's cells: vectors of `width` numbers, `window` of them where a cell is a list of vectors; `numbers` of one
-    where it is no list."""
+    """A column's cells: vectors of `width` numbers, `window` of them where a cell is a list of vectors; a cell that is no
+    list is a vector of width 1."""
 
     width: int
     window: int | None
     dtype: torch.dtype
 
-    @property
-    def each(self) -> int:
-        return self.window or 1
-
 
 class ColumnRows:
-    """A column of a table as rows: a cell is a vector, or a window of them."""
+    """A column as rows: a cell is a vector, or a window of them; or each cell's number stands for `repeat` rows."""
 
-    def __init__(self, name: str, column: str, read: Reader, cells: int, shape: Shape) -> None:
-        self.name, self.column, self._read, self.shape = name, column, read, shape
-        self.count, self.width, self.dtype = cells * shape.each, shape.width, shape.dtype
+    def __init__(self, name: str, read: Reader, cells: int, column: str, shape: Shape, repeat: int = 1) -> None:
+        self.name, self.column, self._read, self.shape, self.repeat = name, column, read, shape, repeat
+        self.each = (shape.window or 1) * repeat
+        self.count, self.width, self.dtype = cells * self.each, shape.width, shape.dtype
 
     def read(self, first: int, last: int) -> Tensor:
-        """See `Rows`."""
-        each = self.shape.each
-        cells = first // each, -(-last // each)
-        values = numbers_of(self._read(self.column, *cells), self.shape, f"{self.name}, column {self.column}")
+        begin, end = first // self.each, -(-last // self.each)
+        values = _numbers(self._read(self.column, begin, end), self.shape, f"{self.name}, column {self.column}")
         rows = torch.from_numpy(values).reshape(-1, self.width)
-        return rows[first - cells[0] * each : last - cells[0] * each]
+        if self.repeat > 1:
+            rows = rows.repeat_interleave(self.repeat, 0)
+        return rows[first - begin * self.each : last - begin * self.each]
 
 
-class TableRows:
-    """A column of one number a cell (token ids, documents) as rows of width 1; each stands for `each` rows."""
-
-    def __init__(self, rows: ColumnRows, each: int) -> None:
-        self.rows, self.each = rows, each
-        self.count, self.width, self.dtype = rows.count * each, 1, torch.int64
-
-    def read(self, first: int, last: int) -> Tensor:
-        """See `Rows`."""
-        cells = first // self.each, -(-last // self.each)
-        found = self.rows.read(*cells).long().repeat_interleave(self.each, 0)
-        return found[first - cells[0] * self.each : last - cells[0] * self.each]
-
-
-def table_vectors(
-    name: str, schema: Mapping[str, Any], cells: int, read: Reader, field: str | None, *, notes: Sequence[str] = ()
-) -> Vectors:
+def table_vectors(name: str, schema: Mapping[str, Any], cells: int, read: Reader, field: str | None) -> Vectors:
     """The vectors of a table's columns: every column of lists of numbers is a site, or those that `field` names.
 
-    Args:
-        name: of the table, in sentences. schema: the Arrow type of each column. cells: rows of the table.
-        read: gives values of a column. field: names of columns, separated by commas.
-
-    Raises:
-        BadInput: there is no such column, or none of vectors; a value is missing; lists differ in length.
+    `schema` has the Arrow type of each column, `cells` is the number of rows. Raises BadInput where there is no such
+    column, or none of vectors; a value is missing; lists differ in length.
     """
-    wanted = None if field is None else [one.strip() for one in field.split(",")]
+    wanted = None if field is None else [column.strip() for column in field.split(",")]
     for column in wanted or ():
         if column not in schema:
             raise BadInput(f"{name} has no column '{column}'; it has: {', '.join(schema)}.")
     if not cells:
         raise BadInput(f"{name} has no rows.")
-    sites, windows = dict[str, Rows](), set[int | None]()
-    for column, kind in schema.items():
-        known = column in TOKENS + DOCUMENTS
-        if known or (column not in wanted if wanted is not None else not _is_vectors(kind)):
-            continue
-        shape = _shape(kind, read(column, 0, 1), f"{name}, column {column}")
-        sites[site_of_hook(column)] = ColumnRows(name, column, read, cells, shape)
-        windows.add(shape.window)
-    if not sites:
+
+    def shape_of(column: str) -> Shape:
+        return _shape(schema[column], read(column, 0, 1), f"{name}, column {column}")
+
+    chosen = [column for column, kind in schema.items() if (column in wanted if wanted else _is_vectors(kind))]
+    shapes = {column: shape_of(column) for column in chosen if column not in TOKENS + DOCUMENTS}
+    if not shapes:
         kinds = ", ".join(f"{column} ({kind})" for column, kind in list(schema.items())[:8])
         raise BadInput(f"{name} has no column of vectors; it has: {kinds}.")
-    if len(windows) > 1:
+    window = next(iter(shapes.values())).window
+    if any(shape.window != window for shape in shapes.values()):
         raise BadInput(f"{name} has columns of vectors and of windows: choose one kind with --field.")
-    window = windows.pop()
-    beside = {
-        kind: _beside(name, column, schema[column], cells, read, window or 1)
-        for kind, names in (("ids", TOKENS), ("documents", DOCUMENTS))
-        for column in names
-        if column in schema
-    }
-    return Vectors(
-        name, sites, ids=beside.get("ids"), documents=beside.get("documents"), window=window, notes=tuple(notes)
-    )
 
+    def beside(names: tuple[str, ...]) -> Rows | None:
+        column = next((column for column in reversed(names) if column in schema), None)
+        if column is None:
+            return None
+        shape, each = shape_of(column), window or 1
+        if shape.dtype.is_floating_point:
+            raise BadInput(f"{name}, column {column} holds fractions in place of whole numbers.")
+        if shape.width == each and _is_list(_storage(schema[column])):
+            return ColumnRows(name, read, cells, column, replace(shape, width=1, window=each))
+        return ColumnRows(name, read, cells, column, shape, each)
 
-def _beside(name: str, column: str, kind: Any, cells: int, read: Reader, each: int) -> Rows:
-    shape = _shape(kind, read(column, 0, 1), f"{name}, column {column}")
-    if shape.dtype.is_floating_point:
-        raise BadInput(f"{name}, column {column} holds fractions in place of whole numbers.")
-    if shape.width == each and pa.types.is_nested(_storage(kind)):
-        return ColumnRows(name, column, read, cells, Shape(1, each, shape.dtype))
-    return TableRows(ColumnRows(name, column, read, cells, shape), each)
+    sites = {site_of_hook(column): ColumnRows(name, read, cells, column, shape) for column, shape in shapes.items()}
+    return Vectors(name, sites, ids=beside(TOKENS), documents=beside(DOCUMENTS), window=window)
 
 
 def _storage(kind: Any) -> Any:
@@ -128,9 +97,8 @@ def _is_list(kind: Any) -> bool:
 
 
 def _is_vectors(kind: Any) -> bool:
-    """Lists of fractions, or of lists of them."""
-    kind = _storage(kind)
-    depth = 0
+    """Whether a type is lists of fractions, or of lists of them."""
+    kind, depth = _storage(kind), 0
     while _is_list(kind):
         kind, depth = _storage(kind.value_type), depth + 1
     return 0 < depth <= 2 and bool(pa.types.is_floating(kind))
@@ -160,20 +128,13 @@ def _plain(values: Any) -> Any:
     """An array that is neither chunked nor of an extension type."""
     if isinstance(values, pa.ChunkedArray):
         values = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
-    if isinstance(values, pa.ExtensionArray):
-        values = values.storage
-    return values
+    return values.storage if isinstance(values, pa.ExtensionArray) else values
 
 
-def numbers_of(values: Any, shape: Shape, name: str) -> np.ndarray[Any, Any]:
-    """The numbers of cells, one after the other; no copy where Arrow holds them so.
-
-    Raises:
-        BadInput: a value is missing, or a list has another length than the first one.
-    """
+def _numbers(values: Any, shape: Shape, name: str) -> np.ndarray[Any, Any]:
+    """The numbers of cells, one after the other; no copy where Arrow holds them so."""
     values, many = _plain(values), len(values)
-    levels = [shape.window, shape.width] if shape.window else [shape.width]
-    for size in levels:
+    for size in [shape.window, shape.width] if shape.window else [shape.width]:
         if not _is_list(values.type):
             break
         if values.null_count:
@@ -181,16 +142,18 @@ def numbers_of(values: Any, shape: Shape, name: str) -> np.ndarray[Any, Any]:
         if not pa.types.is_fixed_size_list(values.type) and len(values):
             lengths = np.diff(values.offsets.to_numpy())
             if (lengths != size).any():
-                other = int(lengths[lengths != size][0])
-                raise BadInput(f"{name} holds lists of different lengths: {size} and {other}.")
+                another = int(lengths[lengths != size][0])
+                raise BadInput(f"{name} holds lists of different lengths: {size} and {another}.")
         values, many = _plain(values.flatten()), many * size
     if values.null_count or len(values) != many:
         raise BadInput(f"{name}: a number is missing (null).")
-    found: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
-    return found if found.flags.writeable else found.copy()
+    numbers: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
+    return numbers if numbers.flags.writeable else numbers.copy()
 
 
-ENDINGS = (".arrow", ".feather")
+def _refusal(place: Location, kind: str, error: BaseException) -> BadInput:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return BadInput(f"{place.path} is no {kind} file, or is truncated: {reason[:160].rstrip('.')}.")
 
 
 @FORMATS.register("arrow")
@@ -204,10 +167,24 @@ class ArrowFormat(StateFormat):
     tried: ClassVar[str] = "pyarrow"
 
     def recognises(self, place: Location) -> bool:
-        return place.suffix in ENDINGS
+        return place.suffix in (".arrow", ".feather")
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        return _arrow_file(place, field)
+        return _arrow(place, field)
+
+
+def _arrow(place: Location, field: str | None) -> Vectors:
+    try:
+        source = pa.memory_map(place.path) if not place.remote else pa.BufferReader(place.bytes(0, place.size))
+        is_file = place.bytes(0, 6) == b"ARROW1"
+        table = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise _refusal(place, "Arrow", error) from error
+
+    def read(column: str, first: int, last: int) -> Any:
+        return table.column(column).slice(first, last - first)
+
+    return table_vectors(place.path, {one.name: one.type for one in table.schema}, table.num_rows, read, field)
 
 
 @FORMATS.register("datasets")
@@ -223,9 +200,7 @@ class DatasetsFormat(StateFormat):
     first: ClassVar[int] = 1
 
     def recognises(self, place: Location) -> bool:
-        if not place.is_folder:
-            return False
-        return (place / "dataset_dict.json").exists or bool(_parts(place))
+        return place.is_folder and ((place / "dataset_dict.json").exists or bool(_shards(place)))
 
     def read(self, place: Location, field: str | None) -> Vectors:
         if (place / "dataset_dict.json").exists:
@@ -233,23 +208,22 @@ class DatasetsFormat(StateFormat):
             if not isinstance(splits, list) or len(splits) != 1:
                 raise BadInput(f"{place.path} has several splits: name the folder of one ({splits}).")
             place = place / str(splits[0])
-        files = [file for part in _parts(place) for file in _data(part)]
-        return Vectors.joined(place.name, [_arrow_file(file, field) for file in files])
+        files = [file for shard in _shards(place) for file in _data(shard)]
+        return Vectors.joined(place.name, [_arrow(file, field) for file in files])
 
 
-def _parts(place: Location) -> list[Location]:
+def _shards(place: Location) -> list[Location]:
     """The folder itself, or its shards in their order."""
     if (place / "state.json").exists and (place / "dataset_info.json").exists:
         return [place]
-    found = {
-        match[1] for file in place.files("state.json") if (match := re.search(r"/(shard_\d+)/state\.json$", file.path))
-    }
-    return [place / name for name in sorted(found, key=lambda name: int(name.removeprefix("shard_")))]
+    matches = (re.search(r"/(shard_(\d+))/state\.json$", file.path) for file in place.files("state.json"))
+    numbers = {match[1]: int(match[2]) for match in matches if match}
+    return [place / name for name in sorted(numbers, key=numbers.__getitem__)]
 
 
 def _data(place: Location) -> list[Location]:
     named = (place / "state.json").json().get("_data_files")
-    files = [str(one["filename"]) for one in named if isinstance(one, dict)] if isinstance(named, list) else []
+    files = [str(file["filename"]) for file in named if isinstance(file, dict)] if isinstance(named, list) else []
     if not files:
         raise BadInput(f"{place.path}/state.json names no data files.")
     for name in files:
@@ -257,30 +231,6 @@ def _data(place: Location) -> list[Location]:
             raise BadInput(f"{place.path} is not whole: {name} is missing.")
     return [place / name for name in files]
 
-
-def _arrow_file(place: Location, field: str | None) -> Vectors:
-    table = _table(place)
-    schema = {one.name: one.type for one in table.schema}
-
-    def read(column: str, first: int, last: int) -> Any:
-        return table.column(column).slice(first, last - first)
-
-    return table_vectors(place.path, schema, table.num_rows, read, field)
-
-
-def _table(place: Location) -> Any:
-    """The whole table, mapped where the file is local."""
-    try:
-        source = pa.memory_map(place.path) if not place.remote else pa.BufferReader(place.bytes(0, place.size))
-        if place.bytes(0, 6) == b"ARROW1":
-            return pa.ipc.open_file(source).read_all()
-        return pa.ipc.open_stream(source).read_all()
-    except (pa.ArrowException, OSError) as error:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BadInput(f"{place.path} is no Arrow file, or is truncated: {said[:160].rstrip('.')}.") from error
-
-
-# ---- Parquet.
 
 MEMORY = 32 * 2**20  # bytes of a column that are unpacked at a time
 
@@ -301,18 +251,16 @@ class ParquetFormat(StateFormat):
 
     def read(self, place: Location, field: str | None) -> Vectors:
         files = place.files(".parquet") if place.is_folder else [place]
-        return Vectors.joined(place.name, [_parquet_file(file, field) for file in files])
+        return Vectors.joined(place.name, [_parquet(file, field) for file in files])
 
 
-def _parquet_file(place: Location, field: str | None) -> Vectors:
+def _parquet(place: Location, field: str | None) -> Vectors:
     try:
         file = ParquetFile(place.path if not place.remote else place.open())
     except (pa.ArrowException, OSError) as error:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BadInput(f"{place.path} is no Parquet file, or is truncated: {said[:160].rstrip('.')}.") from error
+        raise _refusal(place, "Parquet", error) from error
     schema = {one.name: one.type for one in file.schema_arrow}
-    reader = _Columns(file, place.path)
-    return table_vectors(place.path, schema, file.metadata.num_rows, reader.read, field)
+    return table_vectors(place.path, schema, file.metadata.num_rows, _Columns(file, place.path).read, field)
 
 
 class _Columns:
@@ -320,27 +268,22 @@ class _Columns:
     back begins its row group anew."""
 
     def __init__(self, file: Any, name: str) -> None:
-        self.file, self.name = file, name
-        self.starts = [0]
-        for number in range(file.metadata.num_row_groups):
-            self.starts.append(self.starts[-1] + file.metadata.row_group(number).num_rows)
+        self.file, self.name, self.meta = file, name, file.metadata
+        groups = [self.meta.row_group(number).num_rows for number in range(self.meta.num_row_groups)]
+        self.starts = [0, *np.cumsum(groups).tolist()]
         self._open: dict[str, tuple[Iterator[Any], int, Any]] = {}  # batches to come, first row held, what is held
 
     def _begin(self, column: str, first: int) -> tuple[Iterator[Any], int, Any]:
-        group = next(number for number, start in enumerate(self.starts) if self.starts[number + 1] > first)
-        groups = list(range(group, self.file.metadata.num_row_groups))
-        meta = self.file.metadata
-        size = sum(
-            meta.row_group(group).column(k).total_uncompressed_size
-            for k in range(meta.num_columns)
-            if meta.row_group(group).column(k).path_in_schema.split(".")[0] == column
-        )
-        rows = max(1, int(MEMORY / max(1.0, size / max(1, meta.row_group(group).num_rows))))
+        number = next(number for number in range(len(self.starts)) if self.starts[number + 1] > first)
+        group = self.meta.row_group(number)
+        parts = (group.column(k) for k in range(self.meta.num_columns))
+        size = sum(part.total_uncompressed_size for part in parts if part.path_in_schema.split(".")[0] == column)
+        rows = max(1, int(MEMORY / max(1.0, size / max(1, group.num_rows))))
+        groups = list(range(number, self.meta.num_row_groups))
         batches = self.file.iter_batches(batch_size=rows, row_groups=groups, columns=[column])
-        return batches, self.starts[group], pa.chunked_array([], type=self.file.schema_arrow.field(column).type)
+        return batches, self.starts[number], pa.chunked_array([], type=self.file.schema_arrow.field(column).type)
 
     def read(self, column: str, first: int, last: int) -> Any:
-        """The values of a column."""
         if column not in self._open or first < self._open[column][1]:
             self._open[column] = self._begin(column, first)
         batches, start, held = self._open[column]
