@@ -45,17 +45,17 @@ from headscan.training.trainer import HeadlessTrainer, ProgressCallback, StoreIn
 
 
 @dataclass(frozen=True)
-class Material:
-    """Windows to train on (`data`) and to hold out (`kept`), the tokenizer, the tokens' counts in `data`, the record."""
+class TrainingData:
+    """The tokenizer, the windows to train on and those held out, the counts of the training tokens, the text's record."""
 
     tokenizer: PreTrainedTokenizerBase
-    data: PackedText | StreamedText
-    kept: PackedText | None
+    windows: PackedText | StreamedText
+    held_out: PackedText | None
     counts: Int[Tensor, " vocabulary"] | None
     text: TextRecord
 
 
-def gather(plan: Recipe, settings: Training, run: Run) -> Material:
+def gather(plan: Recipe, settings: Training, run: Run) -> TrainingData:
     """Read the text and say what the run rests on: the text's content, and how it became tokens.
 
     Raises BadInput where text and tokenizer cannot be used, or are not those of the run that is resumed.
@@ -71,7 +71,7 @@ def gather(plan: Recipe, settings: Training, run: Run) -> Material:
         # The text itself is compared as it is read again: each checkpoint says what it had read (`StreamedText.mark`).
         run.identify("the tokenizer", vocabulary.hexdigest())
         record = TextRecord(source=source_name(settings.text), notes=["read as training went on"])
-        return Material(words, StreamedText(windows), None, None, record)
+        return TrainingData(words, StreamedText(windows), None, None, record)
     packed = PackedText.of(windows)
     record = windows.record()
     run.identify("the content of the text", record.sha256)
@@ -79,8 +79,8 @@ def gather(plan: Recipe, settings: Training, run: Run) -> Material:
     run.identify("the tokenizer", vocabulary.hexdigest())
     check_known(record.unknown or 0, record.tokens or 0)
     share = 0.05 if settings.held_out is None else settings.held_out
-    data, kept = packed.split(share) if share else (packed, None)
-    return Material(words, data, kept, data.counts(len(words)), record)
+    training, held_out = packed.split(share) if share else (packed, None)
+    return TrainingData(words, training, held_out, training.counts(len(words)), record)
 
 
 def _tokenizer(plan: Recipe, settings: Training, run: Run) -> PreTrainedTokenizerBase:
@@ -135,22 +135,20 @@ def train(recipe: str | Recipe, settings: Training, run: Run) -> TrainResult:
         raise BadInput(f"--masking is not used by the recipe {plan.name}, which predicts the next token.")
     _identify(plan, settings, run)
     arguments = training_arguments(plan, settings, run.folder)
-    material = gather(plan, settings, run)
-    learner = _learner(plan, settings, material, run)
-    watcher = _watcher(plan, settings, material)
+    data = gather(plan, settings, run)
+    learner = _learner(plan, settings, data, run)
+    watcher = _watcher(plan, settings, data)
     hooks: list[TrainerCallback] = [watcher] if watcher else []
     hooks += [TimeLimit(settings.seconds)] if settings.seconds else []
     hooks += [CentreHead()] if settings.centre_head else []
     if settings.save_every != 0:  # weights and the optimiser's two moments, in float32
         hooks.append(StoreInTime(12.0 * sum(weight.numel() for weight in learner.parameters())))
     hooks.append(ProgressCallback(run.progress, plan.tokens_a_step * arguments.world_size))
-    masker = (
-        Masker(material.tokenizer, scheme=settings.masking or "bert", seed=settings.seed) if plan.masked else collate
-    )
+    masker = Masker(data.tokenizer, scheme=settings.masking or "bert", seed=settings.seed) if plan.masked else collate
     try:
         trainer = HeadlessTrainer(
-            learner, arguments, run=run, pool=settings.pool, optimiser=settings.optimiser, train_dataset=material.data,
-            data_collator=masker, processing_class=material.tokenizer, callbacks=[*hooks, *settings.callbacks],
+            learner, arguments, run=run, pool=settings.pool, optimiser=settings.optimiser, train_dataset=data.windows,
+            data_collator=masker, processing_class=data.tokenizer, callbacks=[*hooks, *settings.callbacks],
         )  # fmt: skip
     except HUB_FAILURES as error:
         raise BadInput(
@@ -162,7 +160,7 @@ def train(recipe: str | Recipe, settings: Training, run: Run) -> TrainResult:
     _fit(trainer, run)
     settled = _settle(trainer)
     unsent = _save_model(trainer, run.folder / "model")
-    result = _result(trainer, plan, settings, material, run, settled)
+    result = _result(trainer, plan, settings, data, run, settled)
     if watcher:
         result = replace(result, scan=watcher.history, alarms=watcher.raised)
     if unsent is not None:
@@ -207,11 +205,11 @@ def _identify(plan: Recipe, settings: Training, run: Run) -> None:
     run.identify("the Trainer's arguments", plain(dict(settings.trainer)))
 
 
-def _learner(plan: Recipe, settings: Training, material: Material, run: Run) -> Learner:
+def _learner(plan: Recipe, settings: Training, data: TrainingData, run: Run) -> Learner:
     set_seed(settings.seed)
-    model = build(plan, settings.aim, len(material.tokenizer), tied=settings.tied)
-    check_fit(material.tokenizer, model.config.vocab_size)
-    learner = Learner(model, settings.aim, regulariser=settings.regulariser, masked=plan.masked, counts=material.counts)
+    model = build(plan, settings.aim, len(data.tokenizer), tied=settings.tied)
+    check_fit(data.tokenizer, model.config.vocab_size)
+    learner = Learner(model, settings.aim, regulariser=settings.regulariser, masked=plan.masked, counts=data.counts)
     digest = hashlib.sha256()
     for name, value in learner.state_dict().items():
         digest.update(name.encode())
@@ -220,12 +218,12 @@ def _learner(plan: Recipe, settings: Training, material: Material, run: Run) -> 
     return learner
 
 
-def _watcher(plan: Recipe, settings: Training, material: Material) -> Monitor | None:
+def _watcher(plan: Recipe, settings: Training, data: TrainingData) -> Monitor | None:
     every = max(1, plan.steps // 10) if settings.geometry_every is None else settings.geometry_every
-    if not every or material.kept is None:
+    if not every or data.held_out is None:
         return None
     return Monitor(
-        windows=material.kept.rows[:PROBE], every=every, on_alarm=settings.on_alarm or "warn", counts=material.counts
+        windows=data.held_out.rows[:PROBE], every=every, on_alarm=settings.on_alarm or "warn", counts=data.counts
     )
 
 
@@ -271,19 +269,19 @@ def _save_model(trainer: HeadlessTrainer, folder: Path) -> Exception | None:
 
 
 def _result(
-    trainer: HeadlessTrainer, plan: Recipe, settings: Training, material: Material, run: Run, settled: list[str]
+    trainer: HeadlessTrainer, plan: Recipe, settings: Training, data: TrainingData, run: Run, settled: list[str]
 ) -> TrainResult:  # fmt: skip
     names = [each.name for each in fields(CurvePoint)]
     log = [entry for entry in trainer.state.log_history if "loss" in entry]
     curve = [_point({name: entry[name] for name in names if name in entry}) for entry in log]
     learner: Learner = trainer.accelerator.unwrap_model(trainer.model)
-    heldout, notes = _read_out(learner, material)
+    heldout, notes = _read_out(learner, data)
     best = heldout.get("head") or heldout.get("bias")
     last = curve[-1] if curve else None
     model, steps = learner.model, trainer.state.global_step
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return TrainResult(
-        protocol=run.protocol(text=material.text, device=str(trainer.args.device), dtype=settings.precision),
+        protocol=run.protocol(text=data.text, device=str(trainer.args.device), dtype=settings.precision),
         models=[_model_record(plan, learner, parameters)], recipe=RecipeRecord(**plan.record().__dict__),
         objective=settings.aim.recorded(settings.regulariser), parameters=parameters, steps=steps,
         tokens=steps * plan.tokens_a_step * trainer.args.world_size, loss=last.loss if last else None,
@@ -297,15 +295,15 @@ def _point(entry: dict[str, Any]) -> CurvePoint:
     return CurvePoint(**entry)
 
 
-def _read_out(learner: Learner, material: Material) -> tuple[dict[str, Likelihood], list[str]]:
+def _read_out(learner: Learner, data: TrainingData) -> tuple[dict[str, Likelihood], list[str]]:
     """How probable the held-out windows are, by each way of reading the model out; and why not, where they are not."""
-    model, kept = learner.model, material.kept
+    model, kept = learner.model, data.held_out
     if learner.masked or kept is None:
         return {}, ["heldout_bits_per_byte is for models that predict the next token, on text held out"]
     if model.get_output_embeddings() is not None:
         head = learner.objective.head(model, learner.extra)
         with capped(model, head.cap if head else None):
-            read = perplexity(model, kept.rows, material.tokenizer, begins=kept.begins)
+            read = perplexity(model, kept.rows, data.tokenizer, begins=kept.begins)
         missing = "heldout_bits_per_byte: the tokens do not hold the spaces between words (WordPiece)"
         return {"head": read}, [missing] if read.bits_per_byte is None else []
     reading = learner.objective.reading(learner.extra)
@@ -313,8 +311,8 @@ def _read_out(learner: Learner, material: Material) -> tuple[dict[str, Likelihoo
         return {}, [reading]
     found = {}
     for mode in ("tied", "bias"):
-        whole = recover_head(model, mode, counts=material.counts, temperature=reading.temperature, rows=reading.rows)
-        found[mode] = perplexity(whole, kept.rows, material.tokenizer, begins=kept.begins)
+        whole = recover_head(model, mode, counts=data.counts, temperature=reading.temperature, rows=reading.rows)
+        found[mode] = perplexity(whole, kept.rows, data.tokenizer, begins=kept.begins)
     return found, [reading.note] if reading.note else []
 
 
