@@ -21,6 +21,7 @@ from headscan.attribution.faithfulness import measured_orders, over_predictions
 from headscan.attribution.run import read_task
 from headscan.attribution.steps import Attributing
 from headscan.model import Lens
+from headscan.run import VERBS
 
 ASSETS = Path(__file__).parents[2] / "shared" / "assets"
 NAMES = ("deletion", "insertion", "comprehensiveness", "sufficiency", "gain over random orders")
@@ -31,9 +32,8 @@ PREDICTIONS, EIGHT = 24, 8
 def numbers(lens: Lens, text: str) -> np.ndarray:
     """[predictions, 5] of one text: the four numbers of a gradient-x-input map, and its gain."""
     begins = text.index(" ", PROMPT)
-    settings = Attributing(
-        prompt=text[:begins], continuation=text[begins:LONGEST], method="gradient-x-input", substitute="mean"
-    )
+    options = {"continuation": text[begins:LONGEST], "method": "gradient-x-input", "substitute": "mean"}
+    settings = VERBS["attribute"].given((lens, text[:begins]), options).chosen(Attributing)
     task = read_task(lens, settings)
     found = METHODS["gradient-x-input"]().explain(task)
     own, null = measured_orders(task, found, list(range(PREDICTIONS)))

@@ -9,7 +9,7 @@ import headscan
 from headscan import BadInput
 from headscan.comparison.run import estimate_compare
 from headscan.remedies.run import estimate_remedy
-from headscan.scanner.settings import estimate_scan
+from headscan.scanner.run import estimate_scan
 from headscan.states.estimate import estimate_states
 from tests.cli.test_scan_command import run
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 
 from headscan.attribution.engine import Engine, parse_memory
 from headscan.attribution.faithfulness import faithfulness
-from headscan.attribution.method import AttributionMap, AttributionMethod, AttributionTask
+from headscan.attribution.method import METHODS, AttributionMap, AttributionMethod, AttributionTask
 from headscan.attribution.result import (
     AttributeResult,
     AttributionCost,
@@ -24,20 +26,72 @@ from headscan.attribution.result import (
     findings,
 )
 from headscan.attribution.steps import Attributing, asks_for_sentence, check_slopes, find_steps, sentence_target
-from headscan.attribution.target import AttributionTarget, find_units, kind_of, substitute_vector
+from headscan.attribution.target import AttributionTarget, UnitKind, find_units, kind_of, substitute_vector
 from headscan.model import Lens
 from headscan.model.opening import ModelLike, open_model
-from headscan.run import BadInput, Run, fingerprint, options_of, verb
-from headscan.text.prompts import display, read_prompt
+from headscan.model.settings import Device, DeviceMap, Dtype, Quantize, Revision, TokenizerName, TrustRemoteCode
+from headscan.run import BadInput, fingerprint, options_of, running, verb
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.text.prompts import PromptLike, display, read_prompt
 
 
-@verb("attribute", Attributing)
-def attribute(model: ModelLike, settings: Attributing, run: Run) -> AttributeResult:
+@verb("attribute")
+def attribute(
+    model: ModelLike, prompt: Annotated[PromptLike, Option("The prompt; - reads it from standard input.", content=True)],
+    *,
+    method: Annotated[
+        str | AttributionMethod | Sequence[str | AttributionMethod] | None,
+        Option(
+            "Several with commas (the first colours the page), or all. Default: gradient-x-input; of a sentence vector by "
+            "itself occlusion.",
+            choices=METHODS,
+        ),
+    ] = None,
+    target: Annotated[
+        Literal["next", "logit", "contrast", "logprob", "probability", "entropy", "all", "sentence"],
+        Option(
+            "What is explained: next or logit (the token's), contrast, logprob and entropy (nats), probability, all logits; "
+            "sentence, the cosine of the sentence vector (next, of encoders without a head)."
+        ),
+    ] = "next",
+    token: Annotated[
+        str | int | None, Option("The token to explain: its text or #ID. Default: the model's prediction.")
+    ] = None,
+    against: Annotated[
+        str | int | None,
+        Option(
+            "Why the token and not this one: its text or #ID; of a sentence vector, another text to be compared with."
+        ),
+    ] = None,
+    continuation: Annotated[str | None, Option("Explain every token of this continuation.")] = None,
+    generate: Annotated[int | None, Option("Explain every token of a greedy continuation of so many.", low=1)] = None,
+    substitute: Annotated[
+        str | int,
+        Option("Stands for an absent token: auto, mask, pad, eos, bos, unk, mean, zero, remove, or a token (text or #ID)."),
+    ] = "auto",
+    units: Annotated[UnitKind, Option("What is scored together.")] = "token",
+    spans: Annotated[
+        Sequence[str | tuple[int, int]],
+        Option("A span to score as one: a text of the prompt or FIRST:BEHIND token; repeat.", name="span", repeat=True),
+    ] = (),
+    signed: Annotated[bool, Option("Scores with signs; else their sizes alone.")] = True,
+    chat: Annotated[bool, Option("Put the prompt into the model's chat template.")] = False,
+    special: Annotated[bool, Option("Add the tokenizer's own special tokens.")] = True,
+    faithfulness: Annotated[bool, Option("Measure how far each map can be trusted: curves, comprehensiveness, ...")] = True,
+    memory: Annotated[
+        str | int | None,
+        Option("What a micro-batch may take, as 512MiB or in MiB. Default: 1GiB; half of what is free on a GPU."),
+    ] = None,
+    batch: Annotated[int | None, Option("Rows of a micro-batch, in place of --memory.", low=1)] = None,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
+    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> AttributeResult:  # fmt: skip
     """Colour a prompt by what its prediction rests on, and measure how far the map can be trusted.
 
     Causal models predict what follows the prompt, masked models what stands at their mask tokens; encoder-decoders what
     their decoder says next, and the tokens of the encoder's prompt are scored. Of encoders without a head, and where it is
-    asked for, the sentence vector is explained: `headscan.attribution.steps`. `Attributing` documents the options.
+    asked for, the sentence vector is explained: `headscan.attribution.steps`.
 
     Args:
         model: a name, a folder, a live model or a `Lens`.
@@ -55,6 +109,8 @@ def attribute(model: ModelLike, settings: Attributing, run: Run) -> AttributeRes
     >>> len(found.scores), found.target.kind
     (5, 'logit')
     """
+    asked, run = running()
+    settings = asked.chosen(Attributing)
     lens = open_model(model, settings)
     sentence = asks_for_sentence(lens, settings)
     task = read_task(lens, settings, sentence=sentence)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -13,62 +13,31 @@ from headscan.attribution.method import METHODS, AttributionMethod
 from headscan.attribution.target import AttributionTarget, TargetStep, UnitKind, kind_of, one_token
 from headscan.model import Lens
 from headscan.model.settings import Loading
-from headscan.run import BadInput, Option, Running
+from headscan.run import BadInput
 from headscan.text.prompts import Prompt, PromptLike, read_prompt
 
 
-@dataclass(frozen=True)
-class Attributing(Loading, Running):
+@dataclass(frozen=True, kw_only=True)
+class Attributing(Loading):
     """What is explained, by which methods, and how far the maps are checked."""
 
-    prompt: Annotated[PromptLike, Option("The prompt; - reads it from standard input.", content=True)]
-    _: KW_ONLY
-    method: Annotated[
-        str | AttributionMethod | Sequence[str | AttributionMethod] | None,
-        Option(
-            "Several with commas (the first colours the page), or all. Default: gradient-x-input; of a sentence vector by "
-            "itself occlusion.",
-            choices=METHODS,
-        ),
-    ] = None
-    target: Annotated[
-        Literal["next", "logit", "contrast", "logprob", "probability", "entropy", "all", "sentence"],
-        Option(
-            "What is explained: next or logit (the token's), contrast, logprob and entropy (nats), probability, all logits; "
-            "sentence, the cosine of the sentence vector (next, of encoders without a head)."
-        ),
-    ] = "next"
-    token: Annotated[
-        str | int | None, Option("The token to explain: its text or #ID. Default: the model's prediction.")
-    ] = None
-    against: Annotated[
-        str | int | None,
-        Option(
-            "Why the token and not this one: its text or #ID; of a sentence vector, another text to be compared with."
-        ),
-    ] = None
-    continuation: Annotated[str | None, Option("Explain every token of this continuation.")] = None
-    generate: Annotated[int | None, Option("Explain every token of a greedy continuation of so many.", low=1)] = None
-    substitute: Annotated[
-        str | int,
-        Option("Stands for an absent token: auto, mask, pad, eos, bos, unk, mean, zero, remove, or a token (text or #ID)."),
-    ] = "auto"  # fmt: skip
-    units: Annotated[UnitKind, Option("What is scored together.")] = "token"
-    spans: Annotated[
-        Sequence[str | tuple[int, int]],
-        Option("A span to score as one: a text of the prompt or FIRST:BEHIND token; repeat.", name="span", repeat=True),
-    ] = ()  # fmt: skip
-    signed: Annotated[bool, Option("Scores with signs; else their sizes alone.")] = True
-    chat: Annotated[bool, Option("Put the prompt into the model's chat template.")] = False
-    special: Annotated[bool, Option("Add the tokenizer's own special tokens.")] = True
-    faithfulness: Annotated[bool, Option("Measure how far each map can be trusted: curves, comprehensiveness, ...")] = (
-        True
-    )
-    memory: Annotated[
-        str | int | None,
-        Option("What a micro-batch may take, as 512MiB or in MiB. Default: 1GiB; half of what is free on a GPU."),
-    ] = None
-    batch: Annotated[int | None, Option("Rows of a micro-batch, in place of --memory.", low=1)] = None
+    prompt: PromptLike
+    method: str | AttributionMethod | Sequence[str | AttributionMethod] | None
+    target: Literal["next", "logit", "contrast", "logprob", "probability", "entropy", "all", "sentence"]
+    token: str | int | None
+    against: str | int | None
+    continuation: str | None
+    generate: int | None
+    substitute: str | int
+    units: UnitKind
+    spans: Sequence[str | tuple[int, int]]
+    signed: bool
+    chat: bool
+    special: bool
+    faithfulness: bool
+    memory: str | int | None
+    batch: int | None
+    seed: int
 
     def check(self) -> None:
         super().check()
@@ -96,11 +65,7 @@ class Attributing(Loading, Running):
         return self.continuation is not None or self.generate is not None
 
     def methods(self, *, sentence: bool = False) -> list[AttributionMethod]:
-        """The methods that are asked for, without repeats; `sentence`: for a sentence vector.
-
-        >>> [one.name for one in Attributing("text", method="occlusion,shapley").methods()]
-        ['occlusion', 'shapley']
-        """
+        """The methods that are asked for, without repeats; `sentence`: for a sentence vector."""
         if self.method is None:
             return [METHODS["occlusion" if sentence and self.against is None else "gradient-x-input"]()]
         given = [self.method] if isinstance(self.method, str | AttributionMethod) else list(self.method)

@@ -58,7 +58,7 @@ COMMANDS = {
     ),
     "scan": Command(
         verb=lambda: headscan.scan, subject="SOURCE...", subject_help=SOURCE_HELP, distributed=True, docs="01-first-scan.md",
-        example="gpt-vanilla gpt-headless --text stories --max-tokens 4096", estimate=_estimate("scanner.settings", "scan"),
+        example="gpt-vanilla gpt-headless --text stories --max-tokens 4096", estimate=_estimate("scanner.run", "scan"),
     ),
     "compare": Command(
         verb=lambda: headscan.compare, subject="SOURCE...", subject_help=SOURCE_HELP, docs="compare.md",

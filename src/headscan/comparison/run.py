@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import combinations
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -16,16 +17,58 @@ from headscan.comparison.reading import Gathering, Passed, Sampled, Shapes, alig
 from headscan.comparison.result import Alignment, CompareResult, findings
 from headscan.comparison.settings import ComparisonSettings
 from headscan.model import Lens
-from headscan.run import BadInput, ModelRecord, Run, takes, verb
+from headscan.model.settings import (
+    Device,
+    DeviceMap,
+    Dtype,
+    Quantize,
+    Revision,
+    Revisions,
+    Sites,
+    TokenizerName,
+    TrustRemoteCode,
+)
+from headscan.run import BadInput, Given, ModelRecord, Run, estimates, running, verb
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.states import SourcesLike, VectorSource, given_sources
 from headscan.states.estimate import Estimate, expected_reader, operations_a_second
+from headscan.text.source import TEXT, BatchSize, Documents, FieldName, MaxTokens, TextLike
 
 SIDE_BY_SIDE = 0.4  # of the machine's memory that the models may take to be in it together
 LARGEST = 0.5  # of the machine's memory that the moments may take
 
 
-@verb("compare", ComparisonSettings)
-def compare(models: SourcesLike, settings: ComparisonSettings, run: Run) -> CompareResult:
+@verb("compare")
+def compare(
+    models: SourcesLike, text: Annotated[TextLike | None, TEXT] = None, *,
+    context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=2)] = 128,
+    sites: Sites = None,
+    skip_first: Annotated[
+        int, Option("Leave out the first so many positions of each window: many models keep a sink there.", low=0)
+    ] = 1,
+    measures: Annotated[str, Option("Which measures: globs, comma-separated.", metavar="GLOBS")] = "*",
+    nulls: Annotated[
+        str,
+        Option(
+            "What chance would give, comma-separated; the first is the one of p: permutation, rotation, random-init."
+        ),
+    ] = "permutation",
+    draws: Annotated[int, Option("Draws of a null: the least p is 1/(draws + 1).", low=19)] = 99,
+    sample: Annotated[int, Option("Tokens of the sample, for RSA, neighbours and nulls.", low=64)] = 1024,
+    against: Annotated[
+        Literal["8bit", "4bit"] | None,
+        Option("Compare each model with itself in so few bits, too (needs headscan[quantize])."),
+    ] = None,
+    revisions: Revisions = None,
+    shape: Annotated[
+        bool, Option("Paired differences of all measures of shape as well, as the scan of both would have them.")
+    ] = False,
+    batch: BatchSize = None,
+    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
+    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> CompareResult:  # fmt: skip
     """How alike two or more models' representations are: every site of one against every site of the other.
 
     Args:
@@ -53,6 +96,8 @@ def compare(models: SourcesLike, settings: ComparisonSettings, run: Run) -> Comp
     >>> round(result.cell("cka", "block.2").value, 9)
     1.0
     """
+    asked, run = running()
+    settings = asked.chosen(ComparisonSettings)
     found = _read(models, settings, run)
     gathering, sample, measures = found.gathering, found.sample, settings.chosen()
     nulls = settings.chance()
@@ -196,8 +241,8 @@ class _SourceReading:
 # ---- What a comparison will take in memory and time, said before weights are read; for `--dry-run`.
 
 
-@takes(ComparisonSettings)
-def estimate_compare(models: SourcesLike, settings: ComparisonSettings) -> list[Estimate]:
+@estimates(compare)
+def estimate_compare(given: Given) -> list[Estimate]:
     """What `headscan.compare` will take, as one estimate, without reading weights and without writing anything.
 
     Raises BadInput as `compare` does for what can be known without the weights.
@@ -207,7 +252,8 @@ def estimate_compare(models: SourcesLike, settings: ComparisonSettings) -> list[
     >>> one.tokens, one.memory > 8 * 16 * 8
     (900, True)
     """
-    readers = [expected_reader(one, settings) for one in given_sources(models)]
+    settings = given.chosen(ComparisonSettings)
+    readers = [expected_reader(one, settings) for one in given_sources(given["models"])]
     if len(readers) < 2:
         raise BadInput("A comparison needs two models or more.")
     widths = [list(reader.widths.values()) for reader in readers]

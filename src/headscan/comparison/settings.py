@@ -2,54 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from headscan.comparison.covariance import SIMILARITIES, SimilarityMeasure
 from headscan.comparison.nulls import NULLS, NullModel
-from headscan.model.settings import Loading
-from headscan.run import BadInput, Option, Running
-from headscan.text.source import TEXT, Reading, TextLike
+from headscan.model.settings import Loading, Revisions, Sites
+from headscan.run import BadInput
+from headscan.text.source import BatchSize, Reading, TextLike
 
 
-@dataclass(frozen=True)
-class ComparisonSettings(Loading, Reading, Running):
+@dataclass(frozen=True, kw_only=True)
+class ComparisonSettings(Loading, Reading):
     """The options of a comparison; see each one's help."""
 
-    text: Annotated[TextLike | None, TEXT] = None
-    _: KW_ONLY
-    context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=2)] = 128
-    sites: Annotated[
-        str | None,
-        Option("Globs of sites, comma-separated, such as 'block.*,head'. Default: embedding, blocks, final norm."),
-    ] = None
-    skip_first: Annotated[
-        int, Option("Leave out the first so many positions of each window: many models keep a sink there.", low=0)
-    ] = 1
-    measures: Annotated[str, Option("Which measures: globs, comma-separated.", metavar="GLOBS")] = "*"
-    nulls: Annotated[
-        str,
-        Option(
-            "What chance would give, comma-separated; the first is the one of p: permutation, rotation, random-init."
-        ),
-    ] = "permutation"
-    draws: Annotated[int, Option("Draws of a null: the least p is 1/(draws + 1).", low=19)] = 99
-    sample: Annotated[int, Option("Tokens of the sample, for RSA, neighbours and nulls.", low=64)] = 1024
-    against: Annotated[
-        Literal["8bit", "4bit"] | None,
-        Option("Compare each model with itself in so few bits, too (needs headscan[quantize])."),
-    ] = None
-    revisions: Annotated[
-        str | Sequence[str] | None,
-        Option("Revisions of one Hugging Face id, in order, comma-separated: one model each, as checkpoints."),
-    ] = None
-    shape: Annotated[
-        bool, Option("Paired differences of all measures of shape as well, as the scan of both would have them.")
-    ] = False
-    batch: Annotated[
-        int | None, Option("Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.", low=1)
-    ] = None
+    text: TextLike | None
+    context: int
+    sites: Sites
+    skip_first: int
+    measures: str
+    nulls: str
+    draws: int
+    sample: int
+    against: Literal["8bit", "4bit"] | None
+    revisions: Revisions
+    shape: bool
+    batch: BatchSize
+    seed: int
 
     def check(self) -> None:
         super().check()

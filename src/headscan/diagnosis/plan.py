@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Annotated, Literal, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar
 
 import torch
 
 from headscan.diagnosis.registry import CONDITIONS
 from headscan.model import Lens
 from headscan.model.settings import Loading
-from headscan.run import BadInput, Option, Progress, Running
-from headscan.text.source import TEXT, Reading, TextLike
+from headscan.run import Progress
+from headscan.text.source import Reading, TextLike
 
 T = TypeVar("T")
 
@@ -229,42 +229,20 @@ def _inverted(passes: float, vocabulary: int) -> tuple[int, float]:
     return 0, 0.5
 
 
-@dataclass(frozen=True)
-class CheckingUp(Loading, Reading, Running):
+@dataclass(frozen=True, kw_only=True)
+class CheckingUp(Loading, Reading):
     """The options of a checkup; see each one's help."""
 
-    text: Annotated[TextLike | None, TEXT] = None
-    _: KW_ONLY
-    budget: Annotated[
-        Literal["2m", "10m", "full"],
-        Option(
-            "How long a model may take: two or ten minutes, from the speed of its first pass (more tokens are read, and more "
-            "is tried, the longer), or all of the text, the random twin and every search."
-        ),
-    ] = "2m"
-    fail_on: Annotated[
-        str | Sequence[str] | None,
-        Option(
-            "Exit with status 3 where one of these was found: globs of codes, comma-separated, such as 'HS101,HS2*'.",
-            metavar="CODES", identity=False,
-        ),
-    ] = None  # fmt: skip
-    contribute: Annotated[
-        bool,
-        Option(
-            "Write reference.json into --out, too: a row of the reference population, to be shared (docs/population.md).",
-            identity=False,
-        ),
-    ] = False
-    checkpoints: Annotated[
-        bool, Option("The sources are checkpoints of one training run, in its order: that order is examined, too.")
-    ] = False
-    context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=2)] = 128
+    text: TextLike | None
+    budget: Literal["2m", "10m", "full"]
+    fail_on: str | Sequence[str] | None
+    contribute: bool
+    checkpoints: bool
+    context: int
+    seed: int
 
     def check(self) -> None:
         super().check()
-        if self.contribute and self.out is None:
-            raise BadInput("--contribute writes reference.json into --out: name a folder.")
         self.failing()
 
     def failing(self) -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.measurements import TOKENS, curing, flowing, grid_of, leaking
@@ -28,13 +29,23 @@ from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, alarming
 from headscan.diagnosis.result import CheckupResult, Examination, Observation, beside, ordered, reference, summary
 from headscan.model import Lens
 from headscan.model.opening import ModelLike, open_model
-from headscan.model.settings import Loading
-from headscan.run import BadInput, Progress, Row, Run, verb, write_atomic
+from headscan.model.settings import (
+    Device,
+    DeviceMap,
+    Dtype,
+    Loading,
+    Quantize,
+    Revision,
+    TokenizerName,
+    TrustRemoteCode,
+)
+from headscan.run import BadInput, Progress, Row, Run, running, verb, write_atomic
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.scanner.result import ScanResult
 from headscan.scanner.run import scan
 from headscan.states import SourceLike, SourcesLike, VectorSource, given_sources, stored_source
 from headscan.text import documents
-from headscan.text.source import Reading, check_text
+from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, Reading, TextLike, check_text
 from headscan.text.tokens import tokenise
 
 MEASURES = "anatomy,common_direction,loss"
@@ -150,8 +161,39 @@ def _ids(lens: Lens, settings: CheckingUp, most: int) -> list[int]:
     return found[:most]
 
 
-@verb("checkup", CheckingUp)
-def checkup(sources: SourcesLike, settings: CheckingUp, run: Run) -> CheckupResult:
+@verb("checkup")
+def checkup(
+    sources: SourcesLike, text: Annotated[TextLike | None, TEXT] = None, *,
+    budget: Annotated[
+        Literal["2m", "10m", "full"],
+        Option(
+            "How long a model may take: two or ten minutes, from the speed of its first pass (more tokens are read, and more "
+            "is tried, the longer), or all of the text, the random twin and every search."
+        ),
+    ] = "2m",
+    fail_on: Annotated[
+        str | Sequence[str] | None,
+        Option(
+            "Exit with status 3 where one of these was found: globs of codes, comma-separated, such as 'HS101,HS2*'.",
+            metavar="CODES", identity=False,
+        ),
+    ] = None,
+    contribute: Annotated[
+        bool,
+        Option(
+            "Write reference.json into --out, too: a row of the reference population, to be shared (docs/population.md).",
+            identity=False,
+        ),
+    ] = False,
+    checkpoints: Annotated[
+        bool, Option("The sources are checkpoints of one training run, in its order: that order is examined, too.")
+    ] = False,
+    context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=2)] = 128,
+    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
+    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> CheckupResult:  # fmt: skip
     """What shape a model's states have, what caused it, what they give away and what would help, in one run.
 
     Args:
@@ -173,6 +215,8 @@ def checkup(sources: SourcesLike, settings: CheckingUp, run: Run) -> CheckupResu
     >>> [one.code for one in found.findings][:1], found.examinations[0].observations[0].title
     (['HS301'], 'Narrow cone')
     """
+    asked, run = running()
+    settings = asked.chosen(CheckingUp)
     given = given_sources(sources)
     if not given:
         raise BadInput("No source was named: name at least one model, or stored states.")

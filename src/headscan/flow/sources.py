@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Annotated, Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Int
@@ -16,9 +16,9 @@ from headscan.model.load import without_quantization
 from headscan.model.opening import ModelsLike, open_model, open_models
 from headscan.model.settings import Loading
 from headscan.model.slicing import Slice
-from headscan.run import BadInput, Option, Running, TextRecord
+from headscan.run import BadInput, Option, TextRecord
 from headscan.text.prompts import PromptsLike, read_prompts
-from headscan.text.source import TEXT, TextLike
+from headscan.text.source import TextLike
 from headscan.text.windows import Windows
 
 VARIANTS: dict[str, dict[str, str | bool]] = {
@@ -63,38 +63,42 @@ def variant(name: str, sites: Sequence[str]) -> Slice:
 WINDOWS, LENGTH = 8, 16
 
 
-@dataclass(frozen=True)
-class Comparing(Loading, Running):
+Prompts = Annotated[
+    PromptsLike | None, Option("A prompt; repeat it to average over several.", content=True, repeat=True)
+]
+WindowCount = Annotated[
+    int | None, Option(f"Windows of --length tokens taken from the text's beginning. Default: {WINDOWS}.", low=1)
+]
+Length = Annotated[
+    int | None, Option(f"Tokens of each prompt. Default: those of the shortest; {LENGTH} of a text.", low=2)
+]
+SiteGlobs = Annotated[str | Sequence[str], Option("Globs of sites, comma-separated.")]
+Cuts = Annotated[
+    str | Sequence[str],
+    Option(f"What of the model is left: {', '.join(VARIANTS)}; joined with +, several with commas.", name="cut"),
+]
+RandomWeights = Annotated[bool, Option("Add each model with random weights (the cut fresh).")]
+Wider = Annotated[
+    int | Sequence[int],
+    Option("Add each model with random weights, so many times as wide; several with commas.", low=1),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparing(Loading):
     """Which models, cut how, are compared at which sites on which prompts."""
 
-    prompt: Annotated[
-        PromptsLike | None, Option("A prompt; repeat it to average over several.", content=True, repeat=True)
-    ] = None
-    _: KW_ONLY
-    text: Annotated[TextLike | None, TEXT] = None
-    windows: Annotated[
-        int | None, Option(f"Windows of --length tokens taken from the text's beginning. Default: {WINDOWS}.", low=1)
-    ] = None
-    length: Annotated[
-        int | None, Option(f"Tokens of each prompt. Default: those of the shortest; {LENGTH} of a text.", low=2)
-    ] = None
-    at: Annotated[str | Sequence[str], Option("Globs of sites, comma-separated.")] = "block.*"
-    cuts: Annotated[
-        str | Sequence[str],
-        Option(f"What of the model is left: {', '.join(VARIANTS)}; joined with +, several with commas.", name="cut"),
-    ] = "whole"
-    null: Annotated[bool, Option("Add each model with random weights (the cut fresh).")] = False
-    wider: Annotated[
-        int | str | Sequence[int],
-        Option("Add each model with random weights, so many times as wide; several with commas.", low=1),
-    ] = ()
-    revisions: Annotated[
-        str | Sequence[str] | None, Option("Checkpoints of one Hugging Face id in order, comma-separated.")
-    ] = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "wider", tuple(self.widths()))  # as numbers, whose bounds are checked next
-        super().__post_init__()
+    prompt: PromptsLike | None
+    text: TextLike | None
+    windows: int | None
+    length: int | None
+    at: str | Sequence[str]
+    cuts: str | Sequence[str]
+    null: bool
+    wider: Sequence[int]
+    revisions: str | Sequence[str] | None
+    trials: int
+    seed: int
 
     def check(self) -> None:
         super().check()
@@ -111,20 +115,13 @@ class Comparing(Loading, Running):
             raise BadInput(f"Name at least one cut: {', '.join(VARIANTS)}.")
         return list(dict.fromkeys(names))
 
-    def widths(self) -> list[int]:
-        return numbers("--wider", self.wider, int)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Flowing(Comparing):
     """How leak and recovery are measured."""
 
-    trials: Annotated[int, Option("Random other tokens put in each place, for the leak.", low=1)] = 4
-    recover: Annotated[bool, Option("Try the vocabulary in each place; else only the leak.")] = True
-    candidates: Annotated[
-        int | None,
-        Option("Tokens tried for recovery. Default: the vocabulary, or as many as some minutes have room for.", low=2),
-    ] = None
+    recover: bool
+    candidates: int | None
 
     def check(self) -> None:
         super().check()
@@ -136,44 +133,20 @@ class Flowing(Comparing):
 class Channelling(Comparing):
     """How the channel is measured."""
 
-    searches: Annotated[
-        str | Sequence[str] | None,
-        Option(
-            f"How tokens are looked for: {', '.join(SEARCHES)}; several with commas. Default: exact and adam, where that "
-            "takes some minutes at most.",
-            name="search",
-        ),
-    ] = None
-    noise: Annotated[
-        float | str | Sequence[float],
-        Option("Standard deviations of noise, in those of a feature; several with commas.", above=0),
-    ] = (0.25, 0.5, 1.0, 2.0)
-    bits: Annotated[
-        int | str | Sequence[int], Option("Bits a feature is rounded to; several with commas.", low=1, high=32)
-    ] = (1, 2, 3, 4, 8)
-    trials: Annotated[int, Option("Tokens sent for each noise and width.", low=1)] = 400
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "noise", tuple(self.noises()))
-        object.__setattr__(self, "bits", tuple(self.precisions()))
-        super().__post_init__()
+    searches: str | Sequence[str] | None
+    noise: Sequence[float]
+    bits: Sequence[int]
 
     def check(self) -> None:
         super().check()
         for name in ("noise", "bits"):
             if not getattr(self, name):
                 raise BadInput(f"Give --{name} at least one number.")
-        if unknown := [one for one in self.search_names() if one not in SEARCHES]:
+        if unknown := [name for name in self.search_names() if name not in SEARCHES]:
             raise BadInput(f"There is no search '{unknown[0]}'; there are: {', '.join(SEARCHES)}.")
 
     def search_names(self) -> list[str]:
         return ["exact", "adam"] if self.searches is None else listed(self.searches)
-
-    def noises(self) -> list[float]:
-        return numbers("--noise", self.noise, float)
-
-    def precisions(self) -> list[int]:
-        return numbers("--bits", self.bits, int)
 
 
 def listed(words: str | Sequence[str]) -> list[str]:
@@ -184,24 +157,6 @@ def listed(words: str | Sequence[str]) -> list[str]:
     """
     given = [words] if isinstance(words, str) else words
     return [word.strip() for part in given for word in part.split(",") if word.strip()]
-
-
-N = TypeVar("N", int, float)
-
-
-def numbers(flag: str, given: N | str | Sequence[N], kind: type[N]) -> list[N]:
-    """Numbers that are given as one, as a list, or as one text with commas.
-
-    >>> numbers("--wider", "2, 4", int)
-    [2, 4]
-    """
-    if not isinstance(given, str):
-        return [given] if isinstance(given, int | float) else list(given)
-    try:
-        return [kind(word) for word in listed(given)]
-    except ValueError:
-        what = "whole numbers" if kind is int else "numbers"
-        raise BadInput(f"{flag} takes {what}, separated by commas, not {given!r}.") from None
 
 
 SCALED = ("hidden_size", "intermediate_size", "n_inner", "num_attention_heads", "num_key_value_heads",
@@ -224,7 +179,7 @@ def find_models(models: ModelsLike, settings: Comparing) -> list[Lens]:
         lenses = [open_model(only, settings.but(revision=revision)) for revision in wanted]
         for lens, revision in zip(lenses, wanted, strict=True):
             lens.name = f"{only}@{revision}"
-    return lenses + [wider(lens, factor, settings.seed) for lens in lenses for factor in settings.widths()]
+    return lenses + [wider(lens, factor, settings.seed) for lens in lenses for factor in settings.wider]
 
 
 def wider(lens: Lens, factor: int, seed: int = 0) -> Lens:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 import torch
@@ -16,13 +16,40 @@ from headscan.flow.capacity import channel_bound, noise_accuracy, quantised_accu
 from headscan.flow.codebooks import SEARCHES, codebook, distances, threshold, width_sweep
 from headscan.flow.influence import affordable, computed_tokens, leaks, multiplications, recovery, untried
 from headscan.flow.result import ChannelPart, ChannelResult, FlowPart, FlowResult, FlowSummary, MatrixMeans
-from headscan.flow.sources import Channelling, Comparing, Flowing, find_models, find_prompts, find_sites, variant
+from headscan.flow.sources import (
+    Channelling,
+    Comparing,
+    Cuts,
+    Flowing,
+    Length,
+    Prompts,
+    RandomWeights,
+    SiteGlobs,
+    Wider,
+    WindowCount,
+    find_models,
+    find_prompts,
+    find_sites,
+    variant,
+)
 from headscan.model import Lens
 from headscan.model.opening import ModelsLike
+from headscan.model.settings import (
+    Device,
+    DeviceMap,
+    Dtype,
+    Quantize,
+    Revision,
+    Revisions,
+    TokenizerName,
+    TrustRemoteCode,
+)
 from headscan.model.slicing import Slice
-from headscan.run import Finding, ModelRecord, Run, TextRecord, fingerprint, verb
+from headscan.run import Finding, ModelRecord, Run, TextRecord, fingerprint, running, verb
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.statistics.uncertainty import clustered
 from headscan.text.prompts import display
+from headscan.text.source import TEXT, TextLike
 
 
 def flow_findings(parts: Sequence[FlowPart]) -> list[Finding]:
@@ -109,8 +136,8 @@ def channel_of(
         for subset, first in (("contiguous", 0), ("contiguous", size // 2), ("random", 0)):
             thresholds.append(threshold(lens, cut, few, search, first=first, subset=subset, seed=seed))
     step("noise and rounding")
-    noisy = noise_accuracy(book, noises=settings.noises(), trials=settings.trials, seed=seed)
-    rounded = quantised_accuracy(book, bits=settings.precisions(), seed=seed)
+    noisy = noise_accuracy(book, noises=settings.noise, trials=settings.trials, seed=seed)
+    rounded = quantised_accuracy(book, bits=settings.bits, seed=seed)
     step("widths")
     widths = sorted({min(4**k, size) for k in range(size.bit_length() // 2 + 2)})
     return ChannelPart(
@@ -127,7 +154,7 @@ def affordable_tokens(lens: Lens, cut: Slice, length: int, settings: Channelling
 
     A code word costs a row of `length` tokens, or one token behind a cached prefix; all pairs are compared per precision.
     """
-    body, pair = multiplications(lens, cut.sites), 2.0 * lens.width(cut.sites[0]) * len(settings.precisions())
+    body, pair = multiplications(lens, cut.sites), 2.0 * lens.width(cut.sites[0]) * len(settings.bits)
     pairs = affordable(lens, pair, 0.25)
     if lens.vocabulary_size <= min(affordable(lens, length * body, 0.25), pairs**0.5):
         return None
@@ -163,12 +190,25 @@ def affordable_searches(lens: Lens, cut: Slice, tokens: int, settings: Channelli
 P = TypeVar("P")
 
 
-@verb("flow", Flowing)
-def run(models: ModelsLike, settings: Flowing, run: Run) -> FlowResult:
+@verb("flow")
+def run(
+    models: ModelsLike, prompt: Prompts = None, *, text: Annotated[TextLike | None, TEXT] = None, windows: WindowCount = None,
+    length: Length = None, at: SiteGlobs = "block.*", cuts: Cuts = "whole", null: RandomWeights = False, wider: Wider = (),
+    revisions: Revisions = None,
+    trials: Annotated[int, Option("Random other tokens put in each place, for the leak.", low=1)] = 4,
+    recover: Annotated[bool, Option("Try the vocabulary in each place; else only the leak.")] = True,
+    candidates: Annotated[
+        int | None,
+        Option("Tokens tried for recovery. Default: the vocabulary, or as many as some minutes have room for.", low=2),
+    ] = None,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
+    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> FlowResult:  # fmt: skip
     """Measure which outputs move with which tokens, and which tokens a single output gives away.
 
     For every input token i and output position j of each site: how far j moves with i, and whether j gives i away.
-    Of encoder-decoders the encoder is looked at. `Flowing` documents the options.
+    Of encoder-decoders the encoder is looked at.
 
     Args:
         models: a name, a folder, a live model or a `Lens`, or several: trained and untrained, narrow and wide,
@@ -185,6 +225,8 @@ def run(models: ModelsLike, settings: Flowing, run: Run) -> FlowResult:
     >>> found.arrays["leak"].shape, bool(found.arrays["leak"][1][4, 0] == 0)
     ((2, 5, 5), True)
     """
+    asked, run = running()
+    settings = asked.chosen(Flowing)
     compared = compare(models, settings, run)
     measured = compared.each(run, MeasuredFlow, partial(measure_flow, settings=settings, run=run))
     arrays = {
@@ -204,12 +246,35 @@ def run(models: ModelsLike, settings: Flowing, run: Run) -> FlowResult:
     )  # fmt: skip
 
 
-@verb("channel", Channelling)
-def channel(models: ModelsLike, settings: Channelling, run: Run) -> ChannelResult:
+@verb("channel")
+def channel(
+    models: ModelsLike, prompt: Prompts = None, *, text: Annotated[TextLike | None, TEXT] = None, windows: WindowCount = None,
+    length: Length = None, at: SiteGlobs = "block.*", cuts: Cuts = "whole", null: RandomWeights = False, wider: Wider = (),
+    revisions: Revisions = None,
+    searches: Annotated[
+        str | Sequence[str] | None,
+        Option(
+            f"How tokens are looked for: {', '.join(SEARCHES)}; several with commas. Default: exact and adam, where that "
+            "takes some minutes at most.",
+            name="search",
+        ),
+    ] = None,
+    noise: Annotated[
+        float | Sequence[float],
+        Option("Standard deviations of noise, in those of a feature; several with commas.", above=0),
+    ] = (0.25, 0.5, 1.0, 2.0),
+    bits: Annotated[
+        int | Sequence[int], Option("Bits a feature is rounded to; several with commas.", low=1, high=32)
+    ] = (1, 2, 3, 4, 8),
+    trials: Annotated[int, Option("Tokens sent for each noise and width.", low=1)] = 400,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
+    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> ChannelResult:  # fmt: skip
     """Measure how narrow and noisy the channel from a token to its output may be: width, noise, rounding, capacity.
 
     At the deepest site of each model and cut: how far the outputs of all tokens lie apart, how many are decoded through
-    noise and rounding, and how many features a search needs to find them. `Channelling` documents the options.
+    noise and rounding, and how many features a search needs to find them.
 
     Args:
         models, prompt, text: as for `run`.
@@ -220,6 +285,8 @@ def channel(models: ModelsLike, settings: Channelling, run: Run) -> ChannelResul
     >>> found.parts[0].thresholds[0].width
     1
     """
+    asked, run = running()
+    settings = asked.chosen(Channelling)
     compared = compare(models, settings, run)
     parts = compared.each(run, ChannelPart, partial(channel_of, settings=settings, run=run))
     return ChannelResult(

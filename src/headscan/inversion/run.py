@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -28,70 +28,61 @@ from headscan.inversion.reconstruction import accepted
 from headscan.inversion.result import InvertResult, PromptInversion
 from headscan.model.lens import Lens
 from headscan.model.opening import ModelLike, open_model
-from headscan.model.settings import Loading
+from headscan.model.settings import (
+    Device,
+    DeviceMap,
+    Dtype,
+    Loading,
+    Quantize,
+    Revision,
+    TokenizerName,
+    TrustRemoteCode,
+)
 from headscan.model.slicing import SlicedModel
-from headscan.model.slicing.sliced_model import Slicing
-from headscan.run import BadInput, Option, Row, Run, Running, Settings, options_of, plain, verb
+from headscan.model.slicing.sliced_model import (
+    At,
+    Bits,
+    Causal,
+    EmbeddingTable,
+    Normalisation,
+    Only,
+    Positions,
+    Residual,
+    Slicing,
+    Start,
+    Weights,
+)
+from headscan.run import VERBS, BadInput, Row, Settings, plain, running, verb
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.text import display
 from headscan.text.prompts import Prompt, PromptsLike, read_prompts
 
 # ---- What `headscan invert` can be asked for.
 
 
-@dataclass(frozen=True)
-class Inverting(Slicing, Loading, Running):
+@dataclass(frozen=True, kw_only=True)
+class Inverting(Slicing, Loading):
     """What is inverted, from what, and how."""
 
-    prompt: Annotated[
-        PromptsLike | None,
-        Option("The text whose states are inverted; may be given several times.", content=True, repeat=True),
-    ] = None
-    _: KW_ONLY
-    states: Annotated[
-        str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None,
-        Option(
-            "States that leaked, in place of a prompt: a file, folder or URL of any format that scan reads (FILE#SITE is one "
-            "site of it); in Python also an array [T, w] or [prompts, T, w].",
-            content=True, metavar="FILE",
-        ),
-    ] = None  # fmt: skip
-    method: Annotated[
-        str | Method, Option("How: exact (left to right), joint, indirect or direct (gradients).", choices=METHODS)
-    ] = "auto"
-    given: Annotated[
-        str,
-        Option(
-            "What is known: states (of the slice), next-token (log-probabilities), embedding.", choices=OBSERVATIONS
-        ),
-    ] = "states"
-    tolerance: Annotated[
-        float | None,
-        Option("Largest relative residual that counts as equal. Default: 8 times the noise measured.", above=0),
-    ] = None
-    certificate: Annotated[
-        Literal["auto", "exhaustive", "sampled"],
-        Option(
-            "What is compared with the tokens found: every token (exhaustive), some (sampled), or every one where that is "
-            "at most 1e10 multiplications a prompt (auto)."
-        ),
-    ] = "auto"
-    vocabulary: Annotated[
-        str | Sequence[str] | None, Option("A text whose tokens alone may be returned.", content=True)
-    ] = None
-    noise: Annotated[float, Option("Gaussian noise on what is given, as a share of its norm.", low=0)] = 0.0
-    rounding: Annotated[int | None, Option("Round what is given to so many bits.", low=2, high=64)] = None
-    jacobian: Annotated[bool, Option("Add rank and singular values of the Jacobian at each position.")] = False
-    special: Annotated[
-        bool | None,
-        Option("Add the tokenizer's special tokens, which count as known. Default: without a causal mask only."),
-    ] = None
+    prompt: PromptsLike | None
+    states: str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None
+    method: str | Method
+    given: str
+    tolerance: float | None
+    certificate: Literal["auto", "exhaustive", "sampled"]
+    vocabulary: str | Sequence[str] | None
+    noise: float
+    rounding: int | None
+    jacobian: bool
+    special: bool | None
+    seed: int
 
     def check(self) -> None:
         super().check()
         if (self.prompt is None) == (self.states is None):
             raise BadInput("Say what is inverted: a text with --prompt, or states with --states, and not both.")
         if self.states is not None:
-            refuse_unused(self, ("noise", "rounding", "given", "special"), "--states", ["--prompt"])
+            refuse_unused("invert", self, ("noise", "rounding", "given", "special"), "--states", ["--prompt"])
         if isinstance(self.method, str):
             METHODS[self.method]
         if self.given == "gradient":
@@ -100,15 +91,15 @@ class Inverting(Slicing, Loading, Running):
             )
         if not OBSERVATIONS[self.given].sliced:
             users = [name for name, one in OBSERVATIONS.items() if one.sliced]
-            refuse_unused(self, [field.name for field in fields(Slicing)], f"the given {self.given}", users)
+            refuse_unused("invert", self, [field.name for field in fields(Slicing)], f"the given {self.given}", users)
 
     def chosen(self) -> Method:
         return METHODS[self.method]() if isinstance(self.method, str) else self.method
 
 
-def refuse_unused(settings: Settings, names: Sequence[str], by: str, users: Sequence[str]) -> None:
+def refuse_unused(verb: str, settings: Settings, names: Sequence[str], by: str, users: Sequence[str]) -> None:
     """Raise BadInput for the first of the options `names` that was changed, though `by` does not use it."""
-    for field in options_of(type(settings)):
+    for field in VERBS[verb].options():
         if field.name in names and _changed(getattr(settings, field.name), field.default):
             raise BadInput(f"{field.flag} is not used by {by}; it belongs to {', '.join(sorted(users))}.")
 
@@ -121,11 +112,60 @@ def _changed(value: object, default: object) -> bool:
 TOGETHER = 16
 
 
-@verb("invert", Inverting)
-def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
+@verb("invert")
+def invert(
+    model: ModelLike,
+    prompt: Annotated[
+        PromptsLike | None,
+        Option("The text whose states are inverted; may be given several times.", content=True, repeat=True),
+    ] = None,
+    *,
+    states: Annotated[
+        str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None,
+        Option(
+            "States that leaked, in place of a prompt: a file, folder or URL of any format that scan reads (FILE#SITE is one "
+            "site of it); in Python also an array [T, w] or [prompts, T, w].",
+            content=True, metavar="FILE",
+        ),
+    ] = None,
+    method: Annotated[
+        str | Method, Option("How: exact (left to right), joint, indirect or direct (gradients).", choices=METHODS)
+    ] = "auto",
+    given: Annotated[
+        str,
+        Option(
+            "What is known: states (of the slice), next-token (log-probabilities), embedding.", choices=OBSERVATIONS
+        ),
+    ] = "states",
+    tolerance: Annotated[
+        float | None,
+        Option("Largest relative residual that counts as equal. Default: 8 times the noise measured.", above=0),
+    ] = None,
+    certificate: Annotated[
+        Literal["auto", "exhaustive", "sampled"],
+        Option(
+            "What is compared with the tokens found: every token (exhaustive), some (sampled), or every one where that is "
+            "at most 1e10 multiplications a prompt (auto)."
+        ),
+    ] = "auto",
+    vocabulary: Annotated[
+        str | Sequence[str] | None, Option("A text whose tokens alone may be returned.", content=True)
+    ] = None,
+    noise: Annotated[float, Option("Gaussian noise on what is given, as a share of its norm.", low=0)] = 0.0,
+    rounding: Annotated[int | None, Option("Round what is given to so many bits.", low=2, high=64)] = None,
+    jacobian: Annotated[bool, Option("Add rank and singular values of the Jacobian at each position.")] = False,
+    special: Annotated[
+        bool | None,
+        Option("Add the tokenizer's special tokens, which count as known. Default: without a causal mask only."),
+    ] = None,
+    at: At = "block.0", only: Only = None, start: Start = 0, residual: Residual = True,
+    normalisation: Normalisation = True, causal: Causal = None, positions: Positions = True,
+    embedding: EmbeddingTable = None, weights: Weights = None, bits: Bits = None,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
+    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> InvertResult:  # fmt: skip
     """Run a slice on prompts, forget the prompts, and find them again from the output; or take states that leaked.
-
-    `Inverting` documents the options.
 
     Args:
         model: a Lens, what `Lens.load` takes, or a live model of transformers.
@@ -151,6 +191,8 @@ def invert(model: ModelLike, settings: Inverting, run: Run) -> InvertResult:
     >>> invert(lens, states=leak + 1e-3 * leak.norm() / leak.numel() ** 0.5).prompts[0].recovered
     [7, 3, 9]
     """
+    asked, run = running()
+    settings = asked.chosen(Inverting)
     lens = open_model(model, settings)
     observation = OBSERVATIONS[settings.given]
     cut = observation.on(lens, settings.slice())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -20,12 +20,21 @@ from headscan.leaks.positions import SENTENCES
 from headscan.leaks.result import LeakedGradient, LeakRow, OutsideStates, PrivacyResult, WholeText
 from headscan.model.lens import Lens
 from headscan.model.opening import ModelLike, open_model
-from headscan.model.settings import Loading
+from headscan.model.settings import (
+    Device,
+    DeviceMap,
+    Dtype,
+    Loading,
+    Quantize,
+    Revision,
+    TokenizerName,
+    TrustRemoteCode,
+)
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import CachePart
-from headscan.run import BadInput, Option, Registry, Run, Running, TextRecord, plain, verb
-from headscan.text import documents
-from headscan.text.source import TEXT, Reading, TextLike, check_text, source_name
+from headscan.run import BadInput, Registry, Run, TextRecord, plain, running, verb
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, Reading, TextLike, check_text, source_name
 
 # ---- What may leak of a model's work on a text, and what `headscan privacy` can be asked for.
 
@@ -70,83 +79,28 @@ SHARED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Auditing(Reading, Loading, Running):
+@dataclass(frozen=True, kw_only=True)
+class Auditing(Reading, Loading):
     """What leaks of which text, and how it was protected."""
 
-    text: Annotated[TextLike, TEXT]
-    _: KW_ONLY
-    release: Annotated[
-        str, Option("What leaks: states, cache (keys and values), logits, embedding, gradient.", choices=CHANNELS)
-    ] = "states"
-    sites: Annotated[
-        str | None, Option("Sites whose states (or caches) leak, as globs. Default: all blocks; three of many.")
-    ] = None
-    noise: Annotated[
-        Sequence[float], Option("Gaussian noise, in the rms of the release's centred coordinates; 0 is none.", low=0)
-    ] = (0.0, 0.4, 0.8, 1.6)
-    format: Annotated[
-        str | None,
-        Option(
-            "Number format in which it leaks: fp16, bf16, fp8, int8, int4, int2, int4/32 in groups. Default: as computed."
-        ),
-    ] = None
-    defence: Annotated[
-        str | Mechanism | Sequence[str | Mechanism] | None,
-        Option(
-            "What is done to the release, known to the attacker; several, with commas, or all, are put beside noise alone. "
-            "Default: noise alone.",
-            choices=MECHANISMS,
-        ),
-    ] = None
-    stored: Annotated[CachePart, Option("What of the cache: keys, values, both.")] = "both"
-    heads: Annotated[
-        Sequence[int] | None, Option("Stored heads of the cache that leak, with commas. Default: all.", low=0)
-    ] = None
-    prior: Annotated[
-        PriorName,
-        Option(
-            "What the attacker knows of texts: model (what this model expects next), text (how often each token stands in this "
-            "text), uniform."
-        ),
-    ] = "model"
-    windows: Annotated[int, Option("Pieces of the text that are looked at, evenly spaced.", low=1)] = 5
-    length: Annotated[
-        int, Option("Tokens of each piece; the first is taken as known where bits are counted.", low=2)
-    ] = 21
-    candidates: Annotated[
-        int | None,
-        Option(
-            "Candidates of a position, the likeliest first. Default: the vocabulary; fewer, where that takes long.",
-            low=2,
-        ),
-    ] = None
-    draws: Annotated[int, Option("Monte Carlo draws a position, for truth and attack.", low=2)] = 64
-    particles: Annotated[
-        int | None,
-        Option(
-            "Prefixes of the filter that bounds the bits of whole texts drawn from the model; 0: leave it out. Default: 32, "
-            "where that takes a minute.",
-            low=0,
-        ),
-    ] = None
-    others: Annotated[
-        int,
-        Option(
-            "Positions of each piece at which also the bits are counted that all releases tell of a token to one who knows "
-            "all other tokens, where all candidates are run.",
-            low=0,
-        ),
-    ] = 2
-    states: Annotated[
-        str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None,
-        Option(
-            "States of the text that leaked, with noise that is estimated: a file, folder or URL of any format that scan reads; "
-            "in Python also an array [T, w]. Default: those that the model makes of the text, with the noise of --noise.",
-            content=True, metavar="FILE",
-        ),
-    ] = None  # fmt: skip
-    tolerance: Annotated[float, Option("Distance from the gradient's span that counts as inside.", above=0)] = 1e-3
+    text: TextLike
+    release: str
+    sites: str | None
+    noise: Sequence[float]
+    format: str | None
+    defence: str | Mechanism | Sequence[str | Mechanism] | None
+    stored: CachePart
+    heads: Sequence[int] | None
+    prior: PriorName
+    windows: int
+    length: int
+    candidates: int | None
+    draws: int
+    particles: int | None
+    others: int
+    states: str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None
+    tolerance: float
+    seed: int
 
     def check(self) -> None:
         super().check()
@@ -158,7 +112,7 @@ class Auditing(Reading, Loading, Running):
         for name in SHARED:
             if name not in uses:
                 users = [other for other, item in CHANNELS.items() if name in item.uses]
-                refuse_unused(self, [name], f"the release {self.release}", users)
+                refuse_unused("privacy", self, [name], f"the release {self.release}", users)
 
     def protections(self) -> list[Mechanism | None]:
         """The defences, with their defaults where only names were given; None is noise alone, which is put before several."""
@@ -174,8 +128,85 @@ class Auditing(Reading, Loading, Running):
 CHARACTERS = 200_000
 
 
-@verb("privacy", Auditing)
-def privacy(model: ModelLike, settings: Auditing, run: Run) -> PrivacyResult:
+@verb("privacy")
+def privacy(
+    model: ModelLike, text: Annotated[TextLike, TEXT], *,
+    release: Annotated[
+        str, Option("What leaks: states, cache (keys and values), logits, embedding, gradient.", choices=CHANNELS)
+    ] = "states",
+    sites: Annotated[
+        str | None, Option("Sites whose states (or caches) leak, as globs. Default: all blocks; three of many.")
+    ] = None,
+    noise: Annotated[
+        Sequence[float], Option("Gaussian noise, in the rms of the release's centred coordinates; 0 is none.", low=0)
+    ] = (0.0, 0.4, 0.8, 1.6),
+    format: Annotated[
+        str | None,
+        Option(
+            "Number format in which it leaks: fp16, bf16, fp8, int8, int4, int2, int4/32 in groups. Default: as computed."
+        ),
+    ] = None,
+    defence: Annotated[
+        str | Mechanism | Sequence[str | Mechanism] | None,
+        Option(
+            "What is done to the release, known to the attacker; several, with commas, or all, are put beside noise alone. "
+            "Default: noise alone.",
+            choices=MECHANISMS,
+        ),
+    ] = None,
+    stored: Annotated[CachePart, Option("What of the cache: keys, values, both.")] = "both",
+    heads: Annotated[
+        Sequence[int] | None, Option("Stored heads of the cache that leak, with commas. Default: all.", low=0)
+    ] = None,
+    prior: Annotated[
+        PriorName,
+        Option(
+            "What the attacker knows of texts: model (what this model expects next), text (how often each token stands in this "
+            "text), uniform."
+        ),
+    ] = "model",
+    windows: Annotated[int, Option("Pieces of the text that are looked at, evenly spaced.", low=1)] = 5,
+    length: Annotated[
+        int, Option("Tokens of each piece; the first is taken as known where bits are counted.", low=2)
+    ] = 21,
+    candidates: Annotated[
+        int | None,
+        Option(
+            "Candidates of a position, the likeliest first. Default: the vocabulary; fewer, where that takes long.",
+            low=2,
+        ),
+    ] = None,
+    draws: Annotated[int, Option("Monte Carlo draws a position, for truth and attack.", low=2)] = 64,
+    particles: Annotated[
+        int | None,
+        Option(
+            "Prefixes of the filter that bounds the bits of whole texts drawn from the model; 0: leave it out. Default: 32, "
+            "where that takes a minute.",
+            low=0,
+        ),
+    ] = None,
+    others: Annotated[
+        int,
+        Option(
+            "Positions of each piece at which also the bits are counted that all releases tell of a token to one who knows "
+            "all other tokens, where all candidates are run.",
+            low=0,
+        ),
+    ] = 2,
+    states: Annotated[
+        str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None,
+        Option(
+            "States of the text that leaked, with noise that is estimated: a file, folder or URL of any format that scan reads; "
+            "in Python also an array [T, w]. Default: those that the model makes of the text, with the noise of --noise.",
+            content=True, metavar="FILE",
+        ),
+    ] = None,
+    tolerance: Annotated[float, Option("Distance from the gradient's span that counts as inside.", above=0)] = 1e-3,
+    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
+    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> PrivacyResult:  # fmt: skip
     """How many bits of each token of a text are in what leaked of it, at least and at most, and what attacks read off.
 
     `Auditing` documents the options, `headscan.leaks.CHANNELS` what may leak.
@@ -200,6 +231,8 @@ def privacy(model: ModelLike, settings: Auditing, run: Run) -> PrivacyResult:
     >>> clean.attack_accuracy, clean.bits_upper, noisy.bits_lower < noisy.bits_truth < noisy.bits_upper < noisy.prior_bits
     (1.0, None, True)
     """
+    asked, run = running()
+    settings = asked.chosen(Auditing)
     lens = open_model(model, settings)
     tokenizer = lens.require_tokenizer()
     texts: list[list[int]] = []

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import scipy.sparse as sp
 
 from headscan.model.opening import ModelsLike
 from headscan.model.settings import Loading
 from headscan.ntp.entropy import BootstrapSpread, bootstrap
-from headscan.run import BadInput, Option, Run, Running, TextRecord
+from headscan.run import BadInput, Run, TextRecord
 from headscan.text.counts import (
     ContextCounts,
     TokenStore,
@@ -26,38 +26,19 @@ from headscan.text.source import Counting, Reading, TextLike
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predicting(Loading, Reading, Counting, Running):
+class Predicting(Loading, Reading, Counting):
     """The options of `headscan.ntp.run`; the tokenizer is by default that of the first model."""
 
-    model: Annotated[
-        ModelsLike | None,
-        Option(
-            "A causal model to hold against the prediction; give it again for checkpoints, in their order.",
-            content=True,
-            repeat=True,
-        ),
-    ] = None
-    prefixes: Annotated[bool, Option("A context is all that stands before a token in its document.")] = False
-    gap: Annotated[float, Option("Certified relative gap of the predicted logits.", above=0)] = 1e-6
-    budget: Annotated[
-        float,
-        Option(
-            "Seconds of the solver: the certified gap reached by then is stated; a proxy stands in for what cannot begin.",
-            low=0,
-        ),
-    ] = 10.0
-    train: Annotated[
-        int, Option("Steps of gradient descent on unconstrained features, to see how fast they get there.", low=0)
-    ] = 0
-    width: Annotated[int | None, Option("Width of those features. Default: the vocabulary's size.", low=1)] = None
-    reading: Annotated[
-        Literal["text", "alone"],
-        Option("How models meet the contexts: where they stand in the text, or each one alone."),
-    ] = "text"
-    max_contexts: Annotated[int, Option("Compare models on at most so many contexts, drawn by frequency.", low=1)] = (
-        20_000
-    )
-    groups: Annotated[int, Option("Groups of documents for the bootstrap; 0 for none.", low=0)] = 20
+    model: ModelsLike | None
+    prefixes: bool
+    gap: float
+    budget: float
+    train: int
+    width: int | None
+    reading: Literal["text", "alone"]
+    max_contexts: int
+    groups: int
+    seed: int
 
     def check(self) -> None:
         super().check()

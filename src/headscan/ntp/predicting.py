@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from headscan.model.opening import ModelsLike
+from headscan.model.settings import Device, DeviceMap, Dtype, Quantize, Revision, TokenizerName, TrustRemoteCode
 from headscan.ntp.counted import Predicting, count
 from headscan.ntp.entropy import describe, threshold_sweep
 from headscan.ntp.features import FeatureCheckpoint, train_features
@@ -27,9 +29,21 @@ from headscan.ntp.result import (
     word_picture,
 )
 from headscan.ntp.svm import SvmStep, certificate, estimate_cost
-from headscan.run import BadInput, Run, verb
+from headscan.run import BadInput, Run, running, verb
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.text.prompts import display
-from headscan.text.source import TextLike, check_text
+from headscan.text.source import (
+    CountingEngine,
+    CountingMemory,
+    Documents,
+    FieldName,
+    Master,
+    MaxTokens,
+    MinCount,
+    Order,
+    TextLike,
+    check_text,
+)
 from headscan.text.tokens import tokenizer_identity
 
 # Float64 multiplications a second of one ordinary core, and iterations of a hard solve: for the estimate told beforehand.
@@ -38,8 +52,42 @@ _AXES = 64
 _FREE_LOGITS = 5_000_000
 
 
-@verb("ntp", Predicting)
-def run(text: TextLike, settings: Predicting, run: Run) -> NtpResult:
+@verb("ntp")
+def run(
+    text: TextLike, *,
+    model: Annotated[
+        ModelsLike | None,
+        Option(
+            "A causal model to hold against the prediction; give it again for checkpoints, in their order.",
+            content=True,
+            repeat=True,
+        ),
+    ] = None,
+    prefixes: Annotated[bool, Option("A context is all that stands before a token in its document.")] = False,
+    gap: Annotated[float, Option("Certified relative gap of the predicted logits.", above=0)] = 1e-6,
+    budget: Annotated[
+        float,
+        Option(
+            "Seconds of the solver: the certified gap reached by then is stated; a proxy stands in for what cannot begin.",
+            low=0,
+        ),
+    ] = 10.0,
+    train: Annotated[
+        int, Option("Steps of gradient descent on unconstrained features, to see how fast they get there.", low=0)
+    ] = 0,
+    width: Annotated[int | None, Option("Width of those features. Default: the vocabulary's size.", low=1)] = None,
+    reading: Annotated[
+        Literal["text", "alone"],
+        Option("How models meet the contexts: where they stand in the text, or each one alone."),
+    ] = "text",
+    max_contexts: Annotated[int, Option("Compare models on at most so many contexts, drawn by frequency.", low=1)] = 20_000,
+    groups: Annotated[int, Option("Groups of documents for the bootstrap; 0 for none.", low=0)] = 20, order: Order,
+    min_count: MinCount = 1, memory: CountingMemory = "4GiB", engine: CountingEngine = "sort", master: Master = None,
+    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
+    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> NtpResult:  # fmt: skip
     """Count a text, predict the geometry that next-token prediction on it reaches, and hold models against it.
 
     Args:
@@ -57,6 +105,8 @@ def run(text: TextLike, settings: Predicting, run: Run) -> NtpResult:
     >>> result.contexts, result.supports
     (2, 2)
     """
+    asked, run = running()
+    settings = asked.chosen(Predicting)
     check_text(text)
     tokenizer, lenses = open_compared(settings)
     run.identify("the tokenizer", tokenizer_identity(tokenizer))

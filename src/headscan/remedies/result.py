@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headscan.model.inputs import Pooling
 from headscan.model.settings import Loading
 from headscan.remedies.remedy import REMEDIES, RemedyMethod
 from headscan.remedies.retrieval import Drift
-from headscan.run import BadInput, Option, Result, Row, Running
+from headscan.run import BadInput, Result, Row
 from headscan.text import PairSet, read_pair_files
-from headscan.text.source import TEXT, Reading, TextLike
+from headscan.text.source import Reading, TextLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,49 +70,21 @@ class RemedyResult(Result):
 FORMATS = ("dense", "onnx", "column", "model")
 
 
-@dataclass(frozen=True)
-class RemedySettings(Loading, Reading, Running):
+@dataclass(frozen=True, kw_only=True)
+class RemedySettings(Loading, Reading):
     """What is fitted on what, judged by what, and written how; see each option's help."""
 
-    text: Annotated[TextLike | None, TEXT] = None
-    _: KW_ONLY
-    pairs: Annotated[
-        Sequence[str | os.PathLike[str]],
-        Option(
-            "Of a model: a file of pairs of texts that mean the same, by which it is judged (again for more): .tsv of two "
-            "columns, .csv as STS-B, .json as PUD; FILE or NAME=FILE.",
-            metavar="FILE",
-            repeat=True,
-        ),
-    ] = ()
-    partners: Annotated[
-        Any, Option("Of stored vectors: more of them; row k belongs with row k, and is to find it.", metavar="SOURCE")
-    ] = None
-    against: Annotated[
-        Any, Option("Another version: the same rows, or texts, by another model. How far it drifted.", metavar="SOURCE")
-    ] = None
-    remedies: Annotated[
-        str | RemedyMethod | Sequence[RemedyMethod],
-        Option("Which remedies are tried: names, comma-separated, or all.", choices=REMEDIES),
-    ] = "all"
-    site: Annotated[str | None, Option("Of which site. Default: a model's last; the only one of stored vectors.")] = (
-        None
-    )
-    pooling: Annotated[
-        Pooling | None, Option("How tokens' vectors become a text's. Default: as the model's folder says, else mean.")
-    ] = None
-    held_out: Annotated[int, Option("Stored vectors that are judged by, and not fitted on.", low=16)] = 5000
-    export: Annotated[
-        str,
-        Option("Which remedy is written: its name, best (the one that improves recall@1 most, for certain) or none."),
-    ] = "best"
-    formats: Annotated[
-        str,
-        Option(
-            "How: dense (safetensors; sentence-transformers' module), onnx (needs headscan[onnx]), column (stored vectors, "
-            "rewritten), model (a copy of the sentence-transformers folder with the remedy in it)."
-        ),
-    ] = "dense"
+    text: TextLike | None
+    pairs: Sequence[str | os.PathLike[str]]
+    partners: Any
+    against: Any
+    remedies: str | RemedyMethod | Sequence[RemedyMethod]
+    site: str | None
+    pooling: Pooling | None
+    held_out: int
+    export: str
+    formats: str
+    seed: int
 
     def check(self) -> None:
         super().check()

@@ -2,30 +2,85 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Annotated, Any, cast
 
+from headscan.model.inputs import Pooling
 from headscan.model.load import Preparation
 from headscan.model.opening import ModelLike, prepare_model
-from headscan.model.settings import Loading
+from headscan.model.settings import (
+    Device,
+    DeviceMap,
+    Dtype,
+    Loading,
+    Quantize,
+    Revision,
+    TokenizerName,
+    TrustRemoteCode,
+)
 from headscan.model.tokenizers import require_tokenizer
 from headscan.remedies.data import SAMPLE, RemedyData, data_of_model, data_of_store, read_site
 from headscan.remedies.export import check_exports, exported
 from headscan.remedies.judge import best_of, findings, judged
-from headscan.remedies.remedy import Remedy
+from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod
 from headscan.remedies.result import ExportedRemedy, RemedyResult, RemedySettings
 from headscan.remedies.retrieval import drift
-from headscan.run import BadInput, Row, Run, takes, verb
+from headscan.run import BadInput, Given, Row, estimates, running, verb
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.states import SourceLike, VectorSource, counted_source, stored_source
 from headscan.states.estimate import Estimate, model_size, operations_a_second
 from headscan.text.documents import Document
+from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike
 from headscan.text.tokens import tokenise
 
 LEVEL = 0.95
 
 
-@verb("remedy", RemedySettings)
-def remedy(source: SourceLike, settings: RemedySettings, run: Run) -> RemedyResult:
+@verb("remedy")
+def remedy(
+    source: SourceLike, text: Annotated[TextLike | None, TEXT] = None, *,
+    pairs: Annotated[
+        Sequence[str | os.PathLike[str]],
+        Option(
+            "Of a model: a file of pairs of texts that mean the same, by which it is judged (again for more): .tsv of two "
+            "columns, .csv as STS-B, .json as PUD; FILE or NAME=FILE.",
+            metavar="FILE",
+            repeat=True,
+        ),
+    ] = (),
+    partners: Annotated[
+        Any, Option("Of stored vectors: more of them; row k belongs with row k, and is to find it.", metavar="SOURCE")
+    ] = None,
+    against: Annotated[
+        Any, Option("Another version: the same rows, or texts, by another model. How far it drifted.", metavar="SOURCE")
+    ] = None,
+    remedies: Annotated[
+        str | RemedyMethod | Sequence[RemedyMethod],
+        Option("Which remedies are tried: names, comma-separated, or all.", choices=REMEDIES),
+    ] = "all",
+    site: Annotated[str | None, Option("Of which site. Default: a model's last; the only one of stored vectors.")] = None,
+    pooling: Annotated[
+        Pooling | None, Option("How tokens' vectors become a text's. Default: as the model's folder says, else mean.")
+    ] = None,
+    held_out: Annotated[int, Option("Stored vectors that are judged by, and not fitted on.", low=16)] = 5000,
+    export: Annotated[
+        str,
+        Option("Which remedy is written: its name, best (the one that improves recall@1 most, for certain) or none."),
+    ] = "best",
+    formats: Annotated[
+        str,
+        Option(
+            "How: dense (safetensors; sentence-transformers' module), onnx (needs headscan[onnx]), column (stored vectors, "
+            "rewritten), model (a copy of the sentence-transformers folder with the remedy in it)."
+        ),
+    ] = "dense",
+    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
+    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> RemedyResult:  # fmt: skip
     """Try remedies on a sentence encoder, or on a column of embeddings: which of them make texts find their partners?
 
     Args:
@@ -50,6 +105,8 @@ def remedy(source: SourceLike, settings: RemedySettings, run: Run) -> RemedyResu
     >>> result.row("whiten").number("recall_at_1") > result.row("none").number("recall_at_1") + 0.3
     True
     """
+    asked, run = running()
+    settings = asked.chosen(RemedySettings)
     methods = settings.methods()
     stored = counted_source(source, context=128, max_tokens=settings.max_tokens, field=settings.field)
     if stored is None and settings.partners is not None:
@@ -109,8 +166,8 @@ COUNTED = 200
 """Texts of which tokens are counted."""
 
 
-@takes(RemedySettings)
-def estimate_remedy(source: SourceLike, settings: RemedySettings) -> list[Estimate]:
+@estimates(remedy)
+def estimate_remedy(given: Given) -> list[Estimate]:
     """What `headscan.remedy` will take, as one estimate, without reading weights and without writing anything.
 
     Raises BadInput as `remedy` does for what can be known without the weights.
@@ -120,6 +177,7 @@ def estimate_remedy(source: SourceLike, settings: RemedySettings) -> list[Estima
     >>> one.tokens, one.memory > 8 * 5000 * 16
     (90000, True)
     """
+    source, settings = given["source"], given.chosen(RemedySettings)
     stored = stored_source(source, context=128, max_tokens=settings.max_tokens, field=settings.field)
     return [_of_texts(cast(ModelLike, source), settings) if stored is None else _of_store(stored, settings)]
 

@@ -104,7 +104,9 @@ def option_of(name: str, hint: Any, default: Any, positional: bool) -> OptionFie
     kind, *extra = typing.get_args(hint)
     option = next((item for item in extra if isinstance(item, Option)), None)
     required = default is inspect.Parameter.empty
-    return option and OptionField(name, kind, None if required else default, option, required, positional)
+    if option is None:
+        return None
+    return OptionField(name, kind, None if required else default, option, required, positional)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,10 +193,12 @@ def _numbers_of(kind: Any) -> type[int] | type[float] | None:
 
 
 def parsed(field: OptionField, value: Any) -> Any:
-    """The value, or the numbers of a text that writes several of them with commas, as on the command line."""
+    """The value; where several numbers may be given, they as a tuple, also of one number or a text with commas."""
     kind = _numbers_of(field.type)
-    if kind is None or not isinstance(value, str):
+    if kind is None or not isinstance(value, str | int | float) or isinstance(value, bool):
         return value
+    if not isinstance(value, str):
+        return (value,)
     try:
         return tuple(kind(number) for number in value.split(",") if number.strip())
     except ValueError:

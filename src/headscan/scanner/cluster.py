@@ -194,7 +194,7 @@ def on_cluster(source: StoredSource, sites: tuple[str, ...], empty: Accumulation
     assert settings.master is not None
     assert source.where is not None
     where = source.where if "://" in source.where else os.path.abspath(source.where)
-    own = settings.but(progress=None, out=None, resume=False, text=None, tokenizer=None)
+    own = settings.but(text=None, tokenizer=None)
     windows = source.whole + (1 if source.rest else 0)
     with spark_session(settings.master) as session:
         context = session.sparkContext

@@ -6,26 +6,78 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Annotated, Literal
 
 from headscan.measures.measure import Measure, group
 from headscan.measures.outliers import RULE
 from headscan.measures.probe import Probe
-from headscan.run import BadInput, Run, verb
+from headscan.model.settings import (
+    Device,
+    DeviceMap,
+    Dtype,
+    Quantize,
+    Revision,
+    Revisions,
+    Sites,
+    TokenizerName,
+    TrustRemoteCode,
+)
+from headscan.run import BadInput, Given, Run, estimates, running, verb
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.scanner.differences import differences
 from headscan.scanner.examine import SUFFIXES, Examined, Examiner
 from headscan.scanner.findings import findings
 from headscan.scanner.result import ProbeRecord, ScanResult
-from headscan.scanner.settings import Scanning, choose
+from headscan.scanner.settings import ScanEstimate, Scanning, choose, scan_estimate
 from headscan.scanner.sources import subjects
-from headscan.states import SourcesLike
+from headscan.states import SourcesLike, given_sources
+from headscan.states.estimate import expected_reader, operations_a_second
 from headscan.statistics import process_count, process_rank, same_everywhere
-from headscan.text.source import TextLike, check_text
+from headscan.text.source import TEXT, BatchSize, Context, Documents, FieldName, Master, MaxTokens, TextLike, check_text
 
 
-@verb("scan", Scanning)
-def scan(sources: SourcesLike, settings: Scanning, run: Run) -> ScanResult:
+@verb("scan")
+def scan(
+    sources: SourcesLike, text: Annotated[TextLike | None, TEXT] = None, *, context: Context = 128, sites: Sites = None,
+    skip_first: Annotated[int, Option("Leave out the first so many positions of each window.", low=0)] = 0,
+    null: Annotated[bool, Option("Scan the same architecture with random weights, too, and add the Gaussian null.")] = False,
+    sample: Annotated[int, Option("Tokens shown in the 3-D picture.", low=0)] = 600,
+    token_sums: Annotated[
+        bool, Option("Keep the sum of the vectors of each token id, too (arrays token_sums/MODEL/SITE).")
+    ] = False,
+    measures: Annotated[
+        str | Sequence[str] | None,
+        Option(
+            "More measures: globs of names or groups, comma-separated (such as 'rogue,words,spectra'), 'all' but the "
+            "expensive ones, or 'expensive' for everything. Expensive ones say their time and memory first.",
+            metavar="GLOBS",
+        ),
+    ] = None,
+    revisions: Revisions = None,
+    pairs: Annotated[
+        Sequence[str | os.PathLike[str]],
+        Option(
+            "A file of pairs of texts that mean the same, for --measures alignment (again for more): .tsv of two columns, "
+            ".csv as STS-B, .json as PUD; FILE or NAME=FILE. Default: a list of English synonyms.",
+            metavar="FILE",
+        ),
+    ] = (),
+    batch: BatchSize = None,
+    engine: Annotated[
+        Literal["here", "spark"],
+        Option(
+            "Who reads stored states: here (these processes) or spark (a cluster whose workers see them).",
+            identity=False,
+        ),
+    ] = "here",
+    master: Master = None,
+    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
+    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> ScanResult:  # fmt: skip
     """Scan the representations of one or more models on a text, or stored states: cones, spectra, norms, site by site.
 
     Args:
@@ -54,6 +106,8 @@ def scan(sources: SourcesLike, settings: Scanning, run: Run) -> ScanResult:
     >>> scan(np.eye(640, 8)).site("vectors")["tokens"]
     640
     """
+    asked, run = running()
+    settings = asked.chosen(Scanning)
     measures, probes = choose(settings.measures)
     if settings.text is not None:
         check_text(settings.text)
@@ -130,3 +184,18 @@ def _rereadable(text: TextLike | None, *, passes: int) -> Iterator[TextLike | No
             copy.flush()
         yield same_everywhere(copy.name)
         same_everywhere(copy.name)  # nobody is still reading when the file goes
+
+
+@estimates(scan)
+def estimate_scan(given: Given) -> list[ScanEstimate]:
+    """An estimate for each source of a scan with these options, without reading weights and without writing anything.
+
+    Raises BadInput as `scan` does for what can be known without the weights.
+
+    >>> one, = estimate_scan("gpt-vanilla", "stories", max_tokens=1280, context=64)
+    >>> one.tokens, one.weights > 1e6, one.seconds > 0
+    (1280, True, True)
+    """
+    settings, rate = given.chosen(Scanning), operations_a_second()
+    readers = [expected_reader(source, settings) for source in given_sources(given["sources"])]
+    return [scan_estimate(reader, settings, rate) for reader in readers]

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal
+from typing import Literal
 
 from headscan.measures.measure import MEASURES, Measure, place
 from headscan.measures.probe import PROBES, Probe
-from headscan.model.settings import Loading
-from headscan.run import BadInput, Option, Running, takes
+from headscan.model.settings import Loading, Revisions, Sites
+from headscan.run import BadInput
 from headscan.run.parts import Parts
-from headscan.run.spark import MASTER, check_engine
-from headscan.states import SourcesLike, given_sources
-from headscan.states.estimate import Estimate, ExpectedReader, expected_reader, operations_a_second
+from headscan.run.spark import check_engine
+from headscan.states.estimate import Estimate, ExpectedReader
 from headscan.statistics.accumulator import GROUPS as CLUSTERS
 from headscan.statistics.derivative import SKETCH
 from headscan.statistics.influence import pilot_tokens
@@ -25,7 +24,7 @@ from headscan.statistics.reservoir import CELLS, GROUPS
 from headscan.statistics.site import FINE_BLOCKS
 from headscan.statistics.threads import ROOM
 from headscan.text import PairSet, read_pair_files, synonyms
-from headscan.text.source import TEXT, Reading, TextLike
+from headscan.text.source import BatchSize, Context, Master, Reading, TextLike
 
 # ---- Which measures and probes a scan takes.
 
@@ -74,56 +73,24 @@ def choose(measures: str | Sequence[str] | None) -> tuple[list[Measure], list[Pr
     return [one for one in every if one.name in chosen], [one() for one in probes if one.words.name in chosen]
 
 
-@dataclass(frozen=True)
-class Scanning(Loading, Reading, Running):
+@dataclass(frozen=True, kw_only=True)
+class Scanning(Loading, Reading):
     """The options of a scan; see each one's help."""
 
-    text: Annotated[TextLike | None, TEXT] = None
-    _: KW_ONLY
-    context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=1)] = 128
-    sites: Annotated[
-        str | None,
-        Option("Globs of sites, comma-separated, such as 'block.*,head'. Default: embedding, blocks, final norm."),
-    ] = None
-    skip_first: Annotated[int, Option("Leave out the first so many positions of each window.", low=0)] = 0
-    null: Annotated[bool, Option("Scan the same architecture with random weights, too, and add the Gaussian null.")] = (
-        False
-    )
-    sample: Annotated[int, Option("Tokens shown in the 3-D picture.", low=0)] = 600
-    token_sums: Annotated[
-        bool, Option("Keep the sum of the vectors of each token id, too (arrays token_sums/MODEL/SITE).")
-    ] = False
-    measures: Annotated[
-        str | Sequence[str] | None,
-        Option(
-            "More measures: globs of names or groups, comma-separated (such as 'rogue,words,spectra'), 'all' but the "
-            "expensive ones, or 'expensive' for everything. Expensive ones say their time and memory first.",
-            metavar="GLOBS",
-        ),
-    ] = None
-    revisions: Annotated[
-        str | Sequence[str] | None,
-        Option("Revisions of one Hugging Face id, in order, comma-separated: one model each, as checkpoints."),
-    ] = None
-    pairs: Annotated[
-        Sequence[str | os.PathLike[str]],
-        Option(
-            "A file of pairs of texts that mean the same, for --measures alignment (again for more): .tsv of two columns, "
-            ".csv as STS-B, .json as PUD; FILE or NAME=FILE. Default: a list of English synonyms.",
-            metavar="FILE",
-        ),
-    ] = ()
-    batch: Annotated[
-        int | None, Option("Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.", low=1)
-    ] = None
-    engine: Annotated[
-        Literal["here", "spark"],
-        Option(
-            "Who reads stored states: here (these processes) or spark (a cluster whose workers see them).",
-            identity=False,
-        ),
-    ] = "here"
-    master: Annotated[str | None, MASTER] = None
+    text: TextLike | None
+    context: Context
+    sites: Sites
+    skip_first: int
+    null: bool
+    sample: int
+    token_sums: bool
+    measures: str | Sequence[str] | None
+    revisions: Revisions
+    pairs: Sequence[str | os.PathLike[str]]
+    batch: BatchSize
+    engine: Literal["here", "spark"]
+    master: Master
+    seed: int
 
     def check(self) -> None:
         super().check()
@@ -235,21 +202,7 @@ class ScanEstimate(Estimate):
         return str(self.bound)
 
 
-@takes(Scanning)
-def estimate_scan(sources: SourcesLike, settings: Scanning) -> list[ScanEstimate]:
-    """An estimate for each source of a scan with these options, without reading weights and without writing anything.
-
-    Raises BadInput as `scan` does for what can be known without the weights.
-
-    >>> one, = estimate_scan("gpt-vanilla", "stories", max_tokens=1280, context=64)
-    >>> one.tokens, one.weights > 1e6, one.seconds > 0
-    (1280, True, True)
-    """
-    rate = operations_a_second()
-    return [_estimate(expected_reader(one, settings), settings, rate) for one in given_sources(sources)]
-
-
-def _estimate(reader: ExpectedReader, settings: Scanning, rate: float) -> ScanEstimate:
+def scan_estimate(reader: ExpectedReader, settings: Scanning, rate: float) -> ScanEstimate:
     """Second moments take d² in float64, at half the speed, and as much again."""
     bound = Memory.of(
         reader.widths, context=settings.context, batch=reader.batch, tokens=reader.tokens,

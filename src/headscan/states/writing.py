@@ -106,10 +106,10 @@ def run(
     >>> run("gpt-vanilla", "stories", sites="block.0", max_tokens=256, context=64, out=folder).tokens
     256
     """
-    given, run = running()
+    asked, run = running()
     if run.folder is None:
         raise BadInput("Say where the states are to be written: --out FOLDER.")
-    settings = given.chosen(Storing)
+    settings = asked.chosen(Storing)
     lens = open_model(model, settings)
     source = ModelSource(lens, settings.text, settings, context=settings.context, batch=settings.batch)
     sites = source.default_sites if settings.sites is None else source.match(settings.sites)

@@ -307,19 +307,28 @@ class Reading(Settings):
             raise BadInput("--documents must be whole, lines, paragraphs or a separator that is not empty.")
 
 
+# ---- The options of verbs that count contexts; `Counting` has them all.
+
+Order = Annotated[int, Option("Tokens of a context, K (with --prefixes: of the longest prefix).", low=1)]
+MinCount = Annotated[int, Option("Leave out contexts seen fewer times.", low=1)]
+CountingMemory = Annotated[
+    str | int, Option("What counting may hold at once, such as 512MiB; the rest goes to disk.", low=1)
+]
+CountingEngine = Annotated[
+    Literal["sort", "spark"], Option("What counts: sort (on this machine, out of core) or spark (on a cluster).")
+]
+Master = Annotated[str | None, MASTER]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Counting(Settings):
     """Which contexts are counted, and with what; see `headscan.text.counts.count`."""
 
-    order: Annotated[int, Option("Tokens of a context, K (with --prefixes: of the longest prefix).", low=1)]
-    min_count: Annotated[int, Option("Leave out contexts seen fewer times.", low=1)] = 1
-    memory: Annotated[
-        str | int, Option("What counting may hold at once, such as 512MiB; the rest goes to disk.", low=1)
-    ] = "4GiB"
-    engine: Annotated[
-        Literal["sort", "spark"], Option("What counts: sort (on this machine, out of core) or spark (on a cluster).")
-    ] = "sort"
-    master: Annotated[str | None, MASTER] = None
+    order: Order
+    min_count: MinCount = 1
+    memory: CountingMemory = "4GiB"
+    engine: CountingEngine = "sort"
+    master: Master = None
 
     def check(self) -> None:
         super().check()

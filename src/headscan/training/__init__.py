@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from headscan.training.recovery import RECOVERIES, HeadRecovery, fit_head, recover_head
     from headscan.training.result import RecoverResult, TrainResult
     from headscan.training.run import build, train
-    from headscan.training.settings import Recovering, Training
+    from headscan.training.settings import Training
     from headscan.training.trainer import HeadlessTrainer, LossIsNotFinite
     from headscan.training.trajectory import Phases, measure_sites, phases
 
@@ -57,7 +57,7 @@ __all__ = [
     "ALARMS", "CWT_FORMS", "IGNORE", "MASKINGS", "OBJECTIVES", "OPTIMISERS", "RECIPES", "RECOVERIES", "REGULARISERS",
     "AdaptiveSoftmax", "Alarm", "AlarmRule", "CentreHead", "HeadRecovery", "HeadlessTrainer", "Learner", "LossInputs",
     "LossIsNotFinite", "Masker", "Monitor", "Objective", "Optimiser", "PackedText", "Phases", "Pool", "Readout",
-    "Recipe", "RecoverResult", "Recovering", "StreamedText", "TrainResult", "Training", "Watch", "available_kernels",
+    "Recipe", "RecoverResult", "StreamedText", "TrainResult", "Training", "Watch", "available_kernels",
     "build", "ce_loss", "centre_head", "collate", "cwt_loss", "fit_head", "fit_tokenizer", "floor_of", "fold_bias",
     "full_ce_loss", "gather_ids", "gather_rows", "has_fused", "in_batch_accuracy", "infonce_loss", "last_checkpoint",
     "log_unigram", "mask_tokens", "measure_sites", "nce_loss", "optimiser_of", "perplexity", "phases", "pool_of",
@@ -80,7 +80,7 @@ _HOMES = {
     "recipes": ("RECIPES", "Recipe", "recipe_of", "fit_tokenizer"),
     "result": ("RecoverResult", "TrainResult"),
     "run": ("build", "train"),
-    "settings": ("Recovering", "Training"),
+    "settings": ("Training",),
     "trainer": ("HeadlessTrainer", "LossIsNotFinite"),
 }
 _PLACES = {name: home for home, names in _HOMES.items() for name in names}

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Annotated, Literal
 
 from safetensors.torch import load_file
 
-from headscan.run import Run, verb
+from headscan.model.settings import Device, DeviceMap, Loading, Quantize, Revision, TokenizerName, TrustRemoteCode
+from headscan.run import BadInput, CommandLine, Option, Out, Progressing, Resume, Seed, running, verb
 from headscan.text import Windows
-from headscan.text.source import check_text
+from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike, check_text
 from headscan.training.checkpoints import EXTRA, load_trained
 from headscan.training.data import PackedText
 from headscan.training.likelihood import perplexity
-from headscan.training.recovery import RECOVERIES, recover_head, recovery_of
+from headscan.training.recovery import RECOVERIES, HeadRecovery, recover_head, recovery_of
 from headscan.training.result import RecoverResult
-from headscan.training.settings import Recovering
 
 REPLACED = (
     "The model has a head of its own, and this one replaces it: recovering is for models that were trained without. "
@@ -23,35 +24,53 @@ REPLACED = (
 )
 
 
-@verb("recover", Recovering)
-def recover(model: str | os.PathLike[str], settings: Recovering, run: Run) -> RecoverResult:
+@verb("recover")
+def recover(
+    model: str | os.PathLike[str], text: Annotated[TextLike, TEXT], *,
+    mode: Annotated[str | HeadRecovery, Option("How the head is made.", choices=RECOVERIES)] = "bias",
+    temperature: Annotated[float, Option("The one that the model was trained with.", above=0)] = 1.0,
+    context: Annotated[int | None, Option("Tokens of a window. Default: the model's, at most 128.", low=1)] = None,
+    held_out: Annotated[float, Option("Share of the windows that is held out.", above=0, high=1)] = 0.05,
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        Option("Weights and activations; auto is as the weights were saved."),
+    ] = "float32",
+    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
+    tokenizer: TokenizerName = None, device: Device = "auto", device_map: DeviceMap = None, quantize: Quantize = None,
+    revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> RecoverResult:  # fmt: skip
     """Give the headless model in a folder a head, by `mode` (see `recover_head`), and write the whole to `out`/model.
 
     text: what counts tokens, trains the head ("probe", "finetune") and, its last `held_out` share, measures it. Give
     the text that the body was trained on: the unigram bias is a property of the training data. A body trained by "nce"
     brings its own table along. Raises BadInput where model, tokenizer or text cannot be used.
     """
-    check_text(settings.text)
-    assert run.folder is not None
-    how = recovery_of(settings.mode)
-    trained = load_trained(model, settings, run, bare=True)
+    asked, run = running()
+    if run.folder is None:
+        raise BadInput("The recovered model is written to a folder: give --out.")
+    if quantize is not None:
+        raise BadInput("--quantize is not used by recover: a head is made for whole weights.")
+    check_text(text)
+    how = recovery_of(mode)
+    trained = load_trained(model, asked.chosen(Loading), run, bare=True)
     notes = [REPLACED] if trained.beheaded else []
     for note in notes:
         run.announce(note)
     body, words = trained.model, trained.tokenizer
-    context = settings.context or min(128, getattr(body.config, "max_position_embeddings", None) or 128)
+    context = context or min(128, getattr(body.config, "max_position_embeddings", None) or 128)
     windows = Windows(
-        settings.text, words, context, documents=settings.documents, field=settings.field,
-        max_tokens=settings.max_tokens,
+        text, words, context, documents=documents, field=field,
+        max_tokens=max_tokens,
     )  # fmt: skip
-    data, kept = PackedText.of(windows).split(settings.held_out)
+    data, kept = PackedText.of(windows).split(held_out)
     rows = None
     if trained.folder and (own := trained.folder / EXTRA).exists() and "weight" in (saved := load_file(own)):
         rows = saved["weight"].to(body.device)
     counts = data.counts(body.config.vocab_size)
-    whole = recover_head(body, how, counts=counts, temperature=settings.temperature, rows=rows, copied=False)
+    whole = recover_head(body, how, counts=counts, temperature=temperature, rows=rows, copied=False)
     before = perplexity(whole, kept.rows, words, begins=kept.begins)
-    curve = how.train(whole, data.rows, seed=settings.seed, progress=run.progress)
+    curve = how.train(whole, data.rows, seed=seed, progress=run.progress)
     after = perplexity(whole, kept.rows, words, begins=kept.begins)
     whole.save_pretrained(run.folder / "model")
     if hasattr(words, "save_pretrained"):  # that of bytes has no files: it is named again where the model is used

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
 
 import torch
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
@@ -26,17 +28,18 @@ from transformers import (
 from transformers.trainer_utils import align_special_tokens
 
 from headscan.model.settings import quiet
-from headscan.run import BadInput, ModelRecord, Run, TextRecord, plain, verb
+from headscan.run import BadInput, ModelRecord, Run, TextRecord, plain, running, verb
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.text import Windows, documents
-from headscan.text.source import check_text, source_name
+from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike, check_text, source_name
 from headscan.training.checkpoints import EXTRA, check_whole, clear, is_write_failure, last_checkpoint
 from headscan.training.data import Masker, PackedText, StreamedText, check_fit, check_known, collate
 from headscan.training.heads import capped
 from headscan.training.learner import CentreHead, Learner
 from headscan.training.likelihood import perplexity
 from headscan.training.monitor import Monitor
-from headscan.training.objective import CurvePoint, Likelihood, Objective
-from headscan.training.optimisers import optimiser_of
+from headscan.training.objective import OBJECTIVES, CurvePoint, Likelihood, Objective
+from headscan.training.optimisers import OPTIMISERS, Optimiser, optimiser_of
 from headscan.training.recipes import Recipe, RecipeRecord, fit_tokenizer, recipe_of
 from headscan.training.recovery import recover_head
 from headscan.training.result import TrainResult
@@ -113,8 +116,75 @@ HUB_FAILURES: tuple[type[Exception], ...] = (
 )
 
 
-@verb("train", Training)
-def train(recipe: str | Recipe, settings: Training, run: Run) -> TrainResult:
+@verb("train", continues=True)
+def train(
+    recipe: str | Recipe, text: Annotated[TextLike, TEXT], *,
+    objective: Annotated[str | Objective, Option("What is minimised.", choices=OBJECTIVES, identity=False)] = "cwt",
+    size: Annotated[
+        Literal["tiny", "small", "paper"], Option("tiny (minutes), small (hours on a CPU) or paper (as published).")
+    ] = "tiny",
+    regulariser: Annotated[
+        str | None, Option("Terms added to the loss, as in cosine-states:1,z-loss:1e-4.", metavar="NAME:STRENGTH,...")
+    ] = None,
+    optimiser: Annotated[str | Optimiser, Option("By what the weights move.", choices=OPTIMISERS, identity=False)] = "adamw",
+    centre_head: Annotated[bool, Option("Take the mean row out of the head after every step (μ-centring).")] = False,
+    tokenizer: Annotated[
+        str | PreTrainedTokenizerBase | None,
+        Option("Id or folder of a tokenizer. Default: one is fitted on the text.", identity=False),
+    ] = None,
+    tied: Annotated[bool | None, Option("Tie the head of a model that has one. Default: as the recipe does.")] = None,
+    steps: Annotated[int | None, Option("Steps of the optimizer, in place of the recipe's.", low=1, identity=False)] = None,
+    batch: Annotated[int | None, Option("Windows a step and process.", low=1)] = None,
+    accumulation: Annotated[int | None, Option("Micro-batches before the weights move.", low=1)] = None,
+    context: Annotated[int | None, Option("Tokens of a window.", low=1)] = None,
+    rate: Annotated[float | None, Option("Peak learning rate.", above=0)] = None,
+    vocabulary: Annotated[int | None, Option("Tokens of the tokenizer that is fitted.", low=1)] = None,
+    pool: Annotated[
+        Literal["batch", "accumulation", "devices", "all"],
+        Option(
+            "Where a contrastive objective's negatives come from: one micro-batch, those of a step, all processes, both."
+        ),
+    ] = "batch",
+    masking: Annotated[
+        Literal["bert", "published"] | None,
+        Option("How a masked recipe hides tokens: bert (80/10/10) or published. Default: bert."),
+    ] = None,
+    held_out: Annotated[
+        float | None, Option("Share of the windows that is held out. Default: 0.05.", low=0, high=1)
+    ] = None,
+    streaming: Annotated[bool, Option("Read the text as training goes on, instead of packing it into memory.")] = False,
+    geometry_every: Annotated[
+        int | None, Option("Steps between measurements of the geometry; 0: none. Default: a tenth.", low=0)
+    ] = None,
+    on_alarm: Annotated[
+        Literal["warn", "checkpoint", "stop"] | None,
+        Option(
+            "When the geometry or the loss breaks: warn, write a checkpoint too, or stop too. Default: warn.",
+            identity=False,
+        ),
+    ] = None,
+    log_every: Annotated[int | None, Option("Steps between points of the curve. Default: a fiftieth.", low=1)] = None,
+    save_every: Annotated[
+        int | None,
+        Option(
+            "Steps between checkpoints, with more from the 10th second on; 0: none. Default: a fifth.",
+            low=0,
+            identity=False,
+        ),
+    ] = None,
+    precision: Annotated[Literal["float32", "bfloat16", "float16"], Option("Of the products (mixed).")] = "float32",
+    seconds: Annotated[float | None, Option("Stop after so many seconds of training.", above=0, identity=False)] = None,
+    tensorboard: Annotated[bool, Option("Log to TensorBoard under --out.", identity=False)] = False,
+    push_to_hub: Annotated[
+        str | None, Option("Id under which the model goes to the Hub at the end.", metavar="ID", identity=False)
+    ] = None,
+    callbacks: Annotated[Sequence[TrainerCallback], Option("More callbacks of the Trainer.", python=True)] = (),
+    trainer: Annotated[
+        Mapping[str, object], Option("Anything else that TrainingArguments takes (fsdp, deepspeed ...).", python=True)
+    ] = MappingProxyType({}),
+    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> TrainResult:  # fmt: skip
     """Train a language model, without a prediction head unless the objective says otherwise, and watch its shape.
 
     recipe: "gpt", "bert", "multilingual", "mixer", or a `Recipe`. The text's last `held_out` share of windows is kept
@@ -126,6 +196,8 @@ def train(recipe: str | Recipe, settings: Training, run: Run) -> TrainResult:
     its files are then those of a run that was never stopped. Raises BadInput where text, tokenizer or options do not
     fit, or the loss is not finite.
     """
+    asked, run = running()
+    settings = asked.chosen(Training)
     assert run.folder is not None
     plan = (recipe_of(recipe, settings.size) if isinstance(recipe, str) else recipe).but(
         steps=settings.steps, batch=settings.batch, accumulation=settings.accumulation, context=settings.context,

@@ -5,21 +5,20 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 
-from headscan.model.settings import Loading
-from headscan.run import BadInput, Option, Running
-from headscan.text.source import TEXT, Reading, TextLike
+from headscan.run import BadInput
+from headscan.run.settings import Out
+from headscan.text.source import Reading, TextLike
 from headscan.training.checkpoints import check_afresh
-from headscan.training.objective import OBJECTIVES, Objective, objective_of, parse_regularisers
-from headscan.training.optimisers import OPTIMISERS, Optimiser
+from headscan.training.objective import Objective, objective_of, parse_regularisers
+from headscan.training.optimisers import Optimiser
 from headscan.training.recipes import Recipe
-from headscan.training.recovery import RECOVERIES, HeadRecovery, recovery_of
 
 
 def require(package: str, extra: str) -> None:
@@ -33,80 +32,41 @@ def require(package: str, extra: str) -> None:
         raise BadInput(f'This needs the package {package}: pip install "headscan[{extra}]".')
 
 
-@dataclass(frozen=True)
-class Training(Reading, Running):
+@dataclass(frozen=True, kw_only=True)
+class Training(Reading):
     """A training run. Where a number is None, the recipe says it."""
 
-    continues: ClassVar[bool] = True
-    text: Annotated[TextLike, TEXT]
-    _: KW_ONLY
-    objective: Annotated[str | Objective, Option("What is minimised.", choices=OBJECTIVES, identity=False)] = "cwt"
-    size: Annotated[
-        Literal["tiny", "small", "paper"], Option("tiny (minutes), small (hours on a CPU) or paper (as published).")
-    ] = "tiny"
-    regulariser: Annotated[
-        str | None, Option("Terms added to the loss, as in cosine-states:1,z-loss:1e-4.", metavar="NAME:STRENGTH,...")
-    ] = None
-    optimiser: Annotated[str | Optimiser, Option("By what the weights move.", choices=OPTIMISERS, identity=False)] = (
-        "adamw"
-    )
-    centre_head: Annotated[bool, Option("Take the mean row out of the head after every step (μ-centring).")] = False
-    tokenizer: Annotated[
-        str | PreTrainedTokenizerBase | None,
-        Option("Id or folder of a tokenizer. Default: one is fitted on the text.", identity=False),
-    ] = None
-    tied: Annotated[bool | None, Option("Tie the head of a model that has one. Default: as the recipe does.")] = None
-    steps: Annotated[int | None, Option("Steps of the optimizer, in place of the recipe's.", low=1, identity=False)] = (
-        None
-    )
-    batch: Annotated[int | None, Option("Windows a step and process.", low=1)] = None
-    accumulation: Annotated[int | None, Option("Micro-batches before the weights move.", low=1)] = None
-    context: Annotated[int | None, Option("Tokens of a window.", low=1)] = None
-    rate: Annotated[float | None, Option("Peak learning rate.", above=0)] = None
-    vocabulary: Annotated[int | None, Option("Tokens of the tokenizer that is fitted.", low=1)] = None
-    pool: Annotated[
-        Literal["batch", "accumulation", "devices", "all"],
-        Option(
-            "Where a contrastive objective's negatives come from: one micro-batch, those of a step, all processes, both."
-        ),
-    ] = "batch"
-    masking: Annotated[
-        Literal["bert", "published"] | None,
-        Option("How a masked recipe hides tokens: bert (80/10/10) or published. Default: bert."),
-    ] = None
-    held_out: Annotated[
-        float | None, Option("Share of the windows that is held out. Default: 0.05.", low=0, high=1)
-    ] = None
-    streaming: Annotated[bool, Option("Read the text as training goes on, instead of packing it into memory.")] = False
-    geometry_every: Annotated[
-        int | None, Option("Steps between measurements of the geometry; 0: none. Default: a tenth.", low=0)
-    ] = None
-    on_alarm: Annotated[
-        Literal["warn", "checkpoint", "stop"] | None,
-        Option(
-            "When the geometry or the loss breaks: warn, write a checkpoint too, or stop too. Default: warn.",
-            identity=False,
-        ),
-    ] = None
-    log_every: Annotated[int | None, Option("Steps between points of the curve. Default: a fiftieth.", low=1)] = None
-    save_every: Annotated[
-        int | None,
-        Option(
-            "Steps between checkpoints, with more from the 10th second on; 0: none. Default: a fifth.",
-            low=0,
-            identity=False,
-        ),
-    ] = None
-    precision: Annotated[Literal["float32", "bfloat16", "float16"], Option("Of the products (mixed).")] = "float32"
-    seconds: Annotated[float | None, Option("Stop after so many seconds of training.", above=0, identity=False)] = None
-    tensorboard: Annotated[bool, Option("Log to TensorBoard under --out.", identity=False)] = False
-    push_to_hub: Annotated[
-        str | None, Option("Id under which the model goes to the Hub at the end.", metavar="ID", identity=False)
-    ] = None
-    callbacks: Annotated[Sequence[TrainerCallback], Option("More callbacks of the Trainer.", python=True)] = ()
-    trainer: Annotated[
-        Mapping[str, object], Option("Anything else that TrainingArguments takes (fsdp, deepspeed ...).", python=True)
-    ] = field(default_factory=dict)
+    text: TextLike
+    objective: str | Objective
+    size: Literal["tiny", "small", "paper"]
+    regulariser: str | None
+    optimiser: str | Optimiser
+    centre_head: bool
+    tokenizer: str | PreTrainedTokenizerBase | None
+    tied: bool | None
+    steps: int | None
+    batch: int | None
+    accumulation: int | None
+    context: int | None
+    rate: float | None
+    vocabulary: int | None
+    pool: Literal["batch", "accumulation", "devices", "all"]
+    masking: Literal["bert", "published"] | None
+    held_out: float | None
+    streaming: bool
+    geometry_every: int | None
+    on_alarm: Literal["warn", "checkpoint", "stop"] | None
+    log_every: int | None
+    save_every: int | None
+    precision: Literal["float32", "bfloat16", "float16"]
+    seconds: float | None
+    tensorboard: bool
+    push_to_hub: str | None
+    callbacks: Sequence[TrainerCallback]
+    trainer: Mapping[str, object]
+    out: Out
+    resume: bool
+    seed: int
 
     def check(self) -> None:
         super().check()
@@ -156,30 +116,6 @@ class Training(Reading, Running):
     @property
     def aim(self) -> Objective:
         return objective_of(self.objective)
-
-
-@dataclass(frozen=True)
-class Recovering(Loading, Reading, Running):
-    """How a headless model gets a head."""
-
-    text: Annotated[TextLike, TEXT]
-    _: KW_ONLY
-    mode: Annotated[str | HeadRecovery, Option("How the head is made.", choices=RECOVERIES)] = "bias"
-    temperature: Annotated[float, Option("The one that the model was trained with.", above=0)] = 1.0
-    context: Annotated[int | None, Option("Tokens of a window. Default: the model's, at most 128.", low=1)] = None
-    held_out: Annotated[float, Option("Share of the windows that is held out.", above=0, high=1)] = 0.05
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"],
-        Option("Weights and activations; auto is as the weights were saved."),
-    ] = "float32"
-
-    def check(self) -> None:
-        super().check()
-        if self.out is None:
-            raise BadInput("The recovered model is written to a folder: give --out.")
-        if self.quantize is not None:
-            raise BadInput("--quantize is not used by recover: a head is made for whole weights.")
-        recovery_of(self.mode)
 
 
 SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}

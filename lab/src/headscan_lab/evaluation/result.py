@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headscan.model.settings import Loading
-from headscan.run import BadInput, Option, Result, Running
+from headscan.run import BadInput, Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,37 +46,18 @@ class EvaluationResult(Result):
         return f"EvaluationResult({self.models[0].name}: {tasks})\n  .frame() .plot() .page() .save(folder)"
 
 
-@dataclass(frozen=True)
-class Evaluating(Loading, Running):
+@dataclass(frozen=True, kw_only=True)
+class Evaluating(Loading):
     """What a model is tried on."""
 
-    text: Annotated[
-        str | os.PathLike[str] | None,
-        Option(
-            "Folder of the evaluation sets, as their authors ship them; not needed where all tasks are lm-eval:NAME.",
-            metavar="FOLDER",
-        ),
-    ] = None
-    _: KW_ONLY
-    tasks: Annotated[
-        str | Sequence[str] | None,
-        Option(
-            "Comma-separated: lambada, blimp, cola, sst2, stsb, paraphrase, rte, pud, synonyms, or lm-eval:NAME. Default: "
-            "all that the folder holds and the model can do."
-        ),
-    ] = None
-    limit: Annotated[
-        int | None, Option("At most so many items of a set. Default: all, or what some minutes have room for.", low=1)
-    ] = None
-    finetune: Annotated[
-        bool, Option("Train a copy of the model on each of the tasks that have classes, too (sst2, cola).")
-    ] = False
-    finetune_epochs: Annotated[int, Option("How often a fine-tuning reads its sentences.", low=1)] = 3
-    finetune_rate: Annotated[float, Option("Peak learning rate of a fine-tuning.", above=0)] = 5e-5
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"],
-        Option("Weights and activations; auto is as the weights were saved."),
-    ] = "float32"
+    text: str | os.PathLike[str] | None
+    tasks: str | Sequence[str] | None
+    limit: int | None
+    finetune: bool
+    finetune_epochs: int
+    finetune_rate: float
+    seed: int
+    dtype: Literal["auto", "float32", "bfloat16", "float16"]
 
     def check(self) -> None:
         super().check()

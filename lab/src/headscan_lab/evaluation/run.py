@@ -6,11 +6,11 @@ import copy
 import hashlib
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.model.inputs import declared_pooling, pooled
-from headscan.run import BadInput, Progress, Run, no_progress, verb
+from headscan.model.settings import Device, DeviceMap, Quantize, Revision, TokenizerName, TrustRemoteCode
+from headscan.run import BadInput, Progress, Run, no_progress, running, verb
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.statistics.uncertainty import normal
 from headscan.training.checkpoints import load_trained
 from headscan.training.heads import body_of
@@ -173,14 +175,48 @@ HARNESS = "lm-eval:"
 UNTOLD = 10_000  # items: no set that is known is much larger
 
 
-@verb("evaluate", Evaluating)
-def evaluate(model: str | os.PathLike[str], settings: Evaluating, run: Run) -> EvaluationResult:
+@verb("evaluate")
+def evaluate(
+    model: str | os.PathLike[str],
+    text: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "Folder of the evaluation sets, as their authors ship them; not needed where all tasks are lm-eval:NAME.",
+            metavar="FOLDER",
+        ),
+    ] = None,
+    *,
+    tasks: Annotated[
+        str | Sequence[str] | None,
+        Option(
+            "Comma-separated: lambada, blimp, cola, sst2, stsb, paraphrase, rte, pud, synonyms, or lm-eval:NAME. Default: "
+            "all that the folder holds and the model can do."
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, Option("At most so many items of a set. Default: all, or what some minutes have room for.", low=1)
+    ] = None,
+    finetune: Annotated[
+        bool, Option("Train a copy of the model on each of the tasks that have classes, too (sst2, cola).")
+    ] = False,
+    finetune_epochs: Annotated[int, Option("How often a fine-tuning reads its sentences.", low=1)] = 3,
+    finetune_rate: Annotated[float, Option("Peak learning rate of a fine-tuning.", above=0)] = 5e-5,
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        Option("Weights and activations; auto is as the weights were saved."),
+    ] = "float32",
+    tokenizer: TokenizerName = None, device: Device = "auto", device_map: DeviceMap = None, quantize: Quantize = None,
+    revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> EvaluationResult:  # fmt: skip
     """Try the model in a folder (or of an id) on a folder of evaluation sets.
 
     tasks: names of `headscan.training.TASKS`; "lm-eval:NAME" is a task of lm-evaluation-harness, with its data from the
     Hub. Default: all that the folder holds and the model can do. A headless model is taken as the body it is. A task that
     is done is kept, so that a resumed run does not do it again. Raises BadInput where model, sets or tasks cannot be used.
     """
+    asked, run = running()
+    settings = asked.chosen(Evaluating)
     names = settings.names
     own = None if names is None else [name for name in names if not name.startswith(HARNESS)]
     theirs = [name.removeprefix(HARNESS) for name in names or [] if name.startswith(HARNESS)]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from headscan.run import BadInput, ModelRecord, Option, Result, Run, Running, fingerprint, verb
+from headscan.run import BadInput, ModelRecord, Result, fingerprint, running, verb
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed, Settings
 from headscan_lab.ledger.claim import CLAIMS, Claim
 from headscan_lab.ledger.figures import FIGURES, RedrawnFigure, redrawn
 from headscan_lab.ledger.record import ClaimRecord, ClaimTrial, recorded, tried
@@ -42,30 +43,14 @@ class ReproduceResult(Result):
         return pd.DataFrame(rows)
 
 
-@dataclass(frozen=True)
-class Reproducing(Running):
+@dataclass(frozen=True, kw_only=True)
+class Reproducing(Settings):
     """What is reproduced."""
 
-    claims: Annotated[
-        str | Sequence[str | int],
-        Option(
-            "Numbers or ranges, such as 7 or 10-12, or a document: slides, paper, article, field. Default: all.",
-            metavar="CLAIM", repeat=True,
-        ),
-    ] = ()  # fmt: skip
-    figures: Annotated[
-        Literal["slides", "paper", "article"] | None,
-        Option(
-            "Redraw the figures of a document from runs of our own, beside what was published; without CLAIM no claim is run."
-        ),
-    ] = None
-    on: Annotated[
-        str | Sequence[str],
-        Option(
-            "A trained model on which claims about trained models in general are tried, too; may be given more than once.",
-            metavar="MODEL", repeat=True,
-        ),
-    ] = ()  # fmt: skip
+    claims: str | Sequence[str | int]
+    figures: Literal["slides", "paper", "article"] | None
+    on: str | Sequence[str]
+    seed: int
 
     def check(self) -> None:
         super().check()
@@ -116,8 +101,31 @@ def wanted_claims(claims: str | Sequence[str | int]) -> list[int]:
     return sorted(set(numbers)) or list(known)
 
 
-@verb("reproduce", Reproducing)
-def reproduce(settings: Reproducing, run: Run) -> ReproduceResult:
+@verb("reproduce")
+def reproduce(
+    *,
+    claims: Annotated[
+        str | Sequence[str | int],
+        Option(
+            "Numbers or ranges, such as 7 or 10-12, or a document: slides, paper, article, field. Default: all.",
+            metavar="CLAIM", repeat=True,
+        ),
+    ] = (),
+    figures: Annotated[
+        Literal["slides", "paper", "article"] | None,
+        Option(
+            "Redraw the figures of a document from runs of our own, beside what was published; without CLAIM no claim is run."
+        ),
+    ] = None,
+    on: Annotated[
+        str | Sequence[str],
+        Option(
+            "A trained model on which claims about trained models in general are tried, too; may be given more than once.",
+            metavar="MODEL", repeat=True,
+        ),
+    ] = (),
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> ReproduceResult:  # fmt: skip
     """Run claims of the literature as experiments, each under a protocol that was written before it.
 
     Verdicts: holds here, fails here, artefact (seen here, with another cause), undecided (with how many more samples would
@@ -133,6 +141,8 @@ def reproduce(settings: Reproducing, run: Run) -> ReproduceResult:
     >>> result.claims[0].verdict, result.claims[0].effect, result.claims[0].seeds
     ('holds here', 1.0, 5)
     """
+    asked, run = running()
+    settings = asked.chosen(Reproducing)
     known = all_claims()
     numbers = settings.wanted()
     shown = [name for name in FIGURES if FIGURES[name].shown.document == settings.figures]

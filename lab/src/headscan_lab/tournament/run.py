@@ -6,12 +6,13 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
-from headscan.run import BadInput, Option, Run, Running, TextRecord, verb
+from headscan.run import BadInput, Run, TextRecord, running, verb
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.text import Windows, documents
-from headscan.text.source import TEXT, Reading, TextLike, check_text
+from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, Reading, TextLike, check_text
 from headscan.training.data import PackedText
 from headscan.training.recipes import fit_tokenizer
 from headscan_lab.tournament.race import Ground, Job, Pace, Race, Start, pace, workers
@@ -44,37 +45,21 @@ def seconds_of(text: str) -> float | None:
     return None if found is None else float(found[1]) * UNITS[found[2]]
 
 
-@dataclass(frozen=True)
-class Tournament(Reading, Running):
+@dataclass(frozen=True, kw_only=True)
+class Tournament(Reading):
     """Which arms, how large, how often. What was run stays: `resume` goes on after a budget was spent, or with more seeds."""
 
-    continues: ClassVar[bool] = True
-    text: Annotated[TextLike, TEXT]
-    _: KW_ONLY
-    arms: Annotated[str, Option("Arms by comma-separated globs, as in 'ce,ce+unigram,headless' or 'ce*'.")] = "*"
-    size: Annotated[
-        Literal["tiny", "small", "base"], Option("tiny (an hour on two cores), small (a day of them) or base (a card).")
-    ] = "tiny"
-    seeds: Annotated[int, Option("Seeds of every arm and rate in the first cell.", low=1, identity=False)] = 5
-    budget: Annotated[
-        str,
-        Option("Begin no further seed after so much time (90s, 30m, 2h): --resume goes on. Or full.", identity=False),
-    ] = "full"
-    matched_loss: Annotated[
-        float | None, Option("Held-out nats at which arms are compared. Default: the size's.", above=0)
-    ] = None
-    steps: Annotated[int | None, Option("Steps of a run. Default: the size's.", low=2)] = None
-    rates: Annotated[
-        str | None, Option("Learning rates that every arm is tried at. Default: the size's.", metavar="R,R,...")
-    ] = None
-    cells: Annotated[
-        str | None,
-        Option("Vocabularies and widths; the first is the leaderboard's. Default: the size's.", metavar="V/D,V/D,..."),
-    ] = None
-    processes: Annotated[
-        int | None,
-        Option("Runs at once, one thread each; no number depends on it. Default: one a core.", low=1, identity=False),
-    ] = None
+    text: TextLike
+    arms: str
+    size: Literal["tiny", "small", "base"]
+    seeds: int
+    budget: str
+    matched_loss: float | None
+    steps: int | None
+    rates: str | None
+    cells: str | None
+    processes: int | None
+    seed: int
 
     def check(self) -> None:
         super().check()
@@ -110,8 +95,36 @@ LEVELS = [2.0 - 0.25 * k for k in range(13)]  # of the curves, nats above the ma
 HELD_OUT = 0.05
 
 
-@verb("tournament", Tournament)
-def tournament(settings: Tournament, run: Run) -> TournamentResult:
+@verb("tournament", continues=True)
+def tournament(
+    text: Annotated[TextLike, TEXT], *,
+    arms: Annotated[str, Option("Arms by comma-separated globs, as in 'ce,ce+unigram,headless' or 'ce*'.")] = "*",
+    size: Annotated[
+        Literal["tiny", "small", "base"], Option("tiny (an hour on two cores), small (a day of them) or base (a card).")
+    ] = "tiny",
+    seeds: Annotated[int, Option("Seeds of every arm and rate in the first cell.", low=1, identity=False)] = 5,
+    budget: Annotated[
+        str,
+        Option("Begin no further seed after so much time (90s, 30m, 2h): --resume goes on. Or full.", identity=False),
+    ] = "full",
+    matched_loss: Annotated[
+        float | None, Option("Held-out nats at which arms are compared. Default: the size's.", above=0)
+    ] = None,
+    steps: Annotated[int | None, Option("Steps of a run. Default: the size's.", low=2)] = None,
+    rates: Annotated[
+        str | None, Option("Learning rates that every arm is tried at. Default: the size's.", metavar="R,R,...")
+    ] = None,
+    cells: Annotated[
+        str | None,
+        Option("Vocabularies and widths; the first is the leaderboard's. Default: the size's.", metavar="V/D,V/D,..."),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        Option("Runs at once, one thread each; no number depends on it. Default: one a core.", low=1, identity=False),
+    ] = None,
+    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> TournamentResult:  # fmt: skip
     """Train arms of `headscan.training.ARMS` side by side, and compare them at equal tokens, time and loss.
 
     Every arm is run at every rate with every seed, seed by seed, on the same windows in the same order; its rate is the
@@ -121,6 +134,8 @@ def tournament(settings: Tournament, run: Run) -> TournamentResult:
 
     Raises BadInput for arms that are unknown, options out of bounds, or a text that is too short for the windows wanted.
     """
+    asked, run = running()
+    settings = asked.chosen(Tournament)
     check_text(settings.text)
     plan, names = settings.plan, settings.names
     begun, limit = time.monotonic(), seconds_of(settings.budget)

@@ -238,6 +238,22 @@ class Slice(SliceSpecification):
         return self.on(lens).run(input_ids, inputs_embeds=inputs_embeds, grad=grad)
 
 
+# ---- The options of verbs that take a slice; `Slicing` has them all.
+
+At = Annotated[
+    str | Slice, Option("The slice: SITE [+ SITE ...] and a part of its output, such as 'block.3[:, 1:, :64]'.")
+]
+Only = Annotated[Literal["attention", "mlp"] | None, Option("Slice: one kind of branch alone in every block.")]
+Start = Annotated[int, Option("Slice: the first block that is run.", low=0)]
+Residual = Annotated[bool, Option("Slice: residual connections.")]
+Normalisation = Annotated[bool, Option("Slice: normalisation.", name="norm")]
+Causal = Annotated[bool | None, Option("Slice: impose or lift the causal mask. Default: the model's own.")]
+Positions = Annotated[bool, Option("Slice: positions.")]
+EmbeddingTable = Annotated[str | None, Option("Slice: another embedding table: random:SEED or a model.")]
+Weights = Annotated[str | None, Option("Slice: fresh:SEED for newly initialised weights.")]
+Bits = Annotated[int | None, Option("Slice: weights rounded to so many bits.", low=2, high=8)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Slicing(Settings):
     """Which part of a model is run, and which part of its output is looked at; `Slice` says more of each.
@@ -246,20 +262,16 @@ class Slicing(Settings):
     'block.3 [:, 1:, :] only=mlp'
     """
 
-    at: Annotated[
-        str | Slice, Option("The slice: SITE [+ SITE ...] and a part of its output, such as 'block.3[:, 1:, :64]'.")
-    ] = "block.0"
-    only: Annotated[Literal["attention", "mlp"] | None, Option("Slice: one kind of branch alone in every block.")] = (
-        None
-    )
-    start: Annotated[int, Option("Slice: the first block that is run.", low=0)] = 0
-    residual: Annotated[bool, Option("Slice: residual connections.")] = True
-    normalisation: Annotated[bool, Option("Slice: normalisation.", name="norm")] = True
-    causal: Annotated[bool | None, Option("Slice: impose or lift the causal mask. Default: the model's own.")] = None
-    positions: Annotated[bool, Option("Slice: positions.")] = True
-    embedding: Annotated[str | None, Option("Slice: another embedding table: random:SEED or a model.")] = None
-    weights: Annotated[str | None, Option("Slice: fresh:SEED for newly initialised weights.")] = None
-    bits: Annotated[int | None, Option("Slice: weights rounded to so many bits.", low=2, high=8)] = None
+    at: At = "block.0"
+    only: Only = None
+    start: Start = 0
+    residual: Residual = True
+    normalisation: Normalisation = True
+    causal: Causal = None
+    positions: Positions = True
+    embedding: EmbeddingTable = None
+    weights: Weights = None
+    bits: Bits = None
 
     def check(self) -> None:
         super().check()
