@@ -16,6 +16,7 @@ import torch
 from scan_costs_little_more_than_the_forward_pass import CONTEXT, bare, batches, model_folder
 
 from headscan.model import Lens
+from headscan.run import VERBS
 from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate
 from headscan.scanner.examine import site_cells
 from headscan.scanner.settings import Scanning, choose
@@ -31,7 +32,7 @@ def main() -> None:
     torch.set_num_threads(1)
     lens = Lens.load(options.model or model_folder())
     work = batches(options.tokens)
-    settings = Scanning("", context=CONTEXT, max_tokens=options.tokens)
+    settings = VERBS["scan"].given((lens, ""), {"context": CONTEXT, "max_tokens": options.tokens}).chosen(Scanning)
     source = ModelSource(lens, "", settings, context=CONTEXT)
     source.batches = lambda **_: iter(work)  # type: ignore[method-assign]
     sweeps, runners = {}, {}

@@ -20,14 +20,12 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 from headscan.cli.output import progress_bar
-from headscan.run import BadInput, Option, Run, Running, plain, write_atomic
+from headscan.run import BadInput, Run, plain, write_atomic
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "BENCHMARKS.md"
@@ -42,19 +40,6 @@ def scripts() -> dict[str, Path]:
     """Every benchmark by its name."""
     found = sorted(HERE.glob("*.py"))
     return {path.stem: path for path in found if path.stem != "run" and not path.stem.startswith("_")}
-
-
-@dataclass(frozen=True)
-class Benchmarking(Running):
-    """Which benchmarks are run."""
-
-    names: Annotated[Sequence[str], Option("Names of benchmarks. Default: all.", repeat=True)] = ()
-
-    def check(self) -> None:
-        """Every name is that of a script."""
-        super().check()
-        if unknown := sorted(set(self.names) - set(scripts())):
-            raise BadInput(f"There is no benchmark {', '.join(unknown)}; there are {', '.join(scripts())}.")
 
 
 def title(script: Path) -> str:
@@ -91,10 +76,13 @@ def measured(script: Path) -> str:
     return f"## {title(script)}\n\n`python benchmarks/{script.name}`, {about}.\n\n{done.stdout.strip()}"
 
 
-def series(settings: Benchmarking, run: Run) -> None:
+def series(names: Sequence[str], run: Run) -> None:
     """Run the scripts named, or all, and write each one's section as soon as it is measured."""
     known = scripts()
-    wanted = [name for name in known if not settings.names or name in settings.names]
+    if unknown := sorted(set(names) - set(known)):
+        raise BadInput(f"There is no benchmark {', '.join(unknown)}; there are {', '.join(known)}.")
+    wanted = [name for name in known if not names or name in names]
+    run.identify("the benchmarks", list(names))
     run.identify("the processor", processor())
     for name in wanted:
         run.identify(f"the script {name}", hashlib.sha256(known[name].read_bytes()).hexdigest())
@@ -118,9 +106,9 @@ def main() -> None:
     given = parser.parse_args()
     try:
         with progress_bar() as progress:
-            settings = Benchmarking(**vars(given), progress=progress, command=shlex.join(["python", *sys.argv]))
-            with Run("benchmarks", settings) as run:
-                series(settings, run)
+            command = shlex.join(["python", *sys.argv])
+            with Run("benchmarks", out=given.out, resume=given.resume, progress=progress, command=command) as run:
+                series(given.names, run)
     except BadInput as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         sys.exit(2)

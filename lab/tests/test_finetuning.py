@@ -7,8 +7,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from headscan_lab.evaluation.result import Evaluating
-from headscan_lab.evaluation.run import finetuned
+from headscan_lab.evaluation.run import evaluate, finetuned
 from headscan_lab.evaluation.task import Evaluated
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -51,4 +50,4 @@ def test_it_learns_the_classes_and_leaves_the_model_alone(tmp_path):
 
 def test_its_options_belong_to_it():
     with pytest.raises(BadInput, match="--finetune-epochs is not used without --finetune"):
-        Evaluating("sets", finetune_epochs=2)
+        evaluate("model", "sets", finetune_epochs=2)

@@ -88,7 +88,7 @@ def test_two_arms_and_two_seeds_resumed_bit_for_bit(story_file, tmp_path, monkey
 )
 def test_bad_input(options, words):
     with pytest.raises(BadInput, match=words):
-        Tournament("no such text", **options)
+        tournament("no such text", **options)
 
 
 # ---- numbers
@@ -139,7 +139,7 @@ def test_a_pace_is_taken_of_all_arms_in_turn_so_that_a_machine_that_slows_down_s
 
     monkeypatch.setattr("headscan_lab.tournament.race.Runner", Slowing)
     monkeypatch.setattr("headscan_lab.tournament.race.time.process_time", lambda: now[0])
-    plan = Tournament("no text").plan
+    plan = tournament.verb.given(("no text",), {}).chosen(Tournament).plan
     found = pace(["ce", "headless"], plan.cells[0], plan, None, 0)
     assert turns == (["ce"] * 3 + ["headless"] * 3) * 4
     assert found.of("headless") / found.of("ce") == pytest.approx(2.0, rel=0.05)

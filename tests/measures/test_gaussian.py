@@ -18,6 +18,7 @@ from headscan import Lens
 from headscan.measures import MEASURES, PROBES, biased_input, intrinsic_dimension
 from headscan.measures.attention import _add, head_rows
 from headscan.measures.pairs import aligned
+from headscan.scanner import scan
 from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate
 from headscan.scanner.examine import site_cells
 from headscan.scanner.settings import Scanning
@@ -58,7 +59,7 @@ def found():
         table.weight.data = SHAPE.scale * torch.randn(SHAPE.rows, SHAPE.d, generator=generator)
     lens = Lens(model, name="noise")
     probes = [probe() for name, probe in PROBES.items() if name not in BESIDE]
-    settings = Scanning("", context=SHAPE.window, max_tokens=SHAPE.n)
+    settings = scan.verb.given((lens, ""), {"context": SHAPE.window, "max_tokens": SHAPE.n}).chosen(Scanning)
     runner = ProbeRunner(probes, ModelSource(lens, "", settings, context=SHAPE.window), SITES, settings, announce=print)
     accumulated = Accumulation(
         dict.fromkeys(SITES, SHAPE.d), SHAPE.rows, sample=SHAPE.sample, extras=runner.accumulators

@@ -11,17 +11,7 @@ from headscan_lab.evaluation.task import TASKS
 
 from headscan import BadInput
 from headscan.run import Option
-from headscan.training import (
-    OBJECTIVES,
-    RECOVERIES,
-    REGULARISERS,
-    LossInputs,
-    Objective,
-    Training,
-    ce_loss,
-    recover,
-    train,
-)
+from headscan.training import OBJECTIVES, RECOVERIES, REGULARISERS, LossInputs, Objective, ce_loss, recover, train
 from headscan.training.heads import head_of
 
 OPTIONS = {"steps": 4, "batch": 4, "context": 16, "vocabulary": 300, "save_every": 0, "geometry_every": 0}
@@ -125,7 +115,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch, tmp_path):
                 importlib.util, "find_spec", lambda name, *a, p=package: None if name == p else real(name, *a)
             )
             with pytest.raises(BadInput, match=rf'{package}: pip install "headscan\[train\]"'):
-                Training("/no/such/text.txt", out=tmp_path, **options)
+                train("gpt", "/no/such/text.txt", out=tmp_path, **options)
 
 
 def test_recover_takes_what_it_can_check_before_the_model(tmp_path):

@@ -36,11 +36,12 @@ def _before(options: dict[str, Any]) -> bool:
 
 
 def dry_run(command: str) -> str:
-    """Check everything of a command that can be checked without its model: its options by the verb's own settings, and its slice
-    by the model's configuration. Returns a sentence; raises BadInput that names the command.
+    """Check everything of a command that can be checked without its model: its options by themselves, and its slice by the
+    model's configuration. Returns a sentence; raises BadInput that names the command.
     """
     from cyclopts import CycloptsError
 
+    from headscan.model.slicing.sliced_model import Slicing
     from headscan_lab.ledger.stand_ins import check_original
 
     name, *words = shlex.split(command)[1:]
@@ -50,8 +51,8 @@ def dry_run(command: str) -> str:
 
     def check(*subject: Any, **options: Any) -> headscan.Result:
         options = {key: value for key, value in options.items() if key not in ("progress", "command")}
-        settings = record.settings(**options)
-        cut = settings.slice() if hasattr(settings, "slice") else None
+        given = record.given(subject, options)
+        cut = given.chosen(Slicing).slice() if "residual" in given else None
         models = subject[0] if subject and isinstance(subject[0], list) else subject
         said.append("; ".join(check_original(str(one), cut) for one in models if one not in NOT_MODELS))
         raise _Checked

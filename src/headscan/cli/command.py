@@ -129,7 +129,9 @@ class Command:
             chosen["out"] = Path(chosen["out"])
             speaks = os.environ.get("RANK", "0") == "0"
             with joined(wanted=self.distributed), progress_bar(visible=speaks) as progress:
-                result = call(*subject, **chosen, progress=progress, command=command_line())
+                told = {"progress": progress, "command": command_line()}
+                known = {key: value for key, value in told.items() if key in record.signature.parameters}
+                result = call(*subject, **chosen, **known)
             if speaks:
                 if figures is not None:
                     result.save_figures(figures)

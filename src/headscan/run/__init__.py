@@ -1,7 +1,8 @@
 """What every verb shares: settings, the run with its folder, identity, progress and stored parts, results, registries.
 
-- `Settings`, `Option`, `Running`: what may be asked for, said once for Python and the command line
-- `verb`, `takes`: settings as typed keywords of a function; a verb also gets a `Run`
+- `Option`: what may be asked for, said once in a parameter's type, for Python and the command line
+- `verb`: a function whose parameters are the options of a command; `running` gives it its arguments and its `Run`
+- `Settings`: a frozen dataclass whose fields are options: the parameters of a method or an objective
 - `Run`: the folder (locked), identity, progress, stored parts and protocol of a run that may be interrupted
 - `Result`, `Row`, `Protocol`, `Finding`, `ModelRecord`, `TextRecord`: what comes out
 - `Term`, `terms_of`: the words of a number, said once in its type
@@ -38,11 +39,9 @@ if TYPE_CHECKING:
         Out,
         Progressing,
         Resume,
-        Running,
         Seed,
         Settings,
         options_of,
-        takes,
     )
     from headscan.run.verbs import VERBS, Given, estimates, running, verb
     from headscan.run.vocabulary import Term, terms_of
@@ -50,9 +49,9 @@ if TYPE_CHECKING:
 __all__ = [
     "VERBS", "BadInput", "Cell", "CommandLine", "Finding", "FolderLock", "Given", "Interval", "Json", "ModelRecord", "Option",
     "OptionField", "Out", "Part", "Parts", "Presenter", "Progress", "Progressing", "Protocol", "Registry", "Result", "Resume",
-    "Row", "Run", "Running", "Seed", "Settings", "Term", "TextRecord", "check_writable", "disk_is_full", "estimates",
-    "exhausted", "fingerprint", "halving", "no_progress", "options_of", "plain", "present_with", "read_document", "running",
-    "takes", "terms_of", "uninterrupted", "verb", "write_atomic",
+    "Row", "Run", "Seed", "Settings", "Term", "TextRecord", "check_writable", "disk_is_full", "estimates", "exhausted",
+    "fingerprint", "halving", "no_progress", "options_of", "plain", "present_with", "read_document", "running", "terms_of",
+    "uninterrupted", "verb", "write_atomic",
 ]  # fmt: skip
 
 _HOMES = {
@@ -61,10 +60,10 @@ _HOMES = {
     "Progress": "progress", "no_progress": "progress", "Finding": "records", "ModelRecord": "records", "Protocol": "records",
     "TextRecord": "records", "Registry": "registry", "Presenter": "presenter", "Result": "result",
     "present_with": "presenter", "read_document": "result", "Cell": "rows", "Interval": "rows", "Row": "rows", "Run": "run",
-    "fingerprint": "run", "Option": "settings", "OptionField": "settings", "Running": "settings", "Settings": "settings",
-    "options_of": "settings", "takes": "settings", "CommandLine": "settings", "Out": "settings", "Progressing": "settings",
-    "Resume": "settings", "Seed": "settings", "Given": "verbs", "estimates": "verbs", "running": "verbs",
-    "Term": "vocabulary", "VERBS": "verbs", "terms_of": "vocabulary", "verb": "verbs",
+    "fingerprint": "run", "Option": "settings", "OptionField": "settings", "Settings": "settings", "options_of": "settings",
+    "CommandLine": "settings", "Out": "settings", "Progressing": "settings", "Resume": "settings", "Seed": "settings",
+    "Given": "verbs", "estimates": "verbs", "running": "verbs", "Term": "vocabulary", "VERBS": "verbs",
+    "terms_of": "vocabulary", "verb": "verbs",
 }  # fmt: skip
 
 

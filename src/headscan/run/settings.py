@@ -9,19 +9,12 @@ import math
 import os
 import types
 import typing
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Annotated, Any, Literal
 
 from headscan.run.errors import BadInput
 from headscan.run.progress import Progress
-
-P = ParamSpec("P")
-S = TypeVar("S")
-S_contra = TypeVar("S_contra", contravariant=True)
-A = TypeVar("A")
-B = TypeVar("B")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,86 +227,3 @@ Resume = Annotated[
 Seed = Annotated[int, Option("Random seed.", low=0)]
 Progressing = Annotated[Progress | None, Option("Called as work goes on.", python=True, identity=False)]
 CommandLine = Annotated[str | None, Option("The command line, for the protocol.", python=True, identity=False)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Running(Settings):
-    """The options that every verb takes, for verbs whose options are a class.
-
-    continues: a run that is over may be resumed too (a training goes on for more steps).
-    """
-
-    continues: ClassVar[bool] = False
-    out: Out = None
-    resume: Resume = False
-    seed: Seed = 0
-    progress: Progressing = None
-    command: CommandLine = None
-
-
-class _Takes(Generic[P, S_contra]):
-    """What `takes` returns: a decorator that puts the fields of the settings in their place."""
-
-    def __init__(self, settings: Callable[..., Any]) -> None:
-        self.settings = settings
-
-    @overload
-    def __call__(self, function: Callable[[A, S_contra], R]) -> Callable[Concatenate[A, P], R]: ...
-    @overload
-    def __call__(self, function: Callable[[A, B, S_contra], R]) -> Callable[Concatenate[A, B, P], R]: ...
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        settings = self.settings
-        leading = list(inspect.signature(function).parameters.values())[:-1]
-
-        @functools.wraps(function)
-        def called(*arguments: Any, **options: Any) -> Any:
-            first, options = split_arguments(leading, arguments, options)
-            return function(*first, settings(*arguments[len(first) :], **options))
-
-        called.__signature__ = signature_of(leading, settings, function)  # type: ignore[attr-defined]
-        return called
-
-
-def takes(settings: Callable[P, S]) -> _Takes[P, S]:
-    """Decorate `f(a, settings)` or `f(a, b, settings)` so that users call `f(a, *, field=..., ...)`, fully typed.
-
-    >>> @dataclass(frozen=True, kw_only=True)
-    ... class Scaling(Settings):
-    ...     by: Annotated[float, Option("Factor.")] = 2.0
-    >>> @takes(Scaling)
-    ... def scaled(x: float, settings: Scaling) -> float:
-    ...     return x * settings.by
-    >>> scaled(3.0, by=4.0), str(inspect.signature(scaled))
-    (12.0, '(x: float, *, by: float = 2.0) -> float')
-    """
-    return _Takes(settings)
-
-
-def split_arguments(
-    leading: list[inspect.Parameter], arguments: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[list[Any], dict[str, Any]]:
-    """The leading arguments, by place or by name, and the options that are left for the settings."""
-    options = dict(options)
-    first = list(arguments[: len(leading)])
-    for parameter in leading[len(first) :]:
-        if parameter.name not in options:
-            raise TypeError(f"missing the argument {parameter.name!r}")
-        first.append(options.pop(parameter.name))
-    return first, options
-
-
-def signature_of(leading: list[inspect.Parameter], settings: Any, function: Callable[..., Any]) -> inspect.Signature:
-    """The signature that tools show: the leading parameters, then the options, with their types and without their help."""
-    try:
-        hints = typing.get_type_hints(function)
-    except NameError:  # a type that only type checkers import
-        hints = function.__annotations__
-    given = [one.replace(annotation=hints.get(one.name, one.annotation)) for one in leading]
-    kinds = {field.name: field.type for field in options_of(settings)}
-    fields = [
-        parameter.replace(annotation=kinds.get(name, parameter.annotation))
-        for name, parameter in inspect.signature(settings).parameters.items()
-    ]
-    own = settings.__annotations__
-    fields.sort(key=lambda one: (one.kind, one.name not in own))  # what verbs share comes last
-    return inspect.Signature([*given, *fields], return_annotation=hints.get("return", inspect.Signature.empty))

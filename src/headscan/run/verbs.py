@@ -9,30 +9,18 @@ import typing
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import fields
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, ParamSpec, TypeVar, cast
 
 from headscan.run.errors import BadInput, disk_is_full, nearest
 from headscan.run.plaindata import Json
 from headscan.run.result import Result
 from headscan.run.run import Run
-from headscan.run.settings import (
-    OptionField,
-    Running,
-    check_value,
-    option_of,
-    options_of,
-    parsed,
-    signature_of,
-    split_arguments,
-)
+from headscan.run.settings import OptionField, check_value, option_of, parsed
 
 P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E")
 R = TypeVar("R", bound=Result)
-A = TypeVar("A")
-S = TypeVar("S", bound=Running)
-S_contra = TypeVar("S_contra", contravariant=True)
 
 
 class Given(dict[str, Any]):
@@ -115,22 +103,13 @@ def _named(one: Any) -> Json:
     return str(getattr(one, "name", type(one).__name__))
 
 
-@overload
-def verb(
-    name: str, settings: None = None, *, continues: bool = False
-) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-@overload
-def verb(name: str, settings: Callable[P, S]) -> _Verb[P, S]: ...
-def verb(name: str, settings: Any = None, *, continues: bool = False) -> Any:
+def verb(name: str, *, continues: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a function into a verb: its parameters with an `Option` are the options of `headscan NAME`, too.
 
     The options are checked; the folder `out` is checked, made and locked; then the function runs, in which `running()` gives
     its arguments and its run; the protocol of its result is completed and it is saved. A full disk is bad input.
     `continues`: a run that is over may be resumed, too (a training goes on for more steps).
     """
-
-    if settings is not None:
-        return _Verb(name, settings)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         record = VERBS[name] = VerbRecord(name, function, continues=continues)
@@ -180,68 +159,3 @@ def estimates(of: Callable[P, Result]) -> Callable[[Callable[[Given], E]], Calla
         return called
 
     return decorate
-
-
-# ---- Verbs whose options are a class, until the last of them has a signature of its own.
-
-
-class _ClassRecord:
-    """What the command line needs of a verb: its name, settings class, function as users call it, and subject."""
-
-    def __init__(self, name: str, settings: type[Running], call: Callable[..., Result], subject: str | None) -> None:
-        self.name, self.settings, self.call, self.subject = name, settings, call, subject
-
-    def options(self) -> tuple[OptionField, ...]:
-        """The fields of the settings."""
-        return options_of(self.settings)
-
-    def __repr__(self) -> str:
-        return f"VerbRecord({self.name!r}, {self.settings.__name__})"
-
-
-class _Verb(Generic[P, S_contra]):
-    def __init__(self, name: str, settings: Callable[..., Any]) -> None:
-        self.name, self.settings = name, settings
-
-    @overload
-    def __call__(self, function: Callable[[S_contra, Run], R]) -> Callable[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[[A, S_contra, Run], R]) -> Callable[Concatenate[A, P], R]: ...
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        name, settings = self.name, self.settings
-        leading = list(inspect.signature(function).parameters.values())[:-2]
-
-        @functools.wraps(function)
-        def called(*arguments: Any, **options: Any) -> Any:
-            first, options = split_arguments(leading, arguments, options)
-            try:
-                made = settings(*arguments[len(first) :], **options)
-            except TypeError as error:  # it names the settings' class, which no user knows
-                unknown = [option for option in options if option not in called.__signature__.parameters]  # type: ignore[attr-defined]
-                if not unknown:
-                    raise TypeError(str(error).replace(f"{settings.__name__}.__init__()", f"{name}()")) from None
-                near = nearest(unknown[0], called.__signature__.parameters)  # type: ignore[attr-defined]
-                raise TypeError(f"{name}() has no option {unknown[0]!r}.{near}") from None
-            shared = {key: getattr(made, key) for key in ("out", "resume", "seed", "progress", "command")}
-            options = [(field, getattr(made, field.name)) for field in options_of(settings)]  # type: ignore[arg-type]
-            subject = _named(first[0]) if first else None
-            with Run(name, **shared, options=options, subject=subject, continues=made.continues) as run:
-                try:
-                    return run.finish(function(*first, made, run))
-                except BadInput:
-                    run.refused()
-                    raise
-                except Exception as error:
-                    if getattr(error, "errno", None) == errno.ENAMETOOLONG:  # asked for what no file can be called
-                        run.refused()
-                        raise BadInput(f"There is no file or folder of so long a name: {str(error)[:80]}...") from None
-                    if not disk_is_full(error):
-                        raise
-                    raise BadInput(
-                        f"The disk is full ({error}): make room and continue with the same command and --resume."
-                    ) from error
-
-        called.__signature__ = signature_of(leading, settings, function)  # type: ignore[attr-defined]
-        record: Any = _ClassRecord(name, settings, called, leading[0].name if leading else None)  # type: ignore[arg-type]
-        VERBS[name] = called.verb = record  # type: ignore[attr-defined]
-        return called
