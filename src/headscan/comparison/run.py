@@ -99,18 +99,18 @@ def compare(
     asked, run = running()
     settings = asked.chosen(ComparisonSettings)
     found = _read(models, settings, run)
-    gathering, sample, measures = found.gathering, found.sample, settings.chosen()
-    nulls = settings.chance()
+    gathering, sampled, similarities = found.gathering, found.sample, settings.chosen()
+    chance = settings.chance()
     cells = []
     for a, b in combinations(range(len(found.records)), 2):
-        cells += cells_of(found, (a, b), measures, nulls, settings, run)
-    cells = adjusted(cells, nulls)
+        cells += cells_of(found, (a, b), similarities, chance, settings, run)
+    cells = adjusted(cells, chance)
     shares = top_shares(found)
-    run_length = sample.states[0].shape[1] if sample.states else 0
-    tested = len(sample.numbers) * len(range(0, run_length, max(1, run_length // TESTED_RUN)))
+    run_length = sampled.states[0].shape[1] if sampled.states else 0
+    tested = len(sampled.numbers) * len(range(0, run_length, max(1, run_length // TESTED_RUN)))
     notes = [
         *found.notes,
-        f"Sample: {run_length} tokens of each of {len(sample.numbers)} windows, by hashes; nulls: {tested} of these tokens.",
+        f"Sample: {run_length} tokens of each of {len(sampled.numbers)} windows, by hashes; nulls: {tested} of these tokens.",
         f"Intervals: 95 %, from {len(gathering.groups.parts())} groups of {gathering.clusters} left out one at a time.",
         f"p values: one-sided, {settings.draws} draws; adjusted by Benjamini and Hochberg over all cells.",
     ]
@@ -120,11 +120,11 @@ def compare(
         ),
         models=found.records,
         cells=cells,
-        measures={name: measure.words for name, measure in measures.items()},
-        nulls={name: null.words for name, null in nulls.items()},
+        measures={name: measure.words for name, measure in similarities.items()},
+        nulls={name: null.words for name, null in chance.items()},
         alignment=found.alignment,
         tokens=gathering.tokens,
-        sampled=len(sample.numbers) * run_length,
+        sampled=len(sampled.numbers) * run_length,
         tested=tested,
         clusters=gathering.clusters,
         top_shares=shares,

@@ -196,13 +196,13 @@ def invert(
     lens = open_model(model, settings)
     observation = OBSERVATIONS[settings.given]
     cut = observation.on(lens, settings.slice())
-    states = None if settings.states is None else leaked(cut, settings.states)
-    if states is None:
+    leak = None if settings.states is None else leaked(cut, settings.states)
+    if leak is None:
         special = not cut.causal if settings.special is None else settings.special
         prompts, known = _prompts(lens, settings.prompt, special)
         lengths = [len(prompt) for prompt in prompts]
     else:
-        prompts, known, lengths = states.prompts, [{} for _ in states.prompts], states.lengths
+        prompts, known, lengths = leak.prompts, [{} for _ in leak.prompts], leak.lengths
     for length in lengths:
         cut.kept(length)
     ordered = observation.ordered and cut.slice.pool is None
@@ -218,13 +218,13 @@ def invert(
     record = lens.provenance()
     parameters = Row(plain({"method": method.name} | asdict(method)))  # type: ignore[arg-type]
     run.identify(f"the weights of {lens.name}", lens.identity())
-    run.identify("the prompts", [list(prompt.ids) for prompt in prompts] if states is None else states.sha256)
+    run.identify("the prompts", [list(prompt.ids) for prompt in prompts] if leak is None else leak.sha256)
     run.identify("the method", plain(parameters))
     run.identify("the vocabulary", None if allowed is None else allowed.nonzero()[:, 0].tolist())
-    if states is None:
+    if leak is None:
         targets = _targets(cut, prompts, settings.noise, settings.rounding, settings.seed)
     else:
-        targets = [target.to(lens.device) for target in states.targets]
+        targets = [target.to(lens.device) for target in leak.targets]
     tolerance = settings.tolerance
     if tolerance is None and (settings.noise or settings.rounding):
         tolerance = max(accepted(cut), _blur(targets, settings.noise, settings.rounding))
@@ -237,15 +237,15 @@ def invert(
             tolerance=tolerance, seed=settings.seed, progress=run.progress,
             checkpoint=None if run.folder is None else Checkpoint(run.parts, f"search-{begin}"),
         )  # fmt: skip
-        if states is None:
+        if leak is None:
             solutions = method.solve(problem)
         else:
-            problem, solutions = solve_unknown(problem, method, states.rounding)
+            problem, solutions = solve_unknown(problem, method, leak.rounding)
         entries = [
             assess(problem, number, prompt, solution, ask=settings.certificate, with_jacobian=settings.jacobian)
             for number, (prompt, solution) in enumerate(zip(prompts[part], solutions, strict=True))
         ]
-        if states is None:
+        if leak is None:
             return entries
         return [foreign(entry, solution, cut, choice) for entry, solution in zip(entries, solutions, strict=True)]
 
@@ -258,7 +258,7 @@ def invert(
     return InvertResult(
         protocol=run.protocol(device=record.device, dtype=record.dtype), models=[record], prompts=entries,
         token_accuracy=right / sum(lengths) if truth else None,
-        estimated_noise=None if states is None else estimated_noise(entries),
+        estimated_noise=None if leak is None else estimated_noise(entries),
         verdict=max((entry.verdict for entry in entries), key=VERDICTS.index),
         slice=cut.slice, slice_text=str(cut.slice), method=method.name, parameters=parameters, given=settings.given,
         causal=cut.causal,

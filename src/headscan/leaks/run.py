@@ -34,6 +34,7 @@ from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import CachePart
 from headscan.run import BadInput, Registry, Run, TextRecord, plain, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.text import documents as read_documents
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, Reading, TextLike, check_text, source_name
 
 # ---- What may leak of a model's work on a text, and what `headscan privacy` can be asked for.
@@ -234,11 +235,11 @@ def privacy(
     asked, run = running()
     settings = asked.chosen(Auditing)
     lens = open_model(model, settings)
-    tokenizer = lens.require_tokenizer()
+    tokenize = lens.require_tokenizer()
     texts: list[list[int]] = []
     left = settings.max_tokens
-    for document in documents(settings.text, documents=settings.documents, field=settings.field):
-        ids = tokenizer(document.beginning(CHARACTERS), add_special_tokens=False, verbose=False)["input_ids"]
+    for document in read_documents(settings.text, documents=settings.documents, field=settings.field):
+        ids = tokenize(document.beginning(CHARACTERS), add_special_tokens=False, verbose=False)["input_ids"]
         texts.append(ids if left is None else ids[:left])
         left = None if left is None else left - len(texts[-1])
         if left == 0:
@@ -248,13 +249,13 @@ def privacy(
     record = lens.provenance()
     run.identify(f"the weights of {lens.name}", lens.identity())
     run.identify("the text", plain(texts))
-    release = CHANNELS[settings.release]()
-    leak = release.attack(lens, texts, settings, run)
-    text = TextRecord(source=source_name(settings.text), documents=len(texts), tokens=sum(map(len, texts)))
-    protocol = run.protocol(text=text, device=record.device, dtype=record.dtype, notes=leak.notes)
+    channel = CHANNELS[settings.release]()
+    leak = channel.attack(lens, texts, settings, run)
+    read = TextRecord(source=source_name(settings.text), documents=len(texts), tokens=sum(map(len, texts)))
+    protocol = run.protocol(text=read, device=record.device, dtype=record.dtype, notes=leak.notes)
     return PrivacyResult(
         protocol=protocol, models=[record], release=settings.release, prior=settings.prior, what=SENTENCES[settings.prior],
-        meaning=release.meaning, rows=leak.rows, whole=leak.whole, gradient=leak.gradient, outside=leak.outside,
+        meaning=channel.meaning, rows=leak.rows, whole=leak.whole, gradient=leak.gradient, outside=leak.outside,
     )  # fmt: skip
 
 

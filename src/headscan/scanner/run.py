@@ -108,17 +108,17 @@ def scan(
     """
     asked, run = running()
     settings = asked.chosen(Scanning)
-    measures, probes = choose(settings.measures)
+    chosen, probes = choose(settings.measures)
     if settings.text is not None:
         check_text(settings.text)
     every = subjects(sources, settings, run)
     found: list[Examined] = []
     passes = len(every) * (2 if settings.null else 1) * max((probe.passes for probe in probes), default=1)
     with _rereadable(settings.text, passes=passes) as text:
-        examiner = Examiner(measures, probes, text, settings, run)
+        examiner = Examiner(chosen, probes, text, settings, run)
         for number, subject in enumerate(every):
             found.append(examiner.examine(subject, number, last=number + 1 == len(every)))
-    return _result(found, measures, probes, settings, run)
+    return _result(found, chosen, probes, settings, run)
 
 
 def _result(

@@ -232,7 +232,7 @@ class Vectors:
     def of_arrays(cls, name: str, arrays: Mapping[str, Array], where: str | None = None) -> Vectors:
         """The vectors of arrays by site; token ids and documents are known by their names (`TOKENS`, `DOCUMENTS`)."""
         sites, beside, window = arranged(arrays, where or name)
-        return cls(name, sites, **beside, window=window)
+        return cls(name, sites, beside.get("ids"), beside.get("documents"), window=window)
 
     @classmethod
     def joined(cls, name: str, parts: Sequence[Vectors]) -> Vectors:

@@ -112,12 +112,12 @@ def run(
     settings = asked.chosen(Storing)
     lens = open_model(model, settings)
     source = ModelSource(lens, settings.text, settings, context=settings.context, batch=settings.batch)
-    sites = source.default_sites if settings.sites is None else source.match(settings.sites)
+    chosen = source.default_sites if settings.sites is None else source.match(settings.sites)
     longest = lens.context_length
     if longest is not None and settings.context > longest:
         raise BadInput(f"{lens.name} reads at most {longest} tokens at once, less than {settings.context}.")
     run.identify(f"the weights of {lens.name}", lens.identity())
-    writer = _ShardWriter(source, sites, settings, run, run.folder)
+    writer = _ShardWriter(source, chosen, settings, run, run.folder)
     index = writer.write()
     record = lens.provenance()
     protocol = run.protocol(text=source.text(), device=record.device, dtype=record.dtype)

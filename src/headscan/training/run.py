@@ -218,7 +218,7 @@ def train(
     hooks.append(ProgressCallback(run.progress, plan.tokens_a_step * arguments.world_size))
     masker = Masker(data.tokenizer, scheme=settings.masking or "bert", seed=settings.seed) if plan.masked else collate
     try:
-        trainer = HeadlessTrainer(
+        fitter = HeadlessTrainer(
             learner, arguments, run=run, pool=settings.pool, optimiser=settings.optimiser, train_dataset=data.windows,
             data_collator=masker, processing_class=data.tokenizer, callbacks=[*hooks, *settings.callbacks],
         )  # fmt: skip
@@ -227,12 +227,12 @@ def train(
             f"The Hub does not take {settings.push_to_hub}: {str(error).splitlines()[0]} (log in with `hf auth login`?)"
         ) from None
     if watcher:
-        watcher.trainer = trainer
-    trainer.remove_callback(PrinterCallback)  # it writes to standard output, where --json has the result
-    _fit(trainer, run)
-    settled = _settle(trainer)
-    unsent = _save_model(trainer, run.folder / "model")
-    result = _result(trainer, plan, settings, data, run, settled)
+        watcher.trainer = fitter
+    fitter.remove_callback(PrinterCallback)  # it writes to standard output, where --json has the result
+    _fit(fitter, run)
+    settled = _settle(fitter)
+    unsent = _save_model(fitter, run.folder / "model")
+    result = _result(fitter, plan, settings, data, run, settled)
     if watcher:
         result = replace(result, scan=watcher.history, alarms=watcher.raised)
     if unsent is not None:

@@ -162,11 +162,11 @@ def reproduce(
             make = partial(tried, known[number], name, settings.seed)
             trials = run.unit(f"claim-{number}-on-{k}", list[ClaimTrial], make)
             records[done] = replace(records[done], trials=records[done].trials + trials)
-    figures = []
+    drawn = []
     for done, name in enumerate(shown):
         run.progress("figures", done, len(shown), "figures")
-        figures.append(run.unit(f"figure-{name}", RedrawnFigure, partial(redrawn, name, settings.seed)))
-    return ReproduceResult(protocol=run.protocol(), models=models, claims=records, figures=figures)
+        drawn.append(run.unit(f"figure-{name}", RedrawnFigure, partial(redrawn, name, settings.seed)))
+    return ReproduceResult(protocol=run.protocol(), models=models, claims=records, figures=drawn)
 
 
 def lens_record(name: str) -> ModelRecord:

@@ -150,26 +150,29 @@ def tournament(
         return limit is not None and time.monotonic() - begun > limit
 
     races: list[Race] = []
-    seeds: list[int] = []
+    finished: list[int] = []
     ahead = _Ahead(
         len(names) * (settings.seeds * len(plan.rates) + min(plan.others, settings.seeds) * len(plan.cells[1:]))
     )
     with workers(settings.workers, plan, grounds) as start:
         for seed in range(settings.seed, settings.seed + settings.seeds):
             jobs = [Job(arm=arm, cell=plan.cells[0], rate=rate, seed=seed) for arm in names for rate in plan.rates]
-            if seeds and over() and _missing(jobs, run):
+            if finished and over() and _missing(jobs, run):
                 break
             races += _finish(jobs, start, run, ahead)
-            seeds.append(seed)
+            finished.append(seed)
         chosen = {arm: _best_rate([race for race in races if race.arm == arm]) for arm in names}
         aside: list[Race] = []
         for cell in plan.cells[1:]:
-            jobs = [Job(arm=a, cell=cell, rate=chosen[a], seed=seed) for a in names for seed in seeds[: plan.others]]
+            jobs = [Job(arm=a, cell=cell, rate=chosen[a], seed=seed) for a in names for seed in finished[: plan.others]]
             if over() and _missing(jobs, run):
                 break
             aside += _finish(jobs, start, run, ahead)
     races, aside = (_paced(each, names, plan, grounds, run) for each in (races, aside))
-    if len(seeds) < settings.seeds or len({race.vocabulary * 1j + race.width for race in aside}) < len(plan.cells) - 1:
+    if (
+        len(finished) < settings.seeds
+        or len({race.vocabulary * 1j + race.width for race in aside}) < len(plan.cells) - 1
+    ):
         run.announce("The budget is spent: the page has what was finished; --resume goes on.")
     return _result(settings, run, plan, grounds, races, aside, chosen, record)
 
