@@ -32,10 +32,9 @@ def bench(tmp_path, monkeypatch):
     return module
 
 
-def series(bench, **options):
-    settings = bench.Benchmarking(out=bench.HERE / "out", **options)
-    with Run("benchmarks", settings) as run:
-        bench.series(settings, run)
+def series(bench, names=(), **options):
+    with Run("benchmarks", out=bench.HERE / "out", **options) as run:
+        bench.series(names, run)
 
 
 def test_a_stopped_series_goes_on(bench):

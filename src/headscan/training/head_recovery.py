@@ -49,10 +49,10 @@ def recover(
     asked, run = running()
     if run.folder is None:
         raise BadInput("The recovered model is written to a folder: give --out.")
+    how = recovery_of(mode)
     if quantize is not None:
         raise BadInput("--quantize is not used by recover: a head is made for whole weights.")
     check_text(text)
-    how = recovery_of(mode)
     trained = load_trained(model, asked.chosen(Loading), run, bare=True)
     notes = [REPLACED] if trained.beheaded else []
     for note in notes:

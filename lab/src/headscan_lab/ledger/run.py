@@ -103,7 +103,6 @@ def wanted_claims(claims: str | Sequence[str | int]) -> list[int]:
 
 @verb("reproduce")
 def reproduce(
-    *,
     claims: Annotated[
         str | Sequence[str | int],
         Option(
@@ -111,6 +110,7 @@ def reproduce(
             metavar="CLAIM", repeat=True,
         ),
     ] = (),
+    *,
     figures: Annotated[
         Literal["slides", "paper", "article"] | None,
         Option(
