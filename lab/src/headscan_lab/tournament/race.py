@@ -327,7 +327,7 @@ def stop(pool: ProcessPoolExecutor) -> None:
     running = list((pool._processes or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for process in running:
-        process.terminate()
+        process.kill()  # SIGTERM may have been given a handler, which a forked worker inherits and survives
 
 
 _given: list[tuple[TournamentPlan, dict[str, Ground]]] = []
