@@ -145,7 +145,10 @@ def lines(paths) -> int:
 def test_the_whole_fits_in_a_head():
     tests = [path for folder in (ROOT / "tests", ROOT / "lab" / "tests") for path in folder.rglob("*.py")]
     assets = [
-        path for folder in ("src", "lab/src") for path in (ROOT / folder).rglob("*") if path.suffix in (".js", ".css", ".j2")
+        path
+        for folder in ("src", "lab/src")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".js", ".css", ".j2")
     ]
     assert lines(FILES) <= INSTRUMENT
     assert lines(FILES) + lines(LAB_FILES) <= TOTAL
