@@ -29,7 +29,7 @@ def test_every_method_runs_or_says_why_not(folder, way):
     if way != "bfloat16":
         pytest.importorskip("bitsandbytes")
     whole = headscan.Lens.load(folder)
-    lens = headscan.Lens.load(folder, **({"dtype": way} if way == "bfloat16" else {"quantize": way}))
+    lens = headscan.Lens.load(folder, dtype=way)
     refused = []
     for method in METHODS:
         asked = {"method": method, "token": 9, "faithfulness": method == "occlusion"}
@@ -49,6 +49,6 @@ def test_every_method_runs_or_says_why_not(folder, way):
 
 def test_a_staircase_is_not_cut_for_ever(folder):
     pytest.importorskip("bitsandbytes")
-    lens = headscan.Lens.load(folder, quantize="8bit")
+    lens = headscan.Lens.load(folder, dtype="8bit")
     found = attribute(lens, IDS, method="integrated-gradients", substitute="mean", token=9, faithfulness=False)
     assert found.document["maps"][0]["completeness"]["evaluations"] < 1500

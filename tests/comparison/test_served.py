@@ -8,6 +8,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import headscan
+from tests.hub import cached
 
 TEXT = "The quick brown fox jumps over the lazy dog, and then it sleeps. " * 12
 OPTIONS = {"tokenizer": "bytes", "context": 16, "draws": 19, "measures": "cka", "sites": "embedding,block.*"}
@@ -29,8 +30,8 @@ def test_a_model_is_held_against_itself_in_8_and_in_4_bits(tmp_path):
         assert result.cell("cka", "embedding").value == pytest.approx(1, abs=1e-4)  # embeddings are not rounded
         found[bits] = cell.value
     assert 0.8 < found["4bit"] < found["8bit"] - 1e-4 < 1
-    with pytest.raises(headscan.BadInput, match="--quantize rounds all"):
-        headscan.compare(str(tmp_path / "small"), TEXT, against="8bit", quantize="8bit", **OPTIONS)
+    with pytest.raises(headscan.BadInput, match="--dtype 8bit rounds all"):
+        headscan.compare(str(tmp_path / "small"), TEXT, against="8bit", dtype="8bit", **OPTIONS)
 
 
 def test_before_and_after_training_are_two_folders_and_what_moved_is_seen(tmp_path):
@@ -55,17 +56,17 @@ def test_before_and_after_training_are_two_folders_and_what_moved_is_seen(tmp_pa
     assert {one.site_a for one in moved} == {"block.1"}
 
 
-def test_revisions_of_one_id_are_checkpoints(tmp_path):
+def test_revisions_of_one_id_are_checkpoints(tmp_path, monkeypatch):
     torch.manual_seed(0)
-    folder = str(tmp_path / "model")
-    GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=32, n_embd=16, n_layer=1, n_head=2)).save_pretrained(folder)
-    result = headscan.compare(folder, TEXT, revisions="step1,step2", **OPTIONS)
-    assert [one.name for one in result.models] == [f"{folder}@step1", f"{folder}@step2"]
-    assert result.cell("cka", "block.0").value == pytest.approx(1, abs=1e-9)  # a folder has but one
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=32, n_embd=16, n_layer=1, n_head=2))
+    cached(model, tmp_path, "someone/tiny", "step1", "step2", monkeypatch=monkeypatch)
+    result = headscan.compare("someone/tiny", TEXT, revisions="step1,step2", **OPTIONS)
+    assert [one.name for one in result.models] == ["someone/tiny@step1", "someone/tiny@step2"]
+    assert result.cell("cka", "block.0").value == pytest.approx(1, abs=1e-9)  # both hold the same weights
     with pytest.raises(headscan.BadInput, match="--revisions takes names"):
         headscan.compare(["a", "b"], TEXT, revisions="step1,step2", **OPTIONS)
     with pytest.raises(headscan.BadInput, match="one model and --against"):
-        headscan.compare(folder, TEXT, **OPTIONS)
+        headscan.compare("someone/tiny", TEXT, **OPTIONS)
 
 
 def test_two_versions_of_a_column_of_embeddings(tmp_path):

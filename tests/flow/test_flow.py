@@ -277,8 +277,6 @@ def test_prompts_are_windows_of_a_text(llama, tmp_path):
     assert found.prompts == 3
     with pytest.raises(headscan.BadInput, match="Give a prompt, or a text"):
         headscan.flow.run(lens)
-    with pytest.raises(headscan.BadInput, match="exactly one Hugging Face id"):
-        headscan.flow.run([lens, lens], IDS, revisions="a,b")
 
 
 @pytest.mark.parametrize("features", [":5", "3:9", "random(4, 1)"])

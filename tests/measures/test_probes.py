@@ -14,6 +14,7 @@ from headscan import BadInput, Lens, scan
 from headscan.measures import MEASURES, PROBES
 from headscan.model.tokenizers import ByteTokenizer
 from headscan.scanner.settings import choose, ordered_measures, ordered_probes
+from tests.hub import cached
 from tests.scanner.announced import announced
 
 TEXT = ["Once upon a time there was a cone, and it was very narrow. " * 8, "The end of all the cones is a ball. " * 20]
@@ -263,13 +264,12 @@ def test_the_loss_is_the_model_s_own_and_only_causal_models_have_one(lens):
     assert said == ["bert has no loss: its logits see the tokens that follow."]
 
 
-def test_revisions_are_of_one_id(lens, tmp_path):
+def test_revisions_are_of_one_id(lens, tmp_path, monkeypatch):
     for models, revisions in ((lens, "a,b"), (["x", "y"], "a"), ("x", " , ")):
         with pytest.raises(BadInput, match="--revisions"):
             scan(models, TEXT, revisions=revisions)
     with pytest.raises(BadInput):
         scan("no/such-model", TEXT, revisions="step1,step2")
-    folder = tmp_path / "model"
-    lens.model.save_pretrained(folder)
-    result = scan(str(folder), TEXT, tokenizer="bytes", context=32, revisions="main,main2")
-    assert [model["name"] for model in result.document["models"]] == [f"{folder}@main", f"{folder}@main2"]
+    cached(lens.model, tmp_path, "someone/tiny", "main", "main2", monkeypatch=monkeypatch)
+    result = scan("someone/tiny", TEXT, tokenizer="bytes", context=32, revisions="main,main2")
+    assert [model["name"] for model in result.document["models"]] == ["someone/tiny@main", "someone/tiny@main2"]

@@ -150,8 +150,8 @@ def test_a_damaged_file_is_refused_before_it_is_read(file, tmp_path, monkeypatch
     copy.write_text("<html>404</html> " * 100)
     with pytest.raises(BadInput, match=r"no \.gguf file of version 2 or 3"):
         Lens.load(copy, device="cpu")
-    with pytest.raises(BadInput, match="leave out --quantize"):
-        Lens.load(file, quantize="8bit", device="cpu")
+    with pytest.raises(BadInput, match="leave out --dtype 8bit"):
+        Lens.load(file, dtype="8bit", device="cpu")
 
 
 def test_an_architecture_that_nobody_unpacks_is_one_sentence(gguf, tmp_path):

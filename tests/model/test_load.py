@@ -99,9 +99,9 @@ def test_random_init_reads_no_weights(folder):
 
 def test_device_map_is_handed_on(saved):
     if find_spec("accelerate") is None:
-        refuse("needs the package accelerate", str(saved), device_map="auto")
+        refuse("needs the package accelerate", str(saved), device="balanced")
         return
-    lens = Lens.load(str(saved), device_map={"": "cpu"})
+    lens = Lens.load(str(saved), device={"": "cpu"})
     assert torch.equal(lens.run(ids(), sites="block.3")["block.3"], Lens(gpt2()).run(ids(), sites="block.3")["block.3"])
 
 
@@ -215,11 +215,11 @@ def test_a_missing_pooler_does_no_harm(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dtype": "float8"}, "--dtype must be auto, float32, bfloat16 or float16, not 'float8'"),
+        ({"dtype": "float8"}, "--dtype must be auto, float32, bfloat16, float16, 8bit or 4bit, not 'float8'"),
         ({"device": "gpu"}, "no device 'gpu'; choose"),
         ({"device": "cpu:1"}, "no device"),
-        ({"quantize": "3bit"}, "--quantize must be 8bit or 4bit, not '3bit'"),
-        ({"quantize": "8bit", "random_init": 1}, "cannot be quantised|bitsandbytes"),
+        ({"dtype": "3bit"}, "--dtype must be .* 8bit or 4bit, not '3bit'"),
+        ({"dtype": "8bit", "random_init": 1}, "cannot be quantised|bitsandbytes"),
     ],
 )
 def test_unknown_settings(saved, options, message):
@@ -231,8 +231,8 @@ def test_absent_devices_and_packages(saved, monkeypatch):
     refuse("finds no CUDA device", str(saved), device="cuda")
     refuse("finds no CUDA device", str(saved), device="cuda:0")
     monkeypatch.setattr("headscan.model.weights.find_spec", lambda name: None)
-    refuse(r'bitsandbytes: pip install "headscan\[quantize\]"', str(saved), quantize="4bit")
-    refuse("needs the package accelerate", str(saved), device_map="auto")
+    refuse(r'bitsandbytes: pip install "headscan\[quantize\]"', str(saved), dtype="4bit")
+    refuse("needs the package accelerate", str(saved), device="balanced")
 
 
 @pytest.mark.parametrize(("quantize", "layer"), [("8bit", "Linear8bitLt"), ("4bit", "Linear4bit")])
@@ -240,7 +240,7 @@ def test_quantised_weights_show_the_same_sites(tmp_path, quantize, layer):
     pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: quantised loading is NOT tested")
     model = llama(hidden_size=128, intermediate_size=256)
     model.save_pretrained(tmp_path)
-    lens = Lens.load(str(tmp_path), quantize=quantize, device="cpu")
+    lens = Lens.load(str(tmp_path), dtype=quantize, device="cpu")
     assert type(lens.model.model.layers[0].mlp.up_proj).__name__ == layer
     assert lens.sites == Lens(model).sites
     assert all(lens.stacks[0].plain)
@@ -273,14 +273,16 @@ def test_a_cached_hub_model_loads_offline_with_its_commit(saved, tmp_path, monke
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(commit)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    for revision in (None, "main", commit):
-        lens = Lens.load("someone/tiny", revision=revision, device="cpu")
+    for name in ("someone/tiny", "someone/tiny@main", f"someone/tiny@{commit}"):
+        lens = Lens.load(name, device="cpu")
         known = lens.provenance()
-        assert known.name == "someone/tiny"
+        assert known.name == name
         assert known.revision == commit
         assert known.sha256 == {"model.safetensors": sha256((saved / "model.safetensors").read_bytes()).hexdigest()}
         assert lens.require_tokenizer().encode("b") == [1]
-    refuse("cannot be reached|no revision", "someone/tiny", revision="other")
+    refuse("cannot be reached|no revision", "someone/tiny@other")
+    refuse("is no model: a revision is written", "someone/tiny@../../x")
+    refuse("on this machine and has no revisions", f"{saved}@main")
 
 
 def test_loading_is_silent_and_leaves_the_logging_as_it_was(saved, capfd):

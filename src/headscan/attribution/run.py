@@ -29,7 +29,7 @@ from headscan.attribution.steps import Attributing, asks_for_sentence, check_slo
 from headscan.attribution.target import AttributionTarget, UnitKind, find_units, kind_of, substitute_vector
 from headscan.model import Lens
 from headscan.model.opening import ModelLike, open_model
-from headscan.model.settings import Device, DeviceMap, Dtype, Quantize, Revision, TokenizerName, TrustRemoteCode
+from headscan.model.settings import Device, Dtype, TokenizerName
 from headscan.run import BadInput, fingerprint, options_of, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.text.prompts import PromptLike, display, read_prompt
@@ -83,8 +83,7 @@ def attribute(
         Option("What a micro-batch may take, as 512MiB or in MiB. Default: 1GiB; half of what is free on a GPU."),
     ] = None,
     batch: Annotated[int | None, Option("Rows of a micro-batch, in place of --memory.", low=1)] = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
-    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> AttributeResult:  # fmt: skip
     """Colour a prompt by what its prediction rests on, and measure how far the map can be trusted.

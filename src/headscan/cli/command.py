@@ -28,13 +28,12 @@ GROUPS = {
 }
 # The group of an option by its name, where its Option names none; all others say how.
 PLACED = {
-    "What it examines": "text prompt documents field sites at tokenizer states pairs partners revision revisions checkpoints "
+    "What it examines": "text prompt documents field sites at tokenizer states pairs partners revisions checkpoints "
     "model against only start release method objective claims on tasks given contribute",
     "How much": "max_tokens context windows length limit budget sample draws trials steps batch seeds size candidates "
     "max_contexts prefixes particles groups min_count memory order vocabulary",
     "Where to": "out resume export formats store seconds save_every log_every tensorboard push_to_hub page push figures json",
-    "Advanced": "device_map trust_remote_code engine master processes precision accumulation quantize dtype device seed "
-    "streaming pool token_sums reading",
+    "Advanced": "engine master processes precision accumulation dtype device seed streaming pool token_sums reading",
 }
 GROUP_OF = {name: group for group, names in PLACED.items() for name in names.split()}
 FIGURES, DRY_RUN = "figures_folder", "dry_run"

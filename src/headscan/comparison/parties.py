@@ -115,22 +115,20 @@ def parties(given: SourcesLike, settings: ComparisonSettings, run: Run) -> list[
     are not of the same tokens.
     """
     sources, loading = given_sources(given), settings.part(Loading)
-    named = [("", one, settings.revision) for one in sources]
     if settings.revisions is not None:
-        named = checkpoints(sources, settings.revisions)
-    wanted: list[tuple[str, str, SourceLike, Loading]] = []
-    for name, one, revision in named:
-        how = loading | {"revision": revision}
-        wanted.append((name, "", one, Loading(**how)))
+        sources = checkpoints(sources, settings.revisions)
+    wanted: list[tuple[str, SourceLike, Loading]] = []
+    for source in sources:
+        wanted.append(("", source, Loading(**loading)))
         if settings.against is not None:
-            wanted.append((name, f" ({settings.against})", one, Loading(**how | {"quantize": settings.against})))
+            wanted.append((f" ({settings.against})", source, Loading(**loading | {"dtype": settings.against})))
     if len(wanted) < 2:
         raise BadInput("Name two at least to compare, or one model and --against 8bit, or its --revisions.")
     found: list[Party] = []
-    for name, bits, one, loaded in wanted:
-        ready = _ready(one, loaded, settings)
+    for bits, source, loaded in wanted:
+        ready = _ready(source, loaded, settings)
         own = ready.source.name if isinstance(ready, Preparation) else ready.name
-        found.append(Party(_apart((name or own) + bits, found), ready, settings, run))
+        found.append(Party(_apart(own + bits, found), ready, settings, run))
     _check_together(found, settings)
     held = 0.0
     for party in found:

@@ -17,17 +17,7 @@ from headscan.comparison.reading import Gathering, Passed, Sampled, Shapes, alig
 from headscan.comparison.result import Alignment, CompareResult, findings
 from headscan.comparison.settings import ComparisonSettings
 from headscan.model import Lens
-from headscan.model.settings import (
-    Device,
-    DeviceMap,
-    Dtype,
-    Quantize,
-    Revision,
-    Revisions,
-    Sites,
-    TokenizerName,
-    TrustRemoteCode,
-)
+from headscan.model.settings import Device, Dtype, Revisions, Sites, TokenizerName
 from headscan.run import BadInput, Given, ModelRecord, Run, estimates, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.states import SourcesLike, VectorSource, given_sources
@@ -65,8 +55,7 @@ def compare(
     ] = False,
     batch: BatchSize = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
-    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> CompareResult:  # fmt: skip
     """How alike two or more models' representations are: every site of one against every site of the other.

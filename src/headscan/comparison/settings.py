@@ -45,9 +45,7 @@ class ComparisonSettings(Loading, Reading):
 
             check_quantization()
             if self.quantize is not None:
-                raise BadInput("--quantize rounds all models: --against is for models that are not rounded themselves.")
-        if self.revisions is not None and self.revision is not None:
-            raise BadInput("Give --revision or --revisions, not both.")
+                raise BadInput(f"--dtype {self.dtype} rounds all models: --against is for models of whole weights.")
 
     def chosen(self) -> dict[str, SimilarityMeasure]:
         """The measures that are asked for, by name, in their order."""

@@ -29,16 +29,7 @@ from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, alarming
 from headscan.diagnosis.result import CheckupResult, Examination, Observation, beside, ordered, reference, summary
 from headscan.model import Lens
 from headscan.model.opening import ModelLike, open_model
-from headscan.model.settings import (
-    Device,
-    DeviceMap,
-    Dtype,
-    Loading,
-    Quantize,
-    Revision,
-    TokenizerName,
-    TrustRemoteCode,
-)
+from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.run import BadInput, Progress, Row, Run, running, verb, write_atomic
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.scanner.result import ScanResult
@@ -190,8 +181,7 @@ def checkup(
     ] = False,
     context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=2)] = 128,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
-    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> CheckupResult:  # fmt: skip
     """What shape a model's states have, what caused it, what they give away and what would help, in one run.

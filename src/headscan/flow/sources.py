@@ -13,7 +13,7 @@ from torch import Tensor
 from headscan.flow.codebooks import SEARCHES
 from headscan.model import Lens
 from headscan.model.load import without_quantization
-from headscan.model.opening import ModelsLike, open_model, open_models
+from headscan.model.opening import ModelsLike, open_models
 from headscan.model.settings import Loading
 from headscan.model.slicing import Slice
 from headscan.run import BadInput, Option, TextRecord
@@ -96,7 +96,6 @@ class Comparing(Loading):
     cuts: str | Sequence[str]
     null: bool
     wider: Sequence[int]
-    revisions: str | Sequence[str] | None
     trials: int
     seed: int
 
@@ -164,21 +163,8 @@ SCALED = ("hidden_size", "intermediate_size", "n_inner", "num_attention_heads", 
 
 
 def find_models(models: ModelsLike, settings: Comparing) -> list[Lens]:
-    """The models in the order of the result: as given (or each revision), and wider ones with random weights.
-
-    Raises:
-        BadInput: revisions of anything but one Hugging Face id.
-    """
-    if settings.revisions is None:
-        lenses = list(open_models(models, settings))
-    else:
-        wanted = listed(settings.revisions)
-        only = models[0] if isinstance(models, list) and len(models) == 1 else models
-        if not isinstance(only, str) or not wanted:
-            raise BadInput("--revisions takes names of revisions, separated by commas, of exactly one Hugging Face id.")
-        lenses = [open_model(only, settings.but(revision=revision)) for revision in wanted]
-        for lens, revision in zip(lenses, wanted, strict=True):
-            lens.name = f"{only}@{revision}"
+    """The models in the order of the result: as given, and wider ones with random weights."""
+    lenses = list(open_models(models, settings))
     return lenses + [wider(lens, factor, settings.seed) for lens in lenses for factor in settings.wider]
 
 

@@ -34,16 +34,7 @@ from headscan.flow.sources import (
 )
 from headscan.model import Lens
 from headscan.model.opening import ModelsLike
-from headscan.model.settings import (
-    Device,
-    DeviceMap,
-    Dtype,
-    Quantize,
-    Revision,
-    Revisions,
-    TokenizerName,
-    TrustRemoteCode,
-)
+from headscan.model.settings import Device, Dtype, TokenizerName
 from headscan.model.slicing import Slice
 from headscan.run import Finding, ModelRecord, Run, TextRecord, fingerprint, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
@@ -194,15 +185,13 @@ P = TypeVar("P")
 def run(
     models: ModelsLike, prompt: Prompts = None, *, text: Annotated[TextLike | None, TEXT] = None, windows: WindowCount = None,
     length: Length = None, at: SiteGlobs = "block.*", cuts: Cuts = "whole", null: RandomWeights = False, wider: Wider = (),
-    revisions: Revisions = None,
     trials: Annotated[int, Option("Random other tokens put in each place, for the leak.", low=1)] = 4,
     recover: Annotated[bool, Option("Try the vocabulary in each place; else only the leak.")] = True,
     candidates: Annotated[
         int | None,
         Option("Tokens tried for recovery. Default: the vocabulary, or as many as some minutes have room for.", low=2),
     ] = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
-    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> FlowResult:  # fmt: skip
     """Measure which outputs move with which tokens, and which tokens a single output gives away.
@@ -250,7 +239,6 @@ def run(
 def channel(
     models: ModelsLike, prompt: Prompts = None, *, text: Annotated[TextLike | None, TEXT] = None, windows: WindowCount = None,
     length: Length = None, at: SiteGlobs = "block.*", cuts: Cuts = "whole", null: RandomWeights = False, wider: Wider = (),
-    revisions: Revisions = None,
     searches: Annotated[
         str | Sequence[str] | None,
         Option(
@@ -267,8 +255,7 @@ def channel(
         int | Sequence[int], Option("Bits a feature is rounded to; several with commas.", low=1, high=32)
     ] = (1, 2, 3, 4, 8),
     trials: Annotated[int, Option("Tokens sent for each noise and width.", low=1)] = 400,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
-    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> ChannelResult:  # fmt: skip
     """Measure how narrow and noisy the channel from a token to its output may be: width, noise, rounding, capacity.

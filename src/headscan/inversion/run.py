@@ -28,16 +28,7 @@ from headscan.inversion.reconstruction import accepted
 from headscan.inversion.result import InvertResult, PromptInversion
 from headscan.model.lens import Lens
 from headscan.model.opening import ModelLike, open_model
-from headscan.model.settings import (
-    Device,
-    DeviceMap,
-    Dtype,
-    Loading,
-    Quantize,
-    Revision,
-    TokenizerName,
-    TrustRemoteCode,
-)
+from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.sliced_model import (
     At,
@@ -161,8 +152,7 @@ def invert(
     at: At = "block.0", only: Only = None, start: Start = 0, residual: Residual = True,
     normalisation: Normalisation = True, causal: Causal = None, positions: Positions = True,
     embedding: EmbeddingTable = None, weights: Weights = None, bits: Bits = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
-    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> InvertResult:  # fmt: skip
     """Run a slice on prompts, forget the prompts, and find them again from the output; or take states that leaked.

@@ -20,16 +20,7 @@ from headscan.leaks.positions import SENTENCES
 from headscan.leaks.result import LeakedGradient, LeakRow, OutsideStates, PrivacyResult, WholeText
 from headscan.model.lens import Lens
 from headscan.model.opening import ModelLike, open_model
-from headscan.model.settings import (
-    Device,
-    DeviceMap,
-    Dtype,
-    Loading,
-    Quantize,
-    Revision,
-    TokenizerName,
-    TrustRemoteCode,
-)
+from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import CachePart
 from headscan.run import BadInput, Registry, Run, TextRecord, plain, running, verb
@@ -204,8 +195,7 @@ def privacy(
     ] = None,
     tolerance: Annotated[float, Option("Distance from the gradient's span that counts as inside.", above=0)] = 1e-3,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
-    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> PrivacyResult:  # fmt: skip
     """How many bits of each token of a text are in what leaked of it, at least and at most, and what attacks read off.

@@ -76,15 +76,14 @@ class Lens(Memo):
     @classmethod
     def load(
         cls, model: str | os.PathLike[str], *, tokenizer: TokenizerLike | None = None,
-        dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto", device: str = "auto",
-        device_map: str | Mapping[str, str | int] | None = None, quantize: Literal["8bit", "4bit"] | None = None,
-        revision: str | None = None, trust_remote_code: bool = False, random_init: int | None = None,
+        dtype: Literal["auto", "float32", "bfloat16", "float16", "8bit", "4bit"] = "auto",
+        device: str | Mapping[str, str | int] = "auto", trust_remote_code: bool = False, random_init: int | None = None,
     ) -> Lens:  # fmt: skip
         """Load a causal LM, masked LM, encoder or encoder-decoder, in evaluation mode.
 
         `model` is the name of an embedded specimen, a local folder or a .gguf file, or a Hugging Face id (looked up in
-        that order). `random_init`: build the model from its configuration with fresh weights drawn from this seed, without
-        reading a weight file. The other options are the fields of `headscan.model.settings.Loading`.
+        that order), also as ID@REVISION. `random_init`: build the model from its configuration with fresh weights drawn
+        from this seed, without reading a weight file. The other options are the fields of `headscan.model.settings.Loading`.
 
         Raises:
             BadInput: nothing there, no or damaged safetensors, only pickle weights, a configuration that describes no
@@ -97,9 +96,12 @@ class Lens(Memo):
         file that the model does not use.
         """
         settings = Building(
-            tokenizer=tokenizer, dtype=dtype, device=device, device_map=device_map, quantize=quantize, revision=revision,
-            trust_remote_code=trust_remote_code, random_init=random_init,
-        )  # fmt: skip
+            tokenizer=tokenizer,
+            dtype=dtype,
+            device=device,
+            trust_remote_code=trust_remote_code,
+            random_init=random_init,
+        )
         return cls.of(prepare(model, settings))
 
     @classmethod

@@ -169,7 +169,7 @@ class Preparation:
     def load(self) -> tuple[Any, Origin, list[str]]:
         """The network in evaluation mode with its weights read or drawn, where they came from, and notes for readers."""
         settings, source, seed = self.settings, self.source, self.settings.random_init
-        place, notes = choose_device(settings.device), list[str]()
+        place, notes = choose_device(settings.place), list[str]()
         if seed is not None:
             network = self._fresh(seed).to(place)
         else:
@@ -190,13 +190,13 @@ class Preparation:
     @property
     def dtype(self) -> torch.dtype:
         """The precision of the weights as far as the configuration names it, else float32."""
-        wanted = self.config.dtype if self.settings.dtype == "auto" else getattr(torch, self.settings.dtype)
+        wanted = self.config.dtype if self.settings.precision == "auto" else getattr(torch, self.settings.precision)
         return wanted if isinstance(wanted, torch.dtype) else torch.float32
 
     @property
     def bytes(self) -> float:
         """The memory that the weights will take."""
-        known = self.settings.dtype != "auto" or self.config.dtype is not None
+        known = self.settings.precision != "auto" or self.settings.quantize is not None or self.config.dtype is not None
         each = BYTES.get(self.settings.quantize or str(self.dtype).removeprefix("torch."), 4.0) if known else 2.0
         if getattr(self.config, "quantization_config", None) is not None:
             each = BYTES["4bit"]  # saved in few bits; how few depends on the method
@@ -204,7 +204,7 @@ class Preparation:
 
     @property
     def context_length(self) -> int | None:
-        return context_length(hollow(self.family, self.config, self.settings.trust_remote_code))
+        return context_length(hollow(self.family, self.config, self.settings.trusted))
 
     def identity(self) -> str | None:
         """What `Lens.identity` will be, read from the weight files; None where they are not there yet."""
@@ -212,7 +212,7 @@ class Preparation:
 
     def check_memory(self) -> None:
         """Raise BadInput where the weights alone are larger than the memory of the device they go to."""
-        needed, place = self.bytes, choose_device(self.settings.device)
+        needed, place = self.bytes, choose_device(self.settings.place)
         there, where = memory_of(place), f"the device '{place}'"
         if self.settings.device_map is not None:
             cards = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
@@ -227,7 +227,7 @@ class Preparation:
         import transformers
 
         settings, source = self.settings, self.source
-        precision = "auto" if settings.dtype == "auto" else self.dtype
+        precision = "auto" if settings.precision == "auto" else self.dtype
         extra: dict[str, Any] = {} if settings.device_map is None else {"device_map": settings.device_map}
         if settings.quantize is not None:
             # Quantised weights are made on the device they stay on; they cannot be moved afterwards.
@@ -242,7 +242,7 @@ class Preparation:
         try:
             network, report = source.read(
                 self.family,
-                settings.trust_remote_code,
+                settings.trusted,
                 config=self.config,
                 dtype=precision,
                 use_safetensors=None if source.header else True,
@@ -261,7 +261,7 @@ class Preparation:
         try:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
-                return build(self.family, config, self.dtype, self.settings.trust_remote_code)
+                return build(self.family, config, self.dtype, self.settings.trusted)
         except (ValueError, ImportError, RuntimeError, TypeError, ZeroDivisionError) as error:
             raise self.source.fault(error) from error
 
@@ -272,9 +272,9 @@ def prepare(model: str | os.PathLike[str], settings: Building) -> Preparation:
     Raises:
         BadInput: as `Lens.load`, except for what only reading the weights can tell.
     """
-    source, trust = find_source(os.fspath(model), settings.revision), settings.trust_remote_code
+    source, trust = find_source(os.fspath(model)), settings.trusted
     if source.header is not None and settings.quantize is not None:
-        raise BadInput("The weights of a .gguf file are not rounded again: leave out --quantize.")
+        raise BadInput(f"The weights of a .gguf file are not rounded again: leave out --dtype {settings.dtype}.")
     config = source.config(trust)
     family = auto_class(config)
     files = source.weight_files if settings.random_init is None and source.folder is not None else ()

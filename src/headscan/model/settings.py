@@ -36,17 +36,22 @@ TokenizerName = Annotated[
     TokenizerLike | None, Option("Id or folder of a tokenizer that is not the model's own, or 'bytes'.", metavar="ID")
 ]
 Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16", "float16"],
-    Option("Weights and activations; auto is as the weights were saved (float32 for a .gguf file of few bits)."),
+    Literal["auto", "float32", "bfloat16", "float16", "8bit", "4bit"],
+    Option(
+        "Weights and activations; auto is as the weights were saved (float32 for a .gguf file of few bits); 8bit and 4bit "
+        "round the weights (need headscan[quantize])."
+    ),
 ]
-Device = Annotated[str, Option("auto, cpu, cuda, cuda:N or mps.", identity=False)]
-DeviceMap = Annotated[
-    str | Mapping[str, str | int] | None,
-    Option("Spread the model over several devices, as transformers takes it: auto, balanced.", identity=False),
+Device = Annotated[
+    str | Mapping[str, str | int],
+    Option(
+        "auto, cpu, cuda, cuda:N, mps, or balanced, which spreads the model over all devices; in Python also a device_map "
+        "of transformers.",
+        identity=False,
+    ),
 ]
-Quantize = Annotated[Literal["8bit", "4bit"] | None, Option("Round the weights (needs headscan[quantize]).")]
-Revision = Annotated[str | None, Option("Branch, tag or commit of a Hugging Face id.")]
-TrustRemoteCode = Annotated[bool, Option("Run code that comes with the model. Off unless asked.")]
+TRUST = "HEADSCAN_TRUST_REMOTE_CODE"
+"""The environment variable that allows code which comes with a model to run, where it is 1."""
 Sites = Annotated[
     str | None,
     Option("Globs of sites, comma-separated, such as 'block.*,head'. Default: embedding, blocks, final norm."),
@@ -71,21 +76,42 @@ class Loading(Settings):
     tokenizer: TokenizerName = None
     dtype: Dtype = "auto"
     device: Device = "auto"
-    device_map: DeviceMap = None
-    quantize: Quantize = None
-    revision: Revision = None
-    trust_remote_code: TrustRemoteCode = False
+
+    @property
+    def quantize(self) -> Literal["8bit", "4bit"] | None:
+        """The bits to which the weights are rounded."""
+        return self.dtype if self.dtype == "8bit" or self.dtype == "4bit" else None
+
+    @property
+    def precision(self) -> str:
+        """The precision of what is not rounded."""
+        return "auto" if self.quantize else self.dtype
+
+    @property
+    def device_map(self) -> str | Mapping[str, str | int] | None:
+        """What transformers is told where the model is spread over several devices."""
+        return self.device if self.device == "balanced" or not isinstance(self.device, str) else None
+
+    @property
+    def place(self) -> str:
+        """The device for what is not spread."""
+        return "auto" if self.device_map is not None else str(self.device)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether code that comes with the model may run."""
+        return os.environ.get(TRUST) == "1"
 
     def check(self) -> None:
         super().check()
         # Imported here, so that a command line can be built from these settings without torch.
         from headscan.model.weights import check_quantization, require_accelerate
 
-        check_device(self.device)
+        check_device(self.place)
         if self.quantize is not None:
             check_quantization()
         if self.device_map is not None:
-            require_accelerate("A device_map")
+            require_accelerate("A model on several devices")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +121,17 @@ class Building(Loading):
     random_init: Annotated[
         int | None, Option("Seed of fresh random weights; no weight file is read.", low=0, python=True)
     ] = None
+    trust_remote_code: Annotated[bool, Option("Run code that comes with the model.", python=True)] = False
+
+    @property
+    def trusted(self) -> bool:
+        return self.trust_remote_code or super().trusted
 
     def check(self) -> None:
         if self.quantize is not None and self.random_init is not None:
-            raise BadInput("Fresh random weights cannot be quantised: give either random_init or quantize.")
+            raise BadInput(
+                "Fresh random weights cannot be quantised: give either random_init or a dtype of 8bit or 4bit."
+            )
         super().check()
 
 
@@ -166,7 +199,7 @@ def check_device(name: str) -> None:
     """Raise BadInput for a device that is unknown or absent from this machine."""
     kind, _, number = name.partition(":")
     if kind not in ("auto", "cpu", "cuda", "mps") or (number and (kind != "cuda" or not number.isdigit())):
-        raise BadInput(f"There is no device '{name}'; choose auto, cpu, cuda, cuda:N or mps.")
+        raise BadInput(f"There is no device '{name}'; choose auto, cpu, cuda, cuda:N, mps or balanced.")
     asked = f"The device '{name}' was asked for, but "
     if kind == "cuda" and not torch.cuda.is_available():
         raise BadInput(f"{asked}PyTorch finds no CUDA device on this machine.")

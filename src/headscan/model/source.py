@@ -60,6 +60,11 @@ class Source:
     revision: str | None
     gguf: Path | None = None  # the one file in the folder that is the model, where it is a .gguf file
 
+    @property
+    def repository(self) -> str:
+        """The Hugging Face id, without its revision."""
+        return self.given.removesuffix(f"@{self.revision}")
+
     @cached_property
     def header(self) -> Header | None:
         return None if self.gguf is None else read_header(self.gguf)
@@ -79,7 +84,7 @@ class Source:
 
         if self.folder is not None:
             return None
-        config = try_to_load_from_cache(self.given, "config.json", revision=self.revision)
+        config = try_to_load_from_cache(self.repository, "config.json", revision=self.revision)
         return Path(config).parent if isinstance(config, str) else None
 
     @property
@@ -100,7 +105,7 @@ class Source:
 
     def read(self, family: Any, trust_remote_code: bool, **options: Any) -> Any:
         """`family.from_pretrained` of this source, without log lines and progress bars."""
-        path = self.given if self.folder is None else str(self.folder)
+        path = self.repository if self.folder is None else str(self.folder)
         if self.gguf is not None:
             options["gguf_file"] = self.gguf.name
         with quiet():
@@ -168,7 +173,7 @@ class Source:
         if "trust_remote_code" in text:
             return BadInput(
                 f"The model '{self.name}' runs only with Python code of its own author; headscan runs none "
-                "unless you pass trust_remote_code."
+                "unless you allow it: HEADSCAN_TRUST_REMOTE_CODE=1, or trust_remote_code=True in Python."
             )
         if len(text) > 300:
             text = text[:300].rsplit(" ", 1)[0] + " ..."
@@ -184,7 +189,7 @@ class Source:
         if self.local_files_only:
             return None
         try:
-            files = list_repo_files(self.given, revision=self.revision)
+            files = list_repo_files(self.repository, revision=self.revision)
         except (HfHubHTTPError, OSError, ValueError):
             return None
         packed = [file for file in files if is_gguf(Path(file))]
@@ -221,8 +226,8 @@ def _hub_has_address() -> bool:
     return True
 
 
-def find_source(model: str, revision: str | None) -> Source:
-    """Where `model` is: a specimen's name first, then a folder or a .gguf file, else a hub id.
+def find_source(model: str) -> Source:
+    """Where `model` is: a specimen's name first, then a folder or a .gguf file, else a hub id, or ID@REVISION.
 
     Raises:
         BadInput: what can only be a folder is not there, or has no config.json.
@@ -247,12 +252,17 @@ def find_source(model: str, revision: str | None) -> Source:
                 f"'{given}' is a file; a model is a folder with config.json and model.safetensors, or a .gguf file."
             )
         return Source(given, folder.stem, folder.parent, None, gguf=folder)
-    if given[0] not in ".~/" and given.count("/") > 1 and is_gguf(Path(given)):
-        return _hub_file(given, revision)
+    repository, at, revision = given.rpartition("@")
+    if at and (repository in specimens() or Path(repository).expanduser().exists()):
+        raise BadInput(f"'{repository}' is on this machine and has no revisions: leave out @{revision}.")
+    if at and (not repository or not re.fullmatch(r"[\w./-]+", revision) or ".." in revision):
+        raise BadInput(f"'{given}' is no model: a revision is written ID@REVISION, a branch, tag or commit.")
+    if given[0] not in ".~/" and given.count("/") > 1 and is_gguf(Path(repository if at else given)):
+        return _hub_file(repository if at else given, revision if at else None)
     looks_local = given.startswith((".", "~", os.sep)) or given.count("/") > 1 or "\\" in given
     if looks_local or any(character.isspace() for character in given):
         raise BadInput(f"There is no folder '{given}'.")
-    return Source(given, given, None, revision)
+    return Source(given, given, None, revision if at else None)
 
 
 def _hub_file(given: str, revision: str | None) -> Source:

@@ -91,7 +91,7 @@ def load_tokenizer(wanted: Any, source: Source | None = None, trust_remote_code:
         return ByteTokenizer()
     folder = Path(wanted).expanduser()
     if str(wanted) in specimens() or not folder.is_dir():
-        return _read(find_source(str(wanted), None), trust_remote_code)
+        return _read(find_source(str(wanted)), trust_remote_code)
     source = Source(
         str(wanted), folder.resolve().name, folder, None
     )  # a tokenizer may live in a folder without a model

@@ -184,7 +184,7 @@ def open_compared(settings: Predicting) -> tuple[Any, Iterator[Lens]]:
         first = next(lenses)
         tokenizer, lenses = first.require_tokenizer(), chain([first], lenses)
     else:
-        tokenizer = load_tokenizer(settings.tokenizer, None, settings.trust_remote_code)
+        tokenizer = load_tokenizer(settings.tokenizer, None, settings.trusted)
     if not len(tokenizer):
         raise BadInput("The vocabulary is empty.")
     return tokenizer, lenses

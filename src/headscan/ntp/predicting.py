@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.model.opening import ModelsLike
-from headscan.model.settings import Device, DeviceMap, Dtype, Quantize, Revision, TokenizerName, TrustRemoteCode
+from headscan.model.settings import Device, Dtype, TokenizerName
 from headscan.ntp.counted import Predicting, count
 from headscan.ntp.entropy import describe, threshold_sweep
 from headscan.ntp.features import FeatureCheckpoint, train_features
@@ -84,8 +84,7 @@ def run(
     groups: Annotated[int, Option("Groups of documents for the bootstrap; 0 for none.", low=0)] = 20, order: Order,
     min_count: MinCount = 1, memory: CountingMemory = "4GiB", engine: CountingEngine = "sort", master: Master = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
-    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> NtpResult:  # fmt: skip
     """Count a text, predict the geometry that next-token prediction on it reaches, and hold models against it.
@@ -137,7 +136,7 @@ def run(
     solution = _solution(prediction)
     return NtpResult(
         protocol=run.protocol(
-            text=counted.text, device=settings.device, dtype=settings.dtype,
+            text=counted.text, device=settings.place, dtype=settings.dtype,
             notes=[counted.note(settings.groups)],
         ),
         models=records,

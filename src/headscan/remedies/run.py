@@ -10,16 +10,7 @@ from typing import Annotated, Any, cast
 from headscan.model.inputs import Pooling
 from headscan.model.load import Preparation
 from headscan.model.opening import ModelLike, prepare_model
-from headscan.model.settings import (
-    Device,
-    DeviceMap,
-    Dtype,
-    Loading,
-    Quantize,
-    Revision,
-    TokenizerName,
-    TrustRemoteCode,
-)
+from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.tokenizers import require_tokenizer
 from headscan.remedies.data import SAMPLE, RemedyData, data_of_model, data_of_store, read_site
 from headscan.remedies.export import check_exports, exported
@@ -77,8 +68,7 @@ def remedy(
         ),
     ] = "dense",
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
-    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> RemedyResult:  # fmt: skip
     """Try remedies on a sentence encoder, or on a column of embeddings: which of them make texts find their partners?

@@ -13,17 +13,7 @@ from typing import Annotated, Literal
 from headscan.measures.measure import Measure, group
 from headscan.measures.outliers import RULE
 from headscan.measures.probe import Probe
-from headscan.model.settings import (
-    Device,
-    DeviceMap,
-    Dtype,
-    Quantize,
-    Revision,
-    Revisions,
-    Sites,
-    TokenizerName,
-    TrustRemoteCode,
-)
+from headscan.model.settings import Device, Dtype, Revisions, Sites, TokenizerName
 from headscan.run import BadInput, Given, Run, estimates, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.scanner.differences import differences
@@ -74,8 +64,7 @@ def scan(
     ] = "here",
     master: Master = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
-    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> ScanResult:  # fmt: skip
     """Scan the representations of one or more models on a text, or stored states: cones, spectra, norms, site by site.

@@ -102,8 +102,6 @@ class Scanning(Loading, Reading):
             )
         if self.max_tokens is not None and self.max_tokens < self.context:
             raise BadInput(f"--max-tokens must be at least one window of {self.context} tokens, not {self.max_tokens}.")
-        if self.revisions is not None and self.revision is not None:
-            raise BadInput("Give --revision or --revisions, not both.")
         if self.pairs and "alignment" not in {probe.name for probe in probes}:
             raise BadInput("--pairs is for the measure alignment: add --measures alignment.")
         self.pair_sets()

@@ -138,18 +138,17 @@ def subjects(models: SourcesLike, settings: Scanning, run: Run) -> list[Subject]
     sources = given_sources(models)
     if not sources:
         raise BadInput("No model was named: name at least one model.")
-    if settings.revisions is None:
-        named = [(_name(one), one, settings.revision) for one in sources]
-    else:
-        named = checkpoints(sources, settings.revisions)
-    names = [name for name, *_ in named if name]
+    if settings.revisions is not None:
+        sources = checkpoints(sources, settings.revisions)
+    named = [(_name(source), source) for source in sources]
+    names = [name for name, _ in named if name]
     if len(set(names)) < len(names):
         raise BadInput(f"A model is named twice: {', '.join(names)}.")
     found, shorts = list[Subject](), list[str]()
-    for name, source, revision in named:  # names and configurations of all, before the weights of any are read
-        ready = _ready(source, settings.but(revision=revision, revisions=None))
+    for name, source in named:  # names and configurations of all, before the weights of any are read
+        ready = _ready(source, settings.but(revisions=None))
         own = ready.source.name if isinstance(ready, Preparation) else ready.name
-        shorts.append(own if settings.revisions is None else name)
+        shorts.append(own)
         found.append(Subject(name or own, ready, settings, run, renamed=not isinstance(source, Lens)))
     for subject, short in zip(found, shorts, strict=True):  # folders of one name go by their paths
         subject.name = short if shorts.count(short) == 1 else subject.name
@@ -194,12 +193,10 @@ def _name(model: SourceLike) -> str:
     return model.name if isinstance(model, Lens) else os.fspath(model) if isinstance(model, str | os.PathLike) else ""
 
 
-def checkpoints(
-    sources: Sequence[SourceLike], revisions: str | Sequence[str] | None
-) -> list[tuple[str, SourceLike, str | None]]:
-    """The revisions of the one model that was named, each with its name."""
-    wanted = revisions.split(",") if isinstance(revisions, str) else list(revisions or ())
+def checkpoints(sources: Sequence[SourceLike], revisions: str | Sequence[str]) -> list[SourceLike]:
+    """The revisions of the one model that was named, as ID@REVISION."""
+    wanted = revisions.split(",") if isinstance(revisions, str) else list(revisions)
     wanted = [revision.strip() for revision in wanted if revision.strip()]
     if len(sources) != 1 or not isinstance(sources[0], str) or not wanted:
         raise BadInput("--revisions takes names of revisions, separated by commas, of exactly one Hugging Face id.")
-    return [(f"{sources[0]}@{revision}", sources[0], revision) for revision in wanted]
+    return [f"{sources[0]}@{revision}" for revision in wanted]

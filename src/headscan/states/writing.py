@@ -11,17 +11,7 @@ import torch
 from torch import Tensor
 
 from headscan.model.opening import ModelLike, open_model
-from headscan.model.settings import (
-    Device,
-    DeviceMap,
-    Dtype,
-    Loading,
-    Quantize,
-    Revision,
-    Sites,
-    TokenizerName,
-    TrustRemoteCode,
-)
+from headscan.model.settings import Device, Dtype, Loading, Sites, TokenizerName
 from headscan.run import BadInput, CommandLine, Option, Out, Progressing, Result, Resume, Run, Seed, running, verb
 from headscan.run.interruption import uninterrupted
 from headscan.states.formats.folders import INDEX, StateShard, StoredIndex, StoredSite, verify
@@ -86,8 +76,7 @@ def run(
     ] = "same",
     batch: BatchSize = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
-    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> StatesResult:  # fmt: skip
     """Write the hidden states of a model on a text into a folder, with token ids, documents and protocol.

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from safetensors.torch import load_file
 
-from headscan.model.settings import Device, DeviceMap, Loading, Quantize, Revision, TokenizerName, TrustRemoteCode
+from headscan.model.settings import Device, Loading, TokenizerName
 from headscan.run import BadInput, CommandLine, Option, Out, Progressing, Resume, Seed, running, verb
 from headscan.text import Windows
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike, check_text
@@ -36,8 +36,7 @@ def recover(
         Option("Weights and activations; auto is as the weights were saved."),
     ] = "float32",
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    tokenizer: TokenizerName = None, device: Device = "auto", device_map: DeviceMap = None, quantize: Quantize = None,
-    revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    tokenizer: TokenizerName = None, device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> RecoverResult:  # fmt: skip
     """Give the headless model in a folder a head, by `mode` (see `recover_head`), and write the whole to `out`/model.
@@ -50,8 +49,6 @@ def recover(
     if run.folder is None:
         raise BadInput("The recovered model is written to a folder: give --out.")
     how = recovery_of(mode)
-    if quantize is not None:
-        raise BadInput("--quantize is not used by recover: a head is made for whole weights.")
     check_text(text)
     trained = load_trained(model, asked.chosen(Loading), run, bare=True)
     notes = [REPLACED] if trained.beheaded else []

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.model.inputs import declared_pooling, pooled
-from headscan.model.settings import Device, DeviceMap, Quantize, Revision, TokenizerName, TrustRemoteCode
+from headscan.model.settings import Device, TokenizerName
 from headscan.run import BadInput, Progress, Run, no_progress, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.statistics.uncertainty import normal
@@ -205,8 +205,7 @@ def evaluate(
         Literal["auto", "float32", "bfloat16", "float16"],
         Option("Weights and activations; auto is as the weights were saved."),
     ] = "float32",
-    tokenizer: TokenizerName = None, device: Device = "auto", device_map: DeviceMap = None, quantize: Quantize = None,
-    revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    tokenizer: TokenizerName = None, device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> EvaluationResult:  # fmt: skip
     """Try the model in a folder (or of an id) on a folder of evaluation sets.
