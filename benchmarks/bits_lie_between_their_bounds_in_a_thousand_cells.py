@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 import torch
 
-from headscan.leaks.bounds import Code, leak_bounds, pairwise_bits, pairwise_curve
-from headscan.leaks.noise_laws import draws_of
+from headscan.leaks.bounds import Code, draws_of, leak_bounds, pairwise_bits, pairwise_curve
 from headscan.leaks.positions import cut_prior, prior_of
 from headscan.model import Lens
 from headscan.model.slicing import Slice

@@ -34,7 +34,7 @@ print(
 # of a token, on average. ``bits_lower`` is proved, too: an attack that learns so much exists. The prior is what this model
 # foresees of a text that a model of its kind wrote, so that there is little to give away; under another prior there is more.
 audit = headscan.privacy(
-    "gpt-vanilla", "stories", sites="block.2", windows=1, length=6, noise=(0, 0.8, 3.2, 12.8), particles=0
+    "gpt-vanilla", "stories", sites="block.2", windows=1, length=6, noise=(0, 0.8, 3.2, 12.8)
 )
 clean, *noisy = audit.rows
 print(f"no noise: {clean.verdict}, attack right {clean.attack_accuracy:.0%}")
@@ -61,7 +61,6 @@ cache = headscan.privacy(
     noise=(0,),
     windows=1,
     length=4,
-    particles=0,
 )
 print(f"keys in int4: attack right {cache.rows[0].attack_accuracy:.0%}, {cache.rows[0].verdict}")
 

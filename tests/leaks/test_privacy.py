@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headscan.inversion import exact
-from headscan.leaks import MECHANISMS, Mapped, audit, cache_slice, privacy, read_format
+from headscan.leaks import MECHANISMS, Mapped, cache_slice, privacy, read_format
 from headscan.leaks import run as budget
 from headscan.leaks.channels import retrieval
 from headscan.leaks.mechanisms import Projection
@@ -30,7 +30,7 @@ def lens():
 
 
 def test_the_report_orders_noise_and_holds_its_bounds(lens, tmp_path):
-    result = privacy(lens, TEXT, windows=2, length=6, noise=(0, 0.01, 1.6, 20.0), particles=0, out=tmp_path)
+    result = privacy(lens, TEXT, windows=2, length=6, noise=(0, 0.01, 1.6, 20.0), out=tmp_path)
     rows = {(row.site, row.noise): row for row in result.rows}
     for site in ("block.0", "block.1"):
         clean = rows[site, 0.0]
@@ -43,9 +43,6 @@ def test_the_report_orders_noise_and_holds_its_bounds(lens, tmp_path):
         assert bits == sorted(bits, reverse=True)
     for row in result.rows:
         if row.noise:
-            others = row.others
-            assert others.bits_lower <= others.bits_truth + 4 * others.bits_truth_error + 1e-9
-            assert others.bits_truth <= min(others.bits_upper, others.prior_bits) + 4 * others.bits_truth_error + 1e-9
             slack = 4 * row.bits_truth_error + 1e-9
             assert row.bits_lower - slack <= row.bits_truth <= row.bits_upper + slack
             assert row.bits_upper <= row.prior_bits + 1e-9
@@ -58,26 +55,13 @@ def test_the_report_orders_noise_and_holds_its_bounds(lens, tmp_path):
 @pytest.mark.parametrize("prior", ["uniform", "text"])
 def test_other_priors_and_fewer_candidates(lens, prior):
     whole, few = (
-        privacy(
-            lens, TEXT, windows=1, length=5, noise=(1.6,), prior=prior, sites="block.1", candidates=count, particles=0
-        ).rows[0]
+        privacy(lens, TEXT, windows=1, length=5, noise=(1.6,), prior=prior, sites="block.1", candidates=count).rows[0]
         for count in (None, 8)
     )
     assert whole.prior_bits == pytest.approx(few.prior_bits)
     assert few.kept < whole.kept + 1e-9
     assert few.bits_lower <= whole.bits_truth + 4 * whole.bits_truth_error
     assert few.bits_upper >= whole.bits_truth - 4 * whole.bits_truth_error
-
-
-def test_whole_texts_lie_between(lens, monkeypatch):
-    monkeypatch.setattr(audit, "TEXTS", 4)
-    monkeypatch.setattr(audit, "TOKENS", 3)
-    found = privacy(lens, TEXT, windows=1, length=4, noise=(1.6,), sites="block.1", particles=4).whole[0]
-    assert found.bits_lower <= found.bits_upper + 4 * found.gap_error
-    assert found.bits_lower >= found.own_bits - 4 * found.own_bits_error
-    assert found.bits_upper <= found.prior_bits + 4 * found.bits_upper_error
-    assert found.accuracy_interval[0] < found.accuracy_interval[1]
-    assert found.accuracy_interval[0] <= found.accuracy <= found.accuracy_interval[1]
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -114,17 +98,20 @@ def test_what_the_cache_slice_sees_is_what_the_model_stores(llama, ids):
     assert [one.tokens for one in exact(cache_slice(llama, [1], "values", [1]), list(head))] == ids.tolist()
 
 
+def test_a_cache_slice_of_a_head_that_is_not_there_is_refused(lens):
+    with pytest.raises(BadInput, match="has heads 0 to 1"):
+        cache_slice(lens, [0], "keys", [7])
+
+
 def test_a_rounded_release_has_bits_without_noise(lens):
-    row = privacy(
-        lens, TEXT, release="cache", format="int2", windows=1, length=6, noise=(0,), sites="block.1", particles=0
-    ).rows[0]
+    row = privacy(lens, TEXT, release="cache", format="int2", windows=1, length=6, noise=(0,), sites="block.1").rows[0]
     assert row.defence == "int2"
     assert row.bits_lower == row.bits_upper <= row.prior_bits
     assert row.loss_added != 0
 
 
 def test_logits_are_states_seen_through_the_head(lens):
-    rows = privacy(lens, TEXT, release="logits", windows=1, length=6, noise=(0, 0.8), particles=0).rows
+    rows = privacy(lens, TEXT, release="logits", windows=1, length=6, noise=(0, 0.8)).rows
     assert rows[0].attack_accuracy == 1
     assert rows[1].bits_lower <= rows[1].bits_truth + 4 * rows[1].bits_truth_error
     assert rows[1].loss_added != 0
@@ -133,7 +120,7 @@ def test_logits_are_states_seen_through_the_head(lens):
 def test_a_known_rotation_changes_no_bit_and_few_directions_tell_less(lens):
     plain, turned, few = (
         privacy(
-            lens, TEXT, windows=1, length=6, noise=(0, 0.8), sites="block.1", prior="text", particles=0, defence=defence
+            lens, TEXT, windows=1, length=6, noise=(0, 0.8), sites="block.1", prior="text", defence=defence
         ).rows
         for defence in (None, "rotation", Projection(dimensions=2))
     )  # fmt: skip
@@ -153,30 +140,16 @@ def test_a_defence_brings_states_back(lens, defence):
     seen = fitted.seen(states)
     assert torch.allclose(fitted.seen(fitted.back(seen)), seen, atol=1e-4)
     kept = fitted.seen if fitted.kept is None else fitted.kept
-    lossless = defence in (
-        "rotation",
-        "per-coordinate",
-        "head-null",
-        "laplace",
-        "dithering",
-        "permutation",
-        "dropping-tokens",
-    )
+    lossless = defence in ("rotation", "per-coordinate", "permutation")
     assert torch.allclose(fitted.back(kept(states)), states, atol=1e-3) is lossless
 
 
 def test_an_embedding_tells_of_a_token_when_the_others_are_known(lens):
     result = privacy(
-        lens,
-        TEXT,
-        release="embedding",
-        prior="text",
-        windows=2,
-        length=6,
-        noise=(0, 0.8),
-        defence="rounding,dropping-tokens",
+        lens, TEXT, release="embedding", prior="text", windows=2, length=6, noise=(0, 0.8), defence="rounding"
     )
-    clean, noisy, rounded, both = result.rows
+    rounded, both = result.rows
+    clean, noisy = privacy(lens, TEXT, release="embedding", prior="text", windows=2, length=6, noise=(0, 0.8)).rows
     assert (clean.text_accuracy, clean.bits_upper) == (1, None)
     for row in (noisy, both):
         slack = 4 * row.bits_truth_error
@@ -184,7 +157,6 @@ def test_an_embedding_tells_of_a_token_when_the_others_are_known(lens):
     assert (rounded.defence, rounded.noise, both.noise) == ("rounding", 0, 0.8)
     assert rounded.bits_lower == rounded.bits_upper <= rounded.prior_bits
     assert all(row.retrieval_interval[0] <= row.retrieval <= row.retrieval_interval[1] for row in result.rows)
-    assert any("dropping-tokens" in note for note in result.protocol.notes)
 
 
 def test_what_a_defence_costs_an_embedding_is_told_by_retrieval():
@@ -203,10 +175,8 @@ def test_what_cannot_be_is_refused(lens):
         ({"noise": (-1.0,)}, "--noise must be at least 0"),
         ({"stored": "keys"}, "--stored is not used by the release states; it belongs to cache"),
         ({"release": "cache", "sites": "block.0.mlp"}, "A cache belongs to a block"),
-        ({"release": "cache", "heads": (7,)}, "has heads 0 to 1"),
         ({"release": "gradient", "sites": "block.0"}, "--sites is not used by the release gradient"),
         ({"release": "gradient", "noise": (0.5,)}, "--noise is not used by the release gradient"),
-        ({"tolerance": 0.1}, "--tolerance is not used by the release states"),
         ({"defence": "prayer"}, "no defence 'prayer'"),
         ({"defence": Projection(dimensions=99)}, "is more than the 32"),
         ({"release": "thoughts"}, "no release 'thoughts'"),
@@ -218,29 +188,20 @@ def test_what_cannot_be_is_refused(lens):
 
 
 def test_a_model_too_large_for_all_is_looked_at_in_part_and_says_so(lens, monkeypatch):
-    whole = privacy(lens, TEXT, windows=2, length=4, noise=(0, 1.6), particles=0)
+    whole = privacy(lens, TEXT, windows=2, length=4, noise=(0, 1.6))
     assert not whole.protocol.notes
     passed = budget.multiplications(Slice(sites=("block.1",)).on(lens), 1) / 256
     monkeypatch.setattr(budget, "LIMIT", 1000 * passed)
-    few = privacy(lens, TEXT, windows=2, length=4, noise=(0, 1.6), particles=0)
+    few = privacy(lens, TEXT, windows=2, length=4, noise=(0, 1.6))
     assert "1 windows of 4 tokens" in few.protocol.notes[0]
     assert all(100 < row.candidates <= 125 for row in few.rows)
-    asked = privacy(lens, TEXT, windows=2, length=4, noise=(1.6,), candidates=256, particles=0)
+    asked = privacy(lens, TEXT, windows=2, length=4, noise=(1.6,), candidates=256)
     assert not asked.protocol.notes
 
 
 def test_the_command_takes_numbers_with_commas(tmp_path):
     (tmp_path / "text.txt").write_text("Once upon a time there was a little girl who had a cat. She liked it.")
-    arguments = [
-        "privacy",
-        "gpt-vanilla",
-        "--text",
-        str(tmp_path / "text.txt"),
-        "--sites",
-        "block.0",
-        "--particles",
-        "0",
-    ]
+    arguments = ["privacy", "gpt-vanilla", "--text", str(tmp_path / "text.txt"), "--sites", "block.0"]
     arguments += ["--noise", "0,0.8", "--windows", "1", "--length", "4", "--candidates", "64"]
     done = cli(*arguments, "--out", str(tmp_path / "out"), "--json")
     assert done.status == 0, done.stderr

@@ -21,13 +21,7 @@ def pages(tmp_path_factory):
     invert(lens, [HOSTILE, "abc"], at="block.1", jacobian=True, out=folder / "invert")
     invert(lens, torch.tensor([list(b"abcdef")]), at="block.1[:, :3, :]", out=folder / "part")
     privacy(
-        lens,
-        ["Once upon a time there was a cat. " * 4],
-        windows=2,
-        length=8,
-        noise=(0, 1.6),
-        particles=2,
-        out=folder / "privacy",
+        lens, ["Once upon a time there was a cat. " * 4], windows=2, length=8, noise=(0, 1.6), out=folder / "privacy"
     )
     privacy(lens, [HOSTILE, "abcdefg"], release="gradient", out=folder / "gradient")
     return {path.name: path / "report.html" for path in folder.iterdir()}
@@ -43,7 +37,6 @@ def test_pages_say_what_they_show(pages):
     privacy_page = pages["privacy"].read_text()
     assert "At noise 1.6 at block." in privacy_page
     assert "100% of the tokens are read off by exact search (recovered and unique)" in privacy_page
-    assert "Whole texts" in privacy_page
     assert "Certified: a token that is not listed" in pages["gradient"].read_text()
 
 

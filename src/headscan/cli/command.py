@@ -31,7 +31,7 @@ PLACED = {
     "What it examines": "text prompt documents field sites at tokenizer states pairs partners revisions checkpoints "
     "model against only start release method objective claims on tasks given contribute",
     "How much": "max_tokens context windows length limit budget sample draws trials steps batch seeds size candidates "
-    "max_contexts prefixes particles groups min_count memory order vocabulary",
+    "max_contexts prefixes groups min_count memory order vocabulary",
     "Where to": "out resume export formats store seconds save_every log_every tensorboard push_to_hub page push figures json",
     "Advanced": "engine master processes precision accumulation dtype device seed streaming pool token_sums reading",
 }

@@ -117,7 +117,7 @@ def _bits(lens: Lens, site: str, windows: int, settings: CheckingUp, progress: P
     progress("bits", 0, None, "tokens")
     reading = settings.part(Reading) | {"max_tokens": min(TOKENS, settings.max_tokens or TOKENS)}
     row = privacy(
-        lens, settings.text, sites=site, noise=(NOISE,), windows=windows, length=PROMPT, particles=0, others=0,
+        lens, settings.text, sites=site, noise=(NOISE,), windows=windows, length=PROMPT,
         candidates=min(CANDIDATES, lens.vocabulary_size), draws=32, seed=settings.seed, progress=progress, **reading,
     ).rows[0]  # fmt: skip
     if row.bits_lower is None or row.bits_upper is None or not row.prior_bits:

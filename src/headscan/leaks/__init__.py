@@ -3,18 +3,13 @@
 - `privacy`: the verb; `CHANNELS`: what may leak (states, cache, logits, embedding, gradient); `MECHANISMS`: how it is protected
 - `headscan.leaks.bounds`: the bounds themselves, on points and probabilities
 - `cache_slice`, `Mapped`, `read_format`: caches, rounded releases, number formats, as slices that `headscan.inversion` inverts
-- `states_from_logits`: logits, log-probabilities and some tokens' of them, turned back into states
 - `applied`, `ChangedCache`, `working`: a mechanism at work in a model
-- `find_offset`, `unshuffle`, `read_through_noise`: a cache that begins nobody knows where, states in a secret order of
-  the tokens, states with noise of unknown size
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from headscan.leaks.blind import find_offset, read_through_noise, unshuffle
-from headscan.leaks.channels import states_from_logits
 from headscan.leaks.mechanism import MECHANISMS, ChangedCache, NumberFormat, applied, read_format, working
 from headscan.leaks.result import PrivacyResult
 from headscan.leaks.run import CHANNELS, privacy
@@ -24,7 +19,7 @@ from headscan.run.deprecation import renamed
 
 __all__ = [
     "CHANNELS", "MECHANISMS", "CacheSlice", "ChangedCache", "Mapped", "NumberFormat", "PrivacyResult", "applied", "cache_slice",
-    "find_offset", "privacy", "read_format", "read_through_noise", "states_from_logits", "unshuffle", "working",
+    "privacy", "read_format", "working",
 ]  # fmt: skip
 
 _RENAMED = {"DEFENCES": "headscan.leaks:MECHANISMS", "RELEASES": "headscan.leaks:CHANNELS"}

@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headscan.inversion.observation import EmbeddingSlice, leaked
-from headscan.leaks.audit import audit, scales_of
-from headscan.leaks.blind import estimated, read_through_noise
+from headscan.inversion.observation import EmbeddingSlice
+from headscan.leaks.audit import audit
 from headscan.leaks.mechanism import (
     UNCHANGED,
     Change,
@@ -25,7 +24,6 @@ from headscan.leaks.mechanism import (
     loss_with_cache,
     working,
 )
-from headscan.leaks.noise_laws import GAUSSIAN
 from headscan.leaks.positions import Asked, PositionLeak, Prior, at_position, cut_prior, prior_of
 from headscan.leaks.result import LeakRow
 from headscan.leaks.rows import bits_row, share_interval
@@ -45,12 +43,11 @@ class StatesChannel(LeakChannel):
 
     name: ClassVar[str] = "states"
     uses: ClassVar[tuple[str, ...]] = (
-        "sites", "noise", "format", "prior", "windows", "length", "candidates", "draws", "particles", "defence", "others",
-        "states",
+        "sites", "noise", "format", "prior", "windows", "length", "candidates", "draws", "defence",
     )  # fmt: skip
     meaning: ClassVar[str] = (
         "Bits that the state at a token's position tells of that token to one who knows the tokens before it; what later "
-        "states add is in the bits of whole texts."
+        "states add is not counted."
     )
 
     def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
@@ -58,32 +55,12 @@ class StatesChannel(LeakChannel):
         widths = tuple(lens.width(name) for name in names)
         together, loss = Slice(sites=names).on(lens), partial(loss_with, lens)
         exposure = Exposure(names, together, widths, lambda name: Slice(sites=(name,)).on(lens), loss=loss)
-        if settings.states is not None:
-            return _outside(lens, exposure, texts, settings, run)
         return audit(exposure, texts, settings, run)
 
 
 def few_of(names: tuple[str, ...]) -> tuple[str, ...]:
     """All of few names; of many the first, the middle and the last."""
     return names if len(names) <= MANY else (names[0], names[len(names) // 2], names[-1])
-
-
-def _outside(lens: Lens, exposure: Exposure, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
-    if len(exposure.names) > 1:
-        raise BadInput("States that are given are of one site: name it with --sites.")
-    cut = exposure.together
-    given = leaked(cut, settings.states)
-    seen, stored = given.targets[0], list(given.prompts[0].ids)
-    run.identify("the states", given.sha256)
-    ids = stored or [token for text in texts for token in text][: len(seen)]
-    if len(ids) < len(seen) or len(seen) < 2:
-        raise BadInput(f"The states are of {len(seen)} tokens, and the text has {len(ids)}; both need two at least.")
-    known = torch.tensor(ids)
-    scale = scales_of(exposure, known[None])[0]
-    tokens, sigma = read_through_noise(cut, seen, prior_of(settings.prior, lens, texts), progress=run.progress)
-    found = estimated(cut, seen, known, tokens, sigma, scale)
-    leak = audit(exposure, [ids], settings.but(windows=1, length=len(ids), noise=(found.noise,)), run)
-    return replace(leak, outside=found)
 
 
 # ---- A leaked key-value cache.
@@ -95,12 +72,11 @@ class CacheChannel(LeakChannel):
 
     name: ClassVar[str] = "cache"
     uses: ClassVar[tuple[str, ...]] = (
-        "sites", "noise", "format", "defence", "stored", "heads", "prior", "windows", "length", "candidates", "draws",
-        "particles", "others",
+        "sites", "noise", "format", "defence", "stored", "prior", "windows", "length", "candidates", "draws",
     )  # fmt: skip
     meaning: ClassVar[str] = (
         "Bits that what the cache holds of a token tells of that token to one who knows the tokens before it; what later "
-        "tokens' entries add is in the bits of whole texts."
+        "tokens' entries add is not counted."
     )
 
     def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
@@ -115,16 +91,15 @@ class CacheChannel(LeakChannel):
             return int(name.partition(".")[2])
 
         def alone(name: str) -> SlicedModel:
-            return cache_slice(lens, [layer(name)], settings.stored, settings.heads)
+            return cache_slice(lens, [layer(name)], settings.stored)
 
         def loss(name: str, ids: Int[Tensor, "B T"], change: Change) -> Tensor:
             return loss_with_cache(lens, layer(name), settings.stored, ids, change)
 
-        whole = cache_slice(lens, [layer(name) for name in names], settings.stored, settings.heads)
+        whole = cache_slice(lens, [layer(name) for name in names], settings.stored)
         each = len(whole.parts) // len(names)
         parts = tuple(whole.parts[i : i + each] for i in range(0, len(whole.parts), each))
-        lost = loss if settings.heads is None else None
-        return audit(Exposure(names, whole, tuple(map(sum, parts)), alone, parts, loss=lost), texts, settings, run)
+        return audit(Exposure(names, whole, tuple(map(sum, parts)), alone, parts, loss=loss), texts, settings, run)
 
 
 # ---- Leaked logits: the states at the head's input, seen through a linear map.
@@ -141,9 +116,7 @@ class LogitsChannel(LeakChannel):
     """
 
     name: ClassVar[str] = "logits"
-    uses: ClassVar[tuple[str, ...]] = (
-        "noise", "prior", "windows", "length", "candidates", "draws", "particles", "others"
-    )  # fmt: skip
+    uses: ClassVar[tuple[str, ...]] = ("noise", "prior", "windows", "length", "candidates", "draws")
     meaning: ClassVar[str] = (
         "Bits that the logits at a token's position, given as log-probabilities, tell of that token to one who knows the "
         "tokens before it."
@@ -177,44 +150,6 @@ def _root(weight: Float[Tensor, "V d"]) -> Float[Tensor, "d d"]:
     centred = weight.double() - weight.double().mean(0)
     values, vectors = torch.linalg.eigh(centred.T @ centred)
     return torch.as_tensor((values.clamp_min(0).sqrt()[:, None] * vectors.T).float())
-
-
-@torch.no_grad()
-def states_from_logits(
-    lens: Lens, values: Float[Tensor, "T k"], *, tokens: Int[Tensor, " k"] | None = None, probabilities: bool = False
-) -> Float[Tensor, "T d"]:
-    """The states before the head from logits, log-probabilities, or those of some tokens (top-k, or asked for by a bias).
-
-    Args:
-        lens: a model with a linear head.
-        values: of each position, of all tokens or of `tokens`.
-        tokens: which k tokens the values are of, the same at every position; at least d of them, d + 1 of log-probabilities.
-        probabilities: the values are log-probabilities: one number of each position, their normaliser, is unknown.
-
-    Raises BadInput for a head that is no linear map, or fewer tokens than that.
-
-    >>> from transformers import GPT2Config, GPT2LMHeadModel
-    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=1, n_head=2)))
-    >>> found = lens.run([[3, 7]], sites="head, final_norm")
-    >>> some = torch.arange(0, 50, 4)
-    >>> back = states_from_logits(lens, found["head"][0].log_softmax(-1)[:, some], tokens=some, probabilities=True)
-    >>> torch.allclose(back, found["final_norm"][0], atol=1e-4)
-    True
-    """
-    head = lens.traits.linear_head
-    if head is None:
-        raise BadInput(f"The head of '{lens.name}' is no linear map of its states, so its logits are not read back.")
-    weight = head.weight.double() if tokens is None else head.weight[tokens].double()
-    offset = 0.0 if head.bias is None else (head.bias if tokens is None else head.bias[tokens]).double()
-    if len(weight) < weight.shape[1] + int(probabilities):
-        need = weight.shape[1] + int(probabilities)
-        raise BadInput(
-            f"The values of {len(weight)} tokens do not tell a state of {weight.shape[1]}: {need} are needed."
-        )
-    seen = values.double() - offset
-    if probabilities:
-        weight, seen = weight - weight.mean(0), seen - seen.mean(-1, keepdim=True)
-    return torch.as_tensor(torch.linalg.lstsq(weight, seen.T).solution.T.float())
 
 
 # ---- A leaked embedding: one vector for a whole text.
@@ -252,9 +187,6 @@ class EmbeddingChannel(LeakChannel):
         stored, queries = (_embedded(cut, ids) for ids in (passages, passages[:, : (settings.length + 1) // 2]))
         prior = prior_of(settings.prior, lens, texts)
         for number, defence in enumerate(settings.protections()):
-            if defence is not None and any(map(defence.withheld, range(settings.length))):
-                leak.notes.append(f"An embedding has no states of tokens that {defence.name} could withhold.")
-                continue
             fit = UNCHANGED if defence is None else defence.fit(stored.float(), settings.seed, lens)
             leak.rows.extend(_rows(cut, defence, fit, plan, prior, (stored, queries), settings, run, number))
         return leak
@@ -267,26 +199,22 @@ def _rows(
     windows, levels = plan.windows, tuple(dict.fromkeys(settings.noise))
     seen = fit.seen(_embedded(cut, windows).float()).double()
     scale = float(seen.var(0, unbiased=False).mean().sqrt()) if len(windows) > 1 else float(seen.std())
-    law, mark = (GAUSSIAN, "") if defence is None else (defence.law, f"{number}-" if number else "")
+    mark = f"{number}-" if number else ""
     sigmas = (tuple(level * scale for level in levels),)
-    asked = Asked((seen.shape[1],), sigmas, prior, plan.candidates, settings.draws, settings.seed, law)
+    asked = Asked((seen.shape[1],), sigmas, prior, plan.candidates, settings.draws, settings.seed)
     found: list[list[PositionLeak]] = []
     for place, window in enumerate(windows):
         work = partial(_window, cut, fit.seen, window, asked, settings.prior == "model")
         found.append(run.unit(f"{mark}window-{place}", list[PositionLeak], work))
         run.progress("bits", (place + 1) * len(window), windows.numel(), "tokens")
-    rows, name, rounds = (
-        list[LeakRow](),
-        "none" if defence is None else defence.name,
-        defence is not None and defence.rounds,
-    )
+    rows, name = list[LeakRow](), "none" if defence is None else defence.name
     for place, level in enumerate(levels):
         parts = [[one for one in part if one.level == place] for part in found]
         row = bits_row("embedding", name, level, level * scale, parts, settings.draws, None)
         generator = torch.Generator().manual_seed(settings.seed + 2)
-        share = retrieval(*passages, working(defence, fit.kept or fit.seen, fit.back, None, level * scale, generator))
+        share = retrieval(*passages, working(fit.kept or fit.seen, fit.back, level * scale, generator))
         row = replace(row, retrieval=share, retrieval_interval=share_interval(share, len(passages[0])))
-        if not level and not rounds:
+        if not level and (defence is None or not defence.rounds):
             row = replace(
                 row, bits_lower=None, bits_upper=None, bits_truth=None, bits_truth_error=None, bits_interval=None,
                 lower_by=None, upper_by=None, attack="nearest, others known", attack_accuracy_upper=None,
@@ -323,5 +251,5 @@ def _window(
         code = coded(released(_embedded(cut, rows).float()))
         own = (tokens == ids[place]).nonzero()
         named = int(own[0]) if len(own) else None
-        found += at_position(code, seen, named, 0, asked.sigmas[0], asked.draws, asked.seed + 7919 * place, asked.law)
+        found += at_position(code, seen, named, 0, asked.sigmas[0], asked.draws, asked.seed + 7919 * place)
     return found

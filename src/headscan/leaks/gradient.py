@@ -22,6 +22,9 @@ from headscan.text import display
 
 # ---- Which tokens a training step's gradient shows: those whose input vectors lie in its span.
 
+# Relative distance from the gradient's span up to which a vector counts as inside.
+TOLERANCE = 1e-3
+
 
 @dataclass(frozen=True)
 class GradientTokens:
@@ -109,16 +112,14 @@ def inputs_of(lens: Lens, rows: Int[Tensor, "B T"], number: int = 0) -> Float[Te
 
 
 @torch.no_grad()
-def tokens_in_gradient(
-    lens: Lens, gradient: Float[Tensor, "d m"], length: int, *, tolerance: float = 1e-3
-) -> GradientTokens:
+def tokens_in_gradient(lens: Lens, gradient: Float[Tensor, "d m"], length: int) -> GradientTokens:
     """Which tokens were in the batch whose gradient is given: the span check.
 
     The gradient of a linear map x -> x W is X^T D: its columns lie in the span of the inputs X, one row a token of the
     batch. As long as the batch has fewer tokens than the width, a token is in it only if its input vector lies in that
     span. Source: Petrov et al., "DAGER: Exact Gradient Inversion for Large Language Models", arXiv:2405.15586.
 
-    What is certified: a token whose vector is farther than the tolerance from the span was not among the inputs, apart
+    What is certified: a token whose vector is farther than `TOLERANCE` from the span was not among the inputs, apart
     from tokens whose loss gradient vanishes (the last of a row never has one of its own). A token inside the span was
     in the batch unless its vector is by accident a combination of others.
     """
@@ -131,9 +132,9 @@ def tokens_in_gradient(
     other = float("inf")
     for position in positions:
         distance = distances(vectors[:, position], basis)
-        inside = (distance <= tolerance).nonzero()[:, 0]
+        inside = (distance <= TOLERANCE).nonzero()[:, 0]
         found[position], residuals[position] = inside.tolist(), distance[inside].tolist()
-        outside = distance[distance > tolerance]
+        outside = distance[distance > TOLERANCE]
         other = min(other, float(outside.min())) if len(outside) else other
     return GradientTokens(found, residuals, rank, gradient.shape[0], other)
 
@@ -153,8 +154,8 @@ class GradientText:
 
 @torch.no_grad()
 def texts_in_gradient(
-    lens: Lens, gradient: Float[Tensor, "d m"], shown: GradientTokens, length: int, *, tolerance: float = 1e-3,
-    most: int = 4096, progress: Progress | None = None,
+    lens: Lens, gradient: Float[Tensor, "d m"], shown: GradientTokens, length: int, *, most: int = 4096,
+    progress: Progress | None = None,
 ) -> tuple[list[GradientText], bool]:  # fmt: skip
     """Put the tokens that a gradient shows into texts: every beginning of which all inputs of block 1 lie in its span.
 
@@ -185,7 +186,7 @@ def texts_in_gradient(
         rows = torch.cat([starts.repeat_interleave(len(listed), 0), listed.repeat(len(found))[:, None]], 1)
         last = [inputs_of(lens, some.to(lens.device), 1)[:, -1].double() for some in rows.split(BATCH)]
         away = torch.cat([distances(some, basis).cpu() for some in last])
-        inside = (away <= tolerance).nonzero()[:, 0]
+        inside = (away <= TOLERANCE).nonzero()[:, 0]
         whole = whole and len(inside) <= most
         inside = inside[away[inside].argsort(stable=True)][:most]
         found = [
@@ -212,15 +213,14 @@ class GradientChannel(LeakChannel):
     """
 
     name: ClassVar[str] = "gradient"
-    uses: ClassVar[tuple[str, ...]] = ("tolerance",)
     meaning: ClassVar[str] = "No bits are counted: a gradient without noise is read, not guessed at."
 
     def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
         rows = _batch(lens, texts)
         two = lens.depth > 1 and lens.traits.causal
         gradients = gradients_of(lens, rows, (0, 1) if two else (0,))
-        shown = tokens_in_gradient(lens, gradients[0], rows.shape[1], tolerance=settings.tolerance)
-        found = _compared(lens, rows, shown, settings.tolerance)
+        shown = tokens_in_gradient(lens, gradients[0], rows.shape[1])
+        found = _compared(lens, rows, shown)
         if two:
             found = _ordered(lens, rows, gradients[1], shown, found, run)
         inside = share_interval(found.recall, rows.numel())
@@ -245,7 +245,7 @@ def _batch(lens: Lens, texts: list[list[int]]) -> Tensor:
     return torch.tensor([text[:length] for text in texts], device=lens.device)
 
 
-def _compared(lens: Lens, rows: Tensor, shown: GradientTokens, tolerance: float) -> LeakedGradient:
+def _compared(lens: Lens, rows: Tensor, shown: GradientTokens) -> LeakedGradient:
     length, used = rows.shape[1], rows[:, :-1]
     anywhere = set(used.flatten().tolist())
     tokens: list[GradientToken] = []
@@ -268,7 +268,7 @@ def _compared(lens: Lens, rows: Tensor, shown: GradientTokens, tolerance: float)
         recall=len(seen & wanted) / len(wanted),
         precision=sum(one.in_batch for one in tokens) / len(tokens) if tokens else None,
         precision_anywhere=sum(one.elsewhere for one in tokens) / len(tokens) if tokens else None,
-        rank=shown.rank, width=shown.width, with_positions=with_positions, tolerance=tolerance,
+        rank=shown.rank, width=shown.width, with_positions=with_positions, tolerance=TOLERANCE,
         nearest_other=shown.nearest_other if shown.nearest_other < float("inf") else None,
         certified=_sentence(shown.rank >= shown.width, with_positions),
     )  # fmt: skip
@@ -294,7 +294,7 @@ def _ordered(
     rank, length = span_of(gradient)[1], rows.shape[1]
     some, whole = list[GradientText](), False
     if shown.rank < shown.width:
-        some, whole = texts_in_gradient(lens, gradient, shown, length, tolerance=found.tolerance, progress=run.progress)
+        some, whole = texts_in_gradient(lens, gradient, shown, length, progress=run.progress)
     batch = {tuple(row[:-1]) for row in rows.tolist()}
     texts = [
         LeakedText(

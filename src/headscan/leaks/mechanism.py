@@ -1,4 +1,4 @@
-"""What may be done to a release: a map before the noise, the noise's law, what is withheld, and the way back to states."""
+"""What may be done to a release before the noise: a map that the attacker knows, and the way back to states."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +14,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import DynamicCache
 
-from headscan.leaks.noise_laws import GAUSSIAN, Law
 from headscan.model.lens import Lens
 from headscan.model.recording import evaluating
 from headscan.model.sites import first_tensor, input_tensor
@@ -40,10 +38,7 @@ class Exposure:
     parts: tuple[tuple[int, ...], ...] = ()
     defence: str = "none"  # what is done to the release before the noise, in a word
     rounded: bool = False  # whether that makes some releases equal, so that there are bits without noise
-    law: Law = GAUSSIAN  # of the noise
-    withheld: Callable[[int], bool] = lambda place: False  # whether nothing is released of a position
-    # from a site, sigma and a generator to what the release makes of states for whoever goes on with them; None for noise
-    # alone
+    # from a site, sigma and a generator to what the release makes of states for whoever goes on with them; None for noise alone
     working: Callable[[str, float, torch.Generator], Change] | None = None
     # nats a token of the model on each token row if, at a site, its states are changed so; None where it cannot be run
     loss: Callable[[str, Int[Tensor, "B T"], Change], Float[Tensor, " B"]] | None = None
@@ -215,7 +210,6 @@ class Fitted:
     seen: Map  # from states to what is released, in coordinates in which the noise is equal and independent
     back: Map  # from what is released to states, for whoever goes on with them
     kept: Map | None = None  # what the receiver has in place of `seen`, where he knows more than the attacker
-    absent: Float[Tensor, " d"] | None = None  # [d] what stands for a state that was withheld
 
 
 def same(values: Float[Tensor, "*batch w"]) -> Float[Tensor, "*batch w"]:
@@ -228,15 +222,12 @@ UNCHANGED = Fitted(same, same)
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(Settings, ABC):
-    """A map that the attacker knows, a law of noise, and what is withheld. Its fields are its parameters: options.
+    """A map that the attacker knows, before Gaussian noise. Its fields are its parameters: options.
 
-    All bounds hold for what is seen after it: a defence that is a known invertible map with noise of the same power changes
-    no distance and therefore no bit.
+    All bounds hold for what is seen after it: a known rotation before the noise changes no distance and therefore no bit.
     """
 
     name: ClassVar[str]
-    law: ClassVar[Law] = GAUSSIAN
-    """Of the noise, which `--noise` makes large or small."""
     rounds: ClassVar[bool] = False
     """Whether it makes some releases equal, so that there are bits without noise."""
 
@@ -244,29 +235,18 @@ class Mechanism(Settings, ABC):
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
         """Made ready on states of the site."""
 
-    def withheld(self, place: int) -> bool:
-        """Whether nothing is released of the token at this position; the attacker knows it."""
-        return False
-
 
 MECHANISMS: Registry[type[Mechanism]] = Registry("defence", "headscan.leaks.mechanisms")
 """All defences by name."""
 
 
-def working(
-    defence: Mechanism | None, seen: Map, back: Map, absent: Tensor | None, sigma: float, generator: torch.Generator
-) -> Change:
-    """From states to what whoever goes on with them has of them: released, with noise, and brought back."""
-    law = GAUSSIAN if defence is None else defence.law
+def working(seen: Map, back: Map, sigma: float, generator: torch.Generator) -> Change:
+    """From states to what whoever goes on with them has of them: released, with Gaussian noise, and brought back."""
 
     def change(states: Float[Tensor, "*batch w"]) -> Float[Tensor, "*batch w"]:
         out = seen(states)
-        back_again = back(out + sigma * law.draw(out.shape, generator).to(out) if sigma else out)
-        gone = [place for place in range(states.shape[-2]) if defence is not None and defence.withheld(place)]
-        if gone and absent is not None:
-            back_again = back_again.clone()
-            back_again[..., gone, :] = absent.to(back_again)
-        return back_again
+        noise = torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out) if sigma else 0.0
+        return back(out + sigma * noise)
 
     return change
 
@@ -299,14 +279,12 @@ def protected(
         place = exposure.names.index(name)
         fit = fits[place]
         has = maps[place] if fit.kept is None else _then(fit.kept, form, parts[place])
-        return working(defence, has, fit.back, fit.absent, sigma, generator)
+        return working(has, fit.back, sigma, generator)
 
     return replace(
         exposure, together=Mapped(exposure.together, every, what), widths=tuple(shapes), alone=alone, defence=label,
         rounded=(form is not None and form.name != "fp32") or (defence is not None and defence.rounds),
-        law=GAUSSIAN if defence is None else defence.law, working=change,
-        withheld=exposure.withheld if defence is None else defence.withheld,
-        loss=None if defence is not None and exposure.parts else exposure.loss,
+        working=change, loss=None if defence is not None and exposure.parts else exposure.loss,
     )  # fmt: skip
 
 
@@ -317,7 +295,3 @@ def _then(seen: Map, form: NumberFormat | None, parts: Sequence[int]) -> Map:
     return lambda values: (
         each(seen(values)) if values.shape[-1] == sum(parts) or len(parts) == 1 else form(seen(values))
     )
-
-
-plain = partial(working, None, same, same, None)
-"""Gaussian noise alone: from sigma and a generator to the change."""

@@ -1,4 +1,4 @@
-"""The mechanisms by which a channel may be protected: maps that the attacker knows, laws of noise, what is withheld."""
+"""The mechanisms by which a channel may be protected: maps that the attacker knows."""
 
 from __future__ import annotations
 
@@ -10,87 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headscan.leaks.mechanism import MECHANISMS, Fitted, Mechanism, NumberFormat, same
-from headscan.leaks.noise_laws import LAPLACE, UNIFORM, Law
 from headscan.model.lens import Lens
 from headscan.run import BadInput, Option
-
-FLOOR = 1e-3
-
-
-class NoiseOnly(Mechanism):
-    """A mechanism that is its law of noise and nothing else."""
-
-    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        return Fitted(lambda x: x.float(), same)
-
-
-@MECHANISMS.register("dithering")
-@dataclass(frozen=True, kw_only=True)
-class Dithering(NoiseOnly):
-    """Rounded to steps of √12 times the noise after a dither that receiver and attacker know, and take away again.
-
-    That is uniform noise over one step, independent of the state (Schuchman 1964), and is computed as such.
-    """
-
-    name: ClassVar[str] = "dithering"
-    law: ClassVar[Law] = UNIFORM
-
-
-@MECHANISMS.register("dropping")
-@dataclass(frozen=True, kw_only=True)
-class Dropping(Mechanism):
-    """Released is a share of the coordinates, drawn once and known; the others are replaced by their mean."""
-
-    name: ClassVar[str] = "dropping"
-    share: Annotated[float, Option("Share of the coordinates that is released.", above=0, high=1)] = 0.25
-
-    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        width = states.shape[1]
-        order = torch.randperm(width, generator=torch.Generator().manual_seed(seed)).to(states.device)
-        kept, mean = order[: max(1, round(self.share * width))].sort().values, states.mean(0)
-
-        def back(seen: Tensor) -> Tensor:
-            whole = mean.expand(*seen.shape[:-1], width).clone()
-            whole[..., kept] = seen
-            return whole
-
-        return Fitted(lambda x: x.float()[..., kept], back)
-
-
-@MECHANISMS.register("head-null")
-@dataclass(frozen=True, kw_only=True)
-class HeadNull(Mechanism):
-    """Noise along the directions that the head hardly reads, in each in inverse proportion to how strongly it does.
-
-    A head of more tokens than features has no null space: what comes near one are the directions in which its centred weight
-    has its smallest singular values. Noise is larger there by as much as the singular value is smaller (at most √1000 times), so
-    that every direction's noise moves the logits alike. The gain of a norm before the head is left out of account.
-    """
-
-    name: ClassVar[str] = "head-null"
-
-    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        head = lens.traits.linear_head
-        if head is None or head.weight.shape[1] != states.shape[1]:
-            raise BadInput(
-                f"The defence head-null needs states of the width that the linear head of '{lens.name}' reads: choose blocks "
-                "with --sites."
-            )
-        weight = head.weight.detach().double()
-        centred = weight - weight.mean(0)
-        values, directions = torch.linalg.eigh(centred.T @ centred)
-        scale = (values / values.max() + FLOOR).rsqrt()
-        scale, turned = (scale / scale.square().mean().sqrt()).to(states), directions.to(states)
-        return Fitted(lambda x: x.float() @ turned / scale, lambda y: (y * scale) @ turned.T)
-
-
-@MECHANISMS.register("laplace")
-@dataclass(frozen=True, kw_only=True)
-class Laplace(NoiseOnly):
-    """Laplace noise in every coordinate, of the same power as the Gaussian: that of pure differential privacy."""
-
-    name: ClassVar[str] = "laplace"
-    law: ClassVar[Law] = LAPLACE
 
 
 @MECHANISMS.register("permutation")
@@ -182,21 +103,3 @@ class Sparsification(Mechanism):
             return torch.zeros_like(x, dtype=torch.float32).scatter(-1, kept, x.float().gather(-1, kept))
 
         return Fitted(seen, same)
-
-
-@MECHANISMS.register("dropping-tokens")
-@dataclass(frozen=True, kw_only=True)
-class DroppingTokens(Mechanism):
-    """Of every so many tokens the state of one is withheld; the attacker knows of which, and the model goes on with the mean.
-
-    A token whose release is withheld has no bits of its own: what later states tell of it is in the bits of whole texts.
-    """
-
-    name: ClassVar[str] = "dropping-tokens"
-    every: Annotated[int, Option("One of so many tokens' states is withheld.", low=1)] = 2
-
-    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
-        return Fitted(lambda x: x.float(), same, absent=states.mean(0))
-
-    def withheld(self, place: int) -> bool:
-        return place > 0 and place % self.every == self.every - 1  # never the first position, which is known

@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headscan.leaks.bounds import Code, code_bits
-from headscan.leaks.noise_laws import GAUSSIAN, Law
+from headscan.leaks.bounds import Code, code_bits, draws_of, leak_bounds
 from headscan.model.lens import Lens
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix
@@ -74,9 +73,6 @@ class Asked:
     candidates: int | None  # the most that are run, None for all
     draws: int  # Monte Carlo draws of each site and noise
     seed: int  # of what is drawn
-    law: Law = GAUSSIAN  # of the noise
-    # whether the release of a position is withheld, which the attacker knows
-    withheld: Callable[[int], bool] = lambda place: False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,11 +117,9 @@ def position_leaks(cut: SlicedModel, ids: Int[Tensor, " T"], asked: Asked) -> li
         seen = clean[place].split(list(asked.widths))
         own = (tokens == ids[place]).nonzero()
         for site, (rows, truth) in enumerate(zip(points, seen, strict=True)):
-            code = coded(torch.zeros_like(rows) if asked.withheld(place) else rows)
-            seed = asked.seed + 7919 * place + site
             found += at_position(
-                code, torch.zeros_like(truth) if asked.withheld(place) else truth, int(own[0]) if len(own) else None, site,
-                asked.sigmas[site], asked.draws, seed, asked.law,
+                coded(rows), truth, int(own[0]) if len(own) else None, site, asked.sigmas[site], asked.draws,
+                asked.seed + 7919 * place + site,
             )  # fmt: skip
         if place + 1 < len(ids):
             prefix.extend(ids[None, place : place + 1].to(cut.lens.device))
@@ -133,17 +127,16 @@ def position_leaks(cut: SlicedModel, ids: Int[Tensor, " T"], asked: Asked) -> li
 
 
 def at_position(
-    code: Code, truth: Float[Tensor, " d"], own: int | None, site: int, sigmas: Sequence[float], draws: int, seed: int,
-    law: Law = GAUSSIAN,
-) -> list[PositionLeak]:  # fmt: skip
+    code: Code, truth: Float[Tensor, " d"], own: int | None, site: int, sigmas: Sequence[float], draws: int, seed: int
+) -> list[PositionLeak]:
     """Bounds, truth and attacks at one position and site, for each noise; `own` is the text's token among the candidates."""
     generator, found = torch.Generator().manual_seed(seed), list[PositionLeak]()
     noises = [sigma for sigma in sigmas if sigma > 0]
-    bounds = iter(law.bounds(code, noises) if noises else [])
-    samples = iter(law.draws(code, noises, draws=draws, seed=seed) if noises else [])
+    bounds = iter(leak_bounds(code, noises) if noises else [])
+    samples = iter(draws_of(code, noises, draws=draws, seed=seed) if noises else [])
     for level, sigma in enumerate(sigmas):
-        seen = truth + sigma * law.draw(truth.shape, generator)
-        guess = _likeliest(code, seen, sigma, law)
+        seen = truth + sigma * torch.randn(truth.shape, generator=generator, dtype=torch.float64)
+        guess = _likeliest(code, seen, sigma)
         bound = next(bounds) if sigma > 0 else code_bits(code)
         if sigma > 0:
             draw = next(samples)
@@ -163,8 +156,8 @@ def at_position(
     return found
 
 
-def _likeliest(code: Code, seen: Float[Tensor, " d"], sigma: float, law: Law) -> int:
-    if sigma > 0:
-        return int((code.masses.log() - law.surprise((code.points.double() - seen) / sigma)).argmax())
+def _likeliest(code: Code, seen: Float[Tensor, " d"], sigma: float) -> int:
     far = (code.points.double() - seen).square().sum(1)
+    if sigma > 0:
+        return int((code.masses.log() - far / (2 * sigma**2)).argmax())
     return int(torch.where(far <= far.min(), code.masses.double(), 0.0).argmax())

@@ -25,26 +25,6 @@ Upper: TypeAlias = Annotated[float | None, Term("at most", "Proved from above.",
 Truth: TypeAlias = Annotated[
     float | None, Term("truth", "Monte Carlo over all candidates.", unit=BITS, undefined="not all candidates were run")
 ]
-Right: TypeAlias = Annotated[
-    float, Term("tokens right", "Of a text drawn from what the attacker believes.", range=SHARE, percent=True)
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OthersBits:
-    """B_t = I(X_t; Y | all other tokens): what all releases tell of a token to one who knows all the others.
-
-    Beside A_t, the rows' own bits, it brackets whole texts that are drawn from the prior:
-    Σ A_t ≤ I(X; Y) ≤ Σ [B_t + I(X_t; later tokens | earlier ones)]. On a given text each term holds for its context, and no sum
-    of them bounds that text. Where the later tokens tell X_t, little is left to be told: B_t may be smaller than A_t.
-    """
-
-    tokens: int  # positions that it is the mean of
-    prior_bits: Annotated[float, Term("bits, others known", "Entropy of a token given all the others.", unit=BITS)]
-    bits_lower: Lower
-    bits_upper: Upper
-    bits_truth: Truth
-    bits_truth_error: float  # standard error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,34 +75,8 @@ class LeakRow:
              range=SHARE, undefined=NOT_RUN),
     ] = None  # fmt: skip
     retrieval_interval: Interval | None = None
-    others: OthersBits | None = None
     evaluations_per_token: float | None = None  # candidates run
     seconds_per_token: float | None = None  # processor time
-
-
-@dataclass(frozen=True, kw_only=True)
-class WholeText:
-    """What all releases of a text together tell of the whole text, later ones of earlier tokens included.
-
-    Bits are a token, in the mean over texts drawn from the model; both bounds hold in expectation. Errors are standard errors.
-    """
-
-    site: Site
-    noise: Noise
-    texts: int
-    tokens: int  # of each text
-    particles: int  # prefixes that the filter keeps
-    prior_bits: Annotated[float, Term("bits, prior", "−log2 p of the texts, a token.", unit=BITS)]
-    bits_lower: Annotated[float, Term("at least", "Conditional run of the filter.", unit=BITS)]
-    bits_lower_error: float
-    bits_upper: Annotated[float, Term("at most", "Free run of the filter.", unit=BITS)]
-    bits_upper_error: float
-    gap_error: float  # of the bounds' difference
-    own_bits: Annotated[float, Term("own releases", "The part that each token's own release tells.", unit=BITS)]
-    own_bits_error: float
-    accuracy: Right
-    accuracy_interval: Interval | None = None  # with the texts as clusters; None of fewer than three
-    defence: Mechanism = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,22 +135,6 @@ class LeakedGradient:
         return f"LeakedGradient({len(self.tokens)} tokens, recall {self.recall:.0%}, rank {self.rank} of {self.width})"
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutsideStates:
-    """What was found of states from outside, whose noise is unknown."""
-
-    tokens: int
-    sigma: Annotated[
-        float, Term("noise, tokens known", "From the residuals: √ of the mean square.", unit="of the states")
-    ]
-    sigma_interval: Interval  # χ²
-    sigma_read: Annotated[float, Term("noise, as the attack estimates it", "Knowing neither tokens nor noise.")]
-    noise: Annotated[float, Term("noise in rms", "In the rms of the site's centred coordinates: the rows' unit.")]
-    kurtosis: Annotated[float | None, Term("excess kurtosis", "Of the residuals: Gaussian 0, Laplace 3, uniform −1.2.")]
-    accuracy: float  # share of the tokens that the attack names
-    strings: list[str]  # what it reads
-
-
 @dataclass(frozen=True, repr=False, kw_only=True)
 class PrivacyResult(Result):
     """How much of a text is in what leaked."""
@@ -208,9 +146,7 @@ class PrivacyResult(Result):
     what: str  # the same in a sentence
     meaning: str  # what the rows' bits are bits of, in a sentence
     rows: list[LeakRow]
-    whole: list[WholeText] = field(default_factory=list)
     gradient: LeakedGradient | None = None
-    outside: OutsideStates | None = None
 
     def frame(self) -> pd.DataFrame:
         return pd.DataFrame([asdict(row) for row in self.rows])

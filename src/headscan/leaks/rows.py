@@ -19,11 +19,10 @@ from headscan.inversion.certificate import VERDICTS
 from headscan.inversion.left_to_right import refuse_unordered
 from headscan.inversion.method import Problem
 from headscan.inversion.methods import Exact
-from headscan.inversion.readout import fit_together
 from headscan.inversion.reconstruction import FACTOR, accepted, noise_floor, relative
 from headscan.leaks.mechanism import Exposure
 from headscan.leaks.positions import PositionLeak
-from headscan.leaks.result import LeakRow, OthersBits
+from headscan.leaks.result import LeakRow
 from headscan.leaks.run import AuditPlan
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.checks import Mapped
@@ -67,12 +66,6 @@ def blurred(cut: SlicedModel, ids: Int[Tensor, "B T"], seed: int = 0) -> float:
     return max(worst, noise_floor(cut))
 
 
-def prepare(whole: SlicedModel, parts: Sequence[SlicedModel], progress: Progress | None = None) -> None:
-    """Fit what orders the candidates of several slices in one pass, where that is a readout (long vocabularies)."""
-    if len(parts) > 1 and all(Exact().ranked_by(cut) == "readout" for cut in parts):
-        fit_together(whole, parts, progress=progress)
-
-
 def exact_attack(
     cut: SlicedModel, windows: Int[Tensor, "B T"], *, budget: int | None = None, seed: int = 0,
     progress: Progress | None = None,
@@ -110,7 +103,6 @@ def exact_attack(
 # What a row without noise takes from the bits that rounding leaves.
 OF_BITS = (
     "prior_bits", "bits_lower", "bits_upper", "lower_by", "upper_by", "bits_interval", "bits_truth", "bits_truth_error", "kept",
-    "others",
 )  # fmt: skip
 
 
@@ -125,20 +117,8 @@ def _truth(positions: list[PositionLeak]) -> tuple[float, float, bool]:
     return sum(bits for bits, _ in truths) / len(positions), error, len(truths) == len(positions)
 
 
-def leave_one_out_bits(positions: list[PositionLeak]) -> OthersBits | None:
-    """The means of what was found with all other tokens known; None where nothing was."""
-    if not positions:
-        return None
-    bits, error, _ = _truth(positions)
-    return OthersBits(
-        tokens=len(positions), prior_bits=_mean(positions, "entropy"), bits_lower=_mean(positions, "lower"),
-        bits_upper=_mean(positions, "upper"), bits_truth=bits, bits_truth_error=error,
-    )  # fmt: skip
-
-
 def bits_row(
     site: str, defence: str, level: float, sigma: float, parts: list[list[PositionLeak]], draws: int, losses: list[float] | None,
-    others: OthersBits | None = None,
 ) -> LeakRow:  # fmt: skip
     """The row of one site and noise, from what was found at each position of each window."""
     every = [one for part in parts for one in part]
@@ -158,7 +138,7 @@ def bits_row(
         attack="posterior", attack_accuracy=mean("accuracy"),
         attack_accuracy_interval=share_interval(mean("accuracy"), count * (draws if level else 1)),
         attack_accuracy_upper=mean("ceiling"), text_accuracy=right, text_accuracy_interval=share_interval(right, count),
-        others=others, **_lost(losses),
+        **_lost(losses),
     )  # fmt: skip
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -17,7 +15,7 @@ from headscan.inversion.assess import multiplications
 from headscan.inversion.run import refuse_unused
 from headscan.leaks.mechanism import MECHANISMS, Mechanism, read_format
 from headscan.leaks.positions import SENTENCES
-from headscan.leaks.result import LeakedGradient, LeakRow, OutsideStates, PrivacyResult, WholeText
+from headscan.leaks.result import LeakedGradient, LeakRow, PrivacyResult
 from headscan.model.lens import Lens
 from headscan.model.opening import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
@@ -35,12 +33,10 @@ PriorName = Literal["model", "uniform", "text"]
 
 @dataclass(frozen=True, kw_only=True)
 class Leak:
-    """What was found on a release: rows, bits of whole texts, of a gradient its tokens, and what was left out, as sentences."""
+    """What leaked: rows, of a gradient its tokens, and what was left out, as sentences."""
 
     rows: list[LeakRow]
-    whole: list[WholeText] = field(default_factory=list)
     gradient: LeakedGradient | None = None
-    outside: OutsideStates | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -65,10 +61,7 @@ class LeakChannel(ABC):
 CHANNELS: Registry[type[LeakChannel]] = Registry("release", "headscan.leaks.channels", "headscan.leaks.gradient")
 """All releases by name."""
 
-SHARED = (
-    "sites", "noise", "format", "defence", "stored", "heads", "prior", "windows", "length", "candidates", "draws", "particles",
-    "others", "states", "tolerance",
-)  # fmt: skip
+SHARED = ("sites", "noise", "format", "defence", "stored", "prior", "windows", "length", "candidates", "draws")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,16 +75,11 @@ class Auditing(Reading, Loading):
     format: str | None
     defence: str | Mechanism | Sequence[str | Mechanism] | None
     stored: CachePart
-    heads: Sequence[int] | None
     prior: PriorName
     windows: int
     length: int
     candidates: int | None
     draws: int
-    particles: int | None
-    others: int
-    states: str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None
-    tolerance: float
     seed: int
 
     def check(self) -> None:
@@ -147,9 +135,6 @@ def privacy(
         ),
     ] = None,
     stored: Annotated[CachePart, Option("What of the cache: keys, values, both.")] = "both",
-    heads: Annotated[
-        Sequence[int] | None, Option("Stored heads of the cache that leak, with commas. Default: all.", low=0)
-    ] = None,
     prior: Annotated[
         PriorName,
         Option(
@@ -169,31 +154,6 @@ def privacy(
         ),
     ] = None,
     draws: Annotated[int, Option("Monte Carlo draws a position, for truth and attack.", low=2)] = 64,
-    particles: Annotated[
-        int | None,
-        Option(
-            "Prefixes of the filter that bounds the bits of whole texts drawn from the model; 0: leave it out. Default: 32, "
-            "where that takes a minute.",
-            low=0,
-        ),
-    ] = None,
-    others: Annotated[
-        int,
-        Option(
-            "Positions of each piece at which also the bits are counted that all releases tell of a token to one who knows "
-            "all other tokens, where all candidates are run.",
-            low=0,
-        ),
-    ] = 2,
-    states: Annotated[
-        str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None,
-        Option(
-            "States of the text that leaked, with noise that is estimated: a file, folder or URL of any format that scan reads; "
-            "in Python also an array [T, w]. Default: those that the model makes of the text, with the noise of --noise.",
-            content=True, metavar="FILE",
-        ),
-    ] = None,
-    tolerance: Annotated[float, Option("Distance from the gradient's span that counts as inside.", above=0)] = 1e-3,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
@@ -218,7 +178,7 @@ def privacy(
     >>> _ = torch.manual_seed(0)
     >>> config = GPT2Config(vocab_size=256, n_positions=16, n_embd=32, n_layer=1, n_head=2)
     >>> lens = Lens(GPT2LMHeadModel(config), ByteTokenizer())
-    >>> clean, noisy = privacy(lens, ["Once upon a time"], windows=1, length=8, noise=(0, 1.6), particles=0).rows
+    >>> clean, noisy = privacy(lens, ["Once upon a time"], windows=1, length=8, noise=(0, 1.6)).rows
     >>> clean.attack_accuracy, clean.bits_upper, noisy.bits_lower < noisy.bits_truth < noisy.bits_upper < noisy.prior_bits
     (1.0, None, True)
     """
@@ -245,7 +205,7 @@ def privacy(
     protocol = run.protocol(text=read, device=record.device, dtype=record.dtype, notes=leak.notes)
     return PrivacyResult(
         protocol=protocol, models=[record], release=settings.release, prior=settings.prior, what=SENTENCES[settings.prior],
-        meaning=channel.meaning, rows=leak.rows, whole=leak.whole, gradient=leak.gradient, outside=leak.outside,
+        meaning=channel.meaning, rows=leak.rows, gradient=leak.gradient,
     )  # fmt: skip
 
 
@@ -264,13 +224,12 @@ class AuditPlan:
     windows: Int[Tensor, "B T"]
     candidates: int | None  # of a position; None: all
     budget: int | None  # candidates of a search at one position; None: the vocabulary
-    passed: float  # multiplications of one token's pass
     notes: tuple[str, ...] = ()  # what was left out
 
 
 def plan_of(
     cut: SlicedModel, texts: list[list[int]], settings: Auditing, *, sites: int = 1, whole_rows: bool = False
-) -> AuditPlan:  # fmt: skip
+) -> AuditPlan:
     """What is done at the sites of a slice: all candidates where that is affordable, else the likeliest, in fewer windows.
 
     `whole_rows`: every candidate costs its whole window, at every position (embeddings).
@@ -285,16 +244,16 @@ def plan_of(
     if whole_rows:
         few = min(settings.candidates or MOST // 4, vocabulary)
         if settings.candidates is not None or few * windows <= affordable:
-            return AuditPlan(windows_of(texts, windows, length), few, None, passed)
+            return AuditPlan(windows_of(texts, windows, length), few, None)
         windows = max(1, min(windows, int(affordable / 64)))
         few = max(16, min(few, int(affordable / windows)))
     else:
         if settings.candidates is not None:
             few = min(settings.candidates, vocabulary)
-            return AuditPlan(windows_of(texts, windows, length), few if few < vocabulary else None, few, passed)
+            return AuditPlan(windows_of(texts, windows, length), few if few < vocabulary else None, few)
         every = min(vocabulary, MOST)
         if every * windows * sites <= affordable and every == vocabulary:
-            return AuditPlan(windows_of(texts, windows, length), None, None, passed)
+            return AuditPlan(windows_of(texts, windows, length), None, None)
         windows = min(windows, max(1, int(affordable / (256 * sites))))
         few = max(64, min(every, int(affordable / (windows * max(sites, 2)))))
     rows = windows_of(texts, windows, length)
@@ -302,7 +261,7 @@ def plan_of(
         f"{len(rows)} windows of {length} tokens were looked at, with the {few:,} likeliest candidates of a position "
         "(--windows, --candidates): the bounds count what the others may add."
     )
-    return AuditPlan(rows, few, None if whole_rows else few, passed, (note,))
+    return AuditPlan(rows, few, None if whole_rows else few, (note,))
 
 
 def windows_of(texts: list[list[int]], windows: int, length: int) -> Int[Tensor, "B T"]:

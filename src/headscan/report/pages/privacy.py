@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from headscan.report.kit import Facts, Figure, Head, Prose, Section, Term, figures, page, palette, section, table
-from headscan.report.kit.parts import Extra, cell_of, facts
+from headscan.report.kit.parts import facts
 from headscan.report.kit.words import literal, named
 from headscan.report.pages.invert import LEAST, RecoveredLine, RecoveredToken, recovered
-from headscan.run.vocabulary import terms_of
-from headscan.statistics.uncertainty import Z
 
 if TYPE_CHECKING:
     from headscan.leaks.result import LeakedGradient, LeakRow, PrivacyResult
@@ -40,24 +38,13 @@ def _summary(result: PrivacyResult) -> str:
     """What remains in the release, in one sentence."""
     if result.gradient is not None:
         return f"The gradient of one training step gives away {100 * result.gradient.recall:.1f} % of the tokens of its batch."
-    said = []
-    if (states := result.outside) is not None:
-        said.append(
-            f"The states of {states.tokens} tokens carry noise of {states.noise:.2g} rms; through it {states.accuracy:.0%} of "
-            "the tokens are read by an attack that knows neither tokens nor noise."
-        )
     if len({row.defence for row in result.rows}) > 1:
-        return " ".join([*said, _cheapest(result)])
+        return _cheapest(result)
+    sentences = []
     bounded = [row for row in result.rows if row.bits_lower is not None and row.noise > 0]
     if bounded:
         row = min(bounded, key=lambda row: row.bits_lower or 0.0)
-        whole = [
-            one for one in result.whole if (one.site, one.noise, one.defence) == (row.site, row.noise, row.defence)
-        ]
-        said += [_remains(row, "".join(
-            f", of whole texts {one.bits_lower:.2f} to {one.bits_upper:.2f} of {one.prior_bits:.2f} (± {Z * one.gap_error:.2f})"
-            for one in whole[:1]
-        ))]  # fmt: skip
+        sentences.append(_remains(row))
     clean = [row for row in result.rows if row.noise == 0]
     if clean:
         rounded = any(row.bits_lower is not None for row in clean)
@@ -66,18 +53,18 @@ def _summary(result: PrivacyResult) -> str:
         ends = [f"{bound(row.text_accuracy for row in clean):.0%}" for bound in (min, max)]
         verdicts = ", ".join(dict.fromkeys(row.verdict for row in clean if row.verdict))
         shares = " to ".join(dict.fromkeys(ends))
-        said.append(f"Released {how}, {shares} of the tokens are read off by {worst.attack} search ({verdicts}).")
-    return " ".join(said)
+        sentences.append(f"Released {how}, {shares} of the tokens are read off by {worst.attack} search ({verdicts}).")
+    return " ".join(sentences)
 
 
-def _remains(row: LeakRow, beside: str = "") -> str:
-    """At this setting at least a of b bits remain, and the model loses c nats; `beside`: what else remains, a clause."""
+def _remains(row: LeakRow) -> str:
+    """At this setting at least a of b bits remain, and the model loses c nats."""
     low, high, of = row.bits_lower or 0.0, row.bits_upper or 0.0, row.prior_bits or 0.0
     lost = "" if row.loss_added is None else f", and the model loses {row.loss_added:.2f} nats a token"
     lost = lost if row.retrieval is None else f", and {row.retrieval:.0%} of passages are still found"
     noise = f"noise {row.noise:g}" if row.noise else "no noise"
     setting = f"At {noise}" if row.defence == "none" else f"Behind {row.defence} at {noise}"
-    return f"{setting} at {row.site} at least {low:.2f} of {of:.2f} bits a token remain (at most {high:.2f}){beside}{lost}."
+    return f"{setting} at {row.site} at least {low:.2f} of {of:.2f} bits a token remain (at most {high:.2f}){lost}."
 
 
 def _cheapest(result: PrivacyResult) -> str:
@@ -99,18 +86,6 @@ def _cost(row: LeakRow) -> float | None:
 
 def _worth(rows: Sequence[LeakRow]) -> str:
     return "loss_added" if rows[0].retrieval is None else "retrieval"
-
-
-@section("privacy", 5)
-def outside(result: PrivacyResult) -> Section | None:
-    if (states := result.outside) is None:
-        return None
-    lead = (
-        "The noise is estimated together with the tokens; the bits below are those at this noise, taken for Gaussian."
-    )
-    line = RecoveredLine([RecoveredToken(token, True) for token in states.strings[:500]])
-    rows = facts(states, "sigma", "sigma_read", "noise", "kurtosis")
-    return Section("The states that were given", lead, [recovered([line]), rows])
 
 
 @section("privacy", 8)
@@ -178,44 +153,6 @@ def _bands(rows: list[LeakRow]) -> go.Figure:
         figure.add_scatter(x=x, y=middle, name=name, mode="lines+markers", line={"color": colour}, marker={"size": 7})
     figure.update_yaxes(rangemode="tozero")
     return figure
-
-
-@section("privacy", 13)
-def others_known(result: PrivacyResult) -> Section | None:
-    """Bits to one who knows all other tokens."""
-    rows = [row for row in result.rows if row.others is not None]
-    if not rows:
-        return None
-    count = next(row.others.tokens for row in rows if row.others is not None)
-    lead = (
-        f"At {count} positions: what all releases, later ones included, tell of a token to one who knows all other "
-        "tokens. The later tokens tell of it, too, so that less may be left to tell. On texts drawn from the prior the sum of "
-        "own bits bounds the whole text from below, and these bits with what tokens tell of one another bound it from above."
-    )
-    from headscan.leaks.result import OthersBits
-
-    own = Term("own bits", "Of a token's own release, those before it known.")
-    known = terms_of(OthersBits)
-    others: list[Extra] = [
-        (known[name], lambda row, name=name: cell_of(row.others, name))
-        for name in ("prior_bits", "bits_lower", "bits_truth", "bits_upper")
-    ]
-    shown = table(rows, *RELEASE, (own, lambda row: row.bits_truth), *others)
-    return Section("All other tokens known", lead, [shown])
-
-
-@section("privacy", 15)
-def whole_texts(result: PrivacyResult) -> Section | None:
-    """Bits of whole texts, between two runs of a particle filter."""
-    if not result.whole:
-        return None
-    first = result.whole[0]
-    lead = (
-        f"{first.texts} texts of {first.tokens} tokens drawn from the model: what all their releases together tell of the whole "
-        f"text, a token. A filter of {first.particles} prefixes bounds it from both sides in expectation, and is the attack."
-    )
-    shown = table(result.whole, *RELEASE, "prior_bits", "own_bits", "bits_lower", "bits_upper", "accuracy")
-    return Section("Whole texts", lead, [shown])
 
 
 @section("privacy", 20)

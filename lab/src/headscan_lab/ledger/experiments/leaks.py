@@ -15,10 +15,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscan.attribution import attribute
-from headscan.leaks import Mapped, cache_slice, read_format, read_through_noise
-from headscan.leaks.positions import prior_of
+from headscan.leaks import Mapped, cache_slice, read_format
+from headscan.leaks.positions import Prior, prior_of
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
+from headscan.model.slicing.prefix import Prefix
 from headscan_lab.ledger.experiment import (
     EXPERIMENTS,
     SEEDS,
@@ -130,13 +131,31 @@ class LittleNoise(Protection):
         rms = float(states[:, 1:].flatten(0, 1).var(0, unbiased=False).mean().sqrt())
         noise = self.share * rms * torch.randn(states.shape, generator=torch.Generator().manual_seed(seed))
         yield "no noise", False, _searched(cut, ids)
-        # One prefix is enough where noise is little: more would only be right more often, at their own cost.
-        read = [read_through_noise(cut, one, prior, beam=1)[0] for one in states + noise]
+        read = [_read_through_noise(cut, released, prior) for released in states + noise]
         yield f"noise {self.share:.0%}", True, (torch.stack(read) == ids).double()
 
 
 def _states(lens: Lens, block: int) -> SlicedModel:
     return Slice(sites=(f"block.{block}",)).on(lens)
+
+
+@torch.no_grad()
+def _read_through_noise(cut: SlicedModel, seen: Float[Tensor, "T w"], prior: Prior) -> Int[Tensor, " T"]:
+    """The likeliest tokens of states with Gaussian noise of unknown size, from left to right.
+
+    With residuals r of n numbers so far the likelihood, at the noise that makes it largest (σ² = Σ r² / n), is −(n/2) ln Σ r² up
+    to a constant: that plus ln p of the token decides. One prefix is followed, which is enough where noise is little.
+    """
+    ids, goal = torch.zeros(1, 0, dtype=torch.int64), seen.double().cpu()
+    every = torch.arange(cut.vocabulary_size, device=cut.lens.device)
+    squares = torch.zeros(1, dtype=torch.float64)
+    for place, target in enumerate(goal):
+        points = Prefix(cut, ids).evaluate(torch.zeros_like(every), every).cpu().double()
+        far = (points - target).square().sum(1) + squares
+        beliefs = prior(ids)[0, -1].log() if place else torch.zeros_like(far)
+        best = (beliefs - (place + 1) * goal.shape[1] / 2 * far.clamp_min(1e-300).log()).argmax()
+        ids, squares = torch.cat([ids, best.view(1, 1)], 1), far[best]
+    return ids[0]
 
 
 @torch.no_grad()
