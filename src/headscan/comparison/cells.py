@@ -7,28 +7,26 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from scipy.stats import false_discovery_control
 from torch import Tensor
 
 from headscan.comparison.covariance import (
     CrossCovariance,
     MomentMeasure,
-    Prepared,
     RelationMeasure,
     SimilarityMeasure,
     SiteCovariance,
     alike,
 )
-from headscan.comparison.nulls import NullModel, NullTask, benjamini_hochberg
+from headscan.comparison.nulls import NullModel, NullTask
 from headscan.comparison.reading import Gathering, Sampled
 from headscan.comparison.result import Alignment, NullTest, SimilarityCell
 from headscan.comparison.settings import ComparisonSettings
 from headscan.run import ModelRecord, Run, TextRecord
-from headscan.scanner.differences import Difference
 from headscan.statistics import Sums
 from headscan.statistics.gram import unbiased_hsic
-from headscan.statistics.uncertainty import StandardError
+from headscan.statistics.uncertainty import Floats, StandardError
 
 # ---- Intervals of similarities by documents: what each measure would have been without a group of them.
 #
@@ -37,8 +35,8 @@ from headscan.statistics.uncertainty import StandardError
 # spread of the measure taken there, with a group left out, is the spread of the measure. benchmarks/comparisons_cover.py
 # measures how often such intervals hold what endless text would give: .92 to 1.00 of the time.
 
-Floats = npt.NDArray[np.float64]
 SAMPLE_GROUPS = 16
+TESTED_RUN = 8  # tokens of a sampled window that nulls are drawn of
 
 
 @dataclass(frozen=True)
@@ -60,35 +58,30 @@ class GroupSpread:
         Leeden 1999); the interval lies around the value less its bias.
         """
         whole, left = self.whole[s, t], self.left_out[:, s, t]
-        if len(left) < 3 or not np.isfinite(value) or not np.isfinite([whole, *left]).all():
+        if len(left) < 3 or not np.isfinite([value, whole, *left]).all():
             return None, None
         total = self.sizes.sum()
         bias = float(((1 - self.sizes / total) * left).sum() - (len(left) - 1) * whole)
-        influences = (whole - left) * (total - self.sizes)
         make = StandardError.of_documents if self.clusters == "documents" else StandardError.of_text
-        deviation = make(influences, self.sizes)
+        deviation = make((whole - left) * (total - self.sizes), self.sizes)
         if deviation is None:
             return None, None
         return deviation.interval(value, biases=[bias], bounds=bounds), bias
 
 
 def of_groups(
-    gathering: Gathering, measures: Mapping[str, SimilarityMeasure], pair: tuple[int, int]
+    gathering: Gathering, measures: Mapping[str, MomentMeasure], pair: tuple[int, int]
 ) -> dict[str, GroupSpread]:
     """The spread of each measure made of covariances, between the sites of two models.
 
     Cost: 16 times the measures on matrices of 24 × 24.
     """
-    parts = gathering.groups.parts()
-    whole = gathering.groups.total()
+    parts, whole = gathering.groups.parts(), gathering.groups.total()
     sizes = np.array([part.count for part in parts], dtype=np.float64)
-    chosen = {name: measure for name, measure in measures.items() if isinstance(measure, MomentMeasure)}
-    every = [_measured(gathering, sums, chosen, pair) for sums in (whole, *(whole.without(part) for part in parts))]
+    every = [_measured(gathering, sums, measures, pair) for sums in (whole, *(whole.without(part) for part in parts))]
     return {
-        name: GroupSpread(every[0][name], np.stack([one[name] for one in every[1:]]), sizes, gathering.clusters)
-        if parts
-        else GroupSpread(every[0][name], np.zeros((0, *every[0][name].shape)), sizes, gathering.clusters)
-        for name in chosen
+        name: GroupSpread(every[0][name], np.stack([values[name] for values in every[1:]]), sizes, gathering.clusters)
+        for name in measures
     }
 
 
@@ -99,114 +92,103 @@ def _measured(
     table = (sums.gram.scatter() / max(sums.count - 1, 1)).cpu()
     places = [slice(end - basis.shape[1], end) for end, basis in zip(gathering.ends, gathering.bases, strict=True)]
     size = max(basis.shape[1] for basis in gathering.bases)
-    one, two = ([places[u] for u, model in enumerate(gathering.models) if model == wanted] for wanted in pair)
+    first, second = ([places[u] for u, model in enumerate(gathering.models) if model == wanted] for wanted in pair)
 
     def block(rows: slice, columns: slice) -> Tensor:
-        found = table[rows, columns]
-        return torch.nn.functional.pad(found, (0, size - found.shape[1], 0, size - found.shape[0]))
+        part = table[rows, columns]
+        return torch.nn.functional.pad(part, (0, size - part.shape[1], 0, size - part.shape[0]))
 
-    x = SiteCovariance(torch.stack([block(s, s) for s in one])[:, None], sums.count)
-    y = SiteCovariance(torch.stack([block(t, t) for t in two])[None], sums.count)
-    xy = torch.stack([torch.stack([block(s, t) for t in two]) for s in one])
+    x = SiteCovariance(torch.stack([block(s, s) for s in first])[:, None], sums.count)
+    y = SiteCovariance(torch.stack([block(t, t) for t in second])[None], sums.count)
+    xy = torch.stack([torch.stack([block(s, t) for t in second]) for s in first])
     reduced = CrossCovariance(x, y, xy)
     return {name: measure.value(reduced).numpy() for name, measure in measures.items()}
 
 
-def of_sample(x: Prepared, y: Prepared, sample: Sampled, clusters: str, name: str) -> GroupSpread:
-    """The spread of a measure of the sample, its tokens left out by groups of documents or of windows."""
-    units = sample.documents if clusters == "documents" else torch.arange(x.windows)
+def of_sample(
+    measure: RelationMeasure, x: Sequence[Tensor], y: Sequence[Tensor], sample: Sampled, clusters: str
+) -> GroupSpread:
+    """A measure of the sampled rows [windows, m, d] of the sites of two models, with groups of documents or windows left out."""
+    windows, run = x[0].shape[:2]
+    units = sample.documents if clusters == "documents" else torch.arange(windows)
     _, number = units.unique(return_inverse=True)
     group = number * min(SAMPLE_GROUPS, int(number.max()) + 1) // (int(number.max()) + 1)
-    count = int(group.max()) + 1
-    run = x.coordinates.shape[1] // x.windows
-    belongs = torch.zeros(count, x.windows, dtype=torch.float64)
-    belongs[group, torch.arange(x.windows)] = 1.0
-    one, two = x.relations[name], y.relations[name]
-    sums_xx, sums_yy, sums_xy = (
-        belongs @ table.cpu() @ belongs.T for table in (one.by_windows(), two.by_windows(), one.by_windows(two))
-    )
-    left = [
-        _without(sums_xy, g) / (_without(sums_xx, g)[:, None] * _without(sums_yy, g)[None]).sqrt() for g in range(count)
-    ]
-    whole = one.cosines(two).cpu().numpy()
-    return GroupSpread(whole, torch.stack(left).numpy(), belongs.sum(1).numpy() * run, clusters)
+    belongs = torch.nn.functional.one_hot(group).double().T  # [G, windows]
 
+    def products(one: Tensor, two: Tensor) -> Tensor:
+        """The sums of products, entry by entry, of each pair of groups, of all tokens and with each group left out [G + 1]."""
+        by_token = (one.double() * two.double()).unflatten(1, (windows, -1)).unflatten(0, (windows, -1))
+        sums = belongs @ by_token.sum((1, 3)).cpu() @ belongs.T
+        return torch.cat([sums.sum()[None], sums.sum() - sums.sum(0) - sums.sum(1) + sums.diagonal()])
 
-def _without(sums: Tensor, group: int) -> Tensor:
-    return sums.sum((-2, -1)) - sums[..., group, :].sum(-1) - sums[..., :, group].sum(-1) + sums[..., group, group]
+    first, second = ([measure.relation(rows.flatten(0, 1)) for rows in sites] for sites in (x, y))
+    own = [[products(table, table) for table in tables] for tables in (first, second)]
+    cosines = torch.stack([
+        torch.stack([products(one, two) / (xx * yy).sqrt() for two, yy in zip(second, own[1], strict=True)], dim=1)
+        for one, xx in zip(first, own[0], strict=True)
+    ], dim=1).numpy()  # fmt: skip
+    return GroupSpread(cosines[0], cosines[1:], belongs.sum(1).numpy() * run, clusters)
 
 
 # ---- Cells held against nulls: the statistic on the sample, its draws, p values, and their correction.
-
-TESTED_RUN = 8  # of the tokens of a sampled window
-
-
-def thinned(rows: Tensor) -> Tensor:
-    """The part of the sampled rows [windows, m, d] that nulls are drawn of: every k-th token of a window, about eight."""
-    return rows[:, :: max(1, rows.shape[1] // TESTED_RUN)]
 
 
 def tested(
     name: str, null: NullModel, task: NullTask, progress: Callable[[int], None]
 ) -> dict[str, list[list[NullTest]]]:
     """Every measure of every pair of sites [S][T] against one null."""
-    observed: dict[str, Tensor] | None = None
-    draws: list[dict[str, Tensor]] = []
+    draws: list[dict[str, Tensor]] = []  # the first is what was observed
     for x, y in null.pairs(task):
-        found = alike(x, y, task.measures)
-        if observed is None:
-            observed = found
-        else:
-            draws.append(found)
-            progress(len(draws))
-    if observed is None or not draws:
+        draws.append(alike(x, y, task.measures))
+        progress(len(draws) - 1)
+    if len(draws) < 2:
         return {measure: [[NullTest(null=name) for _ in task.y] for _ in task.x] for measure in task.measures}
+    values = {measure: torch.stack([draw[measure] for draw in draws]).double().numpy() for measure in task.measures}
     return {
-        measure: _each(name, observed[measure], torch.stack([draw[measure] for draw in draws]))
-        for measure in task.measures
+        measure: [[_test(name, table[:, s, t]) for t in range(len(task.y))] for s in range(len(task.x))]
+        for measure, table in values.items()
     }
 
 
-def _each(name: str, observed: Tensor, draws: Tensor) -> list[list[NullTest]]:
-    return [
-        [_one(name, float(observed[s, t]), draws[:, s, t]) for t in range(draws.shape[2])]
-        for s in range(draws.shape[1])
-    ]
-
-
-def _one(name: str, statistic: float, draws: Tensor) -> NullTest:
-    values = draws.double().numpy()
-    if not np.isfinite(statistic) or not np.isfinite(values).all():
+def _test(name: str, values: Floats) -> NullTest:
+    if not np.isfinite(values).all():
         return NullTest(null=name)
+    statistic, draws = float(values[0]), values[1:]
     # A draw that differs by rounding alone counts as equal.
-    reached = int((values >= statistic - 1e-9 * max(1.0, abs(statistic))).sum())
+    reached = int((draws >= statistic - 1e-9 * max(1.0, abs(statistic))).sum())
     return NullTest(
-        null=name, statistic=statistic, mean=float(values.mean()), threshold=float(np.quantile(values, 0.95)),
-        draws=len(values), p=(1 + reached) / (len(values) + 1),
+        null=name, statistic=statistic, mean=float(draws.mean()), threshold=float(np.quantile(draws, 0.95)),
+        draws=len(draws), p=(1 + reached) / (len(draws) + 1),
     )  # fmt: skip
 
 
 def adjusted(cells: Sequence[SimilarityCell], nulls: Mapping[str, NullModel]) -> list[SimilarityCell]:
-    """The cells with their p values corrected, null by null, over all cells; the first null's stand in the cell itself."""
+    """The cells with their p values corrected by Benjamini and Hochberg, null by null, over all cells; the first null's
+    stand in the cell itself.
+
+    Calling those below α discoveries, at most α of them are false on average, where the tests are independent or positively
+    dependent, as those of neighbouring layers are.
+    """
     corrected: dict[tuple[int, str], float] = {}
     for name in nulls:
-        known = [
-            (k, test.p)
+        known = {
+            k: test.p
             for k, cell in enumerate(cells)
             for test in cell.tests
             if test.null == name and test.p is not None
-        ]
-        for (k, _), p in zip(known, benjamini_hochberg([p for _, p in known]), strict=True):
-            corrected[k, name] = p
-    found = []
+        }
+        if known:
+            values = false_discovery_control(list(known.values())).tolist()
+            corrected |= {(k, name): p for k, p in zip(known, values, strict=True)}
+    rows = []
     for k, cell in enumerate(cells):
         tests = [replace(test, p_adjusted=corrected.get((k, test.null))) for test in cell.tests]
         first = tests[0] if tests else NullTest(null="")
-        found.append(replace(cell, tests=tests, p=first.p, p_adjusted=first.p_adjusted))
-    return found
+        rows.append(replace(cell, tests=tests, p=first.p, p_adjusted=first.p_adjusted))
+    return rows
 
 
-Values: TypeAlias = dict[str, list[list[float]]]
+Values: TypeAlias = dict[str, Floats]
 
 
 @dataclass
@@ -221,7 +203,6 @@ class ComparedSources:
     alignment: list[Alignment]
     text: TextRecord | None = None
     notes: list[str] = field(default_factory=list)
-    differences: list[Difference] = field(default_factory=list)
     redrawn: Mapping[int, Callable[[int, Sampled], list[Tensor]]] = field(default_factory=dict)
     covariances: dict[int, SiteCovariance] = field(default_factory=dict)
 
@@ -238,40 +219,52 @@ class ComparedSources:
 
     def pair(self, u: int, v: int) -> CrossCovariance:
         """The covariance of two sites, with their dependence debiased."""
-        moments = self.gathering.moments
-        hsic = None
+        moments, hsic = self.gathering.moments, None
         if moments.count > 3:
-            sums = (moments.pair(u, v), moments.pair(u, u), moments.pair(v, v))
-            hsic = (unbiased_hsic(sums[0]).cpu(), unbiased_hsic(sums[1]).cpu(), unbiased_hsic(sums[2]).cpu())
+            between, x, y = (unbiased_hsic(moments.pair(*pair)).cpu() for pair in ((u, v), (u, u), (v, v)))
+            hsic = between, x, y
         return CrossCovariance(self.covariance(u), self.covariance(v), moments.covariance(u, v).cpu(), hsic)
 
+    def sampled(self, model: int) -> list[Tensor]:
+        """The sampled rows [windows, m, d] of each of a model's sites."""
+        return [self.sample.states[u] for u in self.members(model)]
 
-def top_shares(found: ComparedSources) -> dict[str, float]:
-    """The share of each site's variance on its strongest direction."""
-    shares = {}
-    for model, record in enumerate(found.records):
-        for site, u in zip(found.sites[model], found.members(model), strict=True):
-            share = float(found.covariance(u).top_share)
-            if share == share:
-                shares[f"{record.name}/{site}"] = share
-    return shares
+    def top_shares(self) -> dict[str, float]:
+        """The share of each site's variance on its strongest direction, by "MODEL/SITE"."""
+        shares = {
+            f"{record.name}/{site}": float(self.covariance(u).top_share)
+            for model, record in enumerate(self.records)
+            for site, u in zip(self.sites[model], self.members(model), strict=True)
+        }
+        return {name: share for name, share in shares.items() if share == share}
 
 
 def cells_of(
-    found: ComparedSources, models: tuple[int, int], measures: Mapping[str, SimilarityMeasure], nulls: Mapping[str, NullModel],
-    settings: ComparisonSettings, run: Run,
+    compared: ComparedSources, models: tuple[int, int], measures: Mapping[str, SimilarityMeasure],
+    nulls: Mapping[str, NullModel], settings: ComparisonSettings, run: Run,
 ) -> list[SimilarityCell]:  # fmt: skip
     """All cells of one pair of models, measure after measure."""
-    values, spreads = _relations(found, models, measures)
-    values |= _values(found, models, measures)
-    spreads |= of_groups(found.gathering, measures, models)
-    tests = [_tests(found, models, measures, name, null, settings, run) for name, null in nulls.items()]
-    names = [found.records[model].name for model in models]
+    first, second = (compared.members(model) for model in models)
+    moments = {name: measure for name, measure in measures.items() if isinstance(measure, MomentMeasure)}
+    pairs = [[{n: float(m.value(pair)) for n, m in moments.items()} for pair in row]
+             for row in ((compared.pair(u, v) for v in second) for u in first)]  # fmt: skip
+    values: Values = {name: np.array([[pair[name] for pair in row] for row in pairs]) for name in moments}
+    spreads = of_groups(compared.gathering, moments, models)
+    sampled = len(compared.sample.numbers) > 1
+    for name, measure in measures.items():
+        if isinstance(measure, RelationMeasure):
+            values[name] = np.full((len(first), len(second)), np.nan)
+            if sampled:
+                x, y = (compared.sampled(model) for model in models)
+                spreads[name] = of_sample(measure, x, y, compared.sample, compared.gathering.clusters)
+                values[name] = spreads[name].whole
+    tests = [_tests(compared, models, measures, name, null, settings, run) for name, null in nulls.items()]
+    names = [compared.records[model].name for model in models]
     cells = []
     for name, measure in measures.items():
-        for s, site_a in enumerate(found.sites[models[0]]):
-            for t, site_b in enumerate(found.sites[models[1]]):
-                value = values[name][s][t]
+        for s, site_a in enumerate(compared.sites[models[0]]):
+            for t, site_b in enumerate(compared.sites[models[1]]):
+                value = float(values[name][s, t])
                 interval, bias = (
                     spreads[name].interval(s, t, value, measure.words.range) if name in spreads else (None, None)
                 )
@@ -279,57 +272,27 @@ def cells_of(
                     SimilarityCell(
                         model_a=names[0], site_a=site_a, model_b=names[1], site_b=site_b, measure=name,
                         value=value if value == value else None, interval=interval, bias=bias,
-                        tests=[one[name][s][t] for one in tests],
+                        tests=[by_measure[name][s][t] for by_measure in tests],
                     )
                 )  # fmt: skip
     return cells
 
 
-def _values(found: ComparedSources, models: tuple[int, int], measures: Mapping[str, SimilarityMeasure]) -> Values:
-    """Measures made of covariances [S][T], of all tokens."""
-    one, two = (found.members(model) for model in models)
-    moments = {name: measure for name, measure in measures.items() if isinstance(measure, MomentMeasure)}
-    values: Values = {name: [] for name in moments}
-    for u in one:
-        rows: dict[str, list[float]] = {name: [] for name in moments}
-        for v in two:
-            pair = found.pair(u, v)
-            for name, measure in moments.items():
-                rows[name].append(float(measure.value(pair)))
-        for name in moments:
-            values[name].append(rows[name])
-    return values
-
-
-def _relations(
-    found: ComparedSources, models: tuple[int, int], measures: Mapping[str, SimilarityMeasure]
-) -> tuple[Values, dict[str, GroupSpread]]:
-    """Measures of the sample [S][T] and their spreads."""
-    own = {name: measure for name, measure in measures.items() if isinstance(measure, RelationMeasure)}
-    if not own or len(found.sample.numbers) < 2:
-        sizes = [len(found.members(model)) for model in models]
-        return {name: [[float("nan")] * sizes[1]] * sizes[0] for name in own}, {}
-    x, y = (Prepared.of(_sampled(found, model), own) for model in models)
-    clusters = found.gathering.clusters
-    values: Values = {name: x.relations[name].cosines(y.relations[name]).tolist() for name in own}
-    return values, {name: of_sample(x, y, found.sample, clusters, name) for name in own}
-
-
-def _sampled(found: ComparedSources, model: int) -> list[Tensor]:
-    return [found.sample.states[u] for u in found.members(model)]
-
-
 def _tests(
-    found: ComparedSources, models: tuple[int, int], measures: Mapping[str, SimilarityMeasure], name: str, null: NullModel,
-    settings: ComparisonSettings, run: Run,
+    compared: ComparedSources, models: tuple[int, int], measures: Mapping[str, SimilarityMeasure], name: str,
+    null: NullModel, settings: ComparisonSettings, run: Run,
 ) -> dict[str, list[list[NullTest]]]:  # fmt: skip
-    """One null of one pair of models."""
-    redraw, sample = found.redrawn.get(models[0]), found.sample
+    """One null of one pair of models, on every k-th token of a sampled window, about eight."""
+
+    def thinned(sites: Sequence[Tensor]) -> list[Tensor]:
+        return [rows[:, :: max(1, rows.shape[1] // TESTED_RUN)] for rows in sites]
+
+    redraw, sample = compared.redrawn.get(models[0]), compared.sample
     if len(sample.numbers) < 2:
-        none = [[NullTest(null=name) for _ in found.members(models[1])] for _ in found.members(models[0])]
+        none = [[NullTest(null=name) for _ in compared.members(models[1])] for _ in compared.members(models[0])]
         return dict.fromkeys(measures, none)
-    x, y = ([thinned(rows) for rows in _sampled(found, model)] for model in models)
-    redrawn = None if redraw is None else lambda draw: [thinned(rows) for rows in redraw(draw, sample)]
+    x, y = (thinned(compared.sampled(model)) for model in models)
+    redrawn = None if redraw is None else lambda draw: thinned(redraw(draw, sample))
     generator = torch.Generator().manual_seed(settings.seed)
     task = NullTask(x, y, measures, settings.draws, generator, redrawn)
     return tested(name, null, task, lambda done: run.progress(f"null: {name}", done, settings.draws, "draws"))

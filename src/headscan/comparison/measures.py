@@ -1,8 +1,7 @@
-"""Debiased linear CKA."""
+"""The measures of similarity: CKA, linear predictability, mutual neighbours, Procrustes, RSA, SVCCA."""
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -131,39 +130,6 @@ class Procrustes(MomentMeasure):
         return pair.nuclear / (pair.x.nuclear * pair.y.nuclear).sqrt()
 
 
-# ---- PWCCA: canonical correlations weighted by how much of the first site they account for.
-
-
-@SIMILARITIES.register("pwcca")
-class Pwcca(MomentMeasure):
-    """Σ αᵢρᵢ / Σ αᵢ over all canonical directions hᵢ of the first site, αᵢ = Σⱼ |⟨hᵢ, xⱼ⟩| over its coordinates xⱼ.
-
-    ⟨hᵢ, xⱼ⟩ is an entry of C_xx·w, w the direction's weights: sums suffice. The two sites are not exchangeable.
-    """
-
-    words = SimilarityWords(
-        title="PWCCA",
-        sentence="How strongly the best matched directions correlate, each weighted by its part in the first site.",
-        formula="Σ αᵢρᵢ / Σ αᵢ, αᵢ = Σⱼ |⟨hᵢ, xⱼ⟩|",
-        range=(0.0, 1.0),
-        invariant="shift; of the second site any invertible map",
-        source="Morcos et al. 2018, arXiv:1806.05759",
-        cost="the same sums as CKA, and one singular value decomposition a pair",
-        symmetric=False,
-        order=40,
-    )
-
-    def value(self, pair: CrossCovariance) -> Tensor:
-        correlations, directions = pair.canonical
-        weights = (pair.x.whitened.back @ directions).abs().sum(-2)
-        kept = pair.x.whitened.kept, pair.y.whitened.kept
-        known = pair.count > kept[0] + kept[1]
-        # Of what the smaller site has no direction for, any basis would do: it counts for nothing.
-        places = torch.arange(weights.shape[-1], device=weights.device)
-        weights = weights * (places < torch.minimum(*kept)[..., None])
-        return torch.where(known, (weights * correlations).sum(-1) / weights.sum(-1), torch.nan)
-
-
 # ---- Representational similarity analysis: do the two agree which tokens lie far apart?
 
 
@@ -186,25 +152,11 @@ class Rsa(RelationMeasure):
     def relation(self, rows: Tensor) -> Tensor:
         about = torch.nn.functional.normalize(rows - rows.mean(0), dim=1)
         upper = torch.ones(len(rows), len(rows), dtype=torch.bool, device=rows.device).triu(1)
-        order = _ordered((1 - about @ about.T)[upper])
+        order = (1 - about @ about.T)[upper].argsort(stable=True)
         ranks = torch.empty(len(order), dtype=rows.dtype, device=rows.device)
         ranks[order] = torch.arange(len(order), dtype=rows.dtype, device=rows.device) - (len(order) - 1) / 2
-        found = rows.new_zeros(len(rows), len(rows)).masked_scatter_(upper, ranks)
-        return found + found.T
-
-
-def _ordered(values: Tensor) -> Tensor:
-    """The stable order of values [n]. Of float32 on a CPU their bits are sorted by radix, lower half first: twice as fast.
-
-    >>> _ordered(torch.tensor([0.5, -1.0, 0.5, 0.0, -0.0])).tolist()
-    [1, 3, 4, 0, 2]
-    """
-    if values.dtype != torch.float32 or values.device.type != "cpu":
-        return values.argsort(stable=True)
-    bits = (values + 0.0).view(torch.int32).numpy()  # −0 becomes 0
-    bits = np.where(bits < 0, ~bits, bits ^ np.int32(-(2**31))).view(np.uint32)  # ordered as the values are
-    order = np.argsort(bits.astype(np.uint16), kind="stable")
-    return torch.from_numpy(order[np.argsort((bits >> 16).astype(np.uint16)[order], kind="stable")])
+        table = rows.new_zeros(len(rows), len(rows)).masked_scatter_(upper, ranks)
+        return table + table.T
 
 
 # ---- SVCCA: mean canonical correlation of the principal components.

@@ -1,4 +1,4 @@
-"""What a null is: how the sampled tokens of two models would look if they had nothing to do with one another."""
+"""Nulls: how the sampled tokens of two models would look if they had nothing to do with one another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Generator, Tensor
 
@@ -99,58 +98,3 @@ class RandomInit(NullModel):
         yield x, y
         for draw in range(task.draws):
             yield Prepared.of(task.redrawn(draw), task.measures), y
-
-
-# ---- Each window turned by itself: no common frame is left.
-
-
-@NULLS.register("rotation")
-class RotatedWindows(NullModel):
-    """The second model's windows, each turned by a random rotation of its own, on 16 principal components.
-
-    One rotation of all tokens would change none of the measures. One of each window keeps all lengths and all angles
-    between tokens of a window, and takes away what different windows say of one another.
-    """
-
-    words = NullWords(
-        title="Rotated windows",
-        sentence="Each window of one model is turned by a random rotation of its own.",
-        keeps="all lengths, and all angles between tokens of the same window",
-    )
-
-    def pairs(self, task: NullTask) -> Iterator[tuple[Prepared, Prepared]]:
-        x, y = (Prepared.of(rows, {}) for rows in (task.x, task.y))
-        if y.windows < 2:
-            return
-        first = Prepared.on(x.windows, x.coordinates, list(x.coordinates), task.measures)
-        yield first, Prepared.on(y.windows, y.coordinates, list(y.coordinates), task.measures)
-        for _ in range(task.draws):
-            turned = _turned(y.coordinates.unflatten(1, (y.windows, -1)), task.generator).flatten(1, 2)
-            yield first, Prepared.on(y.windows, turned, list(turned), task.measures)
-
-
-def _turned(windows: Tensor, generator: torch.Generator) -> Tensor:
-    """Rows [S, windows, m, k], each window by a rotation from the uniform distribution (Mezzadri 2007)."""
-    size = windows.shape[-1]
-    normal = torch.randn(windows.shape[1], size, size, generator=generator, dtype=windows.dtype)
-    q, r = torch.linalg.qr(normal)
-    turned: Tensor = windows @ (q * r.diagonal(dim1=-2, dim2=-1).sign()[..., None, :])
-    return turned
-
-
-# ---- Many cells are tested at once: p values that keep the share of false discoveries.
-
-
-def benjamini_hochberg(p: Sequence[float]) -> list[float]:
-    """Adjusted p values (Benjamini and Hochberg 1995): calling those below α discoveries, at most α of them are false on
-    average, where the tests are independent or positively dependent, as those of neighbouring layers are.
-
-    >>> benjamini_hochberg([0.01, 0.02, 0.5])
-    [0.03, 0.03, 0.5]
-    """
-    values = np.asarray(p, dtype=np.float64)
-    order = np.argsort(values)[::-1]
-    ranks = np.arange(len(values), 0, -1)
-    adjusted = np.empty_like(values)
-    adjusted[order] = np.minimum(1.0, np.minimum.accumulate(values[order] * len(values) / ranks))
-    return [float(value) for value in adjusted]

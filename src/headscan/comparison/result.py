@@ -1,4 +1,4 @@
-"""What a comparison found."""
+"""The result of a comparison, and what it says in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from headscan.comparison.covariance import SimilarityWords
 from headscan.comparison.nulls import NullWords
 from headscan.run import Finding, Interval
 from headscan.run.result import Result
-from headscan.scanner.differences import Difference
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,9 +76,6 @@ class CompareResult(Result):
     top_shares: dict[str, float] = field(
         default_factory=dict
     )  # share of each site's variance on its strongest direction, by "MODEL/SITE"
-    differences: list[Difference] = field(
-        default_factory=list
-    )  # of the measures of shape between sites of the same name, where `shape` was asked for
 
     def cell(self, measure: str, site_a: str, site_b: str | None = None, model_b: str | None = None) -> SimilarityCell:
         """One cell: of the first pair of models, unless `model_b` says otherwise; KeyError where there is none."""
@@ -118,7 +114,7 @@ def findings(
     found: list[Finding] = []
     for a, b in dict.fromkeys((cell.model_a, cell.model_b) for cell in cells):
         own = [cell for cell in cells if (cell.model_a, cell.model_b) == (a, b)]
-        found += [*_equal(a, b, own), *_within(a, b, own), *_partner(a, b, own)]
+        found += [*_equal(a, b, own), *_within(a, b, own)]
     found += _spikes(top_shares)
     for one in alignment:
         if one.compared < PART * one.tokens:
@@ -175,27 +171,10 @@ def _within(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding
     yield Finding(code="WITHIN-NULL", level="alert" if share > 0.5 else "notice", sentence=text, value=share)
 
 
-def _partner(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]:
-    """Where most sites are nearest to another site than their own."""
-    own = [cell for cell in cells if cell.measure == "cka" and cell.value is not None]
-    common = [site for site in dict.fromkeys(c.site_a for c in own) if any(c.site_b == site for c in own)]
-    away = []
-    for site in common:
-        row = [cell for cell in own if cell.site_a == site]
-        best = max(row, key=lambda cell: cell.value or 0.0)
-        mine = next(cell for cell in row if cell.site_b == site)
-        if best.site_b != site and mine.interval and (best.value or 0.0) > mine.interval[1]:
-            away.append((site, best))
-    if len(away) > len(common) / 2:
-        site, best = away[-1]
-        text = f"Most sites of {a} are most like another site of {b}: {site} is most like {best.site_b} (CKA {best.value:.2f})."
-        yield Finding(code="SHIFTED", level="notice", sentence=text, site=site, value=best.value)
-
-
 def _spikes(top_shares: Mapping[str, float]) -> Iterator[Finding]:
     high = {name: share for name, share in top_shares.items() if share > SPIKE}
     if high:
         name, share = max(high.items(), key=lambda one: one[1])
         text = f"At {len(high)} sites one direction holds more than 90 % of the variance ({share:.1%} at {name}): there CKA and "
-        text += "Procrustes speak of that direction; SVCCA, PWCCA and neighbours do not."
+        text += "Procrustes speak of that direction; SVCCA and neighbours do not."
         yield Finding(code="ONE-DIRECTION", level="notice", sentence=text, value=share)
