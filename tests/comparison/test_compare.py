@@ -34,7 +34,7 @@ def same(tmp_path_factory):
 def test_a_model_is_as_like_itself_as_can_be(same):
     result, _ = same
     own = [cell for cell in result.cells if cell.site_a == cell.site_b]
-    assert len(own) == 7 * 5
+    assert len(own) == 6 * 5
     for cell in own:
         assert cell.value == pytest.approx(1.0, abs=1e-9), cell
         assert cell.p == 0.05
@@ -66,7 +66,7 @@ def test_cells_are_those_of_the_states_themselves():
     windows = np.stack([window.ids for window in Windows(text, ByteTokenizer(), 16)])
     x, y = (lens.run(windows, sites="block.1")["block.1"][:, 2:].flatten(0, 1).double().numpy() for lens in (one, two))
     assert result.tokens == len(x)
-    for name in ("cka", "procrustes", "svcca", "pwcca", "linear"):
+    for name in ("cka", "procrustes", "svcca", "linear"):
         assert result.cell(name, "block.1").value == pytest.approx(getattr(slow, name)(x, y), abs=2e-6), name
 
 
@@ -106,7 +106,7 @@ def part(keys, windows, width=2):
     keys, windows = np.array(keys), np.array(windows)
     numbers = np.unique(windows)
     states = [torch.from_numpy(keys[:, None] * np.ones(width))]
-    return Passed(keys, windows, keys * 0, keys * 0, states, numbers, numbers[:, None])
+    return Passed(np.stack([keys, windows, keys * 0, keys * 0], axis=1), states, numbers, numbers[:, None])
 
 
 def test_readers_of_different_pace_meet_at_every_common_token():
@@ -123,10 +123,10 @@ def test_readers_of_different_pace_meet_at_every_common_token():
             )
         common = set.intersection(*({int(k) for p in parts for k in p.keys} for parts in streams))
         met = list(aligned([iter(parts) for parts in streams]))
-        for found in met:
-            assert all(torch.equal(found.states[0][0], other[0]) for other in found.states[1:])
-        assert [int(k) for found in met for k in found.states[0][0][:, 0]] == sorted(common)
-        each = [set(found.windows.tolist()) for found in met]
+        for parts in met:
+            assert all(torch.equal(parts[0].states[0], other.states[0]) for other in parts[1:])
+        assert [int(k) for parts in met for k in parts[0].states[0][:, 0]] == sorted(common)
+        each = [set(parts[0].windows.tolist()) for parts in met]
         assert sum(map(len, each)) == len(set().union(*each)), "no window of the first comes in two parts"
 
 
@@ -150,22 +150,19 @@ def test_a_sample_permuted_is_the_permuted_sample():
     wanted = alike(other, fresh, measures)
     for name, found in alike(other, moved, measures).items():
         assert float(found) == pytest.approx(float(wanted[name]), abs=1e-6), name
-    assert moved.relations["rsa"].symmetric
-    assert not moved.relations["mutual_knn"].symmetric
     pair = CrossCovariance.of_rows(moved.coordinates, fresh.coordinates)
     assert float(measures["procrustes"].value(pair)) == pytest.approx(1.0, abs=1e-6)
 
 
-@pytest.mark.parametrize("null", ["permutation", "rotation"])
-def test_nulls_are_calibrated_on_what_is_unrelated_and_see_what_is_not(null):
+def test_the_permutation_is_calibrated_on_what_is_unrelated_and_sees_what_is_not():
     rng = np.random.default_rng(0)
-    low = np.zeros(7)
+    low = np.zeros(6)
     for _ in range(6):
         x, y = rng.standard_normal((64, 6)), rng.standard_normal((64, 5))
-        low += [cell.p <= 0.05 for cell in headscan.compare([x, y], nulls=null, draws=19, sample=64).cells]
+        low += [cell.p <= 0.05 for cell in headscan.compare([x, y], draws=19, sample=64).cells]
     assert low.max() <= 3  # of 6 at .05: more has a chance of 1 in 10,000 a measure
     y = x[:, :5] + 0.3 * rng.standard_normal((64, 5))
-    assert all(cell.p == 0.05 for cell in headscan.compare([x, y], nulls=null, draws=19, sample=64).cells)
+    assert all(cell.p == 0.05 for cell in headscan.compare([x, y], draws=19, sample=64).cells)
 
 
 def test_untrained_twins_are_beyond_a_permutation_and_within_random_weights():
@@ -182,16 +179,6 @@ def test_untrained_twins_are_beyond_a_permutation_and_within_random_weights():
     assert [test.null for test in result.cells[0].tests] == ["random-init", "permutation"]
     assert all(cell.tests[1].p == 0.05 for cell in result.cells)  # they read the same tokens
     assert np.mean([cell.p for cell in result.cells]) > 0.05
-
-
-def test_differences_of_shape_are_those_of_a_scan():
-    text = "The quick brown fox jumps over the lazy dog. " * 20
-    options = {"context": 16, "sites": "block.*", "skip_first": 1}
-    models = [tiny(0, name="one"), tiny(1, name="two")]
-    compared = headscan.compare(models, text, draws=19, measures="cka", shape=True, **options)
-    scanned = headscan.scan(models, text, **options)
-    assert compared.differences == [one for one in scanned.differences if one.model_a != one.model_b]
-    assert compared.differences
 
 
 def test_stored_states_are_compared_with_the_model_that_made_them():

@@ -46,27 +46,22 @@ def test_before_and_after_training_are_two_folders_and_what_moved_is_seen(tmp_pa
         optimiser.zero_grad()
     model.save_pretrained(tmp_path / "after")
     models = [str(tmp_path / "before"), str(tmp_path / "after")]
-    result = headscan.compare(models, TEXT, shape=True, **OPTIONS)
+    result = headscan.compare(models, TEXT, **OPTIONS)
     assert [one.name for one in result.models] == ["before", "after"]
     for untouched in ("embedding", "block.0"):
         assert result.cell("cka", untouched).value == pytest.approx(1, abs=1e-9)
     assert result.cell("cka", "block.1").value < 0.99
-    moved = [one for one in result.differences if one.difference and abs(one.difference) > 1e-9]
-    assert moved
-    assert {one.site_a for one in moved} == {"block.1"}
 
 
 def test_revisions_of_one_id_are_checkpoints(tmp_path, monkeypatch):
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=32, n_embd=16, n_layer=1, n_head=2))
     cached(model, tmp_path, "someone/tiny", "step1", "step2", monkeypatch=monkeypatch)
-    result = headscan.compare("someone/tiny", TEXT, revisions="step1,step2", **OPTIONS)
+    result = headscan.compare(["someone/tiny@step1", "someone/tiny@step2"], TEXT, **OPTIONS)
     assert [one.name for one in result.models] == ["someone/tiny@step1", "someone/tiny@step2"]
     assert result.cell("cka", "block.0").value == pytest.approx(1, abs=1e-9)  # both hold the same weights
-    with pytest.raises(headscan.BadInput, match="--revisions takes names"):
-        headscan.compare(["a", "b"], TEXT, revisions="step1,step2", **OPTIONS)
     with pytest.raises(headscan.BadInput, match="one model and --against"):
-        headscan.compare("someone/tiny", TEXT, **OPTIONS)
+        headscan.compare("someone/tiny@step1", TEXT, **OPTIONS)
 
 
 def test_two_versions_of_a_column_of_embeddings(tmp_path):

@@ -14,7 +14,7 @@ from headscan.run import BadInput
 from headscan.statistics.gram import CrossMoments, unbiased_hsic
 from tests.reference import similarity as slow
 
-NAMES = ("cka", "procrustes", "svcca", "pwcca", "linear", "rsa", "mutual_knn")
+NAMES = ("cka", "procrustes", "svcca", "linear", "rsa", "mutual_knn")
 
 
 def pair(n=300, p=12, q=9, seed=0):
@@ -42,13 +42,7 @@ def test_sums_of_one_pass_give_what_all_tokens_at_once_do():
 
 
 def test_peers_say_the_same_of_the_same_arrays():
-    from sklearn.cross_decomposition import CCA
-
     x, y = pair()
-    found = CrossCovariance.of_rows(*(torch.from_numpy(one)[None] for one in (x, y)))
-    variates = CCA(n_components=9, max_iter=20000, tol=1e-13).fit(x, y).transform(x, y)
-    theirs = sorted(np.corrcoef(variates[0][:, k], variates[1][:, k])[0, 1] for k in range(9))
-    assert sorted(found.canonical[0].flatten().tolist()) == pytest.approx(theirs, abs=1e-6)
     ckatorch = pytest.importorskip("ckatorch.core", reason="ckatorch is not installed: CKA is NOT held against a peer")
     theirs = float(ckatorch.cka_base(torch.from_numpy(x), torch.from_numpy(y), unbiased=True))
     assert values(x, y)["cka"] == pytest.approx(theirs, abs=1e-9)
@@ -57,7 +51,7 @@ def test_peers_say_the_same_of_the_same_arrays():
 def test_float32_rows_give_it_to_six_digits():
     x, y = (one.astype(np.float32) for one in pair(seed=3))
     found = values(x, y)
-    for name in ("cka", "procrustes", "svcca", "pwcca", "linear"):
+    for name in ("cka", "procrustes", "svcca", "linear"):
         assert found[name] == pytest.approx(getattr(slow, name)(x.astype(float), y.astype(float)), abs=2e-6), name
 
 
@@ -121,12 +115,12 @@ def test_moments_of_parts_add_up_to_those_of_the_whole():
         ([np.ones((20, 3)), np.full((20, 3), np.nan)], "NaN or infinite values at site"),
         ([np.ones((20, 3))], "two at least"),
         ([np.ones((2, 3)), np.ones((2, 3))], "Eight vectors"),
-        (["gpt-vanilla", "gpt-headless"], "give --text"),
+        (["gpt-vanilla", "gpt-headless"], "--text TEXT"),
         (["gpt-vanilla"], "two at least"),
     ],
 )
 def test_what_cannot_be_compared_is_said(given, said):
-    text = None if said == "give --text" or not isinstance(given[0], str) else "stories"
+    text = None if said == "--text TEXT" or not isinstance(given[0], str) else "stories"
     with pytest.raises(BadInput, match=said):
         compare(given, text)
 

@@ -264,12 +264,9 @@ def test_the_loss_is_the_model_s_own_and_only_causal_models_have_one(lens):
     assert said == ["bert has no loss: its logits see the tokens that follow."]
 
 
-def test_revisions_are_of_one_id(lens, tmp_path, monkeypatch):
-    for models, revisions in ((lens, "a,b"), (["x", "y"], "a"), ("x", " , ")):
-        with pytest.raises(BadInput, match="--revisions"):
-            scan(models, TEXT, revisions=revisions)
+def test_revisions_are_models_of_their_own(lens, tmp_path, monkeypatch):
     with pytest.raises(BadInput):
-        scan("no/such-model", TEXT, revisions="step1,step2")
+        scan("no/such-model@step1", TEXT)
     cached(lens.model, tmp_path, "someone/tiny", "main", "main2", monkeypatch=monkeypatch)
-    result = scan("someone/tiny", TEXT, tokenizer="bytes", context=32, revisions="main,main2")
+    result = scan(["someone/tiny@main", "someone/tiny@main2"], TEXT, tokenizer="bytes", context=32)
     assert [model["name"] for model in result.document["models"]] == ["someone/tiny@main", "someone/tiny@main2"]

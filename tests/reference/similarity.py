@@ -46,12 +46,6 @@ def svcca(x: np.ndarray, y: np.ndarray) -> float:
     return float(_correlations(*kept)[0].mean())
 
 
-def pwcca(x: np.ndarray, y: np.ndarray) -> float:
-    values, variates = _correlations(x, y)
-    weights = np.abs(variates.T @ (x - x.mean(0))).sum(1)
-    return float((weights * values).sum() / weights.sum())
-
-
 def linear(x: np.ndarray, y: np.ndarray) -> float:
     x, y = x - x.mean(0), y - y.mean(0)
     fit = x @ np.linalg.lstsq(x, y, rcond=None)[0]

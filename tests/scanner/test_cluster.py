@@ -99,8 +99,8 @@ OPTIONS = {"context": 20, "batch": 5, "measures": "rogue,zipf"}
 
 def test_pieces_say_what_one_process_says(tmp_path, spark):
     path = store(tmp_path)
-    here = headscan.scan(path, token_sums=True, **OPTIONS)
-    there = headscan.scan(path, token_sums=True, engine="spark", master="spark://nobody:1", **OPTIONS)
+    here = headscan.scan(path, **OPTIONS)
+    there = headscan.scan(path, engine="spark", master="spark://nobody:1", **OPTIONS)
     assert spark.pieces == 20  # four a core: three levels of the tree
     same(here, there)
     assert there.protocol.text.tokens == 6_010

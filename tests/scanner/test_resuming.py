@@ -72,7 +72,7 @@ def test_other_settings_are_refused_by_name(tmp_path, change):
 def test_the_files_of_a_resumed_scan_are_those_of_an_undisturbed_one(tmp_path):
     text = tmp_path / "hens.txt"
     text.write_text(STORY)
-    options = {"null": True, "measures": "rogue,words,collapse,dimension,zipf", "token_sums": True}
+    options = {"null": True, "measures": "rogue,words,collapse,dimension,zipf"}
     stopped(made(), text, tmp_path / "out", **options)
     scan(made(), text, context=32, batch=8, out=tmp_path / "out", resume=True, **options)
     scan(made(), text, context=32, batch=8, out=tmp_path / "whole", **options)

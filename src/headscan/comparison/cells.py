@@ -172,10 +172,7 @@ def adjusted(cells: Sequence[SimilarityCell], nulls: Mapping[str, NullModel]) ->
     corrected: dict[tuple[int, str], float] = {}
     for name in nulls:
         known = {
-            k: test.p
-            for k, cell in enumerate(cells)
-            for test in cell.tests
-            if test.null == name and test.p is not None
+            k: test.p for k, cell in enumerate(cells) for test in cell.tests if test.null == name and test.p is not None
         }
         if known:
             values = false_discovery_control(list(known.values())).tolist()

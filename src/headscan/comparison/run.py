@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Annotated, Literal
 
-import torch
 from torch import Tensor
 
-from headscan.comparison.cells import TESTED_RUN, ComparedSources, adjusted, cells_of, top_shares
-from headscan.comparison.parties import Party, parties
-from headscan.comparison.reading import Gathering, Passed, Sampled, Shapes, aligned, passed, spilled
+from headscan.comparison.cells import TESTED_RUN, ComparedSources, adjusted, cells_of
+from headscan.comparison.reading import Gathering, SourceReader, aligned, spilled
 from headscan.comparison.result import Alignment, CompareResult, findings
-from headscan.comparison.settings import ComparisonSettings
-from headscan.model import Lens
-from headscan.model.settings import Device, Dtype, Revisions, Sites, TokenizerName
-from headscan.run import BadInput, Given, ModelRecord, Run, estimates, running, verb
+from headscan.comparison.settings import ComparisonSettings, compared_subjects
+from headscan.model.settings import Device, Dtype, Sites, TokenizerName, tokenizer_identity
+from headscan.run import BadInput, Given, Run, estimates, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.states import SourcesLike, VectorSource, given_sources
 from headscan.states.estimate import Estimate, expected_reader, operations_a_second
@@ -40,7 +36,7 @@ def compare(
     nulls: Annotated[
         str,
         Option(
-            "What chance would give, comma-separated; the first is the one of p: permutation, rotation, random-init."
+            "What chance would give, comma-separated; the first is the one of p: permutation, random-init."
         ),
     ] = "permutation",
     draws: Annotated[int, Option("Draws of a null: the least p is 1/(draws + 1).", low=19)] = 99,
@@ -49,10 +45,6 @@ def compare(
         Literal["8bit", "4bit"] | None,
         Option("Compare each model with itself in so few bits, too (needs headscan[quantize])."),
     ] = None,
-    revisions: Revisions = None,
-    shape: Annotated[
-        bool, Option("Paired differences of all measures of shape as well, as the scan of both would have them.")
-    ] = False,
     batch: BatchSize = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
@@ -87,80 +79,85 @@ def compare(
     """
     asked, run = running()
     settings = asked.chosen(ComparisonSettings)
-    found = _read(models, settings, run)
-    gathering, sampled, similarities = found.gathering, found.sample, settings.chosen()
+    compared = _read(models, settings, run)
+    gathering, sampled, similarities = compared.gathering, compared.sample, settings.chosen()
     chance = settings.chance()
     cells = []
-    for a, b in combinations(range(len(found.records)), 2):
-        cells += cells_of(found, (a, b), similarities, chance, settings, run)
+    for pair in combinations(range(len(compared.records)), 2):
+        cells += cells_of(compared, pair, similarities, chance, settings, run)
     cells = adjusted(cells, chance)
-    shares = top_shares(found)
+    shares = compared.top_shares()
     run_length = sampled.states[0].shape[1] if sampled.states else 0
     tested = len(sampled.numbers) * len(range(0, run_length, max(1, run_length // TESTED_RUN)))
     notes = [
-        *found.notes,
+        *compared.notes,
         f"Sample: {run_length} tokens of each of {len(sampled.numbers)} windows, by hashes; nulls: {tested} of these tokens.",
         f"Intervals: 95 %, from {len(gathering.groups.parts())} groups of {gathering.clusters} left out one at a time.",
         f"p values: one-sided, {settings.draws} draws; adjusted by Benjamini and Hochberg over all cells.",
     ]
+    record = compared.records[0]
     return CompareResult(
-        protocol=run.protocol(
-            text=found.text, device=found.records[0].device, dtype=found.records[0].dtype, notes=notes
-        ),
-        models=found.records,
+        protocol=run.protocol(text=compared.text, device=record.device, dtype=record.dtype, notes=notes),
+        models=compared.records,
         cells=cells,
         measures={name: measure.words for name, measure in similarities.items()},
         nulls={name: null.words for name, null in chance.items()},
-        alignment=found.alignment,
+        alignment=compared.alignment,
         tokens=gathering.tokens,
         sampled=len(sampled.numbers) * run_length,
         tested=tested,
         clusters=gathering.clusters,
         top_shares=shares,
-        differences=found.differences,
-        findings=findings(cells, shares, found.alignment),
+        findings=findings(cells, shares, compared.alignment),
     )
 
 
 def _read(given: SourcesLike, settings: ComparisonSettings, run: Run) -> ComparedSources:
     """One pass of every source."""
-    every = parties(given, settings, run)
+    subjects = compared_subjects(given, settings, run)
     memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    together = sum(party.bytes for party in every) <= SIDE_BY_SIDE * memory
-    tokenizers = {party.tokenizer for party in every} - {None}
-    by_text = len(tokenizers) > 1
-    if by_text and any(party.tokenizer is None for party in every):
+    together = sum(subject.bytes for subject in subjects) <= SIDE_BY_SIDE * memory
+    models = [subject.ready for subject in subjects if not isinstance(subject.ready, VectorSource)]
+    by_text = len({tokenizer_identity(model.tokenizer) for model in models}) > 1
+    if by_text and len(models) < len(subjects):
         raise BadInput(
             "Stored vectors say nothing of where their tokens end: compare them with models of one tokenizer."
         )
-    reading = _SourceReading(settings, by_text)
-    readers: list[Iterator[Passed]] = []
-    for number, party in enumerate(every):
-        reader = reading.reader(number, party)
-        readers.append(reader if together or number + 1 == len(every) else spilled(reader, party.release))
+    draws = settings.draws if "random-init" in settings.chance() else 0
+    # Those whose windows are the sample's can be drawn anew: the first, and all where there is one tokenizer.
+    readers = [
+        SourceReader(subject, settings, by_text=by_text, draws=draws if number == 0 or not by_text else 0)
+        for number, subject in enumerate(subjects)
+    ]
+    passes = [reader.batches() for reader in readers]
     if together:
-        for party in every:
-            party.load()
+        for subject in subjects:
+            if not isinstance(subject.ready, VectorSource):
+                subject.load()
+    else:
+        passes[:-1] = [spilled(one, subject.release) for one, subject in zip(passes[:-1], subjects, strict=False)]
     gathering: Gathering | None = None
-    for part in aligned(readers, by_place=not by_text):
+    for parts in aligned(passes, by_place=not by_text):
         if gathering is None:
-            _check_size(part.states, memory)
-            owners = [model for model, states in enumerate(part.states) for _ in states]
+            _check_size([part.states for part in parts], memory)
+            owners = [model for model, part in enumerate(parts) for _ in part.states]
             gathering = Gathering(owners, sample=settings.sample, seed=settings.seed)
-        gathering.add(part)
+        gathering.add(parts)
         run.progress("compare", gathering.tokens, settings.max_tokens, "tokens")
+    for one in passes:
+        one.close()
     if gathering is None:
         raise BadInput("No token ends where one of every other model does: nothing can be compared on this text.")
     alignment = [
-        Alignment(model=party.name, tokens=reading.tokens[k], compared=gathering.tokens)
-        for k, party in enumerate(every)
+        Alignment(model=reader.subject.name, tokens=reader.tokens, compared=gathering.tokens) for reader in readers
     ]
     how = "side by side" if together else "one after another, vectors in temporary files"
     same = "the same character of the text" if by_text else "the same place of the same window"
     notes = [f"The sources were read {how}; tokens are the same where they end at {same}."]
     return ComparedSources(
-        gathering, gathering.sampled(), reading.sites, reading.records, alignment, reading.sources[0].text(), notes,
-        reading.shapes.differences() if reading.shapes else [], reading.redrawn(),
+        gathering, gathering.sampled(), [reader.sites for reader in readers], [reader.record for reader in readers],
+        alignment, readers[0].text, notes,
+        {number: reader.redrawn for number, reader in enumerate(readers) if reader.controls},
     )  # fmt: skip
 
 
@@ -178,53 +175,6 @@ def _check_size(states: Sequence[Sequence[Tensor]], memory: float) -> None:
             f"The moments of {pairs:,} pairs of sites take {needed / 2**30:.0f} GiB, of this machine's {memory / 2**30:.0f}: "
             "choose fewer sites, such as --sites 'block.?' or --sites embedding,block.9,final_norm."
         )
-
-
-class _SourceReading:
-    """Makes the readers of all sources, and keeps what is said of each."""
-
-    def __init__(self, settings: ComparisonSettings, by_text: bool) -> None:
-        self.settings, self.by_text = settings, by_text
-        self.sources: list[VectorSource] = []
-        self.records: list[ModelRecord] = []
-        self.sites: list[tuple[str, ...]] = []
-        self.tokens: list[int] = []
-        self.twins: dict[int, list[Callable[[], Lens]]] = {}
-        self.shapes = Shapes(settings.skip_first) if settings.shape else None
-
-    def reader(self, number: int, party: Party) -> Iterator[Passed]:
-        """The pass of one source; nothing is read or loaded before it is asked for its first batch."""
-        settings = self.settings
-        source = party.source(ends=self.by_text)
-        sites = party.sites(source)
-        self.sources.append(source)
-        self.sites.append(sites)
-        self.records.append(party.record(source))
-        self.tokens.append(0)
-        lens = source.lens
-        # Those whose windows are the sample's can be drawn anew: the first, and all where there is one tokenizer.
-        if "random-init" in settings.chance() and lens is not None and (number == 0 or not self.by_text):
-            self.twins[number] = [lens.twin(settings.seed + 1 + draw) for draw in range(settings.draws)]
-        watch = self.shapes.watch(party.name, source, sites) if self.shapes else None
-        skipped = settings.skip_first if source.context > 1 else 0
-        every = passed(source, sites, skip_first=settings.skip_first, by_text=self.by_text, watch=watch)
-        for part in every:
-            self.tokens[number] += len(part.numbers) * (part.ids.shape[1] - skipped)
-            yield part
-
-    def redrawn(self) -> dict[int, Callable[[int, Sampled], list[Tensor]]]:
-        """For each model that can be drawn anew: its sampled vectors with fresh random weights."""
-        return {number: partial(self._redrawn, number) for number in self.twins}
-
-    def _redrawn(self, number: int, draw: int, sample: Sampled) -> list[Tensor]:
-        lens = self.twins[number][draw]()
-        held: list[list[Tensor]] = [[] for _ in self.sites[number]]
-        for ids, at in zip(sample.ids.split(16), sample.positions.split(16), strict=True):
-            found = lens.run(ids.to(lens.device), sites=self.sites[number])
-            for u, site in enumerate(self.sites[number]):
-                states = found[site].float().cpu()
-                held[u].append(states.gather(1, at[..., None].expand(-1, -1, states.shape[2])))
-        return [torch.cat(parts) for parts in held]
 
 
 # ---- What a comparison will take in memory and time, said before weights are read; for `--dry-run`.

@@ -1,45 +1,40 @@
-"""What a comparison is asked for: the options of `headscan.compare` and of the command line, said once."""
+"""What a comparison is asked for, and its sources: models that read a text, or stored vectors, all checked."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+import torch
+from torch import Tensor
 
 from headscan.comparison.covariance import SIMILARITIES, SimilarityMeasure
 from headscan.comparison.nulls import NULLS, NullModel
-from headscan.model.settings import Loading, Revisions, Sites
-from headscan.run import BadInput
-from headscan.text.source import BatchSize, Reading, TextLike
+from headscan.model import Lens
+from headscan.model.load import Preparation
+from headscan.model.opening import ModelLike, prepare_model
+from headscan.model.settings import Loading
+from headscan.run import BadInput, Run
+from headscan.scanner.settings import SiteReading
+from headscan.scanner.sources import Subject, check_all
+from headscan.states import SourceLike, SourcesLike, StoredSource, VectorSource, counted_source, given_sources
+from headscan.text.source import check_text
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparisonSettings(Loading, Reading):
+class ComparisonSettings(SiteReading):
     """The options of a comparison; see each one's help."""
 
-    text: TextLike | None
-    context: int
-    sites: Sites
-    skip_first: int
     measures: str
     nulls: str
     draws: int
     sample: int
     against: Literal["8bit", "4bit"] | None
-    revisions: Revisions
-    shape: bool
-    batch: BatchSize
-    seed: int
 
     def check(self) -> None:
         super().check()
         SIMILARITIES.match(self.measures)
         NULLS.match(self.nulls)
-        if self.skip_first >= self.context:
-            raise BadInput(
-                f"--skip-first must leave at least one of the {self.context} positions of a window, not {self.skip_first}."
-            )
-        if self.max_tokens is not None and self.max_tokens < self.context:
-            raise BadInput(f"--max-tokens must be at least one window of {self.context} tokens, not {self.max_tokens}.")
         if self.against is not None:
             from headscan.model.weights import check_quantization
 
@@ -49,10 +44,73 @@ class ComparisonSettings(Loading, Reading):
 
     def chosen(self) -> dict[str, SimilarityMeasure]:
         """The measures that are asked for, by name, in their order."""
-        found = {name: SIMILARITIES[name]() for name in SIMILARITIES.match(self.measures)}
-        return dict(sorted(found.items(), key=lambda one: one[1].words.order))
+        measures = {name: SIMILARITIES[name]() for name in SIMILARITIES.match(self.measures)}
+        return dict(sorted(measures.items(), key=lambda item: item[1].words.order))
 
     def chance(self) -> dict[str, NullModel]:
         """The nulls that are asked for, by name, in the order in which they were named."""
         named = [name for glob in self.nulls.split(",") for name in NULLS.match(glob.strip())]
         return {name: NULLS[name]() for name in dict.fromkeys(named)}
+
+
+def compared_subjects(given: SourcesLike, settings: ComparisonSettings, run: Run) -> list[Subject]:
+    """Those that are compared, all checked. One may be named twice, and is called "NAME (2)" then; with `against`
+    every model is followed by itself in so few bits.
+
+    Raises BadInput where fewer than two are named, one cannot be read as asked, models have no text, or stored vectors
+    are not of the same tokens.
+    """
+    loading, subjects = settings.part(Loading), list[Subject]()
+    for source in given_sources(given):
+        for bits in dict.fromkeys([None, settings.against]):
+            how = loading if bits is None else loading | {"dtype": bits}
+            ready = _ready(source, Loading(**how), settings)
+            name = ready.source.name if isinstance(ready, Preparation) else ready.name
+            name = _apart(name if bits is None else f"{name} ({bits})", subjects)
+            subjects.append(Subject(name, ready, settings, run, renamed=not isinstance(source, Lens)))
+    if len(subjects) < 2:
+        raise BadInput("Name two at least to compare, or one model and --against 8bit.")
+    if settings.text is not None and any(subject.reads for subject in subjects):
+        check_text(settings.text)
+    counts = {one.name: one.ready.tokens for one in subjects if isinstance(one.ready, VectorSource)}
+    known = {name: count for name, count in counts.items() if count is not None}
+    if len(set(known.values())) > 1:
+        listed = ", ".join(f"{name} {count:,}" for name, count in known.items())
+        raise BadInput(f"Stored vectors are compared row by row, and these are of different numbers: {listed}.")
+    few = [name for name, count in known.items() if count < 8]
+    if few:
+        raise BadInput(f"Eight vectors are needed at least to compare, and {few[0]} holds {known[few[0]]}.")
+    check_all(subjects, settings.text)
+    return subjects
+
+
+def _ready(given: SourceLike, how: Loading, settings: ComparisonSettings) -> Preparation | Lens | VectorSource:
+    """Stored vectors that are open, or a model whose weights wait to be read."""
+    limits = {"batch": settings.batch, "max_tokens": settings.max_tokens}
+    stored = counted_source(given, context=settings.context, field=settings.field, **limits)
+    if isinstance(stored, StoredSource) and stored.vectors.window is None and stored.vectors.ids is None:
+        # Rows of a table: each is a window and a document of its own.
+        own = stored.vectors
+        if own.documents is None:
+            own = replace(own, documents=_RowNumbers(own.count))
+        stored = StoredSource(own, context=1, where=stored.where, **limits | {"batch": settings.batch or 2048})
+    return stored or prepare_model(cast(ModelLike, given), how)
+
+
+class _RowNumbers:
+    """Rows numbered as they come."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.width, self.dtype = count, 1, torch.int64
+
+    def read(self, first: int, last: int) -> Tensor:
+        """See `Rows`."""
+        return torch.arange(first, last)[:, None]
+
+
+def _apart(name: str, before: list[Subject]) -> str:
+    """The name, with a number where it is taken."""
+    taken, number, free = {subject.name for subject in before}, 2, name
+    while free in taken:
+        free, number = f"{name} ({number})", number + 1
+    return free

@@ -29,7 +29,6 @@ from headscan.statistics import (
     SiteBatch,
     SiteStatistics,
     TokenCounts,
-    TokenSums,
 )
 from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 from headscan.statistics.reservoir import Chosen
@@ -45,7 +44,7 @@ MEASURED_BYTES = 256 * 2**20  # the same where measures are taken of the sample
 class Accumulation(Accumulator):
     """What one pass leaves behind.
 
-    `sites` (statistics by site name), token `counts`, a `sample` of positions and, where asked, `token_sums` by site and
+    `sites` (statistics by site name), token `counts`, a `sample` of positions and
     `extras`, accumulators of probes by their keys. `windows` counts the windows seen, `next` is the number after the last.
     """
 
@@ -56,7 +55,6 @@ class Accumulation(Accumulator):
         *,
         skip_first: int = 0,
         sample: int = 600,
-        token_sums: bool = False,
         extras: Mapping[str, Accumulator] | None = None,
         sample_bytes: int = SAMPLE_BYTES,
         seed: int = 0,
@@ -70,9 +68,6 @@ class Accumulation(Accumulator):
         self.counts = TokenCounts(vocabulary)
         affordable = sample_bytes // (4 * max(1, sum(widths.values())))
         self.sample = Reservoir(min(sample, affordable), seed)
-        self.token_sums = (
-            {site: TokenSums(vocabulary, width, device) for site, width in widths.items()} if token_sums else {}
-        )
         self.extras = dict(extras or {})
         self.windows = self.next = 0
         self.whole = True  # no batch is half in
@@ -86,8 +81,6 @@ class Accumulation(Accumulator):
     def merge(self, other: Accumulation) -> None:
         for site, statistics in other.sites.items():
             self.sites[site].merge(statistics)
-        for site, sums in other.token_sums.items():
-            self.token_sums[site].merge(sums)
         for key, accumulator in other.extras.items():
             self.extras[key].merge(accumulator)
         self.counts.merge(other.counts)
@@ -100,8 +93,6 @@ class Accumulation(Accumulator):
         state |= prefixed("counts", self.counts.state()) | prefixed("sample", self.sample.state())
         for site, statistics in self.sites.items():
             state |= prefixed(f"site.{site}", statistics.state())
-        for site, sums in self.token_sums.items():
-            state |= prefixed(f"token.{site}", sums.state())
         for key, accumulator in self.extras.items():
             state |= prefixed(f"extra.{type(accumulator).__name__}.{key}", accumulator.state())
         return state
@@ -114,11 +105,6 @@ class Accumulation(Accumulator):
             name.removeprefix("site."): SiteStatistics.restore(unprefixed(name, state))
             for name in names
             if name.startswith("site.")
-        }
-        new.token_sums = {
-            name.removeprefix("token."): TokenSums.restore(unprefixed(name, state))
-            for name in names
-            if name.startswith("token.")
         }
         new.extras = {
             key: Accumulator.kinds[kind].restore(unprefixed(name, state))
@@ -184,8 +170,6 @@ def accumulate(
                     update(at_site)
                 if len(chosen) and (site in result.sites or site in watch):
                     columns[f"state.{site}"] = chosen.of(states).float()
-                if site in result.token_sums:
-                    result.token_sums[site].update(ids, states)
 
             with uninterrupted():
                 result.whole = False

@@ -25,7 +25,7 @@ from headscan.run.spark import spark_session
 from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate
 from headscan.scanner.settings import Scanning, choose
 from headscan.states import StoredSource, read_states
-from headscan.statistics import SiteStatistics, TokenCounts, TokenSums
+from headscan.statistics import SiteStatistics, TokenCounts
 from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 from headscan.statistics.reservoir import Reservoir
 
@@ -168,7 +168,7 @@ def _together(key: str, states: list[bytes]) -> bytes:
 def _kind(key: str) -> type[Accumulator]:
     """What a record of this key is the state of."""
     kinds: dict[str, type[Accumulator]] = {
-        "site": SiteStatistics, "token": TokenSums, "counts": TokenCounts, "sample": Reservoir,
+        "site": SiteStatistics, "counts": TokenCounts, "sample": Reservoir,
     }  # fmt: skip
     first, _, rest = key.partition(".")
     return Accumulator.kinds[rest.partition(".")[0]] if first == "extra" else kinds[first]

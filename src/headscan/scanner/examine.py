@@ -201,14 +201,10 @@ class Examiner:
             found.sites.append(Row({"model": source.name, "depth": depth, **cells}))
             found.estimates.append(Estimates(source.name, sites[depth], cells, errors))
             found.arrays |= arrays
-        if self.settings.token_sums:
-            for site in sites:
-                found.arrays[f"token_sums/{source.name}/{site}"] = accumulated.token_sums[site].sums.cpu().numpy()
-            found.arrays[f"token_counts/{source.name}"] = accumulated.counts.counts.numpy()
         found.picture = _picture(source, accumulated, self.settings.sample)
         found.tables = runner.rows(accumulated, Clouds(accumulated.sites, sites), {"model": source.name})
         found.seconds, found.reasons = runner.seconds, runner.reasons
-        return found, subject.twin(source, self.text)
+        return found, subject.control(source, self.text)
 
     def _null(self, found: Examined, random: VectorSource | None, number: int, *, more: bool) -> None:
         """Random weights (without the expensive probes; of a model only) and the Gaussian, beside every site."""
@@ -312,7 +308,7 @@ class Examiner:
         return Accumulation(
             {site: source.width(site) for site in sites}, source.vocabulary, skip_first=settings.skip_first,
             sample=max(settings.sample, runner.sample), sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
-            extras=runner.accumulators, token_sums=settings.token_sums, seed=settings.seed,
+            extras=runner.accumulators, seed=settings.seed,
             # Apple's GPUs have no float64; there the states are brought to the CPU first.
             device="cpu" if source.device.type == "mps" else source.device, derive=Linearisation(self.measures),
         )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from headscan.measures.measure import Measure, group
 from headscan.measures.outliers import RULE
 from headscan.measures.probe import Probe
-from headscan.model.settings import Device, Dtype, Revisions, Sites, TokenizerName
+from headscan.model.settings import Device, Dtype, Sites, TokenizerName
 from headscan.run import BadInput, Given, Run, estimates, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.scanner.differences import differences
@@ -34,9 +34,6 @@ def scan(
     skip_first: Annotated[int, Option("Leave out the first so many positions of each window.", low=0)] = 0,
     null: Annotated[bool, Option("Scan the same architecture with random weights, too, and add the Gaussian null.")] = False,
     sample: Annotated[int, Option("Tokens shown in the 3-D picture.", low=0)] = 600,
-    token_sums: Annotated[
-        bool, Option("Keep the sum of the vectors of each token id, too (arrays token_sums/MODEL/SITE).")
-    ] = False,
     measures: Annotated[
         str | Sequence[str] | None,
         Option(
@@ -45,7 +42,6 @@ def scan(
             metavar="GLOBS",
         ),
     ] = None,
-    revisions: Revisions = None,
     pairs: Annotated[
         Sequence[str | os.PathLike[str]],
         Option(

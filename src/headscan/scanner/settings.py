@@ -11,7 +11,7 @@ from typing import Literal
 
 from headscan.measures.measure import MEASURES, Measure, place
 from headscan.measures.probe import PROBES, Probe
-from headscan.model.settings import Loading, Revisions, Sites
+from headscan.model.settings import Loading, Sites
 from headscan.run import BadInput
 from headscan.run.parts import Parts
 from headscan.run.spark import check_engine
@@ -74,34 +74,41 @@ def choose(measures: str | Sequence[str] | None) -> tuple[list[Measure], list[Pr
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scanning(Loading, Reading):
-    """The options of a scan; see each one's help."""
+class SiteReading(Loading, Reading):
+    """The options of every verb that reads a text or stored states site by site; see each one's help."""
 
     text: TextLike | None
     context: Context
     sites: Sites
     skip_first: int
-    null: bool
-    sample: int
-    token_sums: bool
-    measures: str | Sequence[str] | None
-    revisions: Revisions
-    pairs: Sequence[str | os.PathLike[str]]
     batch: BatchSize
-    engine: Literal["here", "spark"]
-    master: Master
     seed: int
 
     def check(self) -> None:
         super().check()
-        check_engine(self.engine, self.master)
-        _, probes = choose(self.measures)
         if self.skip_first >= self.context:
             raise BadInput(
                 f"--skip-first must leave at least one of the {self.context} positions of a window, not {self.skip_first}."
             )
         if self.max_tokens is not None and self.max_tokens < self.context:
             raise BadInput(f"--max-tokens must be at least one window of {self.context} tokens, not {self.max_tokens}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scanning(SiteReading):
+    """The options of a scan; see each one's help."""
+
+    null: bool
+    sample: int
+    measures: str | Sequence[str] | None
+    pairs: Sequence[str | os.PathLike[str]]
+    engine: Literal["here", "spark"]
+    master: Master
+
+    def check(self) -> None:
+        super().check()
+        check_engine(self.engine, self.master)
+        _, probes = choose(self.measures)
         if self.pairs and "alignment" not in {probe.name for probe in probes}:
             raise BadInput("--pairs is for the measure alignment: add --measures alignment.")
         self.pair_sets()

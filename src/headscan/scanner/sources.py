@@ -1,4 +1,4 @@
-"""The sources of a scan: named and checked, all of them, before the first forward pass over the text."""
+"""The sources of a scan or a comparison: named and checked, all of them, before the first forward pass over the text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headscan.model.settings import Loading, tokenizer_identity
 from headscan.model.sites import match_sites, possible_sites
 from headscan.model.tokenizers import load_tokenizer, require_tokenizer
 from headscan.run import BadInput, Run
-from headscan.scanner.settings import Scanning
+from headscan.scanner.settings import Scanning, SiteReading
 from headscan.states import (
     ModelSource,
     SourceLike,
@@ -33,18 +33,22 @@ KEPT_BYTES = 2 * 2**30
 
 @dataclass
 class Subject:
-    """One source of a scan: `name` in tables, the model as it was prepared or given, its Lens while it is in memory; or
-    stored states.
+    """One source: `name` in tables, the model as it was prepared or given, its Lens while it is in memory; or stored states.
 
     A live model goes by its own name where it is a Lens (`renamed` is False).
     """
 
     name: str
     ready: Preparation | Lens | VectorSource
-    settings: Scanning
+    settings: SiteReading
     run: Run
     renamed: bool = True
     lens: Lens | None = None
+
+    @property
+    def reads(self) -> bool:
+        """Whether it is a model, which reads the text."""
+        return not isinstance(self.ready, VectorSource) or self.ready.lens is not None
 
     def load(self) -> Lens:
         """The Lens; its weights are read where they are not in memory, and must be those of a run that is resumed."""
@@ -57,25 +61,27 @@ class Subject:
         return self.lens
 
     def release(self) -> None:
-        """Give back the memory of the weights, unless whoever called the scan holds the model."""
+        """Give back the memory of the weights, unless whoever called holds the model."""
         self.lens = None
-        if isinstance(self.ready, Preparation) or self.settings.null:  # else there is nothing that could be given back
+        if not isinstance(self.ready, VectorSource):
             gc.collect()  # the modules of a model point to one another
 
-    def source(self, text: TextLike | None) -> VectorSource:
-        """The model reading the text, or the stored states."""
-        return self.ready if isinstance(self.ready, VectorSource) else self._reading(self.load(), text)
+    def source(self, text: TextLike | None, *, ends: bool = False) -> VectorSource:
+        """The model reading the text, or the stored states; `ends`: say where tokens end."""
+        return self.ready if isinstance(self.ready, VectorSource) else self.reading(self.load(), text, ends=ends)
 
-    def _reading(self, lens: Lens, text: TextLike | None) -> ModelSource:
-        assert text is not None  # by `subjects`
-        return ModelSource(lens, text, self.settings, context=self.settings.context, batch=self.settings.batch)
+    def reading(self, lens: Lens, text: TextLike | None, *, ends: bool = False) -> ModelSource:
+        """A model's Lens reading the text."""
+        settings = self.settings
+        assert text is not None  # by `check_text_of`
+        return ModelSource(lens, text, settings, context=settings.context, batch=settings.batch, ends=ends)
 
-    def twin(self, source: VectorSource, text: TextLike | None) -> Callable[[], VectorSource | None]:
-        """Makes the same with random weights; nothing of stored states."""
+    def control(self, source: VectorSource, text: TextLike | None) -> Callable[[], VectorSource | None]:
+        """Makes the random-weight control; nothing of stored states."""
         if source.lens is None:
             return lambda: None
         make = source.lens.twin(self.settings.seed)
-        return lambda: self._reading(make(), text)
+        return lambda: self.reading(make(), text)
 
     def sites(self, source: VectorSource | Lens) -> tuple[str, ...]:
         """The sites that are asked for, in the order of depth."""
@@ -85,20 +91,23 @@ class Subject:
     def bytes(self) -> float:
         """The memory that its weights take."""
         if isinstance(self.ready, Preparation):
-            return self.ready.bytes
+            return float(self.ready.bytes)
         if isinstance(self.ready, VectorSource):
             return 0.0
         return float(sum(p.numel() * p.element_size() for p in self.ready.model.parameters()))
 
     def check(self, *, weights: bool) -> None:
-        """See that the model can be scanned as asked; with `weights`, they are read for it.
+        """See that the source can be read as asked; with `weights`, they are read for it.
 
         Raises BadInput for a model without a tokenizer, a site that it has not, a context that it cannot read, and on
-        a resumed run for weights or a tokenizer that are not those of before. Without the weights, sites are held
+        a resumed run for weights, a tokenizer or states that are not those of before. Without the weights, sites are held
         against those that a model of so many blocks can have.
         """
         if isinstance(self.ready, VectorSource):
-            return self._check_stored(self.ready)
+            self.sites(self.ready)
+            if self.run.folder is not None:
+                self.run.identify(f"the states of {self.name}", self.ready.identity())
+            return
         ready = self.load() if weights else self.ready
         name, wanted, context = self.name, self.settings.sites, self.settings.context
         tokenizer = require_tokenizer(ready.tokenizer, name)
@@ -113,53 +122,55 @@ class Subject:
             self._identify(ready.identity() if isinstance(ready, Preparation) else None)
             self.run.identify(f"the tokenizer of {name}", tokenizer_identity(tokenizer))
 
-    def _check_stored(self, source: VectorSource) -> None:
-        self.sites(source)
-        if self.settings.token_sums and not source.vocabulary:
-            raise BadInput(f"--token-sums needs token ids, and {source.name} holds none.")
-        if self.settings.engine == "spark":
-            readable(source)
-        if self.settings.skip_first >= source.context:
-            raise BadInput(f"--skip-first must leave at least one of the {source.context} vectors of a window.")
-        if self.run.folder is not None:
-            self.run.identify(f"the states of {self.name}", source.identity())
-
     def _identify(self, weights: str | None) -> None:
         if weights is not None:
             self.run.identify(f"the weights of {self.name}", weights)
 
 
+def check_all(subjects: Sequence[Subject], text: TextLike | None) -> None:
+    """Check every subject. The weights of a single model stay in memory, of several as long as they are small; those of the
+    others are read when their turn comes, once.
+
+    Raises BadInput where a model has no text to read, or a text is given and only stored states are there, which read none.
+    """
+    models = [subject.name for subject in subjects if subject.reads]
+    if models and text is None:
+        raise BadInput(f"Say which text {models[0]} is to read: --text TEXT.")
+    if not models and text is not None:
+        raise BadInput(f"--text is not used: {subjects[0].name} holds stored states, which have read their text.")
+    held = 0.0
+    for subject in subjects:
+        held += subject.bytes
+        subject.check(weights=len(subjects) == 1 or held <= KEPT_BYTES)
+
+
 def subjects(models: SourcesLike, settings: Scanning, run: Run) -> list[Subject]:
-    """The sources by name, all checked. The weights of a single model stay in memory, of several as long as they are small;
-    those of the others are read when their turn comes, once.
+    """The sources of a scan by name, all checked.
 
     Raises BadInput where none is named, one twice, or one cannot be scanned as asked.
     """
     sources = given_sources(models)
     if not sources:
         raise BadInput("No model was named: name at least one model.")
-    if settings.revisions is not None:
-        sources = checkpoints(sources, settings.revisions)
-    named = [(_name(source), source) for source in sources]
-    names = [name for name, _ in named if name]
-    if len(set(names)) < len(names):
-        raise BadInput(f"A model is named twice: {', '.join(names)}.")
-    found, shorts = list[Subject](), list[str]()
-    for name, source in named:  # names and configurations of all, before the weights of any are read
-        ready = _ready(source, settings.but(revisions=None))
-        own = ready.source.name if isinstance(ready, Preparation) else ready.name
-        shorts.append(own)
-        found.append(Subject(name or own, ready, settings, run, renamed=not isinstance(source, Lens)))
-    for subject, short in zip(found, shorts, strict=True):  # folders of one name go by their paths
+    names = [_name(source) for source in sources]
+    if len(set(filter(None, names))) < len(list(filter(None, names))):
+        raise BadInput(f"A model is named twice: {', '.join(filter(None, names))}.")
+    every, shorts = list[Subject](), list[str]()
+    for name, source in zip(names, sources, strict=True):  # configurations of all, before the weights of any are read
+        ready = _ready(source, settings)
+        shorts.append(ready.source.name if isinstance(ready, Preparation) else ready.name)
+        every.append(Subject(name or shorts[-1], ready, settings, run, renamed=not isinstance(source, Lens)))
+    for subject, short in zip(every, shorts, strict=True):  # folders of one name go by their paths
         subject.name = short if shorts.count(short) == 1 else subject.name
         if isinstance(subject.ready, VectorSource):
             subject.ready.name = subject.name
-    _check_text(found, settings)
-    held = 0.0
-    for subject in found:
-        held += subject.bytes
-        subject.check(weights=len(found) == 1 or held <= KEPT_BYTES)
-    return found
+            _check_stored(subject.ready, settings)
+        elif settings.engine == "spark":
+            raise BadInput(
+                f"--engine spark reads stored states, and {subject.name} is a model: share its text by torchrun."
+            )
+    check_all(every, settings.text)
+    return every
 
 
 def _ready(given: SourceLike, settings: Scanning) -> Preparation | Lens | VectorSource:
@@ -171,6 +182,13 @@ def _ready(given: SourceLike, settings: Scanning) -> Preparation | Lens | Vector
     return stored or prepare_model(cast(ModelLike, given), Loading(**settings.part(Loading)))
 
 
+def _check_stored(source: VectorSource, settings: Scanning) -> None:
+    if settings.engine == "spark":
+        readable(source)
+    if settings.skip_first >= source.context:
+        raise BadInput(f"--skip-first must leave at least one of the {source.context} vectors of a window.")
+
+
 def readable(source: VectorSource) -> StoredSource:
     """The source, if the workers of a cluster can open it."""
     if not isinstance(source, StoredSource) or source.where is None:
@@ -178,25 +196,5 @@ def readable(source: VectorSource) -> StoredSource:
     return source
 
 
-def _check_text(found: list[Subject], settings: Scanning) -> None:
-    """A model needs a text to read; stored states read none."""
-    models = [one.name for one in found if not isinstance(one.ready, VectorSource) or one.ready.lens is not None]
-    if models and settings.engine == "spark":
-        raise BadInput(f"--engine spark reads stored states, and {models[0]} is a model: share its text by torchrun.")
-    if models and settings.text is None:
-        raise BadInput(f"Say which text {models[0]} is to read: --text TEXT.")
-    if not models and settings.text is not None:
-        raise BadInput(f"--text is not used: {found[0].name} holds stored states, which have read their text.")
-
-
 def _name(model: SourceLike) -> str:
     return model.name if isinstance(model, Lens) else os.fspath(model) if isinstance(model, str | os.PathLike) else ""
-
-
-def checkpoints(sources: Sequence[SourceLike], revisions: str | Sequence[str]) -> list[SourceLike]:
-    """The revisions of the one model that was named, as ID@REVISION."""
-    wanted = revisions.split(",") if isinstance(revisions, str) else list(revisions)
-    wanted = [revision.strip() for revision in wanted if revision.strip()]
-    if len(sources) != 1 or not isinstance(sources[0], str) or not wanted:
-        raise BadInput("--revisions takes names of revisions, separated by commas, of exactly one Hugging Face id.")
-    return [f"{sources[0]}@{revision}" for revision in wanted]

@@ -16,7 +16,7 @@ from headscan.statistics.accumulator import (
 )
 from headscan.statistics.classes import ClassSums
 from headscan.statistics.cloud import Cloud, Vectors
-from headscan.statistics.counts import BlockedCounts, TokenCounts, TokenSums
+from headscan.statistics.counts import BlockedCounts, TokenCounts
 from headscan.statistics.derivative import Derivative, Pieces, token_sums
 from headscan.statistics.gram import Gram
 from headscan.statistics.influence import Aside, Derive, Influence
@@ -38,5 +38,5 @@ __all__ = [
     "REST", "Accumulator", "Aside", "BlockedCounts", "BlockedTally", "Blocks", "ClassSums", "Cloud", "ContextTally",
     "Derivative", "Derive", "DirectionTally", "FirstWindows", "FollowTally", "Gram", "Influence", "NonFinite",
     "PartSums", "Pieces", "PushPull", "Reservoir", "Series", "SiteBatch", "SiteStatistics", "Sums", "Tally",
-    "TokenCounts", "TokenSums", "Vectors", "merged", "process_count", "process_rank", "same_everywhere", "token_sums",
+    "TokenCounts", "Vectors", "merged", "process_count", "process_rank", "same_everywhere", "token_sums",
 ]  # fmt: skip

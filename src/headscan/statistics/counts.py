@@ -1,4 +1,4 @@
-"""Statistics by token id: how often each token stood in the text, and the sum of its vectors."""
+"""How often each token id stood in the text."""
 
 from __future__ import annotations
 
@@ -65,37 +65,3 @@ class BlockedCounts(Accumulator):
 
     def merge(self, other: BlockedCounts) -> None:
         self.blocks.merge(other.blocks)
-
-
-class TokenSums(Accumulator):
-    """Count and Σx of the vectors that stood at each token id; float64 [vocabulary, width].
-
-    One `index_add_` a batch: the dense one-hot product that some tools use for it costs vocabulary times more.
-
-    >>> sums = TokenSums(3, 2)
-    >>> sums.update(torch.tensor([2, 2]), torch.tensor([[1.0, 0.0], [3.0, 1.0]]))
-    >>> sums.means()[2].tolist(), sums.counts.tolist()
-    ([2.0, 0.5], [0, 0, 2])
-    """
-
-    arguments, fields = ("vocabulary", "width"), ("counts", "sums")
-
-    def __init__(self, vocabulary: int, width: int, device: torch.device | str = "cpu"):
-        self.vocabulary, self.width = vocabulary, width
-        self.counts = torch.zeros(vocabulary, dtype=torch.int64, device=device)
-        self.sums = torch.zeros(vocabulary, width, dtype=torch.float64, device=device)
-
-    def update(self, ids: Tensor, states: Tensor) -> None:
-        """Add states [..., width] that stand at ids [...]."""
-        ids = ids.reshape(-1).to(self.sums.device)
-        rows = states.detach().reshape(len(ids), self.sums.shape[1]).to(device=self.sums.device, dtype=torch.float64)
-        self.sums.index_add_(0, ids, rows)
-        self.counts += torch.bincount(ids, minlength=len(self.counts))
-
-    def means(self) -> Tensor:
-        """Mean vector of each token id [vocabulary, width]; NaN rows for ids never seen."""
-        return self.sums / self.counts[:, None]
-
-    def merge(self, other: TokenSums) -> None:
-        self.counts += other.counts.to(self.counts.device)
-        self.sums += other.sums.to(self.sums.device)

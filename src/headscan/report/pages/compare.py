@@ -21,7 +21,6 @@ from headscan.report.kit import (
     page,
     palette,
     section,
-    table,
 )  # fmt: skip
 from headscan.report.kit.parts import Part, Value, cell_of
 from headscan.report.kit.words import named, number
@@ -197,18 +196,3 @@ def alignment(result: CompareResult) -> Section | None:
     ]
     lead = "Tokens of different tokenizers are the same where their last characters are; the others are left out."
     return Section("Which tokens", lead, [Facts("compared", rows)])
-
-
-@section("compare", 50)
-def shape(result: CompareResult) -> Section | None:
-    """Paired differences of the measures of shape."""
-    if not result.differences:
-        return None
-    shown = table(
-        result.differences, (Term("site"), lambda one: one.site_a),
-        (Term("models"), lambda one: f"{named(one.model_a)} − {named(one.model_b)}"), "measure",
-        (Term("difference"), lambda one: Cell(one.difference, tuple(one.interval) if one.interval else None)),
-        folded=True, where="page", title="All differences",
-    )  # fmt: skip
-    lead = "Measures of shape of the second model less those of the first, with paired 95 % intervals."
-    return Section("What changed in shape", lead, [shown])
