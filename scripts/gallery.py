@@ -3,7 +3,7 @@
     headscan scan gpt-vanilla-early --text TEXT --measures anatomy,common_direction --max-tokens 8192 --out DIR
     python scripts/gallery.py DIR FIGURE [FIGURE ...]
 
-FIGURE is a figure's name on the page (`anatomy-0`). Needs `headscan[figures]`; `--figures FOLDER` writes all figures of a page.
+FIGURE is a figure's name on the page (`anatomy-0`). Needs `headscan[figures]`; `headscan figures` writes all of a page.
 """
 
 from __future__ import annotations

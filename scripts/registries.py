@@ -82,7 +82,7 @@ def page() -> str:
         parts.append(f"## {title}\n\n{use}\n\n| name | what it is | parameters |\n|---|---|---|")
         for name, item in registry.items():
             options = options_of(item) if isinstance(item, type) else ()
-            shown = "; ".join(f"`{one.flag}` {one.option.help}" for one in options).replace("|", "\\|")
+            shown = "; ".join(f"`{one.name}` {one.option.help}" for one in options).replace("|", "\\|")
             parts.append(f"| `{name}` | {sentence(name, item)} | {shown} |")
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"

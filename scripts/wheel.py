@@ -35,7 +35,7 @@ MISSING = {
     "gguf": "scan {folder}/model.gguf --text stories --max-tokens 64 --context 32",
     "onnx": "remedy {column} --partners {partners} --against {partners} --held-out 300 --formats onnx",
     "faiss": "scan {folder}/vectors.faiss",
-    "figures": "scan gpt-vanilla --text stories --max-tokens 64 --context 32 --figures {folder}/figures",
+    "figures": "figures {result} {folder}/figures",
 }
 
 
@@ -87,7 +87,7 @@ def scripts_pages() -> ModuleType:
 
 def tried(python: Path, words: str, folder: Path, paths: dict[str, str]) -> str:
     """What came of a command: "runs", the extra it asks for, or how it failed."""
-    out = [] if words == "models" else ["--out", str(folder)]
+    out = [] if words.split()[0] in ("models", "figures") else ["--out", str(folder)]
     called = [str(python.with_name("headscan")), *shlex.split(words.format(**paths)), *out]
     done = subprocess.run(called, capture_output=True, text=True, cwd=folder.parent)
     last = (done.stderr.strip() or "nothing was said").splitlines()[-1]
@@ -111,7 +111,7 @@ def clean_environment(place: Path, wheel: Path) -> Path:
 def try_all(place: Path, wheel: Path, specimens: Path) -> list[str]:
     """Every verb and every option that needs an extra; what is not as it should be."""
     pages = scripts_pages()
-    paths = pages.materials(place) | {"folder": str(place)}
+    paths = pages.materials(place) | {"folder": str(place), "result": str(place / "remedy")}
     python = clean_environment(place / "environment", wheel)
     (place / "model.gguf").write_bytes(b"GGUF" + bytes(96))
     (place / "vectors.faiss").write_bytes(struct.pack("<4siqqq?i", b"IwFl", 8, 10, 0, 0, True, 1) + bytes(64))
@@ -122,13 +122,13 @@ def try_all(place: Path, wheel: Path, specimens: Path) -> list[str]:
         if found not in wanted:
             wrong.append(f"{name}: {found} (headscan {words})")
 
-    for extra, words in MISSING.items():
-        report(f"without {extra}", words, tried(python, words, place / f"without-{extra}", paths), {extra})
     for verb, words in (pages.EXAMPLES | {"models": "models"}).items():
         found = tried(python, words, place / verb, paths)
         report(verb, words, found, {"runs", *MISSING})
         if found == "specimens":
             later[verb] = words
+    for extra, words in MISSING.items():
+        report(f"without {extra}", words, tried(python, words, place / f"without-{extra}", paths), {extra})
     command(python, "-m", "pip", "install", "--quiet", "--no-deps", specimens)
     for verb, words in later.items():
         found = tried(python, words, place / f"{verb}-specimens", paths)

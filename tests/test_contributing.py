@@ -170,22 +170,22 @@ def test_they_are_seen_on_the_page_in_a_browser(scanned, chromium_without_webgl)
 def test_an_objective_is_an_option_with_its_parameter(installed, tmp_path):
     _, run = installed
     out = tmp_path / "train"
-    assert "--smoothing" in run("-m", "headscan", "train", "--help")
+    assert "smoothing=" in run("-m", "headscan", "train", "--help")
     words = ("train", "gpt", "--text", "stories", "--steps", "2", "--max-tokens", "6000", "--out", str(out))
-    run("-m", "headscan", *words, "--objective", "smoothed", "--smoothing", ".2")
+    run("-m", "headscan", *words, "--objective", "smoothed:smoothing=.2")
     document = json.loads((out / "result.json").read_text("utf-8"))
     assert "smoothed" in json.dumps(document["objective"])
     assert "0.2" in json.dumps(document["objective"])
     assert "smoothed" in (out / "report.html").read_text("utf-8")
-    refused = run("-m", "headscan", *words, "--objective", "cwt", "--smoothing", ".2", status=2)
-    assert "--smoothing is not used by the objective cwt; it belongs to smoothed" in refused
+    refused = run("-m", "headscan", *words, "--objective", "cwt:smoothing=.2", status=2)
+    assert "smoothing is not a parameter of the objective cwt; it belongs to smoothed" in refused
 
 
 def test_an_attribution_method_is_an_option_with_its_parameter(installed, tmp_path):
     _, run = installed
     assert "recency" in run("-m", "headscan", "attribute", "--help")
     words = ("attribute", "gpt-vanilla", "--prompt", "Once upon a time", "--out", str(tmp_path / "a"))
-    run("-m", "headscan", *words, "--method", "recency,occlusion", "--decay", ".5")
+    run("-m", "headscan", *words, "--method", "recency:decay=.5,occlusion")
     document = json.loads((tmp_path / "a" / "result.json").read_text("utf-8"))
     assert document["method"] == "recency"
     assert document["scores"][-1] == 0.5
@@ -196,15 +196,13 @@ def test_an_attribution_method_is_an_option_with_its_parameter(installed, tmp_pa
 
 def test_an_inversion_method_is_an_option_with_its_parameter(installed, tmp_path):
     _, run = installed
-    assert "--guessed" in run("-m", "headscan", "invert", "--help")
+    assert "guessed=" in run("-m", "headscan", "invert", "--help")
     words = ("invert", "gpt-vanilla", "--prompt", "Once upon a time", "--at", "block.0", "--out", str(tmp_path / "i"))
-    run("-m", "headscan", *words, "--method", "guess", "--guessed", "7")
+    run("-m", "headscan", *words, "--method", "guess:guessed=7")
     document = json.loads((tmp_path / "i" / "result.json").read_text("utf-8"))
     assert set(document["prompts"][0]["recovered"]) == {7}
     assert "unique" not in document["prompts"][0]["verdict"]
-    assert "not used by the method exact" in run(
-        "-m", "headscan", *words, "--method", "exact", "--guessed", "7", status=2
-    )
+    assert "not used by the method exact" in run("-m", "headscan", *words, "--method", "exact:guessed=7", status=2)
 
 
 def test_a_remedy_is_found_with_its_parameter(installed):
@@ -232,5 +230,5 @@ def test_each_is_in_the_documentation_that_is_written_with_the_plugin(installed)
     _, run = installed
     assert "Top-three share" in run(str(ROOT / "scripts" / "measures.py"), "--print")
     said = run(str(ROOT / "scripts" / "registries.py"), "--print")
-    for name in ("repeats", "smoothed", "--smoothing", "recency", "guess", "shrink"):
+    for name in ("repeats", "smoothed", "smoothing", "recency", "guess", "shrink"):
         assert name in said

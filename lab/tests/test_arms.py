@@ -139,9 +139,9 @@ def test_the_bias_starts_at_the_log_unigram_and_has_a_rate_of_its_own():
     assert [(group["lr"], group["weight_decay"], len(group["params"]) > 1) for group in groups] == [
         (1e-3, 0.1, True), (1e-3, 0.0, True), (0.1, 0.0, False),
     ]  # fmt: skip
-    with pytest.raises(BadInput, match="--bias-rate is not used without a bias"):
+    with pytest.raises(BadInput, match="bias_rate is not used without a bias"):
         CrossEntropy(bias_rate=0.1)
-    with pytest.raises(BadInput, match="--cap is not used by the projection chunked"):
+    with pytest.raises(BadInput, match="cap is not used by the projection chunked"):
         OBJECTIVES.build("ce", {"cap": 30.0, "projection": "chunked"})
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from entries import Pages, cell, listing, sentence
 
-from headscan.cli import command_of, verbs
+from headscan.cli import BARE, command_of, verbs
 from headscan.run import OptionField, Registry
 
 __all__ = ["reference"]
@@ -37,7 +37,7 @@ def _commands(pages: Pages) -> Pages:
     )
     made = {"commands/index.md": listing("Commands", said, rows, "command", sidebar=True)}
     for name, what in verbs().items():
-        command = None if name == "models" else command_of(name)
+        command = None if name in BARE else command_of(name)
         shown = [
             page
             for page, text in pages.items()

@@ -28,7 +28,7 @@ from unittest import mock
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from headscan.cli import command_of, main, verbs
+from headscan.cli import BARE, command_of, main, verbs
 from headscan.run import OptionField
 
 VERBS = verbs()
@@ -162,17 +162,14 @@ def _edges(field: OptionField) -> list[str]:
     return [f"{bound:g}" for bound in (rules.low, rules.high, rules.above) if bound is not None]
 
 
-def parameters(verb: str) -> tuple[Any, dict[str, OptionField], dict[str, OptionField], dict[str, Any]]:
-    """A verb's command, the fields of its settings, those of the items of its registries, and the registries."""
-    if verb == "models":
-        return None, {}, {}, {}
+def parameters(verb: str) -> tuple[Any, dict[str, OptionField], dict[str, Any]]:
+    """A verb's command, its options, and the registries among them."""
+    if verb in BARE:
+        return None, {}, {}
     command = command_of(verb)
     fields = {field.name: field for field in command.verb().verb.options() if not field.option.python}
-    registries = {n: f.option.choices for n, f in fields.items() if hasattr(f.option.choices, "options")}
-    items = {
-        name: field for one in registries.values() for name, (field, _) in one.options().items() if name not in fields
-    }
-    return command, fields, items, registries
+    registries = {n: f.option.choices for n, f in fields.items() if hasattr(f.option.choices, "parameters")}
+    return command, fields, registries
 
 
 # Right values of options that take any text; of the others none is drawn where a line is to be right.
@@ -201,9 +198,21 @@ def right_value(field: OptionField, draw: random.Random) -> list[str]:
     return []
 
 
+def own_parameters(registry: Any, item: str, ground: Ground, draw: random.Random, *, right: bool) -> str:
+    """Parameters of the item of a registry, or of any other one, as they are written behind its name."""
+    known = registry.parameters()
+    fields = known.get(item, []) if right else [field for own in known.values() for field in own]
+    written = []
+    for field in fields:
+        if draw.random() < (0.3 if right else 1.0 / len(fields)):
+            words = (right_value(field, draw) if right else value_of(field, ground, draw))[1:] or ["true"]
+            written.append(f"{field.name}={words[0]}")
+    return ":" + ",".join(written) if written else ""
+
+
 def line(verb: str, ground: Ground, draw: random.Random) -> list[str]:
     """One command line: every second one made to be right, the others with values of any kind."""
-    command, fields, items, registries = parameters(verb)
+    command, fields, registries = parameters(verb)
     words, right = [verb], draw.random() < 0.5
     if command is None:
         return [*words, *draw.sample(["--json", "x", "--nonsense"], draw.randint(0, 2))]
@@ -214,7 +223,6 @@ def line(verb: str, ground: Ground, draw: random.Random) -> list[str]:
             source = ["gpt", "bert", "mixer", "nonsense"]
         words += [source[0] if right else draw.choice(source) for _ in range(several)]
     chosen: list[str] = []
-    picked: dict[str, str] = {}
     for name, field in fields.items():
         if right and (verb, name) in ALONE:
             continue
@@ -224,17 +232,11 @@ def line(verb: str, ground: Ground, draw: random.Random) -> list[str]:
         elif name in ("out", "resume"):
             if draw.random() < 0.05:
                 chosen += ["--out", draw.choice(["/dev/null/x", "text.txt", ""])] if name == "out" else ["--resume"]
-        elif needed or draw.random() < (1.5 if right else 2.0) / (len(fields) + len(items)):
+        elif needed or draw.random() < (1.5 if right else 2.0) / len(fields):
             found = right_value(field, draw) if right else value_of(field, ground, draw)
             chosen += found
             if name in registries and len(found) == 2:
-                picked[name] = found[1]
-    for name, field in items.items():
-        users = next(one.options()[name][1] for one in registries.values() if name in one.options())
-        if right and not any(user in picked.values() for user in users):
-            continue
-        if draw.random() < (0.3 if right else 1.0 / len(items)):
-            chosen += right_value(field, draw) if right else value_of(field, ground, draw)
+                chosen[-1] += own_parameters(registries[name], found[1], ground, draw, right=right)
     if not right and draw.random() < 0.1:
         chosen += draw.choice([["--nosuch"], ["--seed"], ["--json"], ["-x", "1"]])
     return words + chosen

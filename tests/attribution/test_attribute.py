@@ -12,7 +12,6 @@ import torch
 import headscan
 from headscan import load
 from headscan.attribution import METHODS, AttributionMethod, MethodWords, attribute, find_units
-from headscan.cli import command_of
 from headscan.run import Option
 from headscan.text.prompts import read_prompt
 from tests.attribution.attribution_cases import IDS, WIPERS, build
@@ -48,7 +47,7 @@ def with_words(family):
 
 
 def test_the_seeds_prompt_on_a_real_model_has_all_methods_and_loads_again(stories, tmp_path):
-    found = attribute(stories, WIPERS, method=METHODS.build_all(METHODS.names(), {"samples": 8}), out=tmp_path)
+    found = attribute(stories, WIPERS, method="all,shapley:samples=8", out=tmp_path)
     document = load(tmp_path).document
     assert len(document["tokens"]) == len(document["scores"]) == len(document["ids"]) == 22
     assert document["tokens"][1] == "␣The"
@@ -206,10 +205,10 @@ def test_a_method_of_ones_own_is_found_everywhere(gpt2, tmp_path):
     try:
         found = attribute(gpt2, IDS, method=[FromTheEnd(power=2), "occlusion"], substitute="mean", out=tmp_path)
         assert found.scores[:3] == [1, 4, 9]
-        assert "power" in command_of("attribute").function("attribute").__signature__.parameters
-        with pytest.raises(headscan.BadInput, match="--power is not used by the attribution method occlusion"):
+        assert [field.name for field in METHODS.parameters()["from-the-end"]] == ["power"]
+        with pytest.raises(headscan.BadInput, match="power is not a parameter of the attribution method occlusion"):
             METHODS.build("occlusion", {"power": 3.0})
-        with pytest.raises(headscan.BadInput, match="--power must be greater than 0"):
+        with pytest.raises(headscan.BadInput, match="power must be greater than 0"):
             FromTheEnd(power=0)
     finally:
         METHODS._items.pop("from-the-end")

@@ -88,29 +88,16 @@ def test_what_is_not_given_keeps_the_settings_default():
 
 
 def test_options_reach_the_settings_and_the_items():
-    words = (
-        "m",
-        "--prompt",
-        "a",
-        "--prompt",
-        "b",
-        "--method",
-        "stepped",
-        "--steps",
-        "4",
-        "--no-verify",
-        "--share",
-        ".25",
-    )
-    assert "('m', ['a', 'b'], Stepped(steps=4), False, 0.25)" in run(*words).replace("\n", "")
+    words = ("m", "--prompt", "a", "--prompt", "b", "--method", "stepped:steps=4", "--no-verify", "--share", ".25")
+    assert "('m', ['a', 'b'], 'stepped:steps=4', False, 0.25)" in run(*words).replace("\n", "")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--steps", "4"), "--steps is not used by the method plain; it belongs to stepped."),
-        (("--method", "stepped", "--steps", "0"), "--steps must be at least 1"),
-        (("--method", "auto", "--steps", "3"), "--steps belongs to stepped: say which by --method"),
+        (("--method", "plain:steps=4"), "steps is not a parameter of the method plain; it belongs to stepped."),
+        (("--method", "stepped:steps=0"), "steps must be at least 1"),
+        (("--method", "auto"), "no method 'auto'"),
         (("--share", "nan"), "--share must be a finite number"),
         (("--out", "/dev/null/x"), "cannot be written"),
         (("--nosuch", "1"), "nosuch"),
@@ -125,7 +112,7 @@ def test_what_cannot_be_is_one_sentence_and_exit_2(words, said):
 
 def test_help_shows_brackets_defaults_and_whose_an_option_is():
     said = " ".join(run("--help").replace("│", " ").split())
-    assert "Nodes [of the path]. (stepped)" in said
+    assert "stepped: steps= Nodes [of the path]." in said
     assert "Default: 0.5" in said
     assert "--no-verify" in said
     assert "--no-null" not in said

@@ -26,7 +26,9 @@ def _run(*words):
 
 def test_trains_recovers_and_prints_json_alone(tmp_path):
     out = tmp_path / "out"
-    found = _run("train", "gpt", "--text", _story(tmp_path), "--out", out, "--json", "--temperature", "2", *TINY)
+    found = _run(
+        "train", "gpt", "--text", _story(tmp_path), "--out", out, "--json", "--objective", "cwt:temperature=2", *TINY
+    )
     assert found.status == 0, found.output
     document = json.loads(found.stdout)
     assert document == json.loads((out / "result.json").read_text())
@@ -34,7 +36,7 @@ def test_trains_recovers_and_prints_json_alone(tmp_path):
     assert document["steps"] == 4
     assert document["objective"]["parameters"]["temperature"] == 2
     assert (out / "report.html").exists()
-    more = [*TINY[2:], "--temperature", "2", "--steps", "6", "--resume"]
+    more = [*TINY[2:], "--objective", "cwt:temperature=2", "--steps", "6", "--resume"]
     again = _run("train", "gpt", "--text", _story(tmp_path), "--out", out, *more)
     assert again.status == 0, again.output
     assert json.loads((out / "result.json").read_text())["steps"] == 6
@@ -62,9 +64,9 @@ def test_evaluation_sets_are_no_text(tmp_path):
     [
         (["train", "gpt", "--objective", "magic"], "There is no objective 'magic'"),
         (["train", "gru"], "There is no recipe 'gru'"),
-        (["train", "gpt", "--objective", "ce", "--temperature", "2"], "--temperature is not used by the objective ce"),
-        (["recover", "gpt-headless", "--steps", "9"], "--steps is not used by the head recovery bias"),
-        (["recover", "gpt-headless", "--mode", "probe", "--rate", "nan"], "--rate must be a finite number"),
+        (["train", "gpt", "--objective", "ce:temperature=2"], "temperature is not a parameter of the objective ce"),
+        (["recover", "gpt-headless", "--mode", "bias:steps=9"], "steps is not a parameter of the head recovery bias"),
+        (["recover", "gpt-headless", "--mode", "probe:rate=nan"], "rate must be a finite number"),
         (["evaluate", "gpt-vanilla", "--tasks", "magic"], "There is no task 'magic'"),
     ],
 )

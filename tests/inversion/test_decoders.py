@@ -52,7 +52,7 @@ def test_tables_without_full_rank_are_decoded(table):
 
 
 def test_bad_decoders_are_refused(table):
-    with pytest.raises(BadInput, match="--decoder must be"):
+    with pytest.raises(BadInput, match="decoder must be"):
         Descent(decoder="guess")
     with pytest.raises(BadInput, match="empty"):
         Decoder(table, torch.zeros(40, dtype=torch.bool))

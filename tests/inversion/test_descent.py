@@ -73,11 +73,11 @@ def test_losses_are_zero_at_the_target_and_only_there(name, ids):
 def test_bad_settings_are_refused():
     with pytest.raises(BadInput, match="--optimiser must be"):
         Descent(optimiser="newton")
-    with pytest.raises(BadInput, match="--steps must be at least 1"):
+    with pytest.raises(BadInput, match="steps must be at least 1"):
         Descent(steps=0)
     with pytest.raises(BadInput, match="no preset"):
         preset("magic")
-    with pytest.raises(BadInput, match="--loss must be"):
+    with pytest.raises(BadInput, match="loss must be"):
         Descent(loss="huber")
 
 

@@ -184,7 +184,7 @@ def test_a_slice_that_sees_the_future_is_refused(bert, ids):
     cut = Slice().on(bert)
     with pytest.raises(BadInput, match="causal"):
         exact(cut, list(cut.run(ids)))
-    with pytest.raises(BadInput, match="--order must be"):
+    with pytest.raises(BadInput, match="order must be"):
         Search(order="alphabet")
 
 

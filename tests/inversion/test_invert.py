@@ -162,9 +162,9 @@ def test_bad_input_is_one_sentence(bytes_model, prompt, options, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"budget": 0}, "--budget must be at least 1"),
-        ({"first": 0}, "--first must be at least 1"),
-        ({"neighbours": -2}, "--neighbours must be at least -1"),
+        ({"budget": 0}, "budget must be at least 1"),
+        ({"first": 0}, "first must be at least 1"),
+        ({"neighbours": -2}, "neighbours must be at least -1"),
     ],
 )
 def test_bad_searches_are_refused(options, words):
@@ -210,12 +210,12 @@ def test_the_command(assets, tmp_path):
     assert document["kind"] == "invert"
     assert document["token_accuracy"] == 1
     assert (tmp_path / "report.html").is_file()
-    options = ["--method", "indirect", "--sequential", "--init", "zeros", "--steps", "150"]
+    options = ["--method", "indirect:sequential=true,init=zeros,steps=150"]
     done = cli(*arguments, *options, "--out", str(tmp_path), "--json")
     assert done.status == 0
     assert json.loads(done.stdout)["parameters"]["sequential"] is True
     assert json.loads(done.stdout)["parameters"]["init"] == "zeros"
-    wrong = cli(*arguments, "--preset", "seed")
+    wrong = cli(*arguments, "--method", "exact:preset=seed")
     assert wrong.status == 2
     bad = cli("invert", str(assets / "models/stories260K"), "--prompt", "")
     assert bad.status != 0
@@ -267,9 +267,12 @@ def test_ids_come_in_any_form(gpt2, prompt):
     ("options", "words"),
     [
         (["--given", "next-token", "--at", "block.3"], "--at is not used by the given next-token"),
-        (["--method", "direct", "--order", "random"], "--order is not used by the method direct; it belongs to exact"),
-        (["--method", "exact", "--steps", "5"], "--steps is not used by the method exact"),
-        (["--preset", "seed"], "--preset is not used by the method auto; it belongs to direct, indirect"),
+        (["--method", "direct:order=random"], "order is not a parameter of the method direct; it belongs to exact"),
+        (["--method", "exact:steps=5"], "steps is not a parameter of the method exact"),
+        (
+            ["--method", "auto:preset=seed"],
+            "preset is not a parameter of the method auto; it belongs to direct, indirect",
+        ),
         (["--out", "/dev/null/x"], "cannot be written"),
         (["--noise", "nan"], "--noise must be a finite number"),
         (["--given", "gradient"], "verb privacy"),

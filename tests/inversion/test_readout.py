@@ -166,7 +166,7 @@ def test_the_command_goes_on_and_leaves_the_files_of_an_undisturbed_run(small_fi
         "--prompt",
         "A dog.",
     ]
-    command += ["--at", "block.1", "--method", "exact", "--order", "readout"]
+    command += ["--at", "block.1", "--method", "exact:order=readout"]
 
     def run(out, *more):
         return cli(*command, "--out", str(tmp_path / out), *more)

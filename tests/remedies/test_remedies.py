@@ -137,7 +137,7 @@ def test_whitening_drops_what_is_only_rounding():
 
 def test_parameters_are_the_method_s_own():
     assert REMEDIES.build("all-but-the-top", {"remove": 2}) == AllButTheTop(remove=2)
-    with pytest.raises(BadInput, match="--remove is not used by the remedy whiten; it belongs to all-but-the-top"):
+    with pytest.raises(BadInput, match="remove is not a parameter of the remedy whiten; it belongs to all-but-the-top"):
         REMEDIES.build("whiten", {"remove": 2})
-    with pytest.raises(BadInput, match="--keep must be at least 1"):
+    with pytest.raises(BadInput, match="keep must be at least 1"):
         Whiten(keep=0)

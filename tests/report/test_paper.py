@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import pytest
 
+import headscan
 from headscan.report.kit.parts import Figure, Head, Page, Section, Shown
 from headscan.report.kit.terminal import write_figures
 from headscan.run import BadInput
@@ -31,16 +33,17 @@ def test_figures_are_written_as_svg_and_pdf(tmp_path, chromium_without_webgl):
     assert found[1].read_bytes().startswith(b"%PDF")
 
 
-def test_a_missing_extra_is_said_before_any_work(tmp_path, monkeypatch, capsys):
+def test_a_missing_extra_is_said(tmp_path, monkeypatch, capsys):
     from headscan.cli import main
 
-    words = ["scan", str(tmp_path / "nowhere.npy"), "--figures", str(tmp_path), "--out", str(tmp_path / "out")]
-    monkeypatch.setattr("sys.argv", ["headscan", *words])
+    np.save(tmp_path / "states.npy", np.random.default_rng(0).standard_normal((64, 8)))
+    headscan.scan(tmp_path / "states.npy", out=tmp_path / "out")
+    monkeypatch.setattr("sys.argv", ["headscan", "figures", str(tmp_path / "out"), str(tmp_path / "figures")])
     monkeypatch.setattr("headscan.report.kit.terminal.find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="2"):
         main()
     assert capsys.readouterr().err == "headscan: Figures for papers need kaleido: pip install 'headscan[figures]'.\n"
-    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob("figures/*"))
 
 
 def test_what_cannot_be_written_is_said(tmp_path):

@@ -113,7 +113,7 @@ def test_faults_are_named():
         Learner(_model("cwt"), "ce")
     with pytest.raises(BadInput, match="token counts"):
         Learner(_model("ce"), "sampled")
-    with pytest.raises(BadInput, match="--extra-negatives must be at least 0"):
+    with pytest.raises(BadInput, match="extra_negatives must be at least 0"):
         OBJECTIVES.build("cwt", {"extra_negatives": -1})
     with pytest.raises(BadInput, match="outside the vocabulary"):
         Learner(_model(), "cwt")(input_ids=torch.ones(1, 3, dtype=torch.long), labels=torch.tensor([[1, 2, SIZE]]))

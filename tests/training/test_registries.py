@@ -48,10 +48,10 @@ def test_a_new_objective_with_a_parameter_is_one_class(registries, story_file, t
     assert mine.objective.parameters == {"focus": 0}
     assert "focal, focus 0" in mine.page()
     assert train("gpt", str(story_file), out=tmp_path / "c", objective="focal", **OPTIONS).loss < plain.loss
-    assert "focus" in OBJECTIVES.options()
-    with pytest.raises(BadInput, match="--focus is not used by the objective cwt; it belongs to focal"):
+    assert [field.name for field in OBJECTIVES.parameters()["focal"]] == ["focus"]
+    with pytest.raises(BadInput, match="focus is not a parameter of the objective cwt; it belongs to focal"):
         OBJECTIVES.build("cwt", {"focus": 1.0})
-    with pytest.raises(BadInput, match="--focus must be at least 0"):
+    with pytest.raises(BadInput, match=r"^focus must be at least 0"):
         Focal(focus=-1)
 
 
@@ -67,12 +67,12 @@ def test_a_new_regulariser_is_one_function(registries, story_file, tmp_path):
 @pytest.mark.parametrize(
     ("objective", "given", "words"),
     [
-        ("ce", {"temperature": 2.0}, "--temperature is not used by the objective ce; it belongs to"),
-        ("cwt", {"projection": "full"}, "--projection is not used by the objective cwt; it belongs to ce"),
-        ("sampled", {"extra_negatives": 3}, "--extra-negatives is not used by the objective sampled"),
-        ("cwt", {"noise_tokens": 3}, "--noise-tokens is not used by the objective cwt; it belongs to sampled"),
-        ("cwt", {"temperature": 0.0}, "--temperature must be greater than 0"),
-        ("cwt", {"temperature": float("nan")}, "--temperature must be a finite number"),
+        ("ce", {"temperature": 2.0}, "temperature is not a parameter of the objective ce; it belongs to"),
+        ("cwt", {"projection": "full"}, "projection is not a parameter of the objective cwt; it belongs to ce"),
+        ("sampled", {"extra_negatives": 3}, "extra_negatives is not a parameter of the objective sampled"),
+        ("cwt", {"noise_tokens": 3}, "noise_tokens is not a parameter of the objective cwt; it belongs to sampled"),
+        ("cwt", {"temperature": 0.0}, "temperature must be greater than 0"),
+        ("cwt", {"temperature": float("nan")}, "temperature must be a finite number"),
     ],
 )
 def test_options_of_another_objective_are_refused(objective, given, words):
@@ -81,7 +81,9 @@ def test_options_of_another_objective_are_refused(objective, given, words):
 
 
 def test_options_of_another_recovery_are_refused():
-    with pytest.raises(BadInput, match="--steps is not used by the head recovery bias; it belongs to finetune, probe"):
+    with pytest.raises(
+        BadInput, match="steps is not a parameter of the head recovery bias; it belongs to finetune, probe"
+    ):
         RECOVERIES.build("bias", {"steps": 3})
 
 
@@ -95,8 +97,8 @@ def test_options_of_another_recovery_are_refused():
         ({"geometry_every": 2, "held_out": 0.0}, "--geometry-every is not used"),
         ({"masking": "published"}, "--masking is not used by the recipe gpt"),
         ({"seconds": float("inf")}, "--seconds must be a finite number"),
-        ({"rate": -1.0}, "--rate must be greater than 0"),
-        ({"steps": 0}, "--steps must be at least 1"),
+        ({"rate": -1.0}, "rate must be greater than 0"),
+        ({"steps": 0}, "steps must be at least 1"),
         ({"regulariser": "sine:1"}, "no regulariser 'sine'"),
         ({"out": None}, "give --out"),
         ({"trainer": {"no_such": 1}}, "does not take these arguments"),

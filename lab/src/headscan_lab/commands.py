@@ -94,7 +94,7 @@ TOURNAMENT = Command(
     example="--text stories --arms ce,headless --seeds 1 --budget 10m",
 )  # fmt: skip
 REPRODUCE = Command(
-    verb=lambda: _verb("ledger.run", "reproduce"), subject="", arguments={"claims": "[CLAIM...]"}, figures=False,
+    verb=lambda: _verb("ledger.run", "reproduce"), subject="", arguments={"claims": "[CLAIM...]"},
     about="Test claims of the literature as experiments, with verdicts.", example="7 15", docs=f"{LAB}ledger.md",
     before=_before, after=_page,
     extra={

@@ -68,18 +68,10 @@ class Attributing(Loading):
         """The methods that are asked for, without repeats; `sentence`: for a sentence vector."""
         if self.method is None:
             return [METHODS["occlusion" if sentence and self.against is None else "gradient-x-input"]()]
-        given = [self.method] if isinstance(self.method, str | AttributionMethod) else list(self.method)
-        methods: dict[str, AttributionMethod] = {}
-        for item in given:
-            if isinstance(item, AttributionMethod):
-                methods[item.name] = item
-                continue
-            names = [name.strip() for name in item.split(",") if name.strip()]
-            for name in METHODS.names() if names == ["all"] else names:
-                methods.setdefault(name, METHODS[name]())
+        methods: list[AttributionMethod] = METHODS.build_each(self.method)
         if not methods:
             raise BadInput(f"Name at least one attribution method: {', '.join(METHODS)}, or all.")
-        return list(methods.values())
+        return methods
 
 
 def find_steps(engine: Engine, prompt: Prompt, settings: Attributing) -> tuple[Prompt, tuple[TargetStep, ...]]:

@@ -8,6 +8,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from itertools import pairwise
@@ -37,8 +38,10 @@ VERBS = {
     "train": "Train a language model with or without a prediction head, and watch its shape.",
     "recover": "Give a head to a model that was trained without one.",
     "remedy": "Fit post-processing methods to embeddings, judge them on retrieval, export them.",
+    "figures": "Write the figures of a saved result as SVG and PDF.",
     "models": "List the models that can be named without a download.",
 }
+BARE = ("figures", "models")  # commands that make no result
 PLUGIN_VERBS = "headscan.verbs"
 """The group of entry points by which an installed package brings verbs: each names a `Command`, or a function under `@verb`."""
 
@@ -114,7 +117,7 @@ def _install_completion() -> None:
 
     whole = App(name="headscan", version=__version__)
     for name, about in verbs().items():
-        if name != "models":
+        if name not in BARE:
             whole.command(command_of(name).app(name, about), name=name)
     print(whole.install_completion())
 
@@ -144,10 +147,8 @@ def run(words: Sequence[str]) -> int:
     _check_text(words)
     from cyclopts import CycloptsError
 
-    if name == "models":
-        from headscan.cli.commands import models
-
-        app = models()
+    if name in BARE:
+        app = getattr(import_module("headscan.cli.commands"), name)()
     else:
         app = command_of(name).app(name, verbs().get(name, ""))
     given = list(words[1:])
@@ -181,6 +182,6 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except KeyboardInterrupt:
-        resume = "" if words[:1] == ["models"] else " Continue with the same command and --resume."
+        resume = "" if words[0] in BARE else " Continue with the same command and --resume."
         print(f"headscan: interrupted.{resume}", file=sys.stderr)
         sys.exit(130)

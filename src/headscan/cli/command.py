@@ -36,7 +36,7 @@ PLACED = {
     "Advanced": "engine master processes precision accumulation dtype device seed streaming pool reading",
 }
 GROUP_OF = {name: group for group, names in PLACED.items() for name in names.split()}
-FIGURES, DRY_RUN = "figures_folder", "dry_run"
+DRY_RUN = "dry_run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,6 @@ class Command:
         estimate: gives the function of the verb's estimates, which takes what the verb takes; --dry-run prints them and stops.
         after: called with the result and the options when it was shown; what it returns is the exit status.
         extra: options that only the command line has: name -> (type, help).
-        figures: whether --figures FOLDER writes the page's figures; a verb may have an option of that name itself.
         distributed: under `torchrun` the processes are joined before the verb runs (a Trainer joins them itself).
     """
 
@@ -67,7 +66,6 @@ class Command:
     about: str = ""
     arguments: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, tuple[type, str]] = field(default_factory=dict)
-    figures: bool = True
     distributed: bool = False
     before: Callable[[dict[str, Any]], bool] | None = None
     estimate: Callable[[], Callable[..., Sequence[object]]] | None = None
@@ -76,6 +74,7 @@ class Command:
     def app(self, name: str, about: str = "") -> App:
         """The command as an application of cyclopts."""
         lines = [f"**Example:** `headscan {name} {self.example}`"] if self.example else []
+        lines += list(self._parameter_lines())
         lines += [f"**Documentation:** {self.docs if ':' in self.docs else DOCS + self.docs}"] if self.docs else []
         made = App(
             name=f"headscan {name}", help=about,
@@ -93,19 +92,11 @@ class Command:
         call = self.verb()
         record: Any = call.verb  # type: ignore[attr-defined]
         fields = {option.name: option for option in record.options() if not option.option.python}
-        registries = {key: one.option.choices for key, one in fields.items() if hasattr(one.option.choices, "options")}
-        items: dict[str, tuple[Any, list[str]]] = {}
-        for registry in registries.values():
-            items |= registry.options()
 
         def run(*places: Any, **named: Any) -> int:
             given: dict[str, Any] = dict(signature.bind(*places, **named).arguments)
-            as_json, figures = given.pop("json", False), given.pop(FIGURES, None)
+            as_json = given.pop("json", False)
             dry = self.estimate is not None and given.pop(DRY_RUN, False)
-            if figures is not None:
-                from headscan.report.kit.terminal import check_kaleido
-
-                check_kaleido()
             extra = {key: given.pop(key, None) for key in self.extra}
             chosen = {key: value for key, value in given.items() if value is not None and value not in ((), [])}
             if self.before is not None and self.before(chosen | extra):
@@ -118,11 +109,6 @@ class Command:
             if dry and self.estimate is not None:
                 print(*self.estimate()(*subject, **chosen), sep="\n")
                 return 0
-            own = {key: chosen.pop(key) for key in list(chosen) if key in items and key not in fields}
-            for key, registry in registries.items():
-                mine = {key: own.pop(key) for key in list(own) if key in registry.options()}
-                if mine:
-                    chosen[key] = _built(registry, chosen.get(key, fields[key].default), fields[key].flag, mine)
             of = subject[0] if subject else None
             chosen.setdefault("out", default_folder(name, *_words(of, chosen, self.arguments)))
             chosen["out"] = Path(chosen["out"])
@@ -132,12 +118,10 @@ class Command:
                 known = {key: value for key, value in told.items() if key in record.signature.parameters}
                 result = call(*subject, **chosen, **known)
             if speaks:
-                if figures is not None:
-                    result.save_figures(figures)
                 show(result, chosen["out"], as_json=as_json)
             return (self.after(result, extra) or 0) if self.after is not None else 0
 
-        signature = inspect.Signature(list(self._parameters(fields, items)))
+        signature = inspect.Signature(list(self._parameters(fields)))
         run.__name__, run.__annotations__, run.__signature__ = name, {}, signature  # type: ignore[attr-defined]
         return run
 
@@ -145,9 +129,20 @@ class Command:
     def _many(self) -> bool:
         return self.subject.endswith("...")
 
-    def _parameters(
-        self, fields: dict[str, Any], items: dict[str, tuple[Any, list[str]]]
-    ) -> Iterable[inspect.Parameter]:
+    def _parameter_lines(self) -> Iterable[str]:
+        """What the items of a registry take, for the help."""
+        for option in self.verb().verb.options():  # type: ignore[attr-defined]
+            if hasattr(option.option.choices, "parameters") and not option.option.python:
+                rows: dict[str, list[str]] = {}
+                for name, own in option.option.choices.parameters().items():
+                    for field in own:
+                        default = f" Default: {text}." if (text := _default_text(field)) else ""
+                        rows.setdefault(f"`{field.name}=` {field.option.help}{default}", []).append(name)
+                lines = [f"- {', '.join(names)}: {about}" for about, names in rows.items()]
+                if lines:
+                    yield f"**Parameters, written `{option.flag} NAME:KEY=VALUE,...`**\n\n" + "\n".join(lines)
+
+    def _parameters(self, fields: dict[str, Any]) -> Iterable[inspect.Parameter]:
         if self.subject and not self._many:
             yield _parameter("subject", str, self.subject_help, self.subject, by_place=True, required=True)
         for name, metavar in self.arguments.items():
@@ -159,32 +154,12 @@ class Command:
         for name, option in fields.items():
             if name not in self.arguments:
                 yield _option(option)
-        for name, (option, users) in items.items():
-            if name not in fields:
-                yield _option(option, users)
         for name, (kind, help) in self.extra.items():
             yield _parameter(name, kind, help, group=GROUP_OF.get(name, "How"))
         if self.estimate is not None:
             help = "Print what it would take in memory and time, and stop: no weights are read, nothing is written."
             yield _parameter(DRY_RUN, bool, help, group="How much")
-        if self.figures:
-            help = "Write the page's figures into this folder, as SVG and PDF (needs headscan[figures] and Chrome or Chromium)."
-            yield _parameter(FIGURES, str, help, "FOLDER", group="Where to", flag="--figures")
         yield _parameter("json", bool, "Print result.json, and nothing else, on standard output.", group="Where to")
-
-
-def _built(registry: Any, chosen: Any, flag: str, given: dict[str, Any]) -> Any:
-    """The items that were chosen, with the parameters that were given."""
-    names = [part.strip() for part in str(chosen).split(",") if part.strip()]
-    names = registry.names() if names == ["all"] else names
-    if any(name not in registry for name in names):
-        first = next(iter(given))
-        users = " or ".join(registry.options()[first][1])
-        raise headscan.BadInput(
-            f"--{first.replace('_', '-')} belongs to {users}: say which by {flag}, which is {chosen!r} now."
-        )
-    made = registry.build_all(names, given)
-    return made[0] if len(made) == 1 else made
 
 
 def _words(subject: Any, chosen: dict[str, Any], arguments: Mapping[str, str]) -> list[str]:
@@ -212,9 +187,8 @@ def _parameter(
     )  # fmt: skip
 
 
-def _option(one: Any, users: list[str] | None = None) -> inspect.Parameter:
-    """The parameter of a field; that of a method or an objective says whose it is."""
-    help = one.option.help + (f" ({', '.join(users)})" if users else "")
+def _option(one: Any) -> inspect.Parameter:
+    help = one.option.help
     if words := _literals(one.type):
         help += f" One of {', '.join(words)}." if not all(word in help for word in words) else ""
     if hasattr(one.option.choices, "names"):  # a registry, plug-ins included

@@ -102,7 +102,25 @@ COMMANDS = {
         example="embeddings.npy --export standardise --out remedied",
     ),
 }  # fmt: skip
-"""Every verb of the instrument but `models`, which has no result."""
+"""Every verb of the instrument but `figures` and `models`, which make no result."""
+
+
+def figures() -> App:
+    """The command `figures`: the figures of a saved result's page, as files for a paper."""
+    app = App(name="headscan figures", help="Write the figures of a saved result as SVG and PDF.", version_flags=[])
+
+    @app.default
+    def written(
+        result: Annotated[str, Parameter(help="Folder of a saved result.")],
+        folder: Annotated[
+            str, Parameter(help="Folder for the files (needs headscan[figures] and Chrome or Chromium).")
+        ],
+        /,
+    ) -> None:
+        for path in headscan.load(result).save_figures(folder):
+            print(path)
+
+    return app
 
 
 def models() -> App:

@@ -60,7 +60,7 @@ class Descent(Settings):
 
     >>> Descent(steps=0)
     Traceback (most recent call last):
-    headscan.BadInput: --steps must be at least 1, not 0.
+    headscan.BadInput: steps must be at least 1, not 0.
     """
 
     method: Annotated[Literal["indirect", "direct"], Option("Move embeddings, or vectors over the vocabulary.")] = (

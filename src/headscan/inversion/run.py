@@ -75,7 +75,7 @@ class Inverting(Slicing, Loading):
         if self.states is not None:
             refuse_unused("invert", self, ("noise", "rounding", "given", "special"), "--states", ["--prompt"])
         if isinstance(self.method, str):
-            METHODS[self.method]
+            METHODS.build(self.method)
         if self.given == "gradient":
             raise BadInput(
                 "A gradient shows which tokens were in a batch, not their order: it is a release of the verb privacy."
@@ -85,7 +85,7 @@ class Inverting(Slicing, Loading):
             refuse_unused("invert", self, [field.name for field in fields(Slicing)], f"the given {self.given}", users)
 
     def chosen(self) -> Method:
-        return METHODS[self.method]() if isinstance(self.method, str) else self.method
+        return METHODS.build(self.method) if isinstance(self.method, str) else self.method
 
 
 def refuse_unused(verb: str, settings: Settings, names: Sequence[str], by: str, users: Sequence[str]) -> None:
@@ -201,7 +201,7 @@ def invert(
         refuse_incomparable(cut, lengths, ordered)
         if getattr(method, "neighbours", 0) == -1:
             raise BadInput(
-                "--neighbours -1 tries the whole vocabulary in the search, and --certificate exhaustive compares it after "
+                "neighbours=-1 tries the whole vocabulary in the search, and --certificate exhaustive compares it after "
                 "the search: choose one of them."
             )
     allowed = _allowed(lens, settings.vocabulary, prompts)

@@ -33,14 +33,14 @@ class SecretOrder(Mechanism):
 @MECHANISMS.register("projection")
 @dataclass(frozen=True, kw_only=True)
 class Projection(Mechanism):
-    """Released are the coordinates along the first principal directions of the site's states, as many as `--dimensions`."""
+    """Released are the coordinates along the first principal directions of the site's states, as many as `dimensions`."""
 
     name: ClassVar[str] = "projection"
     dimensions: Annotated[int, Option("Directions that are released.", low=1)] = 8
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
         if self.dimensions > states.shape[1]:
-            raise BadInput(f"--dimensions {self.dimensions} is more than the {states.shape[1]} of the site.")
+            raise BadInput(f"dimensions={self.dimensions} is more than the {states.shape[1]} of the site.")
         mean = states.mean(0)
         centred = (states - mean).double()
         directions = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, : self.dimensions].to(states.dtype)

@@ -96,12 +96,8 @@ class Auditing(Reading, Loading):
 
     def protections(self) -> list[Mechanism | None]:
         """The defences, with their defaults where only names were given; None is noise alone, which is put before several."""
-        given = [self.defence] if isinstance(self.defence, str | Mechanism) else list(self.defence or ())
-        words = [part.strip() for one in given if isinstance(one, str) for part in one.split(",") if part.strip()]
-        names = MECHANISMS.names() if words == ["all"] else words
-        found = [MECHANISMS[name]() for name in names] + [one for one in given if isinstance(one, Mechanism)]
-        protections: list[Mechanism | None] = [None, *found]
-        return protections[1:] if len(found) == 1 else protections
+        found: list[Mechanism] = MECHANISMS.build_each(self.defence or ())
+        return [*found] if len(found) == 1 else [None, *found]
 
 
 # Of one document more is not needed: some windows are taken.

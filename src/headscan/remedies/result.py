@@ -105,11 +105,8 @@ class RemedySettings(Loading, Reading):
 
     def methods(self) -> dict[str, RemedyMethod]:
         """The remedies that are tried, by name."""
-        if isinstance(self.remedies, str):
-            every = REMEDIES.names() if self.remedies == "all" else REMEDIES.match(self.remedies)
-            return {name: REMEDIES[name]() for name in every}
-        given = [self.remedies] if isinstance(self.remedies, RemedyMethod) else list(self.remedies)
-        return {name: one for one in given for name, kind in REMEDIES.items() if type(one) is kind}
+        made = REMEDIES.build_each(self.remedies)
+        return {name: one for one in made for name, kind in REMEDIES.items() if type(one) is kind}
 
     def written(self) -> list[str]:
         """The formats, by name."""

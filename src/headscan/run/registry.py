@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
@@ -11,10 +12,11 @@ from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
 from headscan.run.errors import BadInput, nearest
-from headscan.run.settings import OptionField, check_value, options_of
+from headscan.run.settings import PARAMETERS, OptionField, check_value, from_text, options_of
 
 T = TypeVar("T")
 R = TypeVar("R")
+SEPARATOR = re.compile(r",(?![^,:]*=)")  # a comma between items: what follows it is no parameter KEY=VALUE
 PLUGINS = "headscan.plugins"
 """The group of entry points by which an installed package brings items: each names a module, whose import registers them."""
 
@@ -75,6 +77,8 @@ class Registry(Mapping[str, T], Generic[T]):
         if taken is not None and _home(taken) != _home(item):
             raise BadInput(f"There are two {self.kind}s named {name!r}: {_home(taken)} and {_home(item)}.")
         self._items[name] = item
+        if isinstance(item, type):
+            PARAMETERS.add(item)
         return item
 
     def register(self, name: str) -> Callable[[R], R]:
@@ -121,45 +125,60 @@ class Registry(Mapping[str, T], Generic[T]):
             found.update(hits)
         return [name for name in self if name in found]
 
-    # ---- the parameters of items
+    def build(self, spec: str, given: Mapping[str, Any] | None = None) -> Any:
+        """The item that a text asks for, NAME or NAME:KEY=VALUE,..., made with these parameters and those in `given`.
 
-    def options(self) -> dict[str, tuple[OptionField, list[str]]]:
-        """The parameters of all items by name, each with the names of the items that take it."""
-        found: dict[str, tuple[OptionField, list[str]]] = {}
-        for name, item in self.items():
-            for field in options_of(item) if isinstance(item, type) else ():
-                found.setdefault(field.name, (field, []))[1].append(name)
+        Raises BadInput for a parameter that this item does not have, or a value that it cannot be.
+        """
+        item: Any = self[spec] if not isinstance(spec, str) else self[spec.partition(":")[0].strip()]
+        return item(**self._parameters_of(spec, given))
+
+    def _parameters_of(self, spec: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        name, _, words = spec.partition(":")
+        name = name.strip()
+        item, parameters = self[name], dict(given or {})
+        for word in filter(None, (part.strip() for part in words.split(","))):
+            key, equals, value = word.partition("=")
+            if not equals:
+                raise BadInput(f"Parameters of the {self.kind} {name} are written {name}:KEY=VALUE,..., not {word!r}.")
+            parameters[key.strip().replace("-", "_")] = value.strip()
+        fields = {field.name: field for field in options_of(item)} if isinstance(item, type) else {}
+        for key, value in parameters.items():
+            if key not in fields:
+                users = [user for user, own in self.parameters().items() if key in {field.name for field in own}]
+                known = (
+                    f"it belongs to {', '.join(sorted(users))}" if users else f"it has {', '.join(fields) or 'none'}"
+                )
+                raise BadInput(f"{key} is not a parameter of the {self.kind} {name}; {known}.{nearest(key, fields)}")
+            parameters[key] = from_text(fields[key], value) if isinstance(value, str) else value
+            check_value(fields[key], parameters[key])
+        return parameters
+
+    def specs(self, text: str) -> list[str]:
+        """The items that a text names, with their parameters: NAME or NAME:KEY=VALUE,..., commas between them; "all" is each.
+
+        Raises BadInput for a name, parameter or value that cannot be.
+        """
+        found = [part.strip() for part in SEPARATOR.split(text) if part.strip()]
+        found = [name for spec in found for name in (self.names() if spec == "all" else [spec])]
+        for spec in found:
+            self._parameters_of(spec)
         return found
 
-    def build(self, name: str, given: Mapping[str, Any] | None = None) -> Any:
-        """An item made with the parameters in `given` (None stands for "not given"); the others keep their defaults.
+    def build_each(self, given: Any) -> list[Any]:
+        """Several items: a text (see `specs`), an item that is made, or a list of both. Of one named twice the last stands."""
+        made: dict[str, Any] = {}
+        for one in given if isinstance(given, list | tuple) else [given]:
+            if isinstance(one, str):
+                made |= {spec.partition(":")[0].strip(): self.build(spec) for spec in self.specs(one)}
+            else:
+                made[str(getattr(one, "name", len(made)))] = one
+        return list(made.values())
 
-        Raises BadInput for a parameter that this item does not use, by name, and says whose it is.
-        """
-        return self.build_all([name], given)[0]
-
-    def build_all(self, names: list[str], given: Mapping[str, Any] | None = None) -> list[Any]:
-        """Several items from the same parameters, each of which at least one of them must use."""
-        items: list[Any] = [self[name] for name in names]
-        known = self.options()
-        wanted = {key: value for key, value in (given or {}).items() if value is not None}
-        own = [{field.name for field in options_of(item)} for item in items]
-        for key in wanted:
-            if any(key in fields for fields in own):
-                continue
-            if key not in known:
-                raise BadInput(f"--{key.replace('_', '-')} is not an option of any {self.kind}.")
-            field, users = known[key]
-            chosen = names[0] if len(names) == 1 else " or ".join(names)
-            raise BadInput(
-                f"{field.flag} is not used by the {self.kind} {chosen}; it belongs to {', '.join(sorted(users))}."
-            )
-        for key, value in wanted.items():
-            check_value(known[key][0], value)
-        return [
-            item(**{key: value for key, value in wanted.items() if key in fields})
-            for item, fields in zip(items, own, strict=True)
-        ]
+    def parameters(self) -> dict[str, list[OptionField]]:
+        """The parameters of each item that has any."""
+        found = {name: list(options_of(item)) for name, item in self.items() if isinstance(item, type)}
+        return {name: fields for name, fields in found.items() if fields}
 
 
 def _home(item: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -39,8 +40,8 @@ class Option(_Rules):
     Args:
         help: one sentence, with the unit.
         low, high: inclusive bounds of a number; above: an exclusive lower one. NaN and infinities are never taken.
-        choices: the names that may be given: a tuple of words, or a `Registry`, whose items' own parameters then become
-            options of the command line too.
+        choices: the names that may be given: a tuple of words, or a `Registry`, whose items may be given with parameters
+            of their own, NAME:KEY=VALUE,...
         metavar, name: how the command line writes the value, and the option itself, where not by the field's name.
         python: not an option of the command line.
         content: compared by its content when a run is resumed (the verb does that), not by this value.
@@ -66,10 +67,16 @@ class OptionField:
     option: Option
     required: bool
     positional: bool
+    parameter: bool = False
 
     @property
     def flag(self) -> str:
-        return "--" + (self.option.name or self.name).replace("_", "-")
+        """How messages call it: --NAME, or the bare name of a parameter of a registered item."""
+        return self.name if self.parameter else "--" + (self.option.name or self.name).replace("_", "-")
+
+
+PARAMETERS: set[object] = set()
+"""The classes of registered items, whose fields are no options but parameters: NAME:KEY=VALUE."""
 
 
 def options_of(settings: type) -> tuple[OptionField, ...]:
@@ -87,7 +94,8 @@ def _options_of(settings: Any) -> tuple[OptionField, ...]:
             default = field.default_factory()
         default = inspect.Parameter.empty if default is dataclasses.MISSING else default
         options.append(option_of(field.name, hints[field.name], default, not field.kw_only))
-    return tuple(option for option in options if option is not None)
+    own = settings in PARAMETERS
+    return tuple(dataclasses.replace(option, parameter=own) for option in options if option is not None)
 
 
 def option_of(name: str, hint: Any, default: Any, positional: bool) -> OptionField | None:
@@ -155,6 +163,9 @@ def check_value(field: OptionField, value: object) -> None:
                 raise BadInput(
                     f"{flag} must be {' or '.join(filter(None, (', '.join(literal[:-1]), literal[-1])))}, not {one!r}."
                 )
+            registry: Any = option.choices
+            if hasattr(registry, "specs") and registry.parameters():
+                registry.specs(one)
             if isinstance(option.choices, tuple) and one not in option.choices:
                 raise BadInput(f"{flag} must be one of {', '.join(map(str, option.choices))}, not {one!r}.")
 
@@ -197,6 +208,26 @@ def parsed(field: OptionField, value: Any) -> Any:
     except ValueError:
         what = "whole numbers" if kind is int else "numbers"
         raise BadInput(f"{field.flag} takes {what}, separated by commas, not {value!r}.") from None
+
+
+def from_text(field: OptionField, text: str) -> Any:
+    """The value of a parameter that is written as a text, by the parameter's type; BadInput where it cannot be."""
+    kinds = [kind for kind in _members(field.type) if kind is not type(None)]
+    if text.lower() == "none" and len(kinds) < len(list(_members(field.type))):
+        return None
+    if bool in kinds and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        if kind in kinds:
+            with contextlib.suppress(ValueError):
+                return kind(text)
+    if str in kinds or _literals(field.type):
+        return text
+    if _numbers_of(field.type):
+        return parsed(field, text.replace("/", ","))
+    raise BadInput(
+        f"{field.name} takes {' or '.join(getattr(kind, '__name__', str(kind)) for kind in kinds)}, not {text!r}."
+    )
 
 
 def _literals(kind: Any) -> list[str]:

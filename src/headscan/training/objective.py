@@ -198,7 +198,7 @@ def _wide(states: Tensor) -> Tensor:
 
 
 OBJECTIVES: Registry[type[Objective]] = Registry("objective", "headscan.training.objectives")
-"""All objectives by name; `registry.build(name, parameters)` makes one."""
+"""All objectives by name; `registry.build("NAME:KEY=VALUE")` makes one."""
 
 
 def objective_of(given: str | Objective) -> Objective:

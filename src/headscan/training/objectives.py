@@ -86,7 +86,7 @@ class Headed(Objective):
     def check(self) -> None:
         super().check()
         if self.bias_rate is not None and self.head_bias == "none":
-            raise BadInput("--bias-rate is not used without a bias of the head: give --head-bias zero or unigram.")
+            raise BadInput("bias_rate is not used without a bias of the head: give head_bias=zero or unigram.")
 
     @property
     def needs_counts(self) -> bool:
@@ -171,7 +171,7 @@ class CrossEntropy(Headed):
     def check(self) -> None:
         super().check()
         if self.cap is not None and self.projection != "full":
-            raise BadInput(f"--cap is not used by the projection {self.projection}: it needs full.")
+            raise BadInput(f"cap is not used by the projection {self.projection}: it needs full.")
 
     def head(self, model: PreTrainedModel, own: nn.Module | None) -> Unembedding:
         return super().head(model, own)._replace(cap=self.cap)

@@ -55,7 +55,7 @@ class HeadRecovery(Settings):
 
 
 RECOVERIES: Registry[type[HeadRecovery]] = Registry("head recovery", "headscan.training.recovery")
-"""All ways by name; `registry.build(name, parameters)` makes one."""
+"""All ways by name; `registry.build("NAME:KEY=VALUE")` makes one."""
 
 
 def recovery_of(given: str | HeadRecovery) -> HeadRecovery:
