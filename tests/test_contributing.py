@@ -202,7 +202,9 @@ def test_an_inversion_method_is_an_option_with_its_parameter(installed, tmp_path
     document = json.loads((tmp_path / "i" / "result.json").read_text("utf-8"))
     assert set(document["prompts"][0]["recovered"]) == {7}
     assert "unique" not in document["prompts"][0]["verdict"]
-    assert "not used by the method exact" in run("-m", "headscan", *words, "--method", "exact:guessed=7", status=2)
+    assert "guessed is not a parameter of the method exact" in run(
+        "-m", "headscan", *words, "--method", "exact:guessed=7", status=2
+    )
 
 
 def test_a_remedy_is_found_with_its_parameter(installed):
