@@ -17,7 +17,9 @@ from headscan.model import ByteTokenizer
 from headscan.scanner.result import ScanResult
 
 MEASURE = '''
+import numpy as np
 from headscan.measures import Term, measure
+from headscan.statistics.linearisation import Gradient
 
 @measure(
     Term(
@@ -25,7 +27,8 @@ from headscan.measures import Term, measure
         source="made here", undefined="no vectors",
     ),
     group="spectra", spectral=True, core=False,
-    reference=lambda rows: float((s := __import__("numpy").linalg.svd(rows)[1] ** 2)[:3].sum() / s.sum()),
+    reference=lambda rows: float((s := np.linalg.svd(rows)[1] ** 2)[:3].sum() / s.sum()),
+    gradient=lambda at: Gradient(energies=((np.arange(16) < 3) - at.energies[:3].sum() / at.trace) / at.trace),
 )
 def share_of_three(cloud):
     """Share of energy on the first three directions."""

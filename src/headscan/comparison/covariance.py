@@ -119,8 +119,8 @@ class CrossCovariance:
 
         def hsic(products: Tensor, a: Tensor, b: Tensor, ab: Tensor) -> Tensor:
             # Of centred rows the sums are zero, and with them the terms that hold one.
-            zeros = [x.new_zeros(size) for size in products.shape[-2:]]
-            return unbiased_hsic(CrossSums(count, products, *zeros, a.sum(-1), b.sum(-1), ab, *zeros))
+            p, q = (x.new_zeros(size) for size in products.shape[-2:])
+            return unbiased_hsic(CrossSums(count, products, p, q, a.sum(-1), b.sum(-1), ab, p, q))
 
         debiased = (
             hsic(xy, a[:, None], b[None], a @ b.T),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate
@@ -78,7 +78,7 @@ class SourceReader:
         self.tokens = 0
         self.controls: list[Callable[[], Lens]] = []
 
-    def batches(self) -> Iterator[Passed]:
+    def batches(self) -> Generator[Passed, None, None]:
         """The pass; nothing is read or loaded before its first batch. BadInput where a vector is NaN or infinite."""
         source = self.subject.source(self.settings.text, ends=self.by_text)
         self.sites = self.subject.sites(source)
@@ -129,7 +129,7 @@ class SourceReader:
         return [torch.cat(parts) for parts in held]
 
 
-def spilled(reader: Iterator[Passed], done: Callable[[], None]) -> Iterator[Passed]:
+def spilled(reader: Iterator[Passed], done: Callable[[], None]) -> Generator[Passed, None, None]:
     """A reader that runs to its end first, its vectors written to temporary files, and is then read from there.
 
     `done` is called in between: a model makes room for the next one.

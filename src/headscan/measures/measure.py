@@ -145,8 +145,8 @@ class Measure:
     """A named number that describes the shape of a cloud of vectors, with its words.
 
     `reference` is a slow, obvious function of the rows [n, d] that gives the same; the tests hold the measure to it.
-    `gradient` is its derivative, from which intervals are made (found by differences where it is not given); `bias` says
-    how far the value of a text with such noise lies from that of endless text, on average.
+    `gradient` is its derivative, from which intervals are made (there are none where it is not given); `bias` says how
+    far the value of a text with such noise lies from that of endless text, on average.
     """
 
     name: str

@@ -17,7 +17,7 @@ from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.run import BadInput
 from headscan.run.interruption import uninterrupted
 from headscan.run.rows import Row
-from headscan.scanner.settings import Scanning, adding
+from headscan.scanner.settings import Scanning
 from headscan.states import VectorSource
 from headscan.statistics import (
     BlockedCounts,
@@ -32,7 +32,6 @@ from headscan.statistics import (
 )
 from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 from headscan.statistics.reservoir import Chosen
-from headscan.statistics.threads import Abreast
 from headscan.statistics.uncertainty import Cells
 from headscan.text import Batch
 
@@ -135,61 +134,50 @@ def accumulate(
     positions, as the statistics do. `passing` names, by site, who only looks at what passes, before the others. A shorter
     window at the end (a rest of stored states) is in the sums alone.
 
-    `after` is called when a batch is wholly in `result`: the moment to show progress or to store the state. No more sites'
-    states of one batch are alive beside the model's own than there are threads, each of which adds one (`Abreast`).
+    `after` is called when a batch is wholly in `result`: the moment to show progress or to store the state. The states of one
+    site of one batch are alive at a time, beside the model's own.
     Raises BadInput, naming site and place, where a state is NaN or infinite; nothing of that batch is then counted.
     """
     watch, passing = watch or {}, passing or {}
     names = list(dict.fromkeys([*result.sites, *watch, *passing]))
     kept = [extra for extra in result.extras.values() if isinstance(extra, FirstWindows | BlockedCounts)]
     kept = kept if source.vocabulary else []
-    widest = max((statistics.width for statistics in result.sites.values()), default=1)
-    work = adding(source.batch * source.context, widest)
-    with Abreast(len(result.sites), work, source.device) as abreast:
-        for batch in batches:
-            if batch.ids.shape[1] <= skip_first:
-                continue
-            ids = torch.from_numpy(np.ascontiguousarray(batch.ids))
-            windows, rest = batch.indices.tolist(), batch.ids.shape[1] < source.context
-            chosen = result.sample.offer(windows, ids.shape[1])
-            columns = {"id": chosen.of(ids), "context": _contexts(ids, chosen.rows, chosen.positions)}
+    for batch in batches:
+        if batch.ids.shape[1] <= skip_first:
+            continue
+        ids = torch.from_numpy(np.ascontiguousarray(batch.ids))
+        windows, rest = batch.indices.tolist(), batch.ids.shape[1] < source.context
+        chosen = result.sample.offer(windows, ids.shape[1])
+        columns = {"id": chosen.of(ids), "context": _contexts(ids, chosen.rows, chosen.positions)}
 
-            def take(
-                site: str, states: Tensor, windows: list[int] = windows, ids: Tensor = ids, chosen: Chosen = chosen,
-                batch: Batch = batch, columns: dict[str, Tensor] = columns, rest: bool = rest,
-            ) -> None:  # fmt: skip
-                if site in result.sites:
-                    held = states.clone() if abreast.workers > 1 and _overwritten(source, site) else states
-                    known = ids if source.vocabulary else None
-                    abreast.add(lambda: _count(source, result.sites[site], site, held, batch, known, rest=rest))
-                    if site in watch or site in passing:
-                        abreast.settle()  # they look at finite vectors only
-                documents = torch.from_numpy(batch.documents)
-                at_site = SiteBatch(site, states, ids, windows, skip_first=skip_first, documents=documents)
-                for update in () if rest else (*passing.get(site, ()), *watch.get(site, ())):
-                    update(at_site)
-                if len(chosen) and (site in result.sites or site in watch):
-                    columns[f"state.{site}"] = chosen.of(states).float()
+        def take(
+            site: str, states: Tensor, windows: list[int] = windows, ids: Tensor = ids, chosen: Chosen = chosen,
+            batch: Batch = batch, columns: dict[str, Tensor] = columns, rest: bool = rest,
+        ) -> None:  # fmt: skip
+            if site in result.sites:
+                known = ids if source.vocabulary else None
+                _count(source, result.sites[site], site, states, batch, known, rest=rest)
+            documents = torch.from_numpy(batch.documents)
+            at_site = SiteBatch(site, states, ids, windows, skip_first=skip_first, documents=documents)
+            for update in () if rest else (*passing.get(site, ()), *watch.get(site, ())):
+                update(at_site)
+            if len(chosen) and (site in result.sites or site in watch):
+                columns[f"state.{site}"] = chosen.of(states).float()
 
-            with uninterrupted():
-                result.whole = False
-                source.visit(batch, names, take)
-                abreast.settle()
-                if source.vocabulary:
-                    result.counts.update(ids)
-                for extra in () if rest else kept:
-                    extra.update(ids, windows)
-                if len(chosen):
-                    result.sample.put(chosen, columns)
-                result.windows += len(windows)
-                result.next = windows[-1] + 1
-                result.whole = True
-            if after is not None:
-                after(batch)
-
-
-def _overwritten(source: VectorSource, site: str) -> bool:
-    return source.lens is not None and source.lens.tap(site).overwritten
+        with uninterrupted():
+            result.whole = False
+            source.visit(batch, names, take)
+            if source.vocabulary:
+                result.counts.update(ids)
+            for extra in () if rest else kept:
+                extra.update(ids, windows)
+            if len(chosen):
+                result.sample.put(chosen, columns)
+            result.windows += len(windows)
+            result.next = windows[-1] + 1
+            result.whole = True
+        if after is not None:
+            after(batch)
 
 
 def _count(

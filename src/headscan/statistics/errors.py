@@ -75,7 +75,7 @@ class Errors:
 
     Clusters are documents where the text has at least three (in effect: (Σn)²/Σn² of their tokens n), else windows;
     `together` neighbours are one cluster where there are more than 512. `basis` [d, k]: the directions that the sketches
-    of second moments are of ([d, 0]: all); `why` there is nothing, if so; `reasons` why a measure has nothing.
+    of second moments are of ([d, 0]: all); `why` there is nothing, if so.
     """
 
     measures: Sequence[Estimator]
@@ -86,7 +86,6 @@ class Errors:
     sketches: Floats = field(default_factory=lambda: np.zeros((2, 0, 0)))
     basis: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     why: str = ""
-    reasons: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, statistics: SiteStatistics, measures: Sequence[Estimator]) -> Errors:
@@ -109,7 +108,7 @@ class Errors:
         return cls(
             measures, clusters="documents" if apart else "windows", together=series.size, counts=table[:, 0],
             influences=table[:, 1 : 1 + len(measures)], sketches=table[:, 1 + len(measures) :],
-            basis=known.derivative.basis.cpu().double().numpy(), reasons=given.reasons,
+            basis=known.derivative.basis.cpu().double().numpy(),
         )  # fmt: skip
 
     def reason(self, measure: Estimator) -> str:
@@ -119,7 +118,9 @@ class Errors:
             return self.why
         if groups < 3:
             return f"three windows of text are needed, there are {groups}"
-        return self.reasons.get(measure.name, "on the first tokens of the text it is not defined, or has no derivative")
+        if measure.gradient is None:
+            return "its derivative is not known: register the measure with `gradient`"
+        return "on the first tokens of the text it is not defined, or has no derivative"
 
     def deviation(self, group: int, influences: Floats) -> StandardError | None:
         """The error that influences [C] on a number of a treatment make."""

@@ -6,9 +6,8 @@ calibration batch changes an interval's width in second order only.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, Self
 
 import numpy as np
@@ -18,7 +17,6 @@ from torch import Tensor
 from headscan.statistics.cloud import Cloud
 from headscan.statistics.derivative import Derivative
 from headscan.statistics.influence import Aside
-from headscan.statistics.site import Sums
 from headscan.statistics.uncertainty import Floats
 
 
@@ -103,99 +101,6 @@ class Differentiable(Protocol):
     def gradient(self) -> Callable[[Moments], Gradient | None] | None: ...
 
 
-COUNT = 1e9  # vectors of the cloud that stands for the limit
-STEP = 1e-5
-PIECES, WEIGHT = 8, 1e-3
-
-
-def numerical(measure: Differentiable, moments: Moments, frame: Tensor | None, rows: Tensor) -> Gradient | str:
-    """The gradient by central differences, or why there is none.
-
-    By the vectors and lengths in any case. By the second moment only where all directions are followed, for measures
-    that do not change with a rotation of the vectors: whether this one is such a measure is then tested by weighing
-    pieces of the pilot `rows` [n, d] a little more. Cost O(d) evaluations.
-    """
-    spectral = measure.spectral
-    if spectral and frame is None:
-        return "it needs the second moment, and at this width its derivative must be given with it (`gradient`)"
-    turn = frame.numpy() if spectral and frame is not None else np.eye(len(moments.mean))
-    unit, mean = turn.T @ moments.unit, turn.T @ moments.mean
-    point = np.concatenate([unit, mean, [moments.zeros, moments.norm, moments.square]])
-    energies = moments.energies if spectral else np.zeros(0)
-
-    def at(point: Floats, energies: Floats) -> float:
-        value = measure.function(_cloud(point, energies))
-        return float("nan") if value is None else float(value)
-
-    slopes = _slopes(lambda p: at(p, energies), point)
-    width = len(moments.mean)
-    gradient = Gradient(turn @ slopes[:width], turn @ slopes[width : 2 * width], *slopes[2 * width :].tolist())
-    if spectral:
-        gradient = dataclasses.replace(gradient, energies=_slopes(lambda e: at(point, e), energies))
-    if not all(np.isfinite(part).all() for part in (slopes, gradient.energies) if part is not None):
-        return "its derivative is not finite there"
-    return _tested(measure, gradient, turn, rows) if spectral else gradient
-
-
-def _slopes(function: Callable[[Floats], float], point: Floats) -> Floats:
-    scale = STEP * max(float(np.abs(point).max()), 1e-300)
-    found = np.empty(len(point))
-    for i in range(len(point)):
-        step = np.zeros(len(point))
-        step[i] = min(scale, 0.1 * abs(point[i])) or scale
-        found[i] = (function(point + step) - function(point - step)) / (2 * step[i])
-    return found
-
-
-def _cloud(point: Floats, energies: Floats) -> Cloud:
-    width = (len(point) - 3) // 2
-    mean = point[width : 2 * width]
-    cloud = Cloud(
-        count=int(COUNT), zeros=int(COUNT * point[-3]), unit_sum=COUNT * point[:width],
-        vector_sum=COUNT * mean, norm_sum=COUNT * point[-2], square_sum=COUNT * point[-1],
-        scatter=COUNT * (np.diag(energies) - np.outer(mean, mean)) if len(energies) else None,
-    )  # fmt: skip
-    if len(energies):
-        cloud.__dict__["_eigen"] = energies, np.eye(width)
-        cloud.__dict__["energies"] = energies
-    return cloud
-
-
-def _tested(measure: Differentiable, gradient: Gradient, turn: Floats, rows: Tensor) -> Gradient | str:
-    flat = rows.double().cpu()
-    whole = Sums.of_rows(flat)
-    energies = gradient.energies
-    assert energies is not None
-    mean = turn.T @ (whole.total / whole.count).numpy()
-    linear = gradient.linear(rows.shape[1]).numpy()
-    seen, foretold, across = [], [], []
-    for piece in flat.tensor_split(PIECES):
-        part = Sums.of_rows(piece)
-        values = [measure.function(_weighed(whole, part, weight)) for weight in (WEIGHT, -WEIGHT)]
-        if values[0] is None or values[1] is None:
-            return "it is not defined on the pilot"
-        seen.append((values[0] - values[1]) / (2 * WEIGHT) * whole.count / part.count)
-        moment = turn.T @ Cloud.of_sums(part).second_moment @ turn
-        sums = torch.cat([part.unit, part.total, part.scalars]).numpy() / part.count
-        foretold.append(float(linear @ sums + np.diag(moment) @ energies))
-        across.append(float(mean @ moment @ mean - np.diag(moment) @ mean**2))
-    known, aside = np.array(seen) - np.mean(seen), np.array(across) - np.mean(across)
-    missing = known - (np.array(foretold) - np.mean(foretold))
-    allowed = 0.05 * float(np.linalg.norm(known)) + 1e-12
-    if float(np.linalg.norm(missing)) <= allowed:
-        return gradient
-    outer = float(missing @ aside / max(float(aside @ aside), 1e-300))
-    if float(np.linalg.norm(missing - outer * aside)) <= allowed:
-        return dataclasses.replace(gradient, outer=outer, energies=energies - outer * mean**2)
-    return "its derivative by the second moment is no function of the spectrum alone: give it with it (`gradient`)"
-
-
-def _weighed(whole: Sums, part: Sums, weight: float) -> Cloud:
-    moved = whole.weighed(part, weight)
-    cloud = Cloud.of_sums(moved)
-    return dataclasses.replace(cloud, count=float(moved.scalars[0]), zeros=float(moved.scalars[1]))  # type: ignore[arg-type]
-
-
 # Up to this width the second moment is followed in all its directions; beyond it in the 96 strongest, and as the same in
 # all others: k(d + k) operations a token.
 DENSE, DIRECTIONS = 128, 96
@@ -207,13 +112,9 @@ CHUNK = 2**18  # numbers of the pilot that are looked at in float64 at a time
 
 @dataclass
 class Linearisation:
-    """Takes the derivative of `measures` at a pilot of the text: `Derive` of headscan.statistics.
-
-    `reasons` says of a measure without a derivative why there is none.
-    """
+    """Takes the derivative of `measures` at the calibration batch of a text: `Derive` of headscan.statistics."""
 
     measures: Sequence[Differentiable]
-    reasons: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, rows: Tensor, aside: Aside) -> Derivative:
         """The derivative at the pilot's rows [windows, T, d]. Cost O(n·d·k + k³) for each of the treatments."""
@@ -229,9 +130,8 @@ class Linearisation:
         every = _Expansion.of(rows, masks, basis, spectral=bool(spectral))
         centre = every[-1].mean if spectral else centre  # the last leaves most out: what is left is alike
         for group, pilot in enumerate(every):
-            kept = ~masks[group - 1] if group else None
             for j, measure in enumerate(self.measures):
-                gradient = self._gradient(measure, pilot, rows, kept)
+                gradient = None if measure.gradient is None else measure.gradient(pilot.moments)
                 if gradient is None:  # no influence is known: it stays undefined, whatever is added
                     linear[group, j] = torch.nan
                     continue
@@ -242,17 +142,6 @@ class Linearisation:
             linear.to(device), torch.tensor(spectral, dtype=torch.int64, device=device), matrix.to(device),
             basis.to(device), (centre if spectral else torch.zeros(0, dtype=torch.float64)).to(device),
         )  # fmt: skip
-
-    def _gradient(
-        self, measure: Differentiable, pilot: _Expansion, rows: Tensor, kept: Tensor | None
-    ) -> Gradient | None:
-        if measure.gradient is not None:
-            return measure.gradient(pilot.moments)
-        found = numerical(measure, pilot.moments, pilot.frame, rows.flatten(0, 1) if kept is None else rows[kept])
-        if isinstance(found, str):
-            self.reasons[measure.name] = found
-            return None
-        return found
 
 
 @dataclass(frozen=True)
@@ -304,11 +193,6 @@ class _Expansion:
         outside = max(0.0, float(total @ total - mean @ mean))
         along = float((turned.square() * energies[:size]).sum()) + outside * float(energies[-1])
         return cls(_moments(average, energies.numpy(), along), vectors, mean, basis)
-
-    @property
-    def frame(self) -> Tensor | None:
-        """The eigenvectors in all dimensions [d, d], None where only some directions are followed, or none."""
-        return None if self.basis.shape[1] or not self.directions.numel() else self.directions
 
     def expand(self, gradient: Gradient, linear: Tensor, matrix: Tensor, centre: Tensor) -> None:
         if gradient.energies is None:

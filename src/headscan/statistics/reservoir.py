@@ -20,7 +20,8 @@ class Reservoir(Accumulator):
     """The `size` positions of a stream with the smallest hash of (seed, window, position), with what stood there.
 
     A bottom-k sketch: the sample is a function of the set of positions seen, not of their order or of the number of processes.
-    Use: `chosen = reservoir.offer(windows, length)`, then `reservoir.put(chosen, columns)`.
+    Use: `chosen = reservoir.offer(windows, length)`, then `reservoir.put(chosen, columns)`. `keys` [k] are the hashes, ascending,
+    `places` [k, 2] window and position of each, `columns` what stood there, by name, each [k, ...].
 
     >>> r = Reservoir(2, seed=0)
     >>> chosen = r.offer([0, 1], 3)
@@ -29,35 +30,16 @@ class Reservoir(Accumulator):
     (2, torch.Size([2, 1]))
     """
 
-    arguments, fields = ("size", "seed"), ("_keys", "_places", "_columns")
+    arguments, fields = ("size", "seed"), ("keys", "places", "columns")
 
     def __init__(self, size: int, seed: int = 0):
         self.size, self.seed = size, seed
-        self._keys = torch.zeros(0, dtype=torch.int64)
-        self._places = torch.zeros(0, 2, dtype=torch.int64)
-        self._columns: dict[str, Tensor] = {}
-        self._sorted = True  # rows by ascending key
+        self.keys = torch.zeros(0, dtype=torch.int64)
+        self.places = torch.zeros(0, 2, dtype=torch.int64)
+        self.columns: dict[str, Tensor] = {}
 
     def __len__(self) -> int:
-        return len(self._keys)
-
-    @property
-    def keys(self) -> Tensor:
-        """The hashes, ascending [k]."""
-        self._sort()
-        return self._keys
-
-    @property
-    def places(self) -> Tensor:
-        """Window and position of each row [k, 2]."""
-        self._sort()
-        return self._places
-
-    @property
-    def columns(self) -> dict[str, Tensor]:
-        """What stood there, by name, each [k, ...]."""
-        self._sort()
-        return self._columns
+        return len(self.keys)
 
     def offer(self, windows: list[int], length: int) -> Chosen:
         """Of the positions [0, length) of these windows, those that would enter now."""
@@ -67,7 +49,7 @@ class Reservoir(Accumulator):
             grid = window_keys[:, None] + np.arange(length, dtype=np.uint64) * np.uint64(0xD1B54A32D192ED03)
             keys = (_mix(grid) >> np.uint64(1)).astype(np.int64)  # [windows, length], non-negative
         full = len(self) == self.size
-        bound = int(self._keys.max()) if full and self.size else np.iinfo(np.int64).max
+        bound = int(self.keys[-1]) if full and self.size else np.iinfo(np.int64).max
         flat = np.flatnonzero(keys < bound)
         flat = flat[np.argsort(keys.ravel()[flat], kind="stable")][: self.size]
         rows, positions = np.divmod(flat, length)
@@ -77,46 +59,21 @@ class Reservoir(Accumulator):
     def put(self, chosen: Chosen, columns: dict[str, Tensor]) -> None:
         """Enter the chosen positions with their columns, each of shape [len(chosen), ...]."""
         entering = Reservoir(self.size, self.seed)
-        entering._keys = torch.from_numpy(chosen.keys)
-        entering._places = torch.tensor(chosen.places, dtype=torch.int64).reshape(-1, 2)
-        entering._columns = {name: column.detach().cpu() for name, column in columns.items()}
+        entering.keys = torch.from_numpy(chosen.keys)
+        entering.places = torch.tensor(chosen.places, dtype=torch.int64).reshape(-1, 2)
+        entering.columns = {name: column.detach().cpu() for name, column in columns.items()}
         self.merge(entering)
 
     def merge(self, other: Reservoir) -> None:
         if len(other) == 0:
             return
-        if not self._columns:
-            self._columns = {name: column[:0] for name, column in other._columns.items()}
-        both = torch.cat([self._keys, other._keys])
+        if not self.columns:
+            self.columns = {name: column[:0] for name, column in other.columns.items()}
+        both = torch.cat([self.keys, other.keys])
         order = torch.argsort(both, stable=True)[: self.size]
-        mine, entering = order[order < len(self._keys)], order[order >= len(self._keys)] - len(self._keys)
-        if len(self._keys) < self.size:  # still filling: grow to what is kept
-            self._keys, places = both[order], torch.cat([self._places, other._places])
-            self._places = places[order]
-            for name, column in other._columns.items():
-                self._columns[name] = torch.cat([self._columns[name], column])[order]
-            return
-        # Full: the rows that leave give their room to those that enter; a batch then costs what enters, not the sample.
-        leaving = torch.ones(self.size, dtype=torch.bool)
-        leaving[mine] = False
-        room = leaving.nonzero().flatten()
-        self._keys[room], self._places[room] = other._keys[entering], other._places[entering]
-        for name, column in other._columns.items():
-            self._columns[name][room] = column[entering]
-        self._sorted = False
-
-    def _sort(self) -> None:
-        if self._sorted:
-            return
-        order = torch.argsort(self._keys)
-        self._keys, self._places = self._keys[order], self._places[order]
-        self._columns = {name: column[order] for name, column in self._columns.items()}
-        self._sorted = True
-
-    def state(self) -> dict[str, Tensor]:
-        self._sort()
-        self._columns = {name: column.contiguous() for name, column in self._columns.items()}
-        return super().state()
+        self.keys, self.places = both[order], torch.cat([self.places, other.places])[order]
+        for name, column in other.columns.items():
+            self.columns[name] = torch.cat([self.columns[name], column])[order]
 
 
 class Chosen:
