@@ -30,7 +30,6 @@ def test_tokens_are_counted_by_the_beginning_and_sites_by_their_globs(tmp_path):
     assert one.tokens == pytest.approx(tokens, rel=0.01)
     (few,) = estimate_scan("gpt-vanilla", tmp_path / "t.txt", sites="block.0")
     assert few.memory < one.memory
-    assert sum(many for many, _ in few.bound.sites.values()) == 1
     assert min(few.seconds, one.seconds) > 0
 
 

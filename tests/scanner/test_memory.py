@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headscan.scanner.settings import Memory
+from headscan.scanner.settings import memory_bound
 
 # Scans the last block of a random model of two blocks and prints the announced and the taken memory beside the model, in MB.
 SCAN = """
@@ -29,10 +29,10 @@ torch.manual_seed(0)
 lens = Lens(LlamaForCausalLM(config).eval(), ByteTokenizer(), name="wide")
 ids = torch.randint(0, 256, (16, 128))
 most, done, announced = [0.0], threading.Event(), []
-before = examine.Memory.of
-def of(*a, **k):
+before = examine.memory_bound
+def bound(*a, **k):
     announced.append(before(*a, **k)); return announced[-1]
-examine.Memory.of = of
+examine.memory_bound = bound
 
 def watch():
     while not done.wait(0.005):
@@ -46,7 +46,7 @@ def peak(work):
 forward = peak(lambda: lens.run(ids, sites="block.1", each=lambda *_: None))
 text = "".join(chr(32 + (i * i * 7 + i * 13) % 90) for i in range(tokens + 64))
 taken = peak(lambda: headscan.scan(lens, [text], max_tokens=tokens, sites="embedding,block.1"))
-print(announced[0].total / 1e6, taken - forward)
+print(announced[0] / 1e6, taken - forward)
 """
 
 
@@ -71,12 +71,15 @@ def test_a_model_is_scanned_within_what_is_announced():
     assert 20 < taken < announced  # two second moments of 8 MB each, and what is made of them
 
 
-def test_the_bound_names_the_memory_of_a_site_by_its_width():
-    for width in (768, 4096, 8192):
-        found = Memory.of({"a": width, "b": width}, context=128, batch=2048, tokens=None)
-        count, each = found.sites[width]
-        assert count == 2
-        assert 20 * width**2 < each < 24 * width**2 + 2e8
-        assert f"for each of 2 sites of width {width:,}" in str(found)
-    short = Memory.of({"a": 8192}, context=128, batch=2048, tokens=4096)
-    assert short.sites[8192][1] < 0.7 * Memory.of({"a": 8192}, context=128, batch=2048, tokens=None).sites[8192][1]
+def each_site(width: int, tokens: int | None) -> float:
+    many, more = (memory_bound([width] * n, context=128, batch=2048, tokens=tokens) for n in (40, 41))
+    return more - many
+
+
+@pytest.mark.parametrize("width", [768, 4096, 8192])
+def test_the_bound_grows_with_every_site_by_its_width(width):
+    assert 20 * width**2 < each_site(width, None) < 24 * width**2 + 2e8
+
+
+def test_the_bound_knows_that_a_short_text_leaves_little():
+    assert each_site(8192, 4096) < 0.7 * each_site(8192, None)

@@ -26,7 +26,7 @@ from headscan.scanner.accumulate import (
 )
 from headscan.scanner.differences import Estimates
 from headscan.scanner.result import Picture
-from headscan.scanner.settings import Memory, Scanning, choose, finishing
+from headscan.scanner.settings import Scanning, choose, finishing, memory_bound
 from headscan.scanner.sources import Subject, readable
 from headscan.states import VectorSource
 from headscan.statistics import Cloud, SiteStatistics, merged, process_count, process_rank
@@ -250,12 +250,12 @@ class Examiner:
         `more` passes are to come: then the finished one is stored, too, where that takes little of the time.
         """
         settings, parts = self.settings, self.run.parts
-        needed = Memory.of(
-            {site: source.width(site) for site in sites}, context=source.context, tokens=source.tokens,
+        needed = memory_bound(
+            [source.width(site) for site in sites], context=source.context, tokens=source.tokens,
             batch=source.batch * source.context, measures=len(self.measures),
         )  # fmt: skip
-        if needed.total > LARGE:
-            self.run.announce(f"The scan of {label} takes {needed}.")
+        if needed > LARGE:
+            self.run.announce(f"The scan of {label} takes at most {needed / 1e9:.2g} GB beside the model.")
         stored = parts.read(name)
         accumulated = Accumulation.restore(stored.tensors) if stored else self._empty(source, sites, runner)
         accumulated.follow(Linearisation(self.measures))

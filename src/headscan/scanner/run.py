@@ -20,10 +20,10 @@ from headscan.scanner.differences import differences
 from headscan.scanner.examine import SUFFIXES, Examined, Examiner
 from headscan.scanner.findings import findings
 from headscan.scanner.result import ProbeRecord, ScanResult
-from headscan.scanner.settings import ScanEstimate, Scanning, choose, scan_estimate
+from headscan.scanner.settings import Scanning, choose, scan_estimate
 from headscan.scanner.sources import subjects
 from headscan.states import SourcesLike, given_sources
-from headscan.states.estimate import expected_reader, operations_a_second
+from headscan.states.estimate import Estimate, expected_reader, operations_a_second
 from headscan.statistics import process_count, process_rank, same_everywhere
 from headscan.text.source import TEXT, BatchSize, Context, Documents, FieldName, Master, MaxTokens, TextLike, check_text
 
@@ -172,7 +172,7 @@ def _rereadable(text: TextLike | None, *, passes: int) -> Iterator[TextLike | No
 
 
 @estimates(scan)
-def estimate_scan(given: Given) -> list[ScanEstimate]:
+def estimate_scan(given: Given) -> list[Estimate]:
     """An estimate for each source of a scan with these options, without reading weights and without writing anything.
 
     Raises BadInput as `scan` does for what can be known without the weights.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -118,12 +117,7 @@ class Scanning(SiteReading):
         return tuple(read_pair_files(self.pairs)) or (synonyms(),)
 
 
-# ---- What a scan will hold in memory, said before it begins: a bound from widths, not a guess.
-
-
-def adding(tokens: int, width: int) -> float:
-    """What adding one batch to one site holds at once, in bytes: at most eight times its vectors in float64."""
-    return 8 * 8.0 * tokens * width
+# ---- What a scan will hold in memory, and take in time, said before it begins: bounds from widths, not a guess.
 
 
 def finishing(width: int) -> float:
@@ -135,87 +129,46 @@ def finishing(width: int) -> float:
     return 8 * 8.0 * width**2
 
 
-@dataclass(frozen=True)
-class Memory:
-    """Bounds in bytes, beside the model and its own forward pass: `sites` by width (how many, each), and what is there
-    `once`: the sample, and the largest of a batch in float64, the finishing of sites, and a part on its way to the disk.
+def memory_bound(widths: Sequence[int], *, context: int, batch: int, tokens: int | None, measures: int = 7) -> float:
+    """What a scan holds at most, in bytes, beside the model and its own forward pass, for sites of these widths, windows of
+    `context` tokens, batches of so many tokens, a text of so many (None: any).
 
-    >>> print(Memory.of({"block.0": 4096, "block.1": 4096, "head": 300}, context=128, batch=2048, tokens=4096))
-    at most 1.6 GB beside the model: 0.21 GB for each of 2 sites of width 4,096, 0.014 GB for one of width 300, and 1.1 GB once
+    That is what each site keeps, and once: the sample; and the largest of a batch in float64, the finishing of sites (as many
+    at once as have room), and a part on its way to the disk.
+
+    >>> round(memory_bound([4096, 4096, 300], context=128, batch=2048, tokens=4096) / 1e9, 1)
+    1.6
     """
-
-    sites: Mapping[int, tuple[int, float]]
-    once: float
-
-    @classmethod
-    def of(
-        cls, widths: Mapping[str, int], *, context: int, batch: int, tokens: int | None, measures: int = 7,
-        sample: float = 64 * 2**20,
-    ) -> Memory:  # fmt: skip
-        """For sites of these widths, windows of `context` tokens, batches of so many tokens, a text of so many (None: any)."""
-        many = Counter(widths.values())
-        widest = max(many)
-        work, finish = (
-            max(one, min(ROOM, one * len(widths))) for one in (adding(batch, widest), finishing(widest))
-        )  # of several sites at once
-        once = sample + max(work, finish, 4.0 * max(Parts.PIECE, 8 * widest * (widest // 4)))
-        each = {width: (count, _site(width, context, tokens, measures)) for width, count in many.items()}
-        return cls(dict(sorted(each.items(), key=lambda item: -item[1][0] * item[1][1])), once)
-
-    @property
-    def total(self) -> float:
-        return self.once + sum(count * each for count, each in self.sites.values())
-
-    def __str__(self) -> str:
-        parts = [
-            f"{each / 1e9:.2g} GB for {f'each of {count} sites' if count > 1 else 'one'} of width {width:,}"
-            for width, (count, each) in self.sites.items()
-        ]
-        return (
-            f"at most {self.total / 1e9:.2g} GB beside the model: {', '.join(parts)}, and {self.once / 1e9:.2g} GB once"
-        )
+    widest = max(widths)
+    adding, finish = 8 * 8.0 * batch * widest, finishing(widest)
+    finish = max(finish, min(ROOM, finish * len(widths)))
+    once = 64 * 2**20 + max(adding, finish, 4.0 * max(Parts.PIECE, 8 * widest * (widest // 4)))
+    return once + sum(_site(width, context, tokens, measures) for width in widths)
 
 
 def _site(width: int, context: int, tokens: int | None, measures: int) -> float:
     """What one site keeps to the end, and the text's first windows, from which its intervals' derivative is taken."""
     matrix = 5.0 * width**2  # of a Gram matrix in panels
     rows = [matrix] * (len(CELLS) - 1)  # of first tokens and sinks: as they are, or a matrix where that is less
+    calibration = 2 * 4.0 * width * max(pilot_tokens(width), context)
     if tokens is not None:
         windows = tokens // context
         rows = [min(matrix, 8.0 * width * count) for count in (windows, windows, tokens // 2)]
-    pilot = 2 * 4.0 * width * max(pilot_tokens(width), context)
-    if tokens is not None:
-        pilot = min(pilot, 4.0 * width * tokens)
+        calibration = min(calibration, 4.0 * width * tokens)
     followed = len(GROUPS) * measures
     columns = followed + len(GROUPS) * (1 + 3 * SKETCH)
     blocks = 2 * FINE_BLOCKS * 8.0 * (2 * width + 4)
     derivative = 8.0 * followed * (2 * width + 4) + 4.0 * width * DIRECTIONS + 12.0 * followed * DIRECTIONS**2
-    return matrix + sum(rows) + pilot + blocks + derivative + 2 * 2 * 8.0 * CLUSTERS * columns
+    return matrix + sum(rows) + calibration + blocks + derivative + 2 * 2 * 8.0 * CLUSTERS * columns
 
 
-# ---- What a scan will take in memory and time, said before anything is read but the beginning of the text; for `--dry-run`.
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScanEstimate(Estimate):
-    """What one source of a scan will take; `bound` is the bound of what is held beside the model, site by site."""
-
-    bound: Memory
-
-    @property
-    def held(self) -> str:
-        return str(self.bound)
-
-
-def scan_estimate(reader: ExpectedReader, settings: Scanning, rate: float) -> ScanEstimate:
-    """Second moments take d² in float64, at half the speed, and as much again."""
-    bound = Memory.of(
-        reader.widths, context=settings.context, batch=reader.batch, tokens=reader.tokens,
+def scan_estimate(reader: ExpectedReader, settings: Scanning, rate: float) -> Estimate:
+    """What one source of a scan will take. Second moments take d² in float64, at half the speed, and as much again."""
+    widths = list(reader.widths.values())
+    memory = memory_bound(
+        widths, context=settings.context, batch=reader.batch, tokens=reader.tokens,
         measures=len(choose(settings.measures)[0]),
     )  # fmt: skip
     forward = reader.forward * (2 if settings.null else 1)
-    each = forward + sum(4.0 * width**2 for width in reader.widths.values())
-    finish = sum(20.0 * width**3 for width in reader.widths.values())
-    return ScanEstimate(
-        reader.name, reader.tokens, reader.weights, bound.total, (each * reader.counted + finish) / rate, bound=bound
-    )
+    each, finish = forward + sum(4.0 * width**2 for width in widths), sum(20.0 * width**3 for width in widths)
+    return Estimate(reader.name, reader.tokens, reader.weights, memory, (each * reader.counted + finish) / rate)
