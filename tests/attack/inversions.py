@@ -28,17 +28,15 @@ from tests.attack.brute import AMBIGUOUS, FOREIGN, TRIED, UNIQUE, false_words
 from tests.inversion.conftest import build
 
 SITES = ("embedding", "block.0", "block.-1")
-# Gradients and long backtracking take most of the time where nothing is to be found; certificates know nothing of them.
+# Long descents and long backtracking take most of the time where nothing is to be found; certificates know nothing of them.
 QUICK = JointSearch(restarts=1, steps=60, budget=4000, longer=())
 ORDERS: dict[str, Method] = {
-    f"exact, {order}": Exact(order=order, gradient_after=None, backtracks=2, hidden=QUICK)
+    f"exact, {order}": Exact(order=order, backtracks=2, hidden=QUICK)
     for order in get_args(get_args(get_type_hints(Exact, include_extras=True)["order"])[0])
 }
 OTHERS: dict[str, Method] = {
     "joint": Joint(**{field.name: getattr(QUICK, field.name) for field in fields(QUICK)}),
     "indirect": Indirect(steps=80),
-    "indirect, L-BFGS": Indirect(preset="lbfgs", steps=25),
-    "indirect, one after another": Indirect(steps=40, sequential=True),
     "direct": Direct(steps=80),
     "direct, as published": Direct(preset="seed", steps=40),
 }

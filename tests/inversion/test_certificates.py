@@ -69,7 +69,7 @@ def test_a_tolerance_that_holds_a_second_token_makes_it_ambiguous(gpt2, ids):
     assert "but so do others" in entry.certified
 
 
-@pytest.mark.parametrize("order", ["table", "gradient", "frequency", "random"])
+@pytest.mark.parametrize("order", ["table", "readout", "random"])
 def test_the_nearest_is_found_in_every_order(order):
     """Rows that differ by a few parts in a million: the first within the tolerance is not the nearest."""
     lens = build("llama", seed=2)
@@ -135,10 +135,7 @@ def test_what_is_not_recovered_says_why(gpt2, method, reason):
     entry = invert(lens, [3, 7], at="embedding", method=method).prompts[0]
     assert entry.verdict == "not recovered"
     assert reason in entry.certified
-    other = invert(gpt2, [3, 7], noise=0.5, tolerance=1e-3).prompts[0]
-    assert "none of the 120 tokens gives the output at position 0 (the nearest is" in other.certified
-
-
-def test_all_neighbours_and_an_exhaustive_certificate_are_one_too_many(gpt2, ids):
-    with pytest.raises(BadInput, match="choose one of them"):
-        invert(gpt2, ids[0], certificate="exhaustive", method=Exact(neighbours=-1))
+    states = Slice().run(gpt2, [[3, 7]])[0]
+    states[1] = states[1].flip(0)
+    other = invert(gpt2, states=states).prompts[0]
+    assert "none of the 120 tokens gives the output at position 1 (the nearest is" in other.certified

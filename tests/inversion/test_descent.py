@@ -27,13 +27,12 @@ def test_the_preset_is_the_published_loop(gpt2, ids):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-@pytest.mark.parametrize("setting", ["adam", "lbfgs"])
-def test_remedied_descents_find_every_token_of_random_models(name, setting, ids, request):
+def test_remedied_descents_find_every_token_of_random_models(name, ids, request):
     cut = Slice(sites=("block.1",)).on(request.getfixturevalue(name))
-    found = descend(cut, cut.run(ids), 6, preset(setting))
+    found = descend(cut, cut.run(ids), 6, preset("adam"))
     assert accuracy(found, ids) == 1
     assert found.residual.max() < 1e-5
-    assert found.steps < preset(setting).steps  # the discrete check ended it
+    assert found.steps < preset("adam").steps  # the discrete check ended it
 
 
 def test_direct_inversion_fails_by_its_start_and_not_by_itself(gpt2, ids):
@@ -55,14 +54,6 @@ def test_the_null_space_keeps_its_start_whatever_is_learned(gpt2, ids):
     assert float((one == two).float().mean()) > 0.5
 
 
-def test_restarts_keep_the_best(llama, ids):
-    cut = Slice(sites=("block.1",)).on(llama)
-    one = descend(cut, cut.run(ids), 6, Descent(steps=20, init="noise", check_every=0))
-    four = descend(cut, cut.run(ids), 6, Descent(steps=20, init="noise", check_every=0, restarts=4))
-    assert four.residual.amax(1).mean() <= one.residual.amax(1).mean()
-    assert four.tokens.shape == ids.shape
-
-
 @pytest.mark.parametrize("name", ["l1", "l2", "cosine", "linear"])
 def test_losses_are_zero_at_the_target_and_only_there(name, ids):
     target = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
@@ -70,27 +61,9 @@ def test_losses_are_zero_at_the_target_and_only_there(name, ids):
     assert (loss_of(name, target + torch.randn(2, 3, 4), target) > 1e-3).all()
 
 
-def test_bad_settings_are_refused():
-    with pytest.raises(BadInput, match="--optimiser must be"):
-        Descent(optimiser="newton")
-    with pytest.raises(BadInput, match="steps must be at least 1"):
-        Descent(steps=0)
+def test_a_preset_that_is_not_there_is_refused():
     with pytest.raises(BadInput, match="no preset"):
         preset("magic")
-    with pytest.raises(BadInput, match="loss must be"):
-        Descent(loss="huber")
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"optimiser": "lbfgs", "loss": "l2", "steps": 60}, {"method": "direct", "init": "zeros"}]
-)
-def test_one_token_after_another_with_the_prefix_committed(gpt2, ids, options):
-    cut = Slice(sites=("block.1",)).on(gpt2)
-    settings = Descent(sequential=True, **({"steps": 150} | options))
-    found = descend(cut, cut.run(ids), 6, settings)
-    assert accuracy(found, ids) == 1
-    assert found.residual.max() < 1e-5
-    assert found.top.shape == (*ids.shape, 5)
 
 
 def test_without_the_prefix_the_target_cannot_be_reached(gpt2, ids):
@@ -100,10 +73,3 @@ def test_without_the_prefix_the_target_cannot_be_reached(gpt2, ids):
     alone = [descend(cut, target[:, place : place + 1], 1, Descent(steps=150)).tokens for place in range(6)]
     assert float((torch.cat(alone, 1) == ids)[:, 1:].float().mean()) < 0.9
     assert torch.equal(alone[0], ids[:, :1])
-
-
-def test_sequential_descent_needs_every_output_of_a_causal_slice(gpt2, bert, ids):
-    for lens, cut in ((bert, Slice()), (gpt2, Slice(tokens="1:")), (gpt2, Slice(pool="mean"))):
-        ready = cut.on(lens)
-        with pytest.raises(BadInput, match="sequential"):
-            descend(ready, ready.run(ids), 6, Descent(sequential=True))

@@ -52,10 +52,10 @@ def test_any_causal_slice_can_be_inverted(gpt2, ids, options):
     assert torch.equal(tokens_of(exact(cut, list(cut.run(ids)))), ids)
 
 
-@pytest.mark.parametrize("order", ["auto", "table", "readout", "gradient", "frequency", "random"])
+@pytest.mark.parametrize("order", ["auto", "table", "readout", "random"])
 def test_every_order_ends_at_the_same_tokens(llama, ids, order):
     cut = Slice(sites=("block.1",)).on(llama)
-    found = exact(cut, list(cut.run(ids)), Search(order=order, first=2))
+    found = exact(cut, list(cut.run(ids)), Search(order=order))
     assert torch.equal(tokens_of(found), ids)
 
 
@@ -102,7 +102,7 @@ def test_a_wrong_prefix_is_taken_back():
     table[11] = vector.detach()
     cut.__dict__.pop("vectors", None)
     rows = torch.tensor([[11, 5, 30, 3], [7, 5, 30, 3]])
-    found = exact(cut, list(cut.run(rows)), Search(neighbours=-1), tolerance=1e-6)
+    found = exact(cut, list(cut.run(rows)), Search(neighbours=40), tolerance=1e-6)
     assert torch.equal(tokens_of(found), rows)
     assert max(one.backtracks for one in found) == 1
     assert not any(one.failed for one in found)
@@ -114,7 +114,7 @@ def test_nearly_equal_tokens_are_told_apart():
     table[20:60] = table[20] + 2e-6 * torch.randn(40, 32, generator=torch.Generator().manual_seed(0))
     rows = torch.tensor([[20, 33, 59], [41, 42, 55]])
     cut = Slice().on(lens)
-    assert torch.equal(tokens_of(exact(cut, list(cut.run(rows)), Search(first=2))), rows)
+    assert torch.equal(tokens_of(exact(cut, list(cut.run(rows)))), rows)
 
 
 def test_equal_embedding_rows_are_rivals(ids):
@@ -137,7 +137,7 @@ def test_other_precisions_have_their_own_tolerance(ids, dtype):
 
 def test_a_budget_ends_the_search_and_says_so(gpt2, ids):
     cut = Slice().on(gpt2)
-    found = exact(cut, list(cut.run(ids)), Search(order="random", budget=5, first=5, backtracks=0))
+    found = exact(cut, list(cut.run(ids)), Search(order="random", budget=5, backtracks=0))
     assert any(one.failed for one in found)
     assert all(count <= 5 for one in found for count in one.evaluations)
     assert not all(one.exhausted for one in found)

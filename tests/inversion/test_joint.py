@@ -35,15 +35,6 @@ def test_hidden_tokens_are_found_from_the_outputs_after_them(gpt2, llama, ids):
         assert found.tokens == ids[0, :4].tolist()
 
 
-def test_all_pairs_are_searched_when_the_start_says_nothing():
-    lens = build("gpt2", vocabulary=30, width=16, depth=1)
-    cut = Slice(tokens="-1").on(lens)
-    row = torch.tensor([17, 4])
-    search = JointSearch(steps=0, restarts=1, width=1, beam=1, budget=2000)
-    found = joint(cut, cut.run(row[None])[0], 2, search)
-    assert found.tokens == row.tolist()
-
-
 def test_known_tokens_stay(bert, ids):
     cut = Slice().on(bert)
     found = joint(cut, cut.run(ids[:1])[0], 6, QUICK, known={0: int(ids[0, 0]), 5: int(ids[0, 5])})
@@ -52,7 +43,7 @@ def test_known_tokens_stay(bert, ids):
 
 def test_a_budget_is_kept(bert, ids):
     cut = Slice(pool="mean").on(bert)
-    search = JointSearch(restarts=1, steps=1, budget=50, pairs=False)
+    search = JointSearch(restarts=1, steps=1, budget=50)
     found = joint(cut, cut.run(ids[:1])[0], 6, search)
     assert found.evaluations <= 50 + 2
 

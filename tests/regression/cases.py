@@ -18,7 +18,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 import headscan
-from headscan.inversion import Direct, Exact, Indirect, Joint
+from headscan.inversion import Direct, Indirect, Joint
 from tests.regression.flat import Value, flat, prefixed, sha256
 
 __all__ = ["CASES"]
@@ -268,15 +268,6 @@ def inversion_exact() -> Numbers:
         for site in sites:
             found = headscan.invert(lens_of(model), PROMPTS, at=site, method="exact")
             numbers |= prefixed(f"{model}/{site}", _inverted(found))
-    return numbers
-
-
-@case
-def inversion_orders() -> Numbers:
-    numbers: Numbers = {}
-    for order in ("gradient", "frequency"):
-        found = headscan.invert(lens_of("gpt-vanilla"), PROMPTS[1], at="block.0", method=Exact(order=order))
-        numbers |= prefixed(order, _inverted(found))
     return numbers
 
 

@@ -72,7 +72,7 @@ CORRECTED |= {
     "inversion-*/verdicts": "unique only where every token was compared",
 } | {
     f"{case}/{name}": "of every token under the recovered prefix, the nearest other one"
-    for case in ("inversion-joint/prompt-0", "inversion-descent/adam/prompt-0", "inversion-orders/frequency/prompt-0")
+    for case in ("inversion-joint/prompt-0", "inversion-descent/adam/prompt-0")
     for name in ("margin", "margins")
 }
 

@@ -18,7 +18,7 @@ def pages(tmp_path_factory):
     lens = build("gpt2", vocabulary=256, width=32, depth=2)
     lens.tokenizer = ByteTokenizer()
     folder = tmp_path_factory.mktemp("pages")
-    invert(lens, [HOSTILE, "abc"], at="block.1", jacobian=True, out=folder / "invert")
+    invert(lens, [HOSTILE, "abc"], at="block.1", out=folder / "invert")
     invert(lens, torch.tensor([list(b"abcdef")]), at="block.1[:, :3, :]", out=folder / "part")
     privacy(
         lens, ["Once upon a time there was a cat. " * 4], windows=2, length=8, noise=(0, 1.6), out=folder / "privacy"
@@ -30,7 +30,6 @@ def pages(tmp_path_factory):
 def test_pages_say_what_they_show(pages):
     text = pages["invert"].read_text()
     assert text.count("Recovered: the tokens shown give the output within") == 1  # one sentence for both prompts
-    assert "smallest σ" in text
     assert "&lt;" in text
     assert "<b>&$x$" not in text.split('id="data"')[0]
     assert "Information absent" in pages["part"].read_text()

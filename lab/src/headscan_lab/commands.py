@@ -41,7 +41,7 @@ def dry_run(command: str) -> str:
     """
     from cyclopts import CycloptsError
 
-    from headscan.model.slicing.sliced_model import Slicing
+    from headscan.model.slicing import Slice
     from headscan_lab.ledger.stand_ins import check_original
 
     name, *words = shlex.split(command)[1:]
@@ -52,7 +52,7 @@ def dry_run(command: str) -> str:
     def check(*subject: Any, **options: Any) -> headscan.Result:
         options = {key: value for key, value in options.items() if key not in ("progress", "command")}
         given = record.given(subject, options)
-        cut = given.chosen(Slicing).slice() if "residual" in given else None
+        cut = Slice.parse(given["at"]) if name == "invert" else None
         models = subject[0] if subject and isinstance(subject[0], list) else subject
         said.append("; ".join(check_original(str(one), cut) for one in models if one not in NOT_MODELS))
         raise _Checked

@@ -166,7 +166,7 @@ PROOFS: dict[str, Proof] = {"all": "exhaustive", "bounded": "bounded", "sampled"
 
 
 def assess(
-    problem: Problem, number: int, prompt: Prompt, found: Reconstruction, *, ask: str = "auto", with_jacobian: bool = False
+    problem: Problem, number: int, prompt: Prompt, found: Reconstruction, *, ask: str = "auto"
 ) -> PromptInversion:  # fmt: skip
     """The entry of prompt `number` in the result, from what the method found.
 
@@ -196,7 +196,6 @@ def assess(
         tolerance=tolerance, noise=noise_floor(cut), equivalent=rivals, unseen=hidden, checked=words,
         margin=min([one.runner_up for one in free if math.isfinite(one.runner_up)], default=None),
         margins=[_finite(one.runner_up) for one in compared], nearest=[one.token for one in compared],
-        jacobian=proof.jacobian(cut, tokens) if with_jacobian else None,
     )  # fmt: skip
     return PromptInversion(
         tokens=list(prompt.ids), recovered=ids, strings=list(prompt.tokens),

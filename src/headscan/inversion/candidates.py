@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from headscan.inversion.ranking import Fit, Ranking
+from headscan.inversion.ranking import Ranking
 from headscan.inversion.reconstruction import Evidence, accepts, relative
-from headscan.run import BadInput
-from headscan.run.parts import Parts
 
 # A token is a rival of the best one if its residual is less than so many times as large.
 RIVAL = 4.0
@@ -139,58 +136,3 @@ class SearchTrace:
             failed=not accepts(tried.best, tolerance), tried_all=tried.tried_all,
         )  # fmt: skip
         self.steps.append(step)
-
-    def follow(self, stored: SearchTrace) -> None:
-        """Go one position further as an interrupted search did."""
-        self.steps.append(stored.steps[len(self.steps)])
-        if len(self.steps) == len(stored.steps):
-            self.passes, self.notes = stored.passes, list(stored.notes)
-
-
-@dataclass(frozen=True)
-class SearchState:
-    """Where a search stands between two positions, so that an interrupted run goes on from there."""
-
-    traces: list[SearchTrace]  # of each prompt, to the same position
-    scores: list[tuple[int, list[int]]] = field(default_factory=list)  # state of each prompt's `TokenScores`
-    fits: Mapping[int, Fit] = field(default_factory=dict)  # what each prompt's table was last fitted to
-
-
-class Checkpoint:
-    """The stored state of a search: one named part of a run's store."""
-
-    def __init__(self, parts: Parts, name: str) -> None:
-        self.parts, self.name = parts, name
-
-    def write(self, state: SearchState, key: str) -> None:
-        """Store where a search stands; `key` names what the ranking of its candidates rests on."""
-        note = {
-            "key": key, "traces": [asdict(trace) for trace in state.traces],
-            "scores": [[begin, draft] for begin, draft in state.scores],
-            "shares": {str(index): fit.share for index, fit in state.fits.items()},
-        }  # fmt: skip
-        self.parts.write(self.name, {f"{index}": fit.shift for index, fit in state.fits.items()}, note=note)  # type: ignore[arg-type]
-
-    def read(self, key: str, device: torch.device) -> SearchState | None:
-        """Where a search stood when it was interrupted, None if nothing was stored.
-
-        Raises BadInput where its candidates came in another order, so that the rest would not be what it would have been.
-        """
-        part = self.parts.read(self.name)
-        if part is None:
-            return None
-        from pydantic import TypeAdapter
-
-        note = part.note
-        assert isinstance(note, dict)
-        if note["key"] != key:
-            raise BadInput(
-                "The run cannot be resumed: what orders the candidates (the text of the fit, or the order) has changed. "
-                "Start afresh without --resume, or in another folder."
-            )
-        shares = TypeAdapter(dict[int, float]).validate_python(note["shares"])
-        return SearchState(
-            TypeAdapter(list[SearchTrace]).validate_python(note["traces"]),
-            TypeAdapter(list[tuple[int, list[int]]]).validate_python(note["scores"]),
-            {index: Fit(share, part.tensors[f"{index}"].to(device)) for index, share in shares.items()},
-        )

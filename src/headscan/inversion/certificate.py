@@ -1,4 +1,4 @@
-"""What a result is worth: the residual of the tokens when they are run, rivals, Jacobians, and the verdict in words."""
+"""What a result is worth: the residual of the tokens when they are run, rivals, and the verdict in words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from torch import Tensor
 from headscan.inversion.reconstruction import Evidence, accepts, noise_floor, relative
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.specification import split_on_exhaustion
-from headscan.run import BadInput
 
 Verdict = Literal[
     "recovered and unique",
@@ -35,15 +34,6 @@ VERDICTS = (UNIQUE, TRIED, AMBIGUOUS, ABSENT, NOT_RECOVERED, FOREIGN)
 
 Proof = Literal["exhaustive", "bounded", "sampled"]
 """What excludes other tokens: all were run; a bound proves the rest farther; some were run. The strongest first."""
-
-
-@dataclass(frozen=True)
-class JacobianRank:
-    """Rank and extreme singular values of the Jacobian of all outputs by one input vector."""
-
-    rank: int
-    smallest_singular_value: float
-    largest_singular_value: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +59,6 @@ class Certificate:
     equivalent: list[list[int]]  # for each position the other tokens within the tolerance (the 256 nearest)
     unseen: list[bool]  # whether no output given depends on a position, as far as six other tokens there tell
     checked: str  # what was compared with the tokens, in words
-    jacobian: list[JacobianRank] | None = None  # of each position, where asked for
 
 
 def verdict_of(
@@ -164,37 +153,3 @@ def unseen(cut: SlicedModel, tokens: Int[Tensor, " T"], trials: int = 6, seed: i
         both = cut.run(torch.cat([tokens[None], chunk])).float()
         moved.append(relative(both[1:], both[:1]).amax(1))
     return (torch.cat(moved).reshape(length, trials).amax(1) <= noise_floor(cut)).tolist()
-
-
-def jacobian(cut: SlicedModel, tokens: Int[Tensor, " T"], *, rows: int = 1024) -> list[JacobianRank]:
-    """How well the outputs determine each input vector locally: rank and smallest singular value of the Jacobian.
-
-    For position j the matrix d O / d e_j [T' w', e], all outputs given, at `tokens` [T]. Full rank e with a smallest
-    singular value far from zero means that a small change of the vector is seen; a lower rank means directions in
-    which the vector can move unseen (tokens, being discrete, may still be told apart).
-
-    The rank is counted above max(shape) x the float32 epsilon x the largest. Raises BadInput for more than 2^24 numbers a
-    position. Cost: T' w' rows of T tokens forward and backward.
-    """
-    embeds = cut.embed(tokens)[None]
-    with torch.no_grad():
-        seen, width = cut.run(inputs_embeds=embeds).shape[1:]
-    if seen * width * embeds.shape[-1] > 2**24:
-        raise BadInput("The Jacobian of so many outputs is too large; ask for fewer positions or features.")
-    total, parts = seen * width, []
-    for begin in range(0, total, rows):
-        wanted = torch.arange(begin, min(begin + rows, total), device=embeds.device)
-        copies = embeds.expand(len(wanted), -1, -1).clone().requires_grad_()
-        with torch.enable_grad():
-            outputs = cut.run(inputs_embeds=copies, grad=True).float().flatten(1)
-            chosen = outputs.gather(1, wanted[:, None]).sum()
-        (gradient,) = torch.autograd.grad(chosen, copies)
-        parts.append(gradient.detach().float())
-    whole = torch.cat(parts)
-    found = []
-    for place in range(whole.shape[1]):
-        values = torch.linalg.svdvals(whole[:, place])
-        limit = max(whole.shape[0], whole.shape[2]) * torch.finfo(torch.float32).eps * float(values[0])
-        rank = int((values > limit).sum()) if float(values[0]) > 0 else 0
-        found.append(JacobianRank(rank, float(values[-1]), float(values[0])))
-    return found

@@ -1,16 +1,15 @@
 """Joint search: several tokens at once, where no output tells one of them alone.
 
 For slices without a causal mask, and for hidden tokens, whose own outputs are not given. From a start (a linear readout, where
-the output of every position is given; else continuous inversion, many restarts) one token at a time is exchanged for the best
-of a list of candidates, the list growing up to the whole vocabulary; every exchange is a run of the real model on real tokens.
-Where that ends in a dead end, it begins again from a longer descent: deep encoders need many steps, shallow ones few. Pairs of
-positions are searched exhaustively where the budget allows. A result is verified like any other; not finding one proves
-nothing.
+the output of every position is given; else gradient descents) one token at a time is exchanged for the best of a list of
+candidates, the list growing up to the whole vocabulary; every exchange is a run of the real model on real tokens. Where that
+ends in a dead end, it begins again from a longer descent: deep encoders need many steps, shallow ones few. A result is verified
+like any other; not finding one proves nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -20,10 +19,13 @@ from torch import Tensor
 from headscan.inversion.certificate import Residual, exchanges
 from headscan.inversion.continuous import Descent, descend
 from headscan.inversion.decoders import Decoder
-from headscan.inversion.readout import ReadoutSums, read_text
+from headscan.inversion.readout import ReadoutSums, read_stories
 from headscan.inversion.reconstruction import Reconstruction, accepts
 from headscan.model.slicing import SlicedModel
 from headscan.run import Option, Progress, Settings
+
+# Candidates a position in the first sweep (one without progress quadruples it), and states kept between sweeps.
+WIDTH, BEAM = 64, 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,19 +37,11 @@ class JointSearch(Settings):
     """
 
     budget: Annotated[int, Option("Candidates (runs of a whole prompt) altogether.", low=1)] = 200_000
-    restarts: Annotated[int, Option("Starts of the continuous inversion; each gives a beam.", low=1)] = 4
-    steps: Annotated[int, Option("Gradient steps of each start.", low=0)] = 200
+    restarts: Annotated[int, Option("Descents to start from; each gives a beam.", low=1)] = 4
+    steps: Annotated[int, Option("Gradient steps of each descent.", low=1)] = 200
     longer: Annotated[
         tuple[int, ...], Option("How much longer the descents of later attempts are.", low=1, python=True)
     ] = (4, 12)
-    width: Annotated[
-        int, Option("Candidates a position in the first sweep; one without progress quadruples it.", low=1, python=True)
-    ] = 64
-    beam: Annotated[int, Option("States kept between sweeps.", low=1, python=True)] = 3
-    read: Annotated[
-        bool, Option("Start from a linear readout, where the output of every position is given.", python=True)
-    ] = True
-    pairs: Annotated[bool, Option("Search all pairs of two hidden positions within the budget.", python=True)] = True
 
 
 def joint(
@@ -67,8 +61,18 @@ def joint(
     Returns:
         The tokens with the residual of their output and what they were compared with. `stopped` says that the budget ended.
     """
-    work = _Exchange(cut, target, length, search or JointSearch(), known or {}, tolerance, allowed, seed, progress)
-    return work.search()
+    return _Exchange(
+        cut, target, length, search or JointSearch(), known or {}, tolerance, allowed, seed, progress
+    ).search()
+
+
+@dataclass
+class _Start:
+    """Prompts from which tokens are exchanged, the best first, with their residuals and each position's candidates."""
+
+    states: Int[Tensor, "n T"]
+    best: Float[Tensor, " n"]
+    lists: list[Tensor]  # of each position the tokens that may be returned, the likeliest first
 
 
 class _Exchange:
@@ -84,80 +88,52 @@ class _Exchange:
         self.free = [place for place in range(length) if place not in known]
 
     def search(self) -> Reconstruction:
-        given, longer = self.settings, self.settings.longer if self.settings.steps else ()
-        if given.read and self.free and can_read(self.cut, self.length):
-            states, best, lists = self._read()
-            longer = (1, *longer) if given.steps else ()
-        else:
-            states, best, lists = self._attempt(given, self.seed, last=not longer)
-        for number, times in enumerate(longer):
-            if accepts(float(best[0]), self.tolerance) or self.residual_of.left <= 0 or not self.free:
+        few, longer = max(1, self.settings.restarts // 2), self.settings.longer
+        attempts = [(self.settings.restarts, 1), *((few, times) for times in longer)]
+        found: _Start | None = None
+        if self.free and can_read(self.cut, self.length):
+            found = self._exchanged(self._read(), last=False)
+        for number, (restarts, times) in enumerate(attempts, start=0 if found is None else 1):
+            if found is not None and (self._fits(found) or self.residual_of.left <= 0 or not self.free):
                 break
-            few = given.restarts if times == 1 else max(1, given.restarts // 2)
-            again = replace(given, steps=times * given.steps, restarts=few)
-            tried = self._attempt(again, self.seed + 100 * (1 + number), last=number == len(longer) - 1)
-            if float(tried[1][0]) < float(best[0]):
-                states, best, lists = tried
-        if not accepts(float(best[0]), self.tolerance) and given.pairs and len(self.free) == 2:
-            states, best = self._all_pairs(states, best, lists)
-        tokens, residual = states[0], float(best[0])
+            start = self._descended(restarts, times, self.seed + 100 * number)
+            tried = self._exchanged(start, last=times == attempts[-1][1])
+            if found is None or float(tried.best[0]) < float(found.best[0]):
+                found = tried
+        assert found is not None
+        residual, compared = float(found.best[0]), None
         evaluations, stopped = self.residual_of.count, self.residual_of.left <= 0
-        compared = None
         if accepts(residual, self.tolerance):
-            compared = exchanges(self.residual_of, tokens, self.free, lists, residual, tolerance=self.tolerance)
+            compared = exchanges(
+                self.residual_of, found.states[0], self.free, found.lists, residual, tolerance=self.tolerance
+            )
         return Reconstruction(
-            tokens.tolist(), evaluations, compared, stopped=stopped, notes=tuple(self.residual_of.notes), residual=residual
+            found.states[0].tolist(), evaluations, compared, stopped=stopped, notes=tuple(self.residual_of.notes),
+            residual=residual,
         )  # fmt: skip
 
-    def _read(self) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """From what a readout reads to where no exchange helps."""
-        guesses, scores = read_tokens(
-            self.cut, self.target, self.length, known=self.known, allowed=self.allowed, seed=self.seed, progress=self.progress
-        )  # fmt: skip
-        return self._exchanged(guesses.unique(dim=0), self._ranked(scores), self.settings, last=False)
+    def _fits(self, found: _Start) -> bool:
+        return accepts(float(found.best[0]), self.tolerance)
 
     def _ranked(self, scores: Tensor) -> list[Tensor]:
-        """At each position the tokens that may be returned, the likeliest first."""
         order = scores.argsort(dim=-1, descending=True, stable=True)
         return list(order if self.allowed is None else order[:, : int(self.allowed.sum())])
 
-    def _attempt(self, search: JointSearch, seed: int, *, last: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
-        return self._exchanged(*self._start(search, seed), search, last=last)
+    def _read(self) -> _Start:
+        guesses, scores = read_tokens(
+            self.cut, self.target, self.length, known=self.known, allowed=self.allowed, seed=self.seed, progress=self.progress
+        )  # fmt: skip
+        states = guesses.unique(dim=0)
+        return _Start(states, self.residual_of(states), self._ranked(scores))
 
-    def _exchanged(
-        self, states: Tensor, lists: list[Tensor], search: JointSearch, *, last: bool
-    ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        residual_of = self.residual_of
-        best = residual_of(states)
-        keep = best.argsort()[: search.beam]
-        states, best = states[keep], best[keep]
-        width, vocabulary = search.width, self.cut.vocabulary_size
-        # The lists of a long vocabulary are tried to the end in the last attempt only: a longer descent is cheaper.
-        widest = vocabulary if last else min(vocabulary, 4 * search.width)
-        while self.free and not accepts(float(best[0]), self.tolerance) and residual_of.left > 0:
-            before = float(best[0])
-            # The position whose exchange helps most is not known, so that all are tried, in turn.
-            for place in self.free:
-                states, best = _exchange(residual_of, states, best, place, lists[place][:width], search.beam)
-                if self.progress:
-                    self.progress("joint search", residual_of.count, search.budget, "candidates")
-                if accepts(float(best[0]), self.tolerance) or residual_of.left <= 0:
-                    break
-            if float(best[0]) > 0.999 * before:
-                if width >= widest:
-                    break
-                width = min(4 * width, widest)
-        return states, best, lists
-
-    def _start(self, search: JointSearch, seed: int) -> tuple[Tensor, list[Tensor]]:
-        cut, allowed = self.cut, self.allowed
-        rows = []
+    def _descended(self, restarts: int, times: int, seed: int) -> _Start:
+        cut, allowed, rows = self.cut, self.allowed, []
         scores = torch.zeros(self.length, cut.vocabulary_size, device=cut.lens.device)
         decoder = Decoder(cut.vectors, allowed)
-        for number in range(search.restarts if search.steps else 0):
-            settings = Descent(loss="l2", steps=search.steps, check_every=0, seed=seed + number)
-            found = descend(cut, self.target[None], self.length, settings, progress=self.progress)
-            places = decoder.scores(found.vectors[0]).argsort(dim=-1, descending=True)
+        for number in range(restarts):
+            settings = Descent(loss="l2", steps=times * self.settings.steps, check_every=0, seed=seed + number)
+            descended = descend(cut, self.target[None], self.length, settings, progress=self.progress)
+            places = decoder.scores(descended.vectors[0]).argsort(dim=-1, descending=True)
             rows.append(places[:, 0])
             ranks = torch.empty_like(places, dtype=torch.float32)
             ranks.scatter_(1, places, torch.arange(places.shape[1], device=places.device).float().expand_as(places))
@@ -169,45 +145,43 @@ class _Exchange:
         states = torch.stack([*rows, torch.stack([names[0] for names in lists])])
         for place, token in self.known.items():
             states[:, place] = token
-        return states.unique(dim=0), lists
+        states = states.unique(dim=0)
+        return _Start(states, self.residual_of(states), lists)
 
-    def _all_pairs(self, states: Tensor, best: Tensor, lists: list[Tensor]) -> tuple[Tensor, Tensor]:
-        one, two = self.free
-        residual_of = self.residual_of
-        for token in lists[one]:
-            if residual_of.left <= 0:
-                break
-            rows = states[:1].repeat(len(lists[two]), 1)
-            rows[:, one], rows[:, two] = token, lists[two]
-            values = residual_of(rows[: residual_of.left])
-            low, index = values.min(0)
-            if float(low) < float(best[0]):
-                states, best = rows[index][None], low[None]
-            if self.progress:
-                self.progress("joint search", residual_of.count, residual_of.budget, "candidates")
-            if accepts(float(best[0]), self.tolerance):
-                break
-        return states, best
+    def _exchanged(self, start: _Start, *, last: bool) -> _Start:
+        """From a start to where no exchange helps."""
+        residual_of, lists = self.residual_of, start.lists
+        keep = start.best.argsort()[:BEAM]
+        states, best = start.states[keep], start.best[keep]
+        width, vocabulary = WIDTH, self.cut.vocabulary_size
+        # The lists of a long vocabulary are tried to the end in the last attempt only: a longer descent is cheaper.
+        widest = vocabulary if last else min(vocabulary, 4 * WIDTH)
+        while self.free and not accepts(float(best[0]), self.tolerance) and residual_of.left > 0:
+            before = float(best[0])
+            # The position whose exchange helps most is not known, so that all are tried, in turn.
+            for place in self.free:
+                states, best = _exchange(residual_of, states, best, place, lists[place][:width])
+                if self.progress:
+                    self.progress("joint search", residual_of.count, self.settings.budget, "candidates")
+                if accepts(float(best[0]), self.tolerance) or residual_of.left <= 0:
+                    break
+            if float(best[0]) > 0.999 * before:
+                if width >= widest:
+                    break
+                width = min(4 * width, widest)
+        return _Start(states, best, lists)
 
 
-def _exchange(
-    residual_of: Residual, states: Tensor, best: Tensor, place: int, tokens: Tensor, beam: int
-) -> tuple[Tensor, Tensor]:
+def _exchange(residual_of: Residual, states: Tensor, best: Tensor, place: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
     tokens = tokens[: max(1, residual_of.left // len(states))]
     rows = states.repeat_interleave(len(tokens), 0)
     rows[:, place] = tokens.repeat(len(states))
     every, values = torch.cat([states, rows]), torch.cat([best, residual_of(rows)])
-    order = values.argsort(stable=True)
-    unique: list[int] = []
-    seen: set[tuple[int, ...]] = set()
-    for index in order.tolist()[: 4 * beam + len(states)]:
-        key = tuple(every[index].tolist())
-        if key not in seen:
-            seen.add(key)
-            unique.append(index)
-        if len(unique) == beam:
-            break
-    return every[unique], values[unique]
+    unique: dict[tuple[int, ...], int] = {}
+    for index in values.argsort(stable=True).tolist()[: 4 * BEAM + len(states)]:
+        unique.setdefault(tuple(every[index].tolist()), index)
+    kept = list(unique.values())[:BEAM]
+    return every[kept], values[kept]
 
 
 # ---- Reading all tokens of a prompt at once, and again near what was read: starts for the joint search.
@@ -276,7 +250,7 @@ def _tokens(cut: SlicedModel) -> int:
 
 def _elsewhere(cut: SlicedModel, length: int, choice: Tensor, generator: torch.Generator) -> Tensor:
     count = max(2, _tokens(cut) // length)
-    ids = read_text(cut, None, count // 2 * length)
+    ids = read_stories(cut, count // 2 * length)
     written = ids[: len(ids) // length * length].reshape(-1, length)
     drawn = choice[torch.randint(0, len(choice), (count - len(written), length), generator=generator)]
     return torch.cat([written, drawn])

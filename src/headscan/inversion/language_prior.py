@@ -74,18 +74,6 @@ class TokenScores:
             distances[place] if draft[place] == token else readout.distances(self.cut.vectors, torch.tensor([token]))[0]
         )
 
-    def state(self) -> tuple[int, list[int]]:
-        """Where the window begins and the draft that was looked at last: with it, `restore` gives the same scores."""
-        return self.begin, list(self.draft)
-
-    def restore(self, found: list[int], begin: int, draft: list[int]) -> None:
-        """Take up a state where the tokens `found` are known."""
-        if begin >= 0:
-            self._open(begin)
-            self.draft = draft
-            if self.prior:
-                self._look(found[:begin] + draft)
-
     def _open(self, begin: int) -> None:
         self.begin = begin
         goals, parts = self.goals[begin : begin + WINDOW], []

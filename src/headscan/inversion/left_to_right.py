@@ -9,20 +9,20 @@ prompts and the backtracking are headscan's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headscan.inversion.candidates import Candidates, Checkpoint, SearchState, SearchTrace
+from headscan.inversion.candidates import Candidates, SearchTrace
 from headscan.inversion.language_prior import TokenScores, prior_pays
 from headscan.inversion.method import Search
-from headscan.inversion.ranking import Fit, Ranking, TableRanking, fixed_ranking, propose
-from headscan.inversion.readout import TOKENS, readouts_of
+from headscan.inversion.ranking import Fit, Ranking, TableRanking
+from headscan.inversion.readout import readouts_of
 from headscan.inversion.reconstruction import accepted, accepts, noise_floor
-from headscan.inversion.table import passes_of_table, table_of
+from headscan.inversion.table import table_of
 from headscan.model.recording import evaluating
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix
@@ -34,6 +34,8 @@ AFTER_FAILURE = 1024
 LOOKALIKES, CLEAR = 256, 10.0
 # Numbers that the cached keys and values of one batch of candidates may have in a block.
 BATCH_NUMBERS = 1 << 27
+# Candidates of the largest batch.
+LARGEST = 512
 # So many neighbours of the foremost candidate are tried with the first batch: a second pass would cost as much again.
 COMPANIONS = 64
 
@@ -51,7 +53,7 @@ def refuse_unordered(cut: SlicedModel) -> None:
 def exact(
     cut: SlicedModel, targets: Sequence[Float[Tensor, "T w"]], search: Search | None = None, *,
     known: Int[Tensor, "P s"] | None = None, allowed: Bool[Tensor, " V"] | None = None,
-    tolerance: float | None = None, seed: int = 0, progress: Progress | None = None, checkpoint: Checkpoint | None = None,
+    tolerance: float | None = None, seed: int = 0, progress: Progress | None = None,
 ) -> list[SearchTrace]:  # fmt: skip
     """Find the tokens of many prompts from their outputs at every position; one `SearchTrace` a prompt.
 
@@ -61,7 +63,6 @@ def exact(
         known: tokens that are known to come first; they are not in the traces.
         allowed: the vocabulary searched; None is all of it.
         tolerance: largest relative residual ||O - O*|| / ||O*|| that counts as found; None chooses by precision.
-        checkpoint: stores what is found, from the 10th second on and when the search is interrupted, and goes on from there.
 
     Raises BadInput where the slice is not causal.
 
@@ -71,8 +72,8 @@ def exact(
     refuse_unordered(cut)
     with evaluating(cut.lens.model):  # once here, so that no forward pass has anything to switch
         work = _LeftToRight(cut, targets, search or Search(), known, allowed, tolerance, seed, progress)
-        traces = [SearchTrace(notes=work.notes()) for _ in targets]
-        for index in work.checkpointed(traces, checkpoint):
+        traces = [SearchTrace() for _ in targets]
+        for index in work.forward(list(range(len(traces))), work.start, traces):
             traces[index] = work.backtrack(index, traces[index])
     return traces
 
@@ -91,7 +92,7 @@ class _LeftToRight:
         self.choice = cut.vocabulary_size if allowed is None else int(allowed.sum())
         ranked = search.ranked_by(cut)
         self.table = table_of(cut, progress=progress) if ranked == "table" else None
-        self.readouts = readouts_of(cut, search.fit, progress=progress) if ranked == "readout" else None
+        self.readouts = readouts_of(cut, progress=progress) if ranked == "readout" else None
         self.generator = torch.Generator().manual_seed(seed)
         self.tolerance, self.floor = accepted(cut) if tolerance is None else tolerance, noise_floor(cut)
         # Tokens that were never trained have nearly equal vectors and pass the tolerance for one another: unless the
@@ -111,46 +112,12 @@ class _LeftToRight:
             for goal, known in zip(self.goals, self.start.tolist(), strict=True)
         ]
 
-    def notes(self) -> list[str]:
-        if self.readouts is None or self.search.order == "readout":
-            return []
-        return [
-            f"Candidates were ordered by a readout fitted on {TOKENS:,} tokens; the table of all first outputs, which orders "
-            f"smaller vocabularies, would have taken {passes_of_table(self.cut):,}."
-        ]
-
     # ---- From the first position to the last.
 
-    def checkpointed(self, traces: list[SearchTrace], checkpoint: Checkpoint | None) -> list[int]:
-        """`forward` for all prompts, from where an interrupted run stood, and stored as it goes on."""
-        everything = list(range(len(self.goals)))
-        if checkpoint is None:
-            return self.forward(everything, self.start, traces)
-        key = self.readouts.key if self.readouts is not None else self.search.order
-        before = checkpoint.read(key, self.cut.lens.device)
-        state = before or SearchState([trace.upto(len(trace)) for trace in traces])
-
-        def settle() -> None:
-            nonlocal state
-            copies = [trace.upto(len(trace)) for trace in traces]
-            state = SearchState(copies, [one.state() for one in self.scores], dict(self.fits))
-            if checkpoint.parts.due():
-                checkpoint.write(state, key)
-
-        try:
-            return self.forward(everything, self.start, traces, before=before, settle=settle)
-        except BaseException:
-            checkpoint.write(state, key)
-            raise
-
-    def forward(
-        self, active: list[int], start: Tensor, traces: list[SearchTrace], stop: bool = True, *,
-        before: SearchState | None = None, settle: Callable[[], None] | None = None,
-    ) -> list[int]:  # fmt: skip
+    def forward(self, active: list[int], start: Tensor, traces: list[SearchTrace], stop: bool = True) -> list[int]:
         """Go on with these prompts in step until each is done; with `stop` a prompt that fails drops out and is returned.
 
-        `start` holds each prompt's tokens so far, known and found; `before` is where an interrupted run stood, whose steps
-        are repeated without a search; `settle` is called after every position.
+        `start` holds each prompt's tokens so far, known and found.
         """
         prefix, failed = Prefix(self.cut, start), list[int]()
         while True:
@@ -161,47 +128,24 @@ class _LeftToRight:
             if not active:
                 return failed
             passes = prefix.passes
-            if before and all(len(before.traces[index]) > len(traces[index]) for index in active):
-                tokens = self._repeat(active, traces, before)
-            else:
-                tokens = self._search(prefix, active, traces)
-            for index in active:
+            tries = self.find(prefix, active, traces)
+            for index, tried in zip(active, tries, strict=True):
+                twins = self.cut.equal_rows.get(tried.token, [tried.token])
                 trace = traces[index]
+                trace.add(tried, self.tolerance, self.floor, twins, self.choice)
                 if trace.steps[-1].failed and stop and any(trace.rivals[:-1]):
                     failed.append(index)
                 trace.passes += (prefix.passes - passes) // len(active)
             if any(len(traces[index]) < len(self.goals[index]) for index in active):
-                prefix.extend(tokens[:, None])
+                prefix.extend(torch.tensor([tried.token for tried in tries], device=prefix.ids.device)[:, None])
             self._done = sum(map(len, traces))
             self._tell()
             for index in active:
                 traces[index].notes += [note for note in prefix.notes if note not in traces[index].notes]
-            if settle is not None:
-                settle()
 
     def _tell(self, more: str = "") -> None:
         if self.progress:
             self.progress(f"exact search{more}", self._done, sum(map(len, self.goals)), "tokens")
-
-    def _search(self, prefix: Prefix, active: list[int], traces: list[SearchTrace]) -> Tensor:
-        tries = self.find(prefix, active, traces)
-        for index, tried in zip(active, tries, strict=True):
-            twins = self.cut.equal_rows.get(tried.token, [tried.token])
-            traces[index].add(tried, self.tolerance, self.floor, twins, self.choice)
-        return torch.tensor([tried.token for tried in tries], device=prefix.ids.device)
-
-    def _repeat(self, active: list[int], traces: list[SearchTrace], before: SearchState) -> Tensor:
-        """A position as the interrupted run left it; after the last, what ranks the candidates of the next is as it was."""
-        for index in active:
-            traces[index].follow(before.traces[index])
-            if self.search.order == "random":  # it drew an order
-                torch.randperm(self.cut.vocabulary_size, generator=self.generator)
-        if any(len(traces[index]) == len(before.traces[index]) for index in active):
-            self.fits = dict(before.fits)
-            for index, (scores, state) in enumerate(zip(self.scores, before.scores, strict=True)):
-                if index in active:
-                    scores.restore(traces[index].tokens, *state)
-        return torch.tensor([traces[index].steps[-1].token for index in active], device=self.cut.lens.device)
 
     def backtrack(self, index: int, first: SearchTrace) -> SearchTrace:
         """Take back a prefix that led nowhere: try the rivals of earlier tokens, the latest first."""
@@ -232,7 +176,7 @@ class _LeftToRight:
 
     def find(self, prefix: Prefix, active: list[int], traces: list[SearchTrace]) -> list[Candidates]:
         """What was tried for each of the prompts `active` at the position after what was found of it."""
-        first, search = prefix.length == 0, self.search
+        first = prefix.length == 0
         prefix.batch = min(prefix.batch, max(16, BATCH_NUMBERS // (self.cut.vectors.shape[1] * (prefix.length + 1))))
         goals = [self.goals[index][len(traces[index])] for index in active]
         tries = [
@@ -240,10 +184,8 @@ class _LeftToRight:
             for index, goal in zip(active, goals, strict=True)
         ]
         limits = self._limits(active, traces)
-        size, growth = search.batches(readout=self.readouts is not None)
-        open_rows, hinted = list(range(len(active))), search.order != "gradient"
-        if not hinted:
-            self._hint(prefix, open_rows, tries)
+        size, growth = (8, 2) if self.readouts is None else (16, 4)
+        open_rows = list(range(len(active)))
         while open_rows:
             asked = [tries[row].ranking.next(min(size, limits[row] - tries[row].searching)) for row in open_rows]
             self._evaluate(prefix, open_rows, self._with_companions(open_rows, asked, tries), tries)
@@ -255,12 +197,8 @@ class _LeftToRight:
                     open_rows.remove(row)
             if self.readouts is not None:
                 open_rows = self._doubtful(prefix, open_rows, tries)
-            size = min(growth * size, search.largest)
-            after = search.gradient_after
-            if open_rows and after is not None and tries[open_rows[0]].count >= after and self.table and hinted:
-                self._hint(prefix, open_rows, tries)
-                hinted, size = False, search.batches(readout=False)[0]
-            if open_rows and size == search.largest:
+            size = min(growth * size, LARGEST)
+            if open_rows and size == LARGEST:
                 self._tell(f" · position {prefix.length + 1}: {tries[open_rows[0]].count:,} candidates tried")
         self._certify(prefix, tries)
         for index, tried in zip(active, tries, strict=True):
@@ -277,12 +215,9 @@ class _LeftToRight:
             scores = self.scores[index]
             values = scores.scores(found)
             return Ranking(values, lambda token: scores.apart(found, token), self.allowed, scores.alone(found))
-        vocabulary = self.cut.vocabulary_size
-        if self.search.order == "frequency":
-            order = torch.arange(vocabulary)  # merges are numbered by frequency in every BPE vocabulary
-        else:
-            order = torch.randperm(vocabulary, generator=self.generator)
-        return fixed_ranking(order.to(target.device), self.allowed)
+        return Ranking(
+            torch.rand(self.cut.vocabulary_size, generator=self.generator).to(target.device), None, self.allowed
+        )
 
     def _limits(self, active: list[int], traces: list[SearchTrace]) -> list[int]:
         """Candidates that each prompt may try."""
@@ -330,16 +265,8 @@ class _LeftToRight:
         for row, tokens, values in zip(rows, asked, outputs.split(sizes), strict=True):
             tries[row].take(tokens, values)
 
-    def _hint(self, prefix: Prefix, rows: list[int], tries: list[Candidates]) -> None:
-        index = torch.tensor(rows, device=prefix.ids.device)
-        goals = torch.stack([tries[row].goal for row in rows])
-        starts = [tries[row].token if tries[row].count else None for row in rows]
-        for row, tokens in zip(rows, propose(prefix, index, goals, starts, count=1024), strict=True):
-            tries[row].ranking.hint(tokens if self.allowed is None else tokens[self.allowed[tokens]])
-
     def _certify(self, prefix: Prefix, tries: list[Candidates]) -> None:
         count = self.search.neighbours
         rows = [row for row, one in enumerate(tries) if accepts(one.best, self.tolerance) and one.beside != one.token]
         if count and rows:
-            count = self.cut.vocabulary_size if count < 0 else count
             self._evaluate(prefix, rows, [tries[row].ranking.near(tries[row].token, count) for row in rows], tries)

@@ -9,7 +9,6 @@ from typing import Annotated, ClassVar, Literal
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headscan.inversion.candidates import Checkpoint
 from headscan.inversion.readout import TOKENS
 from headscan.inversion.reconstruction import Reconstruction, accepted
 from headscan.inversion.table import passes_of_table
@@ -29,7 +28,6 @@ class Problem:
     tolerance: float | None = None  # relative residual that counts as found; None: by precision
     seed: int = 0
     progress: Progress | None = None
-    checkpoint: Checkpoint | None = None  # where a search that can go on stores what it found
 
     @property
     def accepted(self) -> float:
@@ -73,47 +71,23 @@ class Search(Settings):
     """
 
     order: Annotated[
-        Literal["auto", "table", "readout", "gradient", "frequency", "random"],
+        Literal["auto", "table", "readout", "random"],
         Option(
             "Candidates by the table of all first outputs, by a linear readout and the model's own prior (auto: the table "
-            "up to a vocabulary of 32,768), by a gradient first, by frequency, or random (brute force)."
+            "up to a vocabulary of 32,768), or random (brute force)."
         ),
     ] = "auto"
-    fit: Annotated[
-        str | None, Option("A text that the readout is fitted on, at most 8,192 tokens. Default: the embedded stories.")
-    ] = None
     budget: Annotated[int | None, Option("Candidates at one position. Default: the whole vocabulary.", low=1)] = None
     neighbours: Annotated[
-        int,
-        Option(
-            "Tokens predicted nearest that are tried after a find, for the certificate; -1: the vocabulary.", low=-1
-        ),
+        int, Option("Tokens predicted nearest that are tried after a find, for the certificate.", low=0, python=True)
     ] = 16
-    first: Annotated[
-        int | None,
-        Option(
-            "Candidates of the first batch. Default: 8, each batch twice the last; by the readout 16, four times.",
-            low=1, python=True,
-        ),
-    ] = None  # fmt: skip
-    largest: Annotated[int, Option("Candidates of the largest batch.", low=1, python=True)] = 512
-    gradient_after: Annotated[
-        int | None,
-        Option("Candidates by the table after which a gradient is asked for help; None: never.", low=0, python=True),
-    ] = 56
     backtracks: Annotated[int, Option("Wrong prefixes that may be taken back, per prompt.", low=0, python=True)] = 64
 
-    def ranked_by(self, cut: SlicedModel) -> Literal["table", "readout"] | None:
-        """What ranks the candidates of a slice; None for a fixed order.
+    def ranked_by(self, cut: SlicedModel) -> Literal["table", "readout", "random"]:
+        """What ranks the candidates of a slice.
 
         The table costs two passes of the vocabulary, the fit of the readout 8,192 tokens, whatever the slice.
         """
-        if self.order == "table" or self.order == "readout":
+        if self.order != "auto":
             return self.order
-        if self.order in ("frequency", "random"):
-            return None
         return "table" if passes_of_table(cut) <= WORTH * TOKENS else "readout"
-
-    def batches(self, *, readout: bool) -> tuple[int, int]:
-        """Candidates of the first batch, and how many times larger each is than the last."""
-        return (self.first or 16, 4) if readout else (self.first or 8, 2)

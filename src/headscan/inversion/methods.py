@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from headscan.inversion.candidates import SearchTrace
-from headscan.inversion.continuous import PRESETS, Descent, Loss, Start, descend, refuse_sequential
-from headscan.inversion.decoders import Decoding
+from headscan.inversion.continuous import PRESETS, Descent, Loss, Start, descend
 from headscan.inversion.joint_search import JointSearch, joint
 from headscan.inversion.left_to_right import exact, refuse_unordered
 from headscan.inversion.method import METHODS, Method, Problem, Search
@@ -56,7 +55,7 @@ class Exact(Search, Method):
         """All prompts in step, where every output after the known tokens is given."""
         traces = exact(
             problem.cut, targets, self, known=known, allowed=problem.allowed, tolerance=problem.tolerance,
-            seed=problem.seed, progress=problem.progress, checkpoint=problem.checkpoint,
+            seed=problem.seed, progress=problem.progress,
         )  # fmt: skip
         return [_reconstruction(trace) for trace in traces]
 
@@ -101,15 +100,12 @@ class Indirect(Method):
 
     name: ClassVar[Literal["indirect", "direct"]] = "indirect"
 
-    preset: Annotated[
-        Literal["adam", "lbfgs", "seed"], Option("Named settings; 'seed' is the published method, exactly.")
-    ] = "adam"
+    preset: Annotated[Literal["adam", "seed"], Option("Named settings; 'seed' is the published method, exactly.")] = (
+        "adam"
+    )
     steps: Annotated[int | None, Option("Gradient steps. Default: the preset's.", low=1)] = None
     loss: Annotated[Loss | None, Option("Distance of outputs. Default: the preset's.")] = None
-    decoder: Annotated[Decoding | None, Option("From vectors to tokens. Default: the preset's.")] = None
-    restarts: Annotated[int | None, Option("Starts per prompt, in one batch. Default: 1.", low=1)] = None
     init: Annotated[Start | None, Option("Begin at embedding scale, at zeros, or at noise (as published).")] = None
-    sequential: Annotated[bool, Option("One token after another, those found committed.")] = False
     rate: Annotated[float | None, Option("First learning rate. Default: by optimiser.", above=0)] = None
 
     def descent(self, seed: int) -> Descent:
@@ -118,11 +114,6 @@ class Indirect(Method):
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "preset"}
         changes = {name: value for name, value in given.items() if value is not None}
         return replace(base, method=self.name, seed=seed or base.seed, **changes)
-
-    def chosen(self, cut: SlicedModel, lengths: list[int], *, ordered: bool) -> Method:
-        if self.sequential:
-            refuse_sequential(cut, lengths)
-        return self
 
     def solve(self, problem: Problem) -> list[Reconstruction]:
         found: dict[int, Reconstruction] = {}

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor
 
 from headscan.inversion.certificate import FOREIGN, NOT_RECOVERED, Verdict
@@ -68,34 +67,6 @@ OBSERVATIONS.add(
 OBSERVATIONS.add(
     "embedding", Observation("The mean of the last block's states, of unit length.", lambda lens, _: EmbeddingSlice(lens))
 )  # fmt: skip
-
-
-# ---- What may happen to states before they leak: noise, rounding.
-
-
-def add_noise(states: Float[Tensor, "*batch w"], share: float, seed: int = 0) -> Float[Tensor, "*batch w"]:
-    """Gaussian noise whose expected norm is `share` of each state's norm.
-
-    >>> states = torch.ones(1, 2, 4096)
-    >>> bool(((add_noise(states, 0.1) - states).norm(dim=-1) / states.norm(dim=-1) - 0.1).abs().max() < 0.01)
-    True
-    """
-    noise = torch.randn(states.shape, generator=torch.Generator().manual_seed(seed)).to(states.device)
-    clean = states.float()
-    blurred: Tensor = clean + share * noise * clean.norm(dim=-1, keepdim=True) / states.shape[-1] ** 0.5
-    return blurred
-
-
-def round_states(states: Float[Tensor, "*batch w"], bits: int) -> Float[Tensor, "*batch w"]:
-    """Each state rounded to 2^bits - 1 levels between minus and plus its largest entry.
-
-    >>> round_states(torch.tensor([[[1.0, 0.4, -0.6]]]), 2)
-    tensor([[[ 1.,  0., -1.]]])
-    """
-    levels = 2 ** (bits - 1) - 1
-    scale = states.float().abs().amax(-1, keepdim=True).clamp_min(1e-30) / levels
-    rounded: Tensor = (states.float() / scale).round() * scale
-    return rounded
 
 
 # ---- States that were given, not made here: read from a store, cut into prompts, and inverted through noise that nobody knows.
@@ -199,7 +170,7 @@ def solve_unknown(problem: Problem, method: Method, rounding: float) -> tuple[Pr
         noises = [evidence.residual for _, evidence in filter(None, failures) if _stands_out(evidence)]
         if not noises:
             break
-        problem = replace(problem, tolerance=WIDER * max(noises), checkpoint=None)
+        problem = replace(problem, tolerance=WIDER * max(noises))
         found = patient.solve(problem)
     return problem, found
 

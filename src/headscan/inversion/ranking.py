@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headscan.inversion.decoders import spread
 from headscan.inversion.table import FirstPositions
-from headscan.model.slicing.prefix import Prefix
 
 
 class Ranking:
@@ -40,7 +38,7 @@ class Ranking:
         self.done = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
         if allowed is not None:
             self.done |= ~allowed
-        self._hints = torch.empty(0, dtype=torch.int64, device=scores.device)
+        self._hints = scores.new_empty(0, dtype=torch.int64)  # candidates that take every other place
 
     def far(self) -> Float[Tensor, " V"]:
         """How far every token is predicted to be from the target, up to a monotonic map."""
@@ -53,15 +51,10 @@ class Ranking:
     def learn(self, tokens: Tensor, outputs: Tensor) -> None:
         """Take note of what candidates gave: [n] tokens, [n, w'] outputs."""
 
-    def hint(self, tokens: Tensor) -> None:
-        """Candidates that another method (a gradient) proposes: they take every other place from now on."""
-        self._hints = tokens
-
     def next(self, count: int) -> Tensor:
         """The best candidates not tried yet, at most `count`; none when all were given."""
         if self.alone is not None and bool(self.done[self.scores.argmax()]):
-            self.hint(self.alone.argsort(descending=True))
-            self.alone = None
+            self._hints, self.alone = self.alone.argsort(descending=True), None
         count = min(count, int((~self.done).sum()))
         hints = self._hints[:0]
         if len(self._hints) and count:
@@ -79,18 +72,6 @@ class Ranking:
         best = far.masked_fill(self.done, float("inf")).topk(count, largest=False, sorted=True).indices
         self.done[best] = True
         return best
-
-
-def fixed_ranking(order: Int[Tensor, " V"], allowed: Bool[Tensor, " V"] | None = None) -> Ranking:
-    """Candidates in an order of all tokens that is known from the start: by frequency, or random (brute force).
-
-    >>> ranking = fixed_ranking(torch.tensor([3, 1, 2, 0]))
-    >>> ranking.next(3), ranking.next(3)
-    (tensor([3, 1, 2]), tensor([0]))
-    """
-    places = torch.empty(len(order), dtype=torch.float64, device=order.device)
-    places[order] = torch.arange(len(order), dtype=torch.float64, device=order.device)
-    return Ranking(-places, allowed=allowed)
 
 
 # ---- Candidates by the table of all first outputs: what is cheap and best for vocabularies of some ten thousand tokens.
@@ -189,35 +170,3 @@ class TableRanking(Ranking):
 
 def _with_one(coordinates: Tensor) -> Tensor:
     return torch.cat([coordinates, coordinates.new_ones(len(coordinates), 1)], dim=1)
-
-
-# ---- A gradient's proposal for the next token: the embedding that would give the target, and the tokens nearest to it.
-
-
-def propose(
-    prefix: Prefix, rows: Tensor, goals: Tensor, starts: list[int | None], *, count: int, steps: int = 30
-) -> list[Tensor]:
-    """The `count` tokens nearest to the vector that gradient descent (Adam) finds for the target, nearest first.
-
-    `rows` [N] are the prompts, `goals` [N, w'] their targets at the next position, `starts` the token that each descent
-    starts from (None: the mean of the vocabulary). All rows are one batch.
-    """
-    cut = prefix.cut
-    table = cut.vectors.float()
-    begin = torch.stack([table.mean(0) if token is None else table[token] for token in starts])
-    scale = goals.norm(dim=1, keepdim=True).clamp_min(1e-30)
-    with torch.enable_grad():
-        vectors = begin.clone().requires_grad_()
-        optimiser = torch.optim.Adam([vectors], lr=spread(table) * 0.5)
-        best, best_loss = begin.clone(), torch.full((len(rows),), float("inf"), device=begin.device)
-        for _ in range(steps):
-            outputs = prefix.outputs(rows, vectors.to(cut.vectors.dtype), grad=True)
-            losses = (((outputs - goals) / scale) ** 2).sum(1)
-            with torch.no_grad():
-                better = losses < best_loss
-                best[better], best_loss[better] = vectors[better], losses[better]
-            (vectors.grad,) = torch.autograd.grad(losses.sum(), vectors)
-            optimiser.step()
-    squares = torch.cat([(rows**2).sum(1) for rows in table.split(8192)])  # without a second table in memory
-    distances = squares - 2 * best.detach() @ table.T
-    return list(distances.topk(min(count, len(table)), largest=False).indices)

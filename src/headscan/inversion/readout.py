@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -13,7 +10,7 @@ from jaxtyping import Float, Int
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from headscan.inversion.table import cache_folder, write_cache
+from headscan.inversion.table import cache_path, write_cache
 from headscan.model.slicing import SlicedModel
 from headscan.run import Progress
 from headscan.text.documents import documents
@@ -132,14 +129,13 @@ def _solved(matrix: Tensor, right: Tensor, ridge: Tensor) -> Tensor:
 
 # ---- The pass that fits the readouts of a slice, and the folder that keeps them.
 
-EMBEDDED = "stories"
 # Tokens of the pass: windows, a third of them of the text, the rest of tokens drawn from the whole vocabulary (a text has few of
 # them, and for its own the prior is the better guide); and tokens that stand alone, for first positions.
 WINDOWS, LONE = 6144, 2048
 TOKENS = WINDOWS + LONE
 LENGTH = 128
 BATCH = 512
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,76 +144,36 @@ class Readouts:
 
     first: TokenReadout  # of the outputs at position 0, where models keep a sink that is like no other state
     later: TokenReadout  # of all other outputs
-    key: str  # hash of all they rest on
     passes: int = 0  # tokens that were run now; 0 if they were read from disk
 
     def __call__(self, first: bool) -> TokenReadout:
         return self.first if first else self.later
 
 
-def readouts_of(
-    cut: SlicedModel, text: str | None = None, *, progress: Progress | None = None, keep: bool = True
-) -> Readouts:
+def readouts_of(cut: SlicedModel, *, progress: Progress | None = None) -> Readouts:
     """The readouts of a slice: from memory, else from disk, else by one pass of at most 8,192 tokens.
 
-    A third of the windows are read from `text` (None: the embedded `stories`); a model without tokenizer is given random
-    tokens alone. With `keep` they are written to the cache folder (`HEADSCAN_CACHE`, else `~/.cache/headscan`), where the
-    next run with the same weights, slice and text finds them: 40 MB at a width of 1,536.
+    A third of the windows are read from the embedded stories; a model without tokenizer is given random tokens alone. They are
+    written to the cache folder (`HEADSCAN_CACHE`, else `~/.cache/headscan`), where the next run with the same weights and slice
+    finds them: 40 MB at a width of 1,536.
     """
 
     def made() -> Readouts:
-        (readouts,) = _read_or_fit(cut, [cut], text, progress, keep, 1)
-        assert readouts is not None
+        path = cache_path(cut, "readouts", VERSION)
+        readouts = _read(path, cut)
+        if readouts is None:
+            readouts = _fit(cut, _batches(cut), progress)
+            _write(path, readouts)
         return readouts
 
-    return cut.once(("readouts", text), made)
+    return cut.once("readouts", made)
 
 
-def fit_together(
-    whole: SlicedModel, parts: Sequence[SlicedModel], text: str | None = None, *, progress: Progress | None = None,
-    keep: bool = True,
-) -> None:  # fmt: skip
-    """Fit the readouts of several slices in one pass of `whole`, which gives what they give one after another.
-
-    `readouts_of` then has them at hand. Those in the cache folder are read; of one alone nothing is fitted here.
-    """
-    for cut, readouts in zip(parts, _read_or_fit(whole, parts, text, progress, keep, 2), strict=True):
-        if readouts is not None:
-            cut.once(("readouts", text), lambda readouts=readouts: readouts)  # type: ignore[misc]
-
-
-def _read_or_fit(
-    whole: SlicedModel, parts: Sequence[SlicedModel], text: str | None, progress: Progress | None, keep: bool, least: int
-) -> list[Readouts | None]:  # fmt: skip
-    batches = _batches(whole, text)
-    places = [_place(cut, batches) for cut in parts]
-    found = [_read(*place, cut) if keep else None for place, cut in zip(places, parts, strict=True)]
-    missing = [number for number, one in enumerate(found) if one is None]
-    if len(missing) >= least:
-        names = {number: places[number][2] for number in missing}
-        for number, one in _fit(whole, names, [cut.width for cut in parts], batches, progress).items():
-            found[number] = one
-            if keep:
-                _write(*places[number][:2], one)
-    return found
-
-
-def _place(cut: SlicedModel, batches: list[Tensor]) -> tuple[Path, str, str]:
-    what = {
-        "version": VERSION, "weights": cut.lens.identity(), "class": type(cut.lens.model).__name__,
-        "dtype": str(cut.lens.input_embeddings.dtype), "slice": cut.document(),
-        "tokens": hashlib.sha256(b"".join(ids.numpy().tobytes() for ids in batches)).hexdigest(),
-    }  # fmt: skip
-    key = json.dumps(what, sort_keys=True)
-    name = hashlib.sha256(key.encode()).hexdigest()
-    return cache_folder() / "readouts" / f"{name[:32]}.safetensors", key, name
-
-
-def _batches(cut: SlicedModel, text: str | None) -> list[Int[Tensor, "B T"]]:
+def _batches(cut: SlicedModel) -> list[Int[Tensor, "B T"]]:
     vocabulary, generator = cut.vocabulary_size, torch.Generator().manual_seed(0)
     length = max(2, min(LENGTH, cut.lens.context_length or LENGTH))
     rows = max(3, WINDOWS // length)
-    ids = read_text(cut, text, rows // 3 * length)
+    ids = read_stories(cut, rows // 3 * length)
     written = ids[: len(ids) // length * length].reshape(-1, length)
     drawn = torch.randint(0, vocabulary, (rows - len(written), length), generator=generator)
     seen = ids.unique()
@@ -228,65 +184,54 @@ def _batches(cut: SlicedModel, text: str | None) -> list[Int[Tensor, "B T"]]:
     return [ids for ids in parts if len(ids)]
 
 
-def read_text(cut: SlicedModel, text: str | None, count: int) -> Int[Tensor, " N"]:
-    """The first tokens of a text (None: the embedded sample); none where the model has no tokenizer."""
+def read_stories(cut: SlicedModel, count: int) -> Int[Tensor, " N"]:
+    """The first tokens of the embedded stories; none where the model has no tokenizer."""
     if cut.lens.tokenizer is None:
         return torch.empty(0, dtype=torch.int64)
-    found: list[Tensor] = []
-    for stretch in tokenise(documents(text or EMBEDDED), cut.lens.tokenizer):
-        found.append(torch.as_tensor(stretch.ids, dtype=torch.int64))
-        if sum(map(len, found)) >= count:
+    parts: list[Tensor] = []
+    for stretch in tokenise(documents("stories"), cut.lens.tokenizer):
+        parts.append(torch.as_tensor(stretch.ids, dtype=torch.int64))
+        if sum(map(len, parts)) >= count:
             break
-    ids = torch.cat(found or [torch.empty(0, dtype=torch.int64)])[:count]
+    ids = torch.cat(parts)[:count]
     return ids[ids < cut.vocabulary_size]
 
 
 @torch.no_grad()
-def _fit(
-    whole: SlicedModel, names: Mapping[int, str], widths: list[int], batches: list[Tensor], progress: Progress | None
-) -> dict[int, Readouts]:
-    sums = {number: (ReadoutSums(widths[number]), ReadoutSums(widths[number])) for number in names}
+def _fit(cut: SlicedModel, batches: list[Tensor], progress: Progress | None) -> Readouts:
+    first, later = ReadoutSums(cut.width), ReadoutSums(cut.width)
     total, done = sum(ids.numel() for ids in batches), 0
     for ids in batches:
-        ids = ids.to(whole.lens.device)
-        vectors = whole.embed(ids)
-        outputs = whole.states(inputs_embeds=vectors).float().split(widths, -1)
-        for number, (first, later) in sums.items():
-            first.update(vectors[:, 0], outputs[number][:, 0])
-            if ids.shape[1] > 1:
-                later.update(vectors[:, 1:].flatten(0, 1), outputs[number][:, 1:].flatten(0, 1))
+        vectors = cut.embed(ids.to(cut.lens.device))
+        outputs = cut.states(inputs_embeds=vectors).float()
+        first.update(vectors[:, 0], outputs[:, 0])
+        if ids.shape[1] > 1:
+            later.update(vectors[:, 1:].flatten(0, 1), outputs[:, 1:].flatten(0, 1))
         done += ids.numel()
         if progress:
             progress("fit of the readout", done, total, "tokens")
     # A model of one position has no later ones.
-    return {
-        number: Readouts(
-            first.solve(whole.vectors), (later if later.count else first).solve(whole.vectors), names[number], done
-        )
-        for number, (first, later) in sums.items()
-    }
+    return Readouts(first.solve(cut.vectors), (later if later.count else first).solve(cut.vectors), done)
 
 
-def _read(path: Path, key: str, name: str, cut: SlicedModel) -> Readouts | None:
+def _read(path: Path, cut: SlicedModel) -> Readouts | None:
     try:
         with safe_open(path, "pt", device=str(cut.lens.device)) as file:
-            if (file.metadata() or {}).get("key") != key:
-                return None
             held = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError):
         return None
-    parts = [
+    first, later = (
         TokenReadout(**{field.partition(".")[2]: value for field, value in held.items() if field.startswith(part)})
         for part in ("first.", "later.")
-    ]
-    return Readouts(parts[0], parts[1], name)
+    )
+    return Readouts(first, later)
 
 
-def _write(path: Path, key: str, readouts: Readouts) -> None:
+def _write(path: Path, readouts: Readouts) -> None:
     tensors = {
         f"{part}.{field.name}": value
         for part, readout in (("first", readouts.first), ("later", readouts.later))
         for field in fields(readout)
         if (value := getattr(readout, field.name)) is not None
     }
-    write_cache(path, tensors, {"key": key})
+    write_cache(path, tensors)

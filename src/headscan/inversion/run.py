@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -12,37 +12,15 @@ import torch
 from torch import Tensor
 
 from headscan.inversion.assess import assess, refuse_incomparable
-from headscan.inversion.candidates import Checkpoint
 from headscan.inversion.certificate import VERDICTS
 from headscan.inversion.method import METHODS, Method, Problem
-from headscan.inversion.observation import (
-    OBSERVATIONS,
-    add_noise,
-    estimated_noise,
-    foreign,
-    leaked,
-    round_states,
-    solve_unknown,
-)
-from headscan.inversion.reconstruction import accepted
+from headscan.inversion.observation import OBSERVATIONS, estimated_noise, foreign, leaked, solve_unknown
 from headscan.inversion.result import InvertResult, PromptInversion
 from headscan.model.lens import Lens
 from headscan.model.opening import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
-from headscan.model.slicing import SlicedModel
-from headscan.model.slicing.sliced_model import (
-    At,
-    Bits,
-    Causal,
-    EmbeddingTable,
-    Normalisation,
-    Only,
-    Positions,
-    Residual,
-    Slicing,
-    Start,
-    Weights,
-)
+from headscan.model.slicing import Slice
+from headscan.model.slicing.sliced_model import At
 from headscan.run import VERBS, BadInput, Row, Settings, plain, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.text import display
@@ -52,7 +30,7 @@ from headscan.text.prompts import Prompt, PromptsLike, read_prompts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inverting(Slicing, Loading):
+class Inverting(Loading):
     """What is inverted, from what, and how."""
 
     prompt: PromptsLike | None
@@ -62,10 +40,7 @@ class Inverting(Slicing, Loading):
     tolerance: float | None
     certificate: Literal["auto", "exhaustive", "sampled"]
     vocabulary: str | Sequence[str] | None
-    noise: float
-    rounding: int | None
-    jacobian: bool
-    special: bool | None
+    at: str | Slice
     seed: int
 
     def check(self) -> None:
@@ -73,7 +48,7 @@ class Inverting(Slicing, Loading):
         if (self.prompt is None) == (self.states is None):
             raise BadInput("Say what is inverted: a text with --prompt, or states with --states, and not both.")
         if self.states is not None:
-            refuse_unused("invert", self, ("noise", "rounding", "given", "special"), "--states", ["--prompt"])
+            refuse_unused("invert", self, ["given"], "--states", ["--prompt"])
         if isinstance(self.method, str):
             METHODS.build(self.method)
         if self.given == "gradient":
@@ -81,8 +56,12 @@ class Inverting(Slicing, Loading):
                 "A gradient shows which tokens were in a batch, not their order: it is a release of the verb privacy."
             )
         if not OBSERVATIONS[self.given].sliced:
-            users = [name for name, one in OBSERVATIONS.items() if one.sliced]
-            refuse_unused("invert", self, [field.name for field in fields(Slicing)], f"the given {self.given}", users)
+            users = [name for name, observation in OBSERVATIONS.items() if observation.sliced]
+            refuse_unused("invert", self, ["at"], f"the given {self.given}", users)
+        self.slice()
+
+    def slice(self) -> Slice:
+        return Slice.parse(self.at) if isinstance(self.at, str) else self.at
 
     def chosen(self) -> Method:
         return METHODS.build(self.method) if isinstance(self.method, str) else self.method
@@ -142,16 +121,7 @@ def invert(
     vocabulary: Annotated[
         str | Sequence[str] | None, Option("A text whose tokens alone may be returned.", content=True)
     ] = None,
-    noise: Annotated[float, Option("Gaussian noise on what is given, as a share of its norm.", low=0)] = 0.0,
-    rounding: Annotated[int | None, Option("Round what is given to so many bits.", low=2, high=64)] = None,
-    jacobian: Annotated[bool, Option("Add rank and singular values of the Jacobian at each position.")] = False,
-    special: Annotated[
-        bool | None,
-        Option("Add the tokenizer's special tokens, which count as known. Default: without a causal mask only."),
-    ] = None,
-    at: At = "block.0", only: Only = None, start: Start = 0, residual: Residual = True,
-    normalisation: Normalisation = True, causal: Causal = None, positions: Positions = True,
-    embedding: EmbeddingTable = None, weights: Weights = None, bits: Bits = None,
+    at: At = "block.0",
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> InvertResult:  # fmt: skip
@@ -162,7 +132,7 @@ def invert(
         prompt: one or several texts, or token ids as lists, tensors or arrays.
         states: in place of a prompt, states of the slice from anywhere: a path, an array [T, w] or [prompts, T, w]. Their
             noise need not be known (`InvertResult.estimated_noise`).
-        at: the slice, as a `Slice` or as text: "block.3", "block.3[:, 1:, :]".
+        at: the slice, as a `Slice` or as text: "block.3", "block.3[:, 1:, :] only=attention".
         method: a name, or an object with its own parameters: `Exact(budget=100)`, `Direct(preset="seed")`.
 
     Returns:
@@ -188,8 +158,7 @@ def invert(
     cut = observation.on(lens, settings.slice())
     leak = None if settings.states is None else leaked(cut, settings.states)
     if leak is None:
-        special = not cut.causal if settings.special is None else settings.special
-        prompts, known = _prompts(lens, settings.prompt, special)
+        prompts, known = _prompts(lens, settings.prompt, special=not cut.causal)
         lengths = [len(prompt) for prompt in prompts]
     else:
         prompts, known, lengths = leak.prompts, [{} for _ in leak.prompts], leak.lengths
@@ -199,11 +168,6 @@ def invert(
     method = settings.chosen().chosen(cut, lengths, ordered=ordered)
     if settings.certificate == "exhaustive":
         refuse_incomparable(cut, lengths, ordered)
-        if getattr(method, "neighbours", 0) == -1:
-            raise BadInput(
-                "neighbours=-1 tries the whole vocabulary in the search, and --certificate exhaustive compares it after "
-                "the search: choose one of them."
-            )
     allowed = _allowed(lens, settings.vocabulary, prompts)
     record = lens.provenance()
     parameters = Row(plain({"method": method.name} | asdict(method)))  # type: ignore[arg-type]
@@ -212,27 +176,24 @@ def invert(
     run.identify("the method", plain(parameters))
     run.identify("the vocabulary", None if allowed is None else allowed.nonzero()[:, 0].tolist())
     if leak is None:
-        targets = _targets(cut, prompts, settings.noise, settings.rounding, settings.seed)
+        with torch.no_grad():
+            targets = [cut.run([list(prompt.ids)]).float()[0] for prompt in prompts]
     else:
         targets = [target.to(lens.device) for target in leak.targets]
-    tolerance = settings.tolerance
-    if tolerance is None and (settings.noise or settings.rounding):
-        tolerance = max(accepted(cut), _blur(targets, settings.noise, settings.rounding))
     choice = cut.vocabulary_size if allowed is None else int(allowed.sum())
 
     def solved(begin: int) -> list[PromptInversion]:
         part = slice(begin, begin + TOGETHER)
         problem = Problem(
             cut=cut, targets=targets[part], lengths=lengths[part], known=known[part], allowed=allowed,
-            tolerance=tolerance, seed=settings.seed, progress=run.progress,
-            checkpoint=None if run.folder is None else Checkpoint(run.parts, f"search-{begin}"),
+            tolerance=settings.tolerance, seed=settings.seed, progress=run.progress,
         )  # fmt: skip
         if leak is None:
             solutions = method.solve(problem)
         else:
             problem, solutions = solve_unknown(problem, method, leak.rounding)
         entries = [
-            assess(problem, number, prompt, solution, ask=settings.certificate, with_jacobian=settings.jacobian)
+            assess(problem, number, prompt, solution, ask=settings.certificate)
             for number, (prompt, solution) in enumerate(zip(prompts[part], solutions, strict=True))
         ]
         if leak is None:
@@ -255,7 +216,7 @@ def invert(
     )  # fmt: skip
 
 
-def _prompts(lens: Lens, given: PromptsLike | None, special: bool) -> tuple[list[Prompt], list[dict[int, int]]]:
+def _prompts(lens: Lens, given: PromptsLike | None, *, special: bool) -> tuple[list[Prompt], list[dict[int, int]]]:
     """The prompts and, of each, the special tokens that were added, which are known."""
     assert given is not None  # or there are states
     prompts = read_prompts(given, lens.tokenizer, lens.limits, special=special)
@@ -282,24 +243,3 @@ def _allowed(lens: Lens, vocabulary: str | Sequence[str] | None, prompts: list[P
     allowed = torch.zeros(lens.vocabulary_size, dtype=torch.bool, device=lens.device)
     allowed[sorted(ids)] = True
     return allowed
-
-
-@torch.no_grad()
-def _targets(cut: SlicedModel, prompts: list[Prompt], noise: float, rounding: int | None, seed: int) -> list[Tensor]:
-    """What is given of each prompt, float32 [T', w'], with the noise and the rounding asked for."""
-    targets = []
-    for prompt in prompts:
-        states = cut.run([list(prompt.ids)]).float()
-        if noise:
-            states = add_noise(states, noise, seed)
-        targets.append(round_states(states, rounding)[0] if rounding else states[0])
-    return targets
-
-
-def _blur(targets: list[Tensor], noise: float, rounding: int | None) -> float:
-    """The relative residual that noise and rounding cause: both are known to whoever inverts."""
-    blur = 1.5 * noise
-    if rounding:
-        step = max(float(t.abs().amax(-1).div(t.norm(dim=-1).clamp_min(1e-30)).max()) for t in targets)
-        blur += step / (2 ** (rounding - 1) - 1) / 2 * targets[0].shape[-1] ** 0.5
-    return blur

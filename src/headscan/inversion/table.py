@@ -22,6 +22,7 @@ from headscan.run import Progress, write_atomic
 
 # Below this many numbers a table is made faster than it is read.
 WORTH_KEEPING = 8_000_000
+VERSION = 3
 COMPONENTS = 24
 # Tokens before the second part of the table: enough that attention is shared out, few enough to cost nothing.
 CONTEXT = 4
@@ -63,14 +64,14 @@ class FirstPositions:
         return found
 
 
-def table_of(cut: SlicedModel, *, progress: Progress | None = None, keep: bool = True) -> FirstPositions:
+def table_of(cut: SlicedModel, *, progress: Progress | None = None) -> FirstPositions:
     """The table of a slice: from memory, else from disk, else by one pass over the vocabulary.
 
-    With `keep` a large table is written to the cache folder (`HEADSCAN_CACHE`, else `~/.cache/headscan`), where the next run
+    A large table is written to the cache folder (`HEADSCAN_CACHE`, else `~/.cache/headscan`), where the next run
     with the same weights and slice finds it. Cost: 2 V forward passes of one token, once a model and slice (without a
     key-value cache, V of them of five tokens).
     """
-    return cut.once(TABLE, lambda: _read_or_build(cut, progress, keep))
+    return cut.once(TABLE, lambda: _read_or_build(cut, progress))
 
 
 def share_table(whole: SlicedModel, part: SlicedModel) -> None:
@@ -88,9 +89,9 @@ def passes_of_table(cut: SlicedModel) -> int:
     return 2 * cut.vocabulary_size
 
 
-def _read_or_build(cut: SlicedModel, progress: Progress | None, keep: bool) -> FirstPositions:
+def _read_or_build(cut: SlicedModel, progress: Progress | None) -> FirstPositions:
     large = cut.vocabulary_size * cut.width >= WORTH_KEEPING
-    path = cache_folder() / "tables" / f"{fingerprint(cut)}.safetensors" if large and keep else None
+    path = cache_path(cut, "tables", VERSION) if large else None
     if path is not None and path.is_file():
         saved = load_file(path)
         return FirstPositions(saved["outputs"].to(cut.lens.device), saved["change"].to(cut.lens.device))
@@ -140,26 +141,19 @@ def _context(cut: SlicedModel) -> Tensor:
     return ids
 
 
-def write_cache(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+def write_cache(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write tensors to the cache folder; a cache that cannot be written costs time, not correctness."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, save({name: value.cpu().contiguous() for name, value in tensors.items()}, metadata))
+        write_atomic(path, save({name: value.cpu().contiguous() for name, value in tensors.items()}))
 
 
-def cache_folder() -> Path:
-    """Where tables are kept between runs."""
-    return Path(os.environ.get("HEADSCAN_CACHE") or Path.home() / ".cache" / "headscan")
-
-
-def fingerprint(cut: SlicedModel) -> str:
-    """A name for these weights cut so: equal for equal weights and slices, whoever loaded them."""
-    digest = hashlib.blake2b(digest_size=16)
-    what = cut.document() | {"parts": 2, "class": type(cut.lens.model).__name__}
-    digest.update(json.dumps(what, sort_keys=True).encode())
-    for name, parameter in cut.lens.model.named_parameters():
-        values = parameter.detach().reshape(-1)
-        sums = torch.stack([values.double().sum(), values.double().abs().sum()]).cpu()
-        digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
-        digest.update(sums.numpy().tobytes() + values[:: max(1, len(values) // 64)].double().cpu().numpy().tobytes())
-    return digest.hexdigest()
+def cache_path(cut: SlicedModel, kind: str, version: int) -> Path:
+    """Where something made of a slice is kept between runs: equal for equal weights and slices, whoever loaded them."""
+    folder = Path(os.environ.get("HEADSCAN_CACHE") or Path.home() / ".cache" / "headscan")
+    what = {
+        "version": version, "weights": cut.lens.identity(), "class": type(cut.lens.model).__name__,
+        "dtype": str(cut.lens.input_embeddings.dtype), "slice": cut.document(),
+    }  # fmt: skip
+    name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+    return folder / kind / f"{name[:32]}.safetensors"

@@ -6,7 +6,7 @@ import copy
 import inspect
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,7 @@ from headscan.model.recording import record
 from headscan.model.slicing.ablation import Ablation, equal_rows, other_table, round_weights
 from headscan.model.slicing.specification import SliceSpecification, features_of, positions_of
 from headscan.model.traits import Memo, blind_to_the_last, random_ids
-from headscan.run import BadInput, Option, Settings, options_of
+from headscan.run import BadInput, Option
 
 
 class SlicedModel(Memo):
@@ -238,51 +238,10 @@ class Slice(SliceSpecification):
         return self.on(lens).run(input_ids, inputs_embeds=inputs_embeds, grad=grad)
 
 
-# ---- The options of verbs that take a slice; `Slicing` has them all.
-
 At = Annotated[
-    str | Slice, Option("The slice: SITE [+ SITE ...] and a part of its output, such as 'block.3[:, 1:, :64]'.")
+    str | Slice,
+    Option(
+        "The slice: SITE [+ SITE ...], a part of its output, and how the model is cut: 'block.3[:, 1:, :64] only=attention "
+        "residual=false'. Attributes: only, start, residual, normalisation, causal, positions, embedding, weights, bits, pool."
+    ),
 ]
-Only = Annotated[Literal["attention", "mlp"] | None, Option("Slice: one kind of branch alone in every block.")]
-Start = Annotated[int, Option("Slice: the first block that is run.", low=0)]
-Residual = Annotated[bool, Option("Slice: residual connections.")]
-Normalisation = Annotated[bool, Option("Slice: normalisation.", name="norm")]
-Causal = Annotated[bool | None, Option("Slice: impose or lift the causal mask. Default: the model's own.")]
-Positions = Annotated[bool, Option("Slice: positions.")]
-EmbeddingTable = Annotated[str | None, Option("Slice: another embedding table: random:SEED or a model.")]
-Weights = Annotated[str | None, Option("Slice: fresh:SEED for newly initialised weights.")]
-Bits = Annotated[int | None, Option("Slice: weights rounded to so many bits.", low=2, high=8)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Slicing(Settings):
-    """Which part of a model is run, and which part of its output is looked at; `Slice` says more of each.
-
-    >>> str(Slicing(at="block.3[:, 1:, :]", only="mlp").slice())
-    'block.3 [:, 1:, :] only=mlp'
-    """
-
-    at: At = "block.0"
-    only: Only = None
-    start: Start = 0
-    residual: Residual = True
-    normalisation: Normalisation = True
-    causal: Causal = None
-    positions: Positions = True
-    embedding: EmbeddingTable = None
-    weights: Weights = None
-    bits: Bits = None
-
-    def check(self) -> None:
-        super().check()
-        self.slice()
-
-    def slice(self) -> Slice:
-        """The `Slice` of these options; BadInput where it is described twice."""
-        own = [field for field in options_of(Slicing) if field.name != "at"]
-        if isinstance(self.at, str):
-            return Slice.parse(self.at, **{field.name: getattr(self, field.name) for field in own})
-        for field in own:
-            if getattr(self, field.name) != field.default:
-                raise BadInput(f"{field.flag} belongs into the Slice that was given, not beside it.")
-        return self.at

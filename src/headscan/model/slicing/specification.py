@@ -101,12 +101,15 @@ class SliceSpecification:
 
     @classmethod
     def parse(cls, text: str, **options: Any) -> Self:
-        """Read `SITE [+ SITE ...] [[:, TOKENS, FEATURES]]`; the other attributes are given by name.
+        """Read `SITE [+ SITE ...] [[:, TOKENS, FEATURES]] [ATTRIBUTE=VALUE ...]`, as `str` writes it; or attributes by name.
 
-        >>> SliceSpecification.parse("block.3[:, -1, :]").tokens
-        '-1'
+        >>> cut = SliceSpecification.parse("block.3[:, -1, :] only=attention residual=false")
+        >>> cut.tokens, cut.only, cut.residual
+        ('-1', 'attention', False)
         """
-        match = re.fullmatch(r"\s*([^\[\]]*?)\s*(?:\[([^\[\]]*)\])?\s*", text)
+        place, *words = re.split(r"\s+(?=\w+=)", text.strip())
+        options = dict(map(cls._attribute, words)) | options
+        match = re.fullmatch(r"([^\[\]]*?)\s*(?:\[([^\[\]]*)\])?\s*", place)
         if match is None or not match[1]:
             raise BadInput(f"'{text}' is no slice: write for example 'block.3' or 'block.3[:, 1:, :64]'.")
         parts = re.split(r",(?![^(]*\))", ":,:,:" if match[2] is None else match[2])  # at commas outside parentheses
@@ -115,6 +118,25 @@ class SliceSpecification:
         tokens, features = parts[1].strip(), parts[2].strip() if len(parts) == 3 else ":"
         options = {"tokens": tokens, "features": features} | options
         return cls(sites=tuple(match[1].split("+")), **options)
+
+    @classmethod
+    def _attribute(cls, word: str) -> tuple[str, JsonValue]:
+        """`NAME=VALUE` as a pair."""
+        name, _, value = word.partition("=")
+        defaults = {
+            field.name: field.default for field in fields(cls) if field.name not in ("sites", "tokens", "features")
+        }
+        if name not in defaults:
+            raise BadInput(f"A slice has no attribute '{name}'; there are: {', '.join(defaults)}.")
+        if name == "causal" or isinstance(defaults[name], bool):
+            if value.lower() not in ("true", "false"):
+                raise BadInput(f"The attribute '{name}' of a slice is true or false, not '{value}'.")
+            return name, value.lower() == "true"
+        if name not in ("start", "bits"):
+            return name, value
+        if not value.isdecimal():
+            raise BadInput(f"The attribute '{name}' of a slice is a number, not '{value}'.")
+        return name, int(value)
 
     def document(self) -> dict[str, JsonValue]:
         return asdict(self) | {"sites": list(self.sites)}

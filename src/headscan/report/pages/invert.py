@@ -171,29 +171,23 @@ def _residuals(prompt: PromptInversion) -> go.Figure:
 
 def _tokens(result: InvertResult) -> Table:
     """Every token with its certificate."""
-    jacobian = [
-        Term("rank", "Of the Jacobian of all outputs by the token's vector."),
-        Term("smallest σ", "Its smallest singular value.", scientific=True),
-    ] * (result.prompts[0].certificate.jacobian is not None)
     columns: list[Term | str] = [
         "prompt, position", "token", "found",
         Term("residual", "Relative distance of the output of the token found; 0 is equal to the last bit.", scientific=True),
         Term("second best", "The nearest other token that was compared.", scientific=True),
         Term("compared", "Tokens run at this position under the prefix found, itself included."),
         Term("certificate", "What excludes the others: all were run, a bound, or a sample."),
-        Term("equivalent", "Other tokens within the tolerance."), *jacobian, "verdict",
+        Term("equivalent", "Other tokens within the tolerance."), "verdict",
     ]  # fmt: skip
     rows = []
     for number, prompt in enumerate(result.prompts[:20]):
         proof = prompt.certificate
         for place, token in enumerate(prompt.recovered_strings):
-            local = proof.jacobian[place] if proof.jacobian is not None else None
             rows.append(
                 (
                     f"{number + 1}, {place}", prompt.strings[place] if prompt.strings else "?", token,
                     proof.residuals[place], proof.margins[place], proof.compared[place], proof.types[place],
-                    len(proof.equivalent[place]), *((local.rank, local.smallest_singular_value) if local else ()),
-                    prompt.verdicts[place],
+                    len(proof.equivalent[place]), prompt.verdicts[place],
                 )
             )  # fmt: skip
     return Table(columns, rows, where="page")

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
+from torch import Tensor
 
 from headscan.inversion import Decoder, Descent, descend, preset
-from headscan.model.slicing import Slice
+from headscan.model.slicing import Slice, SlicedModel
+from headscan.model.slicing.prefix import Prefix
 from headscan_lab.ledger.experiment import (
     EXPERIMENTS,
     PROMPTS,
@@ -27,6 +29,29 @@ from headscan_lab.ledger.experiments.descents import search_shown
 from headscan_lab.ledger.stand_ins import about, lens_of, prompts
 
 LENGTH = 6
+
+
+def _one_after_another(ready: SlicedModel, target: Tensor, settings: Descent) -> Tensor:
+    """Tokens [prompts, T] by one descent a position, the tokens found before it being committed; a causal slice."""
+    prefix = Prefix(ready, torch.zeros(len(target), 0, dtype=torch.int64, device=target.device))
+    for place in range(target.shape[1]):
+        own = replace(settings, seed=settings.seed + place)
+        prefix.extend(descend(_NextPosition(prefix), target[:, place : place + 1], 1, own).tokens)
+    return prefix.ids
+
+
+class _NextPosition:
+    """The output at the position after a prefix, as a slice of one token."""
+
+    def __init__(self, prefix: Prefix) -> None:
+        self.prefix, self.vectors = prefix, prefix.cut.vectors
+
+    def run(
+        self, input_ids: Tensor | None = None, *, inputs_embeds: Tensor | None = None, grad: bool = False
+    ) -> Tensor:
+        vectors = self.prefix.cut.embed(torch.as_tensor(input_ids)) if inputs_embeds is None else inputs_embeds
+        rows = torch.arange(len(self.prefix.ids), device=vectors.device)
+        return self.prefix.outputs(rows, vectors[:, 0], grad=grad)[:, None]
 
 
 @EXPERIMENTS.register("alone")
@@ -52,7 +77,7 @@ class Alone(Experiment):
             target, setting = ready.run(ids), Descent(steps=150, seed=own)
             tokens = [descend(ready, target[:, t : t + 1], 1, setting).tokens for t in range(LENGTH)]
             bare.append((torch.cat(tokens, 1) == ids).double().numpy())
-            after = descend(ready, target, LENGTH, Descent(steps=150, seed=own, sequential=True)).tokens
+            after = _one_after_another(ready, target, Descent(steps=150, seed=own))
             prefixed.append((after == ids).double().numpy())
             names.append(ready.lens.name)
         return ExperimentOutcome(
