@@ -78,7 +78,7 @@ def test_less_time_reads_less_and_says_so():
 
 
 def test_the_scale_of_logits_is_found():
-    from headscan.measures.gradient import SCALES, best_scale, scaled_losses
+    from headscan.measures.head import SCALES, best_scale, scaled_losses
 
     torch.manual_seed(0)
     logits = torch.randn(4, 200, 32)

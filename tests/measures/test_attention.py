@@ -6,7 +6,7 @@ import torch
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from headscan import BadInput, Lens
-from headscan.measures.attention import attention_drift, biased_input
+from headscan.measures.attention import attention_drift, even_weight, sink_numbers, watched
 
 
 def gpt2():
@@ -86,11 +86,29 @@ def test_a_model_without_attention_says_so():
         attention_drift(lens, [torch.arange(5)[None]])
 
 
-def test_a_common_bias_makes_the_cone_and_noise_alone_does_not():
-    rows = biased_input(Lens(gpt2()), (0.0, 1.0, 4.0), length=16)
-    cosines = [row["cosine_in"] for row in rows]
-    assert abs(cosines[0]) < 0.1
-    # Noise of length √d and a bias of b·√d: the mean cosine is near b²/(1 + b²).
-    assert cosines[1] == pytest.approx(0.5, abs=0.1)
-    assert cosines[2] == pytest.approx(16 / 17, abs=0.05)
-    assert all(row["cosine_out"] == pytest.approx(row["cosine_in"], abs=0.1) for row in rows)
+@pytest.mark.parametrize("far", [0.0, 30.0])
+def test_sink_rates_are_those_of_the_model_s_own_weights(far):
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=40, n_positions=32, n_embd=16, n_layer=2, n_head=4)).eval()
+    with torch.no_grad():  # queries and keys that agree at position 0
+        model.transformer.wpe.weight[0] += far * torch.randn(16)
+        model.transformer.h[0].attn.c_attn.weight *= 4
+    ids = torch.randint(0, 40, (6, 20))
+    whole, _ = watched(Lens(model), ids.split(2))
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        weights = model(ids, output_attentions=True).attentions
+    for layer, tally in whole.items():
+        a = weights[layer].double().mean(0)  # [H, T, T]
+        alpha = np.array([[a[h, k:, k].mean() for k in range(20)] for h in range(4)])
+        found = sink_numbers(tally)
+        assert found["sink_rate"] == (alpha[:, 0] > 0.3).mean()
+        assert found["sink_weight"] == pytest.approx(alpha[:, 0].mean(), abs=1e-5)
+        assert found["elsewhere"] == (alpha[:, 1:10] > 0.3).any(1).mean()
+
+
+def test_a_model_of_random_weights_has_the_weight_of_even_attention():
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=40, n_positions=64, n_embd=16, n_layer=1, n_head=4)).eval()
+    whole, _ = watched(Lens(model), [torch.randint(0, 40, (4, 64))])
+    assert sink_numbers(whole[0])["sink_weight"] == pytest.approx(even_weight(64, True), rel=0.05)

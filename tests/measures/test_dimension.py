@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.measures import distinct_rows, gride, intrinsic_dimension, mle, neighbour_distances, twonn
+from headscan.measures import distinct_rows, intrinsic_dimension, mle, neighbour_distances, twonn
 from tests.reference import clouds as reference
 
 
@@ -43,30 +43,16 @@ def test_mle_equals_the_sum_point_by_point():
     assert mle(distances) == pytest.approx(reference.mle(distances.numpy()))
 
 
-def test_gride_sits_on_the_top_of_its_likelihood():
-    distances = neighbour_distances(np.random.default_rng(2).standard_normal((200, 3)), 8)
-    best = gride(distances, first=4)
-    near, far = distances[:, 3].numpy(), distances[:, 7].numpy()
-    here = reference.gride_likelihood(best, near, far, 4)
-    assert here > reference.gride_likelihood(best * 1.01, near, far, 4)
-    assert here > reference.gride_likelihood(best * 0.99, near, far, 4)
-
-
-def test_gride_at_one_and_two_is_twonn_s_likelihood():
-    distances = neighbour_distances(np.random.default_rng(2).standard_normal((200, 3)), 2)
-    assert gride(distances, first=1) == pytest.approx(200 / float((distances[:, 1] / distances[:, 0]).log().sum()))
-
-
 @pytest.mark.parametrize("d", [1, 2, 4])
 def test_a_flat_sheet_has_its_own_dimension_wherever_it_lies(d):
     rng = np.random.default_rng(d)
     x = rng.random((3000, d)) @ np.linalg.qr(rng.standard_normal((30, d)))[0].T + rng.standard_normal(30)
     found = intrinsic_dimension(x)
-    for name in ("twonn", "mle_dimension", "gride"):
+    for name in ("twonn", "mle_dimension"):
         assert found[name] == pytest.approx(d, rel=0.15), name
     turned = intrinsic_dimension(7 * x @ np.linalg.qr(rng.standard_normal((30, 30)))[0])
     assert turned["twonn"] == pytest.approx(found["twonn"], rel=1e-3)
-    assert turned["gride"] == pytest.approx(found["gride"], rel=1e-6)
+    assert turned["mle_dimension"] == pytest.approx(found["mle_dimension"], rel=1e-6)
 
 
 def test_duplicates_change_nothing():
@@ -78,12 +64,12 @@ def test_duplicates_change_nothing():
 @pytest.mark.parametrize("rows", [np.ones((100, 4)), np.zeros((1, 3)), np.arange(8.0)[:, None]])
 def test_too_few_points_give_none(rows):
     found = intrinsic_dimension(rows)
-    assert found["twonn"] is found["mle_dimension"] is found["gride"] is None
+    assert found["twonn"] is found["mle_dimension"] is None
 
 
 def test_equal_distances_give_none_and_never_infinity():
     distances = torch.ones(50, 20, dtype=torch.float64)
-    assert twonn(distances) is mle(distances) is gride(distances) is None
+    assert twonn(distances) is mle(distances) is None
     assert twonn(torch.zeros(50, 2)) is None
     with pytest.raises(ValueError, match="neighbours"):
         neighbour_distances(np.ones((3, 2)), 3)

@@ -46,9 +46,7 @@ def exact(x: np.ndarray) -> dict[str, object]:
         ratio = trace**2 / mpmath.fsum(covariance[i, j] ** 2 for i in range(d) for j in range(d))
         found = {
             "alpha_req": fall[0] / mpmath.fsum(x * x for x in steps),
-            "renyi_entropy": -mpmath.log(mpmath.fsum((e / mpmath.fsum(energies)) ** 2 for e in energies)),
             "average_cosine": (directed**2 - n) / (n * (n - 1)),
-            "cone_angle": mpmath.degrees(mpmath.acos(directed / n)),
             "drift": length * n / mpmath.fsum(lengths),
             "effective_rank": mpmath.exp(entropy(energies)),
             "isoscore": (ratio - 1) / (d - 1),
@@ -56,8 +54,6 @@ def exact(x: np.ndarray) -> dict[str, object]:
             "mean_vector_norm": length,
             "participation_ratio": ratio,
             "rankme": mpmath.exp(entropy(sigma)),
-            "singular_entropy": mpmath.log(d) - entropy(sigma),
-            "stable_rank": mpmath.fsum(energies) / energies[0],
             "top_direction_share": energies[0] / mpmath.fsum(energies),
         }
         return {name: float(value) for name, value in found.items()} | {"sigma": [float(s) for s in sigma]}

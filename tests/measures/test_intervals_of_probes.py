@@ -127,10 +127,10 @@ def axes(rng):
 @pytest.mark.parametrize(
     "draw",
     [
-        dimension("twonn"), dimension("mle_dimension"), dimension("gride"), sphere, agreement, zipf("zipf_exponent"),
+        dimension("twonn"), dimension("mle_dimension"), sphere, agreement, zipf("zipf_exponent"),
         zipf("heaps_exponent"), axes,
     ],
-    ids=["twonn", "mle", "gride", "uniformity", "agreement", "zipf", "heaps", "axes"],
+    ids=["twonn", "mle", "uniformity", "agreement", "zipf", "heaps", "axes"],
 )  # fmt: skip
 def test_intervals_of_blocks_of_a_text_are_as_wide_as_values_scatter(draw):
     """Blocks are taken as a text that runs on, for eight of them cannot tell; these are independent, so that intervals are wide.
@@ -154,14 +154,14 @@ def test_without_position_0_is_what_remains():
     blocks = np.arange(120) // 20
     found = intrinsic_dimension(rows, blocks=blocks, first=first)
     alone = intrinsic_dimension(rows[~first], blocks=blocks[~first])
-    for name in ("twonn", "mle_dimension", "gride", "distinct_points"):
+    for name in ("twonn", "mle_dimension", "distinct_points"):
         assert found[f"{name}_without_first"] == pytest.approx(alone[name], rel=1e-9)
     assert found["twonn_without_first_interval"] == pytest.approx(alone["twonn_interval"], rel=1e-9)
     assert uniformity_by_block(rows, blocks, first)["uniformity_without_first"] == pytest.approx(
         uniformity(rows[~first])
     )
     everywhere = intrinsic_dimension(rows, blocks=blocks, first=np.zeros(120, dtype=bool))
-    assert everywhere["gride_without_first"] == everywhere["gride"]
+    assert everywhere["twonn_without_first"] == everywhere["twonn"]
 
 
 def test_a_refit_by_newton_is_the_fit():

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 
-from headscan import Lens
-from headscan.measures.kept_gradient import GradientThroughHead, KeptGradientProbe
+from headscan.measures.kept_gradient import GradientThroughHead
 
 
 def _slow(states, rows, targets, bias=None, cap=None):
@@ -97,21 +94,3 @@ def test_a_head_of_lower_rank_and_no_tokens():
     assert empty.rank == 3
     through.update(torch.randn(2, 8), torch.tensor([1, 2]))
     assert through.result().kept_norm_best is None
-
-
-def test_the_probe_leaves_padded_rows_out_and_says_what_it_is(monkeypatch):
-    lens = Lens.load("gpt-vanilla", dtype="float32")
-    ids = torch.arange(2, 2 + 10 * 24).reshape(10, 24) % 300
-    setup = SimpleNamespace(lens=lens, head=lens.traits.linear_head, last=lens.default_sites[-1], skip_first=0)
-    each, mean = KeptGradientProbe().rows(setup, SimpleNamespace(windows=ids))
-    head = lens.traits.linear_head
-    states = lens.run(ids, sites=setup.last)[setup.last][:, :-1].flatten(0, 1)
-    through = GradientThroughHead(head.weight, bias=head.bias)
-    through.update(states, ids[:, 1:].flatten())
-    assert each["kept_norm"] == pytest.approx(through.result().kept_norm, rel=1e-6)
-    low, high = each["kept_norm_interval"]
-    assert 0 <= low < each["kept_norm"] < high < 1
-    assert mean["kept_norm"] == pytest.approx(through.result().batch_kept_norm, rel=1e-6)
-    monkeypatch.setattr(lens, "tokenizer", range(320))
-    cut = KeptGradientProbe().rows(setup, SimpleNamespace(windows=ids))[0]
-    assert cut["random_null"] == pytest.approx((head.weight.shape[1] / 320) ** 0.5)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.measures import alignment, uniformity, uniformity_floor
+from headscan.measures import uniformity, uniformity_floor
 from tests.reference import clouds as reference
 
 
@@ -37,15 +37,3 @@ def test_scale_rotation_and_zero_rows_change_nothing():
     assert uniformity(np.zeros((4, 2))) is None
     assert uniformity(np.ones((1, 2))) is None
     assert uniformity(np.ones((9, 2))) == pytest.approx(0, abs=1e-12)
-
-
-def test_alignment():
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((5000, 64)), rng.standard_normal((5000, 64))
-    assert alignment(x, 5 * x) == pytest.approx(0, abs=1e-12)
-    assert alignment(x, -x) == pytest.approx(4)
-    assert alignment(x, y) == pytest.approx(2, abs=0.02)
-    assert alignment(x, y, alpha=1) == pytest.approx(
-        np.mean([np.linalg.norm(a / np.linalg.norm(a) - b / np.linalg.norm(b)) for a, b in zip(x, y, strict=True)])
-    )
-    assert alignment(np.zeros((2, 2)), np.ones((2, 2))) is None

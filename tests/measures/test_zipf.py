@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import comb
 
-from headscan.measures import heaps, predict_table, vocabulary_growth, zipf_mandelbrot
+from headscan.measures import heaps, vocabulary_growth, zipf_mandelbrot
 
 
 @pytest.mark.parametrize(("a", "b"), [(1.0, 0.0), (1.1, 2.7), (0.8, 30.0), (2.0, 1.0)])
@@ -38,16 +38,7 @@ def test_heaps_of_a_power_law_vocabulary():
     assert heaps(counts)["heaps_exponent"] == pytest.approx(1 / 1.5, abs=0.05)
 
 
-def test_the_table_of_what_to_predict():
-    counts = np.array([0, 50, 30, 20, 0])
-    rows = predict_table(counts, top=2, rare=1)
-    assert [row["id"] for row in rows] == [1, 2, 3, 0]
-    assert [row["predict"] for row in rows] == [0.5, 0.3, 0.2, 0.0]
-    assert all(row["predict"] + row["not_predict"] == pytest.approx(1) for row in rows)
-
-
 @pytest.mark.parametrize("counts", [[], [0, 0], [5], [3, 1]])
 def test_texts_too_small_to_fit(counts):
     assert set(zipf_mandelbrot(counts).values()) == {None}
     assert set(heaps(counts).values()) == {None}
-    assert predict_table([0, 0]) == []

@@ -1,4 +1,4 @@
-"""Slow, obviously right versions of dimension, partition, uniformity, collapse and push and pull; plain numpy loops."""
+"""Slow, obviously right versions of dimension, partition, uniformity and collapse; plain numpy loops."""
 
 from __future__ import annotations
 
@@ -18,12 +18,6 @@ def mle(distances):
     """Levina and Bickel's sum, point by point, inverses averaged."""
     inverses = [np.mean([np.log(row[-1] / t) for t in row[:-1]]) for row in distances]
     return 1 / np.mean(inverses)
-
-
-def gride_likelihood(d, near, far, first):
-    """The log-likelihood of Denti et al. 2022, up to a constant."""
-    mu, second = far / near, 2 * first
-    return np.sum(np.log(d) + (second - first - 1) * np.log(mu**d - 1) - ((second - 1) * d + 1) * np.log(mu))
 
 
 def partition_isotropy(w):
@@ -71,18 +65,3 @@ def nearest_mean_agreement(x, predicted, data, labels, least=2):
         if p in means
     ]
     return np.mean(hits)
-
-
-def push_pull(h, y, w, b):
-    """Position by position, row by row."""
-    pull, push = np.zeros_like(w), np.zeros_like(w)
-    for row, target in zip(h, y, strict=True):
-        logits = w @ row + b
-        p = np.exp(logits - logits.max())
-        p /= p.sum()
-        for v in range(len(w)):
-            if v == target:
-                pull[v] += (1 - p[v]) * row
-            else:
-                push[v] += p[v] * row
-    return pull, push

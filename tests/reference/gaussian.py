@@ -132,11 +132,6 @@ def _pr(n: float, d: int) -> float:
     return (n * d + 2) / (n + d + 1)
 
 
-def _length_spread(s: Shape) -> float:
-    """The coefficient of variation of χ_d."""
-    return math.sqrt(s.d / chi_mean(s.d) ** 2 - 1)
-
-
 def _zero(value: Shape) -> float:
     return 0.0
 
@@ -167,16 +162,9 @@ KNOWN: dict[str, Known] = {
         "E χ_d/√n", "the mean is N(0, I/n)", lambda s: chi_mean(s.d) / s.n**0.5, lambda s: 4 * (0.5 / s.n) ** 0.5
     ),
     "drift": Known("1/√n", "E χ_d/√n over E χ_d", lambda s: s.n**-0.5, lambda s: 4 * (0.5 / s.n / s.d) ** 0.5),
-    "cone_angle": Known(
-        "arccos(E χ_d/√(dn))", "Σû/√n tends to N(0, I/d)", lambda s: math.degrees(math.acos(chi_mean(s.d) / (s.d * s.n) ** 0.5)),
-        lambda s: 4 * math.degrees((0.5 / s.n / s.d) ** 0.5),
-    ),
     "top_direction_share": Known(
         "E λ₁/d", "Tracy and Widom's mean of the largest eigenvalue", lambda s: top_energy(s.n, s.d) / s.d,
         lambda s: 0.02 / s.d,
-    ),
-    "stable_rank": Known(
-        "d/E λ₁", "the same", lambda s: s.d / top_energy(s.n, s.d), lambda s: 0.02 * s.d
     ),
     "effective_rank": Known(
         "d·exp(−d/2n)", "∫λ log λ under Marchenko and Pastur's law is d/2n", lambda s: s.d * math.exp(-_ratio(s) / 2),
@@ -185,10 +173,6 @@ KNOWN: dict[str, Known] = {
     "rankme": Known(
         "d·exp(−KL)", "the same with √λ, by quadrature", lambda s: s.d * math.exp(-amplitude_entropy(_ratio(s))),
         lambda s: 2 * _ratio(s),
-    ),
-    "singular_entropy": Known(
-        "KL(√λ ‖ even)", "by quadrature over Marchenko and Pastur's law, about d/8n", lambda s: amplitude_entropy(_ratio(s)),
-        lambda s: 2 * _ratio(s) / s.d,
     ),
     "participation_ratio": Known(
         "((n−1)d + 2)/(n + d)", "E tr(S)²/E‖S‖² of a Wishart matrix with n − 1 degrees of freedom",
@@ -241,7 +225,7 @@ KNOWN: dict[str, Known] = {
             "d", "within a tenth for d ≤ 4 and 2,000 points: density falls off between neighbours; far lower for large d",
             lambda s: float(s.near), lambda s: 0.1 * s.near,
         )
-        for name in ("twonn", "mle_dimension", "gride")
+        for name in ("twonn", "mle_dimension")
     },
     "dimension.distinct_points": Known("—", A_COUNT),
     "sphere.uniformity": Known(
@@ -263,7 +247,6 @@ KNOWN: dict[str, Known] = {
         for name in ("tokens", "types", "zipf_exponent", "mandelbrot_exponent", "mandelbrot_shift", "zipf_distance",
                      "heaps_exponent", "heaps_constant")
     },
-    **{f"prediction.{name}": Known("—", COUNTS) for name in ("rank", "count", "predict", "not_predict")},
     # tables of weights
     **{
         f"partition.{name}": Known(
@@ -288,21 +271,6 @@ KNOWN: dict[str, Known] = {
     "frequency.cosine_to_state": Known("0", PAIRS, _zero, lambda s: 4 / (s.d * s.rows) ** 0.5),
     "frequency.average_cosine": Known("0", PAIRS, _zero, lambda s: 4 * math.sqrt(2 / s.d) / s.rows),
     "frequency.log_partition_range": Known("0 as V grows", "see partition", _zero, lambda s: 1 - _second(s)),
-    "frequency_directions.direction": Known("—", "a place in an order"),
-    "frequency_directions.sigma": Known(
-        "s·√(V·E λ₁) for the first", "Tracy and Widom", lambda s: s.scale * (s.rows * top_energy(s.rows, s.d)) ** 0.5,
-        lambda s: 0.02 * s.scale * s.rows**0.5,
-    ),
-    "frequency_directions.share": Known(
-        "E λ₁/d for the first", "Tracy and Widom", lambda s: top_energy(s.rows, s.d) / s.d, lambda s: 0.03 / s.d
-    ),
-    "frequency_directions.r": Known("0", "coordinates are independent of counts", _zero, lambda s: 4 / s.classes**0.5),
-    "frequency_directions.p": Known("even on [0, 1]", "it is a p-value", lambda s: 0.5, lambda s: 0.5),
-    **{f"gradient.{name}": Known("—", COUNTS) for name in ("from", "to", "tokens")},
-    **{
-        f"gradient.{name}": Known("—", "depends on how sharp the head's predictions are")
-        for name in ("pull", "push", "ratio", "cosine", "net_to_state")
-    },
     # the head
     "head.singular_entropy": Known(
         "KL(√λ ‖ even)", "as for a cloud of V vectors", lambda s: amplitude_entropy(_table(s)), lambda s: 2 * _table(s) / s.d
@@ -324,16 +292,6 @@ KNOWN: dict[str, Known] = {
     "loss.loss": Known("—", "depends on the head and the text"),
     "loss.unigram_entropy": Known("—", COUNTS),
     "loss.predicted": Known("—", A_COUNT),
-    "negative.verdict": Known("none", "Wendel 1962: 0 is outside the hull with probability 2^(1−n)·Σ_{k<d} C(n−1, k)"),
-    "negative.distance": Known("0", "0 is in the hull (Wendel 1962)", _zero, lambda s: 1e-5),
-    "negative.exact": Known("—", "whether rounding lets it be proved"),
-    "negative.margin": Known("not defined", "there is no direction for all", lambda s: math.nan),
-    "negative.vanished": Known("—", A_COUNT),
-    "negative.chance": Known("—", "a formula of two counts"),
-    "negative.passes": Known("—", A_COUNT),
-    "negative.violated": Known("not defined", "there is no such direction", lambda s: math.nan),
-    "negative.support": Known("—", "at most d + 1"),
-    "negative.states": Known("—", A_COUNT),
     "collapse.classes": Known("—", A_COUNT),
     "collapse.cdnv": Known(
         "d(m − 1)/(2(d − 2))", "classes of m: scatter d(1 − 1/m), ‖μ − μ'‖² = (2/m)χ²_d, E 1/χ²_d = 1/(d − 2)",
@@ -359,28 +317,6 @@ KNOWN: dict[str, Known] = {
     ),
     "collapse.duality_spread": Known("—", "a mean of 0 is divided by"),
     "collapse.agreement": Known("—", "depends on how even the predictions are; 1/C for predictions at random"),
-    "bottleneck.rank": Known("—", GIVEN),
-    "bottleneck.head_error": Known("—", "√(1 − the share of the k largest λ); see head.half_error_rank"),
-    **{f"bottleneck.{name}": Known("—", COUNTS) for name in ("bigram_error", "trigram_error", "bigram_rank", "trigram_rank")},
-    "bottleneck.loss": Known("—", "at least the entropy of the tokens that follow; how much more depends on the training"),
-    # lengths of single vectors and coordinates
-    **{
-        f"positions.{name}": Known("1", "vectors are alike at all positions", _constant(1.0),
-                                   lambda s, share=share: 4 * _length_spread(s) * (s.window / s.n / share) ** 0.5)
-        for name, share in (("position_0", 1), ("position_1", 1), ("early", 7), ("late", 7))
-    },
-    "positions.shuffled": Known(
-        "1.96·√(d/(E χ_d)² − 1)·√(T/(T − 1)/W)", "lengths are χ_d; W windows of T",
-        lambda s: 1.96 * _length_spread(s) * (s.window / (s.window - 1) * s.window / s.n) ** 0.5,
-        lambda s: 0.05 * _length_spread(s) * (s.window / s.n) ** 0.5,
-    ),
-    "massive.peak": Known("—", "E max|z| over .6745 for wide vectors (`gaussian_peak`); narrow ones have a median that scatters"),
-    "massive.peak_null": Known("—", "the null itself"),
-    **{f"massive.{name}": Known("0", "none", _zero) for name in ("massive_share", "absolute_share")},
-    **{
-        f"massive.{name}": Known("not defined", "there are none", lambda s: math.nan)
-        for name in ("coordinate", "one_coordinate", "unsteadiness")
-    },
     # attention
     **{
         f"sink_rate.{name}": Known("—", "a function of the attention's weights: `even` where scores are all alike")
@@ -403,11 +339,4 @@ KNOWN: dict[str, Known] = {
         "mean of 1/t over t = 2 ... T", "keys are exchangeable: each of t visible ones gets 1/t",
         lambda s: float((1 / np.arange(2, s.window + 1)).mean()), lambda s: 4 * (0.1 / s.n) ** 0.5,
     ),
-    "biased_input.bias": Known("—", GIVEN),
-    "biased_input.cosine_in": Known("b²/(1 + b²)", "a common part of length b√d beside noise of length √d; here b = 0",
-                                    _zero, lambda s: 0.02),
-    **{
-        f"biased_input.{name}": Known("—", "the block's own answer is what is asked")
-        for name in ("cosine_attention", "cosine_mlp", "cosine_out")
-    },
 }  # fmt: skip

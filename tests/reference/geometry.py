@@ -69,28 +69,9 @@ def drift(x):
     return np.linalg.norm(x.mean(axis=0)) / np.linalg.norm(x, axis=1).mean()
 
 
-def cone_angle(x):
-    """The angle whose cosine is the mean cosine to the normalised sum of directions."""
-    x = np.asarray(x, dtype=np.float64)
-    u = x / np.linalg.norm(x, axis=1, keepdims=True)
-    axis = u.sum(axis=0) / np.linalg.norm(u.sum(axis=0))
-    return np.degrees(np.arccos(np.clip((u @ axis).mean(), -1, 1)))
-
-
-def stable_rank(x):
-    x = np.asarray(x, dtype=np.float64)
-    return np.linalg.norm(x, "fro") ** 2 / np.linalg.norm(x, 2) ** 2
-
-
 def _amplitudes(x):
     values = singular_values(x)
     return values / values.sum()
-
-
-def singular_entropy(x):
-    p = _amplitudes(x)
-    uniform = np.full(len(p), 1 / len(p))
-    return sum(a * np.log(a / b) for a, b in zip(p, uniform, strict=True) if a > 0)
 
 
 def rankme(x):
@@ -110,9 +91,6 @@ SCALARS = {
         participation_ratio,
         isoscore,
         drift,
-        cone_angle,
-        stable_rank,
-        singular_entropy,
         rankme,
     )
 }

@@ -11,7 +11,6 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import Lens, scan
 from headscan.measures import MEASURES, PROBES
-from headscan.measures.head import BottleneckProbe
 from headscan.model.tokenizers import ByteTokenizer
 
 LONG = ["Once upon a time there was a cone, and it was very narrow. " * 8]
@@ -55,8 +54,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_number_is_finite_or_has_a_reason(case, monkeypatch):
-    monkeypatch.setattr(BottleneckProbe, "STEPS", 30)  # of a training that others watch to its end
+def test_every_number_is_finite_or_has_a_reason(case):
     make, text, context = CASES[case]
     result = scan(make(), text, context=context, measures="expensive")
     json.loads(result.json())

@@ -1,4 +1,4 @@
-"""The accumulators of classes, tallies, push and pull and kept windows are monoids: any split gives the same result."""
+"""The accumulators of classes, tallies and kept windows are monoids: any split gives the same result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.statistics import ClassSums, ContextTally, DirectionTally, FirstWindows, FollowTally, PushPull, SiteBatch
+from headscan.statistics import ClassSums, ContextTally, DirectionTally, FirstWindows, FollowTally, SiteBatch
 
 
 def batches(seed, windows=9, length=5, width=4):
@@ -82,19 +82,6 @@ def test_tallies_in_any_split(seed, parts, kind):
             own.update(SiteBatch("s", states[chosen], ids[chosen], chosen))
         merged.merge(kind.restore(own.state()) if members else own)
     same(merged, whole)
-
-
-def test_push_and_pull_in_parts():
-    states, ids = batches(0)
-    weight, bias = torch.randn(20, 4), torch.randn(20)
-    whole, merged = PushPull(20, 4), PushPull(20, 4)
-    whole.update(states.reshape(-1, 4), ids.reshape(-1), weight, bias)
-    for k in range(9):
-        part = PushPull(20, 4)
-        part.update(states[k], ids[k], weight, bias)
-        merged.merge(PushPull.restore(part.state()))
-    for name, value in whole.state().items():
-        torch.testing.assert_close(merged.state()[name], value, rtol=1e-5, atol=1e-5)
 
 
 @settings(deadline=None, max_examples=20)

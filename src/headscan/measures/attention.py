@@ -8,25 +8,23 @@ attention goes through transformers' attention interface (most of them).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
-from headscan.measures.cone import average_cosine
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.model import Lens
 from headscan.run import BadInput
-from headscan.statistics import Cloud, Sums, Tally
-from headscan.statistics.uncertainty import Cells, clustered, with_intervals
+from headscan.statistics import Tally
+from headscan.statistics.uncertainty import Cells, with_intervals
 
 NO_MEAN = "its queries or keys are zero on average"
 
@@ -178,49 +176,6 @@ def attention_drift(lens: Lens, batches: Iterable[Tensor]) -> list[Cells]:
     unbounded = ("attention_entropy", "query_norm", "key_norm")
     bounds = {name: (-1.0 if name == "drift_cosine" else 0.0, None if name in unbounded else 1.0) for name in HEADS}
     return [row | with_intervals(row, [other[k] for other in others], sizes, bounds) for k, row in enumerate(rows)]
-
-
-def biased_input(
-    lens: Lens, biases: Sequence[float] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0), *, length: int = 64, batch: int = 8,
-    seed: int = 0,
-) -> list[Cells]:  # fmt: skip
-    """Does anisotropy come from the block itself? An untrained first block (random weights) reads noise with a common bias.
-
-    The input is N(0, I) + b·u, u one direction of length √d, for each b of `biases`. Rows: `bias`, and the average cosine of the
-    input (`cosine_in`), of what attention and MLP add, and of the output (`cosine_out`), with 95 % intervals over the `batch`
-    sequences. A block that makes no cone of its own keeps 0 at b = 0.
-
-    >>> from transformers import GPT2Config, GPT2LMHeadModel
-    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=64, n_embd=32, n_layer=1, n_head=2)))
-    >>> rows = biased_input(lens, (0.0, 4.0))
-    >>> rows[0]["cosine_in"] < 0.1 < 0.8 < rows[1]["cosine_in"] < 1
-    True
-    """
-    twin = lens.random_init(seed, first_block=True)
-    generator = torch.Generator().manual_seed(seed)
-    width = twin.input_embeddings.shape[1]
-    length = min(length, twin.context_length or length)
-    direction = torch.nn.functional.normalize(torch.randn(width, generator=generator), dim=0) * width**0.5
-    noise = torch.randn(batch, length, width, generator=generator)
-    first = "decoder.block.0" if len(twin.stacks) > 1 else "block.0"
-    wanted = {"in": first.replace("block.0", "embedding"), "attention": f"{first}.attention", "mlp": f"{first}.mlp"}
-    wanted = {key: site for key, site in {**wanted, "out": first}.items() if site in twin.sites}
-    rows = []
-    for bias in biases:
-        inputs = (noise + bias * direction).to(twin.device, twin.model.dtype)
-        found = twin.run(inputs_embeds=inputs, sites=list(wanted.values()))
-        row: Cells = {"bias": float(bias)}
-        for key, site in wanted.items():
-            sequences = found[site].detach().cpu()
-
-            def cosine(taken: npt.NDArray[np.int64], sequences: Tensor = sequences) -> float | None:
-                whole = Sums.of_rows(sequences[torch.from_numpy(taken)].flatten(0, 1), gram=False)
-                return average_cosine(Cloud.of_sums(whole, gram=False))
-
-            row[f"cosine_{key}"] = cosine(np.arange(len(sequences)))
-            row[f"cosine_{key}_interval"] = clustered(cosine, len(sequences), bounds=(-1.0, 1.0))
-        rows.append(row)
-    return rows
 
 
 class AttentionProbe(Probe):

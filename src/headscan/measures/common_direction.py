@@ -7,17 +7,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from headscan.measures.attention import biased_input
 from headscan.measures.cone import average_cosine
 from headscan.measures.measure import Field, ProbeWords
-from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
+from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.model.branches import Norm
 from headscan.statistics import Accumulator, BlockedTally, Blocks, Cloud, SiteBatch
 from headscan.statistics.counts import BLOCKS
-from headscan.statistics.uncertainty import Cells, jackknife, number
+from headscan.statistics.uncertainty import Cells, jackknife
 from headscan.text import display
-
-NO_SITE = "the model has no such site"
 
 Floats = npt.NDArray[np.float64]
 
@@ -215,29 +212,3 @@ def _spoken(setup: ProbeSetup, mean: Tensor) -> str:
     head = setup.head
     ids = head.logits(mean.to(head.weight)).float().topk(min(SPOKEN, len(head.weight))).indices.tolist()
     return " ".join(repr(one) for one in display(setup.lens.tokenizer, ids))
-
-
-class BiasedInputProbe(Probe):
-    """Does the block itself make a cone?"""
-
-    words = ProbeWords(
-        name="biased_input", title="A biased input to an untrained block", group="attention",
-        sentence="Does anisotropy come from the block itself? Noise with a common bias b, through the first block "
-        "of an untrained twin.",
-        literature="Godey et al. 2024, arXiv:2401.12143", position="Noise at all positions; none is left out.",
-        docs="attention.md", function="headscan.measures.attention.biased_input", expensive=True, order=19, fields={
-            "bias": Field("bias", "Length of the common bias, in units of the noise's.", range=(0, None), interval="given"),
-            "cosine_in": Field("cosine in", "Average cosine of what the block is given.", range=(-1, 1), undefined=NO_SITE),
-            "cosine_attention": Field("cosine of attention", "Of what its attention adds.", range=(-1, 1), undefined=NO_SITE),
-            "cosine_mlp": Field("cosine of MLP", "Of what its MLP adds.", range=(-1, 1), undefined=NO_SITE),
-            "cosine_out": Field("cosine out", "Of what the block returns.", range=(-1, 1), undefined=NO_SITE),
-        },
-    )  # fmt: skip
-
-    def cost(self, setup: ProbeSetup) -> Cost:
-        parameters = sum(p.numel() for p in setup.lens.model.parameters())
-        # Fresh weights are drawn at some 20 million a second; the twin stands beside the model for the while.
-        return Cost(parameters * 1500.0, 4.0 * parameters)
-
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        return [{"site": f"b = {number(row['bias']):g}", **row} for row in biased_input(setup.lens, seed=setup.seed)]

@@ -61,49 +61,6 @@ def average_cosine(cloud: Cloud) -> float | None:
     return float((cloud.unit_sum @ cloud.unit_sum - n) / (n * (n - 1)))
 
 
-def _cone_angle_gradient(at: Moments) -> Gradient | None:
-    """−m/(‖m‖(1 − z) sin) in degrees."""
-    length, rest = float(np.linalg.norm(at.unit)), 1 - at.zeros
-    if rest <= 0 or not 0 < length < rest:
-        return None
-    slope = -math.degrees(1 / (rest * math.sqrt(1 - (length / rest) ** 2)))
-    return Gradient(unit=slope * at.unit / length, zeros=slope * length / rest)
-
-
-def _cone_angle_bias(cloud: Cloud, noise: Noise) -> float | None:
-    angle = cone_angle(cloud)
-    if angle is None:
-        return None
-    length = math.cos(math.radians(angle))
-    along = math.radians(noise.error) * math.sin(math.radians(angle))
-    return angle - math.degrees(math.acos(length - length_bias(length, noise.unit, along)))
-
-
-@measure(
-    Term(
-        "Cone angle",
-        sentence="The angle at the origin between the cone's axis and a typical token: 0° for a needle, 90° for a ball.",
-        formula="arccos(‖Σû‖ / n)", range=(0.0, 90.0), unit="degrees",
-        source="mean resultant length of directional statistics (Mardia and Jupp 2000)",
-        undefined="no vector that is not zero",
-    ),
-    group="cones", core=False, multiple=True, order=9, docs="cones.md", gradient=_cone_angle_gradient,
-    bias=_cone_angle_bias,
-)  # fmt: skip
-def cone_angle(cloud: Cloud) -> float | None:
-    """The angle whose cosine is the mean cosine of the vectors to the cone's axis; in [0, 90] degrees.
-
-    Σû·a/n = ‖Σû‖/n for the axis a = Σû/‖Σû‖. A ball of n vectors has ‖Σû‖/n ≈ 1/√n: at n = 100 it looks like 84°.
-
-    >>> round(cone_angle(Cloud.of_rows([[1.0, 0.0], [0.0, 1.0]])), 6)
-    45.0
-    """
-    directions = cloud.count - cloud.zeros
-    if directions < 1:
-        return None
-    return math.degrees(math.acos(min(1.0, float(np.linalg.norm(cloud.unit_sum)) / directions)))
-
-
 def _drift_gradient(at: Moments) -> Gradient | None:
     """μ/(‖μ‖·ν) by the mean and −‖μ‖/ν² by the mean norm ν."""
     length = float(np.linalg.norm(at.mean))

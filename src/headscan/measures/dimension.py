@@ -1,7 +1,7 @@
-"""Intrinsic dimension: on how many dimensions could the points be laid out locally? TwoNN, MLE and Gride.
+"""Intrinsic dimension: on how many dimensions could the points be laid out locally? TwoNN and MLE.
 
-All three read distances to near neighbours (of distinct points: see `neighbours.distinct_rows`) and assume constant
-density at that scale. All are biased low in high dimensions: n points cannot show more than about 2·log₂ n dimensions,
+Both read distances to near neighbours (of distinct points: see `neighbours.distinct_rows`) and assume constant
+density at that scale. Both are biased low in high dimensions: n points cannot show more than about 2·log₂ n dimensions,
 so that a ball of 768 dimensions gives tens, not 768. Read them against the same estimate on a null of the same n and d.
 """
 
@@ -13,17 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.optimize import brentq
-from scipy.sparse.csgraph import minimum_spanning_tree
-from scipy.spatial.distance import pdist, squareform
 from torch import Tensor
 
 from headscan.measures.measure import Field, ProbeWords
-from headscan.measures.probe import Probe, ProbeData, ProbeSetup, sampled_rows
+from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.statistics.uncertainty import Cells, number, with_intervals
 
 FEW_POINTS = "fewer than ten distinct sampled points, or their distances leave nothing to compare"
-UNDER_3 = "fewer than three distinct vectors"
 
 
 def distinct_rows(rows: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -141,50 +137,18 @@ def mle(distances: Tensor, *, k: int | None = None) -> float | None:
     return 1 / mean if mean > 0 else None
 
 
-def gride(distances: Tensor, *, first: int = 2) -> float | None:
-    """Gride: maximum likelihood from the ratio μ of the distances to neighbours 2k and k, at a coarser scale than TwoNN.
-
-    Denti et al. 2022, arXiv:2104.13832. With n₁ = `first`, n₂ = 2·n₁, the density of μ is
-    d(μᵈ − 1)^(n₂−n₁−1) / (μ^(d(n₂−1)+1) B(n₂ − n₁, n₁)). In (0, ∞); None where fewer than ten ratios are above 1.
-
-    >>> from headscan.measures import neighbour_distances
-    >>> rows = np.random.default_rng(0).standard_normal((2000, 2))
-    >>> 1.8 < gride(neighbour_distances(rows, 16), first=8) < 2.2
-    True
-    """
-    second = 2 * first
-    if distances.shape[1] < second:
-        return None
-    near, far = distances[:, first - 1], distances[:, second - 1]
-    kept = (near > 0) & (far > near)
-    logs = (far[kept] / near[kept]).log().numpy()
-    n, extra = len(logs), second - first - 1
-    if n < FEWEST:
-        return None
-
-    def slope(d: float) -> float:
-        """Derivative of the log-likelihood in d; falls from +∞ to a negative value."""
-        # μᵈ log μ/(μᵈ − 1) = log μ/(1 − μ⁻ᵈ), which neither overflows nor cancels.
-        return n / d + extra * float((logs / -np.expm1(-d * logs)).sum()) - (second - 1) * float(logs.sum())
-
-    high = 1.0
-    while slope(high) > 0 and high < 1e9:
-        high *= 2
-    return float(brentq(slope, high * 1e-9, high)) if slope(high) <= 0 else None
-
-
 def intrinsic_dimension(
     rows: npt.ArrayLike, *, neighbours: int = 32, blocks: npt.ArrayLike | None = None,
     first: npt.ArrayLike | None = None,
 ) -> Cells:  # fmt: skip
-    """`twonn`, `mle_dimension`, `gride` (k = 8 against 16) of the distinct rows of a sample [n, d], and `distinct_points`.
+    """`twonn` and `mle_dimension` of the distinct rows of a sample [n, d], and `distinct_points`.
 
     None where fewer than ten distinct points or zero distances leave nothing. With `blocks` [n], the block of text of each row,
     each has a 95 % interval (NAME_interval): blocks of points are left out by turns, neighbours are looked for among all. With
     `first` [n], True at position 0, there is NAME_without_first: such points are then neither data nor neighbours. Cost O(n²d).
 
     >>> intrinsic_dimension(np.ones((50, 3)))
-    {'twonn': None, 'mle_dimension': None, 'gride': None, 'distinct_points': 1}
+    {'twonn': None, 'mle_dimension': None, 'distinct_points': 1}
     """
     matrix = np.asarray(rows, dtype=np.float64)
     at, which = distinct(matrix)
@@ -213,18 +177,17 @@ def intrinsic_dimension(
 
 
 def _estimates(table: Tensor | None, blocks: npt.NDArray[np.int64] | None) -> Cells:
-    names = ("twonn", "mle_dimension", "gride")
+    names = ("twonn", "mle_dimension")
 
-    def all_three(part: Tensor) -> dict[str, float | None]:
-        values = (twonn(part), mle(part, k=min(USED, part.shape[1])), gride(part, first=8))
-        return dict(zip(names, values, strict=True))
+    def both(part: Tensor) -> dict[str, float | None]:
+        return {"twonn": twonn(part), "mle_dimension": mle(part, k=min(USED, part.shape[1]))}
 
-    estimates: dict[str, float | None] = dict.fromkeys(names) if table is None else all_three(table)
+    estimates: dict[str, float | None] = dict.fromkeys(names) if table is None else both(table)
     found: Cells = {**estimates}
     if blocks is None:
         return found
     owners, sizes = np.unique(blocks, return_counts=True)
-    others = [] if table is None or len(owners) < 3 else [all_three(table[blocks != owner]) for owner in owners]
+    others = [] if table is None or len(owners) < 3 else [both(table[blocks != owner]) for owner in owners]
     return found | with_intervals(estimates, others, sizes.astype(float), dict.fromkeys(names, (0.0, None)))
 
 
@@ -242,7 +205,7 @@ class DimensionProbe(Probe):
         name="dimension", title="Intrinsic dimension", group="spectra",
         sentence="On how many dimensions do the sampled points lie locally? Biased low: read beside the Gaussian "
         "rows, which have the same number of points.",
-        literature="Facco 2017, Levina and Bickel 2004, Denti 2022",
+        literature="Facco 2017, Levina and Bickel 2004",
         position="Every number also without the sampled vectors at position 0: they are then neither data nor "
         "neighbours.",
         docs="dimension.md", function="headscan.measures.dimension.intrinsic_dimension", sample=2000, order=4,
@@ -252,9 +215,6 @@ class DimensionProbe(Probe):
                 plotted=True),
             "mle_dimension": Field("MLE", "Maximum likelihood over 20 neighbours.", "[mean log(T_k/T_j)]⁻¹", range=(0, None),
                 unit="dimensions", undefined=FEW_POINTS, first=True, plotted=True),
-            "gride": Field("Gride", "From the ratio of the distances to neighbours 16 and 8: a coarser scale.",
-                "max likelihood of μ = r₁₆/r₈", range=(0, None), unit="dimensions", undefined=FEW_POINTS, first=True,
-                plotted=True),
             "distinct_points": Field("distinct points",
                 "Sampled points with repeats left out (a token's embedding is one point).", range=(0, None), unit="points",
                 interval="a count", first=True),
@@ -280,61 +240,3 @@ class DimensionProbe(Probe):
 def _gaussian(count: int, width: int) -> dict[str, Any]:
     rows = np.random.default_rng([count, width]).standard_normal((count, width))
     return intrinsic_dimension(rows)
-
-
-POINTS = 500
-
-
-def deaths(rows: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """At which distances components of the points [n, d] merge: the edges of their minimum spanning tree, ascending [m − 1],
-    where m points are distinct. They are the bars of H0 in the Vietoris-Rips filtration. Cost O(n²d).
-
-    >>> deaths([[0.0], [1.0], [5.0]]).tolist()
-    [1.0, 4.0]
-    """
-    points = distinct_rows(rows)
-    if len(points) < 2:
-        return np.zeros(0)
-    found: npt.NDArray[np.float64] = np.sort(minimum_spanning_tree(squareform(pdist(points))).data)
-    return found
-
-
-def persistence(rows: npt.ArrayLike) -> Cells:
-    """The bars' mean length over the mean distance of two points, their entropy over the largest possible, and the longest bar
-    over the mean one; None where fewer than three points are distinct.
-
-    >>> round(persistence([[0.0], [1.0], [2.0], [3.0]])["persistence_entropy"], 12)
-    1.0
-    """
-    bars = deaths(rows)
-    names = ("mean_bar", "persistence_entropy", "longest_bar")
-    if len(bars) < 2:
-        return dict.fromkeys(names)
-    shares = bars / bars.sum()
-    entropy = min(1.0, -float((shares * np.log(shares)).sum()) / float(np.log(len(bars))))
-    spread = float(pdist(distinct_rows(rows)).mean())
-    return dict(zip(names, (float(bars.mean()) / spread, entropy, float(bars[-1] / bars.mean())), strict=True))
-
-
-class PersistenceProbe(Probe):
-    """In how many pieces do the points lie?"""
-
-    needs = "vectors"
-    words = ProbeWords(
-        name="persistence", title="Persistence", group="alignment",
-        sentence=f"In how many pieces do the points lie, and at which distances do they become one? The bars of H0 of "
-        f"{POINTS} sampled vectors; beside them Gaussian ones, as many and as wide.",
-        literature="Edelsbrunner et al. 2002; H0 is the minimum spanning tree",
-        position="Position 0 is among the sampled.", docs="shapes.md", sample=2000, order=7,
-        function="headscan.measures.dimension.persistence", fields={
-            "mean_bar": Field("mean bar", "Mean distance at which a piece joins another, over that of two points.",
-                "mean MST edge/mean distance", range=(0, None), undefined=UNDER_3, plotted=True),
-            "persistence_entropy": Field("persistence entropy", "1 where all join at one distance, less with clusters.",
-                "−Σp log p/log m", range=(0, 1), undefined=UNDER_3, plotted=True),
-            "longest_bar": Field("longest bar", "The last gap to close, over the mean one: large where clusters stand apart.",
-                range=(1, None), undefined=UNDER_3, plotted=True),
-        },
-    )  # fmt: skip
-
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        return sampled_rows(data, self.fields, persistence, POINTS)

@@ -9,18 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.measures.measure import measure
-from headscan.measures.spectrum import (
-    amplitude_entropy,
-    amplitudes,
-    entropy_bias,
-    entropy_of,
-    rank_bias,
-    share_gradient,
-    shares_of,
-)
-from headscan.run import BadInput
+from headscan.measures.spectrum import amplitude_entropy, amplitudes, entropy_of, rank_bias
 from headscan.run.vocabulary import Term
-from headscan.statistics import Cloud, Vectors
+from headscan.statistics import Cloud
 from headscan.statistics.errors import Noise
 from headscan.statistics.linearisation import Gradient, Moments
 
@@ -53,102 +44,6 @@ def rankme(cloud: Cloud) -> float | None:
     """
     shares = amplitudes(cloud)
     return None if shares is None else math.exp(entropy_of(shares))
-
-
-def matrix_entropy(points: Vectors, order: float) -> float | None:
-    """S_α = log(Σpᵢ^α)/(1 − α) of the eigenvalues' shares pᵢ, in nats, of any order α ≥ 0; order 1 is Shannon's.
-
-    In [0, log d]; it falls with the order. 0 counts directions, ∞ is −log of the largest share. Raises BadInput for an
-    order below 0 or NaN. Source: Giraldo et al. 2015 (arXiv:1211.2459), Skean et al. 2025 (arXiv:2502.02013).
-
-    >>> [round(matrix_entropy(np.diag([3.0, 1.0]), order), 3) for order in (0, 1, 2, math.inf)]
-    [0.693, 0.325, 0.198, 0.105]
-    """
-    if not order >= 0:
-        raise BadInput(f"The order of an entropy is 0 or more, not {order}.")
-    cloud = Cloud.of(points)
-    shares = shares_of(cloud)
-    if shares is None:
-        return None
-    shares = shares[cloud.energies > cloud.rounding]
-    if order == 1:
-        return entropy_of(shares)
-    if math.isinf(order):
-        return -math.log(float(shares.max()))
-    return max(0.0, math.log(float((shares**order).sum())) / (1 - order))
-
-
-def _renyi_entropy_gradient(at: Moments) -> Gradient | None:
-    """−2p/Σp² by the shares."""
-    if not at.trace > 0:
-        return None
-    shares = at.energies / at.trace
-    return Gradient(energies=share_gradient(at, -2 * shares / float(shares @ shares), shares))
-
-
-def _renyi_entropy_bias(cloud: Cloud, noise: Noise) -> float | None:
-    """As of Gaussian tokens, of which E‖M̂‖² = ‖M‖² + (‖M‖² + (tr M)²)/n: the noise is taken from ‖M̂‖², at most half of it.
-    A mean of logarithms lies half of their variance below the logarithm of the mean."""
-    value = renyi_entropy(cloud)
-    if value is None or not noise.tokens:
-        return None
-    return math.log1p(-min(0.5, (math.exp(value) + 1) / noise.tokens)) + noise.error**2 / 2
-
-
-@measure(
-    Term(
-        "Rényi entropy of order 2",
-        sentence="The entropy of the energies' shares that counts the strong directions most: log d for a ball, 0 for a needle "
-        "(uncentred).",
-        formula="−log Σ(λᵢ/Σλ)²", range=(0.0, None), unit="nats",
-        source="Giraldo et al. 2015, arXiv:1211.2459; Skean et al. 2025, arXiv:2502.02013",
-        undefined="no vectors, or all of them zero",
-    ),
-    group="spectra", core=False, spectral=True, cost="O(d³) after one pass of O(nd²)", multiple=True, order=14,
-    docs="spectra.md",
-    reference=lambda rows: (
-        float(-np.log(np.square((s := np.linalg.svd(rows)[1] ** 2) / s.sum()).sum())) if rows.any() else None
-    ),
-    gradient=_renyi_entropy_gradient, bias=_renyi_entropy_bias,
-)  # fmt: skip
-def renyi_entropy(cloud: Cloud) -> float | None:
-    """`matrix_entropy` of order 2; other orders in Python: `headscan.measures.entropy.matrix_entropy`.
-
-    >>> round(renyi_entropy(np.eye(4)), 4) == round(math.log(4), 4)
-    True
-    """
-    return matrix_entropy(cloud, 2.0)
-
-
-def _singular_entropy_gradient(at: Moments) -> Gradient | None:
-    found = amplitude_entropy(at)
-    return None if found is None else Gradient(energies=-found[1])
-
-
-def _singular_entropy_bias(cloud: Cloud, noise: Noise) -> float | None:
-    value = singular_entropy(cloud)
-    return None if value is None or not noise.tokens else -entropy_bias(cloud.energies, noise.tokens, 0.5)
-
-
-@measure(
-    Term(
-        "Singular entropy",
-        sentence="How far the singular values are from all being equal, in nats: 0 for a ball, log d for a needle (uncentred).",
-        formula="log d − H(σ/Σσ)", range=(0.0, None), unit="nats",
-        source="Godey et al. 2024, arXiv:2404.07647 (of the head; here of any cloud)",
-        undefined="no vectors, or all of them zero",
-    ),
-    group="spectra", core=False, spectral=True, cost="O(d³) after one pass of O(nd²)", multiple=True, order=11,
-    docs="spectra.md", gradient=_singular_entropy_gradient, bias=_singular_entropy_bias,
-)  # fmt: skip
-def singular_entropy(cloud: Cloud) -> float | None:
-    """Kullback-Leibler divergence of the normalised singular values from uniform; in [0, log d].
-
-    >>> round(singular_entropy(Cloud.of_rows([[1.0, 0.0], [0.0, 1.0]])), 6)
-    0.0
-    """
-    shares = amplitudes(cloud)
-    return None if shares is None else max(0.0, math.log(cloud.width) - entropy_of(shares))
 
 
 FIRST, LAST, WIDE = 11, 500, 24  # the window of ranks; narrower clouds than WIDE are fitted from rank 2 to the last

@@ -8,12 +8,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.special import betainc
 from torch import Tensor
 
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, tables
-from headscan.statistics.uncertainty import Bounds, Cells, bounded, fisher, jackknife, normal_reach
+from headscan.statistics.uncertainty import Bounds, Cells, bounded, jackknife, normal_reach
 
 WEIGHTS = "a property of the weights alone"
 
@@ -173,44 +172,6 @@ def _over_groups(
     return found
 
 
-def direction_correlations(table: npt.ArrayLike, counts: npt.ArrayLike, *, top: int = 50) -> list[Cells]:
-    """Pearson's r between a table's rows along each right singular direction [V, d] and log count, over tokens that occur.
-
-    Rows, strongest direction first: `direction` (from 1), `sigma`, `share` of the energy, `r` with the sign that makes the
-    direction's mean coordinate positive, `r_interval` (Fisher's), and `p`, two-sided for independent normal pairs, uncorrected.
-    Empty for fewer than four such tokens. Cost O(Vd² + d³).
-
-    >>> rng = np.random.default_rng(0); counts = np.arange(1, 101)
-    >>> table = np.outer(np.log(counts), [3.0, 0.0]) + 0.1 * rng.standard_normal((100, 2))
-    >>> direction_correlations(table, counts)[0]["r"] > 0.99
-    True
-    """
-    w, c = np.asarray(table, dtype=np.float64), np.asarray(counts, dtype=np.float64).ravel()
-    c = np.pad(c, (0, max(0, len(w) - len(c))))[: len(w)]
-    seen = c > 0
-    n = int(seen.sum())
-    if n < 4:
-        return []
-    values, vectors = np.linalg.eigh(w.T @ w)
-    values, vectors = np.clip(values[::-1], 0, None)[:top], vectors[:, ::-1][:, :top]
-    coordinates, logs = w[seen] @ vectors, np.log(c[seen])
-    x, y = coordinates - coordinates.mean(0), logs - logs.mean()
-    scale = np.sqrt((x**2).sum(0) * (y @ y))
-    r = np.divide(y @ x, scale, out=np.zeros(len(scale)), where=scale > 1e-12) * np.where(
-        coordinates.mean(0) < 0, -1, 1
-    )
-    energy = float((w**2).sum())
-    # r²'s law under independence is Beta(1/2, n/2 − 1), so that p = 1 − I_{r²}(1/2, n/2 − 1).
-    p = betainc(n / 2 - 1, 0.5, np.clip(1 - r**2, 0, 1))
-    return [
-        {
-            "direction": k + 1, "sigma": float(values[k] ** 0.5), "share": float(values[k] / energy) if energy else 0.0,
-            "r": float(np.clip(r[k], -1, 1)), "r_interval": fisher(float(r[k]), n), "p": float(p[k]),
-        }
-        for k in range(len(values))
-    ]  # fmt: skip
-
-
 class FrequencyProbe(Probe):
     """Rare and frequent rows."""
 
@@ -246,30 +207,6 @@ class FrequencyProbe(Probe):
         for name, table in tables(setup).items():
             mean = last.mean if last is not None and last.width == table.shape[1] else None
             rows += [{"site": name, **bin_} for bin_ in frequency_bins(table, data.counts, mean_state=mean)]
-        return rows
-
-
-class FrequencyDirectionsProbe(Probe):
-    """Which singular directions know frequency."""
-
-    words = ProbeWords(
-        name="frequency_directions", title="Directions that know frequency", group="zipf",
-        sentence="Correlation of the rows' coordinates along each singular direction of the table with the token's "
-        "log count; the ten strongest directions.",
-        literature="Godey 2024, blog; definitions in the docs", position="Tables and counts know no position.",
-        docs="zipf.md", function="headscan.measures.frequency.direction_correlations", order=11, fields={
-            "direction": Field("direction", "By strength.", range=(1, None), interval="a place in an order"),
-            "sigma": Field("σ", "Its singular value.", range=(0, None), interval=WEIGHTS),
-            "share": Field("share", "Of the table's energy.", "σ²/Σσ²", range=(0, 1), interval=WEIGHTS, percent=True),
-            "r": Field("r", "Pearson's correlation with log count over the tokens that occur.", range=(-1, 1)),
-            "p": Field("p", "Two-sided, uncorrected.", range=(0, 1), interval="it is a test itself"),
-        },
-    )  # fmt: skip
-
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        rows: list[Cells] = []
-        for name, table in tables(setup).items():
-            rows += [{"site": name, **row} for row in direction_correlations(table, data.counts, top=10)]
         return rows
 
 

@@ -1,25 +1,22 @@
-"""The softmax bottleneck: is the head's rank enough for the data (Godey et al. 2024, arXiv:2404.07647)?"""
+"""The head: how many directions its table uses (Godey et al. 2024, arXiv:2404.07647), and the loss of its predictions."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscan.measures.measure import Field, ProbeWords
-from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
+from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.measures.spectrum import entropy_of
+from headscan.statistics.threads import side_by_side
 from headscan.statistics.uncertainty import Cells, jackknife
 
 WEIGHTS = "a property of the weights alone"
-OWN_MATRIX = "of this text's own matrix"
-TOO_MANY = "more than 6,000 tokens occur, or windows are shorter than that many tokens"
 
 
 def head_spectrum(weight: Tensor) -> Cells:
@@ -71,104 +68,6 @@ def w_error(singular_values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return np.sqrt(rest / rest[0]) if rest[0] > 0 else np.zeros(len(rest))
 
 
-def ngram_matrix(windows: npt.NDArray[np.int64], vocabulary: int, order: int) -> scipy.sparse.csr_matrix:
-    """The empirical n-gram matrix [contexts, V]: row = p(next | the `order` − 1 tokens before), sparse.
-
-    `windows` [B, T] of ids; contexts do not cross windows. Its spectrum says how much a head of rank d must lose on the
-    data itself. Cost O(tokens).
-
-    >>> ngram_matrix(np.array([[0, 1, 0, 2]]), 3, order=2).toarray().tolist()
-    [[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]
-    """
-    ids = np.asarray(windows, dtype=np.int64)
-    lead = order - 1
-    grams = np.lib.stride_tricks.sliding_window_view(ids, order, axis=1).reshape(-1, order)
-    keys = np.ascontiguousarray(grams[:, :lead]).view(np.dtype((np.void, 8 * lead))).ravel() if lead else None
-    rows = np.zeros(len(grams), dtype=np.int64) if keys is None else np.unique(keys, return_inverse=True)[1].ravel()
-    counts = scipy.sparse.coo_matrix(
-        (np.ones(len(grams)), (rows, grams[:, -1])), shape=(int(rows.max(initial=0)) + 1, vocabulary)
-    ).tocsr()
-    return (scipy.sparse.diags(1 / np.asarray(counts.sum(1)).ravel()) @ counts).tocsr()
-
-
-def spectrum_of_sparse(matrix: scipy.sparse.csr_matrix, *, most: int = 6000) -> npt.NDArray[np.float64]:
-    """All singular values of a sparse matrix, largest first, from the Gram matrix of its occupied columns.
-
-    Raises ValueError where more than `most` columns are occupied: 8·most² bytes and O(most³).
-
-    >>> spectrum_of_sparse(scipy.sparse.csr_matrix([[3.0, 0, 0], [0, 0, 4.0]])).round(6).tolist()
-    [4.0, 3.0]
-    """
-    occupied = np.unique(matrix.indices)
-    if len(occupied) > most:
-        raise ValueError(f"{len(occupied)} tokens occur, more than {most}")
-    part = matrix[:, occupied]
-    gram = (part.T @ part).toarray() if len(occupied) <= part.shape[0] else (part @ part.T).toarray()
-    values: npt.NDArray[np.float64] = np.sqrt(np.clip(np.linalg.eigvalsh(gram)[::-1], 0, None))
-    return values
-
-
-@dataclass(frozen=True)
-class LowRankHead:
-    """A head W = A·B of rank r trained on frozen states: `a` [V, r], `b` [r, d], `loss` in nats a token on the second
-    half of the positions, which training has not seen, with its 95 % `interval` over batches of them (not over what
-    training would make of other data), and `path`, the training loss every tenth of the way."""
-
-    a: Tensor
-    b: Tensor
-    loss: float
-    path: list[float]
-    interval: list[float] | None = None
-
-
-def train_low_rank_head(
-    states: Tensor, targets: Tensor, vocabulary: int, rank: int, *, steps: int = 300, batch: int = 1024,
-    rate: float = 3e-3, seed: int = 0,
-) -> LowRankHead:  # fmt: skip
-    """Train softmax(A·B·h) on frozen hidden states [n, d] with the ids that come next [n]; Adam, cosine schedule.
-
-    The first half of the positions trains, the second is held out. A starts at zero, B at N(0, 1/d), so that the first
-    step starts at the uniform distribution. States are scaled by their root mean square, which a head can undo. Losses of
-    several ranks at equal steps show where the rank begins to matter. Cost 6·steps·batch·r·(d + V) multiply-adds.
-
-    >>> h = torch.eye(4).repeat(64, 1); y = torch.arange(4).repeat(64)
-    >>> one, four = (train_low_rank_head(h, y, 4, r, steps=200, rate=0.05).loss for r in (1, 4))
-    >>> four < 0.1 < one
-    True
-    """
-    generator = torch.Generator().manual_seed(seed)
-    h = states.detach().float()
-    h = h / h.square().mean().sqrt().clamp(min=1e-12)
-    half = len(h) // 2
-    a = torch.zeros(vocabulary, rank, requires_grad=True)
-    b = (torch.randn(rank, h.shape[1], generator=generator) / h.shape[1] ** 0.5).requires_grad_()
-    optimiser = torch.optim.Adam([a, b], lr=rate, fused=True)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    path = []
-    for step in range(steps):
-        chosen = torch.randint(half, (min(batch, half),), generator=generator)
-        loss = torch.nn.functional.cross_entropy(h[chosen] @ b.T @ a.T, targets[chosen])
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        schedule.step()
-        if step % max(1, steps // 10) == 0:
-            path.append(loss.item())
-    with torch.no_grad():
-        starts = range(half, len(h), batch)
-        parts = [
-            float(
-                torch.nn.functional.cross_entropy(h[k : k + batch] @ b.T @ a.T, targets[k : k + batch], reduction="sum")
-            )
-            for k in starts
-        ]
-    total, count = sum(parts), max(1, len(h) - half)
-    sizes = [min(batch, len(h) - k) for k in starts]
-    left = [(total - part) / max(1, count - size) for part, size in zip(parts, sizes, strict=True)]
-    interval = jackknife(total / count, left, sizes, bounds=(0.0, None))
-    return LowRankHead(a.detach(), b.detach(), total / count, path, interval)
-
-
 class HeadProbe(Probe):
     """The head's spectrum."""
 
@@ -205,82 +104,118 @@ class HeadProbe(Probe):
 NO_HEAD = "the model has no output layer"
 
 
-class BottleneckProbe(Probe):
-    """What rank the data want."""
+# ---- The loss, and the factor on the logits with which it would be least.
+
+SCALES = tuple(k / 2 for k in range(-8, 9))
+"""Binary logarithms of the factors that are tried: from 1/16 to 16 in steps of √2."""
+
+CACHED = 2**18
+"""Logits that are scaled at once: as many as stay in a processor's cache, which takes a quarter of the time."""
+
+
+def scaled_losses(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Float[Tensor, "B S"]:
+    """Summed cross-entropy [B, S] in nats of each window with its logits times each of `SCALES`. O(SBTV).
+
+    >>> scaled_losses(torch.tensor([[[0.0, 1.0]]]), torch.tensor([[1]]))[0, len(SCALES) // 2].item()     # log(1 + 1/e)
+    0.313...
+    """
+    flat, wanted = logits.flatten(0, 1), targets.flatten()
+    rows = max(1, (CACHED if logits.device.type == "cpu" else 64 * CACHED) // flat.shape[-1])
+
+    def lose(place: int) -> Tensor:
+        some, own = flat[place : place + rows], wanted[place : place + rows]
+        each = [torch.nn.functional.cross_entropy(some * 2.0**power, own, reduction="none") for power in SCALES]
+        return torch.stack(each, 1)
+
+    found = list(side_by_side(lose, range(0, len(flat), rows), 8.0 * rows * flat.shape[-1]))
+    lost = torch.cat(found)
+    return lost.double().reshape(*targets.shape, len(SCALES)).sum(1).cpu()
+
+
+def best_scale(losses: npt.ArrayLike) -> float | None:
+    """The factor at the least of the losses at `SCALES` [S], by a parabola in its logarithm through the least three.
+
+    None where the least is at an end, or not finite.
+
+    >>> [round(best_scale([(power - least) ** 2 for power in SCALES]), 9) for least in (0.0, 1.0, -0.25)]
+    [1.0, 2.0, 0.840896415]
+    """
+    found = np.asarray(losses, dtype=np.float64)
+    if not np.isfinite(found).all():
+        return None
+    least = int(found.argmin())
+    if least in (0, len(found) - 1):
+        return None
+    before, here, after = found[least - 1 : least + 2]
+    bend = before - 2 * here + after
+    shift = 0.0 if bend <= 0 else (before - after) / (2 * bend)
+    return float(2.0 ** (SCALES[least] + shift * (SCALES[1] - SCALES[0])))
+
+
+class LossProbe(Probe):
+    """How well does the model predict?"""
 
     words = ProbeWords(
-        name="bottleneck", title="The softmax bottleneck", group="head",
-        sentence="How much does a head of low rank lose? The text's own n-gram matrix cut at rank k, and heads of "
-        "rank k trained on the frozen states.",
-        literature="Godey et al. 2024, arXiv:2404.07647; Yang et al. 2018",
+        name="loss", title="The loss", group="head",
+        sentence="How well does the model predict the next token? On the first 8,192 tokens; beside it the entropy "
+        "of the text's tokens, which counting alone reaches.",
+        literature="Godey et al. 2024, arXiv:2404.07647 (saturation of small models)",
         position="All positions that have a successor (--skip-first 1 leaves the first out).", docs="head.md",
-        function="headscan.measures.head.train_low_rank_head", expensive=True, order=17, fields={
-            "rank": Field("rank", "k.", range=(1, None), interval="given"),
-            "head_error": Field("W-error of the head", "Of the model's own head cut at k.", "‖σ_{k+1:}‖/‖W‖", range=(0, 1),
-                undefined="the model has no output layer", interval=WEIGHTS),
-            "bigram_error": Field("W-error of bigrams", "Of the text's matrix of p(next | last token) cut at k.",
-                range=(0, 1), undefined=TOO_MANY, interval=OWN_MATRIX),
-            "trigram_error": Field("W-error of trigrams", "Of p(next | last two tokens).", range=(0, 1), undefined=TOO_MANY,
-                interval=OWN_MATRIX),
-            "bigram_rank": Field("rank of bigrams",
-                "Numerical rank of the matrix of p(next | last token): a head of fewer dimensions cannot express it.",
-                range=(0, None), unit="dimensions", undefined=TOO_MANY, interval=OWN_MATRIX),
-            "trigram_rank": Field("rank of trigrams", "Of p(next | last two tokens).", range=(0, None), unit="dimensions",
-                undefined=TOO_MANY, interval=OWN_MATRIX),
-            "loss": Field("loss of a rank-k head", "Trained on half of the frozen states, measured on the other half.",
-                range=(0, None), unit="nats a token",
-                undefined="the model has no output layer, or there are fewer than four states",
-                interval="three batches of held-out states are needed"),
+        order=14, fields={
+            "loss": Field("loss", "Mean cross-entropy of the next token; it rises late where a small model saturates.",
+                "−mean log p(next)", range=(0, None), unit="nats a token"),
+            "unigram_entropy": Field("unigram entropy",
+                "Of the text's tokens: what a model that knows frequencies only would lose.", "−Σ p log p", range=(0, None),
+                unit="nats a token", interval="of this text's own counts"),
+            "best_scale": Field("best scale",
+                "The factor on all logits with which the loss would be least: 1 where the model is as sure as it may be, less "
+                "where it is too sure (Guo et al. 2017, arXiv:1706.04599). On the first 1,024 of these tokens.",
+                "argminₛ −mean log softmax(s·z)[next]", range=(2.0**SCALES[0], 2.0**SCALES[-1]),
+                undefined="it lies beyond the scales that are tried"),
+            "predicted": Field("predicted", "Tokens predicted.", range=(1, None), unit="tokens", interval="a count"),
         },
     )  # fmt: skip
-    TOKENS, STEPS, BATCH = 32768, 300, 1024
+    TOKENS = 8192
+    SCALED = 1024
 
-    def _ranks(self, setup: ProbeSetup) -> list[int]:
-        width = setup.lens.width(setup.last)
-        return [k for k in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024) if k < width] + [width]
-
-    def cost(self, setup: ProbeSetup) -> Cost:
-        vocabulary, width = setup.lens.vocabulary_size, setup.lens.width(setup.last)
-        steps = sum(6.0 * self.STEPS * self.BATCH * k * (width + vocabulary) for k in self._ranks(setup))
-        softmax = len(self._ranks(setup)) * 20.0 * self.STEPS * self.BATCH * vocabulary
-        spectra = 20.0 * min(vocabulary, 6000) ** 3
-        return Cost(steps + softmax + spectra, 12.0 * self.BATCH * vocabulary + 24.0 * min(vocabulary, 6000) ** 2)
+    def reason(self, setup: ProbeSetup) -> str | None:
+        if "head" not in setup.lens.sites or setup.lens.width("head") < setup.lens.vocabulary_size:
+            return "it gives no logits over its vocabulary"
+        return None if setup.lens.traits.causal else "its logits see the tokens that follow"
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        ids = data.windows
-        errors: dict[str, Any] = {}
-        ranks: dict[str, int | None] = {}
-        for order, name in ((2, "bigram_error"), (3, "trigram_error")):
-            try:
-                values = spectrum_of_sparse(ngram_matrix(ids.numpy(), setup.lens.vocabulary_size, order))
-                errors[name] = w_error(values)
-                # The roots of a Gram matrix's eigenvalues are known to √ε of the largest.
-                ranks[name.replace("error", "rank")] = int(
-                    (values > 3e-8 * len(values) ** 0.5 * values.max(initial=0.0)).sum()
-                )
-            except ValueError:
-                errors[name] = ranks[name.replace("error", "rank")] = None
-        output = setup.lens.output_embeddings
-        errors["head_error"] = None if output is None else w_error(head_values(output))
-        states, targets = self._states(setup, ids[: max(1, self.TOKENS // ids.shape[1])])
-        rows: list[Cells] = []
-        for k in self._ranks(setup):
-            row: Cells = {"site": f"rank {k}", "rank": k, **ranks}
-            for name in ("head_error", "bigram_error", "trigram_error"):
-                values = errors[name]
-                row[name] = None if values is None else float(values[min(k, len(values) - 1)])
-            trained = None if output is None or len(states) < 4 else train_low_rank_head(
-                states, targets, setup.lens.vocabulary_size, k, steps=self.STEPS, batch=self.BATCH, seed=setup.seed
-            )  # fmt: skip
-            row |= {"loss": None, "loss_interval": None}
-            rows.append(row if trained is None else row | {"loss": trained.loss, "loss_interval": trained.interval})
-        return rows
+        ids = data.windows[: max(1, self.TOKENS // setup.context)]
+        if ids.shape[-1] < 2:
+            return []
+        lost: list[Tensor] = []
+        scaled: list[Tensor] = []
+        step = max(1, min(2048 // setup.context, 2**25 // (setup.context * setup.lens.vocabulary_size)))
+        for part in ids.split(step):
+            targets = part[:, setup.skip_first + 1 :].to(setup.lens.device)
 
-    def _states(self, setup: ProbeSetup, ids: Tensor) -> tuple[Tensor, Tensor]:
-        states, targets = [], []
-        for start in range(0, len(ids), 16):
-            part = ids[start : start + 16]
-            found = setup.lens.run(part.to(setup.lens.device), sites=setup.last)[setup.last]
-            states.append(found[:, setup.skip_first : -1].reshape(-1, found.shape[-1]).float().cpu())
-            targets.append(part[:, setup.skip_first + 1 :].reshape(-1))
-        return torch.cat(states), torch.cat(targets)
+            def take(site: str, logits: Tensor, targets: Tensor = targets) -> None:
+                scores = logits[:, setup.skip_first : -1].float()
+                each = torch.nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction="none")
+                lost.append(each.double().reshape(targets.shape).sum(1).cpu())
+                if len(scaled) * targets.numel() < self.SCALED:
+                    scaled.append(scaled_losses(scores, targets))
+
+            setup.lens.run(part.to(setup.lens.device), sites="head", each=take)
+        sums, length = torch.cat(lost).numpy(), ids.shape[1] - 1 - setup.skip_first
+        loss = float(sums.mean()) / length
+        parts = np.array_split(sums, min(8, len(sums)))
+        left = [float(sums.sum() - part.sum()) / (length * max(1, len(sums) - len(part))) for part in parts]
+        interval = jackknife(loss, left, [len(part) for part in parts], bounds=(0.0, None))
+        unigram = entropy_of(data.counts / max(1, data.counts.sum()))
+        by_scale = torch.cat(scaled).numpy()
+        scale, groups = best_scale(by_scale.sum(0)), np.array_split(by_scale, min(8, len(by_scale)))
+        others = [best_scale(by_scale.sum(0) - group.sum(0)) for group in groups]
+        sizes, bounds = [len(group) for group in groups], self.fields["best_scale"].range
+        return [
+            {
+                "site": "head", "loss": loss, "loss_interval": interval, "unigram_entropy": unigram,
+                "best_scale": scale,
+                "best_scale_interval": None if scale is None else jackknife(scale, others, sizes, bounds=bounds),
+                "predicted": len(sums) * length,
+            }
+        ]  # fmt: skip

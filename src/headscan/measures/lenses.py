@@ -1,12 +1,11 @@
 """Lenses: what the states of an early block would say if the head read them, and how far that is from what the model says.
 
-The logit lens (nostalgebraist 2020) gives them to the final norm and the head as they are. The Jacobian lens (Gurnee et al.
-2026, arXiv:2607.15495) moves them first by the mean Jacobian of the last block's states; the logit lens has J = I.
+The logit lens (nostalgebraist 2020) gives them to the final norm and the head as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -19,7 +18,6 @@ from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
 from headscan.model import Lens
 from headscan.model.sites import is_block
 from headscan.model.traits import LinearHead
-from headscan.run import BadInput
 from headscan.statistics import Tally
 from headscan.statistics.uncertainty import Cells, with_intervals
 
@@ -37,7 +35,6 @@ FIELDS = {
         "mean KL(p_t‖p_lens,s)", range=(0, None), unit="nats", plotted=True),
     "agreement_shuffled": Field("its first token", "The share of equal first tokens in that null.", range=(0, 1)),
 }  # fmt: skip
-"""The numbers that every lens has."""
 
 
 @dataclass(frozen=True)
@@ -119,65 +116,23 @@ def _numbers(tally: Tally) -> dict[str, float | None]:
     return found | {"lens_loss": float(tally["loss"]) / predicted if predicted else None}
 
 
-def reading_rows(
-    lens: Lens, readout: LensHead, sites: Sequence[str], parts: Sequence[Tensor],
-    ways: Mapping[str, Callable[[str, Tensor], Tensor]], fields: Mapping[str, Field],
-) -> list[Cells]:  # fmt: skip
-    """One row a site: the numbers of `FIELDS` of the first way of moving states to the last block's place, and KL_NAME of the
-    others; intervals leave the parts of the text out by turns."""
-    tallies: dict[tuple[str, str], list[Tally]] = {}
+def reading_rows(lens: Lens, readout: LensHead, sites: Sequence[str], parts: Sequence[Tensor]) -> list[Cells]:
+    """One row a site with the numbers of `FIELDS`; intervals leave the parts of the text out by turns."""
+    tallies: dict[str, list[Tally]] = {site: [] for site in sites}
     for reading in readings(lens, parts, tuple(dict.fromkeys([*sites, readout.last]))):
-        final = reading.states[readout.last]
         for site in sites:
-            for name, moved in ways.items():
-                one = read(readout, final, moved(site, reading.states[site]), reading.following)
-                tallies.setdefault((site, name), []).append(one)
+            tallies[site].append(read(readout, reading.states[readout.last], reading.states[site], reading.following))
     rows: list[Cells] = []
-    for site in sites:
+    for site, own in tallies.items():
+        whole = Tally.restore(own[0].state())
+        for part in own[1:]:
+            whole.merge(part)
+        values = _numbers(whole)
+        others = [_numbers(whole.without(part)) for part in own] if len(own) > 2 else []
+        sizes = [float(part["tokens"]) for part in own]
         row: Cells = {"site": site}
-        for number, name in enumerate(ways):
-            own = tallies[site, name]
-            whole = Tally.restore(own[0].state())
-            for part in own[1:]:
-                whole.merge(part)
-            found = [_numbers(whole), *(_numbers(whole.without(part)) for part in own if len(own) > 2)]
-            if number:
-                found = [{f"kl_{name}": one["kl"]} for one in found]
-            sizes = [float(part["tokens"]) for part in own]
-            row |= with_intervals(found[0], found[1:], sizes, {field: fields[field].range for field in found[0]})
-        rows.append(row)
+        rows.append(row | with_intervals(values, others, sizes, {name: FIELDS[name].range for name in values}))
     return rows
-
-
-def mean_jacobians(
-    lens: Lens, ids: Int[Tensor, "w T"], sites: Sequence[str], target: str
-) -> dict[str, Float[Tensor, "d d"]]:
-    """J = mean over windows and positions t of Σ_{t' ≥ t} ∂h_target,t'/∂h_site,t, by site; float64.
-
-    As published, the target's gradients are summed over positions and the source's averaged. Cost: one forward pass with
-    gradients and d backward passes. Raises BadInput where a site's states do not lie on the way to the target's.
-
-    >>> from transformers import GPT2Config, GPT2LMHeadModel
-    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
-    >>> found = mean_jacobians(lens, torch.arange(12).reshape(2, 6), ["block.0", "block.1"], "block.1")
-    >>> torch.equal(found["block.1"], torch.eye(8).double()), found["block.0"].shape
-    (True, torch.Size([8, 8]))
-    """
-    table = lens.input_embeddings.detach()
-    inputs = table[ids.to(table.device)].clone().requires_grad_(True)
-    found = lens.run(inputs_embeds=inputs, sites=tuple(dict.fromkeys([*sites, target])), grad=True)
-    last = found[target]
-    width, tokens = last.shape[-1], ids.numel()
-    rows: dict[str, list[Tensor]] = {site: [] for site in sites}
-    for place in range(width):
-        grads = torch.autograd.grad(
-            last[..., place].sum(), [found[site] for site in sites], retain_graph=True, allow_unused=True
-        )
-        for site, grad in zip(sites, grads, strict=True):
-            if grad is None:
-                raise BadInput(f"The states of {lens.name} at {site} do not lie on the way to {target}.")
-            rows[site].append(grad.double().sum((0, 1)) / tokens)
-    return {site: torch.stack(lines) for site, lines in rows.items()}
 
 
 LOGIT_LENS_TOKENS = 2048
@@ -188,15 +143,11 @@ class LogitLensProbe(Probe):
 
     words = ProbeWords(
         name="logit_lens", title="Logit lens", group="head",
-        sentence=f"From which block on do the states say what the model will say, read by its own final norm and head? On the "
-        f"second half of the first {LOGIT_LENS_TOKENS:,} tokens; means are of the first half.",
-        literature="nostalgebraist 2020; the mean as what a lens must beat: Belrose et al. 2023, arXiv:2303.08112",
+        sentence=f"From which block on do the states say what the model will say, read by its own final norm and head? On "
+        f"the first {LOGIT_LENS_TOKENS:,} tokens.",
+        literature="nostalgebraist 2020",
         position="All positions.", docs="lenses.md", function="headscan.measures.lenses.read", expensive=True, order=20,
-        fields=FIELDS | {
-            "kl_centred": Field("with the means corrected",
-                "The divergence where the last block's mean is put in place of the site's: what a bias alone mends.",
-                "h − mean h + mean h_L", range=(0, None), unit="nats", plotted=True),
-        },
+        fields=FIELDS,
     )  # fmt: skip
 
     def reason(self, setup: ProbeSetup) -> str | None:
@@ -206,7 +157,7 @@ class LogitLensProbe(Probe):
 
     def cost(self, setup: ProbeSetup) -> Cost:
         vocabulary, width = setup.lens.vocabulary_size, setup.lens.width("embedding")
-        tokens = min(LOGIT_LENS_TOKENS, setup.tokens or LOGIT_LENS_TOKENS) / 2
+        tokens = min(LOGIT_LENS_TOKENS, setup.tokens or LOGIT_LENS_TOKENS)
         return Cost(8.0 * vocabulary * width * tokens * len(stream_sites(setup)), 4.0 * 3 * 2**23)
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
@@ -214,89 +165,4 @@ class LogitLensProbe(Probe):
         readout = LensHead.of(lens)
         assert readout is not None
         ids = data.windows[: max(2, LOGIT_LENS_TOKENS // setup.context)]
-        half = len(ids) // 2
-        means = self._means(setup, (*sites, readout.last), ids[:half])
-        ways = {"plain": lambda site, states: states}
-        if means:
-            ways["centred"] = lambda site, states: states - means[site] + means[readout.last]
-        rows = reading_rows(lens, readout, sites, ids[half:].tensor_split(8), ways, self.fields)
-        return rows if means else [row | {"kl_centred": None} for row in rows]
-
-    @staticmethod
-    def _means(setup: ProbeSetup, sites: tuple[str, ...], ids: Tensor) -> dict[str, Tensor]:
-        sums: dict[str, Tensor] = {}
-        tokens = 0
-        for reading in readings(setup.lens, ids.split(max(1, 2048 // setup.context)), tuple(dict.fromkeys(sites))):
-            tokens += len(reading.following)
-            for site, states in reading.states.items():
-                sums[site] = sums.get(site, 0) + states.sum(0, dtype=torch.float64)
-        return {site: (total / tokens).float() for site, total in sums.items()}
-
-
-FITTED, JACOBIAN_LENS_TOKENS = 512, 1024  # tokens that the Jacobians are means of, and that are read through them
-
-
-class JacobianLensProbe(Probe):
-    """What would each block's states do to the output, on average?"""
-
-    words = ProbeWords(
-        name="jacobian_lens", title="Jacobian lens", group="head",
-        sentence=f"What do a block's states say if they are moved as the rest of the model moves them on average? The mean "
-        f"Jacobian is of the first {FITTED} tokens; read are {JACOBIAN_LENS_TOKENS:,} others.",
-        literature="Gurnee et al. 2026, arXiv:2607.15495 (there the target is the last block but one, and thousands of windows)",
-        position="All positions.", docs="lenses.md", function="headscan.measures.lenses.mean_jacobians", expensive=True,
-        order=21, fields=FIELDS | {
-            "kl_plain": Field("the logit lens's", "The divergence of the logit lens on the same tokens (J = I).",
-                range=(0, None), unit="nats", plotted=True),
-            "steadiness": Field("steadiness",
-                "Cosine of the Jacobians of two halves of the tokens: near 1, there are enough.", "⟨J₁, J₂⟩/‖J₁‖‖J₂‖",
-                range=(-1, 1), undefined="one window", interval="it is one itself"),
-        },
-    )  # fmt: skip
-
-    def reason(self, setup: ProbeSetup) -> str | None:
-        lens = setup.lens
-        if not lens.traits.causal:
-            return "its output at a token is no prediction of the next"
-        if LensHead.of(lens) is None:
-            return "its head is no linear map of its last norm or block"
-        return "its weights are rounded to integers" if lens.traits.quantised else None
-
-    def cost(self, setup: ProbeSetup) -> Cost:
-        size = sum(p.numel() for p in setup.lens.model.parameters())
-        width = setup.lens.width("embedding")
-        return Cost(4.0 * size * FITTED * width, 4.0 * 16 * FITTED * width * setup.lens.depth)
-
-    def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        lens, sites = setup.lens, stream_sites(setup)
-        readout = LensHead.of(lens)
-        assert readout is not None
-        fitted = max(1, FITTED // setup.context)
-        chosen, read = (
-            data.windows[:fitted],
-            data.windows[fitted : fitted + max(1, JACOBIAN_LENS_TOKENS // setup.context)],
-        )
-        if not len(read):
-            return [{"site": "head", "notes": ["the text has too few windows"], **dict.fromkeys(self.fields)}]
-        sizes = [part for part in chosen.tensor_split(2) if len(part)]
-        try:
-            halves = [mean_jacobians(lens, part, sites, readout.last) for part in sizes]
-        except BadInput as error:
-            return [{"site": "head", "notes": [str(error)], **dict.fromkeys(self.fields)}]
-        weights = [len(part) / len(chosen) for part in sizes]
-        jacobians = {
-            site: sum((w * half[site] for w, half in zip(weights, halves, strict=True)), torch.zeros(())).float()
-            for site in sites
-        }
-
-        def moved(site: str, states: Tensor) -> Tensor:
-            return states.float() @ jacobians[site].T
-
-        ways = {"jacobian": moved, "plain": lambda site, states: states}
-        rows = reading_rows(lens, readout, sites, read.tensor_split(8), ways, self.fields)
-        for row, site in zip(rows, sites, strict=True):
-            row["steadiness"] = None
-            if len(halves) > 1:
-                one, two = (half[site].flatten() for half in halves)
-                row["steadiness"] = float(torch.nn.functional.cosine_similarity(one, two, dim=0))
-        return rows
+        return reading_rows(lens, readout, sites, ids.tensor_split(8))

@@ -21,21 +21,20 @@ from headscan.statistics.uncertainty import Cells, with_intervals
 
 
 def sentence_states(
-    lens: Lens, sentences: Sequence[str], *, site: str | None = None, special: bool = True, batch: int = 64,
-    dropout: int | None = None,
+    lens: Lens, sentences: Sequence[str], *, site: str | None = None, special: bool = True, batch: int = 64
 ) -> npt.NDArray[np.float64]:  # fmt: skip
     """The mean over its tokens of each sentence's states at a site, float64 [n, d]; by default the last default site.
 
     `special`: with the tokenizer's own added tokens ([CLS] and the like), which then count in the mean. Sentences are
-    grouped by length, so nothing is padded; longer ones than the context are cut. `dropout`: a seed; the model then runs
-    in training mode with its dropout on. Raises BadInput for a sentence without tokens. Cost: one forward pass.
+    grouped by length, so nothing is padded; longer ones than the context are cut. Raises BadInput for a sentence
+    without tokens. Cost: one forward pass.
     """
     ids = sentence_ids(lens, sentences, special=special)
     empty = [k for k, tokens in enumerate(ids) if not tokens]
     if empty:
         raise BadInput(f"Sentence {empty[0]} has no tokens.")
     chosen = lens.match(site)[-1] if site else lens.default_sites[-1]
-    return mean_states(lens, ids, [chosen], batch=batch, dropout=dropout)[chosen]
+    return mean_states(lens, ids, [chosen], batch=batch)[chosen]
 
 
 def sentence_ids(lens: Lens, sentences: Sequence[str], *, special: bool = True) -> list[list[int]]:
@@ -45,8 +44,7 @@ def sentence_ids(lens: Lens, sentences: Sequence[str], *, special: bool = True) 
 
 
 def mean_states(
-    lens: Lens, ids: Sequence[Sequence[int]], sites: Sequence[str], *, batch: int = 64, dropout: int | None = None,
-    pooling: Pooling = "mean",
+    lens: Lens, ids: Sequence[Sequence[int]], sites: Sequence[str], *, batch: int = 64, pooling: Pooling = "mean"
 ) -> dict[str, npt.NDArray[np.float64]]:  # fmt: skip
     """The mean over its tokens of each text's states (or the first or last one), by site, float64 [n, width]; texts are lists of
     token ids."""
@@ -62,35 +60,8 @@ def mean_states(
             def take(site: str, states: torch.Tensor, part: list[int] = part) -> None:
                 found[site][part] = pooled(states.detach().double(), pooling).cpu().numpy()
 
-            _run(lens, rows, sites, dropout, take)
+            lens.run(rows, sites=sites, each=take)
     return found
-
-
-def _run(
-    lens: Lens, ids: torch.Tensor, sites: Sequence[str], dropout: int | None, take: Callable[[str, torch.Tensor], None]
-) -> None:
-    if dropout is None:
-        lens.run(ids, sites=sites, each=take)
-        return
-    mode = lens.model.training
-    # Each batch gets its own noise from the seed and its token ids; the global random state is left alone.
-    with torch.random.fork_rng(), torch.no_grad(), lens.watch(sites, take):
-        torch.manual_seed(dropout * 1_000_003 + int(ids.sum()))
-        lens.model.train()
-        try:
-            lens.model(input_ids=ids)
-        finally:
-            lens.model.train(mode)
-
-
-def has_dropout(lens: Lens) -> bool:
-    """Whether two passes in training mode can differ: a dropout layer, or dropout inside attention, above zero."""
-    layers = any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in lens.model.modules())
-    return layers or any(
-        isinstance(value, float) and value > 0
-        for name, value in vars(lens.model.config).items()
-        if "drop" in name and not name.startswith(("summary", "classifier"))
-    )
 
 
 def pair_alignment(lens: Lens, one: Sequence[str], other: Sequence[str], **options: Any) -> Cells:
@@ -101,15 +72,6 @@ def pair_alignment(lens: Lens, one: Sequence[str], other: Sequence[str], **optio
     if len(one) != len(other) or len(one) < 2:
         raise BadInput(f"Alignment needs two lists of at least two texts each, not {len(one)} and {len(other)}.")
     x, y = sentence_states(lens, one, **options), sentence_states(lens, other, **options)
-    return aligned(x, y)
-
-
-def dropout_alignment(lens: Lens, sentences: Sequence[str], **options: Any) -> Cells:
-    """Alignment of two passes of the same sentences under two dropout masks (SimCSE's positives; Gao et al. 2021).
-
-    0 for a model without dropout. Keys as for `pair_alignment`.
-    """
-    x, y = (sentence_states(lens, sentences, dropout=seed, **options) for seed in (1, 2))
     return aligned(x, y)
 
 
@@ -205,29 +167,28 @@ class AlignmentProbe(Probe):
 
     words = ProbeWords(
         name="alignment", title="Alignment of pairs", group="alignment",
-        sentence="Do texts that mean the same lie together? Mean states of pairs: synonyms (the shipped list, or "
-        "the files of --pairs: translations, paraphrases), and the same text under two dropout masks. "
-        "Beside them all mismatched pairs: in a narrow cone everything is near.",
-        literature="Wang and Isola 2020, arXiv:2005.10242; Gao et al. 2021 (SimCSE), arXiv:2104.08821",
+        sentence="Do texts that mean the same lie together? Mean states of pairs: synonyms (the shipped list), or "
+        "the files of --pairs: translations, paraphrases. Beside them all mismatched pairs: in a narrow cone everything is near.",
+        literature="Wang and Isola 2020, arXiv:2005.10242",
         position="A text's first token counts in its mean, as it does in use.", docs="sphere.md",
         function="headscan.measures.pairs.aligned", picture="pairs", order=6, fields={
             "set": Field("pairs", "Which pairs."),
             "pairs": Field("number", "Pairs, at most the first 1,000; those with a text that gives no tokens are left out.",
                 range=(0, None), unit="pairs", interval="a count"),
             "alignment": Field("alignment", "Mean squared distance of the unit vectors of a pair; 0 is the same direction.",
-                "E‖x̂ − ŷ‖²", range=(0, 4), undefined="no two pairs, or a model without dropout"),
+                "E‖x̂ − ŷ‖²", range=(0, 4), undefined="no two pairs"),
             "unrelated": Field("shuffled", "The null: the same over all mismatched pairs, exact.", "E_{i≠j}‖x̂_i − ŷ_j‖²",
-                range=(0, 4), undefined="no two pairs, or a model without dropout"),
+                range=(0, 4), undefined="no two pairs"),
             "relative": Field("alignment over shuffled",
                 "Their ratio: 0 for perfect pairs, 1 for pairs no nearer than chance.", range=(0, None),
-                undefined="no two pairs, a model without dropout, or all texts in one direction", plotted=True),
+                undefined="no two pairs, or all texts in one direction", plotted=True),
         },
     )  # fmt: skip
-    PAIRS, PIECES, LENGTH = 1000, 32, 32
+    PAIRS = 1000
 
     def cost(self, setup: ProbeSetup) -> Cost:
         parameters = sum(p.numel() for p in setup.lens.model.parameters())
-        tokens = sum(60.0 * min(self.PAIRS, len(pairs)) for pairs in setup.pairs) + 2 * self.PIECES * self.LENGTH
+        tokens = sum(60.0 * min(self.PAIRS, len(pairs)) for pairs in setup.pairs)
         return Cost(2.0 * parameters * tokens, 32.0 * self.PAIRS * setup.lens.width(setup.last))
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
@@ -248,16 +209,4 @@ class AlignmentProbe(Probe):
                     one, other = (np.stack([states[side[k]][site] for k in kept]) for side in (pairs.one, pairs.other))
                     row |= aligned(one, other)
                 rows.append(dict.fromkeys(self.fields) | row)
-        return rows + self._dropout(setup, data, sites)
-
-    def _dropout(self, setup: ProbeSetup, data: ProbeData, sites: list[str]) -> list[Cells]:
-        name, width = "two dropout passes", data.windows.shape[-1]
-        length = min(self.LENGTH, width)
-        pieces = data.windows[:, : width - width % length].reshape(-1, length)[: self.PIECES].tolist() if length else []
-        if not has_dropout(setup.lens) or len(pieces) < 2:
-            why = "the model has no dropout" if pieces else "too short a text"
-            return [
-                dict.fromkeys(self.fields) | {"site": site, "set": name, "pairs": 0, "notes": [why]} for site in sites
-            ]
-        one, other = (mean_states(setup.lens, pieces, sites, dropout=seed) for seed in (1, 2))
-        return [{"site": site, "set": name, "pairs": len(pieces), **aligned(one[site], other[site])} for site in sites]
+        return rows

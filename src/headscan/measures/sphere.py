@@ -107,24 +107,6 @@ def uniformity_floor(width: int, *, t: float = 2.0) -> float:
     return math.log(value) - 2 * t
 
 
-def alignment(one: npt.ArrayLike, other: npt.ArrayLike, *, alpha: float = 2.0) -> float | None:
-    """Mean of ‖x̂ − ŷ‖^α over pairs of rows [n, d], both scaled to length 1 here (the published snippet leaves it to you).
-
-    In [0, 2^α], 0 when every pair agrees in direction; unrelated directions give 2 for α = 2 (1 − cos, doubled). Pairs
-    with a vector of norm zero are left out; None where no pair remains.
-
-    >>> alignment([[1.0, 0.0]], [[0.0, 5.0]]).__round__(6)
-    2.0
-    """
-    x, y = (torch.as_tensor(np.asarray(rows, dtype=np.float64)) for rows in (one, other))
-    a, b = torch.linalg.vector_norm(x, dim=1), torch.linalg.vector_norm(y, dim=1)
-    kept = (a > 0) & (b > 0)
-    if not bool(kept.any()):
-        return None
-    difference = x[kept] / a[kept, None] - y[kept] / b[kept, None]
-    return float(torch.linalg.vector_norm(difference, dim=1).pow(alpha).mean())
-
-
 class SphereProbe(Probe):
     """Alignment and uniformity."""
 

@@ -185,34 +185,6 @@ def heaps(counts: npt.ArrayLike, *, points: int = 32) -> dict[str, float | None]
     return {"heaps_constant": float(np.exp(intercept)), "heaps_exponent": float(slope)}
 
 
-def predict_table(counts: npt.ArrayLike, *, top: int = 5, rare: int = 3) -> list[dict[str, float | int]]:
-    """How often each token is the one to predict, against how often it is one *not* to predict.
-
-    Cross-entropy pulls a token's output vector towards the hidden state where it comes next, a share `predict` of all
-    positions, and pushes it away at all others, `not_predict` = 1 − predict: 5 %, 3 %, 2 % ... 0 % against 95 % ... 100 %.
-    Rows: the `top` most frequent ids, the middle of the list of types, the `rare` least frequent ones that occur, and one
-    that never occurs, where there is one; with `rank` (1 = most frequent; of an id that does not occur, types + 1).
-
-    >>> [(row["id"], row["predict"], row["not_predict"]) for row in predict_table([0, 3, 1], top=1, rare=1)]
-    [(1, 0.75, 0.25), (2, 0.25, 0.75), (0, 0.0, 1.0)]
-    """
-    c = np.asarray(counts, dtype=np.int64).ravel()
-    order = np.argsort(-c, kind="stable")
-    types, total = int((c > 0).sum()), int(c.sum())
-    if not total:
-        return []
-    wanted = [*range(min(top, types)), types // 2, *range(max(0, types - rare), types)]
-    chosen = [k for k in dict.fromkeys(wanted) if k < types]
-    chosen += [types] if types < len(c) else []
-    return [
-        {
-            "rank": k + 1, "id": int(order[k]), "count": int(c[order[k]]), "predict": float(c[order[k]] / total),
-            "not_predict": float(1 - c[order[k]] / total),
-        }
-        for k in sorted(chosen)
-    ]  # fmt: skip
-
-
 class ZipfProbe(Probe):
     """Rank and frequency."""
 

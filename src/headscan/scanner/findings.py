@@ -126,7 +126,7 @@ def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Se
     """Findings about each model of a scan, most telling first.
 
     Levels: `alert` (a strong effect), `notice`, `good`. Codes are stable: CONE or ROUND (one of the two, once a model),
-    ROUNDER (than random weights), SINK, DRIFT, SPIKE, FLAT, NEGATIVE, ROGUE; BUILT and SAYS where the scan took the
+    ROUNDER (than random weights), SINK, DRIFT, SPIKE, FLAT, ROGUE; BUILT and SAYS where the scan took the
     anatomy. All but SINK and these two speak of the tokens that are
     no sinks; where random weights do as much, the sentence says so and the level is lower. The thresholds are
     conventions, stated in each text's number, not tests of significance.
@@ -147,7 +147,6 @@ def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Se
             _coordinates(mine, last),
         ]
     found += built(sites, tables.get("anatomy", [])) + says(tables.get("common_direction", []))
-    found += [_negative(row) for row in tables.get("negative", []) if not row.get("null")]
     return [one for one in found if one is not None]
 
 
@@ -279,16 +278,3 @@ def _coordinates(sites: list[Row], last: Row) -> Finding | None:
             text += f" and an effective rank of {kept[2]:.0f}"
         return _finding("ROGUE", "notice", row, share, f"{text}.")
     return None
-
-
-def _negative(row: Row) -> Finding | None:
-    margin, chance = row.number("margin"), row.number("chance")
-    # A few dozen states of many dimensions are always on one side: by Cover's count this must not be luck.
-    if row["verdict"] != "uniformly negative" or margin is None or chance is None or chance > -2:
-        return None
-    text = (
-        f"There is a direction in which each of the {row['states']} states of the text at {row['site']} is negative (least "
-        f"cosine {margin:.3g} to its opposite, found for every one): tokens that never come next can be pushed along it "
-        "for as long as the states stay."
-    )
-    return _finding("NEGATIVE", "alert", row, margin, text)

@@ -48,7 +48,7 @@ def choose(measures: str | Sequence[str] | None) -> tuple[list[Measure], list[Pr
 
     >>> [m.name for m in choose("drift")[0]][-1], choose("drift")[1], choose(None)[1]
     ('drift', [], [])
-    >>> [probe.name for probe in choose("anatomy")[1]]              # not anatomy_heads, which is expensive
+    >>> [probe.name for probe in choose("anatomy")[1]]
     ['anatomy', 'common_direction']
     """
     parts = [] if measures is None else measures.split(",") if isinstance(measures, str) else list(measures)

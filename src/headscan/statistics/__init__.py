@@ -20,7 +20,7 @@ from headscan.statistics.counts import BlockedCounts, TokenCounts
 from headscan.statistics.derivative import Derivative, Pieces, token_sums
 from headscan.statistics.gram import Gram
 from headscan.statistics.influence import Aside, Derive, Influence
-from headscan.statistics.part_sums import PartSums, PushPull
+from headscan.statistics.part_sums import PartSums
 from headscan.statistics.reservoir import Reservoir
 from headscan.statistics.site import NonFinite, SiteStatistics, Sums
 from headscan.statistics.tally import (
@@ -37,6 +37,6 @@ from headscan.statistics.tally import (
 __all__ = [
     "REST", "Accumulator", "Aside", "BlockedCounts", "BlockedTally", "Blocks", "ClassSums", "Cloud", "ContextTally",
     "Derivative", "Derive", "DirectionTally", "FirstWindows", "FollowTally", "Gram", "Influence", "NonFinite",
-    "PartSums", "Pieces", "PushPull", "Reservoir", "Series", "SiteBatch", "SiteStatistics", "Sums", "Tally",
+    "PartSums", "Pieces", "Reservoir", "Series", "SiteBatch", "SiteStatistics", "Sums", "Tally",
     "TokenCounts", "Vectors", "merged", "process_count", "process_rank", "same_everywhere", "token_sums",
 ]  # fmt: skip
