@@ -158,7 +158,7 @@ class Probe:
     tally: ClassVar[type[BlockedTally] | None] = None
     """The tally that it keeps at each site, if that is all."""
     passes: ClassVar[int] = 1
-    """How often it may read the text; above 1 it has `again`."""
+    """How often it reads the text, the scan's own pass included."""
     needs: ClassVar[Literal["model", "tokens", "vectors"]] = "model"
     """What it cannot do without: a model, or of stored states their token ids, or vectors alone."""
 
@@ -208,10 +208,6 @@ class Probe:
 
     def see(self, setup: ProbeSetup, batch: SiteBatch) -> None:
         """One of the `passing` sites passes: called before any `update` of that site."""
-
-    def again(self, setup: ProbeSetup, own: Mapping[str, Accumulator]) -> dict[str, Callable[[SiteBatch], None]]:
-        """After a pass: by site, who must see the same text once more, if anybody. `own` are its accumulators."""
-        return {}
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         """The rows of the result. A value that is not defined is None; the row's `notes` then get the field's reason."""

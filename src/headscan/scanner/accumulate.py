@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Self
 
@@ -199,27 +199,6 @@ def _not_finite(source: VectorSource, site: str, window: int, position: int, dty
     )
 
 
-def second_pass(
-    source: VectorSource,
-    batches: Iterable[Batch],
-    watch: Mapping[str, list[Callable[[SiteBatch], None]]],
-    *,
-    skip_first: int = 0,
-) -> Iterator[Batch]:
-    """Read the batches once more, for those alone who are to see each batch, by site; gives each batch when it is done."""
-    for batch in batches:
-        ids, windows = torch.from_numpy(np.ascontiguousarray(batch.ids)), batch.indices.tolist()
-
-        def take(site: str, states: Tensor, ids: Tensor = ids, windows: list[int] = windows) -> None:
-            at_site = SiteBatch(site, states, ids, windows, skip_first=skip_first)
-            for update in watch[site]:
-                update(at_site)
-
-        if batch.ids.shape[1] == source.context:
-            source.visit(batch, list(watch), take)
-        yield batch
-
-
 def calibrate(source: VectorSource, batches: Iterable[Batch], result: Accumulation) -> None:
     """Take the intervals' derivatives from the first windows of a text, which other processes are going to count.
 
@@ -336,18 +315,6 @@ class ProbeRunner:
     def _own(accumulated: Accumulation, probe: Probe) -> dict[str, Accumulator]:
         start = f"{probe.name}:"
         return {key.removeprefix(start): own for key, own in accumulated.extras.items() if key.startswith(start)}
-
-    def again(self, accumulated: Accumulation) -> Iterator[dict[str, list[Callable[[SiteBatch], None]]]]:
-        """For every further pass over the text that probes need, who sees what; most need none."""
-        for number in range(1, max((probe.passes for probe in self.probes), default=1) + 1):
-            watch: dict[str, list[Callable[[SiteBatch], None]]] = defaultdict(list)
-            for probe in self.probes:
-                # The last round reads nothing more: it only says what the last pass has found.
-                for site, update in probe.again(self.setup, self._own(accumulated, probe)).items():
-                    watch[site].append(update)
-            if not watch or number == max(probe.passes for probe in self.probes):
-                return
-            yield dict(watch)
 
     def rows(self, accumulated: Accumulation, clouds: Mapping[str, Cloud], place: Cells) -> dict[str, list[Row]]:
         """Every probe's rows by its name, each with `place` (model, null) in front."""

@@ -15,15 +15,7 @@ from headscan.measures.probe import Clouds, Probe
 from headscan.measures.spectrum import singular_values
 from headscan.run import ModelRecord, Row, Run, TextRecord
 from headscan.run.result import Arrays
-from headscan.scanner.accumulate import (
-    MEASURED_BYTES,
-    SAMPLE_BYTES,
-    Accumulation,
-    ProbeRunner,
-    accumulate,
-    calibrate,
-    second_pass,
-)
+from headscan.scanner.accumulate import MEASURED_BYTES, SAMPLE_BYTES, Accumulation, ProbeRunner, accumulate, calibrate
 from headscan.scanner.differences import Estimates
 from headscan.scanner.result import Picture
 from headscan.scanner.settings import Scanning, choose, finishing, memory_bound
@@ -294,12 +286,10 @@ class Examiner:
         except KeyboardInterrupt:
             store(must=True)
             raise
-        # Later passes and probes may be interrupted too: a finished pass is stored before it is merged with others'.
+        # Probes may be interrupted too: a finished pass is stored before it is merged with others'.
         if more or runner.probes or process_count() > 1:
             store()
         text, accumulated = source.text(), merged(accumulated)
-        if process_rank() == 0:  # the others hold a part of it
-            self._again(source, runner, accumulated, label)
         return accumulated, text
 
     def _empty(self, source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner) -> Accumulation:
@@ -312,15 +302,6 @@ class Examiner:
             # Apple's GPUs have no float64; there the states are brought to the CPU first.
             device="cpu" if source.device.type == "mps" else source.device, derive=Linearisation(self.measures),
         )  # fmt: skip
-
-    def _again(self, source: VectorSource, runner: ProbeRunner, accumulated: Accumulation, label: str) -> None:
-        """Further passes over the same text for probes that must see it again."""
-        for watch in runner.again(accumulated):
-            self.run.announce(f"{label}: once more over the text, for what the first pass cannot settle.")
-            for batch in second_pass(source, source.batches(), watch, skip_first=self.settings.skip_first):
-                done = int(batch.indices[-1]) + 1
-                total = accumulated.next * source.context
-                self.run.progress(f"{label}, again", done * source.context, total, "tokens")
 
 
 def _coordinates(model: str, site: str, cloud: Cloud, accumulated: Accumulation, size: int) -> Arrays:
