@@ -19,11 +19,11 @@ import time
 from pathlib import Path
 
 import torch
-from _losses import _status, machine
+from _losses import _status, machine, projected_everywhere
 from transformers import BertConfig, BertModel
 from transformers.utils import logging
 
-from headscan.training import ce_loss, cwt_loss, full_ce_loss, gather_rows
+from headscan.training import ce_loss, cwt_loss, gather_rows
 
 FORMS = ["headless, unique CWT", "vanilla, gathered", "vanilla, every position"]
 CONTEXT = 128
@@ -31,7 +31,7 @@ CONTEXT = 128
 
 def loss_of(form: str, hidden, table, labels):
     if form == "vanilla, every position":
-        return full_ce_loss(hidden, table, labels)
+        return projected_everywhere(hidden, table, labels)
     rows, targets = gather_rows(hidden, labels)
     if form == "vanilla, gathered":
         return ce_loss(rows, table, targets)

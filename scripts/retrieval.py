@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headscan.run import BadInput
 from headscan.training.heads import body_of
-from headscan.training.losses.sampled import infonce_loss
 
 __all__ = ["halves", "retrieval_accuracy", "text_vectors", "train_retrieval"]
 
@@ -54,11 +54,8 @@ def train_retrieval(
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1.0, 10 * step / steps)
         chosen = torch.randperm(len(one), generator=generator)[:batch]
-        loss = infonce_loss(
-            text_vectors(model, one[chosen], position),
-            text_vectors(model, other[chosen], position),
-            temperature=temperature,
-        )
+        queries, answers = (F.normalize(text_vectors(model, rows[chosen], position), dim=1) for rows in (one, other))
+        loss = F.cross_entropy(queries @ answers.T / temperature, torch.arange(len(queries)))  # InfoNCE
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(body.parameters(), 1.0)

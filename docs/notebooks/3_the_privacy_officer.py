@@ -33,9 +33,7 @@ print(
 # Noise is in units of the spread of the states' coordinates. ``bits_upper`` is proved: no attack with this prior learns more
 # of a token, on average. ``bits_lower`` is proved, too: an attack that learns so much exists. The prior is what this model
 # foresees of a text that a model of its kind wrote, so that there is little to give away; under another prior there is more.
-audit = headscan.privacy(
-    "gpt-vanilla", "stories", sites="block.2", windows=1, length=6, noise=(0, 0.8, 3.2, 12.8)
-)
+audit = headscan.privacy("gpt-vanilla", "stories", sites="block.2", windows=1, length=6, noise=(0, 0.8, 3.2, 12.8))
 clean, *noisy = audit.rows
 print(f"no noise: {clean.verdict}, attack right {clean.attack_accuracy:.0%}")
 for row in noisy:

@@ -14,12 +14,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from headscan_lab.evaluation.likelihood import log_likelihood
 from headscan_lab.evaluation.tasks import blimp, lambada, read_blimp, read_lambada
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
 from headscan import Lens
-from headscan.training.likelihood import bytes_of_tokens, log_likelihood, perplexity
+from headscan.training.likelihood import bytes_of_tokens, perplexity
 
 WITHIN = 1e-5
 

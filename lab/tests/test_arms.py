@@ -59,13 +59,6 @@ def _cosine(x):
     return (gram.sum() - gram.diagonal().sum()) / (len(x) * (len(x) - 1))
 
 
-def _isoscore(x, share=0.2):
-    covariance = (x - x.mean(0)).T @ (x - x.mean(0)) / len(x)
-    d = len(covariance)
-    mixed = (1 - share) * covariance + share * covariance.trace() / d * torch.eye(d, dtype=x.dtype)
-    return (mixed.trace() ** 2 / (mixed @ mixed.T).trace() - 1) / (d - 1)
-
-
 def _less_own_mean(x):
     return x - x.mean(1)[:, None]
 
@@ -76,9 +69,6 @@ PENALTIES = {
     "cosine-states": lambda x, h, w, z: _cosine(h),
     "cosine-block": lambda x, h, w, z: _cosine(x),
     "cosine-block-centred": lambda x, h, w, z: _cosine(_less_own_mean(x)),
-    "isoscore": lambda x, h, w, z: 1 - _isoscore(h),
-    "isoscore-block": lambda x, h, w, z: 1 - _isoscore(x),
-    "isoscore-block-centred": lambda x, h, w, z: 1 - _isoscore(_less_own_mean(x)),
 }
 
 
@@ -94,13 +84,6 @@ def _plain_loss(name, arm, learner):
     if arm.objective.headless:  # every target of the batch is a class, however often it occurs
         z = h @ w[y].T
         return -(z[own, own] - torch.log(torch.exp(z).sum(1))).mean()
-    if name == "sampled":
-        torch.manual_seed(5)
-        law = ((COUNTS + 0.5) / (COUNTS + 0.5).sum()).float()
-        noise = torch.multinomial(law, 1024, replacement=True)
-        z, right = h @ w[noise].T - torch.log(law.double()[noise] * 1024), (h * w[y]).sum(1)
-        others = torch.where(noise[None] == y[:, None], 0.0, torch.exp(z)).sum(1)
-        return (torch.log(torch.exp(right) + others) - right).mean()
     z = h @ w.T
     if learner.extra is not None:
         z = z + learner.extra.bias
@@ -258,7 +241,7 @@ def test_it_works_in_a_trainer_that_knows_nothing_of_it(name, tmp_path):
 
 def test_training_keeps_the_bias_the_rate_and_the_optimiser_over_a_resume(story_file, tmp_path):
     plan = recipe_of("gpt").but(schedule="constant", warmup=1, batch=4, context=16, vocabulary=300)
-    options = {"out": tmp_path, "save_every": 2, "geometry_every": 2, "tied": True, "centre_head": True}
+    options = {"out": tmp_path, "trainer": {"save_steps": 2}, "geometry_every": 2, "tied": True, "centre_head": True}
     options |= {"objective": CrossEntropy(head_bias="unigram", bias_rate=0.05), "optimiser": "coupled-adam"}
     whole = train(plan, str(story_file), steps=4, **options)
     shutil.rmtree(tmp_path / "checkpoint-4")

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 import torch
+from headscan_lab.evaluation.likelihood import log_likelihood
 from headscan_lab.evaluation.run import harness
 from transformers import AutoModel, GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput
 from headscan.training import fit_tokenizer
-from headscan.training.likelihood import log_likelihood
 
 CONFIG = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=64, bos_token_id=0, eos_token_id=0)
 

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from headscan_lab.evaluation.likelihood import log_likelihood
 from headscan_lab.evaluation.similarity import read_pud, read_stsb
 from headscan_lab.evaluation.task import (
     Evaluated,
@@ -26,7 +27,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, BertTokenizerFast,
 from headscan import BadInput, Lens
 from headscan.model.inputs import declared_pooling
 from headscan.training import fit_tokenizer
-from headscan.training.likelihood import bytes_of_tokens, log_likelihood, perplexity, token_losses
+from headscan.training.likelihood import bytes_of_tokens, perplexity, token_losses
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ CASES = {
     "ntp": "ntp TEXT --tokenizer gpt-vanilla-early --documents paragraphs --order 2 --memory 64KiB --max-tokens 20000 "
     "--gap 0.5 --budget 1000",
     "train": "train gpt --text TEXT --documents paragraphs --size tiny --vocabulary 300 --context 16 --batch 2 --steps 20 "
-    "--save-every 2 --geometry-every 6 --max-tokens 20000",
+    "--trainer save_steps=2 --geometry-every 6 --max-tokens 20000",
 }
 TIMES = ("started", "seconds", "command")
 LIMIT = 600  # seconds after which a run is taken for one that hangs

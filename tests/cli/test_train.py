@@ -95,8 +95,7 @@ def test_two_processes_train_the_model_of_one(tmp_path):
         "context": 16,
         "vocabulary": 300,
         "geometry_every": 0,
-        "save_every": 0,
-        "log_every": 1,
+        "trainer": {"logging_steps": 1, "save_strategy": "no"},
         "pool": "all",
     }
     headscan.train("gpt", str(text), out=tmp_path / "one", batch=8, **options)

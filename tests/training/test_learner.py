@@ -27,7 +27,7 @@ AIMS = {
     "cwt": OBJECTIVES.build("cwt"),
     **{f"cwt {form}": OBJECTIVES.build("cwt", {"form": form}) for form in ("dense", "chunked", "fused")},
     "ce": OBJECTIVES.build("ce"),
-    **{f"ce {form}": OBJECTIVES.build("ce", {"projection": form}) for form in ("chunked", "fused", "ungathered")},
+    **{f"ce {form}": OBJECTIVES.build("ce", {"projection": form}) for form in ("chunked", "fused")},
     **{name: OBJECTIVES.build(name) for name in OBJECTIVES if name not in ("ce", "cwt")},
 }
 
@@ -67,7 +67,7 @@ def test_a_batch_without_targets_gives_zero_and_no_nan(name):
 
 def test_the_losses_are_those_of_the_functions():
     batch = _batch()
-    for name in ("cwt", "cwt dense", "cwt chunked", "ce", "ce ungathered", "ce chunked"):
+    for name in ("cwt", "cwt dense", "cwt chunked", "ce", "ce chunked"):
         model = _model(name)
         body = model if AIMS[name].headless else model.transformer
         rows = body(batch["input_ids"]).last_hidden_state[:, :-1].flatten(0, 1)
@@ -86,12 +86,6 @@ def test_pool_and_share_replace_the_batch_and_the_mean():
     assert sum(parts).item() == pytest.approx(whole.item(), rel=1e-5)
 
 
-def test_extra_negatives_raise_the_loss():
-    plain = Learner(_model(), "cwt")(**_batch())["loss"]
-    more = Learner(_model(), OBJECTIVES.build("cwt", {"extra_negatives": 500}), counts=COUNTS)(**_batch())["loss"]
-    assert more > plain
-
-
 def test_a_masked_model_projects_through_its_own_transform():
     torch.manual_seed(0)
     config = BertConfig(
@@ -102,7 +96,7 @@ def test_a_masked_model_projects_through_its_own_transform():
     ids = _batch()["input_ids"]
     labels = ids.masked_fill(torch.rand(ids.shape, generator=torch.Generator().manual_seed(3)) < 0.8, -100)
     want = model(ids, labels=labels).loss.item()
-    for name in ("ce", "ce ungathered", "ce chunked"):
+    for name in ("ce", "ce chunked"):
         assert Learner(model, AIMS[name], masked=True)(input_ids=ids, labels=labels)["loss"].item() == pytest.approx(
             want, rel=1e-5
         )
@@ -112,9 +106,7 @@ def test_faults_are_named():
     with pytest.raises(BadInput, match="no head"):
         Learner(_model("cwt"), "ce")
     with pytest.raises(BadInput, match="token counts"):
-        Learner(_model("ce"), "sampled")
-    with pytest.raises(BadInput, match="extra_negatives must be at least 0"):
-        OBJECTIVES.build("cwt", {"extra_negatives": -1})
+        Learner(_model("ce"), "ce:head_bias=unigram")
     with pytest.raises(BadInput, match="outside the vocabulary"):
         Learner(_model(), "cwt")(input_ids=torch.ones(1, 3, dtype=torch.long), labels=torch.tensor([[1, 2, SIZE]]))
     with pytest.raises(BadInput, match="mask token"):

@@ -88,15 +88,11 @@ def test_a_probe_freezes_the_body_and_finetuning_does_not(body):
     assert all(torch.equal(value, before[name]) for name, value in body.state_dict().items())
 
 
-@pytest.mark.parametrize("own_rows", [False, True])
-def test_the_temperature_of_training_and_a_table_of_its_own_are_read_out(body, own_rows):
+def test_the_temperature_of_training_is_read_out(body):
     hidden, table = _states(body)
-    rows = torch.randn(SIZE, 16, dtype=torch.float64) if own_rows else None
-    scores = hidden @ (table if rows is None else rows).T / 4
-    torch.testing.assert_close(
-        recover_head(body, "tied", temperature=4, rows=rows)(IDS).logits, scores, rtol=0, atol=1e-9
-    )
-    whole = recover_head(body, "bias", counts=COUNTS, temperature=4, rows=rows)
+    scores = hidden @ table.T / 4
+    torch.testing.assert_close(recover_head(body, "tied", temperature=4)(IDS).logits, scores, rtol=0, atol=1e-9)
+    whole = recover_head(body, "bias", counts=COUNTS, temperature=4)
     torch.testing.assert_close(whole(IDS).logits, scores + log_unigram(COUNTS, 0.5), rtol=0, atol=1e-9)
     with pytest.raises(BadInput, match="temperature"):
         recover_head(body, "tied", temperature=0)

@@ -14,30 +14,22 @@ from typing import TYPE_CHECKING, Any
 from headscan.training.losses import (
     CWT_FORMS,
     IGNORE,
-    MASKINGS,
-    AdaptiveSoftmax,
     Pool,
-    available_kernels,
     ce_loss,
     cwt_loss,
     floor_of,
-    full_ce_loss,
     gather_ids,
     gather_rows,
     has_fused,
     in_batch_accuracy,
-    infonce_loss,
     log_unigram,
     mask_tokens,
-    nce_loss,
     pool_of,
-    sample_noise,
-    sampled_softmax_loss,
 )  # fmt: skip
 
 if TYPE_CHECKING:
     from headscan.training.checkpoints import last_checkpoint
-    from headscan.training.data import Masker, PackedText, StreamedText, collate
+    from headscan.training.data import Masker, PackedText, collate
     from headscan.training.head_recovery import recover
     from headscan.training.heads import fold_bias
     from headscan.training.learner import CentreHead, Learner, centre_head
@@ -51,25 +43,24 @@ if TYPE_CHECKING:
     from headscan.training.run import build, train
     from headscan.training.settings import Training
     from headscan.training.trainer import HeadlessTrainer, LossIsNotFinite
-    from headscan.training.trajectory import Phases, measure_sites, phases
+    from headscan.training.trajectory import measure_sites
 
 __all__ = [
-    "ALARMS", "CWT_FORMS", "IGNORE", "MASKINGS", "OBJECTIVES", "OPTIMISERS", "RECIPES", "RECOVERIES", "REGULARISERS",
-    "AdaptiveSoftmax", "Alarm", "AlarmRule", "CentreHead", "HeadRecovery", "HeadlessTrainer", "Learner", "LossInputs",
-    "LossIsNotFinite", "Masker", "Monitor", "Objective", "Optimiser", "PackedText", "Phases", "Pool", "Readout",
-    "Recipe", "RecoverResult", "StreamedText", "TrainResult", "Training", "Watch", "available_kernels",
-    "build", "ce_loss", "centre_head", "collate", "cwt_loss", "fit_head", "fit_tokenizer", "floor_of", "fold_bias",
-    "full_ce_loss", "gather_ids", "gather_rows", "has_fused", "in_batch_accuracy", "infonce_loss", "last_checkpoint",
-    "log_unigram", "mask_tokens", "measure_sites", "nce_loss", "optimiser_of", "perplexity", "phases", "pool_of",
-    "recipe_of", "recover", "recover_head", "sample_noise", "sampled_softmax_loss", "train",
+    "ALARMS", "CWT_FORMS", "IGNORE", "OBJECTIVES", "OPTIMISERS", "RECIPES", "RECOVERIES", "REGULARISERS", "Alarm",
+    "AlarmRule", "CentreHead", "HeadRecovery", "HeadlessTrainer", "Learner", "LossInputs", "LossIsNotFinite", "Masker",
+    "Monitor", "Objective", "Optimiser", "PackedText", "Pool", "Readout", "Recipe", "RecoverResult", "TrainResult",
+    "Training", "Watch", "build", "ce_loss", "centre_head", "collate", "cwt_loss", "fit_head", "fit_tokenizer",
+    "floor_of", "fold_bias", "gather_ids", "gather_rows", "has_fused", "in_batch_accuracy", "last_checkpoint",
+    "log_unigram", "mask_tokens", "measure_sites", "optimiser_of", "perplexity", "pool_of", "recipe_of", "recover",
+    "recover_head", "train",
 ]  # fmt: skip
 
 # Loaded when first asked for: the losses need torch alone, the rest transformers and its Trainer.
 _HOMES = {
     "learner": ("CentreHead", "centre_head", "Learner"),
     "checkpoints": ("last_checkpoint",),
-    "trajectory": ("Phases", "phases", "measure_sites"),
-    "data": ("Masker", "PackedText", "StreamedText", "collate"),
+    "trajectory": ("measure_sites",),
+    "data": ("Masker", "PackedText", "collate"),
     "recovery": ("fit_head", "RECOVERIES", "HeadRecovery", "recover_head"),
     "heads": ("fold_bias",),
     "head_recovery": ("recover",),

@@ -19,7 +19,6 @@ from headscan.model import Lens
 from headscan.model.settings import Loading
 from headscan.model.source import find_source
 from headscan.run import BadInput, Json, ModelRecord, Run, disk_is_full, plain, write_atomic
-from headscan.text.source import TextMark
 from headscan.training.data import check_fit
 
 STATE, WEIGHTS, EXTRA = "trainer_state.json", "model.safetensors", "objective.safetensors"
@@ -32,12 +31,11 @@ class Notes:
     """What a checkpoint says beside the Trainer's own files.
 
     identity: what the run rests on; a checkpoint is taken up by the run that wrote it and no other. sums: of the log
-    line under way. text: what had been read of a streamed text.
+    line under way.
     """
 
     identity: Mapping[str, Json]
     sums: dict[str, float]
-    text: TextMark | None = None
 
     def write(self, checkpoint: Path) -> None:
         """Before the Trainer's state, which it writes last: what is whole has its notes."""
@@ -49,8 +47,7 @@ class Notes:
         """BadInput where a checkpoint has none, or they are torn."""
         try:
             found = json.loads((checkpoint / NOTES).read_text(encoding="utf-8"))
-            text = None if found["text"] is None else TextMark(**found["text"])
-            return cls(dict(found["identity"]), {name: float(x) for name, x in found["sums"].items()}, text)
+            return cls(dict(found["identity"]), {name: float(x) for name, x in found["sums"].items()})
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise BadInput(f"{checkpoint} does not say what it rests on, so training cannot go on from it.") from None
 

@@ -1,22 +1,20 @@
-"""Training data: windows packed from a text, in memory or streamed, and the collators that make batches of them."""
+"""Training data: windows packed from a text, in memory, and the collators that make batches of them."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sized
-from typing import Literal
+from collections.abc import Sized
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from headscan.run import BadInput
 from headscan.text import Windows
-from headscan.text.source import TextMark
 from headscan.training.losses import mask_tokens
 
 
@@ -75,36 +73,6 @@ class PackedText(Dataset[dict[str, Tensor]]):
         return torch.from_numpy(np.bincount(self.rows.ravel(), minlength=vocabulary))
 
 
-class StreamedText(IterableDataset[dict[str, Tensor]]):
-    """The windows of a text, read as they are needed: nothing is kept. Workers share the windows among them.
-
-    For texts that do not fit in memory. The order is the text's own; at its end it begins anew, without a short batch.
-    """
-
-    def __init__(self, windows: Windows) -> None:
-        self.windows = windows
-        self._whole: TextMark | None = None
-
-    def mark(self) -> TextMark:
-        """How far the text was read (to its end, once that was reached), and what it said."""
-        return self._whole or self.windows.mark()
-
-    def expect(self, mark: TextMark) -> None:
-        """Compare the text with what a checkpoint had read of it, as it is read again; BadInput where that is not known."""
-        if not mark.documents:
-            raise BadInput("Worker processes read the streamed text, so it cannot be compared: start afresh.")
-        self.windows.expected = mark
-
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        worker = get_worker_info()
-        number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        while True:
-            for window in self.windows:
-                if window.index % workers == number:
-                    yield {"input_ids": torch.from_numpy(window.ids)}
-            self._whole = self.windows.mark()
-
-
 def collate(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """A batch for next-token prediction: labels are the ids themselves (the model shifts them).
 
@@ -122,22 +90,19 @@ class Masker:
     one skips, so a state would not be where it was. Batches are shuffled anew each pass, so masks change with them.
     """
 
-    def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, *, share: float = 0.15, scheme: Literal["bert", "published"] = "bert",
-        seed: int = 0,
-    ) -> None:  # fmt: skip
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, share: float = 0.15, seed: int = 0) -> None:
         if tokenizer.mask_token_id is None:
             raise BadInput("This tokenizer has no mask token, so it does not suit a masked recipe.")
         self.mask_id, self.vocabulary = tokenizer.mask_token_id, len(tokenizer)
         self.special = torch.tensor(sorted(tokenizer.all_special_ids))
-        self.share, self.scheme, self.seed = share, scheme, seed
+        self.share, self.seed = share, seed
 
     def __call__(self, rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
         ids = torch.stack([row["input_ids"] for row in rows])
         digest = hashlib.blake2b(ids.numpy().tobytes(), digest_size=8, key=str(self.seed).encode())
         seen, labels = mask_tokens(
             ids, mask_id=self.mask_id, vocabulary=self.vocabulary, special=torch.isin(ids, self.special),
-            share=self.share, scheme=self.scheme,
+            share=self.share,
             generator=torch.Generator().manual_seed(int.from_bytes(digest.digest(), "big") >> 1),
         )  # fmt: skip
         return {"input_ids": seen, "labels": labels}

@@ -6,13 +6,11 @@ import os
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from safetensors.torch import load_file
-
 from headscan.model.settings import Device, Loading, TokenizerName
 from headscan.run import BadInput, CommandLine, Option, Out, Progressing, Resume, Seed, running, verb
 from headscan.text import Windows
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike, check_text
-from headscan.training.checkpoints import EXTRA, load_trained
+from headscan.training.checkpoints import load_trained
 from headscan.training.data import PackedText
 from headscan.training.likelihood import perplexity
 from headscan.training.recovery import RECOVERIES, HeadRecovery, recover_head, recovery_of
@@ -42,8 +40,8 @@ def recover(
     """Give the headless model in a folder a head, by `mode` (see `recover_head`), and write the whole to `out`/model.
 
     text: what counts tokens, trains the head ("probe", "finetune") and, its last `held_out` share, measures it. Give
-    the text that the body was trained on: the unigram bias is a property of the training data. A body trained by "nce"
-    brings its own table along. Raises BadInput where model, tokenizer or text cannot be used.
+    the text that the body was trained on: the unigram bias is a property of the training data. Raises BadInput where model,
+    tokenizer or text cannot be used.
     """
     asked, run = running()
     if run.folder is None:
@@ -61,11 +59,8 @@ def recover(
         max_tokens=max_tokens,
     )  # fmt: skip
     data, kept = PackedText.of(windows).split(held_out)
-    rows = None
-    if trained.folder and (own := trained.folder / EXTRA).exists() and "weight" in (saved := load_file(own)):
-        rows = saved["weight"].to(body.device)
     counts = data.counts(body.config.vocab_size)
-    whole = recover_head(body, how, counts=counts, temperature=temperature, rows=rows, copied=False)
+    whole = recover_head(body, how, counts=counts, temperature=temperature, copied=False)
     before = perplexity(whole, kept.rows, words, begins=kept.begins)
     curve = how.train(whole, data.rows, seed=seed, progress=run.progress)
     after = perplexity(whole, kept.rows, words, begins=kept.begins)

@@ -23,7 +23,7 @@ class Learner(nn.Module):
 
     model: a transformers model; without a head for headless objectives. objective: a name or an `Objective`.
     regulariser: terms added to the loss, as "cosine:0.1". masked: labels name hidden tokens in place; otherwise position
-    i predicts label i + 1. counts: the training text's token counts [V], for objectives that draw by frequency.
+    i predicts label i + 1. counts: the training text's token counts [V], for objectives that start at its unigram.
     Raises BadInput where model, objective and counts do not fit together.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
@@ -32,8 +32,6 @@ class Learner(nn.Module):
     >>> int(learner(ids, ids)["targets"])
     10
     """
-
-    log_law: Tensor
 
     def __init__(
         self, model: PreTrainedModel, objective: Objective | str = "cwt", *, regulariser: str | None = None,
@@ -47,13 +45,10 @@ class Learner(nn.Module):
             head_of(model)
         if self.objective.needs_counts and counts is None:
             raise BadInput(
-                f"The objective {self.objective.name!r} draws by frequency and needs the text's token counts."
+                f"The objective {self.objective.name!r} starts at the text's unigram: give its token counts."
             )
         # Parameters that belong to the objective and not to the model.
         self.extra = self.objective.parameters(embedding_table(model).shape[1], model.config.vocab_size, counts)
-        drawing = self.objective.needs_counts and counts is not None
-        law = log_unigram(counts, 0.5).float() if drawing and counts is not None else torch.zeros(0)
-        self.register_buffer("log_law", law, persistent=False)
 
     def forward(
         self, input_ids: Int[Tensor, "batch time"], labels: Int[Tensor, "batch time"],
@@ -73,7 +68,7 @@ class Learner(nn.Module):
             block = None if block is None else block[:, :-1]
         rows, targets = gather_rows(states, labels)
         inputs = LossInputs(
-            self.model, self.extra, states, labels, rows, targets, pool, self.log_law, "mean" if share is None else "sum",
+            self.model, self.extra, states, labels, rows, targets, pool, "mean" if share is None else "sum",
             head=self.objective.head(self.model, self.extra),
             block=None if block is None else gather_rows(block, labels)[0],
         )  # fmt: skip
@@ -88,9 +83,8 @@ class Learner(nn.Module):
             answer["penalty"] = penalty.detach()
         if self.objective.contrastive:
             with torch.no_grad():
-                table = self.objective.table(self.model, self.extra)
                 answer["floor"] = floor_of(targets, pool).to(rows.device, torch.float32)
-                answer["accuracy"] = in_batch_accuracy(rows[:512], table, targets[:512], pool=pool)
+                answer["accuracy"] = in_batch_accuracy(rows[:512], inputs.embeddings, targets[:512], pool=pool)
         return answer
 
     def readout(self, counts: Int[Tensor, " vocabulary"] | None = None) -> Unembedding | None:
@@ -99,10 +93,9 @@ class Learner(nn.Module):
         found = self.objective.head(self.model, self.extra)
         if found is not None:
             return found
-        reading = self.objective.reading(self.extra)
-        if counts is None or isinstance(reading, str):
+        if counts is None:
             return None
-        rows = self.objective.table(self.model, self.extra) if reading.rows is None else reading.rows
+        reading, rows = self.objective.reading(), embedding_table(self.model)
         return Unembedding(nn.Identity(), rows / reading.temperature, log_unigram(counts, 0.5).float().to(rows.device))
 
     def settle(self) -> list[str]:

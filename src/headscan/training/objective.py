@@ -82,7 +82,6 @@ class LossInputs:
         states, labels: the last hidden states of all positions, and the tokens they are to predict (-100: none).
         rows, targets: of these, the positions that carry loss.
         pool: all tokens to compare with, the targets among them; None: the targets.
-        log_law: the log of the smoothed unigram probabilities, where the objective `needs_counts`.
         reduction: whether the loss is the mean over targets or their sum (micro-batches then add up).
         head: what stands between `rows` and the logits, the objective's own bias and cap with it; None without a head.
         block: the states before the final norm, of the positions that carry loss; None where nothing asks for them.
@@ -95,7 +94,6 @@ class LossInputs:
     rows: Float[Tensor, "targets width"]
     targets: Int[Tensor, " targets"]
     pool: Int[Tensor, " pool"] | None
-    log_law: Float[Tensor, " vocabulary"]
     reduction: Literal["mean", "sum"]
     head: Unembedding | None = None
     block: Float[Tensor, "targets width"] | None = None
@@ -129,11 +127,10 @@ class LossInputs:
 class Readout:
     """How a trained body is read out as a language model: scores are state . row / temperature.
 
-    rows: the table that the loss compared with, where it was not the input embeddings. note: what to know of it.
+    note: what to know of it.
     """
 
     temperature: float = 1.0
-    rows: Tensor | None = None
     note: str = ""
 
 
@@ -145,7 +142,7 @@ class Objective(Settings, ABC):
     that negatives of other micro-batches and processes can be pooled, and its floor and in-batch accuracy are watched.
 
     >>> objective_of("cwt"), OBJECTIVES["ce"].headless
-    (WeightTying(temperature=1.0, normalize=False, extra_negatives=0, form='unique'), False)
+    (WeightTying(temperature=1.0, normalize=False, form='unique'), False)
     """
 
     headless: ClassVar[bool] = False
@@ -179,12 +176,8 @@ class Objective(Settings, ABC):
     def loss(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """The loss in nats, the mean over the targets or their sum; 0, with a gradient of zeros, for no targets."""
 
-    def table(self, model: PreTrainedModel, own: nn.Module | None) -> Float[Tensor, "vocabulary width"]:
-        """The rows that a contrastive loss compares with: by default the input embeddings."""
-        return embedding_table(model)
-
-    def reading(self, own: nn.Module | None) -> Readout | str:
-        """How a headless body is read out as a language model, or a sentence on why it is not."""
+    def reading(self) -> Readout:
+        """How a headless body is read out as a language model."""
         return Readout()
 
     def recorded(self, regulariser: str | None = None) -> ObjectiveRecord:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -12,15 +12,7 @@ from transformers import PreTrainedModel
 from headscan.model.traits import output_layer
 from headscan.run import BadInput, Option
 from headscan.training.heads import Unembedding, fold_bias, head_of
-from headscan.training.losses import (
-    AdaptiveSoftmax,
-    ce_loss,
-    cwt_loss,
-    full_ce_loss,
-    log_unigram,
-    sample_noise,
-    sampled_softmax_loss,
-)
+from headscan.training.losses import ce_loss, cwt_loss, log_unigram
 from headscan.training.losses.shared import check, reduce
 from headscan.training.objective import OBJECTIVES, LossInputs, Objective, Readout
 
@@ -33,26 +25,17 @@ class Contrastive(Objective):
     contrastive: ClassVar[bool] = True
     temperature: Annotated[float, Option("What the contrastive scores are divided by.", above=0)] = 1.0
     normalize: Annotated[bool, Option("Compare directions only, in the contrastive loss.")] = False
-    extra_negatives: Annotated[int, Option("Tokens drawn by frequency and added to the negatives.", low=0)] = 0
 
-    @property
-    def needs_counts(self) -> bool:
-        return self.extra_negatives > 0
-
-    def contrast(self, inputs: LossInputs, form: str, *, sparse: bool) -> Tensor:
-        """The loss against the pool and what is drawn besides; `sparse`: see `cwt_loss`."""
-        pool = inputs.pool
-        if self.extra_negatives:
-            drawn = sample_noise(inputs.log_law, self.extra_negatives)
-            pool = torch.cat([inputs.targets if pool is None else pool, drawn])
-        table = self.table(inputs.model, inputs.own)
+    def contrast(self, inputs: LossInputs, form: str) -> Tensor:
+        """The loss against the pool."""
+        table = inputs.embeddings
         return cwt_loss(
-            inputs.rows, table, inputs.targets, form, pool=pool, temperature=self.temperature, normalize=self.normalize,
-            sparse=sparse and type(table) in (nn.Parameter, Tensor),  # a sharded table takes no sparse gradient
-            reduction=inputs.reduction,
+            inputs.rows, table, inputs.targets, form, pool=inputs.pool, temperature=self.temperature,
+            normalize=self.normalize, reduction=inputs.reduction,
+            sparse=type(table) in (nn.Parameter, Tensor),  # a sharded table takes no sparse gradient
         )  # fmt: skip
 
-    def reading(self, own: nn.Module | None) -> Readout | str:
+    def reading(self) -> Readout:
         note = "the loss compared directions; the held-out likelihood is read out by products" if self.normalize else ""
         return Readout(temperature=self.temperature, note=note)
 
@@ -126,43 +109,17 @@ class Headed(Objective):
         return "the bias of the head is a parameter that only a model built by headscan has (lm_head.bias)"
 
 
-@OBJECTIVES.register("adaptive")
-@dataclass(frozen=True, kw_only=True)
-class Adaptive(Objective):
-    """Adaptive softmax: frequent tokens in a short head, rare ones in narrow tails (Grave et al. 2017)."""
-
-    headless: ClassVar[bool] = True
-
-    @property
-    def needs_counts(self) -> bool:
-        return True
-
-    def parameters(self, width: int, vocabulary: int, counts: Tensor | None) -> nn.Module | None:
-        assert counts is not None
-        return AdaptiveSoftmax(width, counts)
-
-    def loss(self, inputs: LossInputs) -> Tensor:
-        assert isinstance(inputs.own, AdaptiveSoftmax)
-        loss: Tensor = inputs.own(inputs.rows, inputs.targets)
-        return loss * (1 if inputs.reduction == "mean" else len(inputs.targets))
-
-    def reading(self, own: nn.Module | None) -> Readout | str:
-        return "the adaptive softmax is no linear head, so its held-out likelihood is not read out"
-
-
 @OBJECTIVES.register("ce")
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy(Headed):
     """Cross-entropy over the whole vocabulary, of a model with a head.
 
     "full" projects the positions that carry loss, "chunked" computes the logits twice in little memory, "fused" is
-    torch's own kernel, "liger" and "cce" are those of two libraries for GPUs, and "ungathered" projects every position, as
-    most masked models do.
+    torch's own kernel.
     """
 
     projection: Annotated[
-        Literal["full", "chunked", "fused", "liger", "cce", "ungathered"],
-        Option("How the logits of the cross-entropy are computed."),
+        Literal["full", "chunked", "fused"], Option("How the logits of the cross-entropy are computed.")
     ] = "full"
     cap: Annotated[
         float | None, Option("Soft cap of the logits: z becomes cap · tanh(z / cap); Gemma 2 has 30.", above=0)
@@ -188,9 +145,6 @@ class CrossEntropy(Headed):
             check(inputs.rows, head.rows, inputs.targets)
             losses = torch.nn.functional.cross_entropy(inputs.logits, inputs.targets, reduction="none")
             return reduce(losses, inputs.reduction)
-        if self.projection == "ungathered":
-            states = head.transform(inputs.states)
-            return full_ce_loss(states, head.rows, inputs.labels, bias=head.bias, reduction=inputs.reduction)
         return head_loss(inputs, self.projection)
 
 
@@ -210,52 +164,7 @@ class Mixed(Contrastive):
     headless: ClassVar[bool] = False
 
     def loss(self, inputs: LossInputs) -> Tensor:
-        return head_loss(inputs, "full") + self.contrast(inputs, "unique", sparse=True)
-
-
-@OBJECTIVES.register("nce")
-@dataclass(frozen=True, kw_only=True)
-class OwnTable(Contrastive):
-    """The contrastive loss against a table of its own instead of the input embeddings (no weight tying)."""
-
-    def parameters(self, width: int, vocabulary: int, counts: Tensor | None) -> nn.Module | None:
-        table = nn.Embedding(vocabulary, width)
-        table.weight.data.normal_(std=0.02)
-        return table
-
-    def table(self, model: PreTrainedModel, own: nn.Module | None) -> Tensor:
-        assert isinstance(own, nn.Embedding)
-        return own.weight
-
-    def loss(self, inputs: LossInputs) -> Tensor:
-        return self.contrast(inputs, "unique", sparse=False)
-
-    def reading(self, own: nn.Module | None) -> Readout | str:
-        found = super().reading(own)
-        assert isinstance(found, Readout)
-        assert isinstance(own, nn.Embedding)
-        return replace(found, rows=own.weight)
-
-
-@OBJECTIVES.register("sampled")
-@dataclass(frozen=True, kw_only=True)
-class SampledSoftmax(Headed):
-    """Sampled softmax: cross-entropy among the target and noise from the unigram distribution (Jean et al. 2015)."""
-
-    noise_tokens: Annotated[int, Option("Noise tokens that the sampled softmax draws a step.", low=1)] = 1024
-
-    @property
-    def needs_counts(self) -> bool:
-        return True
-
-    def loss(self, inputs: LossInputs) -> Tensor:
-        head = inputs.head
-        assert head is not None
-        noise = sample_noise(inputs.log_law, self.noise_tokens)
-        rows = head.transform(inputs.rows)
-        return sampled_softmax_loss(
-            rows, head.rows, inputs.targets, noise, inputs.log_law, bias=head.bias, reduction=inputs.reduction
-        )
+        return head_loss(inputs, "full") + self.contrast(inputs, "unique")
 
 
 @OBJECTIVES.register("cwt")
@@ -267,9 +176,8 @@ class WeightTying(Contrastive):
     """
 
     form: Annotated[
-        Literal["unique", "dense", "chunked", "fused", "liger", "cce"],
-        Option("How contrastive weight tying is computed."),
+        Literal["unique", "dense", "chunked", "fused"], Option("How contrastive weight tying is computed.")
     ] = "unique"
 
     def loss(self, inputs: LossInputs) -> Tensor:
-        return self.contrast(inputs, self.form, sparse=True)
+        return self.contrast(inputs, self.form)

@@ -100,7 +100,7 @@ class CoupledAdam(Optimiser):
         decay: float = 0.0,
     ) -> torch.optim.Optimizer:  # fmt: skip
         output = output_layer(learner.model)
-        head = learner.objective.table(learner.model, learner.extra) if output is None else output.weight
+        head = embedding_table(learner.model) if output is None else output.weight
         tables = {"head": [head], "input": [embedding_table(learner.model)]}
         tables["both"] = tables["head"] + tables["input"]
         apart = [table for table in tables[self.coupled] if isinstance(table, nn.Parameter)]

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
@@ -67,7 +67,7 @@ def recovery_of(given: str | HeadRecovery) -> HeadRecovery:
 
 def recover_head(
     model: PreTrainedModel, recovery: str | HeadRecovery = "bias", *, counts: Int[Tensor, " vocabulary"] | None = None,
-    temperature: float = 1.0, rows: Float[Tensor, "vocabulary width"] | None = None, copied: bool = True,
+    temperature: float = 1.0, copied: bool = True,
 ) -> PreTrainedModel:  # fmt: skip
     """A causal language model with a head, from a headless body (both of transformers).
 
@@ -77,8 +77,7 @@ def recover_head(
     "probe": a head of its own, started at "bias" (where counts are given; else at the rows), the body frozen.
     "finetune": the same start, everything trainable (the published one starts at the rows). Both are to be trained.
     counts: token counts of the training text, for "bias". temperature: the one of the contrastive loss: the scores are
-    h . e / T. rows: the table that the loss compared with, where that was not the input embeddings (the objective
-    "nce"); "tied" is then untied all the same.
+    h . e / T.
 
     The bias is folded into the head's rows where the body ends in a LayerNorm (see `fold_bias`): the model then has
     no parameter that transformers do not know, and `AutoModelForCausalLM.from_pretrained` loads it anywhere. Elsewhere
@@ -92,7 +91,7 @@ def recover_head(
         raise BadInput(f"temperature must be above 0, not {temperature}.")
     body = body_of(model)
     config = copy.deepcopy(model.config)
-    config.tie_word_embeddings = how.tied and rows is None
+    config.tie_word_embeddings = how.tied
     whole = None if copied or config.tie_word_embeddings else _around(body, config)
     if whole is None:
         whole = AutoModelForCausalLM.from_config(config, dtype=body.dtype).to(body.device)
@@ -107,7 +106,7 @@ def recover_head(
     head = whole.get_output_embeddings()
     assert head is not None
     assert isinstance(head.weight, Tensor)
-    head.weight.data.copy_((table if rows is None else rows.detach()) / temperature)
+    head.weight.data.copy_(table / temperature)
     if counts is not None and how.biased:
         if len(counts) != len(table):
             raise BadInput(f"There are counts of {len(counts)} tokens but the model has {len(table)}.")

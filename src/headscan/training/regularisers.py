@@ -4,11 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from headscan.model.traits import embedding_table, output_layer
-from headscan.training.losses.isotropy import cosine_regulariser, isoscore_loss
 from headscan.training.objective import REGULARISERS, LossInputs
+
+
+def cosine_regulariser(rows: Tensor, *, epsilon: float = 1e-12) -> Tensor:
+    """Mean cosine over the ordered pairs of distinct rows of a table [V, d], a scalar with gradient; in [−1/(V − 1), 1].
+
+    Add γ times it to the loss (Gao et al. 2019, arXiv:1907.12009, with γ = 1 and a sum over pairs divided by V²: the
+    same up to the factor (V − 1)/V). O(Vd) by ‖Σŵ‖², where the published form multiplies V x V. Rows shorter than
+    `epsilon` count as zero vectors. Raises ValueError for fewer than two rows.
+
+    >>> w = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    >>> round(cosine_regulariser(w).item(), 4)
+    0.3333
+    """
+    n = len(rows)
+    if n < 2:
+        raise ValueError("a mean over pairs needs two rows")
+    unit = torch.nn.functional.normalize(rows, dim=-1, eps=epsilon)
+    return (unit.sum(0).square().sum() - unit.square().sum()) / (n * (n - 1))
 
 
 def _output_table(inputs: LossInputs) -> Tensor:
@@ -29,10 +47,6 @@ def _centred_block_states(inputs: LossInputs) -> Tensor:
     return states - states.mean(1, keepdim=True)
 
 
-def _isoscore(states: Tensor) -> Tensor:
-    return isoscore_loss([states], strength=1.0)
-
-
 def _squared_mean(rows: Tensor) -> Tensor:
     return rows.mean(0).square().sum()
 
@@ -49,12 +63,6 @@ TERMS: dict[str, tuple[Callable[[LossInputs], Tensor], Callable[[Tensor], Tensor
         "Mean cosine between the last block's states, each less the mean of its own coordinates. Cost: O(K d)."),
     "cosine-states": (_final_states, cosine_regulariser,
         "Mean cosine between the last hidden states that carry loss. Cost: O(K d)."),
-    # Rudman and Eickhoff 2024 (I-STAR), who found a negative strength to help. Cost: O(K d²).
-    "isoscore": (_final_states, _isoscore,
-        "1 - IsoScore* of the last hidden states that carry loss; a negative strength lowers isotropy."),
-    "isoscore-block": (_block_states, _isoscore, "1 - IsoScore* of the last block's states that carry loss. Cost: O(K d²)."),
-    "isoscore-block-centred": (_centred_block_states, _isoscore,
-        "1 - IsoScore* of the last block's states, each less the mean of its own coordinates. Cost: O(K d²)."),
     # "Output embedding centering", arXiv:2601.02031.
     "mu-loss": (_output_table, _squared_mean,
         "Squared norm of the mean row of the output table: the head's, or without one the input embeddings. Cost: O(V d)."),

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from headscan.model.sites import is_block
-from headscan.run import BadInput, Result
+from headscan.run import Result
 from headscan.training.monitor.alarms import Alarm
 from headscan.training.objective import CurvePoint, GeometrySnapshot, Likelihood, ObjectiveRecord
 from headscan.training.recipes import RecipeRecord
-from headscan.training.trajectory import Phases, phases
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,20 +32,6 @@ class TrainResult(Result):
     curve: list[CurvePoint] = field(default_factory=list)  # one entry a log line
     scan: list[GeometrySnapshot] = field(default_factory=list)  # one entry a measurement of all sites
     alarms: list[Alarm] = field(default_factory=list)  # what the monitor named
-
-    def phases(self, site: str | None = None, measure: str = "effective_rank") -> Phases:
-        """Whether a measure of a site (the last block's effective rank) falls, rises and falls again; see `trajectory.phases`.
-
-        Raises BadInput for fewer than four measurements, and where the site or the measure is not in them.
-        """
-        names = [row.text("site") for row in self.scan[-1].sites] if self.scan else []
-        blocks = [name for name in names if is_block(name)]
-        if site is None and blocks:
-            site = blocks[-1]
-        if site not in names or measure not in self.scan[-1].site(site):
-            raise BadInput(f"There is no {measure} of {site}; there are the sites {', '.join(names) or '(none)'}.")
-        found = [(snapshot.step, snapshot.site(site).number(measure)) for snapshot in self.scan]
-        return phases([step for step, _ in found], [float("nan") if value is None else value for _, value in found])
 
     def frame(self) -> pd.DataFrame:
         """The learning curve as a pandas table, one row a log line."""

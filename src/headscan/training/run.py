@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import torch
-from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 from jaxtyping import Int
 from torch import Tensor
 from transformers import (
@@ -31,9 +30,9 @@ from headscan.model.settings import quiet
 from headscan.run import BadInput, ModelRecord, Run, TextRecord, plain, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.text import Windows, documents
-from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike, check_text, source_name
+from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike, check_text
 from headscan.training.checkpoints import EXTRA, check_whole, clear, is_write_failure, last_checkpoint
-from headscan.training.data import Masker, PackedText, StreamedText, check_fit, check_known, collate
+from headscan.training.data import Masker, PackedText, check_fit, check_known, collate
 from headscan.training.heads import capped
 from headscan.training.learner import CentreHead, Learner
 from headscan.training.likelihood import perplexity
@@ -43,8 +42,8 @@ from headscan.training.optimisers import OPTIMISERS, Optimiser, optimiser_of
 from headscan.training.recipes import Recipe, RecipeRecord, fit_tokenizer, recipe_of
 from headscan.training.recovery import recover_head
 from headscan.training.result import TrainResult
-from headscan.training.settings import Training, training_arguments
-from headscan.training.trainer import HeadlessTrainer, ProgressCallback, StoreInTime, TimeLimit
+from headscan.training.settings import ASIDE, Training, trainer_options, training_arguments
+from headscan.training.trainer import HeadlessTrainer, ProgressCallback, StoreInTime
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,9 @@ class TrainingData:
     """The tokenizer, the windows to train on and those held out, the counts of the training tokens, the text's record."""
 
     tokenizer: PreTrainedTokenizerBase
-    windows: PackedText | StreamedText
+    windows: PackedText
     held_out: PackedText | None
-    counts: Int[Tensor, " vocabulary"] | None
+    counts: Int[Tensor, " vocabulary"]
     text: TextRecord
 
 
@@ -70,11 +69,6 @@ def gather(plan: Recipe, settings: Training, run: Run) -> TrainingData:
         max_tokens=settings.max_tokens,
     )  # fmt: skip
     vocabulary = hashlib.sha256(json.dumps(sorted(words.get_vocab().items())).encode())
-    if settings.streaming:
-        # The text itself is compared as it is read again: each checkpoint says what it had read (`StreamedText.mark`).
-        run.identify("the tokenizer", vocabulary.hexdigest())
-        record = TextRecord(source=source_name(settings.text), notes=["read as training went on"])
-        return TrainingData(words, StreamedText(windows), None, None, record)
     packed = PackedText.of(windows)
     record = windows.record()
     run.identify("the content of the text", record.sha256)
@@ -108,12 +102,6 @@ def _tokenizer(plan: Recipe, settings: Training, run: Run) -> PreTrainedTokenize
 
 
 PROBE = 24  # held-out windows on which the geometry is measured while training
-# The Hub's own error and what it is made of: the error of the HTTP library, another one from release to release.
-HUB_FAILURES: tuple[type[Exception], ...] = (
-    LocalTokenNotFoundError,
-    ConnectionError,
-    *(kind for kind in HfHubHTTPError.__mro__ if issubclass(kind, Exception) and kind not in (OSError, Exception)),
-)
 
 
 @verb("train", continues=True)
@@ -145,14 +133,9 @@ def train(
             "Where a contrastive objective's negatives come from: one micro-batch, those of a step, all processes, both."
         ),
     ] = "batch",
-    masking: Annotated[
-        Literal["bert", "published"] | None,
-        Option("How a masked recipe hides tokens: bert (80/10/10) or published. Default: bert."),
-    ] = None,
     held_out: Annotated[
         float | None, Option("Share of the windows that is held out. Default: 0.05.", low=0, high=1)
     ] = None,
-    streaming: Annotated[bool, Option("Read the text as training goes on, instead of packing it into memory.")] = False,
     geometry_every: Annotated[
         int | None, Option("Steps between measurements of the geometry; 0: none. Default: a tenth.", low=0)
     ] = None,
@@ -163,25 +146,14 @@ def train(
             identity=False,
         ),
     ] = None,
-    log_every: Annotated[int | None, Option("Steps between points of the curve. Default: a fiftieth.", low=1)] = None,
-    save_every: Annotated[
-        int | None,
-        Option(
-            "Steps between checkpoints, with more from the 10th second on; 0: none. Default: a fifth.",
-            low=0,
-            identity=False,
-        ),
-    ] = None,
-    precision: Annotated[Literal["float32", "bfloat16", "float16"], Option("Of the products (mixed).")] = "float32",
-    seconds: Annotated[float | None, Option("Stop after so many seconds of training.", above=0, identity=False)] = None,
-    tensorboard: Annotated[bool, Option("Log to TensorBoard under --out.", identity=False)] = False,
-    push_to_hub: Annotated[
-        str | None, Option("Id under which the model goes to the Hub at the end.", metavar="ID", identity=False)
-    ] = None,
-    callbacks: Annotated[Sequence[TrainerCallback], Option("More callbacks of the Trainer.", python=True)] = (),
     trainer: Annotated[
-        Mapping[str, object], Option("Anything else that TrainingArguments takes (fsdp, deepspeed ...).", python=True)
+        str | Mapping[str, object],
+        Option(
+            "What TrainingArguments of transformers takes besides: save_steps, logging_steps, bf16, report_to, fsdp ...",
+            metavar="KEY=VALUE,...", identity=False,
+        ),
     ] = MappingProxyType({}),
+    callbacks: Annotated[Sequence[TrainerCallback], Option("More callbacks of the Trainer.", python=True)] = (),
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> TrainResult:  # fmt: skip
@@ -203,43 +175,33 @@ def train(
         steps=settings.steps, batch=settings.batch, accumulation=settings.accumulation, context=settings.context,
         rate=settings.rate, vocabulary=settings.vocabulary,
     )  # fmt: skip
-    if settings.masking is not None and not plan.masked:
-        raise BadInput(f"--masking is not used by the recipe {plan.name}, which predicts the next token.")
     _identify(plan, settings, run)
     arguments = training_arguments(plan, settings, run.folder)
     data = gather(plan, settings, run)
     learner = _learner(plan, settings, data, run)
     watcher = _watcher(plan, settings, data)
     hooks: list[TrainerCallback] = [watcher] if watcher else []
-    hooks += [TimeLimit(settings.seconds)] if settings.seconds else []
     hooks += [CentreHead()] if settings.centre_head else []
-    if settings.save_every != 0:  # weights and the optimiser's two moments, in float32
+    if arguments.save_strategy != "no":  # weights and the optimiser's two moments, in float32
         hooks.append(StoreInTime(12.0 * sum(weight.numel() for weight in learner.parameters())))
     hooks.append(ProgressCallback(run.progress, plan.tokens_a_step * arguments.world_size))
-    masker = Masker(data.tokenizer, scheme=settings.masking or "bert", seed=settings.seed) if plan.masked else collate
+    masker = Masker(data.tokenizer, seed=settings.seed) if plan.masked else collate
     try:
         fitter = HeadlessTrainer(
             learner, arguments, run=run, pool=settings.pool, optimiser=settings.optimiser, train_dataset=data.windows,
             data_collator=masker, processing_class=data.tokenizer, callbacks=[*hooks, *settings.callbacks],
         )  # fmt: skip
-    except HUB_FAILURES as error:
-        raise BadInput(
-            f"The Hub does not take {settings.push_to_hub}: {str(error).splitlines()[0]} (log in with `hf auth login`?)"
-        ) from None
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
+        raise BadInput(f"The Trainer cannot work as asked: {str(error).splitlines()[0]}") from None
     if watcher:
         watcher.trainer = fitter
     fitter.remove_callback(PrinterCallback)  # it writes to standard output, where --json has the result
     _fit(fitter, run)
     settled = _settle(fitter)
-    unsent = _save_model(fitter, run.folder / "model")
+    _save_model(fitter, run.folder / "model")
     result = _result(fitter, plan, settings, data, run, settled)
     if watcher:
         result = replace(result, scan=watcher.history, alarms=watcher.raised)
-    if unsent is not None:
-        run.finish(result)
-        raise BadInput(
-            f"The model is whole in {run.folder / 'model'} but the Hub did not take it: {str(unsent).splitlines()[0]}"
-        )
     return result
 
 
@@ -269,12 +231,12 @@ def build(plan: Recipe, objective: Objective, vocabulary: int, *, tied: bool | N
 
 def _identify(plan: Recipe, settings: Training, run: Run) -> None:
     """What decides the numbers beside the options that the command line knows."""
-    numbers = plain(plan.record().__dict__ | {"steps": None})
-    run.identify("the recipe", numbers)
+    run.identify("the recipe", plain(plan.record().__dict__ | {"steps": None}))
     run.identify("the objective", plain(settings.aim.recorded(settings.regulariser)))
     optimiser = optimiser_of(settings.optimiser)
     run.identify("the optimiser", {"name": optimiser.name, "options": plain(optimiser)})
-    run.identify("the Trainer's arguments", plain(dict(settings.trainer)))
+    numbers = {key: value for key, value in trainer_options(settings.trainer).items() if not key.startswith(ASIDE)}
+    run.identify("the Trainer's arguments", plain(numbers))
 
 
 def _learner(plan: Recipe, settings: Training, data: TrainingData, run: Run) -> Learner:
@@ -322,13 +284,10 @@ def _settle(trainer: HeadlessTrainer) -> list[str]:
     return learner.settle()
 
 
-def _save_model(trainer: HeadlessTrainer, folder: Path) -> Exception | None:
-    """Write the model, and send it to the Hub where that is wanted; the error of a Hub that did not take it."""
+def _save_model(trainer: HeadlessTrainer, folder: Path) -> None:
     try:
         with quiet():
             trainer.save_model(str(folder))
-    except HUB_FAILURES as error:
-        return error
     except Exception as error:
         if not is_write_failure(error):
             raise
@@ -337,7 +296,6 @@ def _save_model(trainer: HeadlessTrainer, folder: Path) -> Exception | None:
             f"The trained model could not be written to {folder} ({error}): make room and --resume from "
             f"{kept.name if kept else 'the beginning'}."
         ) from None
-    return None
 
 
 def _result(
@@ -352,8 +310,9 @@ def _result(
     last = curve[-1] if curve else None
     model, steps = learner.model, trainer.state.global_step
     parameters = sum(parameter.numel() for parameter in model.parameters())
+    precision = "bfloat16" if trainer.args.bf16 else "float16" if trainer.args.fp16 else "float32"
     return TrainResult(
-        protocol=run.protocol(text=data.text, device=str(trainer.args.device), dtype=settings.precision),
+        protocol=run.protocol(text=data.text, device=str(trainer.args.device), dtype=precision),
         models=[_model_record(plan, learner, parameters)], recipe=RecipeRecord(**plan.record().__dict__),
         objective=settings.aim.recorded(settings.regulariser), parameters=parameters, steps=steps,
         tokens=steps * plan.tokens_a_step * trainer.args.world_size, loss=last.loss if last else None,
@@ -378,12 +337,10 @@ def _read_out(learner: Learner, data: TrainingData) -> tuple[dict[str, Likelihoo
             read = perplexity(model, kept.rows, data.tokenizer, begins=kept.begins)
         missing = "heldout_bits_per_byte: the tokens do not hold the spaces between words (WordPiece)"
         return {"head": read}, [missing] if read.bits_per_byte is None else []
-    reading = learner.objective.reading(learner.extra)
-    if isinstance(reading, str):
-        return {}, [reading]
+    reading = learner.objective.reading()
     found = {}
     for mode in ("tied", "bias"):
-        whole = recover_head(model, mode, counts=data.counts, temperature=reading.temperature, rows=reading.rows)
+        whole = recover_head(model, mode, counts=data.counts, temperature=reading.temperature)
         found[mode] = perplexity(whole, kept.rows, data.tokenizer, begins=kept.begins)
     return found, [reading.note] if reading.note else []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -51,19 +52,11 @@ class Training(Reading):
     rate: float | None
     vocabulary: int | None
     pool: Literal["batch", "accumulation", "devices", "all"]
-    masking: Literal["bert", "published"] | None
     held_out: float | None
-    streaming: bool
     geometry_every: int | None
     on_alarm: Literal["warn", "checkpoint", "stop"] | None
-    log_every: int | None
-    save_every: int | None
-    precision: Literal["float32", "bfloat16", "float16"]
-    seconds: float | None
-    tensorboard: bool
-    push_to_hub: str | None
     callbacks: Sequence[TrainerCallback]
-    trainer: Mapping[str, object]
+    trainer: str | Mapping[str, object]
     out: Out
     resume: bool
     seed: int
@@ -71,16 +64,12 @@ class Training(Reading):
     def check(self) -> None:
         super().check()
         require("accelerate", "train")
-        if self.tensorboard:
-            require("tensorboard", "train")
         if self.out is None:
             raise BadInput("Training keeps its checkpoints in a folder: give --out.")
         if not self.resume:
             check_afresh(self.out)
         parse_regularisers(self.regulariser)
         aim = self.aim
-        if self.streaming and aim.needs_counts:
-            raise BadInput(f"The objective {aim.name!r} draws by frequency and so needs the text packed, not streamed.")
         for given, flag, reason in (
             (
                 self.pool != "batch" and not aim.contrastive,
@@ -98,14 +87,13 @@ class Training(Reading):
                 f"the objective {aim.name}, which trains without a head",
             ),
             (self.vocabulary and self.tokenizer is not None, "--vocabulary", "a run whose tokenizer is given"),
-            (self.held_out and self.streaming, "--held-out", "a streamed text, of which nothing is held out"),
             (
-                self.geometry_every and (self.streaming or self.held_out == 0),
+                self.geometry_every and self.held_out == 0,
                 "--geometry-every",
                 "a run that holds nothing out to measure on",
             ),
             (
-                self.on_alarm and (self.streaming or self.held_out == 0 or self.geometry_every == 0),
+                self.on_alarm and (self.held_out == 0 or self.geometry_every == 0),
                 "--on-alarm",
                 "a run whose geometry is not measured",
             ),
@@ -118,12 +106,36 @@ class Training(Reading):
         return objective_of(self.objective)
 
 
+# Arguments of the Trainer that decide where and when something is written, and no number: a resume may change them.
+ASIDE = ("save_", "logging_", "report_to", "run_name", "disable_tqdm", "dataloader_num_workers", "push_to_hub", "hub_")
+
+
+def trainer_options(given: str | Mapping[str, object]) -> dict[str, object]:
+    """The Trainer's arguments that were asked for; a text is KEY=VALUE,... with values as JSON, or words.
+
+    >>> trainer_options("save_steps=5,bf16=true,report_to=tensorboard")
+    {'save_steps': 5, 'bf16': True, 'report_to': 'tensorboard'}
+    """
+    if not isinstance(given, str):
+        return dict(given)
+    found: dict[str, object] = {}
+    for part in filter(None, (each.strip() for each in given.split(","))):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise BadInput(f"--trainer is written KEY=VALUE,..., as in save_steps=100,bf16=true, not {part!r}.")
+        try:
+            found[key.strip()] = json.loads(value)
+        except ValueError:
+            found[key.strip()] = value.strip()
+    return found
+
+
 SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
 
 def training_arguments(plan: Recipe, settings: Training, folder: Path) -> TrainingArguments:
     """The Trainer's arguments; `settings.trainer` has the last word. BadInput for sharding without an accelerator."""
-    extra = dict(settings.trainer)
+    extra = trainer_options(settings.trainer)
     many = int(os.environ.get("WORLD_SIZE", "1")) > 1
     if (extra.get("fsdp") or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true") and (
         torch.accelerator.current_accelerator() is None
@@ -132,7 +144,6 @@ def training_arguments(plan: Recipe, settings: Training, folder: Path) -> Traini
         raise BadInput(
             "FSDP under the Trainer needs an accelerator; on a CPU train data-parallel, with torchrun alone."
         )
-    save_every = max(1, plan.steps // 5) if settings.save_every is None else settings.save_every
     options: dict[str, Any] = {
         "output_dir": str(folder),
         "max_steps": plan.steps,
@@ -148,15 +159,11 @@ def training_arguments(plan: Recipe, settings: Training, folder: Path) -> Traini
         "max_grad_norm": plan.clip,
         "seed": settings.seed,
         "data_seed": settings.seed,
-        "bf16": settings.precision == "bfloat16",
-        "fp16": settings.precision == "float16",
-        "logging_steps": settings.log_every or max(1, plan.steps // 50),
-        "save_steps": save_every or plan.steps,
-        "save_strategy": "steps" if save_every else "no",
+        "logging_steps": max(1, plan.steps // 50),
+        "save_steps": max(1, plan.steps // 5),
+        "save_strategy": "steps",
         "save_total_limit": 2,
-        "report_to": ["tensorboard"] if settings.tensorboard else [],
-        "push_to_hub": settings.push_to_hub is not None,
-        "hub_model_id": settings.push_to_hub,
+        "report_to": [],
         "hub_strategy": "end",  # at every checkpoint the Trainer would pickle its arguments into what it sends
         "remove_unused_columns": False,
         "disable_tqdm": True,
@@ -165,5 +172,5 @@ def training_arguments(plan: Recipe, settings: Training, folder: Path) -> Traini
     }
     try:
         return TrainingArguments(**(options | extra))
-    except TypeError as error:
-        raise BadInput(f"The Trainer does not take these arguments: {error}") from None
+    except (TypeError, ValueError, ImportError) as error:
+        raise BadInput(f"The Trainer does not take these arguments: {str(error).splitlines()[0]}") from None

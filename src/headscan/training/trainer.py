@@ -20,7 +20,6 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length, rotate
 from headscan.run import BadInput, Progress, Run
 from headscan.run.parts import Parts
 from headscan.training.checkpoints import EXTRA, STATE, WEIGHTS, Notes, is_write_failure, last_checkpoint, seal
-from headscan.training.data import StreamedText
 from headscan.training.learner import Learner
 from headscan.training.losses import IGNORE, gather_ids
 from headscan.training.optimisers import Optimiser, optimiser_of
@@ -172,8 +171,6 @@ class HeadlessTrainer(Trainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         notes = Notes.read(Path(resume_from_checkpoint))
         self._run.compare(notes.identity)
-        if isinstance(self.train_dataset, StreamedText) and notes.text is not None:
-            self.train_dataset.expect(notes.text)
         self._sums = notes.sums if self.is_world_process_zero() else {}  # they are of all processes
         if self.is_fsdp_enabled:
             super()._load_from_checkpoint(resume_from_checkpoint, model)
@@ -215,8 +212,7 @@ class HeadlessTrainer(Trainer):
         sums = self._over_processes(self._sums)
         try:
             if self.args.should_save:
-                streamed = self.train_dataset if isinstance(self.train_dataset, StreamedText) else None
-                Notes(self._run.identity, sums, None if streamed is None else streamed.mark()).write(folder)
+                Notes(self._run.identity, sums).write(folder)
             super()._save_checkpoint(model, trial)
             if self.args.should_save and folder.exists():  # `save_total_limit` may have taken it
                 seal(folder)
@@ -236,22 +232,8 @@ def _targets(labels: Tensor, masked: bool) -> Tensor:
     return labels[labels != IGNORE]
 
 
-class TimeLimit(TrainerCallback):
-    """Stop at the end of the first step that ends after `seconds` of training."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self.end = time.monotonic() + self.seconds
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if time.monotonic() > self.end:
-            control.should_training_stop = True
-
-
 class StoreInTime(TrainerCallback):
-    """Store a checkpoint from the 10th second on, between those of --save-every, where storing stays at 2 % of the time.
+    """Store a checkpoint from the 10th second on, between those of `save_steps`, where storing stays at 2 % of the time.
 
     What one costs is what the last one took; of the first one it is guessed from its `size` in bytes. The first of several
     processes decides for all.

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscan import BadInput
-from headscan.training import available_kernels, cwt_loss, floor_of, in_batch_accuracy
+from headscan.training import cwt_loss, floor_of, has_fused, in_batch_accuracy
 from tests.reference.contrastive import cwt as slow_cwt
 
-FORMS = ["dense", "unique", "chunked", *available_kernels()]
+FORMS = ["dense", "unique", "chunked", *(["fused"] if has_fused() else [])]
 
 
 def _problem(rows, width, size, seed, scale=1.0, dtype=torch.float64):

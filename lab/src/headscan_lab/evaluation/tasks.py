@@ -15,7 +15,7 @@ import numpy.typing as npt
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.run import BadInput
-from headscan.training.likelihood import log_likelihood
+from headscan_lab.evaluation.likelihood import log_likelihood
 from headscan_lab.evaluation.similarity import read_stsb
 from headscan_lab.evaluation.task import TASKS, Evaluated, Labelled, Scores, Task, mean_of, probe, probe_pairs
 

@@ -15,7 +15,7 @@ from headscan.model.mixer import MixerConfig
 from headscan.run import BadInput, Registry
 from headscan.training.learner import CentreHead, Learner
 from headscan.training.objective import Objective
-from headscan.training.objectives import CrossEntropy, SampledSoftmax, WeightTying
+from headscan.training.objectives import CrossEntropy, WeightTying
 from headscan.training.optimisers import AdamW, CoupledAdam, Optimiser
 from headscan.training.recipes import Recipe, recipe_of
 
@@ -93,13 +93,6 @@ for _name, _arm in {
         about="cosine regulariser on the last block's states less their own mean, 1",
         regulariser="cosine-block-centred:1",
     ),
-    "ce+isoscore": Arm(about="IsoScore* regulariser on the final norm, 1", regulariser="isoscore:1"),
-    "ce+isoscore-block": Arm(about="IsoScore* regulariser on the last block, 1", regulariser="isoscore-block:1"),
-    "ce+isoscore-centred": Arm(
-        about="IsoScore* regulariser on the last block's states less their own mean, 1",
-        regulariser="isoscore-block-centred:1",
-    ),
-    "sampled": Arm(about="sampled softmax, 1,024 noise tokens", objective=SampledSoftmax()),
     "mixer": Arm(about="a masked mixer, cross-entropy", recipe="mixer"),
     "mixer+unigram": Arm(about="a masked mixer, a head bias at the log unigram", recipe="mixer", objective=UNIGRAM),
     "mixer+headless": Arm(about="a masked mixer without a head", recipe="mixer", objective=WeightTying()),

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from headscan.run import BadInput
 from headscan.training.losses.cwt import cwt_loss
-from headscan.training.losses.linear import KERNELS, chunked, full
+from headscan.training.losses.linear import chunked, full, fused
 from headscan.training.losses.shared import check, reduce
 
-CE_FORMS = ("full", "chunked", *KERNELS)
+CE_FORMS = ("full", "chunked", "fused")
 
 IGNORE = -100
 
@@ -37,8 +37,7 @@ def ce_loss(
 ) -> Tensor:  # fmt: skip
     """Cross-entropy over the whole vocabulary (nats) of logits hidden [K, d] . embeddings [V, d] (+ bias [V]).
 
-    form: "full" (K x V logits in memory), "chunked" (O(chunk x V), logits computed twice), or one of `KERNELS`: "fused"
-    (torch's own), "liger", "cce".
+    form: "full" (K x V logits in memory), "chunked" (O(chunk x V), logits computed twice) or "fused" (torch's own kernel).
     K = 0 gives 0 and zero gradients.
 
     >>> ce_loss(torch.zeros(2, 3), torch.zeros(8, 3), torch.tensor([1, 2])).exp().round()
@@ -50,43 +49,21 @@ def ce_loss(
         raise BadInput(f"form must be one of {', '.join(CE_FORMS)}, not {form!r}.")
     if len(targets) == 0:
         return cwt_loss(hidden, embeddings, targets, reduction=reduction)
-    if form in KERNELS:
-        found = KERNELS[form](hidden, embeddings, targets, bias, "none" if reduction == "none" else "sum")
+    if form == "fused":
+        found = fused(hidden, embeddings, targets, bias, "none" if reduction == "none" else "sum")
         return found / len(targets) if reduction == "mean" else found
     if form == "chunked":
         return reduce(chunked(hidden, embeddings, targets, bias, chunk=chunk), reduction)
     return reduce(full(hidden, embeddings, targets, bias), reduction)
 
 
-def full_ce_loss(
-    hidden: Tensor, embeddings: Tensor, labels: Tensor, *, bias: Tensor | None = None, reduction: str = "mean"
-) -> Tensor:
-    """Cross-entropy the unthrifty way: every position [..., d] is projected, and those labelled -100 are then ignored.
-
-    The value is that of `ce_loss` on the gathered rows; the cost is not. It is what most masked models run.
-
-    >>> full_ce_loss(torch.zeros(1, 2, 3), torch.zeros(8, 3), torch.tensor([[-100, 2]])).exp().round()
-    tensor(8.)
-    """
-    logits = hidden @ embeddings.T if bias is None else hidden @ embeddings.T + bias
-    flat = labels.flatten()
-    losses = torch.nn.functional.cross_entropy(logits.flatten(0, -2), flat, ignore_index=IGNORE, reduction="sum")
-    return losses if reduction == "sum" else losses / (flat != IGNORE).sum().clamp_min(1)
-
-
-MASKINGS = ("bert", "published")
-
-
 def mask_tokens(
     ids: Tensor, *, mask_id: int, vocabulary: int, special: Tensor | None = None, share: float = 0.15,
-    scheme: str = "bert", generator: torch.Generator | None = None,
+    generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Corrupted ids and labels, both shaped as `ids` int64 [B, T]; labels are -100 where nothing is to be predicted.
 
-    scheme "bert": `share` of the ordinary tokens are chosen; of those 80 % become [MASK], 10 % a random token, 10 %
-    stay. scheme "published" (the released code of the headless paper, which deviates): first 10 % of *all* tokens
-    are replaced at random, then `share` are chosen, of which 80 % become [MASK] and the rest stay as they now are; the
-    labels are the ids before any change, and most of the random tokens carry no loss.
+    `share` of the ordinary tokens are chosen; of those 80 % become [MASK], 10 % a random token, 10 % stay (BERT).
     special: bool [B, T], positions never chosen ([CLS], padding, ...). vocabulary: random tokens are drawn below it.
 
     >>> ids = torch.arange(20).view(1, 20)
@@ -94,23 +71,16 @@ def mask_tokens(
     >>> bool(((labels == -100) | (labels == ids)).all()), bool((seen[labels == -100] == ids[labels == -100]).all())
     (True, True)
     """
-    if scheme not in MASKINGS:
-        raise BadInput(f"The masking scheme must be one of {', '.join(MASKINGS)}, not {scheme!r}.")
     if not 0 < share < 1:
         raise BadInput(f"The share of masked tokens must lie between 0 and 1, not {share}.")
 
     def draw() -> Tensor:
         return torch.rand(ids.shape, generator=generator).to(ids.device)
 
-    def random_tokens() -> Tensor:
-        return torch.randint(vocabulary, ids.shape, generator=generator).to(ids.device)
-
     allowed = torch.ones_like(ids, dtype=torch.bool) if special is None else ~special
     chosen = (draw() < share) & allowed
     labels = ids.masked_fill(~chosen, IGNORE)
     fate = draw()
-    if scheme == "bert":
-        seen = torch.where(chosen & (fate < 0.8), torch.full_like(ids, mask_id), ids)
-        return torch.where(chosen & (fate >= 0.9), random_tokens(), seen), labels
-    seen = torch.where(draw() < 0.1, random_tokens(), ids)
-    return torch.where(chosen & (fate < 0.8), torch.full_like(ids, mask_id), seen), labels
+    seen = torch.where(chosen & (fate < 0.8), torch.full_like(ids, mask_id), ids)
+    random = torch.randint(vocabulary, ids.shape, generator=generator).to(ids.device)
+    return torch.where(chosen & (fate >= 0.9), random, seen), labels

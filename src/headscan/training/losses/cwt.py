@@ -26,10 +26,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headscan.run import BadInput
-from headscan.training.losses.linear import KERNELS, chunked, full
+from headscan.training.losses.linear import chunked, full, fused
 from headscan.training.losses.shared import Pool, check, pool_of, reduce
 
-CWT_FORMS = ("dense", "unique", "chunked", *KERNELS)
+CWT_FORMS = ("dense", "unique", "chunked", "fused")
 
 
 def cwt_loss(
@@ -50,8 +50,7 @@ def cwt_loss(
     hidden: [K, d], what the model made of the context. embeddings: [V, d], its input embeddings (the gradient flows
     into both). targets: int [K], the tokens to find.
     form: "dense" (K x P, as published, positive counted once), "unique" (K x U, the same value and gradient),
-    "chunked" (unique, memory O(chunk x U), logits computed twice), or one of `KERNELS` over the unique rows: "fused" (torch's
-    own), "liger", "cce".
+    "chunked" (unique, memory O(chunk x U), logits computed twice) or "fused" (torch's own kernel over the unique rows).
     pool: int [P], all tokens to compare against, the targets among them; default the targets. Give
     `torch.cat([targets, extra])` for extra negatives, or the targets of all devices (`gather_ids`) or of all
     micro-batches of an accumulation: targets are known before the forward pass, so a batch-invariant loss needs no
@@ -94,14 +93,14 @@ def cwt_loss(
         floor = tokens.log_counts[positions]
     if normalize:
         rows = F.normalize(rows, dim=1)
-    if form in KERNELS and reduction != "none":
-        total = KERNELS[form](hidden, rows, positions, bias)
+    if form == "fused" and reduction != "none":
+        total = fused(hidden, rows, positions, bias)
         total = total + floor.sum().to(total.dtype)
         return total if reduction == "sum" else total / len(targets)
     if form == "chunked":
         losses = chunked(hidden, rows, positions, bias, chunk=chunk)
-    elif form in KERNELS:
-        losses = KERNELS[form](hidden, rows, positions, bias, "none")
+    elif form == "fused":
+        losses = fused(hidden, rows, positions, bias, "none")
     else:
         losses = full(hidden, rows, positions, bias)
     return reduce(losses if form == "dense" else losses + floor.to(losses.dtype), reduction)

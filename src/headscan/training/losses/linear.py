@@ -5,15 +5,12 @@ All forms compute, for hidden h [K, d], rows W [C, d], bias b [C] and targets t 
     loss_k = log sum_c exp(h_k . W_c + b_c) - (h_k . W_{t_k} + b_{t_k}).
 
 They differ in what they keep: *full* keeps K x C logits for the backward pass, *chunked* keeps one log-sum per row and
-computes the logits again, one chunk of rows at a time, so that memory is O(chunk x C). Libraries' own are in `kernels`.
+computes the logits again, one chunk of rows at a time, so that memory is O(chunk x C), *fused* is torch's own kernel. A
+headless loss is one of them over the unique targets' rows with b = log(count).
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
@@ -108,14 +105,8 @@ class _Chunked(torch.autograd.Function):
         return grad_hidden, None if grad_rows is None else grad_rows.to(rows.dtype), None, grad_bias, None
 
 
-#
-# All compute what `full` does (`losses.linear`): for hidden h [K, d], rows W [C, d], bias b [C] and targets t [K] the losses
-# log Σ_c exp(h·W_c + b_c) − (h·W_t + b_t), without the K x C logits in memory. A headless loss is one of them over the unique
-# targets' rows with b = log(count), so every kernel carries it unchanged.
-
 Kept = Literal["sum", "none"]
 CHUNK = 256  # rows whose logits are held at a time on a CPU: torch 2.13's own choice takes three to four times as long
-ALIGNED = 16  # columns that a tile of cut cross-entropy is a multiple of
 
 
 def has_fused() -> bool:
@@ -139,64 +130,3 @@ def fused(hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None = N
         hidden, rows, targets, linear_bias=None if bias is None else bias.to(rows.dtype), reduction=keep,
         options=torch.nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK if hidden.device.type == "cpu" else None),
     )  # fmt: skip
-
-
-def liger(hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None = None, keep: Kept = "sum") -> Tensor:
-    """Liger's (BSD-2; Hsu et al. 2024, arXiv:2410.10989), on a card; `pip install 'headscan[kernels]'`.
-
-    Its gradients are made in the forward pass, a chunk of rows at a time, like torch's. Raises BadInput without the package
-    or a card that Triton serves.
-    """
-    found = _library("liger", "liger_kernel.transformers.functional", "liger-kernel", hidden)
-    loss: Tensor = found.liger_fused_linear_cross_entropy(
-        hidden, rows, targets, None if bias is None else bias.to(rows.dtype), reduction=keep
-    )
-    return loss
-
-
-def cce(hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None = None, keep: Kept = "sum") -> Tensor:
-    """Apple's cut cross-entropy (Wijmans et al. 2025, arXiv:2411.09009), on a card; `pip install cut-cross-entropy`.
-
-    Nothing is left out of its gradients (its filter is off), so they are those of the other forms, in bf16 or fp16, which
-    are all it takes. It knows no bias: b is a column more of W, which a column of ones in h meets. Raises BadInput for
-    other types, and without the package or a card that Triton serves.
-    """
-    found = _library("cce", "cut_cross_entropy", "cut-cross-entropy", hidden)
-    if hidden.dtype not in (torch.bfloat16, torch.float16):
-        raise BadInput(f"The form cce takes bf16 or fp16, not {str(hidden.dtype).removeprefix('torch.')}.")
-    if bias is not None:
-        empty = -(hidden.shape[1] + 1) % ALIGNED
-        hidden = F.pad(torch.cat([hidden, hidden.new_ones(len(hidden), 1)], dim=1), (0, empty))
-        rows = F.pad(torch.cat([rows, bias[:, None].to(rows.dtype)], dim=1), (0, empty))
-    loss: Tensor = found.linear_cross_entropy(
-        hidden.contiguous(), rows.contiguous(), targets, reduction=keep, filter_eps=None
-    )
-    return loss
-
-
-KERNELS: Mapping[str, Callable[..., Tensor]] = {"fused": fused, "liger": liger, "cce": cce}
-
-
-def available_kernels(device: torch.device | str = "cpu") -> list[str]:
-    """The names of those that would run here.
-
-    >>> set(available_kernels()) <= {*KERNELS}
-    True
-    """
-    homes = {"liger": "liger_kernel", "cce": "cut_cross_entropy"}
-    drives = _triton_drives(torch.device(device))
-    found = [name for name, home in homes.items() if drives and find_spec(home) is not None]
-    return (["fused"] if has_fused() else []) + found
-
-
-def _triton_drives(device: torch.device) -> bool:
-    return device.type in {"cuda", "xpu"} or os.environ.get("TRITON_INTERPRET") == "1"
-
-
-def _library(form: str, module: str, package: str, hidden: Tensor) -> Any:
-    if not _triton_drives(hidden.device):
-        raise BadInput(f"The form {form} runs on a GPU, not on {hidden.device.type}: use fused or chunked.")
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise BadInput(f"The form {form} needs {package} (pip install {package}): {error}.") from error

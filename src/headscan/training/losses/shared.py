@@ -47,6 +47,16 @@ def reduce(losses: Tensor, reduction: str) -> Tensor:
     raise BadInput(f"reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}.")
 
 
+def log_unigram(counts: Tensor, smoothing: float = 1.0) -> Tensor:
+    """log p(v) [V] in nats from token counts [V], with `smoothing` added to each count so that no token has p = 0.
+
+    >>> log_unigram(torch.tensor([2, 0]), smoothing=1).exp()
+    tensor([0.7500, 0.2500], dtype=torch.float64)
+    """
+    smooth = counts.double() + smoothing
+    return smooth.log() - smooth.sum().log()
+
+
 def _alone(group: dist.ProcessGroup | None) -> bool:
     return not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(group) == 1
 

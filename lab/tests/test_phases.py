@@ -6,9 +6,9 @@ from itertools import product
 
 import numpy as np
 import pytest
+from headscan_lab.theory.phases import phases
 
 from headscan import BadInput
-from headscan.training.trajectory import phases
 
 STEPS = [0, 1, 2, 5, 10, 20, 50, 100, 200]
 
