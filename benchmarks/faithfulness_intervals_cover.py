@@ -24,26 +24,26 @@ from headscan.model import Lens
 from headscan.run import VERBS
 
 ASSETS = Path(__file__).parents[2] / "shared" / "assets"
-NAMES = ("deletion", "insertion", "comprehensiveness", "sufficiency", "gain over random orders")
+NAMES = ("deletion", "insertion", "gain over random orders")
 PROMPT, LONGEST = 40, 180  # characters of a prompt, and of a text
 PREDICTIONS, EIGHT = 24, 8
 
 
 def numbers(lens: Lens, text: str) -> np.ndarray:
-    """[predictions, 5] of one text: the four numbers of a gradient-x-input map, and its gain."""
+    """[predictions, 3] of one text: the two areas of a gradient-x-input map, and its gain."""
     begins = text.index(" ", PROMPT)
     options = {"continuation": text[begins:LONGEST], "method": "gradient-x-input", "substitute": "mean"}
     settings = VERBS["attribute"].given((lens, text[:begins]), options).chosen(Attributing)
     task = read_task(lens, settings)
     found = METHODS["gradient-x-input"]().explain(task)
     own, null = measured_orders(task, found, list(range(PREDICTIONS)))
-    values = np.array([one.numbers for one in own])
-    random = np.array([[one.numbers[0] for one in orders] for orders in null]).mean(1)
+    values = np.array([order.areas for order in own])
+    random = np.array([[order.areas[0] for order in orders] for orders in null]).mean(1)
     return np.column_stack([values, random - values[:, 0]])
 
 
 def covered(draws: list[np.ndarray], truth: np.ndarray) -> list[float]:
-    """Of draws [8, 5] how often each number's interval holds the truth [5]."""
+    """Of draws [8, 3] how often each number's interval holds the truth [3]."""
     hits = []
     for draw in draws:
         spans = [over_predictions(column) for column in draw.T]

@@ -15,12 +15,11 @@ PROMPTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "wipers": ("The wipers on the bus go swish swish", {"method": "all"}),
     "story": ("Once upon a time, there was a little girl named", {"method": "combined", "units": "word"}),
     "contrast": ("Lily saw a big dog. She wanted to pet the", {"method": "occlusion", "token": "d", "against": "c"}),
-    "entropy": ("One day, Tim found a red ball in the", {"method": "occlusion", "target": "entropy"}),
+    "logprob": ("One day, Tim found a red ball in the", {"method": "occlusion", "target": "logprob"}),
     "sentences": (
         "Tom had a cat. The cat was sad. It did not want to play.\nTom gave it milk. The cat was",
-        {"method": "leave-one-out,shapley", "units": "sentence"},
+        {"method": "occlusion", "substitute": "remove", "units": "sentence"},
     ),
-    "spans": ("Mom said no. Dad said yes. So Lily was very", {"method": "occlusion", "spans": ["Mom said no.", "Dad"]}),
     "continuation": ("Lily and Ben like to", {"method": "occlusion", "generate": 8}),
     "absolute": ("The sun was hot and the ice", {"method": "integrated-gradients", "signed": False}),
     "chat": (
@@ -44,4 +43,4 @@ PROMPTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "one long word": ("a" * 300, {"method": "gradient-x-input"}),
     "5,000 tokens": ("Once upon a time there was a cat. " * 500, {"method": "gradient-x-input", "faithfulness": False}),
 }
-"""Name -> (prompt, options of `attribute`): the seed's prompt, and 21 others."""
+"""Name -> (prompt, options of `attribute`): the seed's prompt, and 20 others."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    GPT2Config,
+    GPT2LMHeadModel,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 import headscan
 from headscan import load
@@ -26,10 +33,27 @@ from headscan.inversion import Descent
 from headscan.inversion.table import share_table, table_of
 from headscan.model import Lens
 from headscan.model.slicing import Slice
-from tests.attribution.test_encoder_decoder import build as encoder_decoder
 from tests.reference import flow as reference
 
 IDS = [5, 17, 3, 42, 8]
+
+
+def encoder_decoder(family):
+    torch.manual_seed(0)
+    if family == "t5":
+        config = T5Config(
+            vocab_size=60, d_model=16, d_kv=4, d_ff=32, num_layers=2, num_heads=4, decoder_start_token_id=0,
+            pad_token_id=0, initializer_factor=1.5, feed_forward_proj="gated-gelu",
+        )  # fmt: skip
+        model = T5ForConditionalGeneration(config)
+    else:
+        config = BartConfig(
+            vocab_size=60, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+            decoder_attention_heads=4, encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=64,
+            decoder_start_token_id=2, scale_embedding=True, init_std=0.3,
+        )  # fmt: skip
+        model = BartForConditionalGeneration(config)
+    return Lens(model.eval(), name=f"tiny {family}")
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import permutations
-
 import numpy as np
 import torch
 
@@ -18,10 +16,6 @@ def value(model, embeds, position, kind, token, against=None, original=None):
         return float(logits[token] - logits[against])
     if kind == "logprob":
         return float(torch.log(probability[token]))
-    if kind == "probability":
-        return float(probability[token])
-    if kind == "entropy":
-        return float(-(probability * torch.log(probability)).sum())
     return -float((logits - original.double()).abs().sum())  # "all": minus the L1 distance from the original logits
 
 
@@ -41,18 +35,3 @@ def occlusion(model, embeds, substitute, position, kind, token, against=None):
             changed[i] = substitute
             scores.append(whole - value(model, changed, position, *arguments))
     return np.array(scores)
-
-
-def shapley(function, n):
-    """The average gain of each player over all n! orders."""
-    gains = np.zeros(n)
-    orders = list(permutations(range(n)))
-    for order in orders:
-        there = np.zeros(n, dtype=bool)
-        before = function(there)
-        for player in order:
-            there[player] = True
-            now = function(there)
-            gains[player] += now - before
-            before = now
-    return gains / len(orders)

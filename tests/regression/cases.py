@@ -291,9 +291,7 @@ def inversion_descent() -> Numbers:
 
 @case
 def attribution() -> Numbers:
-    methods = [
-        "gradient-x-input", "occlusion", "combined", "integrated-gradients", "leave-one-out", "shapley",
-    ]  # fmt: skip
+    methods = ["gradient-x-input", "occlusion", "combined", "integrated-gradients"]
     result = headscan.attribute(lens_of("gpt-vanilla"), PROMPTS[1], method=methods, target="next")
     numbers = flat("scores", result.arrays)
     words = ("method", "parameters", "words")

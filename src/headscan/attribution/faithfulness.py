@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,6 @@ from headscan.attribution.method import AttributionMap, AttributionTask, Coaliti
 from headscan.run import Interval
 from headscan.statistics.uncertainty import student_quantile
 
-SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
-"""The shares of units over which comprehensiveness and sufficiency are averaged (DeYoung et al. 2020, "ERASER")."""
 POINTS = 20
 RANDOM_ORDERS = 3
 MOST_STEPS = 8
@@ -40,19 +38,15 @@ class FaithfulnessCurve:
 
 @dataclass(frozen=True)
 class RandomOrders:
-    """The four numbers (areas, for the curves) when units go in a random order, averaged over three a prediction.
+    """The areas when units go in a random order, averaged over three a prediction.
 
     Intervals: of what all random orders would give, over predictions, or over orders where there are fewer than four.
     """
 
     deletion: float
     insertion: float
-    comprehensiveness: float
-    sufficiency: float
     deletion_interval: Interval | None = None
     insertion_interval: Interval | None = None
-    comprehensiveness_interval: Interval | None = None
-    sufficiency_interval: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -64,31 +58,24 @@ class Faithfulness:
 
     deletion: FaithfulnessCurve  # p as ever more units are replaced; low is good
     insertion: FaithfulnessCurve  # p from nothing to the whole prompt; high is good
-    comprehensiveness: float  # mean over `SHARES` of p - p(without the top share); high is good
-    sufficiency: float  # mean of p - p(only the top share); low is good
     random: RandomOrders
     substitute: str  # what stands for absent units
     steps: int  # predictions of a continuation that are averaged over (evenly spaced, at most eight)
-    comprehensiveness_interval: Interval | None = None
-    sufficiency_interval: Interval | None = None
     gain: float | None = None  # how much lower the deletion area is than that of random orders, of the same predictions
     gain_interval: Interval | None = None
     no_interval: str | None = None  # why there is none
 
 
-@dataclass(frozen=True)
-class MeasuredOrder:
+class MeasuredOrder(NamedTuple):
+    """The heights of both curves when units go in one order."""
+
     share: Numbers
     deletion: Numbers
     insertion: Numbers
-    comprehensiveness: float
-    sufficiency: float
 
     @property
-    def numbers(self) -> list[float]:
-        """The areas of deletion and insertion (by the trapezium rule), comprehensiveness, sufficiency."""
-        areas = [float(np.trapezoid(curve, self.share)) for curve in (self.deletion, self.insertion)]
-        return [*areas, self.comprehensiveness, self.sufficiency]
+    def areas(self) -> list[float]:
+        return [float(np.trapezoid(curve, self.share)) for curve in (self.deletion, self.insertion)]
 
 
 def measured_orders(
@@ -111,37 +98,39 @@ def measured_orders(
 
 
 def faithfulness(task: AttributionTask, scores: AttributionMap) -> Faithfulness:
-    """Deletion and insertion curves, comprehensiveness and sufficiency of a map, beside those of random orders.
+    """Deletion and insertion curves of a map, beside those of random orders.
 
-    All on the probability of the predicted token, or the cosine of the sentence vector; units go in the order of their
+    Both on the probability of the predicted token, or the cosine of the sentence vector; units go in the order of their
     scores, highest first (unsigned scores: largest first). An absent unit is replaced by the substitute token.
 
-    Cost: about 2 (21 + 5) prompts an order, in shared batches.
+    Cost: about 42 prompts an order, in shared batches.
     """
     chosen = np.unique(np.linspace(0, len(task.target.steps) - 1, MOST_STEPS).round().astype(int)).tolist()
     own, null = measured_orders(task, scores, chosen)
     share = own[0].share if len(own) == 1 else np.linspace(0, 1, POINTS + 1)
-    numbers = np.array([order.numbers for order in own])  # [S, 4]
-    random = np.array([[order.numbers for order in orders] for orders in null])  # [S, orders, 4]
-    means = numbers.mean(0).tolist()
-    gains = random[:, :, 0].mean(1) - numbers[:, 0]
-    intervals, enough = [over_predictions(column) for column in numbers.T], len(chosen) >= FEWEST
+    areas = np.array([order.areas for order in own])  # [S, 2]
+    random = np.array([[order.areas for order in orders] for orders in null])  # [S, orders, 2]
+    enough = len(chosen) >= FEWEST
+    gains = random[:, :, 0] - areas[:, :1]  # [S, orders]
 
     def beyond(values: npt.NDArray[np.float64]) -> Interval | None:
         return over_predictions(values.mean(1)) if enough else _over_orders(values)
 
-    def curve(kind: Literal["deletion", "insertion"], which: int) -> FaithfulnessCurve:
-        heights = np.mean([np.interp(share, order.share, getattr(order, kind)) for order in own], axis=0)
-        return FaithfulnessCurve(share.tolist(), heights.tolist(), means[which], intervals[which])
+    def curve(which: int, curves: Sequence[Numbers]) -> FaithfulnessCurve:
+        heights = np.mean([np.interp(share, order.share, y) for order, y in zip(own, curves, strict=True)], axis=0)
+        column = areas[:, which]
+        return FaithfulnessCurve(share.tolist(), heights.tolist(), float(column.mean()), over_predictions(column))
 
     return Faithfulness(
-        deletion=curve("deletion", 0), insertion=curve("insertion", 1), comprehensiveness=means[2], sufficiency=means[3],
-        random=RandomOrders(*random.mean((0, 1)).tolist(), *map(beyond, random.transpose(2, 0, 1))),
-        substitute=task.substitute_name if task.substitute is not None else "auto", steps=len(chosen),
-        comprehensiveness_interval=intervals[2], sufficiency_interval=intervals[3], gain=float(gains.mean()),
-        gain_interval=over_predictions(gains) if enough else _over_orders(random[:, :, 0] - numbers[:, :1]),
+        deletion=curve(0, [order.deletion for order in own]),
+        insertion=curve(1, [order.insertion for order in own]),
+        random=RandomOrders(*random.mean((0, 1)).tolist(), beyond(random[:, :, 0]), beyond(random[:, :, 1])),
+        substitute=task.substitute_name if task.substitute is not None else "auto",
+        steps=len(chosen),
+        gain=float(gains.mean()),
+        gain_interval=beyond(gains),
         no_interval=None if enough else ONE,
-    )  # fmt: skip
+    )
 
 
 def over_predictions(values: npt.NDArray[np.float64]) -> Interval | None:
@@ -171,17 +160,9 @@ def _student(values: npt.NDArray[np.float64], error: float, freedom: int) -> Int
 def _measured(game: Coalitions, order: npt.NDArray[np.int64], step: int) -> MeasuredOrder:
     n = len(order)
     counts = np.unique(np.linspace(0, n, min(n, POINTS) + 1).round().astype(int))
-    tops = np.array([max(1, int(np.ceil(share * n))) for share in SHARES])
-    rows = np.ones((2 * len(counts) + 2 * len(tops), len(game.units)), dtype=bool)
-    for k, count in enumerate(np.concatenate([counts, tops])):
+    rows = np.ones((2 * len(counts), len(game.units)), dtype=bool)
+    for k, count in enumerate(counts):
         rows[2 * k, order[:count]] = False
         rows[2 * k + 1, order[count:]] = False
     p = game.read(rows, lambda logits: game.target.judge(logits)[:, step])
-    without_top, only_top = p[0::2], p[1::2]
-    return MeasuredOrder(
-        counts / n,
-        without_top[: len(counts)],
-        only_top[: len(counts)],
-        float((without_top[0] - without_top[len(counts) :]).mean()),
-        float((without_top[0] - only_top[len(counts) :]).mean()),
-    )
+    return MeasuredOrder(counts / n, p[0::2], p[1::2])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -58,8 +59,6 @@ def _silent(engine: Engine, gradient: Tensor, target: AttributionTarget) -> bool
     """
     if not engine.lens.traits.quantised:
         return False
-    if engine.translates:
-        return bool((gradient == 0).all())
     others = torch.ones(gradient.shape[2], dtype=torch.bool, device=gradient.device)
     others[target.positions] = False
     return bool(others.any()) and bool((gradient[:, :, others] == 0).all())
@@ -94,49 +93,11 @@ class Completeness:
     segments: int  # pieces of the path
 
 
-@dataclass(frozen=True, eq=False)
-class PathSegment:
+class PathSegment(NamedTuple):
     start: float
     end: float
     average: Float[Tensor, "S T e"]  # the gradient integrated over the segment
     error: Scores  # [S], how far it is from f(end) - f(start)
-
-
-@dataclass(frozen=True)
-class StraightPath:
-    """The way from a baseline to the prompt, in pieces of so many Gauss-Legendre nodes, `rows` of them at a time."""
-
-    engine: Engine
-    baseline: Tensor
-    difference: Float[Tensor, "T e"]
-    target: AttributionTarget
-    dtype: torch.dtype
-    nodes: int
-    rows: int
-    ends: dict[float, Scores] = field(default_factory=dict)
-
-    def value(self, alpha: float) -> Scores:
-        if alpha not in self.ends:
-            with torch.no_grad():
-                place = (self.baseline + alpha * self.difference)[None].to(self.dtype)
-                value = self.target.value(self.engine.logits(place, self.target.positions))[0]
-            self.ends[alpha] = value.double().cpu().numpy()
-        return self.ends[alpha]
-
-    def segment(self, start: float, end: float) -> PathSegment:
-        points, weights = np.polynomial.legendre.leggauss(self.nodes)
-        alphas = (start + (end - start) * (points + 1) / 2).tolist()
-        shares = (weights / 2 * (end - start)).tolist()
-        device = self.difference.device
-        average = torch.zeros(len(self.target.steps), *self.difference.shape, dtype=torch.float64, device=device)
-        for first in range(0, self.nodes, self.rows):
-            part = alphas[first : first + self.rows]
-            place = torch.stack([self.baseline + alpha * self.difference for alpha in part]).to(self.dtype)
-            _, gradient = gradients(self.engine, place, self.target)
-            share = torch.tensor(shares[first : first + self.rows], dtype=torch.float64, device=device)
-            average += torch.einsum("r,rste->ste", share, gradient.double())
-        total = torch.einsum("ste,te->s", average, self.difference.double()).cpu().numpy()
-        return PathSegment(start, end, average, np.abs(total - (self.value(end) - self.value(start))))
 
 
 class IntegratedScores(NamedTuple):
@@ -164,33 +125,50 @@ def integrated_gradients(
             miss its steps however fine the path is cut.
         tolerance: of |f(x) - f(x')|.
         most: an end to halving, in gradient evaluations.
-        nodes: Gauss-Legendre nodes of one piece.
-        rows: nodes of one micro-batch.
+        nodes, rows: Gauss-Legendre nodes of one piece, and of one micro-batch.
 
     Source: Sundararajan, Taly and Yan 2017, "Axiomatic attribution for deep networks". The cutting is headscan's:
     layer norms make the gradient steep near a small baseline, where equal steps need thousands of nodes.
     """
-    path = StraightPath(engine, baseline, (embeds - baseline).detach(), target, embeds.dtype, steps or nodes, rows)
-    segments = [path.segment(0.0, 1.0)]
-    evaluations = path.nodes
-    whole = path.value(1.0) - path.value(0.0)
+    difference = (embeds - baseline).detach()
+    count = steps or nodes
+    points, weights = np.polynomial.legendre.leggauss(count)
+
+    @cache
+    def value(alpha: float) -> Scores:
+        with torch.no_grad():
+            place = (baseline + alpha * difference)[None].to(embeds.dtype)
+            values = target.value(engine.logits(place, target.positions))[0]
+        return np.asarray(values.double().cpu())
+
+    def segment(start: float, end: float) -> PathSegment:
+        alphas = (start + (end - start) * (points + 1) / 2).tolist()
+        shares = torch.tensor(weights / 2 * (end - start), device=difference.device)
+        average = torch.zeros(len(target.steps), *difference.shape, dtype=torch.float64, device=difference.device)
+        for first in range(0, count, rows):
+            places = torch.stack([baseline + alpha * difference for alpha in alphas[first : first + rows]])
+            _, gradient = gradients(engine, places.to(embeds.dtype), target)
+            average += torch.einsum("r,rste->ste", shares[first : first + rows], gradient.double())
+        total = torch.einsum("ste,te->s", average, difference.double()).cpu().numpy()
+        return PathSegment(start, end, average, np.abs(total - (value(end) - value(start))))
+
+    segments = [segment(0.0, 1.0)]
+    evaluations = count
+    whole = value(1.0) - value(0.0)
     scale = np.maximum(np.abs(whole), 1e-6)
 
     def missed() -> float:
         return float((sum((part.error for part in segments), np.zeros(1)) / scale).max())
 
     vain = 0  # halvings in a row that brought the sum no nearer
-    while steps is None and evaluations + 2 * path.nodes <= most and vain < VAIN:
-        before = missed()
-        if before <= tolerance:
-            break
-        worst = max(segments, key=lambda segment: float((segment.error / scale).max()))
-        segments.remove(worst)
-        middle = (worst.start + worst.end) / 2
-        segments += [path.segment(worst.start, middle), path.segment(middle, worst.end)]
-        evaluations += 2 * path.nodes
+    while steps is None and evaluations + 2 * count <= most and vain < VAIN and (before := missed()) > tolerance:
+        worst = max(range(len(segments)), key=lambda k: float((segments[k].error / scale).max()))
+        start, end = segments.pop(worst)[:2]
+        middle = (start + end) / 2
+        segments += [segment(start, middle), segment(middle, end)]
+        evaluations += 2 * count
         vain = vain + 1 if missed() > 0.98 * max(before, 1e-30) else 0
-    product = torch.stack([segment.average for segment in segments]).sum(0) * path.difference.double()
+    product = torch.stack([part.average for part in segments]).sum(0) * difference.double()
     gap = np.abs(product.sum((-1, -2)).cpu().numpy() - whole)
     completeness = Completeness(whole.tolist(), gap.tolist(), (gap / scale).tolist(), evaluations, len(segments))
     return IntegratedScores(_summed(product, signed), completeness)

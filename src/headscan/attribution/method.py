@@ -27,8 +27,8 @@ Group = tuple[list[int], int, int]
 
 @dataclass(repr=False)
 class Coalitions:
-    """The value of the target when only some units of a prompt are there: what occlusion, Shapley values and faithfulness
-    are made of. Many prompts are evaluated at once."""
+    """The value of the target when only some units of a prompt are there: what occlusion and faithfulness are made of.
+    Many prompts are evaluated at once."""
 
     engine: Engine
     embeds: Float[Tensor, "T e"]
@@ -37,11 +37,11 @@ class Coalitions:
     # What stands where a unit is missing; None: its tokens are left out altogether, and what follows moves up.
     substitute: Float[Tensor, "*T e"] | None
     plan: MemoryPlan
-    cached: bool = True  # whether rows share the keys and values of the prompt's first tokens
+    packed: bool = True  # whether rows may share the keys and values of the prompt's first tokens
 
     def __post_init__(self) -> None:
         positions = self.target.positions
-        if self.cached and not self.engine.shares:
+        if self.packed and not self.engine.packs:
             self.original = self.engine.share(self.embeds, positions).float()
         else:
             with torch.inference_mode():
@@ -78,9 +78,8 @@ class Coalitions:
         changes = np.where(keep.all(1), len(self.embeds), np.where(keep, len(self.embeds), self._first).min(1))
         # The token that is read must be computed, even where nothing before it changed.
         ceiling = last if lengths is None else np.maximum(np.minimum(last, lengths - 1), 0)
-        prefixes = np.minimum(changes, ceiling) if self.engine.shares else np.zeros(len(keep), dtype=int)
+        prefixes = np.minimum(changes, ceiling) if self.engine.packs else np.zeros(len(keep), dtype=int)
         order = np.lexsort((prefixes, lengths)) if lengths is not None else np.argsort(prefixes, kind="stable")
-        slack = self.plan.segment_slack if self.engine.packs else self.plan.slack
         most = self.plan.tokens if self.engine.packs else self.plan.rows * len(self.embeds)
         groups: list[Group] = []
         wasted = 0
@@ -89,7 +88,7 @@ class Coalitions:
             prefix = int(prefixes[row])
             rows, first, shared = groups[-1] if groups else ([], 0, -1)
             wasted += prefix - first
-            if shared != length or wasted > slack or (len(rows) + 1) * (length - first) > most:
+            if shared != length or wasted > self.plan.slack or (len(rows) + 1) * (length - first) > most:
                 groups.append(([row], prefix, length))
                 wasted = 0
             else:
@@ -118,14 +117,14 @@ class Coalitions:
             there = there[:, prefix:].to(self.embeds.device)
             absent = self.substitute if self.substitute.ndim == 1 else self.substitute[prefix:]
             return Segment(torch.where(there.unsqueeze(-1), self.embeds[prefix:], absent), prefix, positions)
-        fixed = self.engine.translates or self.engine.pools
-        if length == 0 or not (fixed or (len(positions) == 1 and self.engine.causal)):
+        pools = self.engine.pools
+        if length == 0 or not (pools or (len(positions) == 1 and self.engine.causal)):
             raise BadInput(
                 "Tokens can be removed only before one prediction of a causal model, or of a sentence vector, and not all; "
                 "use a substitute token instead."
             )
         where = there.nonzero()[:, 1].reshape(len(keep), length)[:, prefix:]
-        return Segment(self.embeds[where.to(self.embeds.device)], prefix, positions if fixed else (length - 1,))
+        return Segment(self.embeds[where.to(self.embeds.device)], prefix, positions if pools else (length - 1,))
 
     @property
     def everything(self) -> Subsets:
@@ -142,12 +141,7 @@ class AttributionMap:
 
     tokens: Scores  # [S, T]; of methods that take whole units away, the unit's score shared out evenly
     units: Scores  # [S, n]
-    completeness: Completeness | None = (
-        None  # how far the scores are from the sum that they must have, where there is one
-    )
-    evaluations: int | None = None  # prompts that passed the model, where the method counts them
-    exact: bool | None = None  # whether sampling was left out, where the method could sample
-    standard_error: Scores | None = None  # [S, n], where units were sampled (0 where they were not)
+    completeness: Completeness | None = None  # how far the scores are from the sum that they must have, if any
 
 
 @dataclass(frozen=True, repr=False)
@@ -164,12 +158,9 @@ class AttributionTask:
     filler: Float[Tensor, " e"]  # the substitute where a vector is needed
     signed: bool = True  # whether scores have signs
     seed: int = 0
-    budget: int | None = None  # of memory, and rows: see `plan`
-    rows: int | None = None
 
     def plan(self, *, grad: bool = False) -> MemoryPlan:
-        steps = len(self.target.steps)
-        return plan(self.engine.lens, len(self.prompt), steps, grad=grad, budget=self.budget, rows=self.rows)
+        return plan(self.engine.lens, len(self.prompt), len(self.target.steps), grad=grad)
 
     def game(self, substitute: Float[Tensor, " e"] | None) -> Coalitions:
         return Coalitions(self.engine, self.embeds, self.units, self.target, substitute, self.plan())
@@ -177,20 +168,10 @@ class AttributionTask:
     def of_tokens(self, scores: Scores, completeness: Completeness | None = None) -> AttributionMap:
         return AttributionMap(scores, gathered(scores, self.units), completeness)
 
-    def of_units(
-        self, scores: Scores, *, evaluations: int | None = None, exact: bool | None = None,
-        standard_error: Scores | None = None,
-    ) -> AttributionMap:  # fmt: skip
+    def of_units(self, scores: Scores) -> AttributionMap:
         """The map of scores [S, n] of units; their sizes, where signs are not wanted."""
         scores = scores if self.signed else np.abs(scores)
-        tokens = spread(scores, self.units, len(self.prompt))
-        return AttributionMap(tokens, scores, None, evaluations, exact, standard_error)
-
-    def left_out(self, substitute: Float[Tensor, " e"] | None) -> AttributionMap:
-        """score_i = f(prompt) - f(prompt without unit i); for the target "all", the L1 distance of the logits."""
-        game = self.game(substitute)
-        values = game.values(np.concatenate([game.everything[None], game.without_each()]))
-        return self.of_units((values[:1] - values[1:]).T.astype(np.float64), evaluations=len(values))
+        return AttributionMap(spread(scores, self.units, len(self.prompt)), scores)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +201,6 @@ class AttributionMethod(Settings):
 
     words: ClassVar[MethodWords]  # they travel in the result
     substitutes: ClassVar[bool] = False  # whether it asks what stands for an absent token (`--substitute`)
-    differentiates: ClassVar[bool] = False  # whether gradients pass the model, which keep every layer's activations
     local: ClassVar[bool] = False  # whether it asks for the slope at the prompt itself
 
     name: str = field(init=False, default="")

@@ -1,13 +1,13 @@
-"""What an attribution found."""
+"""The result of an attribution."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from headscan.attribution.faithfulness import Faithfulness
@@ -20,48 +20,26 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# ---- How far maps agree with each other.
-
-Numbers = npt.NDArray[np.float32 | np.float64]
-
-
 @dataclass(frozen=True)
 class Agreement:
-    """Spearman's rank correlation of two maps over units (None where one is constant), and the share of their `top`
-    largest units that they have in common; averaged over predictions."""
+    """Spearman's rank correlation of two maps over units, averaged over predictions; None where one is constant."""
 
     methods: tuple[str, str]
     spearman: float | None
-    top: int
-    shared_top: float
 
 
 def agreement(maps: dict[str, AttributionMap]) -> list[Agreement]:
     """How far every two maps agree."""
     from scipy.stats import rankdata
 
-    def correlation(a: Numbers, b: Numbers) -> float:
-        x, y = (rankdata(values) - (len(values) + 1) / 2 for values in (a, b))
-        size = np.sqrt((x * x).sum() * (y * y).sum())
-        return float((x * y).sum() / size) if size else float("nan")
-
-    found = []
-    named = list(maps.items())
-    for i, (one, first) in enumerate(named):
-        for other, second in named[i + 1 :]:
-            top = min(5, first.units.shape[1])
-            rows = list(zip(first.units, second.units, strict=True))
-            shared = [
-                len(set(np.argsort(-np.abs(a))[:top].tolist()) & set(np.argsort(-np.abs(b))[:top].tolist())) / top
-                for a, b in rows
-            ]
-            spearman = _mean([correlation(a, b) for a, b in rows])
-            found.append(Agreement((one, other), spearman if np.isfinite(spearman) else None, top, _mean(shared)))
-    return found
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))
+    ranks = {name: rankdata(item.units, axis=1) for name, item in maps.items()}
+    ranks = {name: values - values.mean(1, keepdims=True) for name, values in ranks.items()}
+    agreements = []
+    for a, b in combinations(ranks, 2):
+        sizes = np.sqrt((ranks[a] ** 2).sum(1) * (ranks[b] ** 2).sum(1))
+        whole = float(np.mean((ranks[a] * ranks[b]).sum(1) / sizes)) if sizes.all() else None
+        agreements.append(Agreement((a, b), whole))
+    return agreements
 
 
 @dataclass(frozen=True)
@@ -104,7 +82,7 @@ class AttributionOf:
 class ExplainedStep:
     """One prediction that is explained."""
 
-    position: int  # where the output is read; in an encoder-decoder, of the decoder
+    position: int  # where the output is read
     id: int | None  # what is predicted; None of a sentence vector
     token: str
     against: NamedToken | None  # the token it is put against
@@ -127,21 +105,14 @@ class MapRecord:
     seconds: float
     faithfulness: Faithfulness | None
     completeness: Completeness | None
-    evaluations: int | None
-    exact: bool | None
-    standard_error: list[list[float | None]] | None
 
 
 @dataclass(frozen=True)
 class AttributionCost:
-    """How the model was run: `shared_prefix` where rows share the prompt's keys and values, in micro-batches of `rows`
-    rows of about `row_bytes` within `budget_bytes`; `tokens_computed` passed it in all."""
+    """How the model was run: whether rows share the prompt's keys and values, and how many tokens passed it in all."""
 
     shared_prefix: bool
     tokens_computed: int
-    row_bytes: int
-    rows: int
-    budget_bytes: int
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,9 +127,8 @@ class AttributeResult(Result):
     ids: list[int]  # these and the next two: see `headscan.text.prompts.Prompt`
     special: list[bool]
     roles: list[str | None]
-    decoder: list[NamedToken] | None  # of an encoder-decoder, what its decoder had said
     spans: list[ScoredSpan]  # the units with their scores
-    units: str  # "token", "word", "sentence" or "span"
+    units: str  # "token", "word" or "sentence"
     scores: list[float]  # one a token, of the first method, averaged over the predictions
     method: str  # the first
     signed: bool  # whether scores have signs
@@ -183,7 +153,7 @@ class AttributeResult(Result):
 # ---- The predictions that were explained, as they stand in a result.
 
 
-def explained(task: AttributionTask, found: AttributionMap) -> list[ExplainedStep]:
+def explained(task: AttributionTask, scored: AttributionMap) -> list[ExplainedStep]:
     """Each prediction with its probability, the likeliest tokens there, and its scores."""
     lens, target = task.engine.lens, task.target
     with torch.no_grad():
@@ -192,26 +162,16 @@ def explained(task: AttributionTask, found: AttributionMap) -> list[ExplainedSte
         probabilities = logits.softmax(-1)
     steps = []
     for k, step in enumerate(target.steps):
-        if step.token is None:
-            scores = found.tokens[k].tolist()
-            steps.append(ExplainedStep(step.position, None, "the sentence vector", None, values[k], None, [], scores))
-            continue
-        top = probabilities[k].topk(min(5, probabilities.shape[-1]))
-        steps.append(
-            ExplainedStep(
-                step.position,
-                step.token,
-                display(lens.tokenizer, step.token),
-                None if step.against is None else NamedToken(step.against, display(lens.tokenizer, step.against)),
-                values[k],
-                float(probabilities[k, step.token]),
-                [
-                    LikelyToken(int(i), display(lens.tokenizer, int(i)), float(p))
-                    for p, i in zip(top.values, top.indices, strict=True)
-                ],
-                found.tokens[k].tolist(),
-            )
-        )
+        token, against, probability, likely = "the sentence vector", None, None, []
+        if step.token is not None:
+            token, probability = display(lens.tokenizer, step.token), float(probabilities[k, step.token])
+            top = probabilities[k].topk(min(5, probabilities.shape[-1]))
+            names = zip(top.indices.tolist(), display(lens.tokenizer, top.indices.tolist()), strict=True)
+            likely = [LikelyToken(i, name, p) for (i, name), p in zip(names, top.values.tolist(), strict=True)]
+        if step.against is not None:
+            against = NamedToken(step.against, display(lens.tokenizer, step.against))
+        scores = scored.tokens[k].tolist()
+        steps.append(ExplainedStep(step.position, step.token, token, against, values[k], probability, likely, scores))
     return steps
 
 
@@ -241,6 +201,6 @@ def findings(maps: Sequence[MapRecord], agreement: Sequence[Agreement], judged: 
     ranked = [(one.spearman, one.methods) for one in agreement if one.spearman is not None]
     if ranked and min(ranked)[0] < APART:
         least, (a, b) = min(ranked)
-        text = f"{a} and {b} rank the tokens differently (rank correlation {least:.2f}): ask leave-one-out."
+        text = f"{a} and {b} rank the tokens differently (rank correlation {least:.2f}): try occlusion, --substitute remove."
         found.append(Finding(code="DISAGREE", level="notice", sentence=text, value=least))
     return found

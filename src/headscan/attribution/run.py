@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import torch
 
-from headscan.attribution.engine import Engine, parse_memory
+from headscan.attribution.engine import Engine
 from headscan.attribution.faithfulness import faithfulness
 from headscan.attribution.method import METHODS, AttributionMap, AttributionMethod, AttributionTask
 from headscan.attribution.result import (
@@ -19,20 +19,19 @@ from headscan.attribution.result import (
     AttributionCost,
     AttributionOf,
     MapRecord,
-    NamedToken,
     ScoredSpan,
     agreement,
     explained,
     findings,
 )
 from headscan.attribution.steps import Attributing, asks_for_sentence, check_slopes, find_steps, sentence_target
-from headscan.attribution.target import AttributionTarget, UnitKind, find_units, kind_of, substitute_vector
+from headscan.attribution.target import AttributionTarget, TargetKind, UnitKind, find_units, kind_of, substitute_vector
 from headscan.model import Lens
 from headscan.model.opening import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, TokenizerName
 from headscan.run import BadInput, fingerprint, options_of, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
-from headscan.text.prompts import PromptLike, display, read_prompt
+from headscan.text.prompts import PromptLike, read_prompt
 
 
 @verb("attribute")
@@ -48,9 +47,9 @@ def attribute(
         ),
     ] = None,
     target: Annotated[
-        Literal["next", "logit", "contrast", "logprob", "probability", "entropy", "all", "sentence"],
+        TargetKind,
         Option(
-            "What is explained: next or logit (the token's), contrast, logprob and entropy (nats), probability, all logits; "
+            "What is explained: next or logit (the token's), contrast, logprob (nats), all logits; "
             "sentence, the cosine of the sentence vector (next, of encoders without a head)."
         ),
     ] = "next",
@@ -70,27 +69,16 @@ def attribute(
         Option("Stands for an absent token: auto, mask, pad, eos, bos, unk, mean, zero, remove, or a token (text or #ID)."),
     ] = "auto",
     units: Annotated[UnitKind, Option("What is scored together.")] = "token",
-    spans: Annotated[
-        Sequence[str | tuple[int, int]],
-        Option("A span to score as one: a text of the prompt or FIRST:BEHIND token; repeat.", name="span", repeat=True),
-    ] = (),
     signed: Annotated[bool, Option("Scores with signs; else their sizes alone.")] = True,
     chat: Annotated[bool, Option("Put the prompt into the model's chat template.")] = False,
-    special: Annotated[bool, Option("Add the tokenizer's own special tokens.")] = True,
-    faithfulness: Annotated[bool, Option("Measure how far each map can be trusted: curves, comprehensiveness, ...")] = True,
-    memory: Annotated[
-        str | int | None,
-        Option("What a micro-batch may take, as 512MiB or in MiB. Default: 1GiB; half of what is free on a GPU."),
-    ] = None,
-    batch: Annotated[int | None, Option("Rows of a micro-batch, in place of --memory.", low=1)] = None,
+    faithfulness: Annotated[bool, Option("Measure how far each map can be trusted: deletion and insertion curves.")] = True,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> AttributeResult:  # fmt: skip
     """Colour a prompt by what its prediction rests on, and measure how far the map can be trusted.
 
-    Causal models predict what follows the prompt, masked models what stands at their mask tokens; encoder-decoders what
-    their decoder says next, and the tokens of the encoder's prompt are scored. Of encoders without a head, and where it is
-    asked for, the sentence vector is explained: `headscan.attribution.steps`.
+    Causal models predict what follows the prompt, masked models what stands at their mask tokens. Of encoders without a
+    head, and where it is asked for, the sentence vector is explained: `headscan.attribution.steps`.
 
     Args:
         model: a name, a folder, a live model or a `Lens`.
@@ -128,19 +116,17 @@ def attribute(
     first = maps[methods[0].name]
     steps, agreed = explained(task, first), agreement(maps)
     prompt, engine = task.prompt, task.engine
-    planned = task.plan(grad=methods[0].differentiates)
     return AttributeResult(
         prompt=prompt.text,
         tokens=list(prompt.tokens),
         ids=list(prompt.ids),
         special=list(prompt.special),
         roles=list(prompt.roles),
-        decoder=[NamedToken(i, display(lens.tokenizer, i)) for i in engine.decoder_ids] or None,
         spans=[
             ScoredSpan(unit.text, list(unit.tokens), float(value))
             for unit, value in zip(task.units, first.units.mean(0), strict=True)
         ],
-        units="span" if settings.spans else settings.units,
+        units=settings.units,
         scores=first.tokens.mean(0).tolist(),
         method=methods[0].name,
         signed=settings.signed,
@@ -156,7 +142,7 @@ def attribute(
         maps=records,
         agreement=agreed,
         faithfulness=records[0].faithfulness,
-        cost=AttributionCost(engine.shares, engine.tokens_computed, planned.row_bytes, planned.rows, planned.budget),
+        cost=AttributionCost(engine.packs, engine.tokens_computed),
         findings=findings(records, agreed, task.target.judged),
         protocol=run.protocol(device=str(lens.device), dtype=str(task.embeds.dtype).removeprefix("torch.")),
         models=[record],
@@ -168,7 +154,7 @@ def attribute(
 def read_task(lens: Lens, settings: Attributing, *, sentence: bool = False) -> AttributionTask:
     """The prompt, its predictions (or sentence vector) and the substitute's embedding, as the methods need them."""
     engine = Engine(lens, sentence=sentence)
-    prompt = read_prompt(settings.prompt, lens.tokenizer, lens.limits, chat=settings.chat, special=settings.special)
+    prompt = read_prompt(settings.prompt, lens.tokenizer, lens.limits, chat=settings.chat)
     if len(prompt) < 2:
         raise BadInput(
             f"The prompt is the single token '{prompt.tokens[0]}': there is nothing to share the prediction between; "
@@ -185,8 +171,7 @@ def read_task(lens: Lens, settings: Attributing, *, sentence: bool = False) -> A
     assert filler is not None
     return AttributionTask(
         engine, prompt, embeds, target,
-        find_units(prompt, settings.units, settings.spans or None), substitute, name, filler, settings.signed,
-        settings.seed, None if settings.memory is None else parse_memory(settings.memory), settings.batch,
+        find_units(prompt, settings.units), substitute, name, filler, settings.signed, settings.seed,
     )  # fmt: skip
 
 
@@ -213,8 +198,5 @@ def score(method: AttributionMethod, task: AttributionTask, settings: Attributin
         seconds,
         faithfulness(task, scores) if settings.faithfulness else None,
         scores.completeness,
-        scores.evaluations,
-        scores.exact,
-        None if scores.standard_error is None else scores.standard_error.tolist(),
-    )  # fmt: skip
+    )
     return ScoredMap(scores.tokens.tolist(), scores.units.tolist(), record)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
-from headscan.attribution.engine import Engine, parse_memory
+from headscan.attribution.engine import Engine
 from headscan.attribution.method import METHODS, AttributionMethod
-from headscan.attribution.target import AttributionTarget, TargetStep, UnitKind, kind_of, one_token
+from headscan.attribution.target import AttributionTarget, TargetKind, TargetStep, UnitKind, kind_of, one_token
 from headscan.model import Lens
 from headscan.model.settings import Loading
 from headscan.run import BadInput
@@ -23,20 +22,16 @@ class Attributing(Loading):
 
     prompt: PromptLike
     method: str | AttributionMethod | Sequence[str | AttributionMethod] | None
-    target: Literal["next", "logit", "contrast", "logprob", "probability", "entropy", "all", "sentence"]
+    target: TargetKind
     token: str | int | None
     against: str | int | None
     continuation: str | None
     generate: int | None
     substitute: str | int
     units: UnitKind
-    spans: Sequence[str | tuple[int, int]]
     signed: bool
     chat: bool
-    special: bool
     faithfulness: bool
-    memory: str | int | None
-    batch: int | None
     seed: int
 
     def check(self) -> None:
@@ -46,12 +41,6 @@ class Attributing(Loading):
             raise BadInput("Give --continuation or --generate, not both.")
         if self.explains_several and (self.token is not None or self.against is not None):
             raise BadInput("A continuation names its own tokens: leave --token and --against out.")
-        if self.spans and self.units != "token":
-            raise BadInput(f"Spans are scored as they are named: leave --units {self.units} or --span out.")
-        if self.memory is not None and self.batch is not None:
-            raise BadInput("Give --memory or --batch, not both.")
-        if self.memory is not None:
-            parse_memory(self.memory)
         methods = self.methods()
         if self.substitute != "auto" and not self.faithfulness and not any(one.substitutes for one in methods):
             users = ", ".join(sorted(name for name, item in METHODS.items() if item.substitutes))
@@ -77,8 +66,6 @@ class Attributing(Loading):
 def find_steps(engine: Engine, prompt: Prompt, settings: Attributing) -> tuple[Prompt, tuple[TargetStep, ...]]:
     """The predictions to explain, and the prompt with as much of the continuation as they rest on.
 
-    In an encoder-decoder the decoder's own continuation is put into the engine, and stays as it is.
-
     Raises:
         BadInput: a text that is not one token, a mask that is missing, a continuation that a model cannot write or take.
     """
@@ -87,10 +74,7 @@ def find_steps(engine: Engine, prompt: Prompt, settings: Attributing) -> tuple[P
     named = one_token(lens, settings.token) if settings.token is not None else None
     if settings.explains_several and engine.masked:
         raise BadInput(f"'{lens.name}' fills masks; it continues no text.")
-    if engine.translates:
-        ids = [named] if named is not None else _continuation(engine, prompt, settings)
-        steps = tuple(TargetStep(k, token, against) for k, token in enumerate(ids))
-    elif settings.explains_several:
+    if settings.explains_several:
         ids = _continuation(engine, prompt, settings)
         if longest is not None and len(prompt) + len(ids) - 1 > longest:
             raise BadInput(
@@ -123,32 +107,25 @@ def _masks(lens: Lens, prompt: Prompt) -> list[int]:
 
 
 def _continuation(engine: Engine, prompt: Prompt, settings: Attributing) -> list[int]:
-    """The tokens of the continuation that is given, or written greedily; in an encoder-decoder, by its decoder."""
+    """The tokens of the continuation that is given, or written greedily."""
     lens, count = engine.lens, settings.generate or 1
     if settings.continuation is not None:
         tokenizer = lens.require_tokenizer()
-        ids = [int(i) for i in tokenizer.encode(settings.continuation, add_special_tokens=False)]
-        if not engine.translates:
-            whole = list(tokenizer.encode(prompt.text + settings.continuation, add_special_tokens=False))
-            plain = [i for i, special in zip(prompt.ids, prompt.special, strict=True) if not special]
-            ids = whole[len(plain) :] if whole[: len(plain)] == plain else ids
+        whole = list(tokenizer.encode(prompt.text + settings.continuation, add_special_tokens=False))
+        plain = [i for i, special in zip(prompt.ids, prompt.special, strict=True) if not special]
+        joined = whole[: len(plain)] == plain
+        ids = whole[len(plain) :] if joined else tokenizer.encode(settings.continuation, add_special_tokens=False)
         if not ids:
             raise BadInput("The continuation is empty.")
-    else:
-        longest = lens.context_length
-        if not engine.translates and longest is not None and len(prompt) + count - 1 > longest:
-            raise BadInput(
-                f"The prompt of {len(prompt)} tokens and {count} more exceed the context of '{lens.name}', {longest} tokens."
-            )
-        ids = []
-        while len(ids) < count:
-            if engine.translates:
-                engine.decoder_ids = engine.decoder_ids[:1] + ids
-                ids += _predicted(engine, prompt.ids, [len(ids)])
-            else:
-                ids += _predicted(engine, [*prompt.ids, *ids], [len(prompt) + len(ids) - 1])
-    if engine.translates:
-        engine.decoder_ids = engine.decoder_ids[:1] + ids[:-1]
+        return [int(i) for i in ids]
+    if lens.context_length is not None and len(prompt) + count - 1 > lens.context_length:
+        raise BadInput(
+            f"The prompt of {len(prompt)} tokens and {count} more exceed the context of '{lens.name}', "
+            f"{lens.context_length} tokens."
+        )
+    ids = []
+    while len(ids) < count:
+        ids += _predicted(engine, [*prompt.ids, *ids], [len(prompt) + len(ids) - 1])
     return ids
 
 
@@ -162,7 +139,7 @@ def sentence_target(engine: Engine, ids: Sequence[int], settings: Attributing) -
     if text is not None and not isinstance(text, str):
         raise BadInput("A sentence vector is put against that of another text: give --against a text.")
     if text is not None:
-        ids = read_prompt(text, lens.tokenizer, lens.limits, special=settings.special).ids
+        ids = read_prompt(text, lens.tokenizer, lens.limits).ids
     other = "its own when no token is missing" if text is None else f"that of '{text}'"
     over = {"mean": "the mean over tokens", "first": "the first token's", "last": "the last token's"}[engine.pooling]
     over += "" if engine.declared else "; the model's folder names none"
@@ -178,7 +155,7 @@ def asks_for_sentence(lens: Lens, settings: Attributing) -> bool:
     Raises:
         BadInput: options that name tokens to predict.
     """
-    headless = "head" not in lens.sites and not lens.traits.causal and not lens.traits.encoder_decoder
+    headless = "head" not in lens.sites and not lens.traits.causal
     if settings.target != "sentence" and not (settings.target == "next" and headless):
         return False
     if settings.explains_several or settings.token is not None:

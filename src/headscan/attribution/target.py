@@ -21,12 +21,11 @@ from headscan.text.prompts import Prompt, display
 
 Scores = npt.NDArray[np.float64]
 
+TargetKind = Literal["next", "logit", "contrast", "logprob", "all", "sentence"]
 KINDS = {
     "logit": "the logit of the token",
     "contrast": "the logit of the token minus that of another: why this one and not that",
     "logprob": "the logarithm of the token's probability, in nats",
-    "probability": "the token's probability",
-    "entropy": "the entropy of the prediction, in nats: what makes the model sure or unsure",
     "sentence": "the cosine of the sentence vector with that of the whole prompt, or of another text",
     "all": "all logits at once: their sum for gradients, their L1 distance from the original for occlusion",
 }
@@ -79,13 +78,8 @@ class AttributionTarget:
             return F.cosine_similarity(logits, self.reference.to(logits), dim=-1)
         if self.kind == "all":
             return logits.sum(-1) if original is None else -(logits - original.to(logits)).abs().sum(-1)
-        if self.kind == "entropy":
-            log_p = logits.log_softmax(-1)
-            return -(log_p.exp() * log_p).sum(-1)
         if self.kind == "logprob":
             logits = logits.log_softmax(-1)
-        elif self.kind == "probability":
-            logits = logits.softmax(-1)
         chosen = self._gather(logits, [step.token or 0 for step in self.steps])
         if self.kind == "contrast":
             return chosen - self._gather(logits, [step.against or 0 for step in self.steps])
@@ -155,28 +149,10 @@ class Unit:
     text: str
 
 
-def find_units(
-    prompt: Prompt, units: UnitKind = "token", spans: Sequence[str | tuple[int, int]] | None = None
-) -> list[Unit]:
-    """Cut a prompt into units; every token is in exactly one.
-
-    Args:
-        prompt: the tokens with their places in the text.
-        units: "token", "word" (letters and digits together, signs together), or "sentence".
-        spans: in their place, pairs of token indices (first, behind the last) or texts that occur in the prompt; what
-            they leave over becomes units of single tokens.
-
-    Raises:
-        BadInput: a span that is not there, or spans that overlap.
-    """
+def find_units(prompt: Prompt, units: UnitKind = "token") -> list[Unit]:
+    """Cut a prompt into tokens, words (letters and digits together, signs together) or sentences; each token is in one unit."""
     owner: list[int | None] = [None] * len(prompt)
-    if spans is not None:
-        for number, span in enumerate(spans):
-            for index in _tokens_of(prompt, span):
-                if owner[index] is not None:
-                    raise BadInput(f"Two spans share token {index} ('{prompt.tokens[index]}').")
-                owner[index] = number
-    elif units != "token":
+    if units != "token":
         starts = [match.start() for match in (WORD if units == "word" else SENTENCE).finditer(prompt.text)]
         owner = [_piece(prompt, index, starts) for index in range(len(prompt))]
     groups: list[list[int]] = []
@@ -198,22 +174,6 @@ def _piece(prompt: Prompt, index: int, starts: list[int]) -> int | None:
     blank = first if "\n" in inner else last
     visible = first + len(inner) - len(inner.lstrip()) if inner.strip() else blank
     return max(int(np.searchsorted(starts, visible, side="right")) - 1, 0) if starts else None
-
-
-def _tokens_of(prompt: Prompt, span: str | tuple[int, int]) -> list[int]:
-    if isinstance(span, str) and (match := re.fullmatch(r"(\d+):(\d+)", span)):
-        span = int(match[1]), int(match[2])
-    if not isinstance(span, str):
-        first, last = span
-        if not 0 <= first < last <= len(prompt):
-            raise BadInput(f"The span {first}:{last} is not inside the {len(prompt)} tokens of the prompt.")
-        return list(range(first, last))
-    start = prompt.text.find(span) if span else -1
-    end = start + len(span)
-    tokens = [i for i, (a, b) in enumerate(prompt.offsets) if start >= 0 and a < end and b > start and b > a]
-    if not tokens:
-        raise BadInput(f"The span '{span}' is not in the prompt.")
-    return tokens
 
 
 def spread(values: Scores, units: Sequence[Unit], length: int) -> Scores:

@@ -64,7 +64,7 @@ def text(result: AttributeResult) -> Section:
     methods = [one.method for one in result.maps]
     first = np.asarray(result.arrays[f"scores/{methods[0]}"], dtype=float).mean(0)
     several = len(result.steps) > 1
-    predicted = {step.position + 1 for step in result.steps} if several and result.decoder is None else set()
+    predicted = {step.position + 1 for step in result.steps} if several else set()
     raw = Raw(
         "attribute_text.html.j2",
         {"pieces": pieces(result, first.tolist(), predicted), "methods": methods, "steps": result.steps,
@@ -72,7 +72,7 @@ def text(result: AttributeResult) -> Section:
         {
             "tokens": result.tokens, "ids": result.ids, "roles": result.roles, "methods": methods,
             "scores": {name: rounded(result.arrays[f"scores/{name}"]) for name in methods},
-            "positions": [-1 if result.decoder is not None else step.position for step in result.steps],
+            "positions": [step.position for step in result.steps],
             "units": [span.tokens for span in result.spans],
         },
         ("attribute.js",), ("attribute.css",), terminal=coloured(result), notebook=snippet(result),
@@ -81,12 +81,11 @@ def text(result: AttributeResult) -> Section:
         "Orange with a solid line speaks for the target, blue with a dashed line against it. Point at a token for its "
         "number; the arrow keys walk."
     )
-    position = "decoder position" if result.decoder is not None else "read at"
     if result.target.kind == "sentence":
         return Section("The text", lead, [raw, *strongest(result)])
     table = Table(
         [
-            "explained", Term(position), Term(result.target.kind), Term("probability"),
+            "explained", Term("read at"), Term(result.target.kind), Term("probability"),
             Term("what the model predicts there"),
         ],
         [(shown(step), step.position, step.value, step.probability, likely(step)) for step in result.steps],
@@ -200,19 +199,9 @@ def trust(result: AttributeResult) -> Section:
             "method",
             Term("deletion", f"Area under the {judged} as the highest units are replaced first; low is good."),
             Term("insertion", "The same as the highest units are put back first; high is good."),
-            Term("comprehensiveness", f"Mean fall of the {judged} without the top units; high is good.",
-                 column="comprehen-\nsiveness"),
-            Term("sufficiency", f"Mean fall of the {judged} with the top units only; low is good."),
-        ]  # fmt: skip
-        means = ("comprehensiveness", "sufficiency")
-        rows = [
-            Line(
-                name,
-                [cell_of(one.deletion, "area"), cell_of(one.insertion, "area"), *(cell_of(one, key) for key in means)],
-            )
-            for name, one in checked
         ]
-        null = [cell_of(first.random, key) for key in ("deletion", "insertion", *means)]
+        rows = [Line(name, [cell_of(one.deletion, "area"), cell_of(one.insertion, "area")]) for name, one in checked]
+        null = [cell_of(first.random, key) for key in ("deletion", "insertion")]
         rows.append(Line("random order", null, note="three, averaged"))
         parts += [Figure("curves", lambda: curves(result), alt, caption), Table(columns, rows)]
         parts += [Prose(first.no_interval)] if first.no_interval else []
@@ -227,8 +216,8 @@ def trust(result: AttributeResult) -> Section:
             )
             parts.append(Prose(said, f"Completeness of {one.words.title.lower()}."))
     if result.agreement:
-        columns = ["methods", "rank correlation", f"shared top {result.agreement[0].top}"]
-        agreed = [(", ".join(one.methods), one.spearman, one.shared_top) for one in result.agreement]
+        columns = ["methods", "rank correlation"]
+        agreed = [(", ".join(one.methods), one.spearman) for one in result.agreement]
         parts.append(Table(columns, agreed, title="Agreement"))
     lead = "Take away what a map calls important, and the prediction should go."
     return Section("How far to trust it", lead, parts)
