@@ -20,7 +20,7 @@ from headscan.ntp import SoftLabels
 from headscan.text.counts import count_text
 from headscan.text.source import Counting, Reading
 
-COLUMNS = ("direction", "SC2_words", "SC2_contexts", "SC3", "SC4_mass", "growth", "word_norm", "context_norm")
+COLUMNS = ("direction", "SC2_words", "SC2_contexts", "SC3", "SC4", "growth")
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
     tokenizer.bos_token = None
     result = headscan.ntp.run(
         options.text, order=options.order, tokenizer=tokenizer, model=[lens for _, lens in trained], reading="alone",
-        max_contexts=50_000, out=options.out, **reading.part(Reading),
+        out=options.out, **reading.part(Reading),
     )  # fmt: skip
     solution = result.solution
     assert solution is not None
@@ -67,7 +67,7 @@ def main() -> None:
         m = model.metrics
         same = m.SC1.after.same_cosine if m.SC1.after is not None else float("nan")
         values = " | ".join(f"{getattr(m, name):.3f}" for name in COLUMNS)
-        print(f"| {step} | {m.SC6.excess:.4f} | {same:.3f} | {values} |")
+        print(f"| {step} | {m.SC6:.4f} | {same:.3f} | {values} |")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """200 million tokens are counted under a memory limit of 4 GiB, the rest spilt to disk
 
-The tokens lie on disk as they would after tokenising; the process's peak of resident memory (which includes the mapped
-pages of that file and the libraries) is told beside the limit. The result is left as Parquet and safetensors parts.
+The tokens lie on disk as they would after tokenising; the process's peak of resident memory (which includes the result, the
+mapped pages of that file and the libraries) is told beside the limit.
 
     python benchmarks/counting_keeps_within_its_memory.py [--tokens 200000000] [--memory 4GiB]
 """
@@ -18,10 +18,8 @@ from pathlib import Path
 import numpy as np
 from _table import show
 
-from headscan.text.counts import TokenStore
-from headscan.text.counts.sort import count_sorted
-from headscan.text.counts.store import CountStore, CountTask, Keys
-from headscan.text.source import parse_bytes
+from headscan.text.counts import TokenStore, count_tokens
+from headscan.text.source import Counting, parse_bytes
 
 ORDER, VOCABULARY = 3, 32_768
 
@@ -40,21 +38,16 @@ def main() -> None:
                 drawn = VOCABULARY ** rng.random(min(10_000_000, options.tokens)) - 1
                 np.minimum(drawn.astype(np.uint16), VOCABULARY - 1).tofile(file)
         tokens = np.memmap(folder / "tokens.bin", dtype=np.uint16, mode="r")
-        held = TokenStore(tokens, np.zeros(1, dtype=np.int64), VOCABULARY, "benchmark")
-        task = CountTask(order=ORDER, vocabulary=VOCABULARY, tokens=len(tokens), documents=1)
-        store = CountStore(folder / "counts", task, resume=False)
+        store = TokenStore(tokens, np.zeros(1, dtype=np.int64), VOCABULARY)
         started = time.perf_counter()
-        count_sorted(
-            held, Keys(ORDER, VOCABULARY), store, memory=parse_bytes(options.memory), min_count=1, progress=None
-        )
+        counts = count_tokens(store, Counting(order=ORDER, memory=options.memory), work=folder)
         seconds = time.perf_counter() - started
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        size = sum(path.stat().st_size for path in (folder / "counts").glob("co*-*"))
+        size = counts.contexts.nbytes + counts.indptr.nbytes + counts.indices.nbytes + counts.counts.nbytes
         record = {
             "tokens": len(tokens),
             "s": seconds,
             "million tokens/s": len(tokens) / seconds / 1e6,
-            "ranges": len(store.parts),
             "limit GiB": parse_bytes(options.memory) / 2**30,
             "peak GiB": peak / 2**30,
             "result GiB": size / 2**30,

@@ -128,10 +128,8 @@ def command(words: list[str]) -> None:
     """The command line in a fork; state is stored at every chance."""
     from headscan.cli import main
     from headscan.run.parts import Parts
-    from headscan.text.counts import tokens
 
     Parts.FIRST, Parts.SHARE = 0.0, 1e9
-    tokens._COMMIT, tokens._SPARSE = 0.0, 0
     sys.argv = ["headscan", *words]
     try:
         main()

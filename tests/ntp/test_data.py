@@ -40,7 +40,6 @@ def test_subspaces_against_the_published_projection(counts):
     dense[made.supports.rows, made.supports.indices] = ntp.in_support(logits, made.supports)
     assert np.allclose(dense, expected, atol=1e-12)
     assert np.allclose(ntp.out_of_support(logits, made.supports, centre=False), logits - expected, atol=1e-12)
-    assert ntp.in_support_dimension(made.supports) == int((S.sum(1) - 1).sum())
     # L^in: the log-odds inside each support, and nothing of F⊥.
     values = ntp.sparse_component(made)
     L = np.zeros_like(logits)
@@ -67,10 +66,7 @@ def test_describe():
     assert found.contexts == 3
     assert found.supports == 2
     assert found.single_successor_share == pytest.approx(1 / 3)
-    assert found.single_successor_mass == pytest.approx(4 / 14)
-    assert found.tokens_that_follow == 3
     assert found.unseen_mass == pytest.approx(2 / 14)
-    assert found.zipf_exponent is None
     assert found.entropy_bound == pytest.approx(reference.entropy(counts))
 
 
@@ -111,7 +107,6 @@ def test_the_spectrum_of_the_centred_supports(seed):
     assert np.allclose(found.sigma, s[:kept], atol=1e-7)
     assert s[kept:].max(initial=0) < 1e-6
     assert np.allclose(found.contexts * found.sigma @ found.tokens.T, reference.centring(S), atol=1e-7)
-    assert found.captured == pytest.approx(1)
     W, H = found.factors()
     centred = reference.centring(S)
     values, vectors = np.linalg.eigh(centred.T @ centred)
@@ -170,22 +165,8 @@ def test_thresholds_and_bootstrap():
     assert sweep[1].kept_mass <= 1
     found = ntp.bootstrap([sp.csr_matrix(c) for c in counts], draws=20)
     assert found.entropy_bound_error > 0
-    assert 0 < found.word_gram_cosine_least <= found.word_gram_cosine_mean <= 1
+    assert found.contexts_error >= 0
     same = ntp.bootstrap([sp.csr_matrix(counts[0])] * 5, draws=5)
     assert same.entropy_bound_error == pytest.approx(0, abs=1e-12)  # nothing differs, so nothing spreads
     with pytest.raises(BadInput, match="two groups"):
         ntp.bootstrap([sp.csr_matrix(total)])
-
-
-def test_random_labels_and_stories():
-    made = theory.random_labels(10, 95, supports=30, sizes=(2, 4), seed=3)
-    assert made.contexts == 95
-    assert set(made.supports.sizes) <= {2, 3, 4}
-    assert made.supports.unique()[0].contexts <= 30
-    with pytest.raises(BadInput):
-        theory.random_labels(3, 5, sizes=(2, 9))
-    grammar = theory.StoryGrammar()
-    stories, again = list(grammar.stories(20, seed=1)), list(grammar.stories(20, seed=1))
-    assert all(np.array_equal(a, b) for a, b in zip(stories, again, strict=True))
-    assert all(story.max() < len(grammar.vocabulary) for story in stories)
-    assert all(grammar.text(story).endswith("the end .") for story in stories)

@@ -86,30 +86,6 @@ def test_factors_rebuild_the_logits_and_collapse():
     assert np.allclose(H @ W.T, found.logits, atol=1e-5 * np.abs(found.logits).max())
     assert np.allclose(H[0], H[-1])  # equal supports
     assert np.allclose(W.T @ W, H.T @ H, atol=1e-6 * found.primal)  # balanced
-    padded = found.factors(width=found.rank + 2)
-    assert padded[0].shape[1] == found.rank + 2
-    with pytest.raises(BadInput, match=f"below the rank {found.rank}"):
-        found.factors(width=found.rank - 1)
-
-
-def test_a_warm_start_saves_iterations_and_keeps_the_answer():
-    S = random_supports(11, 40, 12)
-    first = ntp.svm(S[:39], gap=1e-7)
-    cold, warm = ntp.svm(S, gap=1e-7), ntp.svm(S, gap=1e-7, warm=first)
-    assert warm.primal == pytest.approx(cold.primal, rel=1e-6)
-    assert warm.iterations <= cold.iterations
-    again = ntp.svm(S, gap=1e-7, warm=cold)
-    assert again.iterations <= 10
-
-
-def test_a_rank_cap_tells_how_far_it_is():
-    S = theory.all_subsets(5, 2)
-    free = ntp.svm(S)
-    capped = ntp.svm(S, rank=free.rank)
-    assert capped.violation < 1e-6
-    assert capped.primal == pytest.approx(free.primal, rel=1e-5)
-    with pytest.raises(BadInput, match="rank 1"):
-        ntp.svm(S, rank=1, max_iterations=300)
 
 
 def test_a_stopped_solver_says_so():

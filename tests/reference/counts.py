@@ -15,21 +15,11 @@ def dictionary(documents, order: int) -> dict:
     return dict(found)
 
 
-def prefixes(documents) -> dict:
-    """{(all tokens before, next token): times}."""
-    found: Counter = Counter()
-    for document in documents:
-        tokens = [int(token) for token in document]
-        for i, token in enumerate(tokens):
-            found[tuple(tokens[:i]), token] += 1
-    return dict(found)
-
-
-def as_dictionary(counts, context_of=None) -> dict:
+def as_dictionary(counts) -> dict:
     """The same form from a `ContextCounts`."""
     found = {}
     for row in range(len(counts.indptr) - 1):
-        context = tuple(counts.contexts[row].tolist()) if context_of is None else tuple(context_of(counts, row))
+        context = tuple(counts.contexts[row].tolist())
         for entry in range(counts.indptr[row], counts.indptr[row + 1]):
             found[context, int(counts.indices[entry])] = int(counts.counts[entry])
     return found

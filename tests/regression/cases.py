@@ -145,34 +145,16 @@ def counts() -> Numbers:
     return numbers
 
 
-@case
-def counts_of_prefixes() -> Numbers:
-    from headscan.model.tokenizers import load_tokenizer
-    from headscan.text.counts import count_prefixes, store_text
-    from headscan.text.source import Reading
-
-    numbers: Numbers = {}
-    for name in ("bytes", "gpt-vanilla"):
-        cutter = load_tokenizer("bytes") if name == "bytes" else lens_of(name).require_tokenizer()
-        held, _ = store_text("stories", cutter, Reading(documents="paragraphs"), None)
-        for longest, least in ((5, 1), (5, 3), (None, 2)):
-            found = count_prefixes(held, longest=longest, min_count=least)
-            numbers |= prefixed(f"{name}/longest-{longest}/at-least-{least}", _counted(found))
-    return numbers
-
-
 # Next-token prediction and the NTP-SVM
 
 
 @case
 def ntp() -> Numbers:
-    result = headscan.ntp.run(
-        "stories", order=2, tokenizer="bytes", max_tokens=6000, documents="paragraphs", groups=4, train=20, width=8
-    )
+    result = headscan.ntp.run("stories", order=2, tokenizer="bytes", max_tokens=6000, documents="paragraphs", groups=4)
     document = result.document
     names = (
         "tokens", "contexts", "supports", "entropy_bound", "single_successor_share", "data", "certificate", "solution",
-        "uncertainty", "training",
+        "uncertainty",
     )  # fmt: skip
     numbers: Numbers = {}
     for name in names:
@@ -200,7 +182,7 @@ def ntp_prediction() -> Numbers:
 
 
 def _solved(solution: Any) -> Numbers:
-    names = ("primal", "dual", "gap", "rank", "iterations", "converged", "penalty", "violation")
+    names = ("primal", "dual", "gap", "rank", "iterations", "converged", "penalty")
     numbers = {name: getattr(solution, name) for name in names}
     distinct = np.asarray(solution.distinct_logits)
     numbers |= {"supports": solution.distinct.contexts, "logits_norm": float(np.sqrt((solution.logits**2).sum()))}

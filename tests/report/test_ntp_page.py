@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from headscan.ntp.support_metrics import SubspaceCollapse
+from tests.ntp.test_run import tiny
 
 
 @pytest.fixture(scope="module")
@@ -12,7 +13,8 @@ def saved():
     import headscan
 
     text = ["the cat sat. the cat ran. the dog ran. the dog sat. " * 3, "</script><b>a</b> & a dog sat. " * 3]
-    return headscan.ntp.run(text, order=2, tokenizer="bytes", train=100, groups=0)
+    models = [tiny(300, seed, f"<i>seed {seed}") for seed in (0, 1)]
+    return headscan.ntp.run(text, order=2, tokenizer="bytes", model=models, groups=0)
 
 
 @pytest.mark.browser
@@ -36,8 +38,9 @@ def test_all_figures_are_drawn(chromium_without_webgl, saved, tmp_path):
 
 def test_contexts_that_share_no_support_leave_the_collapse_out_in_words(saved):
     assert 'data-figure="collapse"' in saved.page()
-    last = saved.training[-1]
-    bare = replace(last, metrics=replace(last.metrics, SC1=SubspaceCollapse(None, None)))
-    page = replace(saved, training=[*saved.training[:-1], bare]).page()
+    bare = [
+        replace(model, metrics=replace(model.metrics, SC1=SubspaceCollapse(None, None))) for model in saved.comparisons
+    ]
+    page = replace(saved, comparisons=bare).page()
     assert 'data-figure="collapse"' not in page
     assert "no two of the contexts compared are followed by the same set of tokens" in page

@@ -15,9 +15,7 @@ def test_a_cluster_of_two_workers_gives_identical_counts(tmp_path, cluster, min_
     rng = np.random.default_rng(0)
     texts = [np.minimum(500 ** rng.random(n) - 1, 499).astype(np.int64) for n in (40_000, 3, 2, 1, 15_000)]
     here = count(texts, 500, Counting(order=3, min_count=min_count))
-    there = count(
-        texts, 500, Counting(order=3, engine="spark", master=cluster.url, min_count=min_count), folder=tmp_path
-    )
+    there = count(texts, 500, Counting(order=3, engine="spark", master=cluster.url, min_count=min_count), work=tmp_path)
     assert as_dictionary(there) == as_dictionary(here)
     for name in ("contexts", "indptr", "indices", "counts"):
         assert np.array_equal(getattr(there, name), getattr(here, name)), name

@@ -42,33 +42,25 @@ class Supports:
     def of(cls, supports: SupportsLike, vocabulary: int | None = None) -> Supports:
         """Read supports from what the caller has.
 
-        `supports` is a `Supports`, anything with an attribute `.supports`, a scipy sparse matrix or dense array
+        `supports` is a `Supports`, anything with an attribute `.supports`, a scipy sparse matrix, dense array or tensor
         [contexts, vocabulary] (non-zero means "in the support"), or a sequence of token-id sequences, which needs
         `vocabulary`. Raises `BadInput` for an empty matrix, an empty support, or a token id outside the vocabulary.
         """
-        if isinstance(supports, cls):
-            return supports
-        held = getattr(supports, "supports", None)
+        held = getattr(supports, "supports", supports)
         if isinstance(held, cls):
             return held
-        if sp.issparse(supports):
-            matrix = sp.csr_matrix(supports).copy()
+        if sp.issparse(supports) or len(getattr(supports, "shape", ())) == 2:
+            matrix = sp.csr_matrix(supports if sp.issparse(supports) else np.asarray(supports) != 0, copy=True)
             matrix.sum_duplicates()
             matrix.eliminate_zeros()
             return cls._checked(matrix.indptr, matrix.indices, matrix.shape[1])
-        if hasattr(supports, "numpy"):  # a torch tensor
-            supports = supports.numpy()
-        if isinstance(supports, np.ndarray) and supports.ndim == 2:
-            matrix = sp.csr_matrix(supports != 0)
-            return cls._checked(matrix.indptr, matrix.indices, matrix.shape[1])
-        if isinstance(supports, Sequence):
-            if vocabulary is None:
-                raise BadInput("Supports given as lists of token ids need the size of the vocabulary.")
-            rows = [np.unique(np.asarray(row, dtype=np.int64)) for row in supports]
-            indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
-            indices = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
-            return cls._checked(indptr, indices, vocabulary)
-        raise BadInput("Supports must be a matrix [contexts, vocabulary] or a list of lists of token ids.")
+        if not isinstance(supports, Sequence):
+            raise BadInput("Supports must be a matrix [contexts, vocabulary] or a list of lists of token ids.")
+        if vocabulary is None:
+            raise BadInput("Supports given as lists of token ids need the size of the vocabulary.")
+        rows = [np.unique(np.asarray(row, dtype=np.int64)) for row in supports]
+        indptr = np.cumsum([0, *map(len, rows)])
+        return cls._checked(indptr, np.concatenate([np.zeros(0, dtype=np.int64), *rows]), vocabulary)
 
     @classmethod
     def _checked(cls, indptr: npt.NDArray[Any], indices: npt.NDArray[Any], vocabulary: int) -> Supports:
@@ -85,7 +77,6 @@ class Supports:
 
     @property
     def contexts(self) -> int:
-        """m, the number of contexts (rows)."""
         return len(self.indptr) - 1
 
     @property
@@ -104,7 +95,6 @@ class Supports:
         return sp.csr_matrix((np.ones(len(self.indices), dtype=dtype), self.indices, self.indptr), shape=shape)
 
     def dense(self) -> npt.NDArray[np.bool_]:
-        """S as a dense bool array [m, V]."""
         dense = np.zeros((self.contexts, self.vocabulary), dtype=bool)
         dense[self.rows, self.indices] = True
         return dense
@@ -114,7 +104,6 @@ class Supports:
         return self.dense() - (self.sizes / self.vocabulary)[:, None]
 
     def take(self, rows: Ints) -> Supports:
-        """The supports of the chosen contexts, in that order."""
         matrix = self.matrix(np.int8)[rows]
         return Supports(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), self.vocabulary)
 
@@ -208,12 +197,10 @@ class SoftLabels:
 
     @property
     def contexts(self) -> int:
-        """m, the number of distinct contexts."""
         return self.supports.contexts
 
     @property
     def vocabulary(self) -> int:
-        """V, the number of tokens."""
         return self.supports.vocabulary
 
     @property
@@ -242,7 +229,6 @@ class SoftLabels:
         return sp.csr_matrix((self.counts, self.supports.indices, self.supports.indptr), shape=shape)
 
     def dense(self) -> Floats:
-        """The soft labels P as a dense float64 array [m, V]."""
         dense = np.zeros((self.contexts, self.vocabulary))
         dense[self.supports.rows, self.supports.indices] = self.probability
         return dense
@@ -256,15 +242,11 @@ class SoftLabels:
         return float(-(weight * np.log(self.probability)).sum()) + 0.0
 
     def take(self, rows: Ints) -> SoftLabels:
-        """The labels of the chosen contexts, in that order (the prior is renormalised over them)."""
+        """The labels of the chosen contexts; the prior is renormalised over them."""
         return SoftLabels.of(self.matrix()[rows])
 
     def at_least(self, threshold: float) -> SoftLabels:
-        """Drop successors seen fewer than `threshold` times, and contexts left with none.
-
-        The support is a finite-sample object: a successor seen once may be noise, one unseen may be missing. A sweep
-        over `threshold` shows how much the predicted geometry depends on it. Raises `BadInput` if nothing is left.
-        """
+        """Drop successors seen fewer than `threshold` times, and contexts left with none; `BadInput` if nothing is left."""
         matrix = self.matrix().copy()  # eliminating zeros works in place, and these arrays are ours
         matrix.data = np.where(matrix.data >= threshold, matrix.data, 0.0)
         matrix.eliminate_zeros()

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from headscan.model.opening import ModelsLike
-from headscan.model.settings import Device, Dtype, TokenizerName
-from headscan.ntp.counted import Predicting, count
-from headscan.ntp.entropy import describe, threshold_sweep
-from headscan.ntp.features import FeatureCheckpoint, train_features
-from headscan.ntp.labels import Floats, SoftLabels
-from headscan.ntp.observe import compare, open_compared
+from headscan.model.lens import Lens
+from headscan.model.opening import ModelsLike, open_models
+from headscan.model.settings import (
+    Device,
+    DeviceMap,
+    Dtype,
+    Loading,
+    Quantize,
+    Revision,
+    TokenizerName,
+    TrustRemoteCode,
+)
+from headscan.model.tokenizers import load_tokenizer
+from headscan.ntp.entropy import BootstrapSpread, bootstrap, describe, threshold_sweep
+from headscan.ntp.labels import SoftLabels
+from headscan.ntp.observe import compare
 from headscan.ntp.prediction import Prediction, gram_cosine, predict
 from headscan.ntp.result import (
-    HeatMap,
     NtpResult,
     SolutionNumbers,
     SolveCost,
@@ -31,8 +41,10 @@ from headscan.ntp.result import (
 from headscan.ntp.svm import SvmStep, certificate, estimate_cost
 from headscan.run import BadInput, Run, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.text.counts import ContextCounts, TokenStore, count_tokens, grouped_counts, store_text
 from headscan.text.prompts import display
 from headscan.text.source import (
+    Counting,
     CountingEngine,
     CountingMemory,
     Documents,
@@ -41,6 +53,7 @@ from headscan.text.source import (
     MaxTokens,
     MinCount,
     Order,
+    Reading,
     TextLike,
     check_text,
 )
@@ -49,7 +62,28 @@ from headscan.text.tokens import tokenizer_identity
 # Float64 multiplications a second of one ordinary core, and iterations of a hard solve: for the estimate told beforehand.
 _SPEED, _ITERATIONS = 1.5e10, 100
 _AXES = 64
-_FREE_LOGITS = 5_000_000
+_BOOTSTRAP_TOKENS = 20_000_000  # more are not counted again in memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicting(Loading, Reading, Counting):
+    """The options of `headscan.ntp.run`; the tokenizer is by default that of the first model."""
+
+    model: ModelsLike | None
+    gap: float
+    budget: float
+    reading: Literal["text", "alone"]
+    groups: int
+    seed: int
+
+    def check(self) -> None:
+        super().check()
+        if self.gap >= 1:
+            raise BadInput(f"--gap must be less than 1, not {self.gap:g}.")
+        if self.reading != "text" and self.model is None:
+            raise BadInput("--reading is not used without --model.")
+        if self.tokenizer is None and self.model is None:
+            raise BadInput("Name a tokenizer (an id, a folder or bytes) or a model that has one.")
 
 
 @verb("ntp")
@@ -63,7 +97,6 @@ def run(
             repeat=True,
         ),
     ] = None,
-    prefixes: Annotated[bool, Option("A context is all that stands before a token in its document.")] = False,
     gap: Annotated[float, Option("Certified relative gap of the predicted logits.", above=0)] = 1e-6,
     budget: Annotated[
         float,
@@ -72,26 +105,22 @@ def run(
             low=0,
         ),
     ] = 10.0,
-    train: Annotated[
-        int, Option("Steps of gradient descent on unconstrained features, to see how fast they get there.", low=0)
-    ] = 0,
-    width: Annotated[int | None, Option("Width of those features. Default: the vocabulary's size.", low=1)] = None,
     reading: Annotated[
         Literal["text", "alone"],
         Option("How models meet the contexts: where they stand in the text, or each one alone."),
     ] = "text",
-    max_contexts: Annotated[int, Option("Compare models on at most so many contexts, drawn by frequency.", low=1)] = 20_000,
     groups: Annotated[int, Option("Groups of documents for the bootstrap; 0 for none.", low=0)] = 20, order: Order,
-    min_count: MinCount = 1, memory: CountingMemory = "4GiB", engine: CountingEngine = "sort", master: Master = None,
+    min_count: MinCount = 1, memory: CountingMemory = "4GiB", engine: CountingEngine = "here", master: Master = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
+    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> NtpResult:  # fmt: skip
     """Count a text, predict the geometry that next-token prediction on it reaches, and hold models against it.
 
     Args:
         text: a file, folder, `-`, `datasets` id, name of an embedded text, the text itself, or a list of texts.
-        Further options: see `headscan ntp --help`. `out`/counts keeps the count.
+        Further options: see `headscan ntp --help`. `out`/counts keeps the count as Parquet and safetensors.
 
     Raises:
         BadInput: an empty text, one shorter than the order, an empty vocabulary, supports that all cover the vocabulary, a
@@ -107,37 +136,44 @@ def run(
     asked, run = running()
     settings = asked.chosen(Predicting)
     check_text(text)
-    tokenizer, lenses = open_compared(settings)
+    tokenizer, lenses = _open(settings)
     run.identify("the tokenizer", tokenizer_identity(tokenizer))
-    counted = count(text, tokenizer, settings, run)
-    labels = SoftLabels.of(counted.matrix)
-    if settings.train and labels.contexts * labels.vocabulary > _FREE_LOGITS:
-        raise BadInput(
-            f"Training {labels.contexts} free contexts over {labels.vocabulary} words is too large "
-            f"({labels.contexts * labels.vocabulary:,} logits); raise the minimum count or lower the order."
-        )
+    work: Path | None = None if run.parts.folder is None else run.parts.folder / "counts"
+    reading, counting = Reading(**settings.part(Reading)), Counting(**settings.part(Counting))
+    store, record = store_text(text, tokenizer, reading, work, progress=run.progress)
+    run.identify("the text", record.sha256)
+    counts = count_tokens(store, counting, work=work, progress=run.progress)
+    if run.folder is not None:
+        counts.save(run.folder / "counts")
+    labels = SoftLabels.of(counts.matrix())
     prediction, notes, cost = _predict(labels, settings, run)
-    heat = choose_heat(prediction, seed=settings.seed)
-    data = describe(labels)
+    heat, data = choose_heat(prediction, seed=settings.seed), describe(labels)
 
     def spell(ids: Any) -> list[str]:
         return display(tokenizer, [int(i) for i in ids])
 
     shown = word_picture(prediction, spell)
     words = prediction.spectrum.classes.tokens(prediction.merged_words[:, :_AXES])
-    arrays = _arrays(prediction, words, shown.id, heat)
-    training = _train(labels, prediction, settings) if settings.train else []
+    arrays = {
+        "words": np.ascontiguousarray(words, dtype=np.float32),
+        "word_axes": np.ascontiguousarray(words[shown.id][:, :6], dtype=np.float32),
+        "sigma": np.linalg.norm(prediction.merged_words, axis=0) ** 2,
+        "sigma_centred": prediction.spectrum.sigma.copy(),
+        "heat/predicted": cosines(prediction.contexts[heat.rows]),
+    }
     comparisons, records = [], []
     for lens in lenses:
-        one = compare(lens, counted, prediction, heat, tokenizer, settings, run.progress)
-        comparisons.append(one.comparison)
-        records.append(one.record)
-        arrays |= {f"heat/{lens.name}": one.heat, f"scatter/{lens.name}": one.scatter}
+        comparison, pictures = compare(
+            lens, store, counts, prediction, heat, tokenizer, settings.reading, settings.seed, run.progress
+        )
+        comparisons.append(comparison)
+        records.append(lens.provenance())
+        arrays |= pictures
+    spread, note = _spread(store, counts, settings)
     solution = _solution(prediction)
     return NtpResult(
         protocol=run.protocol(
-            text=counted.text, device=settings.place, dtype=settings.dtype,
-            notes=[counted.note(settings.groups)],
+            text=record, device=settings.device, dtype=settings.dtype, notes=[note]
         ),
         models=records,
         findings=findings(settings.order, data, solution, comparisons),
@@ -152,14 +188,29 @@ def run(
         cost=cost,
         certificate=None if solution is None else certificate(labels.supports),  # else an SVM beyond the budget
         solution=solution,
-        uncertainty=Uncertainty(threshold_sweep(labels), counted.bootstrap(settings.groups, settings.seed)),
-        axes=axis_words(words[:, :_AXES], spell),
+        uncertainty=Uncertainty(threshold_sweep(labels), spread),
+        axes=axis_words(words, spell),
         words=shown,
-        heat=heat.in_words(counted.context, spell),
+        heat=heat.in_words(counts.contexts, spell),
         comparisons=comparisons,
-        training=training,
         notes=notes,
     )  # fmt: skip
+
+
+def _open(settings: Predicting) -> tuple[Any, Iterator[Lens]]:
+    """The tokenizer at once, the models one by one when asked for: checkpoints need not be in memory together.
+
+    Raises `BadInput` for whatever can be known of any of them before its weights are read.
+    """
+    lenses: Iterator[Lens] = iter(()) if settings.model is None else open_models(settings.model, settings)
+    if settings.tokenizer is None:
+        first = next(lenses)
+        tokenizer, lenses = first.require_tokenizer(), chain([first], lenses)
+    else:
+        tokenizer = load_tokenizer(settings.tokenizer, None, settings.trust_remote_code)
+    if not len(tokenizer):
+        raise BadInput("The vocabulary is empty.")
+    return tokenizer, lenses
 
 
 def _predict(labels: SoftLabels, settings: Predicting, run: Run) -> tuple[Prediction, list[str], SolveCost]:
@@ -170,7 +221,7 @@ def _predict(labels: SoftLabels, settings: Predicting, run: Run) -> tuple[Predic
     gap, budget = settings.gap, settings.budget
     estimate = estimate_cost(labels.supports)
     seconds = estimate.multiplications * _ITERATIONS / _SPEED
-    cost = SolveCost(**asdict(estimate), seconds=seconds, iterations=float(_ITERATIONS))
+    cost = SolveCost(**asdict(estimate), seconds=seconds)
     rank = None if cost.columns <= 4096 else min(256, int(cost.columns) - 2, labels.contexts - 2)
     run.progress("predicting", 0, None, "contexts")
     if seconds / _ITERATIONS > budget:
@@ -199,32 +250,32 @@ def _predict(labels: SoftLabels, settings: Predicting, run: Run) -> tuple[Predic
 
 
 def _solution(prediction: Prediction) -> SolutionNumbers | None:
-    """The certified solution in numbers, and how far the cheap proxies are from it."""
-    s, spectrum = prediction.solution, prediction.spectrum
+    """The certified solution in numbers, and how far the cheap proxy is from it."""
+    s = prediction.solution
     if s is None:
         return None
-    words, contexts = spectrum.merged_factors()
     return SolutionNumbers(
         contexts=len(s.inverse), supports=s.distinct.contexts, primal=s.primal, dual=s.dual, gap=s.gap, rank=s.rank,
-        iterations=s.iterations, converged=s.converged, seconds=s.seconds, penalty=s.penalty, violation=s.violation,
-        proxy_word_gram_cosine=gram_cosine(words, prediction.merged_words),
-        proxy_context_gram_cosine=gram_cosine(contexts, prediction.contexts),
-        unrooted_word_gram_cosine=gram_cosine(words * np.sqrt(spectrum.sigma), prediction.merged_words),
-        centred_nuclear_norm_ratio=float(spectrum.sigma.sum() / s.primal) if spectrum.whole else None,
+        iterations=s.iterations, converged=s.converged, seconds=s.seconds,
+        proxy_word_gram_cosine=gram_cosine(prediction.spectrum.merged_factors()[0], prediction.merged_words),
     )  # fmt: skip
 
 
-def _arrays(prediction: Prediction, words: Floats, shown: list[int], heat: HeatMap) -> dict[str, npt.NDArray[Any]]:
-    return {
-        "words": np.ascontiguousarray(words, dtype=np.float32),
-        "word_axes": np.ascontiguousarray(words[shown][:, :6], dtype=np.float32),
-        "sigma": np.linalg.norm(prediction.merged_words, axis=0) ** 2,
-        "sigma_centred": prediction.spectrum.sigma.copy(),
-        "heat/predicted": cosines(prediction.contexts[heat.rows]),
-    }
-
-
-def _train(labels: SoftLabels, prediction: Prediction, settings: Predicting) -> list[FeatureCheckpoint]:
-    width = settings.width or labels.vocabulary
-    done = train_features(labels, width, settings.train, prediction=prediction, seed=settings.seed)
-    return list(done.records)
+def _spread(store: TokenStore, counts: ContextCounts, settings: Predicting) -> tuple[BootstrapSpread | None, str]:
+    """Spread over groups of documents, or of stretches of a text that has fewer; and what it means, or why there is none."""
+    groups, reason = settings.groups, None
+    if groups < 2:
+        reason = "there are no groups to draw"
+    elif len(store.tokens) < 2 * groups:
+        reason = f"the text is too short for {groups} groups"
+    elif len(store.tokens) > _BOOTSTRAP_TOKENS:
+        reason = f"more than {_BOOTSTRAP_TOKENS:,} tokens are not counted again in memory"
+    if reason is not None:
+        return None, f"No bootstrap: {reason}."
+    note = "Errors are standard errors of a bootstrap over groups of documents."
+    if len(store.starts) < groups:
+        note = (
+            f"Errors are standard errors of a bootstrap over {groups} stretches of text, as if these were independent: there "
+            "are fewer documents than groups."
+        )
+    return bootstrap(grouped_counts(store, counts, groups), seed=settings.seed), note

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -26,8 +25,7 @@ class SupportSpectrum:
     """The leading part of S~ = Σ_k σ_k u_k v_kᵀ over all contexts (equal supports counted as often as they occur).
 
     `sigma` float64 [r] descending; `merged` [c, r] orthonormal: v for the classes of equal tokens, times the root of
-    their number (see `TokenClasses`); `distinct` u for each distinct support [u, r] with `inverse` [m]; `energy` =
-    ‖S~‖_F²; `whole` says that nothing was left out.
+    their number (see `TokenClasses`); `distinct` u for each distinct support [u, r] with `inverse` [m].
     """
 
     sigma: Floats
@@ -35,8 +33,6 @@ class SupportSpectrum:
     merged: Floats
     distinct: Floats
     inverse: Ints
-    energy: float
-    whole: bool
 
     @property
     def tokens(self) -> Floats:
@@ -48,11 +44,6 @@ class SupportSpectrum:
         """u [m, r]: orthonormal columns ("context analysers")."""
         return self.distinct[self.inverse]
 
-    @property
-    def captured(self) -> float:
-        """Share of ‖S~‖_F² in the leading part, in [0, 1]."""
-        return float((self.sigma**2).sum() / self.energy)
-
     def factors(self) -> tuple[Floats, Floats]:
         """W = VΣ^½ [V, r] and H = UΣ^½ [m, r], so that WWᵀ = (S~ᵀS~)^½ and HHᵀ = (S~S~ᵀ)^½.
 
@@ -63,7 +54,7 @@ class SupportSpectrum:
         return self.classes.tokens(merged), contexts
 
     def merged_factors(self) -> tuple[Floats, Floats]:
-        """`factors` with W [c, r] of the classes of equal tokens instead of the tokens."""
+        """`factors` with W [c, r] of the classes of equal tokens."""
         root = np.sqrt(self.sigma)
         return self.merged * root, self.contexts * root
 
@@ -75,9 +66,8 @@ def support_spectrum(supports: SupportsLike, rank: int | None = None, *, seed: i
     of tokens one sparse Gram and one eigendecomposition give any `rank` (None: all); beyond that ARPACK finds the
     leading `rank` (needed then). Cost: O(Σ k_j²) + O(c³), or O(nnz · rank) a pass.
 
-    >>> spectrum = support_spectrum(np.eye(3))
-    >>> spectrum.sigma.round(6).tolist(), round(spectrum.captured, 6)
-    ([1.0, 1.0], 1.0)
+    >>> support_spectrum(np.eye(3)).sigma.round(6).tolist()
+    [1.0, 1.0]
     """
     S = Supports.of(supports)
     distinct, inverse, multiplicity = S.unique()
@@ -85,19 +75,16 @@ def support_spectrum(supports: SupportsLike, rank: int | None = None, *, seed: i
     V, root = S.vocabulary, np.sqrt(multiplicity.astype(np.float64))
     A = (sp.diags(root) @ distinct.matrix()[:, classes.first] @ sp.diags(classes.root)).tocsr()
     mean, ones = root * distinct.sizes / V, classes.root
-    energy = float((multiplicity * (distinct.sizes - distinct.sizes**2 / V)).sum())
-    if energy <= 0:
+    if int(distinct.sizes.min()) == V:
         raise BadInput("Every support covers the whole vocabulary: the centred support matrix is zero.")
-    if whole := len(classes.first) <= _GRAM_LIMIT:
+    if len(classes.first) <= _GRAM_LIMIT:
         # (A - mean 1ᵀ)ᵀ(A - mean 1ᵀ), where Aᵀmean is needed once and meanᵀmean is a number; 1 is `ones` once merged.
         gram = np.asarray((A.T @ A).todense())
         cross = np.outer(A.T @ mean, ones)
         gram += (mean @ mean) * np.outer(ones, ones) - cross - cross.T
         values, vectors = np.linalg.eigh(gram)
         sigma = np.sqrt(np.maximum(values[::-1], 0.0))
-        kept = int((sigma > 1e-7 * sigma[0]).sum())
-        if rank is not None and rank < kept:
-            kept, whole = rank, False
+        kept = min(int((sigma > 1e-7 * sigma[0]).sum()), len(sigma) if rank is None else rank)
         sigma, tokens = sigma[:kept], np.ascontiguousarray(vectors[:, ::-1][:, :kept])
     else:
         if rank is None or not 1 <= rank < min(A.shape):
@@ -112,7 +99,7 @@ def support_spectrum(supports: SupportsLike, rank: int | None = None, *, seed: i
         order = np.argsort(-sigma)
         sigma, tokens = sigma[order], right[order].T
     left = (A @ tokens - np.outer(mean, ones @ tokens)) / sigma / root[:, None]
-    return SupportSpectrum(sigma, classes, tokens, left, inverse, energy, whole)
+    return SupportSpectrum(sigma, classes, tokens, left, inverse)
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,32 +207,6 @@ def gram_cosine(A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.floating[Any
     return _inner(A, B) / norm if norm > 0 else float("nan")
 
 
-def pattern_similarity(
-    A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.floating[Any]], *, normalise: bool = True
-) -> float:
-    """Correlation over all entries of the two cosine matrices of rows: (cov + ε)/(σσ' + ε), ε = 1e-8, in [-1, 1].
-
-    The measure of arXiv:2408.15417, section 5.3 (the structure term of SSIM). With `normalise` False the Gram matrices
-    themselves are compared. O(n d d').
-
-    >>> A = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    >>> round(pattern_similarity(A, 3 * A), 12)
-    1.0
-    """
-    if normalise:
-        A, B = unit_rows(np.asarray(A)), unit_rows(np.asarray(B))
-    n = len(A)
-
-    def mean(X: npt.NDArray[np.floating[Any]]) -> float:
-        return float((X.sum(0) ** 2).sum()) / n**2
-
-    def covariance(X: npt.NDArray[np.floating[Any]], Y: npt.NDArray[np.floating[Any]]) -> float:
-        return _inner(X, Y) / n**2 - mean(X) * mean(Y)
-
-    spread = np.sqrt(max(covariance(A, A), 0.0) * max(covariance(B, B), 0.0))
-    return float((covariance(A, B) + 1e-8) / (spread + 1e-8))
-
-
 @dataclass(frozen=True)
 class SemanticAxis:
     """One latent concept: its strength σ and the tokens at its two ends, strongest first (token id, coordinate)."""
@@ -256,7 +217,7 @@ class SemanticAxis:
     negative: tuple[tuple[int, float], ...]
 
 
-def axes(words: Floats, strengths: Floats | None = None, *, count: int = 8, ends: int = 10) -> list[SemanticAxis]:
+def axes(words: Floats, *, count: int = 8, ends: int = 10) -> list[SemanticAxis]:
     """The first `count` axes of words [V, r] (columns = axes, strongest first), each with its `ends` extreme tokens.
 
     The sign of an axis is arbitrary; here the end with the largest coordinate is called positive.
@@ -269,51 +230,7 @@ def axes(words: Floats, strengths: Floats | None = None, *, count: int = 8, ends
         column = np.asarray(words[:, index], dtype=np.float64)
         column = column * (1.0 if column[np.abs(column).argmax()] >= 0 else -1.0)
         order = np.argsort(-column, kind="stable")
-        strength = float(strengths[index]) if strengths is not None else float(np.linalg.norm(column))
         positive = tuple((int(i), float(column[i])) for i in order[:ends] if column[i] > 0)
         negative = tuple((int(i), float(column[i])) for i in order[::-1][:ends] if column[i] < 0)
-        found.append(SemanticAxis(index, strength, positive, negative))
+        found.append(SemanticAxis(index, float(np.linalg.norm(column)), positive, negative))
     return found
-
-
-def neighbours(
-    words: Floats, query: Floats, *, count: int = 10, exclude: Sequence[int] = ()
-) -> list[tuple[int, float]]:
-    """The tokens whose embeddings make the smallest angle with `query` [r]: (token id, cosine), best first."""
-    norm = float(np.linalg.norm(query))
-    if norm == 0:
-        raise BadInput("The query has no direction: its words cancel out.")
-    cosines = unit_rows(np.asarray(words, dtype=np.float64)) @ (np.asarray(query) / norm)
-    cosines[list(exclude)] = -np.inf
-    best = np.argsort(-cosines, kind="stable")[:count]
-    return [(int(i), float(cosines[i])) for i in best if np.isfinite(cosines[i])]
-
-
-def analogy(words: Floats, a: int, b: int, c: int, *, count: int = 5) -> list[tuple[int, float]]:
-    """a is to b as c is to ?: neighbours of w_b - w_a + w_c among unit-norm words, the three themselves left out.
-
-    >>> words = np.array([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 1.0], [-1.0, 0.0, 0.0]])
-    >>> analogy(words, 0, 1, 2, count=1)[0][0]
-    3
-    """
-    if not all(0 <= i < len(words) for i in (a, b, c)):
-        raise BadInput(f"A token id of the analogy lies outside the vocabulary of {len(words)}.")
-    unit = unit_rows(np.asarray(words, dtype=np.float64))
-    return neighbours(words, unit[b] - unit[a] + unit[c], count=count, exclude=(a, b, c))
-
-
-def early_spectrum(labels: SoftLabels, rank: int | None = None) -> tuple[Floats, Floats]:
-    """(σ [r], words [V, r]) of the first cross-entropy gradient from zero: (P - 11ᵀ/V) weighted by the prior.
-
-    These directions lead early in training; those of the centred supports take over late.
-    """
-    matrix = labels.matrix()
-    matrix.data = matrix.data / labels.total
-    prior, V = labels.prior, labels.vocabulary
-    gram = np.asarray((matrix.T @ matrix).todense())
-    cross = matrix.T @ (prior / V)
-    gram += (prior @ prior) / V**2 - cross[:, None] - cross[None, :]
-    values, vectors = np.linalg.eigh(gram)
-    sigma = np.sqrt(np.maximum(values[::-1], 0.0))
-    kept = int((sigma > 1e-9 * sigma[0]).sum()) if rank is None else rank
-    return sigma[:kept], vectors[:, ::-1][:, :kept]

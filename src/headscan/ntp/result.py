@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from headscan.ntp.entropy import BootstrapSpread, DataNumbers, ThresholdNumbers
-from headscan.ntp.features import CollapseMetrics, FeatureCheckpoint
 from headscan.ntp.labels import Floats, Ints
 from headscan.ntp.prediction import Prediction, axes, unit_rows
 from headscan.ntp.subspace import in_support
@@ -27,16 +26,12 @@ class SolveCost(SvmCost):
     """What the certified solution costs by estimate, told before it is begun."""
 
     seconds: float
-    iterations: float
 
 
 @dataclass(frozen=True)
 class SolutionNumbers:
-    """The certified solution in numbers: bounds in units of ‖L‖_*, and how far the cheap proxies are from it.
-
-    `proxy_...` are cosines of Gram matrices with (S~ᵀS~)^½, `unrooted_...` with S~ᵀS~ itself; `centred_nuclear_norm_ratio`
-    is ‖S~‖_* over the primal value, None where only a part of S~'s spectrum is known.
-    """
+    """The certified solution in numbers: bounds in units of ‖L‖_*, and the cosine of the Gram matrix of its words with
+    that of the cheap proxy, (S~ᵀS~)^½."""
 
     contexts: int
     supports: int
@@ -47,12 +42,7 @@ class SolutionNumbers:
     iterations: int
     converged: bool
     seconds: float
-    penalty: float
-    violation: float
     proxy_word_gram_cosine: float | None
-    proxy_context_gram_cosine: float | None
-    unrooted_word_gram_cosine: float | None
-    centred_nuclear_norm_ratio: float | None
 
 
 @dataclass(frozen=True)
@@ -108,7 +98,6 @@ class ModelComparison:
     reading: str
     before: list[int]
     metrics: SupportMetrics
-    collapse: CollapseMetrics
     notes: list[str]
 
 
@@ -122,7 +111,7 @@ class NtpResult(Result):
         data: these and the data's other numbers; uncertainty: how settled they are.
         cost, solution, certificate: of the NTP-SVM; the last two are None where the proxy stands in (`notes` say why).
         axes, words, heat: words of the pictures.
-        comparisons: one a model, in the order given; training: checkpoints of the unconstrained features.
+        comparisons: one a model, in the order given.
         arrays: `words` [V, r] (predicted, at most 64 axes), `word_axes` [n, 6], `sigma`, `sigma_centred`, and for the heat
             maps `heat/predicted` and `heat/MODEL` [s, s]; `scatter/MODEL` [n, 2], predicted and observed log-odds.
     """
@@ -143,38 +132,27 @@ class NtpResult(Result):
     words: WordCounts
     heat: HeatContexts
     comparisons: list[ModelComparison] = field(default_factory=list)
-    training: list[FeatureCheckpoint] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def frame(self) -> pd.DataFrame:
         """A pandas table: the data's own numbers, then one row a model with its distance from the prediction."""
         import pandas as pd
 
-        rows: list[dict[str, str | float | None]] = [
-            {
-                "what": "data",
-                "CE_minus_H": 0.0,
-                "contexts": self.contexts,
-                "supports": self.supports,
-                "entropy_bound": self.entropy_bound,
-                "rank": None if self.solution is None else self.solution.rank,
-            }
-        ]
+        data: dict[str, str | float | None] = {
+            "what": "data", "CE_minus_H": 0.0, "contexts": self.contexts, "supports": self.supports,
+            "entropy_bound": self.entropy_bound, "rank": None if self.solution is None else self.solution.rank,
+        }  # fmt: skip
+        rows = [data]
         for model in self.comparisons:
             m = model.metrics
             rows.append(
                 {
-                    "what": model.name,
-                    "contexts": m.contexts,
-                    "CE_minus_H": m.SC6.excess,
-                    "in_support_distance": m.SC3,
-                    "direction_cosine": m.direction,
-                    "word_gram_cosine": m.SC2_words,
-                    "context_gram_cosine": m.SC2_contexts,
-                    "top_k_equal_support": m.SC4,
+                    "what": model.name, "contexts": m.contexts, "CE_minus_H": m.SC6, "in_support_distance": m.SC3,
+                    "direction_cosine": m.direction, "word_gram_cosine": m.SC2_words,
+                    "context_gram_cosine": m.SC2_contexts, "top_k_equal_support": m.SC4,
                     "same_support_cosine": None if m.SC1.after is None else m.SC1.after.same_cosine,
                 }
-            )
+            )  # fmt: skip
         return pd.DataFrame(rows)
 
 
@@ -198,7 +176,7 @@ class HeatMap:
     group: Ints
     prediction: Prediction
 
-    def in_words(self, context: Callable[[int], list[int]], spell: Spell) -> HeatContexts:
+    def in_words(self, contexts: npt.NDArray[np.integer[Any]], spell: Spell) -> HeatContexts:
         """The words of the contexts and of their supports."""
         supports = self.prediction.labels.supports
         followers = []
@@ -206,7 +184,7 @@ class HeatMap:
             of_row = supports.indices[supports.indptr[row] : supports.indptr[row + 1]]
             followers.append(spell(of_row[:12].tolist()) + (["…"] if len(of_row) > 12 else []))
         return HeatContexts(
-            contexts=[" ".join(spell(context(int(row)))) for row in self.rows],
+            contexts=[" ".join(spell(contexts[row].tolist())) for row in self.rows],
             supports=followers,
             group=self.group.tolist(),
         )
@@ -273,53 +251,41 @@ def findings(
     order: int, data: DataNumbers, solution: SolutionNumbers | None, comparisons: Sequence[ModelComparison]
 ) -> list[Finding]:
     """Coded sentences, most important first: of the data, then of each model."""
-    found = [*_of_data(order, data)]
+    found: list[Finding] = []
+
+    def say(
+        code: str, level: Literal["alert", "notice", "good"], value: float, sentence: str, model: str | None = None
+    ) -> None:
+        found.append(Finding(code=code, level=level, sentence=sentence, value=value, model=model))
+
+    bound, single, unseen = data.entropy_bound, data.single_successor_share, data.unseen_mass
+    say("BOUND", "notice", bound, f"no model that sees {order} tokens gets below {bound:.4g} nats a token on this text")
+    if single > 0.5:
+        text = f"{single:.0%} of the contexts were followed by one token only: their logits have no finite part"
+        say("ONE SUCCESSOR", "notice", single, text)
+    if unseen > 0.1:
+        text = (
+            f"about {unseen:.0%} of next occurrences would bring a successor not yet seen: the supports are not settled"
+        )
+        say("UNSETTLED", "alert", unseen, text)
     if solution is not None:
         text = (
             f"the growing part has rank {solution.rank} of at most {data.vocabulary - 1}, "
             f"certified to a relative gap of {solution.gap:.0e}"
         )
-        certain = solution.converged
-        found.append(
-            Finding(code="LOW RANK", level="good" if certain else "notice", sentence=text, value=solution.rank)
-        )
+        say("LOW RANK", "good" if solution.converged else "notice", solution.rank, text)
     for model in comparisons:
-        found += _of_model(model)
+        m, name = model.metrics, model.name
+        if m.direction is not None:
+            text = f"the growing part of the logits has cosine {m.direction:.3f} with the prediction"
+            say("DIRECTION", "good" if m.direction > 0.9 else "notice", m.direction, text, name)
+        if m.SC1.after is not None:
+            same, different = m.SC1.after.same_cosine, m.SC1.after.other_cosine
+            text = f"contexts with equal supports: cosine {same:.3f} after projection, {different:.3f} between different supports"
+            say("COLLAPSE", "good" if same > 0.9 else "notice", same, text, name)
+        if m.outside_mass > 0.05:
+            text = (
+                f"{m.outside_mass:.1%} of the probability lies outside the supports: it generalises, or has not fitted"
+            )
+            say("OUTSIDE", "notice", m.outside_mass, text, name)
     return found
-
-
-def _of_data(order: int, data: DataNumbers) -> Iterator[Finding]:
-    bound = data.entropy_bound
-    text = f"no model that sees {order} tokens gets below {bound:.4g} nats a token on this text"
-    yield Finding(code="BOUND", level="notice", sentence=text, value=bound)
-    share = data.single_successor_share
-    if share > 0.5:
-        text = f"{share:.0%} of the contexts were followed by one token only: their logits have no finite part"
-        yield Finding(code="ONE SUCCESSOR", level="notice", sentence=text, value=share)
-    if data.unseen_mass > 0.1:
-        text = (
-            f"about {data.unseen_mass:.0%} of next occurrences would bring a successor not yet seen: "
-            f"the supports are not settled"
-        )
-        yield Finding(code="UNSETTLED", level="alert", sentence=text, value=data.unseen_mass)
-
-
-def _of_model(model: ModelComparison) -> Iterator[Finding]:
-    m, name = model.metrics, model.name
-    if m.direction is not None:
-        text = f"the growing part of the logits has cosine {m.direction:.3f} with the prediction"
-        turned = m.direction > 0.9
-        yield Finding(
-            code="DIRECTION", level="good" if turned else "notice", sentence=text, value=m.direction, model=name
-        )
-    if m.SC1.after is not None:
-        same = m.SC1.after.same_cosine
-        text = (
-            f"contexts with equal supports: cosine {same:.3f} after projection, "
-            f"{m.SC1.after.other_cosine:.3f} between different supports"
-        )
-        yield Finding(code="COLLAPSE", level="good" if same > 0.9 else "notice", sentence=text, value=same, model=name)
-    outside = m.SC6.outside_mass
-    if outside > 0.05:
-        text = f"{outside:.1%} of the probability lies outside the supports: it generalises, or has not fitted"
-        yield Finding(code="OUTSIDE", level="notice", sentence=text, value=outside, model=name)

@@ -16,7 +16,7 @@ import torch
 from scipy.special import logsumexp
 
 from headscan.ntp.labels import Floats, Ints
-from headscan.ntp.prediction import Prediction, gram_cosine, pattern_similarity, unit_rows
+from headscan.ntp.prediction import Prediction, gram_cosine, unit_rows
 from headscan.ntp.subspace import in_support, out_of_support
 from headscan.run import BadInput
 from headscan.statistics.classes import pair_sums
@@ -96,37 +96,18 @@ class SubspaceCollapse:
 
 
 @dataclass(frozen=True)
-class SupportMargins:
-    """SC5: the margin min over S_j - max off S_j: its mean, the share of contexts where it is positive, its quantiles."""
-
-    mean: float | None
-    positive: float | None
-    quantiles: dict[str, float]
-
-
-@dataclass(frozen=True)
-class SupportMisfit:
-    """SC6: CE - H in nats a token, and the probability put outside the supports."""
-
-    excess: float
-    outside_mass: float
-
-
-@dataclass(frozen=True)
 class SupportMetrics:
     """How far a model is from the geometry that its data predict.
 
     Attributes:
         contexts: contexts compared; prediction: "ntp-svm" or "proxy", whichever they were compared with.
         SC1: subspace collapse (on a sample of contexts, for m V memory's sake).
-        SC2_words, SC2_contexts: cosine of the Gram matrices with the predicted ones; ..._proxy: with (S~ᵀS~)^½.
+        SC2_words, SC2_contexts: cosine of the Gram matrices with the predicted ones.
         SC3: ‖P_F(L) - L^in‖ / ‖L^in‖, 0 at the limit (None where every support is a single token).
-        SC4, SC4_mass: share of contexts, and of positions, whose k_j largest logits are exactly S_j.
-        SC5, SC6: margins; misfit.
+        SC4: share of contexts whose k_j largest logits are exactly S_j.
+        SC5: mean margin min over S_j - max off S_j; None where every support is full.
+        SC6: CE - H in nats a token; outside_mass: the probability put outside the supports.
         direction: cosine of P_⊥(L), centred, with L^mm; growth: its length along L^mm over ‖L^mm‖ (R).
-        word_norm, context_norm: Frobenius norms.
-        pattern_words, pattern_contexts: correlation of cosine matrices, as in the paper.
-        support_size_mean: tokens a support.
     """
 
     contexts: int
@@ -134,20 +115,13 @@ class SupportMetrics:
     SC1: SubspaceCollapse
     SC2_words: float | None
     SC2_contexts: float | None
-    SC2_words_proxy: float | None
-    SC2_contexts_proxy: float | None
     SC3: float | None
     SC4: float
-    SC4_mass: float
-    SC5: SupportMargins
-    SC6: SupportMisfit
+    SC5: float | None
+    SC6: float
+    outside_mass: float
     direction: float | None
     growth: float | None
-    word_norm: float
-    context_norm: float
-    pattern_words: float
-    pattern_contexts: float
-    support_size_mean: float
 
 
 def collapse(embeddings: Embeddings, prediction: Prediction, *, rows: Ints | None = None) -> SubspaceCollapse:
@@ -199,13 +173,6 @@ class _Logits:
         self.norm += float((rest**2).sum())
         self.predicted_norm += float((target**2).sum())
 
-    def margin(self) -> SupportMargins:
-        finite = self.margins[np.isfinite(self.margins)]  # a full support has none
-        if not len(finite):
-            return SupportMargins(None, None, {})
-        quantiles = {str(q): float(np.quantile(finite, q)) for q in (0.0, 0.1, 0.5, 0.9, 1.0)}
-        return SupportMargins(float(finite.mean()), float((finite > 0).mean()), quantiles)
-
 
 def support_metrics(
     embeddings: Embeddings, prediction: Prediction, *, sample: int = 4096, seed: int = 0
@@ -220,29 +187,23 @@ def support_metrics(
         raise BadInput(
             f"The model has {len(embeddings.words)} words and {len(embeddings.contexts)} contexts; the data {V}, {m}."
         )
-    found = _Logits(prediction)
+    sums = _Logits(prediction)
     block = max(1, _BLOCK_ENTRIES // V)
     for start in range(0, m, block):
         rows = slice(start, min(start + block, m))
-        found.add(rows, embeddings.logits(rows))
+        sums.add(rows, embeddings.logits(rows))
     drawn = np.arange(m) if m <= sample else np.sort(np.random.default_rng(seed).choice(m, sample, replace=False))
-    words, contexts = np.asarray(embeddings.words, dtype=np.float64), np.asarray(embeddings.contexts, dtype=np.float64)
+    words = np.asarray(embeddings.words, dtype=np.float64)
     words = words - words.mean(0)  # a common shift of all words changes no probability; minimisers have none
-    proxy_words, proxy_contexts = prediction.spectrum.factors()
     sparse_norm = float(np.linalg.norm(prediction.sparse))
-    both = found.norm > 0 and found.predicted_norm > 0
+    both = sums.norm > 0 and sums.predicted_norm > 0
+    margins = sums.margins[np.isfinite(sums.margins)]  # a full support has none
     return SupportMetrics(
         contexts=m, prediction="ntp-svm" if prediction.exact else "proxy",
         SC1=collapse(embeddings, prediction, rows=drawn), SC2_words=gram_cosine(words, prediction.words),
-        SC2_contexts=gram_cosine(contexts, prediction.contexts), SC2_words_proxy=gram_cosine(words, proxy_words),
-        SC2_contexts_proxy=gram_cosine(contexts, proxy_contexts),
-        SC3=found.distance**0.5 / sparse_norm if sparse_norm > 1e-12 else None, SC4=float(found.exact_top.mean()),
-        SC4_mass=float(found.prior @ found.exact_top), SC5=found.margin(),
-        SC6=SupportMisfit(found.excess, found.outside),
-        direction=found.inner / (found.norm * found.predicted_norm) ** 0.5 if both else None,
-        growth=found.inner / found.predicted_norm if found.predicted_norm > 0 else None,
-        word_norm=float(np.linalg.norm(words)), context_norm=float(np.linalg.norm(contexts)),
-        pattern_words=pattern_similarity(words, prediction.words),
-        pattern_contexts=pattern_similarity(contexts, prediction.contexts),
-        support_size_mean=float(labels.supports.sizes.mean()),
+        SC2_contexts=gram_cosine(np.asarray(embeddings.contexts, dtype=np.float64), prediction.contexts),
+        SC3=sums.distance**0.5 / sparse_norm if sparse_norm > 1e-12 else None, SC4=float(sums.exact_top.mean()),
+        SC5=float(margins.mean()) if len(margins) else None, SC6=sums.excess, outside_mass=sums.outside,
+        direction=sums.inner / (sums.norm * sums.predicted_norm) ** 0.5 if both else None,
+        growth=sums.inner / sums.predicted_norm if sums.predicted_norm > 0 else None,
     )  # fmt: skip

@@ -16,25 +16,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from headscan.ntp.labels import Floats, Ints, Supports, SupportsLike
-from headscan.ntp.subspace import (
-    MarginSet,
-    TokenClasses,
-    nuclear_norm,
-    shrink,
-    singular_values,
-    spectral_norm,
-    thin_svd,
-    thread_limit,
-    tune_threads,
-)
+from headscan.ntp.subspace import MarginSet, TokenClasses, shrink, singular_values, thin_svd, thread_limit, tune_threads
 from headscan.run import BadInput
 
 _RELAX = 1.7
@@ -68,10 +57,8 @@ class SvmSolution:
     """The solution of the NTP-SVM with the proof of its quality.
 
     `primal` >= optimum >= `dual` in the units of ‖L‖_* (weighted, if weights were given); `gap` = (primal -
-    dual)/primal. `distinct_logits` is float64 [u, V], one row a distinct support, `inverse` int64 [m] says which row
-    each context has. `violation` is 0 for the exact problem; with a rank cap it is the largest spread left inside a
-    support. `merged_logits` and `merged_dual` [u, c] have one column a class of equal tokens, times √(its tokens); the
-    latter is to be multiplied by -`penalty`.
+    dual)/primal. `inverse` int64 [m] says which distinct support each context has. `merged_logits` and `merged_dual` [u, c]
+    have one column a class of equal tokens, times √(its tokens); the latter is to be multiplied by -`penalty`.
     """
 
     distinct: Supports
@@ -88,8 +75,6 @@ class SvmSolution:
     converged: bool
     seconds: float
     penalty: float
-    violation: float = 0.0
-    history: tuple[SvmStep, ...] = field(default=(), repr=False)
 
     @property
     def distinct_logits(self) -> Floats:
@@ -106,23 +91,16 @@ class SvmSolution:
         """L^mm for every context, float64 [m, V]; rows sum to zero. Made anew at each call: 8 m V bytes."""
         return self.distinct_logits[self.inverse]
 
-    def factors(self, width: int | None = None) -> tuple[Floats, Floats]:
+    def factors(self) -> tuple[Floats, Floats]:
         """W [V, r] and H [m, r] with L^mm = H Wᵀ, W = VΣ^½ and H = UΣ^½: the words and contexts training ends with.
 
-        They are unique up to a rotation of the r axes. `width` d >= r pads with zero columns; a smaller one raises
-        `BadInput`, since no embeddings of that width reach these logits.
+        They are unique up to a rotation of the r axes.
         """
         merged, contexts = self.merged_factors()
-        words, rank = self.classes.tokens(merged), merged.shape[1]
-        if width is not None and width < rank:
-            raise BadInput(f"A width of {width} is below the rank {rank} that the max-margin logits need.")
-        if width is not None and width > rank:
-            words = np.pad(words, ((0, 0), (0, width - rank)))
-            contexts = np.pad(contexts, ((0, 0), (0, width - rank)))
-        return words, contexts
+        return self.classes.tokens(merged), contexts
 
     def merged_factors(self) -> tuple[Floats, Floats]:
-        """`factors` with W [c, r] of the classes of equal tokens instead of the tokens (see `TokenClasses`)."""
+        """`factors` with W [c, r] of the classes of equal tokens instead of the tokens."""
         root = np.sqrt(self.weights)[:, None]
         left, sigma, right = thin_svd(root * self.merged_logits)
         rank = int((sigma > _RANK_TOLERANCE * sigma[0]).sum())
@@ -154,8 +132,6 @@ def svm(
     gap: float = 1e-6,
     *,
     vocabulary: int | None = None,
-    rank: int | None = None,
-    warm: SvmSolution | None = None,
     max_iterations: int = 5000,
     max_seconds: float = float("inf"),
     device: str = "cpu",
@@ -165,14 +141,10 @@ def svm(
 
     `supports`: anything `Supports.of` reads, [contexts, vocabulary]. `weights` float [m] > 0 asks for the smallest
     ‖diag(√weights) L‖_* instead (the shape of training depends on supports alone, so the default is one for each
-    context; repeated supports count each time they occur). `gap` is relative to the primal value. `rank` caps the
-    rank of the logits, as an embedding width would: the problem is then not convex, the dual bound still holds, and
-    the result tells how far it is from it. `warm` is a solution of a similar problem to start from. `progress` is
-    called with the last `SvmStep` at every check.
-
-    Raises `BadInput` when every support covers the whole vocabulary (nothing to separate: the solution would be zero),
-    and when the rank cap cannot be met. Stops at `max_iterations` or `max_seconds` with `converged` False and the gap
-    reached, which is valid all the same.
+    context; repeated supports count each time they occur). `gap` is relative to the primal value. `progress` is called with
+    an `SvmStep` at every check. Stops at `max_iterations` or `max_seconds` with `converged` False and the gap reached,
+    which is valid all the same. Raises `BadInput` when every support covers the whole vocabulary (the solution would be
+    zero).
 
     >>> solution = svm([[0, 1], [2], [0, 1]], vocabulary=4)
     >>> solution.gap <= 1e-6 and solution.dual <= solution.primal
@@ -195,13 +167,11 @@ def svm(
     classes = TokenClasses.of_supports(distinct)
     with thread_limit(tune_threads(distinct.contexts, len(classes.first), place)), torch.inference_mode():
         solver = _Solver(distinct, weight, classes, place)
-        return solver.run(
-            inverse, gap=gap, cap=rank, warm=warm, iterations=max_iterations, seconds=max_seconds, progress=progress
-        )
+        return solver.run(inverse, gap=gap, iterations=max_iterations, seconds=max_seconds, progress=progress)
 
 
 class _Solver:
-    """The state of one solve: rows are distinct supports [u], columns classes of equal tokens [c]."""
+    """One solve: rows are distinct supports [u], columns classes of equal tokens [c]."""
 
     def __init__(self, distinct: Supports, weight: Floats, classes: TokenClasses, device: torch.device) -> None:
         self.distinct, self.weight, self.classes = distinct, weight, classes
@@ -211,15 +181,7 @@ class _Solver:
         self.q_unit = self.set.q / torch.linalg.vector_norm(self.set.q)
 
     def run(
-        self,
-        inverse: Ints,
-        *,
-        gap: float,
-        cap: int | None,
-        warm: SvmSolution | None,
-        iterations: int,
-        seconds: float,
-        progress: Callable[[SvmStep], None] | None,
+        self, inverse: Ints, *, gap: float, iterations: int, seconds: float, progress: Callable[[SvmStep], None] | None
     ) -> SvmSolution:
         started = time.perf_counter()
         Z = self.set.centred_supports()
@@ -228,103 +190,38 @@ class _Solver:
         # less costs two to four times the iterations; adapting it on the way did worse than leaving it (measured).
         penalty = 1.0 / max(float(sigma[: max(1, (len(sigma) + 1) // 2)].median()), 1e-12)
         U = torch.zeros_like(Z)
-        if warm is not None:
-            self._warm(Z, U, warm, penalty)
         # The Gram cannot tell a singular value of 1e-8 of the largest from zero, so the primal value it gives is off by
         # about that much a null direction: small problems and small gaps deserve the true SVD.
         exact = gap < 1e-7 or Z.numel() <= 20_000
         best, dual, kept = np.inf, -np.inf, Z
-        history: list[SvmStep] = []
         step, reached, took = 0, np.inf, 0.0
-        X = Z
         for step in range(1, iterations + 1):
             began = time.perf_counter()
-            X, _ = shrink(Z - U, 1.0 / penalty, rank=cap)
-            self.set.update(X, Z, U, _RELAX)
+            self.set.update(shrink(Z - U, 1.0 / penalty)[0], Z, U, _RELAX)
             took = max(took, time.perf_counter() - began)
             # A check takes about as long as an iteration: the last one is made while there is time for it.
             late = time.perf_counter() - started + 2 * took > seconds
             if step % 10 and step != 5 and step != iterations and not late:
                 continue
-            value, centred = self._primal(Z, exact=exact)
+            # The free shift of every row (its part along q) is taken out, which can only lower the norm.
+            centred = Z - torch.outer(Z @ self.q_unit, self.q_unit)
+            value = float(singular_values(centred, exact=exact).sum())
             if value < best:
                 best, kept = value, centred
-            dual = max(dual, self.set.dual_value(U, penalty) / max(1.0, penalty * spectral_norm(U)))
+            spectral = float(singular_values(U)[0])
+            dual = max(dual, self.set.dual_value(U, penalty) / max(1.0, penalty * spectral))
             reached = (best - dual) / best
-            history.append(SvmStep(step, time.perf_counter() - started, best, dual, reached))
             if progress is not None:
-                progress(history[-1])
-            if (reached <= gap and cap is None) or late:
+                progress(SvmStep(step, time.perf_counter() - started, best, dual, reached))
+            if reached <= gap or late:
                 break
-            if cap is not None and float((X - Z).abs().max()) < 1e-9:
-                break
-        violation = 0.0
-        if cap is not None:
-            kept, violation = self._capped(X, cap)
-            best = nuclear_norm(kept)
-            reached = (best - dual) / best
+        sigma = singular_values(kept, exact=kept.numel() < 1e6)
         return SvmSolution(
-            distinct=self.distinct,
-            inverse=inverse,
-            weights=self.weight,
-            classes=self.classes,
-            merged_logits=(kept / self.set.scale[:, None]).cpu().numpy(),
-            merged_dual=U.cpu().numpy(),
-            primal=best,
-            dual=dual,
-            gap=max(reached, 0.0),
-            rank=self._rank(kept),
-            iterations=step,
-            converged=bool(reached <= gap),
-            seconds=time.perf_counter() - started,
-            penalty=penalty,
-            violation=violation,
-            history=tuple(history),
-        )
-
-    def _primal(self, Z: Tensor, *, exact: bool) -> tuple[float, Tensor]:
-        """‖Z‖_* after the free shift of every row (its part along q) is taken out, which can only lower it."""
-        centred = Z - torch.outer(Z @ self.q_unit, self.q_unit)
-        return nuclear_norm(centred, exact=exact), centred
-
-    def _rank(self, matrix: Tensor) -> int:
-        sigma = singular_values(matrix, exact=matrix.numel() < 1e6)
-        return int((sigma > _RANK_TOLERANCE * sigma[0]).sum())
-
-    def _capped(self, X: Tensor, cap: int) -> tuple[Tensor, float]:
-        """A rank-d iterate, scaled up until every margin is at least one; what is left is the spread inside supports."""
-        L = X / self.set.scale[:, None] / self.set.q
-        lowest = torch.where(self.set.inside, L, torch.inf).amin(1)
-        highest = torch.where(self.set.inside, L, -torch.inf).amax(1)
-        outside = torch.where(self.set.inside, -torch.inf, L).amax(1)
-        margin = float((lowest - outside).min())
-        if margin <= 0:
-            raise BadInput(
-                f"No logits of rank {cap} were found that separate every support from the other tokens; "
-                f"solve without the rank cap to see the rank needed."
-            )
-        return X / margin, float((highest - lowest).max()) / margin
-
-    def _warm(self, Z: Tensor, U: Tensor, warm: SvmSolution, penalty: float) -> None:
-        """Fill in the rows whose supports the earlier solution knew; Z stays feasible row by row."""
-        if warm.distinct.vocabulary != self.distinct.vocabulary:
-            raise BadInput("The solution to start from has another vocabulary.")
-        known = {row.tobytes(): i for i, row in enumerate(_rows(warm.distinct))}
-        pairs = [(i, known[row.tobytes()]) for i, row in enumerate(_rows(self.distinct)) if row.tobytes() in known]
-        if not pairs:
-            return
-        here, there = (np.array(side) for side in zip(*pairs, strict=True))
-        theirs = warm.classes.of[self.classes.first]
-        logits = torch.from_numpy((warm.merged_logits / warm.classes.root)[there][:, theirs]).to(Z)
-        dual = torch.from_numpy((warm.merged_dual * (-warm.penalty / warm.classes.root))[there][:, theirs]).to(Z)
-        rows = torch.from_numpy(here).to(Z.device)
-        Z[rows] = logits * self.set.scale[rows][:, None] * self.set.q
-        U[rows] = dual * self.set.q / -penalty
-        self.set.level[rows] = Z[rows][:, :].div(self.set.q).masked_fill(~self.set.inside[rows], -torch.inf).amax(1)
-
-
-def _rows(supports: Supports) -> list[npt.NDArray[np.int32]]:
-    return np.split(supports.indices, supports.indptr[1:-1])
+            distinct=self.distinct, inverse=inverse, weights=self.weight, classes=self.classes,
+            merged_logits=(kept / self.set.scale[:, None]).cpu().numpy(), merged_dual=U.cpu().numpy(), primal=best,
+            dual=dual, gap=max(reached, 0.0), rank=int((sigma > _RANK_TOLERANCE * sigma[0]).sum()), iterations=step,
+            converged=bool(reached <= gap), seconds=time.perf_counter() - started, penalty=penalty,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -309,13 +309,13 @@ class Reading(Settings):
 
 # ---- The options of verbs that count contexts; `Counting` has them all.
 
-Order = Annotated[int, Option("Tokens of a context, K (with --prefixes: of the longest prefix).", low=1)]
+Order = Annotated[int, Option("Tokens of a context, K.", low=1)]
 MinCount = Annotated[int, Option("Leave out contexts seen fewer times.", low=1)]
 CountingMemory = Annotated[
     str | int, Option("What counting may hold at once, such as 512MiB; the rest goes to disk.", low=1)
 ]
 CountingEngine = Annotated[
-    Literal["sort", "spark"], Option("What counts: sort (on this machine, out of core) or spark (on a cluster).")
+    Literal["here", "spark"], Option("What counts: here (on this machine, out of core) or spark (on a cluster).")
 ]
 Master = Annotated[str | None, MASTER]
 
@@ -327,7 +327,7 @@ class Counting(Settings):
     order: Order
     min_count: MinCount = 1
     memory: CountingMemory = "4GiB"
-    engine: CountingEngine = "sort"
+    engine: CountingEngine = "here"
     master: Master = None
 
     def check(self) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 
 import headscan.ntp as ntp
 from headscan.model.slicing import Slice
-from headscan.ntp.features import FeatureCheckpoint
 from headscan.run import Registry
 from headscan_lab import theory
 from headscan_lab.ledger.experiment import DocumentName
@@ -19,6 +18,7 @@ from headscan_lab.ledger.experiments.descents import Recovered
 from headscan_lab.ledger.experiments.geometry import CommonestWords, ShapeOfStates, StepCost
 from headscan_lab.ledger.stand_ins import lens_of, prompts
 from headscan_lab.theory.checks import defined
+from headscan_lab.theory.features import FeatureCheckpoint, train_features
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ STEPS = 10_000
 def _course(seed: int) -> tuple[FeatureCheckpoint, ...]:
     """Gradient descent on unconstrained features: V = 10, 95 contexts, 30 supports, as in Figs. 3 and 4."""
     labels = theory.random_labels(10, 95, supports=30, seed=seed)
-    run = ntp.train_features(labels, 10, STEPS, seed=seed, prediction=ntp.predict(labels))
+    run = train_features(labels, 10, STEPS, seed=seed, prediction=ntp.predict(labels))
     return tuple(one for one in run.records if one.step > 0)
 
 
@@ -187,10 +187,11 @@ def sparse_part(seed: int) -> list[Curve]:
 )  # fmt: skip
 def geometry(seed: int) -> list[Curve]:
     """Direction of the logits, patterns of words and contexts."""
-    names = (("direction of the logits", "direction"), ("words", "pattern_words"), ("contexts", "pattern_contexts"))
+    course, steps = _course(seed), _steps(seed)
     return [
-        Curve(said, _steps(seed), [defined(getattr(one.metrics, name)) for one in _course(seed)])
-        for said, name in names
+        Curve("direction of the logits", steps, [defined(one.metrics and one.metrics.direction) for one in course]),
+        Curve("words", steps, [defined(one.pattern_words) for one in course]),
+        Curve("contexts", steps, [defined(one.pattern_contexts) for one in course]),
     ]
 
 

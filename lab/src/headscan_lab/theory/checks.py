@@ -12,6 +12,7 @@ import headscan.ntp as ntp
 from headscan.ntp.observe import observe
 from headscan.run import BadInput
 from headscan_lab import theory
+from headscan_lab.theory.features import FeatureCheckpoint, FeatureRun, train_features
 from headscan_lab.theory.transformer import train_transformer
 
 Found = dict[str, float]
@@ -174,10 +175,10 @@ WIDTH, CONTEXTS, SUPPORTS = 10, 95, 30
 @lru_cache(maxsize=16)
 def _run(
     seed: int, optimiser: Literal["gd", "adam"] = "gd", init: float = 0.1, width: int = WIDTH
-) -> tuple[ntp.SoftLabels, ntp.Prediction, ntp.FeatureRun]:
+) -> tuple[ntp.SoftLabels, ntp.Prediction, FeatureRun]:
     labels = theory.random_labels(WIDTH, CONTEXTS, supports=SUPPORTS, seed=seed)
     prediction = ntp.predict(labels)
-    run = ntp.train_features(
+    run = train_features(
         labels,
         width,
         STEPS,
@@ -190,24 +191,23 @@ def _run(
     return labels, prediction, run
 
 
-def _metrics(run: ntp.FeatureRun) -> ntp.SupportMetrics:
-    metrics = run.records[-1].metrics
-    assert metrics is not None
-    return metrics
+def _metrics(checkpoint: FeatureCheckpoint) -> ntp.SupportMetrics:
+    assert checkpoint.metrics is not None
+    return checkpoint.metrics
 
 
 def features_align(seed: int) -> Found:
     """Gradient descent on unconstrained features: cosine of the direction of the logits with the predicted one."""
-    m = _metrics(_run(seed)[2])
+    last = _run(seed)[2].records[-1]
     return {
-        "cosine of the direction": defined(m.direction), "similarity of words": defined(m.pattern_words),
-        "similarity of contexts": defined(m.pattern_contexts),
+        "cosine of the direction": defined(_metrics(last).direction), "similarity of words": defined(last.pattern_words),
+        "similarity of contexts": defined(last.pattern_contexts),
     }  # fmt: skip
 
 
 def collapse_of_equal_supports(seed: int) -> Found:
     """Mean cosine of contexts with equal supports, after projection on F⊥ and before."""
-    collapse = _metrics(_run(seed)[2]).SC1
+    collapse = _metrics(_run(seed)[2].records[-1]).SC1
     assert collapse.before is not None
     assert collapse.after is not None
     return {
@@ -218,7 +218,7 @@ def collapse_of_equal_supports(seed: int) -> Found:
 
 def collapse_from_a_large_start(seed: int) -> Found:
     """The least cosine within a support, from a start of 0.1 less from one of 1."""
-    small, large = (_metrics(_run(seed, init=init)[2]).SC1.before for init in (0.1, 1.0))
+    small, large = (_metrics(_run(seed, init=init)[2].records[-1]).SC1.before for init in (0.1, 1.0))
     assert small is not None
     assert large is not None
     low, high = defined(large.least_cosine), defined(small.least_cosine)
@@ -240,7 +240,7 @@ def entropy_reached(seed: int) -> Found:
 
 def log_odds_learned(seed: int) -> Found:
     """Relative distance of the in-support part of the logits from the log-odds L^in."""
-    return {"relative distance from L^in": defined(_metrics(_run(seed)[2]).SC3)}
+    return {"relative distance from L^in": defined(_metrics(_run(seed)[2].records[-1]).SC3)}
 
 
 def dominance(seed: int) -> Found:
@@ -258,7 +258,7 @@ def only_the_pattern(seed: int) -> Found:
     dense = labels.matrix().copy()
     dense.data = drawn
     other = ntp.SoftLabels.of(dense)
-    again = ntp.train_features(other, WIDTH, STEPS, seed=seed, checkpoints=[])
+    again = train_features(other, WIDTH, STEPS, seed=seed, checkpoints=[])
     outside = [ntp.out_of_support(one.logits, labels.supports) for one in (run, again)]
     inside = [ntp.in_support(one.logits, labels.supports) for one in (run, again)]
     return {"cosine of the low-rank parts": ntp.cosine(*outside), "cosine of the sparse parts": ntp.cosine(*inside)}
@@ -277,7 +277,7 @@ def axes_in_order(seed: int) -> Found:
     steps, count = [2**k for k in range(3, 11)], min(10, len(spectrum.sigma))
     strengths = []
     for last in steps:
-        run = ntp.train_features(labels, labels.vocabulary, last, checkpoints=[], init=1e-3, seed=seed)
+        run = train_features(labels, labels.vocabulary, last, checkpoints=[], init=1e-3, seed=seed)
         strengths.append(np.einsum("mk,mv,vk->k", spectrum.contexts[:, :count], run.logits, spectrum.tokens[:, :count]))
     grown = np.array(strengths) > 0.5 * spectrum.sigma[:count]
     half = [float(steps[int(np.flatnonzero(row)[0])]) if row.any() else 2.0 * steps[-1] for row in grown.T]
@@ -294,6 +294,6 @@ def transformer_turns(seed: int) -> Found:
         ntp.support_metrics(observe(one, contexts, labels.vocabulary)[0], prediction) for one in (begun, lens)
     )
     return {
-        "cosine of the direction": defined(last.direction), "CE - H (nats)": float(last.SC6.excess),
+        "cosine of the direction": defined(last.direction), "CE - H (nats)": float(last.SC6),
         "cosine at the start": float(first.direction or 0.0),
     }  # fmt: skip

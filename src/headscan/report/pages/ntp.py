@@ -11,7 +11,6 @@ from headscan.report.pages import ntp_figures as draw
 from headscan.run.errors import BadInput
 
 if TYPE_CHECKING:
-    from headscan.ntp.features import CollapseMetrics
     from headscan.ntp.result import NtpResult
     from headscan.ntp.support_metrics import SupportMetrics
 
@@ -46,11 +45,10 @@ def numbers(result: NtpResult) -> Section:
         ("single successor", f"{d.single_successor_share:.1%}", "of the contexts have one next token only"),
         ("mean support", number(d.support_size_mean), "next tokens a context"),
         ("unseen mass", f"{d.unseen_mass:.1%}", "Good–Turing: next occurrences that would enlarge a support"),
-        ("Zipf exponent", number(d.zipf_exponent), "of the contexts' frequencies"),
     ]  # fmt: skip
     if s is not None:
         gap = f"certified to {number(s.gap)} of it" + ("" if s.converged else ", stopped early")
-        proxy = f"cosine of its Gram of words with the certified one ({number(s.unrooted_word_gram_cosine)} without the root)"
+        proxy = "cosine of its Gram matrix of words with the certified one"
         rows += [
             ("‖L^mm‖", number(s.primal), f"nuclear norm of the growing part, {gap}"),
             ("rank", number(s.rank), "width that embeddings need for it"),
@@ -122,7 +120,7 @@ def contexts(result: NtpResult) -> Section:
         )
         alt = "Mean cosines of contexts with equal and different supports, before and after projection"
         parts.append(Figure("collapse", lambda: draw.collapse(result), alt, caption, 320))
-    elif result.comparisons or result.training:
+    elif result.comparisons:
         parts.append(
             Prose(
                 "Subspace collapse is left out: no two of the contexts compared are followed by the same set of tokens, so "
@@ -151,7 +149,7 @@ def words(result: NtpResult) -> Section:
 
 @section("ntp", 50)
 def training(result: NtpResult) -> Section | None:
-    """How fast training gets there, where it was watched."""
+    """How close several checkpoints of a model come, in their order."""
     course = draw.course(result)
     if not course:
         return None
@@ -163,7 +161,6 @@ def training(result: NtpResult) -> Section | None:
         Figure(
             "gap", lambda: draw.gap(course), "CE minus H over training", "Cross-entropy above the entropy bound.", 280
         ),
-        Figure("norms", lambda: draw.norms(course), "Norms over training", "Norms of words W and contexts H.", 280),
         Figure(
             "alignment", lambda: draw.alignment(course), "Alignment with the prediction over training", cosines, 320
         ),
@@ -177,12 +174,9 @@ def against(result: NtpResult) -> Section | None:
     """Every number of every model, with its meaning."""
     if not result.comparisons:
         return None
-    support = [_support_values(model.metrics) for model in result.comparisons]
-    collapse = [_collapse_values(model.collapse) for model in result.comparisons]
+    values = [_support_values(model.metrics) for model in result.comparisons]
     rows = [
-        (name, *(column[index][2] for column in values), values[0][index][1])
-        for values in (support, collapse)
-        for index, (name, _, _) in enumerate(values[0])
+        (name, *(column[index][2] for column in values), meaning) for index, (name, meaning, _) in enumerate(values[0])
     ]
     names = [Term(model.name) for model in result.comparisons]
     table = Table(["against the prediction", *names, Term("", where="page")], rows)
@@ -193,23 +187,13 @@ def against(result: NtpResult) -> Section | None:
 def _support_values(m: SupportMetrics) -> list[tuple[str, str, float | None]]:
     """Support-aware metrics as (name, meaning, value)."""
     return [
-        ("CE − H, nats a token", "cross-entropy above the entropy bound; 0 where the data are fitted", m.SC6.excess),
+        ("CE − H, nats a token", "cross-entropy above the entropy bound; 0 where the data are fitted", m.SC6),
         ("in-support distance", "‖P_F(L) − L^in‖ / ‖L^in‖; 0 at the limit of training", m.SC3),
         ("direction", "cosine of the part of the logits that grows with the predicted L^mm", m.direction),
         ("growth R", "length of that part along L^mm; it grows with the logarithm of training", m.growth),
         ("words", "cosine of the Gram matrix of words with the predicted one", m.SC2_words),
         ("contexts", "cosine of the Gram matrix of contexts with the predicted one", m.SC2_contexts),
         ("top-k = support", "share of contexts whose k largest logits are exactly their support", m.SC4),
-        ("margin > 0", "share of contexts with every logit of the support above all others", m.SC5.positive),
-        ("outside the support", "probability put where the text never went", m.SC6.outside_mass),
+        ("margin", "least logit of the support minus the largest other one, mean over contexts", m.SC5),
+        ("outside the support", "probability put where the text never went", m.outside_mass),
     ]
-
-
-def _collapse_values(c: CollapseMetrics) -> list[tuple[str, str, float | None]]:
-    """Neural-collapse metrics as (name, meaning, value)."""
-    said = "next tokens as classes"
-    return [
-        ("NC1 CDNV", said, c.cdnv), ("NC2 equinorm", said, c.equinorm), ("NC2 simplex", said, c.simplex),
-        ("GNC2 spread", said, c.spread), ("NC3 duality", said, c.duality), ("UNC3 spread", said, c.duality_spread),
-        ("NC4 agreement", said, c.agreement),
-    ]  # fmt: skip

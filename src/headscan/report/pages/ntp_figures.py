@@ -24,27 +24,17 @@ MUTED = palette.ROLES["muted"][0]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A step of training, or one of several models in their order."""
+    """One of several models in their order."""
 
     step: int
     name: str
-    excess: float
-    words: float
-    contexts: float
-    metrics: SupportMetrics | None
+    metrics: SupportMetrics
 
 
 def course(result: NtpResult) -> list[Checkpoint]:
-    """Steps over which gap, norms and alignment can be drawn: of the trained features, or of two checkpoints or more."""
-    if result.training:
-        return [Checkpoint(r.step, str(r.step), r.excess, r.words, r.contexts, r.metrics) for r in result.training]
-    if len(result.comparisons) < 2:
-        return []
-    return [
-        Checkpoint(index + 1, model.name, m.SC6.excess, m.word_norm, m.context_norm, m)
-        for index, model in enumerate(result.comparisons)
-        for m in [model.metrics]
-    ]
+    """Checkpoints over which gap and alignment can be drawn: two models or more."""
+    models = result.comparisons if len(result.comparisons) > 1 else []
+    return [Checkpoint(index + 1, model.name, model.metrics) for index, model in enumerate(models)]
 
 
 def over_steps(records: Sequence[Checkpoint], shown: dict[str, list[Any]], title: str) -> go.Figure:
@@ -166,27 +156,19 @@ def scatter(values: npt.NDArray[Any]) -> go.Figure:
 
 def gap(records: Sequence[Checkpoint]) -> go.Figure:
     """CE − H over training."""
-    figure = over_steps(records, {"CE − H": [record.excess for record in records]}, "CE − H, nats")
+    figure = over_steps(records, {"CE − H": [record.metrics.SC6 for record in records]}, "CE − H, nats")
     figure.update_yaxes(type="log", dtick=1)
-    return figure
-
-
-def norms(records: Sequence[Checkpoint]) -> go.Figure:
-    """Norms of words and contexts over training."""
-    shown = {"‖W‖": [r.words for r in records], "‖H‖": [r.contexts for r in records]}
-    figure = over_steps(records, shown, "Frobenius norm")
-    figure.update_yaxes(rangemode="tozero")
     return figure
 
 
 def alignment(records: Sequence[Checkpoint]) -> go.Figure:
     """How training turns towards the prediction: directions, Gram matrices and the finite part."""
-    found = [r.metrics for r in records]
-    shown = {
-        "direction": [None if m is None else m.direction for m in found],
-        "words": [None if m is None else m.SC2_words for m in found],
-        "contexts": [None if m is None else m.SC2_contexts for m in found],
-        "same support": [None if m is None or m.SC1.after is None else m.SC1.after.same_cosine for m in found],
+    found = [record.metrics for record in records]
+    shown: dict[str, list[Any]] = {
+        "direction": [m.direction for m in found],
+        "words": [m.SC2_words for m in found],
+        "contexts": [m.SC2_contexts for m in found],
+        "same support": [None if m.SC1.after is None else m.SC1.after.same_cosine for m in found],
     }
     figure = over_steps(records, shown, "cosine")
     figure.update_yaxes(range=[-0.05, 1.03])
@@ -194,10 +176,8 @@ def alignment(records: Sequence[Checkpoint]) -> go.Figure:
 
 
 def spreads(result: NtpResult) -> list[tuple[str, SubspaceCollapse]]:
-    """Subspace collapse of every model, else of the trained features, where any support repeats."""
+    """Subspace collapse of every model, where any support repeats."""
     rows = [(model.name, model.metrics.SC1) for model in result.comparisons]
-    if not rows and result.training and result.training[-1].metrics is not None:
-        rows = [("features", result.training[-1].metrics.SC1)]
     return rows if any(spread.before or spread.after for _, spread in rows) else []
 
 

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from headscan_lab import theory
+from headscan_lab.theory.features import log_steps, train_features
+
+import headscan.ntp as ntp
+from headscan.run.errors import BadInput
+from tests.ntp.problems import labels
+
+
+@pytest.fixture(scope="module")
+def shared():
+    data = theory.random_labels(10, 95, supports=30, seed=0)
+    prediction = ntp.predict(data)
+    return data, prediction, train_features(data, 10, 30_000, prediction=prediction)
+
+
+def test_gradient_descent_follows_but_lags(shared):
+    data, prediction, run = shared
+    last = run.records[-1].metrics
+    assert run.records[-1].excess < 1e-4
+    assert last.direction >= 0.95
+    assert last.SC4 == 1
+    assert last.SC1.after.same_cosine > 0.98
+    assert last.SC1.after.cdnv < last.SC1.before.cdnv
+    # At the same gap the regularisation path is nearer to the direction.
+    path = theory.regularisation_path(data, [10.0**-k for k in range(2, 8)])
+    at_same_gap = next(p for p in path if p.excess < run.records[-1].excess)
+    theirs = ntp.cosine(ntp.out_of_support(at_same_gap.logits, data.supports), prediction.solution.logits)
+    assert theirs > last.direction
+    assert ntp.cosine(ntp.out_of_support(run.increment, data.supports), prediction.solution.logits) > last.direction
+
+
+def test_records_agree_with_what_is_returned(shared):
+    data, _, run = shared
+    assert run.records[-1].excess == pytest.approx(ntp.cross_entropy(run.logits, data) - data.entropy())
+    assert [r.step for r in run.records] == sorted({0, 30_000, *log_steps(30_000)})
+    norms = [r.words for r in run.records[-6:]]
+    assert norms == sorted(norms)  # the growing part grows
+
+
+@pytest.mark.parametrize("optimiser", ["gd", "adam"])
+def test_steps_are_those_of_torch(optimiser):
+    made = labels(2)
+    run = train_features(made, 4, 25, optimiser=optimiser, penalty=1e-3, checkpoints=[], seed=5)
+    generator = torch.Generator().manual_seed(5)
+    W, H = (
+        torch.nn.Parameter(0.1 * torch.randn(n, 4, generator=generator, dtype=torch.float64))
+        for n in (made.vocabulary, made.contexts)
+    )
+    P, weight = torch.from_numpy(made.dense()), torch.from_numpy(made.prior * made.contexts)
+    chosen = torch.optim.SGD([W, H], lr=0.05) if optimiser == "gd" else torch.optim.Adam([W, H], lr=0.01, eps=1e-12)
+    for _ in range(25):
+        chosen.zero_grad()
+        loss = -(weight @ (P * torch.log_softmax(H @ W.T, 1)).sum(1)) + 5e-4 * ((W**2).sum() + (H**2).sum())
+        loss.backward()
+        chosen.step()
+    assert np.allclose(run.words, W.detach().numpy(), atol=1e-9)
+    assert np.allclose(run.contexts, H.detach().numpy(), atol=1e-9)
+
+
+def test_a_run_that_diverges_says_so():
+    with pytest.raises(BadInput, match="diverged"):
+        train_features(np.eye(3), 3, 2000, learning_rate=1e6)
+
+
+def test_random_labels_and_stories():
+    made = theory.random_labels(10, 95, supports=30, sizes=(2, 4), seed=3)
+    assert made.contexts == 95
+    assert set(made.supports.sizes) <= {2, 3, 4}
+    assert made.supports.unique()[0].contexts <= 30
+    with pytest.raises(BadInput):
+        theory.random_labels(3, 5, sizes=(2, 9))
+    grammar = theory.StoryGrammar()
+    stories, again = list(grammar.stories(20, seed=1)), list(grammar.stories(20, seed=1))
+    assert all(np.array_equal(a, b) for a, b in zip(stories, again, strict=True))
+    assert all(story.max() < len(grammar.vocabulary) for story in stories)
+    assert all(grammar.text(story).endswith("the end .") for story in stories)
