@@ -12,16 +12,7 @@ import numpy as np
 
 from headscan.model.lens import Lens
 from headscan.model.opening import ModelsLike, open_models
-from headscan.model.settings import (
-    Device,
-    DeviceMap,
-    Dtype,
-    Loading,
-    Quantize,
-    Revision,
-    TokenizerName,
-    TrustRemoteCode,
-)
+from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.tokenizers import load_tokenizer
 from headscan.ntp.entropy import BootstrapSpread, bootstrap, describe, threshold_sweep
 from headscan.ntp.labels import SoftLabels
@@ -112,8 +103,7 @@ def run(
     groups: Annotated[int, Option("Groups of documents for the bootstrap; 0 for none.", low=0)] = 20, order: Order,
     min_count: MinCount = 1, memory: CountingMemory = "4GiB", engine: CountingEngine = "here", master: Master = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", device_map: DeviceMap = None,
-    quantize: Quantize = None, revision: Revision = None, trust_remote_code: TrustRemoteCode = False,
+    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> NtpResult:  # fmt: skip
     """Count a text, predict the geometry that next-token prediction on it reaches, and hold models against it.
@@ -139,10 +129,9 @@ def run(
     tokenizer, lenses = _open(settings)
     run.identify("the tokenizer", tokenizer_identity(tokenizer))
     work: Path | None = None if run.parts.folder is None else run.parts.folder / "counts"
-    reading, counting = Reading(**settings.part(Reading)), Counting(**settings.part(Counting))
-    store, record = store_text(text, tokenizer, reading, work, progress=run.progress)
+    store, record = store_text(text, tokenizer, Reading(**settings.part(Reading)), work, progress=run.progress)
     run.identify("the text", record.sha256)
-    counts = count_tokens(store, counting, work=work, progress=run.progress)
+    counts = count_tokens(store, Counting(**settings.part(Counting)), work=work, progress=run.progress)
     if run.folder is not None:
         counts.save(run.folder / "counts")
     labels = SoftLabels.of(counts.matrix())
@@ -173,7 +162,7 @@ def run(
     solution = _solution(prediction)
     return NtpResult(
         protocol=run.protocol(
-            text=record, device=settings.device, dtype=settings.dtype, notes=[note]
+            text=record, device=settings.place, dtype=settings.dtype, notes=[note]
         ),
         models=records,
         findings=findings(settings.order, data, solution, comparisons),
@@ -207,7 +196,7 @@ def _open(settings: Predicting) -> tuple[Any, Iterator[Lens]]:
         first = next(lenses)
         tokenizer, lenses = first.require_tokenizer(), chain([first], lenses)
     else:
-        tokenizer = load_tokenizer(settings.tokenizer, None, settings.trust_remote_code)
+        tokenizer = load_tokenizer(settings.tokenizer, None, settings.trusted)
     if not len(tokenizer):
         raise BadInput("The vocabulary is empty.")
     return tokenizer, lenses

@@ -144,7 +144,7 @@ class ContextCounts:
 
     @property
     def order(self) -> int:
-        return self.contexts.shape[1]
+        return int(self.contexts.shape[1])
 
     @property
     def occurrences(self) -> Int64:

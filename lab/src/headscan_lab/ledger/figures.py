@@ -189,7 +189,11 @@ def geometry(seed: int) -> list[Curve]:
     """Direction of the logits, patterns of words and contexts."""
     course, steps = _course(seed), _steps(seed)
     return [
-        Curve("direction of the logits", steps, [defined(one.metrics and one.metrics.direction) for one in course]),
+        Curve(
+            "direction of the logits",
+            steps,
+            [defined(one.metrics.direction if one.metrics else None) for one in course],
+        ),
         Curve("words", steps, [defined(one.pattern_words) for one in course]),
         Curve("contexts", steps, [defined(one.pattern_contexts) for one in course]),
     ]
