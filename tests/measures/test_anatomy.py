@@ -13,7 +13,7 @@ from headscan import Lens, scan
 from headscan.measures.anatomy import AnatomyProbe, rank_bands
 from headscan.measures.probe import Clouds, ProbeData, ProbeSetup
 from headscan.model.branches import Norm
-from headscan.statistics import Accumulator, SiteBatch
+from headscan.statistics import SiteBatch
 from tests.model.tiny import coverage_script, family
 
 FAMILIES = coverage_script().FAMILIES
@@ -44,7 +44,7 @@ def rows_of(lens: Lens, ids=IDS, *, batch=4, sites=None, split=None, skip=0, sto
                     probe.update(setup, site, own[site], at)
 
             lens.run(ids[windows], sites=list(dict.fromkeys([*setup.sites, *probe.passing(setup)])), each=take)
-        parts.append({site: Accumulator.kinds[type(one).__name__].restore(one.state()) for site, one in own.items()})
+        parts.append({site: type(one).restore(one.state()) for site, one in own.items()})
     for part in parts[1:]:
         for site, one in part.items():
             parts[0][site].merge(one)

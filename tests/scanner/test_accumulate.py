@@ -51,4 +51,4 @@ def test_what_is_not_finite_is_named(wrong: float, kind: type) -> None:
 
 def test_lengths_that_only_float32_cannot_hold_are_finite() -> None:
     given = {"block.0": states()["block.0"] * np.float32(1e30)}
-    assert accumulated(given)["site.block.0/cells.ordinary/scalars"][3] > 1e60
+    assert accumulated(given)["sites.block.0/cells.ordinary/scalars"][3] > 1e60

@@ -60,9 +60,8 @@ def spark(monkeypatch):
     @contextmanager
     def session(master):
         context = SimpleNamespace(
-            defaultParallelism=stand_in.cores, broadcast=lambda value: SimpleNamespace(value=value),
-            statusTracker=lambda: SimpleNamespace(getActiveStageIds=list, getStageInfo=None),
-        )  # fmt: skip
+            defaultParallelism=stand_in.cores, broadcast=lambda value: SimpleNamespace(value=value)
+        )
         yield SimpleNamespace(sparkContext=context, range=range_of)
 
     monkeypatch.setattr(cluster, "spark_session", session)

@@ -6,6 +6,7 @@ import threading
 
 import headscan
 from tests.scanner.test_cluster import OPTIONS, same, store
+from tests.spark.conftest import wait
 
 
 def test_two_workers_give_one_process_numbers(tmp_path, cluster):
@@ -16,19 +17,23 @@ def test_two_workers_give_one_process_numbers(tmp_path, cluster):
 
 
 def test_a_worker_that_is_killed_costs_nothing_but_time(tmp_path, cluster):
-    """It is killed when it holds finished pieces, of which others' merges are to come."""
+    """It is killed when the workers hold finished pieces, of which merges are to come."""
     path = store(tmp_path, 160_000)
-    told, killed = [], threading.Event()
+    before, killed = set(cluster.folder.glob("app-*")), threading.Event()
 
-    def progress(stage, done, total, unit="tokens"):
-        told.append(done)
-        if 0 < done < total and not killed.is_set():
-            killed.set()
-            cluster.kill(-1)
+    def finished() -> bool:
+        logs = [log for app in set(cluster.folder.glob("app-*")) - before for log in app.glob("*/stderr")]
+        return any("Finished task" in log.read_text() for log in logs)
+
+    def kill() -> None:
+        wait(finished)
+        cluster.kill(-1)
+        killed.set()
 
     here = headscan.scan(path, context=20)
-    there = headscan.scan(path, context=20, engine="spark", master=cluster.url, progress=progress)
-    assert killed.is_set(), told
+    threading.Thread(target=kill, daemon=True).start()
+    there = headscan.scan(path, context=20, engine="spark", master=cluster.url)
+    assert killed.is_set()
     assert "lost" in cluster.log or "Removing worker" in cluster.log
     same(here, there)
     cluster.add_worker()

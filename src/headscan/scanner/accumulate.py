@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import Self
 
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from headscan.measures.measure import Measure
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.run import BadInput
 from headscan.run.interruption import uninterrupted
@@ -30,7 +32,8 @@ from headscan.statistics import (
     SiteStatistics,
     TokenCounts,
 )
-from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
+from headscan.statistics.accumulator import Accumulator
+from headscan.statistics.linearisation import Linearisation
 from headscan.statistics.reservoir import Chosen
 from headscan.statistics.uncertainty import Cells
 from headscan.text import Batch
@@ -43,23 +46,17 @@ MEASURED_BYTES = 256 * 2**20  # the same where measures are taken of the sample
 class Accumulation(Accumulator):
     """What one pass leaves behind.
 
-    `sites` (statistics by site name), token `counts`, a `sample` of positions and
-    `extras`, accumulators of probes by their keys. `windows` counts the windows seen, `next` is the number after the last.
+    `sites` (statistics by site name), token `counts`, a `sample` of positions and `extras`, accumulators of probes by their keys.
+    `windows` counts the windows seen, `next` is the number after the last. A stored one is read by a fresh one (`filled`).
     """
 
+    fields = ("windows", "next", "counts", "sample", "sites", "extras")
+
     def __init__(
-        self,
-        widths: dict[str, int],
-        vocabulary: int,
-        *,
-        skip_first: int = 0,
-        sample: int = 600,
-        extras: Mapping[str, Accumulator] | None = None,
-        sample_bytes: int = SAMPLE_BYTES,
-        seed: int = 0,
-        device: torch.device | str = "cpu",
-        derive: Derive | None = None,
-    ):
+        self, widths: dict[str, int], vocabulary: int, *, skip_first: int = 0, sample: int = 600,
+        extras: Mapping[str, Accumulator] | None = None, sample_bytes: int = SAMPLE_BYTES, seed: int = 0,
+        device: torch.device | str = "cpu", derive: Derive | None = None,
+    ):  # fmt: skip
         self.sites = {
             site: SiteStatistics(width, skip_first=skip_first, device=device, derive=derive)
             for site, width in widths.items()
@@ -71,12 +68,6 @@ class Accumulation(Accumulator):
         self.windows = self.next = 0
         self.whole = True  # no batch is half in
 
-    def follow(self, derive: Derive) -> None:
-        """Say, after a restore, how the derivatives for intervals are taken."""
-        for statistics in self.sites.values():
-            if statistics.influence is not None:
-                statistics.influence.derive = derive
-
     def merge(self, other: Accumulation) -> None:
         for site, statistics in other.sites.items():
             self.sites[site].merge(statistics)
@@ -87,35 +78,19 @@ class Accumulation(Accumulator):
         self.windows += other.windows
         self.next = max(self.next, other.next)
 
-    def state(self) -> dict[str, Tensor]:
-        state = {"windows": torch.tensor([self.windows, self.next])}
-        state |= prefixed("counts", self.counts.state()) | prefixed("sample", self.sample.state())
-        for site, statistics in self.sites.items():
-            state |= prefixed(f"site.{site}", statistics.state())
-        for key, accumulator in self.extras.items():
-            state |= prefixed(f"extra.{type(accumulator).__name__}.{key}", accumulator.state())
-        return state
+    def restored(self, state: dict[str, Tensor]) -> Self:
+        return copy(self).filled(state)
 
-    @classmethod
-    def restore(cls, state: Mapping[str, Tensor]) -> Self:
-        new = cls.__new__(cls)
-        names = sorted({name.split("/")[0] for name in state})
-        new.sites = {
-            name.removeprefix("site."): SiteStatistics.restore(unprefixed(name, state))
-            for name in names
-            if name.startswith("site.")
-        }
-        new.extras = {
-            key: Accumulator.kinds[kind].restore(unprefixed(name, state))
-            for name in names
-            if name.startswith("extra.")
-            for kind, _, key in [name.removeprefix("extra.").partition(".")]
-        }
-        new.counts = TokenCounts.restore(unprefixed("counts", state))
-        new.sample = Reservoir.restore(unprefixed("sample", state))
-        new.whole = True
-        new.windows, new.next = state["windows"].tolist()
-        return new
+
+def empty_pass(
+    source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner, settings: Scanning, measures: Sequence[Measure]
+) -> Accumulation:
+    """A pass of a scan that has seen nothing."""
+    return Accumulation(
+        {site: source.width(site) for site in sites}, source.vocabulary, skip_first=settings.skip_first,
+        sample=max(settings.sample, runner.sample), sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
+        extras=runner.accumulators, seed=settings.seed, device=runner.setup.device, derive=Linearisation(measures),
+    )  # fmt: skip
 
 
 def accumulate(

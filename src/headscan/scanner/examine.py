@@ -15,7 +15,7 @@ from headscan.measures.probe import Clouds, Probe
 from headscan.measures.spectrum import singular_values
 from headscan.run import ModelRecord, Row, Run, TextRecord
 from headscan.run.result import Arrays
-from headscan.scanner.accumulate import MEASURED_BYTES, SAMPLE_BYTES, Accumulation, ProbeRunner, accumulate, calibrate
+from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate, calibrate, empty_pass
 from headscan.scanner.differences import Estimates
 from headscan.scanner.result import Picture
 from headscan.scanner.settings import Scanning, choose, finishing, memory_bound
@@ -23,7 +23,6 @@ from headscan.scanner.sources import Subject, readable
 from headscan.states import VectorSource
 from headscan.statistics import Cloud, SiteStatistics, merged, process_count, process_rank
 from headscan.statistics.errors import Errors
-from headscan.statistics.linearisation import Linearisation
 from headscan.statistics.reservoir import GROUPS, sinks
 from headscan.statistics.threads import side_by_side
 from headscan.statistics.uncertainty import Cells
@@ -249,16 +248,17 @@ class Examiner:
         if needed > LARGE:
             self.run.announce(f"The scan of {label} takes at most {needed / 1e9:.2g} GB beside the model.")
         stored = parts.read(name)
-        accumulated = Accumulation.restore(stored.tensors) if stored else self._empty(source, sites, runner)
-        accumulated.follow(Linearisation(self.measures))
+        accumulated = empty_pass(source, sites, runner, settings, self.measures)
+        if stored:
+            accumulated = accumulated.restored(dict(stored.tensors))
         if process_count() > 1:
             calibrate(source, source.batches(), accumulated)
         elif settings.engine == "spark":
             from headscan.scanner.cluster import on_cluster
 
-            empty = self._empty(source, sites, runner)
+            empty = empty_pass(source, sites, runner, settings, self.measures)
             calibrate(source, source.batches(), empty)
-            accumulated.merge(on_cluster(readable(source), sites, empty, accumulated.next, settings, self.run.progress))
+            accumulated.merge(on_cluster(readable(source), sites, empty, accumulated.next, settings))
         own = source.batches(
             start=accumulated.next,
             process=process_rank(),
@@ -292,16 +292,6 @@ class Examiner:
         text, accumulated = source.text(), merged(accumulated)
         return accumulated, text
 
-    def _empty(self, source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner) -> Accumulation:
-        """A pass that has seen nothing."""
-        settings = self.settings
-        return Accumulation(
-            {site: source.width(site) for site in sites}, source.vocabulary, skip_first=settings.skip_first,
-            sample=max(settings.sample, runner.sample), sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
-            extras=runner.accumulators, seed=settings.seed,
-            # Apple's GPUs have no float64; there the states are brought to the CPU first.
-            device="cpu" if source.device.type == "mps" else source.device, derive=Linearisation(self.measures),
-        )  # fmt: skip
 
 
 def _coordinates(model: str, site: str, cloud: Cloud, accumulated: Accumulation, size: int) -> Arrays:

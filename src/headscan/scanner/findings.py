@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Literal
 
 from headscan.measures.measure import WITHOUT_SINKS, leading
@@ -10,11 +11,10 @@ from headscan.model.sites import is_block
 from headscan.run.records import Finding
 from headscan.run.rows import Row
 
-# ---- What the anatomy of a cone says in a sentence: who builds it, who takes it away, where it sits.
+# ---- What the anatomy of a cone says in a sentence: who builds it, who takes it away.
 
-CONE, AWAY, ANATOMY_FINDINGS_APART = 0.05, 0.1, 0.1
-"""Average cosines below CONE are no cone to speak of; shares taken away are named from AWAY on; a band of tokens, where its
-share of the cone is ANATOMY_FINDINGS_APART from its share of the tokens."""
+CONE, AWAY = 0.05, 0.1
+"""Average cosines below CONE are no cone to speak of; shares taken away are named from AWAY on."""
 
 
 def built(sites: Sequence[Row], rows: Sequence[Row]) -> list[Finding]:
@@ -22,87 +22,48 @@ def built(sites: Sequence[Row], rows: Sequence[Row]) -> list[Finding]:
 
     Shares of anatomy are of all tokens, sinks too, as is the cosine that it is a sum of.
     """
-    found = []
-    for model in dict.fromkeys(row.text("model") for row in rows if not row.get("null")):
-        mine = [row for row in rows if row["model"] == model and not row.get("null")]
-        blocks = [row for row in mine if row["kind"] == "branch" and is_block(row.text("site"))]
-        if not blocks:
+    findings = []
+    trained = [row for row in rows if not row.get("null") and row["kind"] == "branch"]
+    for model in dict.fromkeys(row.text("model") for row in trained):
+        mine = [row for row in trained if row["model"] == model and is_block(row.text("site"))]
+        last = mine[-1] if mine else None
+        at = next((row for row in sites if last and (row["model"], row["site"]) == (model, last["site"])), None)
+        cosine = at.number("average_cosine") if at is not None else None
+        if at is None or cosine is None or cosine < CONE:
             continue
-        site = blocks[-1].text("site")
-        cosine = next(
-            (row.number("average_cosine") for row in sites if (row["model"], row["site"]) == (model, site)), None
-        )
-        if cosine is None or cosine < CONE:
-            continue
-        here = [row for row in mine if row["site"] == site]
-        branches = sorted(_shares(here, "branch"), key=lambda one: -one[1])
-        half = _half(branches)
-        text = (
-            f"The cone at {site} (mean cosine of all tokens {cosine:.2f}) is built by "
-            f"{_listed([f'{name} ({share:.0%})' for name, share in half])}"
-        )
-        away = [(name, share) for name, share in branches if share < 0]
+        site = at.text("site")
+        shares = [(row.text("part"), row.number("share") or 0.0) for row in mine if row["site"] == site]
+        shares.sort(key=lambda item: -item[1])
+        sums = list(accumulate(share for _, share in shares))
+        half = shares[: 1 + next((k for k, total in enumerate(sums) if total >= 0.5), len(sums))]
+        branches = _listed([f"{name} ({share:.0%})" for name, share in half])
+        text = f"The cone at {site} (mean cosine of all tokens {cosine:.2f}) is built by {branches}"
+        away = [(name, share) for name, share in shares if share < 0]
         taken = sum(share for _, share in away)
         if taken < -AWAY:
             most = _listed([f"{name} ({-share:.0%})" for name, share in away[:-4:-1]])
             text += f"; {-taken:.0%} is taken away, most by {most}"
-        few = _half([one for one in _shares(here, "coordinate") if not one[0].startswith("other")])
-        carried = sum(share for _, share in few)
-        if carried >= 0.5:
-            text += f"; {_listed([name for name, _ in few])} {'carries' if len(few) == 1 else 'carry'} {carried:.0%}"
-        apart = [row for row in here if row["kind"] in ("band", "position") and _apart(row) > ANATOMY_FINDINGS_APART]
-        for row in sorted(apart, key=_apart, reverse=True)[:1]:
-            text += f"; tokens of {row['part']} carry {row.number('share'):.0%} and are {row.number('tokens'):.0%} of the tokens"
-        top = half[0][1]
-        found.append(Finding(code="BUILT", level="notice", model=model, site=site, value=top, sentence=f"{text}."))
-    return found
+        findings.append(_finding("BUILT", "notice", at, half[0][1], f"{text}."))
+    return findings
 
 
 def says(rows: Sequence[Row]) -> list[Finding]:
     """One finding (code SAYS) a model: whether the mean's logits are the tokens' frequencies, and what a bias takes away."""
-    found = []
+    findings = []
     for row in rows:
         r, chance = row.number("correlation"), row.number("random")
         if row.get("null") or r is None or chance is None:
             continue
         level = f"r = {r:.2f} with the log frequency (a random direction: up to {chance:.2f})"
-        said = f"says how {'frequent' if r > 0 else 'rare'} each token is: its logits have {level}"
+        words = f"says how {'frequent' if r > 0 else 'rare'} each token is: its logits have {level}"
         if (row.number("random_p") or 0.0) >= 0.05:
-            said = f"says no more of how frequent each token is than a random one: its logits have {level}"
-        text = f"The common direction at {row['site']} {said}"
+            words = f"says no more of how frequent each token is than a random one: its logits have {level}"
+        text = f"The common direction at {row['site']} {words}"
         before, after = row.number("cosine"), row.number("cosine_after")
         if before is not None and after is not None and before >= CONE:
             text += f"; a bias of the head takes it away without changing a logit: mean cosine {before:.3f}, then {after:.3f}"
-        found.append(
-            Finding(
-                code="SAYS",
-                level="notice",
-                model=row.text("model"),
-                site=row.text("site"),
-                value=r,
-                sentence=f"{text}.",
-            )
-        )
-    return found
-
-
-def _shares(rows: list[Row], kind: str) -> list[tuple[str, float]]:
-    return [(row.text("part"), row.number("share") or 0.0) for row in rows if row["kind"] == kind]
-
-
-def _half(ordered: list[tuple[str, float]]) -> list[tuple[str, float]]:
-    """The first so many that together are half of the whole; at least one."""
-    total, kept = 0.0, []
-    for name, share in ordered:
-        kept.append((name, share))
-        total += share
-        if total >= 0.5:
-            break
-    return kept
-
-
-def _apart(row: Row) -> float:
-    return abs((row.number("share") or 0.0) - (row.number("tokens") or 0.0))
+        findings.append(_finding("SAYS", "notice", row, r, f"{text}."))
+    return findings
 
 
 def _listed(names: list[str]) -> str:
@@ -125,11 +86,10 @@ FINDINGS_APART = 0.05
 def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Sequence[Row]]) -> list[Finding]:
     """Findings about each model of a scan, most telling first.
 
-    Levels: `alert` (a strong effect), `notice`, `good`. Codes are stable: CONE or ROUND (one of the two, once a model),
-    ROUNDER (than random weights), SINK, DRIFT, SPIKE, FLAT, ROGUE; BUILT and SAYS where the scan took the
-    anatomy. All but SINK and these two speak of the tokens that are
-    no sinks; where random weights do as much, the sentence says so and the level is lower. The thresholds are
-    conventions, stated in each text's number, not tests of significance.
+    Levels: `alert` (a strong effect), `notice`, `good`. Codes are stable: CONE or ROUND (one of the two, once a model), SINK,
+    DRIFT, SPIKE, FLAT, ROGUE; BUILT and SAYS where the scan took the anatomy. All but SINK and these two speak of
+    the tokens that are no sinks; where random weights do as much, the sentence says so and the level is lower. The thresholds
+    are conventions, stated in each text's number, not tests of significance.
     """
     found: list[Finding | None] = []
     for model in dict.fromkeys(row.text("model") for row in sites):
@@ -139,7 +99,6 @@ def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Se
         random = {row.text("site"): row for row in nulls if row["model"] == model and row["null"] == "random-init"}
         found += [
             _cone(last, mine, random),
-            _rounder(last, random),
             _sink(mine),
             _drift(last, random),
             _spike(last, random),
@@ -158,7 +117,7 @@ def _value(row: Row, name: str) -> float | None:
     return row.number(leading(row, name))
 
 
-def _beside(row: Row, random: Mapping[str, Row], name: str) -> float | None:
+def _of_random(row: Row, random: Mapping[str, Row], name: str) -> float | None:
     """The same of random weights at that site."""
     site = row.text("site")
     return _value(random[site], name) if site in random else None
@@ -175,9 +134,8 @@ def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | N
     # The last block is spoken of unless another site alone is a cone.
     where, number = (last, value) if value is not None and (value >= LEANING or peak < LEANING) else (top, peak)
     elsewhere = where is last and top is not last and peak >= max(LEANING, number + FINDINGS_APART)
-    null = _beside(where, random, "average_cosine")
-    said = f" (random weights: {null:.2f})" if null is not None else ""
-    at = f"at {where['site']}, mean cosine {number:.2f}{said}"
+    null = _of_random(where, random, "average_cosine")
+    at = f"at {where['site']}, mean cosine {number:.2f}{_beside(null, '.2f')}"
     if peak < LEANING:
         return _finding("ROUND", "good", where, number, f"No cone: two tokens are nearly unrelated in direction {at}.")
     strong = max(number, peak) >= NARROW
@@ -191,16 +149,6 @@ def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | N
     elif where is not last and value is not None:
         text += f"; no more at {last['site']}, {value:.2f}"
     return _finding("CONE", "alert" if strong else "notice", where, number, f"{text}.")
-
-
-def _rounder(last: Row, random: Mapping[str, Row]) -> Finding | None:
-    """The architecture alone, with random weights, makes a narrower cone than the trained model has."""
-    site = last.text("site")
-    value, null = _value(last, "average_cosine"), _beside(last, random, "average_cosine")
-    if value is None or null is None or null < LEANING or value > null - FINDINGS_APART:
-        return None
-    text = f"Rounder than random weights make it at {site}: mean cosine {value:.2f} against {null:.2f}."
-    return _finding("ROUNDER", "good", last, value, text)
 
 
 def _sink(sites: list[Row]) -> Finding | None:
@@ -229,34 +177,40 @@ def _sink(sites: list[Row]) -> Finding | None:
 
 
 def _drift(last: Row, random: Mapping[str, Row]) -> Finding | None:
-    length, mean = _value(last, "mean_norm"), _value(last, "mean_vector_norm")
-    if not length or mean is None or mean / length < 0.5:
+    def drift(row: Row | None) -> float | None:
+        length, mean = (None, None) if row is None else (_value(row, "mean_norm"), _value(row, "mean_vector_norm"))
+        return mean / length if length and mean is not None else None
+
+    value, null = drift(last), drift(random.get(last.text("site")))
+    if value is None or value < 0.5:
         return None
-    text = f"The cloud sits off the origin at {last['site']}: its mean is {mean / length:.2f} of the average token's length"
-    long, middle = _beside(last, random, "mean_norm"), _beside(last, random, "mean_vector_norm")
-    null = middle / long if long and middle is not None else None
-    return _finding("DRIFT", "notice", last, mean / length, text + _said(null, ".2f"))
+    text = f"The cloud sits off the origin at {last['site']}: its mean is {value:.2f} of the average token's length"
+    return _finding("DRIFT", "notice", last, value, text + _beside(null, ".2f") + ".")
 
 
 def _spike(last: Row, random: Mapping[str, Row]) -> Finding | None:
-    value, null = _value(last, "top_direction_share"), _beside(last, random, "top_direction_share")
+    value, null = _value(last, "top_direction_share"), _of_random(last, random, "top_direction_share")
     if value is None or value < 0.5:
         return None
     text = f"One direction carries {value:.0%} of the energy at {last['site']}"
     strong = value >= 0.8 and (null is None or value > null + FINDINGS_APART)
-    return _finding("SPIKE", "alert" if strong else "notice", last, value, text + _said(null, ".0%"))
+    return _finding("SPIKE", "alert" if strong else "notice", last, value, text + _beside(null, ".0%") + ".")
 
 
 def _flat(last: Row, random: Mapping[str, Row]) -> Finding | None:
-    value, width, null = _value(last, "effective_rank"), last.number("width"), _beside(last, random, "effective_rank")
+    value, width, null = (
+        _value(last, "effective_rank"),
+        last.number("width"),
+        _of_random(last, random, "effective_rank"),
+    )
     if value is None or width is None or value / width >= 0.1:
         return None
     text = f"{last['site']} uses about {value:.1f} of its {width} dimensions (effective rank)"
-    return _finding("FLAT", "notice", last, value, text + _said(null, ".1f"))
+    return _finding("FLAT", "notice", last, value, text + _beside(null, ".1f") + ".")
 
 
-def _said(null: float | None, style: str) -> str:
-    return "." if null is None else f" (random weights: {null:{style}})."
+def _beside(null: float | None, style: str) -> str:
+    return "" if null is None else f" (random weights: {null:{style}})"
 
 
 def _coordinates(sites: list[Row], last: Row) -> Finding | None:

@@ -34,13 +34,8 @@ class Accumulator(ABC):
     tensor([0., 0.])
     """
 
-    kinds: ClassVar[dict[str, type[Accumulator]]] = {}
-    """Every class of accumulators by its name, also those of plug-ins: a stored state names its class."""
     arguments: ClassVar[tuple[str, ...]] = ()
     fields: ClassVar[tuple[str, ...]] = ()
-
-    def __init_subclass__(cls) -> None:
-        Accumulator.kinds[cls.__name__] = cls
 
     @abstractmethod
     def merge(self, other: Self) -> None:

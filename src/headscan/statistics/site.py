@@ -286,6 +286,12 @@ class SiteStatistics(Accumulator):
         new.influence = Influence.restore(influence, new._aside) if influence else None
         return new
 
+    def restored(self, state: dict[str, Tensor]) -> Self:
+        new = self.restore(state)
+        if new.influence is not None and self.influence is not None:
+            new.influence.derive = self.influence.derive
+        return new
+
 
 def _add(sums: Sums, added: Tensor) -> None:
     """Add token sums [2·width + 4] to the sums."""
