@@ -318,7 +318,7 @@ def merged(mine: A) -> A:
             _send(mine, rank - step)
             break
         if rank % (2 * step) == 0 and rank + step < count:
-            mine.merge(_receive(type(mine), rank + step))
+            mine.merge(mine.restored(_receive(rank + step)))
         step *= 2
     return mine
 
@@ -334,10 +334,10 @@ def _send(accumulator: Accumulator, to: int) -> None:
     dist.send(payload, to)
 
 
-def _receive(kind: type[A], source: int) -> A:
+def _receive(source: int) -> dict[str, Tensor]:
     length = torch.zeros(1, dtype=torch.int64, device=_device())
     dist.recv(length, source)
     payload = torch.zeros(int(length), dtype=torch.uint8, device=_device())
     dist.recv(payload, source)
     state: dict[str, Tensor] = load(payload.cpu().numpy().tobytes())
-    return kind.restore(state)
+    return state
