@@ -189,10 +189,14 @@ def on_cluster(source: StoredSource, sites: tuple[str, ...], empty: Accumulation
 
 def tree(session: Any, shard: Shard, kinds: Kinds) -> Any:
     """The frame of records in which at most `FAN` pieces of each key are left."""
+
+    def merged(table: pa.Table) -> pa.Table:  # Spark looks at a function's arguments: a partial has none to it
+        return merge(kinds, table)
+
     frame = session.range(0, shard.pieces, 1, shard.pieces).mapInArrow(partial(partial_sums, shard), SCHEMA)
     size = 1
     while shard.pieces > FAN * size:
         size *= FAN
         frame = frame.selectExpr("*", f"piece div {size} as node").groupBy("key", "node")
-        frame = frame.applyInArrow(partial(merge, kinds), SCHEMA)
+        frame = frame.applyInArrow(merged, SCHEMA)
     return frame
