@@ -293,7 +293,6 @@ class Examiner:
         return accumulated, text
 
 
-
 def _coordinates(model: str, site: str, cloud: Cloud, accumulated: Accumulation, size: int) -> Arrays:
     """Coordinates of the sampled tokens on the top three directions of the site's tokens that are no sinks, each turned so
     that its mean is positive; those directions' shares of the energy; and which of the sampled are sinks among them."""

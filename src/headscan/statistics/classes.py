@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -31,46 +30,41 @@ class ClassSums(Accumulator):
     def __init__(self, width: int, *, limit: int | None = None, device: torch.device | str = "cpu"):
         self.width, self.limit, self.device = width, limit, torch.device(device)
         self._size, self._bound = 0, 2**62
-        # With a limit the tables never need more room than this, which costs nothing until it is used; without, they grow.
-        room = 0 if limit is None or self.device.type != "cpu" else _most(limit)
-        self._labels = _empty((room,), np.int64).to(device)
-        self._scalars = _empty((room, 3), np.float64).to(device)  # count, zeros, Σ‖x‖²
-        self._vectors = _empty((room, 2, width), np.float64).to(device)  # Σx, Σx/‖x‖
+        self._labels = torch.zeros(0, dtype=torch.int64, device=device)
+        self._scalars = torch.zeros(0, 3, dtype=torch.float64, device=device)  # count, zeros, Σ‖x‖²
+        self._vectors = torch.zeros(0, 2, width, dtype=torch.float64, device=device)  # Σx, Σx/‖x‖
         self._order = self._labels[:0]  # of the labels, for searching
 
     def __len__(self) -> int:
         self._trim()
         return self._size
 
+    def _column(self, table: Tensor, number: int) -> Tensor:
+        return table[: len(self), number]
+
     @property
     def labels(self) -> Tensor:
-        self._trim()
-        return self._labels[: self._size]
+        return self._labels[: len(self)]
 
     @property
     def counts(self) -> Tensor:
-        self._trim()
-        return self._scalars[: self._size, 0].long()
+        return self._column(self._scalars, 0).long()
 
     @property
     def zeros(self) -> Tensor:
-        self._trim()
-        return self._scalars[: self._size, 1].long()
+        return self._column(self._scalars, 1).long()
 
     @property
     def squares(self) -> Tensor:
-        self._trim()
-        return self._scalars[: self._size, 2]
+        return self._column(self._scalars, 2)
 
     @property
     def sums(self) -> Tensor:
-        self._trim()
-        return self._vectors[: self._size, 0]
+        return self._column(self._vectors, 0)
 
     @property
     def units(self) -> Tensor:
-        self._trim()
-        return self._vectors[: self._size, 1]
+        return self._column(self._vectors, 1)
 
     def means(self) -> Tensor:
         """The mean of each class [C, width]."""
@@ -143,14 +137,7 @@ class ClassSums(Accumulator):
             self._vectors.index_add_(0, at, other._vectors[: len(other)][kept].to(self.device))
 
     def without(self, part: ClassSums) -> ClassSums:
-        """These sums less a part of them: of the classes kept here, what `part` has of them is taken away.
-
-        >>> sums, part = ClassSums(1), ClassSums(1)
-        >>> sums.update(torch.tensor([4, 4, 5]), torch.tensor([[1.0], [2.0], [3.0]]))
-        >>> part.update(torch.tensor([5, 4]), torch.tensor([[3.0], [2.0]]))
-        >>> rest = sums.without(part); rest.labels.tolist(), rest.counts.tolist(), rest.sums.tolist()
-        ([4, 5], [1, 0], [[1.0], [0.0]])
-        """
+        """These sums less a part of them: of the classes kept here, what `part` has of them is taken away."""
         new = self.restore(self.state())
         known = torch.isin(part.labels.to(self.device), new.labels)
         at = new._places(part.labels.to(self.device)[known])
@@ -168,14 +155,6 @@ class ClassSums(Accumulator):
         new._size = len(new._labels)
         new._order = torch.arange(new._size, device=new.device)
         return new
-
-
-def _most(limit: int) -> int:
-    return limit + limit // 4 + 4096
-
-
-def _empty(shape: tuple[int, ...], kind: type) -> Tensor:
-    return torch.from_numpy(np.zeros(shape, dtype=kind))
 
 
 def _hash(labels: Tensor) -> Tensor:
@@ -288,21 +267,13 @@ def pair_sums(
 
 
 def variation(values: Float[Tensor, " n"]) -> float | None:
-    """The coefficient of variation, sd/|mean| (of the population); None where the mean is zero.
-
-    >>> variation(torch.tensor([1.0, 3.0]))
-    0.5
-    """
+    """The coefficient of variation, sd/|mean| (of the population); None where the mean is zero."""
     mean = float(values.mean())
     return float(values.std(correction=0)) / abs(mean) if abs(mean) > 1e-12 else None
 
 
 def simplex_distance(a: Float[Tensor, "classes width"], b: Float[Tensor, "classes width"]) -> float | None:
-    """‖ABᵀ/‖ABᵀ‖_F − (I − 11ᵀ/C)/√(C−1)‖_F in [0, 2]; None where ABᵀ is zero. O(C d²): no C x C matrix is formed.
-
-    >>> round(simplex_distance(torch.eye(3, dtype=torch.float64) - 1 / 3, torch.eye(3, dtype=torch.float64)), 6)
-    0.0
-    """
+    """‖ABᵀ/‖ABᵀ‖_F − (I − 11ᵀ/C)/√(C−1)‖_F in [0, 2]; None where ABᵀ is zero. O(C d²): no C x C matrix is formed."""
     c = len(a)
     norm = max(float(((a.T @ a) * (b.T @ b)).sum()), 0.0) ** 0.5
     if norm == 0:
@@ -314,11 +285,7 @@ def simplex_distance(a: Float[Tensor, "classes width"], b: Float[Tensor, "classe
 def nearest_means(
     states: Float[Tensor, "n width"], means: Float[Tensor, "classes width"], *, block: int = 2048
 ) -> Int[Tensor, " n"]:
-    """For each state the class whose mean is nearest (NC4 asks whether the head says the same). O(n C d).
-
-    >>> nearest_means(torch.tensor([[0.1], [0.9]]), torch.tensor([[0.0], [1.0]])).tolist()
-    [0, 1]
-    """
+    """For each state the class whose mean is nearest (NC4 asks whether the head says the same). O(n C d)."""
     squares = means.square().sum(-1)
     found = [
         (squares[None, :] - 2 * states[start : start + block] @ means.T).argmin(1)

@@ -11,13 +11,7 @@ BLOCKS = 8
 
 
 class TokenCounts(Accumulator):
-    """How often each token id was seen; int64 [vocabulary].
-
-    >>> counts = TokenCounts(4)
-    >>> counts.update(torch.tensor([[0, 1], [1, 3]]))
-    >>> counts.counts.tolist()
-    [1, 2, 0, 1]
-    """
+    """How often each token id was seen; int64 [vocabulary]."""
 
     arguments, fields = ("vocabulary",), ("counts",)
 
@@ -32,18 +26,9 @@ class TokenCounts(Accumulator):
     def merge(self, other: TokenCounts) -> None:
         self.counts += other.counts
 
-    def clear(self) -> None:
-        self.counts.zero_()
-
 
 class BlockedCounts(Accumulator):
-    """`TokenCounts` of each of at most 8 blocks of consecutive windows, so that what counts say can have an interval.
-
-    >>> counts = BlockedCounts(3)
-    >>> counts.update(torch.tensor([[0, 1], [1, 2]]), [0, 1])
-    >>> [part.tolist() for part in counts.parts()]
-    [[1, 1, 0], [0, 1, 1]]
-    """
+    """`TokenCounts` of each of at most 8 blocks of consecutive windows, so that what counts say can have an interval."""
 
     arguments, fields = ("vocabulary",), ("blocks",)
 

@@ -44,12 +44,6 @@ def length_bias(length: float, noise: float, along: float) -> float:
     """How far the length of a noisy average lies above that of the true one: noise across it makes it longer.
 
     `noise` is the average's mean squared error, `along` its standard error in its own direction, which does no harm.
-
-    >>> rows = np.random.default_rng(0).standard_normal((4000, 50, 20)).mean(1) + 0.3      # noise 20/50, along √(1/50)
-    >>> lengths = np.linalg.norm(rows, axis=1)
-    >>> told = np.mean([length_bias(length, 20 / 50, (1 / 50) ** 0.5) for length in lengths])
-    >>> round(float(lengths.mean() - 0.3 * 20**0.5), 2), round(float(told), 2)
-    (0.14, 0.14)
     """
     across = max(0.0, noise - along**2)
     return length - float(np.sqrt(max(0.0, length**2 - across)))

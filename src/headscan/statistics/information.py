@@ -20,9 +20,8 @@ def entropy_bits(shares: ArrayLike) -> float:
 def gaussian_bits(variances: ArrayLike, noise: float) -> float:
     """Upper bound on I(token; output + noise) in bits: Σ ½ log2(1 + σᵢ²/N), N = noise².
 
-    Args:
-        variances: σᵢ², the eigenvalues of the outputs' covariance under the tokens' prior, in any unit.
-        noise: standard deviation of the Gaussian noise in every coordinate, in the same unit.
+    `variances`: σᵢ², the eigenvalues of the outputs' covariance under the tokens' prior, in any unit; `noise`: the standard
+    deviation of the Gaussian noise in every coordinate, in the same unit.
 
     Of all laws with this covariance the Gaussian has the largest entropy, so this holds for every code book and prior.
 

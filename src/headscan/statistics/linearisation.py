@@ -7,7 +7,7 @@ calibration batch changes an interval's width in second order only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import numpy as np
@@ -79,13 +79,8 @@ class Gradient:
 
     def times(self, factor: float) -> Gradient:
         """The gradient of the measure times a factor."""
-        return Gradient(
-            None if self.unit is None else factor * self.unit,
-            None if self.mean is None else factor * self.mean,
-            factor * self.zeros, factor * self.norm, factor * self.square,
-            None if self.energies is None else factor * self.energies,
-            factor * self.outer, self.centred,
-        )  # fmt: skip
+        scaled = {name: factor * part for name, part in vars(self).items() if name != "centred" and part is not None}
+        return replace(self, **scaled)
 
 
 class Differentiable(Protocol):

@@ -22,12 +22,6 @@ class Reservoir(Accumulator):
     A bottom-k sketch: the sample is a function of the set of positions seen, not of their order or of the number of processes.
     Use: `chosen = reservoir.offer(windows, length)`, then `reservoir.put(chosen, columns)`. `keys` [k] are the hashes, ascending,
     `places` [k, 2] window and position of each, `columns` what stood there, by name, each [k, ...].
-
-    >>> r = Reservoir(2, seed=0)
-    >>> chosen = r.offer([0, 1], 3)
-    >>> r.put(chosen, {"x": torch.stack([torch.tensor([10.0 * w + p]) for w, p in chosen.places])})
-    >>> len(r), r.columns["x"].shape
-    (2, torch.Size([2, 1]))
     """
 
     arguments, fields = ("size", "seed"), ("keys", "places", "columns")
@@ -131,13 +125,7 @@ def sinks(states: Tensor, norms: Tensor | None = None) -> Tensor:
 
 
 class Occurrences(Accumulator):
-    """How often each number occurred; memory grows with the different ones.
-
-    >>> seen = Occurrences()
-    >>> seen.update(torch.tensor([7, 3, 7]))
-    >>> seen.most()
-    [(7, 2), (3, 1)]
-    """
+    """How often each number occurred; memory grows with the different ones."""
 
     fields = ("values", "counts")
 

@@ -26,9 +26,7 @@ class Sums(Accumulator):
 
     fields = ("scalars", "unit", "total")
 
-    def __init__(
-        self, width: int, *, gram: bool = True, few: bool = False, device: torch.device | str = "cpu"
-    ):  # `few`: see Gram
+    def __init__(self, width: int, *, gram: bool = True, few: bool = False, device: torch.device | str = "cpu"):
         self.width = width
         self.scalars = torch.zeros(4, dtype=torch.float64, device=device)  # count, zeros, Σ‖x‖, Σ‖x‖²
         self.unit = torch.zeros(width, dtype=torch.float64, device=device)
@@ -79,12 +77,6 @@ class Sums(Accumulator):
         """The sums of this set less a part of it."""
         return self.weighed(other, -1.0)
 
-    def clear(self) -> None:
-        for tensor in (self.scalars, self.unit, self.total):
-            tensor.zero_()
-        if self.gram is not None:
-            self.gram.clear()
-
     def copy(self) -> Self:
         new = type(self)(self.width, gram=self.gram is not None, device=self.unit.device)
         new._combine(self, 1.0)
@@ -114,9 +106,7 @@ class Sums(Accumulator):
 
 FINE_BLOCKS = 64
 CHUNK = 512  # tokens that are squared at a time: they stay near
-AT_ONCE = (
-    2**20
-)  # numbers, 8 MiB in float64, that are added at a time: more leave the cache, and their memory is new each time
+AT_ONCE = 2**20  # numbers, 8 MiB in float64, that are added at a time: more leave the cache
 
 
 class NonFinite(ArithmeticError):

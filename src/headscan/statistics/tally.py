@@ -17,10 +17,6 @@ class SiteBatch:
 
     `documents` [B, T]: the numbers of the tokens' documents, where known. `skip_first` positions of each window are left out of
     everything here. A position without a successor in its window has the next id −1.
-
-    >>> batch = SiteBatch("block.0", torch.ones(1, 3, 4), torch.tensor([[7, 8, 9]]), [0])
-    >>> batch.next_ids.tolist(), batch.unit.norm(dim=-1).tolist()
-    ([[8, 9, -1]], [[1.0, 1.0, 1.0]])
     """
 
     def __init__(
@@ -88,13 +84,7 @@ REST = "_rest"
 
 
 class Tally(Accumulator):
-    """Named float64 sums of any shape; they merge by addition, and a part can be taken away again.
-
-    >>> tally = Tally({"pairs": (), "sum": (2,)})
-    >>> tally["sum"] += torch.tensor([1.0, 2.0])
-    >>> tally.merge(tally); tally["sum"].tolist()
-    [2.0, 4.0]
-    """
+    """Named float64 sums of any shape; they merge by addition, and a part can be taken away again."""
 
     fields = ("sums",)
 
@@ -120,18 +110,10 @@ class Tally(Accumulator):
         return new
 
     def view(self, suffix: str) -> Tally:
-        """The sums whose names end in `suffix`, under their names without it; the same tensors.
-
-        >>> Tally({"pairs": (), "pairs_rest": ()}).view("_rest").sums.keys()
-        dict_keys(['pairs'])
-        """
+        """The sums whose names end in `suffix`, under their names without it; the same tensors."""
         new = Tally()
         new.sums = {name.removesuffix(suffix): value for name, value in self.sums.items() if name.endswith(suffix)}
         return new
-
-    def clear(self) -> None:
-        for value in self.sums.values():
-            value.zero_()
 
 
 class BlockedTally(Accumulator):
@@ -175,15 +157,7 @@ class BlockedTally(Accumulator):
 
 
 class DirectionTally(BlockedTally):
-    """Σû and Σû² of each dimension, and how many directions there were: all that rogue dimensions need.
-
-    >>> tally = DirectionTally(2)
-    >>> tally.update(SiteBatch("s", torch.tensor([[[0.0, 2.0], [3.0, 0.0]]]), torch.tensor([[0, 1]]), [0]))
-    >>> tally.total()["unit"].tolist(), tally.total()["square"].tolist(), tally.total()["tokens"].item()
-    ([1.0, 1.0], [1.0, 1.0], 2.0)
-    >>> tally.total()["unit_rest"].tolist()
-    [1.0, 0.0]
-    """
+    """Σû and Σû² of each dimension, and how many directions there were: all that rogue dimensions need."""
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         """`tokens` (of a norm other than zero), `unit` and `square` [width]; the same of the rest."""
@@ -262,13 +236,7 @@ def _windows(tokens: Tensor, unit: Tensor, total: Tensor) -> dict[str, Tensor]:
 
 
 class FirstWindows(Accumulator):
-    """Ids of the windows with the smallest numbers, at most `tokens` tokens of them; merging keeps the smallest of both.
-
-    >>> kept = FirstWindows(4)
-    >>> kept.update(torch.tensor([[1, 2], [3, 4], [5, 6]]), [2, 0, 1])
-    >>> kept.ids.tolist()
-    [[3, 4], [5, 6]]
-    """
+    """Ids of the windows with the smallest numbers, at most `tokens` tokens of them; merging keeps the smallest of both."""
 
     arguments, fields = ("tokens",), ("numbers", "ids")
 

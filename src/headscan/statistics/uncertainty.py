@@ -1,7 +1,6 @@
-"""Every interval of the package: normal, Student, Wilson, Fisher, jackknife, clusters, and influences of one text.
+"""Every interval of the package: normal, Student, Wilson, jackknife, clusters, and influences of one text.
 
-All are 95 % intervals unless `level` says otherwise, as (low, high) or [low, high], and None where there is none. Nothing
-here knows a model or a measure.
+All are 95 % intervals unless `level` says otherwise, as (low, high) or [low, high], and None where there is none.
 """
 
 from __future__ import annotations
@@ -54,11 +53,7 @@ def normal_reach(values: Numbers) -> float:
 
 
 def student_quantile(freedom: float, level: float = 0.95) -> float:
-    """Half the width of Student's interval in standard errors.
-
-    >>> round(student_quantile(3), 3)
-    3.182
-    """
+    """Half the width of Student's interval in standard errors."""
     return float(stdtrit(freedom, 0.5 + level / 2))
 
 
@@ -75,25 +70,18 @@ def student(values: Numbers, *, level: float = 0.95) -> tuple[float, float]:
 
 
 def score_interval(share: float, n: float, z: float = Z) -> tuple[float, float]:
-    """Wilson's score interval of a share of `n` items, `n` an effective number where items depend on each other."""
+    """Wilson's score interval (1927) of a share of `n` items, `n` an effective number where items depend on each other."""
     centre, reach = share + z * z / (2 * n), z * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
     return max(0.0, (centre - reach) / (1 + z * z / n)), min(1.0, (centre + reach) / (1 + z * z / n))
 
 
 def wilson(hits: int, n: int) -> list[float]:
-    """The score interval of the share hits/n (Wilson 1927); it has a width even where there are no hits.
+    """The score interval of the share hits/n; it has a width even where there are no hits.
 
     >>> [round(end, 4) for end in wilson(0, 1000)]
     [0.0, 0.0038]
     """
     return list(score_interval(hits / n, n))
-
-
-def fisher(r: float, pairs: int) -> list[float] | None:
-    """The interval of a correlation by Fisher's transformation; None for |r| = 1 or fewer than four pairs."""
-    if pairs < 4 or abs(r) >= 1:
-        return None
-    return [float(np.tanh(np.arctanh(r) + sign * Z / (pairs - 3) ** 0.5)) for sign in (-1, 1)]
 
 
 # ---- Averages over clusters, from what each cluster adds to the error (its influence)
@@ -135,12 +123,7 @@ class StandardError:
 
         Eight pieces of equal length b are summed, because neighbours depend on each other. The pieces depend on each other,
         too: with the long memory of text, Var(sum of b pieces) = b^2H·Var(a piece), H = ¾, and their spread about their mean
-        falls short: E Σ(sᵢ − s̄)² = (b − b^(2H − 1))·Var(a piece). A drift longer than the text cannot be seen. For windows
-        that are independent, intervals are twice as wide as necessary.
-
-        >>> x = np.random.default_rng(0).standard_normal(800)
-        >>> bool(1 < StandardError.of_text(x, np.ones(800)).error / (x.std() / 800**0.5) < 3)
-        True
+        falls short: E Σ(sᵢ − s̄)² = (b − b^(2H − 1))·Var(a piece). For independent windows intervals are twice too wide.
         """
         kept = counts > 0
         clusters, total = int(kept.sum()), float(counts.sum())
@@ -161,10 +144,6 @@ class StandardError:
 
         The average is a ratio of sums: with r = Σψ − n·ψ̄, Var = Σ r²/(1 − n/N)/N². Student's degrees of freedom are those of
         clusters whose variances go as n^1.5, between n of independent tokens and n² of wholly dependent ones.
-
-        >>> x = np.random.default_rng(0).standard_normal(100)
-        >>> round(StandardError.of_items(x, np.ones(100)).error, 3), round(float(x.std(ddof=1) / 10), 3)
-        (0.097, 0.097)
         """
         kept = counts > 0
         n, total = counts[kept], float(counts.sum())
@@ -182,8 +161,7 @@ class StandardError:
     def of_documents(cls, influences: Floats, counts: Floats) -> StandardError | None:
         """For documents: as `of_items`, unless their order matters (chapters, dates).
 
-        Where there are 16, and eight pieces of consecutive documents spread clearly more than independent ones would (beyond
-        the .95 quantile of F), they are treated as one running text.
+        Where there are 16, and eight pieces of consecutive ones spread beyond the .95 quantile of F, they are a running text.
         """
         independent = cls.of_items(influences, counts)
         kept = counts > 0
@@ -201,14 +179,11 @@ class StandardError:
     ) -> tuple[float, float]:
         """estimate − Σ biases ± t·error, extended to the estimate where needed, cut to `bounds`.
 
-        Each bias (a difference has those of two numbers) is known from the same few clusters: to 1/√freedom of itself, which
-        is added to the error.
+        Each bias (a difference has those of two numbers) is known to 1/√freedom of itself, which is added to the error.
 
-        >>> one = StandardError(error=1.0, freedom=1e9, effective=1e9)
-        >>> [round(end, 2) for end in one.interval(10.0, biases=[1.0], bounds=(None, 10.5))]
+        >>> known = StandardError(error=1.0, freedom=1e9, effective=1e9)
+        >>> [round(end, 2) for end in known.interval(10.0, biases=[1.0], bounds=(None, 10.5))]
         [7.04, 10.5]
-        >>> [round(end, 2) for end in one.interval(10.0, biases=[-3.0], bounds=(None, None))]
-        [10.0, 14.96]
         """
         error = float(np.sqrt(self.error**2 + sum(bias**2 for bias in biases) / self.freedom))
         reach, centre = student_quantile(self.freedom, level) * error, estimate - sum(biases)
@@ -254,9 +229,6 @@ def with_intervals(
     """The numbers of a row that `bounds` names, each with its NAME_interval by `jackknife` from rows with a cluster left out.
 
     Without such rows the intervals are None. `suffix` is appended to every name.
-
-    >>> list(with_intervals({"a": 1.0}, [], [], {"a": (0.0, 1.0)}, suffix="_b").items())
-    [('a_b', 1.0), ('a_b_interval', None)]
     """
     cells: Cells = {}
     for name, ends in bounds.items():
@@ -276,9 +248,6 @@ def clustered(
     clusters are 64 sets drawn at random with a fixed seed. Where nothing varies (a share of 1), the interval reaches
     1 − .025^(1/n) of the range: so many items could have been otherwise. Cost: 65 calls.
 
-    >>> hits = np.array([1.0] * 70 + [0.0] * 30)
-    >>> [round(x, 2) for x in clustered(lambda taken: float(hits[taken].mean()), 100, bounds=(0, 1))]
-    [0.6, 0.8]
     >>> [round(x, 3) for x in clustered(lambda taken: 1.0, 100, bounds=(0, 1))]
     [0.964, 1.0]
     """
