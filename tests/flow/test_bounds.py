@@ -1,15 +1,12 @@
-"""The channel's bounds against the exact posterior of the code book, where one noise-to-signal ratio for all fails."""
+"""The channel's bounds against the exact posterior of the codebook, where one noise-to-signal ratio for all fails."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.optimize import minimize
 
-from headscan.flow import channel_bound, fano_accuracy, fano_bits, gaussian_bits, noise_accuracy, water_filling
+from headscan.flow import channel_bound, fano_accuracy, fano_bits, gaussian_bits, noise_accuracy
 
 VOCABULARY = 256
 
@@ -70,21 +67,6 @@ def test_one_ratio_for_all_features_is_no_bound():
     assert asked > 2  # two features and more, it said
     assert channel_bound(book, noise).width == 1
     assert alone.accuracy <= alone.highest + 4 * alone.standard_error
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=6), st.floats(0.01, 1000))
-def test_water_filling_is_the_best_way_to_share(noises, power):
-    noise = np.array(noises)
-    bits, shares = water_filling(power, noise)
-    assert shares.sum() == pytest.approx(power)
-    assert shares.min() >= 0
-    best = minimize(
-        lambda p: -0.5 * np.log2(1 + np.abs(p) / noise).sum(), np.full(len(noise), power / len(noise)), method="SLSQP",
-        bounds=[(0, power)] * len(noise), constraints={"type": "eq", "fun": lambda p: p.sum() - power},
-    )  # fmt: skip
-    assert bits >= -best.fun - 1e-6
-    assert bits == pytest.approx(0.5 * np.log2(1 + shares / noise).sum())
 
 
 def test_fano_and_its_inverse_agree_and_hold_at_the_ends():

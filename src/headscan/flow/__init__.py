@@ -2,28 +2,27 @@
 
 `run(models, prompt, ...)` and `channel(models, prompt, ...)` give results with their pages. Their parts:
 
-- `leak`: how far output j moves when input token i changes
+- `leaks`: how far output j moves when input token i changes
 - `recovery`: whether token i can be recovered from output j alone, by trying every token of the vocabulary
 - `VARIANTS`: attention alone, the feed-forward parts alone, without residual, with and without a causal mask
 - `codebook`, `distances`: the outputs of all tokens at one place, and how far apart they are
-- `noise_accuracy`, `quantised_accuracy`: maximum-likelihood decoding through noise and rounding
-- `channel_bound`, `gaussian_bits`, `water_filling`, `fano_accuracy`, `fano_bits`: what no decoder can exceed
-- `width_sweep`, `threshold`: how many features are needed, from which start, by which search
-- `wider`: a model of the same family with random weights, so many times as wide
+- `noise_accuracy`: maximum-likelihood decoding through noise
+- `channel_bound`, `gaussian_bits`, `fano_accuracy`, `fano_bits`: what no decoder can exceed
+- `threshold`: how many features a search needs
 """
 
 from __future__ import annotations
 
-from headscan.flow.capacity import channel_bound, noise_accuracy, quantised_accuracy, water_filling
-from headscan.flow.codebooks import Threshold, codebook, distances, threshold, width_sweep
-from headscan.flow.influence import Recovery, leak, recovery
+from headscan.flow.capacity import channel_bound, noise_accuracy
+from headscan.flow.codebooks import Threshold, codebook, distances, threshold
+from headscan.flow.influence import Recovery, leaks, recovery
 from headscan.flow.result import ChannelResult, FlowResult
-from headscan.flow.sources import VARIANTS, variant, wider
+from headscan.flow.sources import VARIANTS, variant
 from headscan.flow.verbs import channel, run
 from headscan.statistics.information import fano_accuracy, fano_bits, gaussian_bits
 
 __all__ = [
     "VARIANTS", "ChannelResult", "FlowResult", "Recovery", "Threshold", "channel", "channel_bound", "codebook",
-    "distances", "fano_accuracy", "fano_bits", "gaussian_bits", "leak", "noise_accuracy", "quantised_accuracy", "recovery",
-    "run", "threshold", "variant", "water_filling", "wider", "width_sweep",
+    "distances", "fano_accuracy", "fano_bits", "gaussian_bits", "leaks", "noise_accuracy", "recovery", "run", "threshold",
+    "variant",
 ]  # fmt: skip

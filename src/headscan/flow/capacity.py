@@ -1,4 +1,4 @@
-"""Noise and rounding on the channel from a token to its output: maximum-likelihood decoding beside what is possible."""
+"""Noise on the channel from a token to its output: maximum-likelihood decoding beside what is possible."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from headscan.run import Interval
@@ -27,17 +26,6 @@ class NoisyDecoding:
     standard_error: float
     bits: float  # the most that these features can carry: `gaussian_bits` of their covariance, at most log2 V
     highest: float  # the accuracy that no decoder of these features exceeds (Fano)
-
-
-@dataclass(frozen=True)
-class RoundedDecoding:
-    """The share of tokens decoded correctly from `width` features of `bits` bits each; log2 V bits are needed."""
-
-    bits: int
-    width: int
-    accuracy: float
-    sent: int
-    needed: float
 
 
 def noise_accuracy(
@@ -70,29 +58,6 @@ def noise_accuracy(
     return rows
 
 
-def quantised_accuracy(
-    book: Float[Tensor, "V w"], *, bits: Sequence[int] = (1, 2, 3, 4, 8), widths: Sequence[int] | None = None,
-    seed: int = 0,
-) -> list[RoundedDecoding]:  # fmt: skip
-    """The share of tokens decoded correctly from w random features rounded to so many bits each.
-
-    Each feature is rounded to 2^bits equal steps between its smallest and largest value over the vocabulary; a rounded
-    output is decoded to the nearest of the *exact* codebook.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    vocabulary, size = book.shape
-    rows = []
-    for width in widths or _powers(size):
-        code = book[:, torch.randperm(size, generator=generator)[:width]]
-        low, high = code.amin(0), code.amax(0)
-        for bit in bits:
-            step = ((high - low) / (2**bit - 1)).clamp_min(1e-30)
-            received = ((code - low) / step).round() * step + low
-            share = float((_nearest(received, code) == torch.arange(vocabulary)).float().mean())
-            rows.append(RoundedDecoding(bit, width, share, bit * width, float(np.log2(vocabulary))))
-    return rows
-
-
 def _nearest(received: Tensor, code: Tensor) -> Tensor:
     norms = code.square().sum(1)
     return torch.cat([(norms - 2 * part @ code.T).argmin(1) for part in received.split(1024)])
@@ -111,35 +76,11 @@ class ChannelBound:
 
     noise: float  # standard deviation, in mean standard deviations of a feature
     bits: float  # `gaussian_bits` of these outputs, at most log2 V: what *they* can carry
-    width: (
-        int | None
-    )  # with fewer features, whichever they are, no decoder finds 95 % of the tokens; None: not even with all
-    reallocated_bits: (
-        float  # what *any* outputs of the same total power could carry in as many features (`water_filling`)
-    )
-    reallocated_width: int | None  # the fewest features of such outputs for 95 %; None: not even all
-
-
-def water_filling(power: float, noises: ArrayLike) -> tuple[float, NDArray[np.float64]]:
-    """The capacity in bits of parallel Gaussian channels with noise variances [w] and a total power Σσᵢ², and the power of each.
-
-    Power fills the channels up to one level, the quietest first (Cover and Thomas 2006, 9.4). It answers another question
-    than `gaussian_bits`: not what these outputs carry, but what outputs of the same power could.
-
-    >>> bits, shares = water_filling(3.0, [1.0, 2.0, 9.0])
-    >>> shares.tolist(), round(bits, 3)
-    ([2.0, 1.0, 0.0], 1.085)
-    """
-    noise = np.asarray(noises, dtype=float)
-    order = np.sort(noise)
-    levels = (power + np.cumsum(order)) / np.arange(1, len(order) + 1)
-    level = levels[np.flatnonzero(levels > order)[-1]] if power > 0 else order[0]
-    shares = np.clip(level - noise, 0, None)
-    return float(0.5 * np.log2(1 + shares / noise).sum()), shares
+    width: int | None  # with fewer features, whichever they are, no decoder finds 95 % of the tokens; None: with none
 
 
 def channel_bound(book: Float[Tensor, "V w"], noise: float) -> ChannelBound:
-    """The bounds of a code book at a level of noise, in the mean standard deviations of its features.
+    """The bounds of a codebook at a level of noise, in the mean standard deviations of its features.
 
     The eigenvalues of any w features' covariance are at most the w largest of all features' (interlacing), so `width` holds
     for every choice of features.
@@ -152,15 +93,8 @@ def channel_bound(book: Float[Tensor, "V w"], noise: float) -> ChannelBound:
     """
     centred = (book - book.mean(0)).double()
     spread = float(centred.std(0, unbiased=False).mean())
-    variances = (
-        torch.linalg.eigvalsh(centred.T @ centred / len(book)).flip(0).clamp_min(0).numpy() / (spread or 1.0) ** 2
-    )
-    needed, most = fano_bits(WANTED, len(book)), float(np.log2(len(book)))
-    own = np.cumsum(0.5 * np.log2(1 + variances / noise**2))
-    best = [water_filling(float(variances.sum()), np.full(w, noise**2))[0] for w in range(1, len(variances) + 1)]
-
-    def width(bits: ArrayLike) -> int | None:
-        enough = np.flatnonzero(np.asarray(bits) >= needed)
-        return int(enough[0]) + 1 if len(enough) else None
-
-    return ChannelBound(noise, min(most, float(own[-1])), width(own), min(most, best[-1]), width(best))
+    variances = torch.linalg.eigvalsh(centred.T @ centred / len(book)).flip(0).clamp_min(0).numpy()
+    own = np.cumsum(0.5 * np.log2(1 + variances / (spread or 1.0) ** 2 / noise**2))
+    enough = np.flatnonzero(own >= fano_bits(WANTED, len(book)))
+    bits = min(float(np.log2(len(book))), float(own[-1]))
+    return ChannelBound(noise, bits, int(enough[0]) + 1 if len(enough) else None)

@@ -22,10 +22,7 @@ from headscan.run import BadInput, Progress, no_progress
 class CodebookDistances:
     """How well separated a codebook is, in units of the mean standard deviation of its features."""
 
-    minimum: (
-        float  # minimum, tenth, median: quantiles (0, 0.1, 0.5) of each token's distance to its nearest other token
-    )
-    tenth: float
+    minimum: float  # this and the next: of each token's distance to its nearest other token
     median: float
     expected: float  # √(2 w), about the distance of two tokens in a round cloud of the same spread
     duplicates: int  # tokens whose output another token shares to 1e-6
@@ -47,7 +44,7 @@ def codebook(
     known = Prefix(cut, start[None]) if tokens is not None and cut.causal and len(start) else None
     words: list[Tensor] = []
     for chunk in wanted.split(rows):
-        progress("code book", len(words) * rows, len(wanted), "tokens")
+        progress("codebook", len(words) * rows, len(wanted), "tokens")
         with torch.no_grad():
             if known is not None:
                 there = chunk.to(lens.device)
@@ -74,30 +71,14 @@ def distances(book: Float[Tensor, "V w"]) -> CodebookDistances:
     covariance = torch.cov(book.T, correction=0).reshape(book.shape[1], -1)
     ratio = float(torch.trace(covariance) ** 2 / covariance.square().sum().clamp_min(1e-300))
     return CodebookDistances(
-        minimum=float(near.min()), tenth=float(np.quantile(near, 0.1)), median=float(np.median(near)),
+        minimum=float(near.min()), median=float(np.median(near)),
         expected=float(np.sqrt(2 * book.shape[1])), duplicates=int((near < 1e-6).sum()), participation_ratio=ratio,
         feature_std=std,
     )  # fmt: skip
 
 
-SEARCHES: dict[str, Descent | None] = {
-    "exact": None,
-    "adam": Descent(steps=200),
-    "zeros": Descent(init="zeros", steps=200),
-    "noise": Descent(init="noise", steps=200),
-}
-"""Name -> how the tokens are looked for: by exact search, or by Adam from a start at the embeddings' scale, from zeros,
-or from standard normal noise."""
-
-
-@dataclass(frozen=True)
-class WidthAccuracy:
-    """The share of tokens that a search finds from so many features, the first or random ones."""
-
-    width: int
-    subset: str
-    search: str
-    accuracy: float
+SEARCHES: dict[str, Descent | None] = {"exact": None, "adam": Descent(steps=200)}
+"""Name -> how the tokens are looked for: by exact search, or by Adam from a start at the embeddings' scale."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +89,10 @@ class TriedWidth:
 
 @dataclass(frozen=True)
 class Threshold:
-    """The fewest features that suffice a search: contiguous ones from `first` on, or random; None: not even all do.
-
-    `tried` has every width that was tried on the way.
-    """
+    """The fewest features that suffice a search, the first or random ones (None: not even all do), and the widths tried."""
 
     search: str
     subset: str
-    first: int
     width: int | None
     tried: list[TriedWidth]
 
@@ -137,41 +114,22 @@ def accuracy(lens: Lens, slice_: Slice, prompts: Int[Tensor, "N T"], search: str
     return float((tokens == prompts.cpu()).float().mean())
 
 
-def width_sweep(
-    lens: Lens, slice_: Slice | str, prompts: Tensor | Sequence[Sequence[int]], widths: Sequence[int], *,
-    searches: Sequence[str] = ("exact", "adam", "noise"), subsets: Sequence[str] = ("contiguous", "random"), seed: int = 0,
-) -> list[WidthAccuracy]:  # fmt: skip
-    """Token accuracy against the number of features kept, for each search and subset.
-
-    The curves of one model differ between searches: the threshold of one search from one start is no property of the model.
-    `subsets`: "contiguous" (the first features) or "random".
-    """
-    ids, whole = torch.as_tensor(prompts), _slice(slice_)
-    rows = []
-    for width in widths:
-        for subset in subsets:
-            features = f":{width}" if subset == "contiguous" else f"random({width},{seed})"
-            part = whole.but(features=features)
-            rows += [WidthAccuracy(width, subset, search, accuracy(lens, part, ids, search)) for search in searches]
-    return rows
-
-
 def threshold(
     lens: Lens, slice_: Slice | str, prompts: Tensor | Sequence[Sequence[int]], search: str | Descent = "adam", *,
-    wanted: float = 1.0, first: int = 0, subset: str = "contiguous", seed: int = 0,
+    wanted: float = 1.0, subset: str = "first", seed: int = 0,
 ) -> Threshold:  # fmt: skip
-    """Bisect the fewest features with which a share `wanted` of the tokens is found: contiguous from `first` on, or random.
+    """Bisect the fewest features with which a share `wanted` of the tokens is found: the "first", or "random" ones.
 
     Bisection assumes that accuracy grows with the width; `tried` shows where it did not.
 
     Cost: log2(width) searches.
     """
     ids, whole = torch.as_tensor(prompts), _slice(slice_)
-    size = lens.width(whole.sites[0]) - (first if subset == "contiguous" else 0)
+    size = lens.width(whole.sites[0])
     tried: dict[int, float] = {}
 
     def enough(width: int) -> bool:
-        features = f"random({width},{seed})" if subset == "random" else f"{first}:{first + width}"
+        features = f"random({width},{seed})" if subset == "random" else f":{width}"
         tried[width] = accuracy(lens, whole.but(features=features), ids, search)
         return tried[width] >= wanted - 1e-9
 
@@ -182,7 +140,7 @@ def threshold(
             middle = (low + high) // 2
             low, high = (low, middle) if enough(middle) else (middle, high)
     return Threshold(
-        search if isinstance(search, str) else "descent", subset, first, high if high <= size else None,
+        search if isinstance(search, str) else "descent", subset, high if high <= size else None,
         [TriedWidth(width, right) for width, right in sorted(tried.items())],
     )  # fmt: skip
 

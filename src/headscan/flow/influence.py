@@ -34,29 +34,17 @@ def _relative(changed: Float[Tensor, "B s w"], original: Float[Tensor, "1 s w"])
     return distance
 
 
-def leak(
-    lens: Lens, slice_: Slice, prompts: Tensor | Sequence[Sequence[int]], *, trials: int = 4, seed: int = 0,
-    rows: int = 64, progress: Progress = no_progress,
-) -> Float64[np.ndarray, "sites T T"]:  # fmt: skip
-    """How far output j of a site moves when input token i is replaced by another, averaged over prompts [N, T].
-
-    `trials` random tokens are put in each place, in forward passes of `rows` rows.
-
-    Returns:
-        entry (s, i, j) is the mean of ||O_j(i changed) - O_j|| / ||O_j||, a relative distance, 0
-        where output j does not see token i (below 1e-6, the rounding of other batch shapes).
-
-    Cost: N T trials rows of T tokens through the slice.
-    """
-    each = leaks(lens, slice_, prompts, trials=trials, seed=seed, rows=rows, progress=progress)
-    matrices: Float64[np.ndarray, "sites T T"] = each.mean(0)
-    return matrices
-
-
 def leaks(
     lens: Lens, slice_: Slice, prompts: Tensor | Sequence[Sequence[int]], *, trials: int = 4, seed: int = 0,
     rows: int = 64, progress: Progress = no_progress,
 ) -> Float64[np.ndarray, "N sites T T"]:  # fmt: skip
+    """How far output j of a site moves in each of the prompts [N, T] when input token i is replaced by another.
+
+    Entry (n, s, i, j) is the mean of ||O_j(i changed) - O_j|| / ||O_j|| over `trials` random tokens, 0 where output j does
+    not see token i (below 1e-6, the rounding of other batch shapes). Forward passes have `rows` rows.
+
+    Cost: N T trials rows of T tokens through the slice.
+    """
     prompts = torch.as_tensor(prompts)
     count, length = prompts.shape
     generator = torch.Generator().manual_seed(seed)

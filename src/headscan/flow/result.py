@@ -1,12 +1,12 @@
-"""What `headscan flow` and `headscan channel` found."""
+"""The results of `headscan flow` and `headscan channel`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from headscan.flow.capacity import ChannelBound, NoisyDecoding, RoundedDecoding
-from headscan.flow.codebooks import CodebookDistances, Threshold, WidthAccuracy
+from headscan.flow.capacity import ChannelBound, NoisyDecoding
+from headscan.flow.codebooks import CodebookDistances, Threshold
 from headscan.run import BadInput, Interval, Result, Term
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ class MatrixMeans:
     own: float
     of_earlier: float
     of_later: float
-
-
-MEDIAN = "it is a median, whose spread does not show by leaving prompts out"
 
 
 @dataclass(frozen=True)
@@ -48,14 +45,6 @@ class FlowSummary:
         Term("earlier tokens recovered", "Share of earlier tokens that one output alone gives away, others known."),
     ] = None  # fmt: skip
     recoverable_of_later: Annotated[float | None, Term("later tokens recovered", "The same of later tokens.")] = None
-    margin_own: Annotated[float | None, Term("margin, own token", interval=MEDIAN)] = None
-    margin_of_earlier: Annotated[
-        float | None,
-        Term(
-            "margin, earlier", "Relative distance of the nearest output that another token would give.", interval=MEDIAN
-        ),
-    ] = None
-    margin_of_later: Annotated[float | None, Term("margin, later", interval=MEDIAN)] = None
     leak_own_interval: Interval | None = None
     leak_of_earlier_interval: Interval | None = None
     leak_of_later_interval: Interval | None = None
@@ -73,9 +62,7 @@ class FlowPart:
     slice: str  # as `Slice.parse` reads it
     tokens: list[str]  # labels of the matrices: of a single prompt its tokens, of several the positions #0, #1, ...
     sites: list[FlowSummary]
-    noise: (
-        list[float] | None
-    )  # of each site, the rounding that a margin must exceed; None where recovery was not asked for
+    noise: list[float] | None  # of each site, the rounding that a margin must exceed; None without recovery
     candidates: int | None  # tokens tried in each place
     exhaustive: bool | None  # whether they are the whole vocabulary; else recovery is an upper bound
 
@@ -117,14 +104,12 @@ class ChannelPart:
     width: int  # features of its codebook
     distances: CodebookDistances
     noise: list[NoisyDecoding]
-    quantised: list[RoundedDecoding]
     bounds: list[ChannelBound]  # the bits and features that no decoder can do without
-    widths: list[WidthAccuracy]
     thresholds: list[Threshold]
     left_out: list[str] = field(default_factory=list)  # what was not done for its cost, as sentences
 
 
-TableName = Literal["distances", "noise", "quantised", "bounds", "widths", "thresholds"]
+TableName = Literal["distances", "noise", "bounds", "thresholds"]
 
 
 @dataclass(frozen=True, repr=False)

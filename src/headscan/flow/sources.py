@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from jaxtyping import Int
@@ -12,8 +12,6 @@ from torch import Tensor
 
 from headscan.flow.codebooks import SEARCHES
 from headscan.model import Lens
-from headscan.model.load import without_quantization
-from headscan.model.opening import ModelsLike, open_models
 from headscan.model.settings import Loading
 from headscan.model.slicing import Slice
 from headscan.run import BadInput, Option, TextRecord
@@ -26,7 +24,6 @@ VARIANTS: dict[str, dict[str, str | bool]] = {
     "attention": {"only": "attention"},
     "mlp": {"only": "mlp"},
     "no-residual": {"residual": False},
-    "attention-no-residual": {"only": "attention", "residual": False},
     "causal": {"causal": True},
     "no-mask": {"causal": False},
     "fresh": {"weights": "fresh:0"},
@@ -78,10 +75,6 @@ Cuts = Annotated[
     Option(f"What of the model is left: {', '.join(VARIANTS)}; joined with +, several with commas.", name="cut"),
 ]
 RandomWeights = Annotated[bool, Option("Add each model with random weights (the cut fresh).")]
-Wider = Annotated[
-    int | Sequence[int],
-    Option("Add each model with random weights, so many times as wide; several with commas.", low=1),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +88,6 @@ class Comparing(Loading):
     at: str | Sequence[str]
     cuts: str | Sequence[str]
     null: bool
-    wider: Sequence[int]
-    trials: int
     seed: int
 
     def check(self) -> None:
@@ -119,6 +110,7 @@ class Comparing(Loading):
 class Flowing(Comparing):
     """How leak and recovery are measured."""
 
+    trials: int
     recover: bool
     candidates: int | None
 
@@ -134,13 +126,11 @@ class Channelling(Comparing):
 
     searches: str | Sequence[str] | None
     noise: Sequence[float]
-    bits: Sequence[int]
 
     def check(self) -> None:
         super().check()
-        for name in ("noise", "bits"):
-            if not getattr(self, name):
-                raise BadInput(f"Give --{name} at least one number.")
+        if not self.noise:
+            raise BadInput("Give --noise at least one number.")
         if unknown := [name for name in self.search_names() if name not in SEARCHES]:
             raise BadInput(f"There is no search '{unknown[0]}'; there are: {', '.join(SEARCHES)}.")
 
@@ -156,42 +146,6 @@ def listed(words: str | Sequence[str]) -> list[str]:
     """
     given = [words] if isinstance(words, str) else words
     return [word.strip() for part in given for word in part.split(",") if word.strip()]
-
-
-SCALED = ("hidden_size", "intermediate_size", "n_inner", "num_attention_heads", "num_key_value_heads",
-          "word_embed_proj_dim")  # fmt: skip
-
-
-def find_models(models: ModelsLike, settings: Comparing) -> list[Lens]:
-    """The models in the order of the result: as given, and wider ones with random weights."""
-    lenses = list(open_models(models, settings))
-    return lenses + [wider(lens, factor, settings.seed) for lens in lenses for factor in settings.wider]
-
-
-def wider(lens: Lens, factor: int, seed: int = 0) -> Lens:
-    """An untrained model of the same family, `factor` times as wide: features, feed-forward parts and heads.
-
-    >>> from transformers import GPT2Config, GPT2LMHeadModel
-    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)), name="m")
-    >>> wider(lens, 3).width("block.1")
-    24
-    """
-    config: Any = without_quantization(lens.model.config)
-    if factor < 1 or not isinstance(getattr(config, "hidden_size", None), int):
-        raise BadInput(f"'{lens.name}' cannot be built {factor} times as wide.")
-    for name in SCALED:
-        own = getattr(config, "attribute_map", {}).get(name, name)
-        if isinstance(value := getattr(config, own, None), int):
-            setattr(config, own, value * factor)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            made = type(lens.model)._from_config(config, dtype=lens.input_embeddings.dtype)
-    except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
-        raise BadInput(
-            f"'{lens.name}' cannot be built {factor} times as wide: {str(error).splitlines()[0]}."
-        ) from error
-    return Lens(made.to(lens.device).eval(), lens.tokenizer, name=f"{lens.name} (random weights, {factor} x as wide)")
 
 
 def find_sites(lens: Lens, at: str | Sequence[str]) -> tuple[str, ...]:

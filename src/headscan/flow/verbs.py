@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float64, Int, Num
 from torch import Tensor
 
-from headscan.flow.capacity import channel_bound, noise_accuracy, quantised_accuracy
-from headscan.flow.codebooks import SEARCHES, codebook, distances, threshold, width_sweep
+from headscan.flow.capacity import channel_bound, noise_accuracy
+from headscan.flow.codebooks import SEARCHES, codebook, distances, threshold
 from headscan.flow.influence import affordable, computed_tokens, leaks, multiplications, recovery, untried
 from headscan.flow.result import ChannelPart, ChannelResult, FlowPart, FlowResult, FlowSummary, MatrixMeans
 from headscan.flow.sources import (
@@ -25,15 +25,13 @@ from headscan.flow.sources import (
     Prompts,
     RandomWeights,
     SiteGlobs,
-    Wider,
     WindowCount,
-    find_models,
     find_prompts,
     find_sites,
     variant,
 )
 from headscan.model import Lens
-from headscan.model.opening import ModelsLike
+from headscan.model.opening import ModelsLike, open_models
 from headscan.model.settings import Device, Dtype, TokenizerName
 from headscan.model.slicing import Slice
 from headscan.run import Finding, ModelRecord, Run, TextRecord, fingerprint, running, verb
@@ -77,7 +75,7 @@ def channel_findings(parts: Sequence[ChannelPart]) -> list[Finding]:
                     code="SHARED", level="alert", sentence=text, model=part.model, site=part.site, value=float(shared)
                 )
             )
-        needs = {row.search: row.width for row in part.thresholds if row.subset == "contiguous" and row.first == 0}
+        needs = {row.search: row.width for row in part.thresholds if row.subset == "first"}
         if len(set(needs.values())) > 1:
             each = ", ".join(f"{name} {'all are too few' if width is None else width}" for name, width in needs.items())
             text = f"How many of {part.width} features suffice depends on the search: {each}."
@@ -94,7 +92,7 @@ def channel_of(
 ) -> ChannelPart:
     """The channel of one model and cut, at its deepest site.
 
-    The code book is that of the last token of the first prompt; searches look at the first eight tokens of the first two.
+    The codebook is that of the last token of the first prompt; searches look at the first eight tokens of the first two.
     Where the whole vocabulary, or a search that was not asked for, would take more than minutes, some tokens are drawn,
     the search is left out, and both are told.
     """
@@ -102,7 +100,7 @@ def channel_of(
 
     def step(stage: str) -> None:
         nonlocal done
-        run.progress(f"{lens.name}, {name} · {stage}", done, len(searches) + 3, "steps")
+        run.progress(f"{lens.name}, {name} · {stage}", done, len(searches) + 2, "steps")
         done += 1
 
     cut = variant(name, [variant(name, sites).on(lens).sites[-1]])
@@ -111,41 +109,34 @@ def channel_of(
     tokens = affordable_tokens(lens, cut, ids.shape[1], settings)
     if tokens is not None:
         left_out.append(
-            f"The code book of {lens.name}, {name} has {len(tokens)} tokens drawn from the vocabulary of "
+            f"The codebook of {lens.name}, {name} has {len(tokens)} tokens drawn from the vocabulary of "
             f"{lens.vocabulary_size}: distances to the nearest other token are upper bounds, and so is what is decoded."
         )
     for sentence in left_out:
         run.announce(sentence)
-    step("code book")
+    step("codebook")
     book = codebook(
         lens, cut, ids[0, :-1].tolist(), tokens=tokens, rows=512 if tokens is None else 64, progress=run.progress
     )
-    size = book.shape[1]
     thresholds = []
     for search in searches:
         step(f"threshold, {search} search")
-        for subset, first in (("contiguous", 0), ("contiguous", size // 2), ("random", 0)):
-            thresholds.append(threshold(lens, cut, few, search, first=first, subset=subset, seed=seed))
-    step("noise and rounding")
-    noisy = noise_accuracy(book, noises=settings.noise, trials=settings.trials, seed=seed)
-    rounded = quantised_accuracy(book, bits=settings.bits, seed=seed)
-    step("widths")
-    widths = sorted({min(4**k, size) for k in range(size.bit_length() // 2 + 2)})
+        thresholds += [threshold(lens, cut, few, search, subset=subset, seed=seed) for subset in ("first", "random")]
+    step("noise")
+    noisy = noise_accuracy(book, noises=settings.noise, seed=seed)
     return ChannelPart(
-        model=lens.name, cut=name, site=cut.sites[0], vocabulary=len(book), width=size, distances=distances(book),
-        noise=noisy, quantised=rounded,
+        model=lens.name, cut=name, site=cut.sites[0], vocabulary=len(book), width=book.shape[1], distances=distances(book),
+        noise=noisy, thresholds=thresholds, left_out=left_out,
         bounds=[channel_bound(book, level) for level in sorted({row.noise for row in noisy})],
-        widths=width_sweep(lens, cut, few, widths, searches=searches, seed=seed), thresholds=thresholds,
-        left_out=left_out,
     )  # fmt: skip
 
 
 def affordable_tokens(lens: Lens, cut: Slice, length: int, settings: Channelling) -> Int[Tensor, " C"] | None:
-    """The tokens of a code book that a quarter of the budget has room for, drawn and in order; None: all of them.
+    """The tokens of a codebook that a quarter of the budget has room for, drawn and in order; None: all of them.
 
-    A code word costs a row of `length` tokens, or one token behind a cached prefix; all pairs are compared per precision.
+    A code word costs a row of `length` tokens, or one token behind a cached prefix; all pairs are compared.
     """
-    body, pair = multiplications(lens, cut.sites), 2.0 * lens.width(cut.sites[0]) * len(settings.bits)
+    body, pair = multiplications(lens, cut.sites), 2.0 * lens.width(cut.sites[0])
     pairs = affordable(lens, pair, 0.25)
     if lens.vocabulary_size <= min(affordable(lens, length * body, 0.25), pairs**0.5):
         return None
@@ -157,14 +148,14 @@ def affordable_tokens(lens: Lens, cut: Slice, length: int, settings: Channelling
 def affordable_searches(lens: Lens, cut: Slice, tokens: int, settings: Channelling) -> tuple[list[str], list[str]]:
     """The searches to do, and what is said of those that are left out: those asked for are done, others if affordable.
 
-    Three thresholds take log2(width) searches each, the sweep two for every fourfold width. An exact search runs the
-    vocabulary once and some dozens of candidates a token; a step of a descent is a pass and its gradient.
+    Two thresholds take log2(width) searches each. An exact search runs the vocabulary once and some dozens of candidates a
+    token; a step of a descent is a pass and its gradient.
     """
     names = settings.search_names()
     if settings.searches is not None:
         return names, []
     size = lens.width(cut.sites[0])
-    calls, body = 3 * (1 + size.bit_length()) + 2 * (size.bit_length() // 2 + 2), multiplications(lens, cut.sites)
+    calls, body = 2 * (1 + size.bit_length()), multiplications(lens, cut.sites)
     done, left_out = [], []
     for name in names:
         descent = SEARCHES[name]
@@ -184,7 +175,7 @@ P = TypeVar("P")
 @verb("flow")
 def run(
     models: ModelsLike, prompt: Prompts = None, *, text: Annotated[TextLike | None, TEXT] = None, windows: WindowCount = None,
-    length: Length = None, at: SiteGlobs = "block.*", cuts: Cuts = "whole", null: RandomWeights = False, wider: Wider = (),
+    length: Length = None, at: SiteGlobs = "block.*", cuts: Cuts = "whole", null: RandomWeights = False,
     trials: Annotated[int, Option("Random other tokens put in each place, for the leak.", low=1)] = 4,
     recover: Annotated[bool, Option("Try the vocabulary in each place; else only the leak.")] = True,
     candidates: Annotated[
@@ -238,7 +229,7 @@ def run(
 @verb("channel")
 def channel(
     models: ModelsLike, prompt: Prompts = None, *, text: Annotated[TextLike | None, TEXT] = None, windows: WindowCount = None,
-    length: Length = None, at: SiteGlobs = "block.*", cuts: Cuts = "whole", null: RandomWeights = False, wider: Wider = (),
+    length: Length = None, at: SiteGlobs = "block.*", cuts: Cuts = "whole", null: RandomWeights = False,
     searches: Annotated[
         str | Sequence[str] | None,
         Option(
@@ -251,17 +242,13 @@ def channel(
         float | Sequence[float],
         Option("Standard deviations of noise, in those of a feature; several with commas.", above=0),
     ] = (0.25, 0.5, 1.0, 2.0),
-    bits: Annotated[
-        int | Sequence[int], Option("Bits a feature is rounded to; several with commas.", low=1, high=32)
-    ] = (1, 2, 3, 4, 8),
-    trials: Annotated[int, Option("Tokens sent for each noise and width.", low=1)] = 400,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> ChannelResult:  # fmt: skip
-    """Measure how narrow and noisy the channel from a token to its output may be: width, noise, rounding, capacity.
+    """Measure how narrow and noisy the channel from a token to its output may be: width, noise, capacity.
 
     At the deepest site of each model and cut: how far the outputs of all tokens lie apart, how many are decoded through
-    noise and rounding, and how many features a search needs to find them.
+    noise, and how many features a search needs to find them.
 
     Args:
         models, prompt, text: as for `run`.
@@ -311,7 +298,7 @@ class FlowComparison:
 
 def compare(models: ModelsLike, settings: Comparing, run: Run) -> FlowComparison:
     """Load the models, read the prompts, cut them to the shortest, and name what a resumed run depends on."""
-    lenses = find_models(models, settings)
+    lenses = list(open_models(models, settings))
     sites = [find_sites(lens, settings.at) for lens in lenses]
     for lens, at in zip(lenses, sites, strict=True):
         for name in settings.cut_names():
@@ -358,7 +345,7 @@ def measure_flow(
         if ids.shape[1] * work > 1e9:
             rows = 32  # progress within a minute, and little memory
         again = recovery(lens, cut, ids, most=most, seed=settings.seed, rows=rows, progress=progress)
-        each |= {"recoverable": again.recovered, "margin": again.margins}
+        each["recoverable"] = again.recovered
         matrices |= {"recoverable": again.recoverable, "margin": again.margin}
     measured = list(cut.on(lens).sites)
     part = FlowPart(
@@ -393,10 +380,7 @@ def summary(site: str, each: dict[str, Num[np.ndarray, "N T T"]]) -> FlowSummary
     numbers: dict[str, float] = {}
     intervals: dict[str, list[float] | None] = {}
     for kind, values in each.items():
-        over = means((np.median if kind == "margin" else np.mean)(values, axis=0))
-        numbers |= {f"{kind}_{part}": value for part, value in asdict(over).items()}
-        if kind == "margin":
-            continue
+        numbers |= {f"{kind}_{part}": value for part, value in asdict(means(values.mean(0))).items()}
         single = [asdict(means(matrix)) for matrix in values]
         most = 1.0 if kind == "recoverable" else None
         for part in single[0]:

@@ -23,7 +23,7 @@ def gaussian_bits(variances: ArrayLike, noise: float) -> float:
     `variances`: σᵢ², the eigenvalues of the outputs' covariance under the tokens' prior, in any unit; `noise`: the standard
     deviation of the Gaussian noise in every coordinate, in the same unit.
 
-    Of all laws with this covariance the Gaussian has the largest entropy, so this holds for every code book and prior.
+    Of all laws with this covariance the Gaussian has the largest entropy, so this holds for every codebook and prior.
 
     >>> round(gaussian_bits([3.0, 15.0], 1.0), 2), gaussian_bits([3.0, 0.0], 1.0)
     (3.0, 1.0)

@@ -25,7 +25,7 @@ KINDS = {
 }
 SERIES = ("leak_of_earlier", "recoverable_of_earlier", "recoverable_own")
 LEAKS = ("leak_own", "leak_of_earlier", "leak_of_later")
-RECOVERY = ("recoverable_own", "recoverable_of_earlier", "recoverable_of_later", "margin_of_earlier")
+RECOVERY = ("recoverable_own", "recoverable_of_earlier", "recoverable_of_later")
 
 
 @page("flow")
@@ -123,11 +123,9 @@ def matrix(result: FlowResult, kind: str, part: int, site: int) -> go.Figure:
     return figure
 
 
-# ---- The page of a channel: codebook distances, noise, rounding, and the features that searches need.
+# ---- The page of a channel: codebook distances, noise, and the features that searches need.
 
-SEARCHES = {
-    "exact": "exact search", "adam": "Adam from small embeddings", "zeros": "Adam from zeros", "noise": "Adam from noise",
-}  # fmt: skip
+SEARCHES = {"exact": "exact search", "adam": "Adam from small embeddings"}
 """Names of searches for people."""
 
 
@@ -162,15 +160,13 @@ def codebooks(result: ChannelResult) -> Section:
 
 @section("channel", 20)
 def decoding(result: ChannelResult) -> Section:
-    """Noise and rounding, with maximum-likelihood decoding."""
+    """Noise, with maximum-likelihood decoding."""
     columns = (
         (Term("noise"), lambda row: f"{row.noise:g} spreads"),
         (Term("bits at most", "What these outputs can tell of their token through this noise, all features together.",
               "Σ ½ log₂(1 + σᵢ²/N)"), lambda row: row.bits),
         (Term("features at least", "With fewer, whichever they are, no decoder finds 95 % of the tokens.",
               "Fano; the largest σᵢ²"), lambda row: fewest(row.width)),
-        (Term("at least, power shared anew", "The same for any outputs of the same total power: water-filling.",
-              "(w/2) log₂(1 + Σσᵢ²/(w N))"), lambda row: fewest(row.reallocated_width)),
     )  # fmt: skip
     parts: list[Part] = []
     for index, part in enumerate(result.parts):
@@ -179,16 +175,13 @@ def decoding(result: ChannelResult) -> Section:
             *_heading(result, part),
             Figure(f"noise-{index}", _noise(part), "Tokens decoded rightly by the number of features, one line a noise level",
                    "Noise, with maximum-likelihood decoding: the nearest code word.", 320),
-            Figure(f"rounding-{index}", _rounding(part),
-                   "Tokens decoded rightly by the bits that are sent, one line a precision",
-                   "Rounding: features of so many bits. Left of the dotted line fewer bits are sent than a token has.", 320),
             table(part.bounds, *columns, enough),
         ]  # fmt: skip
     lead = (
         "A token's output as a message: how many features, how much noise. Dotted: with fewer features, whichever they are, "
         "no decoder finds 95 % of the tokens."
     )
-    return Section("Noise and rounding", lead, parts)
+    return Section("Noise", lead, parts)
 
 
 def fewest(width: int | None) -> int | str:
@@ -228,23 +221,12 @@ def _noise(part: ChannelPart) -> go.Figure:
     return _curves("features", "tokens decoded rightly", points, marks)
 
 
-def _rounding(part: ChannelPart) -> go.Figure:
-    """Token accuracy by the bits that are sent (features times bits of each), one line a precision."""
-    points = {
-        f"{bits} bit{'s' if bits > 1 else ''} a feature": [
-            (r.sent, r.accuracy) for r in part.quantised if r.bits == bits
-        ]
-        for bits in sorted({row.bits for row in part.quantised})
-    }
-    return _curves("bits sent", "tokens decoded rightly", points, [(part.quantised[0].needed, 0)])
-
-
 @section("channel", 30)
 def searching(result: ChannelResult) -> Section | None:
     """How many features each search needs."""
     columns = (
         (Term("search"), lambda row: SEARCHES.get(row.search, row.search)),
-        (Term("features"), lambda row: "at random" if row.subset == "random" else f"from feature {row.first} on"),
+        (Term("features"), lambda row: "at random" if row.subset == "random" else "the first"),
         (Term("fewest that find every token"), lambda row: "not even all" if row.width is None else row.width),
         (Term("tried: share found", where="page"),
          lambda row: " · ".join(f"{one.width}: {number(one.accuracy)}" for one in row.tried)),
@@ -252,10 +234,12 @@ def searching(result: ChannelResult) -> Section | None:
     parts: list[Part] = []
     for index, part in enumerate(result.parts):
         if part.thresholds:
-            points: dict[str, list[tuple[float, float]]] = {}
-            for row in part.widths:
-                name = f"{SEARCHES.get(row.search, row.search)}, {row.subset} features"
-                points.setdefault(name, []).append((row.width, row.accuracy))
+            points = {
+                f"{SEARCHES.get(row.search, row.search)}, {row.subset} features": [
+                    (x.width, x.accuracy) for x in row.tried
+                ]
+                for row in part.thresholds
+            }
             alt = "Tokens found from so many features without noise, by search and kind of subset"
             caption = (
                 "Where curves of one model differ, the difference is the search's and its start's, not the model's."
