@@ -8,15 +8,18 @@ ASSETS is a folder with `models/` and `text/` as the tests use it. Takes about f
 from __future__ import annotations
 
 import argparse
+import csv
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import torch
+from scipy.stats import spearmanr
 
 import headscan
-from headscan.measures import read_sts, sentence_states, sts_spearman
+from headscan.measures import sentence_states
 from headscan.remedies import remedies
+from headscan.remedies.retrieval import paired_cosines
 from headscan.statistics import DirectionTally, SiteBatch
 from headscan.statistics.cloud import Cloud
 
@@ -209,6 +212,19 @@ def alignments(assets: Path) -> list[str]:
             )
         print("\n".join(lines), flush=True)
     return [*lines, "", READING]
+
+
+def read_sts(path: Path) -> tuple[list[str], list[str], np.ndarray]:
+    """Sentence pairs and their similarity, of a file of sentence, sentence, score."""
+    with path.open(newline="", encoding="utf-8") as file:
+        one, other, scores = zip(*(row for row in csv.reader(file) if row), strict=True)
+    return list(one), list(other), np.array(scores, dtype=float)
+
+
+def sts_spearman(x: np.ndarray, y: np.ndarray, scores: np.ndarray, remedy) -> float:
+    """Spearman's correlation of the pairs' cosines with their scores; `remedy` maps both sides first."""
+    x, y = (rows if remedy is None else remedy(rows) for rows in (x, y))
+    return float(spearmanr(paired_cosines(x, y), scores).statistic)
 
 
 def judged(assets: Path, pairs: int) -> list[str]:

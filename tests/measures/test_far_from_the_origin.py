@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.measures import MEASURES, isoscore_of_rows, singular_values
+from headscan.measures import MEASURES, singular_values
 from headscan.statistics import SiteStatistics
 from headscan.statistics.cloud import Cloud
 
@@ -80,8 +80,6 @@ def test_every_measure_keeps_a_millionth(seed, power, kind, split):
         assert MEASURES[name](cloud) == pytest.approx(expected[name], rel=1e-6, abs=1e-6), (name, power)
     sigma = singular_values(cloud)
     np.testing.assert_allclose(sigma, expected["sigma"], rtol=1e-6)
-    for double in (True, False):
-        assert isoscore_of_rows(x, double=double) == pytest.approx(expected["isoscore"], abs=1e-6)
     frame = cloud.directions  # orthonormal, and the second moment's own
     np.testing.assert_allclose(frame.T @ frame, np.eye(WIDTH), atol=1e-10)
     np.testing.assert_allclose(

@@ -28,7 +28,7 @@ from tests.reference.gaussian import KNOWN, Shape, marchenko_pastur
 
 SHAPE = Shape()
 SITES = ("embedding", "block.0", "final_norm")
-BESIDE = ("alignment", "anatomy", "attention", "dimension", "logit_lens", "loss", "sink_rate", "zipf")
+BESIDE = ("alignment", "anatomy", "attention", "dimension", "logit_lens", "loss", "zipf")
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from headscan.measures.cone import axis_course
 from headscan.measures.outliers import agreements
 from headscan.measures.pairs import aligned
 from headscan.measures.sphere import uniformity_by_block
-from headscan.measures.zipf import heaps, zipf_intervals, zipf_mandelbrot
+from headscan.measures.zipf import zipf_intervals, zipf_mandelbrot
 from headscan.model.tokenizers import ByteTokenizer
 from headscan.statistics import ClassSums, SiteStatistics
 
@@ -93,7 +93,7 @@ def zipf(name):
     def draw(rng):
         parts = [rng.multinomial(1000, shares / shares.sum()) for _ in range(8)]
         whole = np.sum(parts, axis=0)
-        return (zipf_mandelbrot(whole) | heaps(whole))[name], zipf_intervals(parts)[f"{name}_interval"]
+        return zipf_mandelbrot(whole)[name], zipf_intervals(parts)[f"{name}_interval"]
 
     return draw
 
@@ -127,10 +127,9 @@ def axes(rng):
 @pytest.mark.parametrize(
     "draw",
     [
-        dimension("twonn"), dimension("mle_dimension"), sphere, agreement, zipf("zipf_exponent"),
-        zipf("heaps_exponent"), axes,
+        dimension("twonn"), dimension("mle_dimension"), sphere, agreement, zipf("zipf_exponent"), axes,
     ],
-    ids=["twonn", "mle", "uniformity", "agreement", "zipf", "heaps", "axes"],
+    ids=["twonn", "mle", "uniformity", "agreement", "zipf", "axes"],
 )  # fmt: skip
 def test_intervals_of_blocks_of_a_text_are_as_wide_as_values_scatter(draw):
     """Blocks are taken as a text that runs on, for eight of them cannot tell; these are independent, so that intervals are wide.

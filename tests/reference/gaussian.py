@@ -244,8 +244,7 @@ KNOWN: dict[str, Known] = {
     # text
     **{
         f"zipf.{name}": Known("—", COUNTS)
-        for name in ("tokens", "types", "zipf_exponent", "mandelbrot_exponent", "mandelbrot_shift", "zipf_distance",
-                     "heaps_exponent", "heaps_constant")
+        for name in ("tokens", "types", "zipf_exponent", "mandelbrot_exponent", "mandelbrot_shift", "zipf_distance")
     },
     # tables of weights
     **{
@@ -255,14 +254,6 @@ KNOWN: dict[str, Known] = {
         )
         for name, end in (("partition", "1"), ("log_partition_range", "0"), ("partition_spread", "0"))
     },
-    "partition.partition_first": Known(
-        "(1 − q)/(1 + q), q = s·E χ_d/√V", "‖Σw‖ is s√V·χ_d",
-        lambda s: 2 / (1 + s.scale * chi_mean(s.d) / s.rows**0.5) - 1, lambda s: 8 * s.scale * (0.5 / s.rows) ** 0.5,
-    ),
-    "partition.partition_second": Known(
-        "(1 − q + s²(1 − √c)²/2)/(1 + q + s²(1 + √c)²/2)", "σ² are V·s² times the edges of Marchenko and Pastur's law, c = d/V",
-        _second, lambda s: 8 * s.scale * (0.5 / s.rows) ** 0.5,
-    ),
     **{f"frequency.{name}": Known("—", COUNTS) for name in ("from", "to", "tokens", "share")},
     "frequency.mean_norm": Known(
         "s·E χ_d", "mean of χ_d", lambda s: s.scale * chi_mean(s.d), lambda s: 4 * s.scale * (0.5 / s.rows) ** 0.5
@@ -318,10 +309,6 @@ KNOWN: dict[str, Known] = {
     "collapse.duality_spread": Known("—", "a mean of 0 is divided by"),
     "collapse.agreement": Known("—", "depends on how even the predictions are; 1/C for predictions at random"),
     # attention
-    **{
-        f"sink_rate.{name}": Known("—", "a function of the attention's weights: `even` where scores are all alike")
-        for name in ("sink_rate", "sink_weight", "even", "elsewhere", "length")
-    },
     "attention.head": Known("—", GIVEN),
     **{
         f"attention.{name}": Known("1/√n", "E χ_e/√n over E χ_e", lambda s: s.n**-0.5, lambda s: 4 * (0.5 / s.n / s.d) ** 0.5)

@@ -10,26 +10,22 @@ from headscan.measures.head import head_spectrum, w_error
 from headscan.measures.measure import MEASURES, Field, Measure, MeasureWords, ProbeWords, measure
 from headscan.measures.norms import mean_norm, mean_vector_norm
 from headscan.measures.outliers import agreement_without, contributions, rogue, rogue_dimensions
-from headscan.measures.pairs import aligned, pair_alignment, read_sts, sentence_states, sts_spearman
+from headscan.measures.pairs import aligned, sentence_states
 from headscan.measures.probe import PROBES, Probe
-from headscan.measures.spectrum import effective_rank, isoscore, isoscore_of_rows, participation_ratio, singular_values
+from headscan.measures.spectrum import effective_rank, isoscore, participation_ratio, singular_values
 from headscan.measures.sphere import uniformity, uniformity_floor
 from headscan.measures.words import contexts, maximum_explainable_variance, self_similarity, words
-from headscan.measures.zipf import heaps, vocabulary_growth, zipf_mandelbrot
+from headscan.measures.zipf import zipf_mandelbrot
 from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud
 
 __all__ = [
-    "MEASURES", "PROBES", "Cloud", "Field", "Measure", "MeasureWords", "Probe",
-    "ProbeWords", "Term", "agreement_without", "aligned", "attention_drift", "average_cosine",
-    "axis", "axis_cosine", "collapse", "contexts", "contributions",
-    "distinct_rows", "drift", "effective_rank",
-    "frequency_bins", "head_spectrum", "heaps", "intrinsic_dimension", "isoscore",
-    "isoscore_of_rows", "log_partition", "maximum_explainable_variance", "mean_norm",
-    "mean_vector_norm", "measure", "mle", "nearest_mean_agreement", "neighbour_distances",
-    "pair_alignment", "participation_ratio",
-    "partition_isotropy", "rankme", "read_sts", "rogue", "rogue_dimensions",
-    "self_similarity", "sentence_states", "singular_values",
-    "sts_spearman", "top_direction_share", "twonn", "uniformity",
-    "uniformity_floor", "vocabulary_growth", "w_error", "watch_heads", "words", "zipf_mandelbrot",
+    "MEASURES", "PROBES", "Cloud", "Field", "Measure", "MeasureWords", "Probe", "ProbeWords", "Term",
+    "agreement_without", "aligned", "attention_drift", "average_cosine", "axis", "axis_cosine", "collapse",
+    "contexts", "contributions", "distinct_rows", "drift", "effective_rank", "frequency_bins",
+    "head_spectrum", "intrinsic_dimension", "isoscore", "log_partition", "maximum_explainable_variance",
+    "mean_norm", "mean_vector_norm", "measure", "mle", "nearest_mean_agreement", "neighbour_distances",
+    "participation_ratio", "partition_isotropy", "rankme", "rogue", "rogue_dimensions", "self_similarity",
+    "sentence_states", "singular_values", "top_direction_share", "twonn", "uniformity", "uniformity_floor",
+    "w_error", "watch_heads", "words", "zipf_mandelbrot",
 ]  # fmt: skip

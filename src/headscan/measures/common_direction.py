@@ -13,7 +13,7 @@ from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.model.branches import Norm
 from headscan.statistics import Accumulator, BlockedTally, Blocks, Cloud, SiteBatch
 from headscan.statistics.counts import BLOCKS
-from headscan.statistics.uncertainty import Cells, jackknife
+from headscan.statistics.uncertainty import Cells, jackknife, number
 from headscan.text import display
 
 Floats = npt.NDArray[np.float64]
@@ -30,24 +30,18 @@ def weighted_correlation(x: Floats, y: Floats, weights: Floats) -> Floats:
     x = x - (w * x).sum(-1, keepdims=True)
     y = y - (w * y).sum(-1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: Floats = (w * x * y).sum(-1) / np.sqrt((w * x * x).sum(-1) * (w * y * y).sum(-1))
-    return found
+        r: Floats = (w * x * y).sum(-1) / np.sqrt((w * x * x).sum(-1) * (w * y * y).sum(-1))
+    return r
 
 
-def correlations(logits: Floats, counts: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """r of logits [k, n] with the log frequency of the tokens [n] or [k, n], each token weighted by its frequency, and all
-    tokens alike; tokens that never occur are left out.
+def correlations(logits: Floats, counts: npt.NDArray[np.int64]) -> Floats:
+    """r of logits [k, n] with the log frequency of the tokens [n] or [k, n], each token weighted by its frequency.
 
-    >>> weighted, alike = correlations(np.log(np.array([[8.0, 4.0, 1.0]])), np.array([8, 4, 1]))
-    >>> float(weighted[0]), float(alike[0])
-    (1.0, 1.0)
+    >>> float(correlations(np.log(np.array([[8.0, 4.0, 1.0]])), np.array([8, 4, 1]))[0])
+    1.0
     """
-    seen = counts > 0
-    frequency = np.log(np.where(seen, counts, 1).astype(np.float64))
-    return (
-        weighted_correlation(logits, frequency, counts.astype(np.float64)),
-        weighted_correlation(logits, frequency, seen.astype(np.float64)),
-    )
+    frequency = np.log(np.where(counts > 0, counts, 1).astype(np.float64))
+    return weighted_correlation(logits, frequency, counts.astype(np.float64))
 
 
 def permuted(logits: Floats, counts: npt.NDArray[np.int64], generator: np.random.Generator, draws: int) -> Floats:
@@ -57,7 +51,7 @@ def permuted(logits: Floats, counts: npt.NDArray[np.int64], generator: np.random
     >>> bool(abs(null.mean()) < 0.1 < null.std() < 0.3)
     True
     """
-    return correlations(generator.permuted(np.tile(logits, (draws, 1)), axis=1), counts)[0]
+    return correlations(generator.permuted(np.tile(logits, (draws, 1)), axis=1), counts)
 
 
 DRAWS = 400
@@ -90,9 +84,6 @@ class CommonDirectionProbe(Probe):
             "correlation": Field("r with log frequency",
                 "Correlation of the mean state's logits with the log frequency of the tokens in the text, weighted by it.",
                 "corr_p(W·mean + b, log p)", range=(-1, 1),
-                undefined="fewer than two tokens occur, or their logits are all alike"),
-            "correlation_alike": Field("the same, tokens alike", "Every token that occurs counts once.",
-                "corr(W·mean + b, log p)", range=(-1, 1),
                 undefined="fewer than two tokens occur, or their logits are all alike"),
             "permuted": Field("null: permuted",
                 f"|r| that one in twenty of {DRAWS} deals of the logits to the tokens exceeds.", range=(0, 1),
@@ -142,13 +133,10 @@ class CommonDirectionProbe(Probe):
             others = [(whole["total"] - part["total"]) / (whole["tokens"] - part["tokens"]) for part in parts]
             if len(parts) > 2 and len(data.count_parts) == len(parts):
                 left = np.stack([(counts - part)[seen] for part in data.count_parts])
-                found = correlations(torch.stack(others).cpu().numpy() @ weight.T + bias, left)
+                values = correlations(torch.stack(others).cpu().numpy() @ weight.T + bias, left)
+                clean = [float(value) if np.isfinite(value) else None for value in values]
                 sizes = [float(part["tokens"]) for part in parts]
-                for name, values in zip(("correlation", "correlation_alike"), found, strict=True):
-                    clean = [float(value) if np.isfinite(value) else None for value in values]
-                    value = row[name]
-                    assert value is None or isinstance(value, float)
-                    row[f"{name}_interval"] = jackknife(value, clean, sizes, bounds=(-1.0, 1.0))
+                row["correlation_interval"] = jackknife(number(row["correlation"]), clean, sizes, bounds=(-1.0, 1.0))
         row["says"] = _spoken(setup, mean)
         row["stream_gauge"] = _along_ones(setup, data)
         if setup.last in data.sample:
@@ -162,21 +150,21 @@ def _said(
 ) -> Cells:  # fmt: skip
     generator = np.random.default_rng(seed)
     logits = weight @ mean + bias
-    weighted, alike = (float(value[0]) for value in correlations(logits[None], counts))
+    weighted = float(correlations(logits[None], counts)[0])
     if not np.isfinite(weighted):
         return {}
-    found: Cells = {"correlation": weighted, "correlation_alike": alike if np.isfinite(alike) else None}
+    cells: Cells = {"correlation": weighted}
     directions = generator.standard_normal((DRAWS, len(mean)))
     directions *= np.linalg.norm(mean) / np.linalg.norm(directions, axis=1, keepdims=True)
     nulls = {
         "permuted": permuted(logits, counts, generator, DRAWS),
-        "random": correlations(directions @ weight.T + bias, counts)[0],
+        "random": correlations(directions @ weight.T + bias, counts),
     }
     for name, null in nulls.items():
         null = np.abs(null[np.isfinite(null)])
-        found[name] = float(np.quantile(null, 0.95)) if len(null) else None
-        found[f"{name}_p"] = float((1 + (null >= abs(weighted)).sum()) / (1 + len(null)))
-    return found
+        cells[name] = float(np.quantile(null, 0.95)) if len(null) else None
+        cells[f"{name}_p"] = float((1 + (null >= abs(weighted)).sum()) / (1 + len(null)))
+    return cells
 
 
 def _gauge(states: npt.NDArray[np.float64], mean: npt.NDArray[np.float64], blocks: npt.NDArray[np.int64]) -> Cells:

@@ -51,13 +51,11 @@ def _both_signs(table: Tensor, directions: Tensor) -> Tensor:
 
 
 def partition_isotropy(table: npt.ArrayLike) -> dict[str, float | None]:
-    """I(W), its published approximations, and I₂, of a table [V, d].
+    """I(W) and I₂ of a table [V, d].
 
     Keys, each in [0, 1] (1: isotropic) unless said:
         partition: exp(log_partition_range), may round to 0 where the range is large;
         log_partition_range: log min Z − log max Z over both signs of every eigenvector, in nats, ≤ 0;
-        partition_first: (V − ‖Σw‖)/(V + ‖Σw‖), first order in the length of the rows; negative where ‖Σw‖ > V;
-        partition_second: (V − ‖Σw‖ + ½σ²_min)/(V + ‖Σw‖ + ½σ²_max), second order; both lose their meaning for long rows;
         partition_spread: I₂ of Wang et al. 2020, sqrt(Σ(Z − Z̄)²/(m·Z̄²)), the relative spread of Z; ≥ 0, 0: isotropic.
 
     All values change with the rows' scale: compare tables of one
@@ -69,19 +67,16 @@ def partition_isotropy(table: npt.ArrayLike) -> dict[str, float | None]:
     -6.0
     """
     w = torch.as_tensor(table, dtype=torch.float64)
-    names = ("partition", "log_partition_range", "partition_first", "partition_second", "partition_spread")
+    names = ("partition", "log_partition_range", "partition_spread")
     if not len(w):
         return dict.fromkeys(names)
-    values, vectors = torch.linalg.eigh(w.T @ w)
+    _, vectors = torch.linalg.eigh(w.T @ w)
     both = _both_signs(w, vectors)
     low, high = float(both.min()), float(both.max())
-    rows, total = len(w), float(torch.linalg.vector_norm(w.sum(0)))
     ratio = (both - high).exp()  # Z over its maximum
     return {
         "partition": math.exp(low - high),
         "log_partition_range": low - high,
-        "partition_first": (rows - total) / (rows + total),
-        "partition_second": (rows - total + float(values[0].clamp(min=0)) / 2) / (rows + total + float(values[-1]) / 2),
         "partition_spread": float(((ratio - ratio.mean()).square().mean()).sqrt() / ratio.mean()),
     }
 
@@ -216,7 +211,7 @@ class PartitionProbe(Probe):
     words = ProbeWords(
         name="partition", title="Partition isotropy", group="head",
         sentence="Does Σ exp(c·w) over the vocabulary depend on the direction c? I(W) with both signs of every "
-        "eigenvector, and its approximations.",
+        "eigenvector.",
         literature="Mu and Viswanath 2018, arXiv:1702.01417; Wang et al. 2020",
         position="Tables of weights know no position.", docs="partition.md",
         function="headscan.measures.frequency.partition_isotropy", order=9, fields={
@@ -224,10 +219,6 @@ class PartitionProbe(Probe):
                 interval=WEIGHTS),
             "log_partition_range": Field("log I(W)", "The same in nats, which does not round to 0.", "log min Z − log max Z",
                 range=(None, 0), unit="nats", interval=WEIGHTS),
-            "partition_first": Field("first order", "Its first-order approximation in the length of the rows.",
-                "(V − ‖Σw‖)/(V + ‖Σw‖)", range=(-1, 1), interval=WEIGHTS),
-            "partition_second": Field("second order", "Its second-order approximation.",
-                "(V − ‖Σw‖ + σ²_min/2)/(V + ‖Σw‖ + σ²_max/2)", range=(-1, 1), interval=WEIGHTS),
             "partition_spread": Field("I₂(W)", "Relative spread of Z; 0 is isotropic.", "sd(Z)/mean(Z)", range=(0, None),
                 interval=WEIGHTS),
         },

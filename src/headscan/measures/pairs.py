@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -64,17 +61,6 @@ def mean_states(
     return found
 
 
-def pair_alignment(lens: Lens, one: Sequence[str], other: Sequence[str], **options: Any) -> Cells:
-    """Alignment of translations, paraphrases or synonyms: pairs of texts that mean the same.
-
-    Keys and intervals as of `aligned`; options as for `sentence_states`.
-    """
-    if len(one) != len(other) or len(one) < 2:
-        raise BadInput(f"Alignment needs two lists of at least two texts each, not {len(one)} and {len(other)}.")
-    x, y = sentence_states(lens, one, **options), sentence_states(lens, other, **options)
-    return aligned(x, y)
-
-
 def aligned(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], *, blocks: int = 16) -> Cells:
     """Alignment of the pairs of rows [n, d] against that of all mismatched pairs, with 95 % intervals.
 
@@ -115,51 +101,6 @@ def from_pair_sums(total: PairSums, parts: Sequence[PairSums]) -> Cells:
     others = [values(*(every - mine for every, mine in zip(total, part, strict=True))) for part in parts]
     bounds = {"alignment": (0.0, 4.0), "unrelated": (0.0, 4.0), "relative": (0.0, None)}
     return {**whole} | with_intervals(whole, others, [part[0] for part in parts], bounds, running=False)
-
-
-def read_sts(path: str | os.PathLike[str]) -> tuple[list[str], list[str], npt.NDArray[np.float64]]:
-    """Sentence pairs and their similarity from a CSV file with the columns sentence1, sentence2, score and no header.
-
-    Raises BadInput where the file cannot be read so.
-    """
-    try:
-        with Path(path).open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.reader(file) if row]
-        if rows and not _is_number(rows[0][-1]):
-            rows = rows[1:]
-        if not rows:
-            raise ValueError
-        return [row[0] for row in rows], [row[1] for row in rows], np.array([float(row[2]) for row in rows])
-    except (OSError, ValueError, IndexError):
-        raise BadInput(f"{path} is no CSV file of sentence, sentence, score.") from None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def sts_spearman(
-    one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], scores: npt.NDArray[np.float64],
-    remedy: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]] | None = None,
-) -> float | None:  # fmt: skip
-    """Spearman's rank correlation of the pairs' cosines with their given scores; [−1, 1].
-
-    `remedy` maps both sides first. Pairs with a zero vector count as cosine 0. None where all cosines are equal.
-
-    >>> x = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]); y = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
-    >>> round(sts_spearman(x, y, np.array([5.0, 3.0, 0.0])), 6)
-    1.0
-    """
-    x, y = (rows if remedy is None else remedy(rows) for rows in (one, other))
-    sizes = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    cosines = np.divide((x * y).sum(1), sizes, out=np.zeros(len(x)), where=sizes > 0)
-    from scipy.stats import spearmanr  # it takes longer to import than everything else that a scan needs
-
-    return None if np.ptp(cosines) < 1e-12 else float(spearmanr(cosines, scores).statistic)
 
 
 class AlignmentProbe(Probe):

@@ -1,4 +1,4 @@
-"""Zipf's law of a text's tokens: rank and frequency, growth of the vocabulary, and what next-token prediction makes of it."""
+"""Zipf's law of a text's tokens: rank and frequency."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize, minimize_scalar
-from scipy.special import gammaln
 
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
@@ -60,29 +59,21 @@ def zipf_mandelbrot(counts: npt.ArrayLike) -> dict[str, float | None]:
 
 
 def zipf_intervals(parts: Sequence[npt.NDArray[np.int64]]) -> dict[str, list[float] | None]:
-    """95 % intervals of the fits of `zipf_mandelbrot` and `heaps`, NAME_interval, from the counts of blocks of text.
+    """95 % intervals of the fits of `zipf_mandelbrot`, NAME_interval, from the counts of blocks of text.
 
     Each block is left out by turns. Refits start at the whole text's answer and take damped Newton steps, which cost
     thousandths of the first fit; the maximum likelihood they reach is the same.
     """
-    names = (
-        "zipf_exponent", "mandelbrot_exponent", "mandelbrot_shift", "zipf_distance", "heaps_exponent", "heaps_constant",
-    )  # fmt: skip
+    names = ("zipf_exponent", "mandelbrot_exponent", "mandelbrot_shift", "zipf_distance")
     whole = np.sum(parts, axis=0) if len(parts) else np.zeros(0)
-    found = zipf_mandelbrot(whole) | heaps(whole)
+    found = zipf_mandelbrot(whole)
     start = found["mandelbrot_exponent"], found["mandelbrot_shift"]
-    if start[0] is None or start[1] is None or found["heaps_exponent"] is None or len(parts) < 3:
+    if start[0] is None or start[1] is None or len(parts) < 3:
         return {f"{name}_interval": None for name in names}
-    others = [
-        _refit(whole - part, found["zipf_exponent"] or 1.0, (start[0], start[1])) | heaps(whole - part)
-        for part in parts
-    ]
+    others = [_refit(whole - part, found["zipf_exponent"] or 1.0, (start[0], start[1])) for part in parts]
     sizes = [float(part.sum()) for part in parts]
-    bounds = {"heaps_exponent": (0.0, 1.0)}
     return {
-        f"{name}_interval": jackknife(
-            found[name], [other[name] for other in others], sizes, bounds=bounds.get(name, (0.0, None))
-        )
+        f"{name}_interval": jackknife(found[name], [other[name] for other in others], sizes, bounds=(0.0, None))
         for name in names
     }
 
@@ -147,53 +138,14 @@ def _newton(
     return float(a), float(b), float(value)
 
 
-def vocabulary_growth(counts: npt.ArrayLike, sizes: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Expected number of types among m tokens drawn from the text without replacement, for each m of `sizes`; exact.
-
-    E V(m) = Σ_w 1 − C(N − c_w, m)/C(N, m): rarefaction (Hurlbert 1971). It needs the counts only, so it merges and does
-    not depend on the order of the text; in the text itself types come in bursts, so its first m tokens hold fewer.
-
-    >>> vocabulary_growth([2, 1], [0, 1, 3]).round(6).tolist()
-    [0.0, 1.0, 2.0]
-    """
-    c = np.asarray(counts, dtype=np.float64).ravel()
-    values, repeats = np.unique(c[c > 0], return_counts=True)
-    total = float(values @ repeats)
-    m = np.asarray(sizes, dtype=np.float64)[:, None]
-    rest = total - values[None, :]
-    with np.errstate(invalid="ignore"):
-        logs = gammaln(rest + 1) - gammaln(np.maximum(rest - m, 0) + 1) - gammaln(total + 1) + gammaln(total - m + 1)
-    missed = np.where(m <= rest, np.exp(logs), 0.0)
-    types: npt.NDArray[np.float64] = ((1 - missed) * repeats).sum(1)
-    return types
-
-
-def heaps(counts: npt.ArrayLike, *, points: int = 32) -> dict[str, float | None]:
-    """Heaps' law V(m) = K·m^β fitted by least squares on logs to the expected growth, from a hundredth of the text on.
-
-    Keys `heaps_constant` K and `heaps_exponent` β in (0, 1]. None for fewer than 100 tokens.
-
-    >>> found = heaps(np.ones(1000))      # every token is new
-    >>> round(found["heaps_exponent"], 6)
-    1.0
-    """
-    total = float(np.sum(counts))
-    if total < 100:
-        return {"heaps_constant": None, "heaps_exponent": None}
-    sizes = np.unique(np.geomspace(total / 100, total, points).round())
-    slope, intercept = np.polyfit(np.log(sizes), np.log(vocabulary_growth(counts, sizes)), 1)
-    return {"heaps_constant": float(np.exp(intercept)), "heaps_exponent": float(slope)}
-
-
 class ZipfProbe(Probe):
     """Rank and frequency."""
 
     needs = "tokens"
     words = ProbeWords(
         name="zipf", title="Zipf's law of the text", group="zipf",
-        sentence="How uneven is the text, in this tokenizer's tokens? Fits of Zipf-Mandelbrot to rank and "
-        "frequency, of Heaps to the growth of the vocabulary.",
-        literature="Mandelbrot 1953; Heaps 1978", position="The text's counts know no position.", docs="zipf.md",
+        sentence="How uneven is the text, in this tokenizer's tokens? Fits of Zipf-Mandelbrot to rank and frequency.",
+        literature="Mandelbrot 1953", position="The text's counts know no position.", docs="zipf.md",
         function="headscan.measures.zipf.zipf_mandelbrot", order=7, fields={
             "tokens": Field("tokens", "Tokens counted.", range=(0, None), unit="tokens", interval="a count"),
             "types": Field("types", "Different tokens that occur.", range=(0, None), unit="types", interval="a count"),
@@ -205,15 +157,12 @@ class ZipfProbe(Probe):
             "zipf_distance": Field("distance from the fit",
                 "Kullback-Leibler divergence of the text from the Zipf-Mandelbrot fit.", range=(0, None), unit="nats a token",
                 undefined=SHORT),
-            "heaps_exponent": Field("Heaps exponent", "β of V(m) = K·m^β on the expected growth.", "V(m) = K m^β",
-                range=(0, 1), undefined=SHORT),
-            "heaps_constant": Field("Heaps constant", "K.", range=(0, None), undefined=SHORT),
         },
     )  # fmt: skip
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         c = data.counts
         row: Cells = {
-            "site": "text", "tokens": int(c.sum()), "types": int((c > 0).sum()), **zipf_mandelbrot(c), **heaps(c),
+            "site": "text", "tokens": int(c.sum()), "types": int((c > 0).sum()), **zipf_mandelbrot(c),
         }  # fmt: skip
         return [row | zipf_intervals(data.count_parts)]
