@@ -55,7 +55,7 @@ class Report:
         return "\n\n".join(map(latex, tables))
 
     def snippet(self, result: Result) -> str:
-        """The result for a notebook, as HTML without scripts: findings, one picture, a small table."""
+        """The result for a notebook, as HTML without scripts: findings and a small table."""
         from headscan.report.kit.notebook import notebook
         from headscan.report.kit.register import assemble
 

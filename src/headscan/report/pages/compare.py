@@ -22,7 +22,7 @@ from headscan.report.kit import (
     palette,
     section,
 )  # fmt: skip
-from headscan.report.kit.parts import Part, Value, cell_of
+from headscan.report.kit.parts import Value, cell_of
 from headscan.report.kit.words import named, number
 
 if TYPE_CHECKING:
@@ -154,35 +154,6 @@ def site_by_site(result: CompareResult) -> list[Section]:
 
 
 FEW = "not defined with so few tokens"
-
-
-@section("compare", 30)
-def chance(result: CompareResult) -> Section | None:
-    """What each null gives, and how many cells lie beyond it."""
-    if not result.nulls:
-        return None
-    parts: list[Part] = []
-    medians = [Term(title, places=3) for title in ("null, mean", "null, .95", "observed")]
-    columns: list[Term | str] = ["measure", *medians, "cells beyond"]
-    for name, words in result.nulls.items():
-        rows: list[list[Cell | Value]] = []
-        for measure, said in result.measures.items():
-            own = [cell for cell in result.cells if cell.measure == measure]
-            tests = [test for cell in own for test in cell.tests if test.null == name and test.p is not None]
-            if tests:
-                beyond = sum((test.p_adjusted or 0.0) <= ALPHA for test in tests)
-                middles = [median([getattr(t, k) or 0.0 for t in tests]) for k in ("mean", "threshold", "statistic")]
-                rows.append([said.title, *middles, f"{beyond} of {len(tests)}"])
-        if rows:
-            parts.append(Prose(f"{words.sentence} It keeps {words.keeps}.", words.title + "."))
-            parts.append(Table(columns, rows, where="page"))
-        else:
-            parts.append(Prose("It could not be drawn for these models.", words.title + "."))
-    lead = (
-        f"The measures on {result.tested:,} sampled tokens (on 16 principal components where they are made of covariances), "
-        "and under the null; medians over all cells."
-    )
-    return Section("What chance gives", lead, parts)
 
 
 @section("compare", 40)

@@ -23,7 +23,6 @@ KINDS = {
     "recoverable": "whether the token can be recovered",
     "margin": "by what margin",
 }
-SERIES = ("leak_of_earlier", "recoverable_of_earlier", "recoverable_own")
 LEAKS = ("leak_own", "leak_of_earlier", "leak_of_later")
 RECOVERY = ("recoverable_own", "recoverable_of_earlier", "recoverable_of_later")
 
@@ -73,10 +72,6 @@ def layers(result: FlowResult) -> Section:
         alt = "Share of earlier tokens that can be recovered from an output alone, by site"
         caption = "Share of earlier tokens that one output alone gives away to exact search, every other token known."
         parts.append(Figure("told", by_site(result, "recoverable_of_earlier"), alt, caption, 320))
-    if len(result.parts) > 1:
-        alt = "Leak and recovery at the deepest site of each model and cut, in the order given"
-        caption = "The deepest site of each, in the order given; a series of checkpoints reads from left to right."
-        parts.append(Figure("compared", compared(result), alt, caption))
     columns = (*LEAKS, *(RECOVERY if recovered else ()))
     parts += [table(part.sites, "site", *columns, title=titled(part)) for part in result.parts]
     return Section("By layer", "Means over all pairs of an output and a token before it.", parts)
@@ -98,17 +93,6 @@ def by_site(result: FlowResult, key: str) -> go.Figure:
 
 def _title(result: FlowResult, key: str) -> str:
     return terms_of(type(result.parts[0].sites[0]))[key].title
-
-
-def compared(result: FlowResult) -> go.Figure:
-    """The deepest site of each part, in the order in which models were given: checkpoints read from left to right."""
-    deepest = [part.sites[-1] for part in result.parts]
-    series = {
-        _title(result, key): (_names(result), [getattr(one, key) for one in deepest])
-        for key in SERIES
-        if getattr(deepest[0], key) is not None
-    }
-    return figures.lines(series, y="at the deepest site", zero=True)
 
 
 def matrix(result: FlowResult, kind: str, part: int, site: int) -> go.Figure:

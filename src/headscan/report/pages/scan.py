@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
-from headscan.report.kit import Cell, Head, Line, Prose, Raw, Section, Table, Term, page, section
+from headscan.report.kit import Head, Line, Prose, Raw, Section, Table, Term, page, section
 from headscan.report.kit.parts import Part, cell_of
 from headscan.report.kit.words import grouped, named, value_of
 from headscan.report.kit.words import number as written
@@ -216,53 +216,22 @@ def pack(points: npt.NDArray[np.float64]) -> tuple[str, float]:
     return base64.b64encode(whole.tobytes()).decode("ascii"), scale
 
 
-# ---- What the intervals rest on, how far numbers of so short a text lie off on average, and all numbers.
+# ---- What the intervals rest on, and all numbers.
 
 
 @section("scan", 98)
 def certainty(result: ScanResult) -> Section | None:
-    """The effective number of clusters, and the biases of the core measures."""
-    biased = [name for name in result.measures if any(f"{name}_bias" in row for row in result.sites)]
+    """The effective number of clusters of each model."""
     parts: list[Part] = []
     for model in models(result):
         rows = [row for row in of_model(result.sites, model) if row.get("clusters")]
-        if not rows:
-            continue
-        counts = [row.number("effective_clusters") or 0.0 for row in rows]
-        ends = dict.fromkeys((round(min(counts)), round(max(counts))))
-        kinds = " or ".join(dict.fromkeys(row.text("clusters") for row in rows))
-        parts.append(
-            Prose(f"{named(model)}: intervals are based on {' to '.join(map(str, ends))} effectively independent {kinds}"
-                  f"{_worst(rows, biased, result)}.")
-        )  # fmt: skip
-        columns = [Term("site"), Term("clusters"), Term("in effect")]
-        columns += [Term(result.measures[name].title, group="bias") for name in biased]
-        lines = [
-            Line(row.text("site"), [row.text("clusters"), row.number("effective_clusters"),
-                 *(Cell(row.number(f"{name}_bias"), why="not known") for name in biased)])
-            for row in rows
-        ]  # fmt: skip
-        parts.append(Table(columns, lines, named(model), folded=True, where="page"))
-    lead = (
-        "Documents are independent of each other; windows of one text that runs on are not, and are counted as that. The bias "
-        "is what a finite text does to a number on average: intervals reach further to that side."
-    )
+        if rows:
+            counts = [row.number("effective_clusters") or 0.0 for row in rows]
+            ends = " to ".join(map(str, dict.fromkeys((round(min(counts)), round(max(counts))))))
+            kinds = " or ".join(dict.fromkeys(row.text("clusters") for row in rows))
+            parts.append(Prose(f"{named(model)}: intervals are based on {ends} effectively independent {kinds}."))
+    lead = "Documents are independent of each other; windows of one text that runs on are not, and are counted as that."
     return Section("What the intervals rest on", lead, parts) if parts else None
-
-
-def _worst(rows: list[Row], biased: list[str], result: ScanResult) -> str:
-    """The largest bias of the tokens that are no sinks, as a share of its number."""
-    shares = [
-        (bias / value, name, row.text("site"))
-        for row in rows
-        for name in biased
-        if (bias := row.number(f"{name}{WITHOUT}_bias")) is not None and (value := row.number(f"{name}{WITHOUT}"))
-    ]
-    if not shares:
-        return ""
-    share, name, site = max(shares, key=lambda one: abs(one[0]))
-    words = f"{result.measures[name].title.lower()} at {site}"
-    return f"; the largest bias of a finite text is {share:+.1%} ({words})".replace("%", " %")
 
 
 @section("scan", 100)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from headscan.report.kit import Figure, Line, Panels, Prose, Section, Table, Term, palette, section
-from headscan.report.kit.figures import empty, heat, lines, thin
+from headscan.report.kit import Figure, Line, Panels, Prose, Section, Table, Term, section
+from headscan.report.kit.figures import heat, lines
 from headscan.report.kit.parts import Part, cell_of
-from headscan.report.kit.words import literal, named
+from headscan.report.kit.words import named
 from headscan.report.pages.scan_layers import NULLS, WITHOUT, models, real, small, term
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def course(result: ScanResult) -> Section | None:
             continue
         draw = _map if {row.get("site") for row in rows} <= {row["site"] for row in result.sites} else _curve
         drawn = [figure(probe.name, key, words, partial(draw, rows, names, key)) for key, words in fields.items()]
-        parts += [Prose(probe.title, heading=True), Panels([*drawn, *_spectra(rows)], small=True)]
+        parts += [Prose(probe.title, heading=True), Panels(drawn, small=True)]
     lead = "The same sites, one model after another. A small model that saturates loses rank late, and its loss rises."
     return Section("From checkpoint to checkpoint", lead, parts)
 
@@ -200,40 +200,3 @@ def _curve(rows: list[Row], names: list[str], field: str) -> go.Figure:
             titles, [row and row.number(field) for row in own], [row.interval(field) if row else None for row in own]
         )  # fmt: skip
     return lines(series)
-
-
-def _spectra(rows: list[Row]) -> list[Figure]:
-    """σ_k/σ_1 of the head by rank and checkpoint (Godey et al. 2024, their picture of saturation), and its W-error."""
-    spectra = {
-        named(row.text("model")): values for row in rows if (values := row.numbers("singular_values")) and values[0] > 0
-    }
-    if not spectra:
-        return []
-    ranks = thin(max(map(len, spectra.values())), 60)
-    grid = [[v[k] / v[0] if k < len(v) else None for v in spectra.values()] for k in ranks]
-    hover = "%{x}, rank %{y}: %{z:.3f}<extra></extra>"
-    shown = heat(grid, list(spectra), [str(k + 1) for k in ranks], hover=hover)
-    return [
-        Figure("course.spectrum", shown, "Singular values of the head by rank and checkpoint", "", 220, "spectrum",
-               "σ_k/σ_1 of the head: ranks down."),
-        Figure("course.error", _errors(spectra), "What each rank of the head leaves out", "", 220, "W-error",
-               "What rank k leaves out, a line each."),
-    ]  # fmt: skip
-
-
-def _errors(spectra: dict[str, list[float]]) -> go.Figure:
-    """W-error(k) = ‖σ_{k+1:}‖/‖σ‖ of each checkpoint's head."""
-    figure = empty("rank")
-    for (name, values), (colour, _) in zip(spectra.items(), palette.depth_colours(len(spectra)), strict=True):
-        rest, errors = 0.0, [0.0]
-        for value in reversed(values):
-            rest += value * value
-            errors.append(rest)
-        errors = [(error / rest) ** 0.5 for error in reversed(errors)]
-        ranks = thin(len(errors))
-        figure.add_scatter(
-            x=ranks, y=[float(f"{errors[k]:.5g}") for k in ranks], mode="lines", name=literal(name), line={"color": colour},
-            hovertemplate="rank %{x}: <b>%{y:.3f}</b><extra>" + literal(name) + "</extra>",
-        )  # fmt: skip
-    figure.update_layout(showlegend=False)
-    return figure
