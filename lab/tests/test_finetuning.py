@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 import torch
-from headscan_lab.evaluation.run import evaluate, finetuned
-from headscan_lab.evaluation.task import Evaluated
+from headscan_lab.evaluation.task import TASKS, Evaluated, tasks_for
+from headscan_lab.evaluation.tasks import finetuned
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput
@@ -46,8 +46,9 @@ def test_it_learns_the_classes_and_leaves_the_model_alone(tmp_path):
     assert finetuned(given, shuffled, test, epochs=8, rate=1e-2, batch=8)["finetuned_accuracy"] < 0.8
     with pytest.raises(BadInput, match="two classes"):
         finetuned(given, (train[0], np.zeros(96, dtype=np.int64)), test)
-
-
-def test_its_options_belong_to_it():
-    with pytest.raises(BadInput, match="--finetune-epochs is not used without --finetune"):
-        evaluate("model", "sets", finetune_epochs=2)
+    (tmp_path / "sst2").mkdir()
+    for part, (texts, labels) in (("train", train), ("dev", test)):
+        lines = [f"{label} {text}" for text, label in zip(texts, labels, strict=True)]
+        (tmp_path / "sst2" / f"stsa.binary.{part}").write_text("\n".join(lines))
+    assert "sst2-finetuned" not in tasks_for(given)  # it is done only where it is named
+    assert TASKS["sst2-finetuned"]().scores(given)["finetuned_on"] == 96

@@ -91,7 +91,7 @@ EVALUATE = Command(
 TOURNAMENT = Command(
     verb=lambda: _verb("tournament.run", "tournament"), subject="", docs=f"{LAB}tournament.md",
     about="Compare ways of training side by side, at equal tokens, time and loss: a leaderboard.",
-    example="--text stories --arms ce,headless --seeds 1 --budget 10m",
+    example="--text stories --arms ce,headless --seeds 1",
 )  # fmt: skip
 REPRODUCE = Command(
     verb=lambda: _verb("ledger.run", "reproduce"), subject="", arguments={"claims": "[CLAIM...]"},

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headscan.model.settings import Loading
-from headscan.run import BadInput, Result
+from headscan.run import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,17 +53,8 @@ class Evaluating(Loading):
     text: str | os.PathLike[str] | None
     tasks: str | Sequence[str] | None
     limit: int | None
-    finetune: bool
-    finetune_epochs: int
-    finetune_rate: float
     seed: int
     dtype: Literal["auto", "float32", "bfloat16", "float16"]
-
-    def check(self) -> None:
-        super().check()
-        for flag, value, usual in (("epochs", self.finetune_epochs, 3), ("rate", self.finetune_rate, 5e-5)):
-            if value != usual and not self.finetune:
-                raise BadInput(f"--finetune-{flag} is not used without --finetune.")
 
     @property
     def names(self) -> list[str] | None:

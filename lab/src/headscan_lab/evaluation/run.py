@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import importlib.util
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
-import torch
-from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headscan.model.inputs import declared_pooling, pooled
+from headscan.model.inputs import declared_pooling
 from headscan.model.settings import Device, TokenizerName
-from headscan.run import BadInput, Progress, Run, no_progress, running, verb
+from headscan.run import BadInput, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.statistics.uncertainty import normal
 from headscan.training.checkpoints import load_trained
-from headscan.training.heads import body_of
 from headscan_lab.evaluation.result import Evaluating, EvaluationResult, Score
-from headscan_lab.evaluation.task import (
-    TASKS,
-    Evaluated,
-    Labelled,
-    Scores,
-    Task,
-    affordable_items,
-    balanced_cross_entropy,
-    evaluate_task,
-    matthews,
-    mean_of,
-    scored,
-    tasks_for,
-)
+from headscan_lab.evaluation.task import TASKS, Evaluated, Scores, affordable_items, evaluate_task, tasks_for
 
 # ---- lm-evaluation-harness, for the tasks that headscan has no data for: `pip install 'headscan[eval]'`.
 
@@ -88,89 +70,6 @@ def harness(
     }
 
 
-# ---- Fine-tuning on labelled sentences: a linear layer on the sentence vector, and the whole body trained with it.
-
-
-def finetuned(
-    given: Evaluated, train: Labelled, test: Labelled, *, epochs: int = 3, rate: float = 5e-5, batch: int = 32, seed: int = 0,
-    progress: Progress | None = None,
-) -> Scores:  # fmt: skip
-    """Accuracy and Matthews' correlation of a copy of the model that was trained on sentences with labels.
-
-    The classifier is linear on the sentence vector (as `sentence_vectors` makes it) and starts at zero; cross-entropy weighs
-    every class of a batch alike (Godey et al. 2024, appendix E); AdamW, a tenth of the steps as warm-up, then linear to
-    zero, clip 1. The model that is given stays as it is. Cost: `epochs` passes forward and back, twice the weights and
-    Adam's moments. Deterministic in the seed. Raises BadInput where the loss is not finite or a label is missing.
-    """
-    texts, labels = train[0][: given.limit], np.asarray(train[1][: given.limit])
-    wanted = np.asarray(test[1][: given.limit])
-    classes = int(max(labels.max(), wanted.max())) + 1
-    if len(set(labels.tolist())) < 2:
-        raise BadInput("Fine-tuning needs sentences of two classes at least: raise --limit.")
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        body = copy.deepcopy(body_of(given.model)).float().train()
-        layer = nn.Linear(body.config.hidden_size, classes).to(body.device)
-        nn.init.zeros_(layer.weight)
-        weights = [*(one for one in body.parameters() if one.requires_grad), *layer.parameters()]
-        optimizer = torch.optim.AdamW(weights, lr=rate, weight_decay=0.01)
-        steps = epochs * -(-len(texts) // batch)
-        for step, chosen in enumerate(_batches(len(texts), batch, epochs, seed), 1):
-            for group in optimizer.param_groups:
-                group["lr"] = rate * min(step / max(1.0, 0.1 * steps), (steps - step + 1) / max(1.0, 0.9 * steps))
-            logits = layer(_vectors(given, body, [texts[i] for i in chosen]))
-            loss = balanced_cross_entropy(logits, torch.from_numpy(labels[chosen]).to(logits.device))
-            if not bool(torch.isfinite(loss)):
-                raise BadInput(f"The loss of the fine-tuning is not finite at step {step}: lower --finetune-rate.")
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(weights, 1.0)
-            optimizer.step()
-            (progress or no_progress)(f"fine-tuning · loss {float(loss.detach()):.3f}", step, steps, "steps")
-        predicted = _predicted(given, body.eval(), layer, test[0][: given.limit], batch)
-    largest = float(np.bincount(wanted).max() / len(wanted))
-    return {
-        **mean_of("finetuned_accuracy", predicted == wanted),
-        **scored(
-            "finetuned_matthews", lambda taken: matthews(predicted[taken], wanted[taken]), len(wanted), bounds=(-1, 1)
-        ),
-        "largest_class": largest,
-        "finetuned_on": len(texts),
-    }
-
-
-def _batches(count: int, size: int, epochs: int, seed: int) -> Iterator[list[int]]:
-    """Places of the items of each step, shuffled anew every epoch."""
-    draw = np.random.default_rng(seed)
-    for _ in range(epochs):
-        order = draw.permutation(count)
-        for start in range(0, count, size):
-            yield order[start : start + size].tolist()
-
-
-def _vectors(given: Evaluated, body: nn.Module, texts: list[str]) -> Tensor:
-    """Sentence vectors with gradient, [n, d]."""
-    special = given.pooling is not None
-    rows = [given.tokenizer(text, add_special_tokens=special)["input_ids"][: given.context] or [0] for text in texts]
-    width = max(map(len, rows))
-    device = next(body.parameters()).device
-    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
-    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=device)
-    states: Tensor = body(input_ids=ids, attention_mask=mask).last_hidden_state
-    return pooled(states, given.pooling or "mean", mask)
-
-
-@torch.no_grad()
-def _predicted(given: Evaluated, body: nn.Module, layer: nn.Module, texts: list[str], batch: int) -> np.ndarray:
-    """The class of each text, int [n]."""
-    found = [
-        layer(_vectors(given, body, texts[start : start + batch])).argmax(-1).cpu()
-        for start in range(0, len(texts), batch)
-    ]
-    classes: np.ndarray = torch.cat(found).numpy()
-    return classes
-
-
 HARNESS = "lm-eval:"
 UNTOLD = 10_000  # items: no set that is known is much larger
 
@@ -189,18 +88,13 @@ def evaluate(
     tasks: Annotated[
         str | Sequence[str] | None,
         Option(
-            "Comma-separated: lambada, blimp, cola, sst2, stsb, paraphrase, rte, pud, synonyms, or lm-eval:NAME. Default: "
-            "all that the folder holds and the model can do."
+            "Comma-separated: lambada, blimp, cola, sst2, stsb, paraphrase, rte, pud, synonyms, cola-finetuned, "
+            "sst2-finetuned, or lm-eval:NAME. Default: all but the fine-tuned that the folder holds and the model can do."
         ),
     ] = None,
     limit: Annotated[
         int | None, Option("At most so many items of a set. Default: all, or what some minutes have room for.", low=1)
     ] = None,
-    finetune: Annotated[
-        bool, Option("Train a copy of the model on each of the tasks that have classes, too (sst2, cola).")
-    ] = False,
-    finetune_epochs: Annotated[int, Option("How often a fine-tuning reads its sentences.", low=1)] = 3,
-    finetune_rate: Annotated[float, Option("Peak learning rate of a fine-tuning.", above=0)] = 5e-5,
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
         Option("Weights and activations; auto is as the weights were saved."),
@@ -243,22 +137,12 @@ def evaluate(
         run.announce(notes[0])
     if pooling is not None:
         notes.append(f"Sentence vectors are made as the model's folder says: {pooling}, with special tokens.")
-    trainable = [name for name in chosen if TASKS[name].labelled is not Task.labelled] if settings.finetune else []
-    if settings.finetune and not trainable:
-        raise BadInput("--finetune needs a task with classes, such as sst2 or cola.")
     scores: list[Score] = []
     for done, label in enumerate([*chosen, *(HARNESS + name for name in theirs)]):
         run.progress(f"evaluating · {label}", done, len(chosen) + len(theirs), "tasks")
         numbers = run.unit(
             label, Numbers, partial(_numbers, replace(given, limit=items.get(label, given.limit)), label)
         ).values
-        scores += _scores(label, numbers)
-    for label in trainable:
-        most = settings.limit or max(
-            64, items[label] // (4 * settings.finetune_epochs)
-        )  # a pass back takes twice one forth
-        made = partial(_finetuned, replace(given, limit=most), label, settings, run)
-        numbers = run.unit(f"{label}, fine-tuned", Numbers, made).values
         scores += _scores(label, numbers)
     return EvaluationResult(
         protocol=run.protocol(
@@ -296,16 +180,6 @@ def _numbers(given: Evaluated, label: str) -> Numbers:
     return Numbers(
         dict(found) | {f"{n}_interval": list(normal(found[n], e)) for n, e in errors.items() if e is not None}
     )
-
-
-def _finetuned(given: Evaluated, label: str, settings: Evaluating, run: Run) -> Numbers:
-    parts = TASKS[label]().labelled(given)
-    assert parts is not None
-    found = finetuned(
-        given, *parts, epochs=settings.finetune_epochs, rate=settings.finetune_rate, seed=settings.seed,
-        progress=run.progress,
-    )  # fmt: skip
-    return Numbers(found)
 
 
 def _content(folder: Path) -> str:

@@ -252,15 +252,12 @@ class Evaluated:
 
 class Task(ABC):
     """One thing to try. place: the folder below that of the sets which it reads, "" for none. tokens: about how many one
-    more item of the limit takes. needs_head: whether a headless body cannot do it."""
+    more item of the limit takes. needs_head: whether a headless body cannot do it. optional: done only where it is named."""
 
     place: ClassVar[str] = ""
     tokens: ClassVar[int] = 60
     needs_head: ClassVar[bool] = False
-
-    def labelled(self, given: Evaluated) -> tuple[Labelled, Labelled] | None:
-        """Sentences with classes, to train on and to test on, where the task has them: it can then be fine-tuned."""
-        return None
+    optional: ClassVar[bool] = False
 
     @abstractmethod
     def scores(self, given: Evaluated) -> Scores:
@@ -283,7 +280,9 @@ def tasks_for(given: Evaluated, names: list[str] | None = None) -> list[str]:
         return [
             name
             for name, task in TASKS.items()
-            if (not task.place or (given.sets / task.place).is_dir()) and (given.has_head or not task.needs_head)
+            if (not task.place or (given.sets / task.place).is_dir())
+            and (given.has_head or not task.needs_head)
+            and not task.optional
         ]
     for name in names:
         task = TASKS[name]

@@ -1,23 +1,40 @@
-"""Reading the lines of a set."""
+"""The tasks that read a set: minimal pairs, the last word of a passage, sentences with classes."""
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import math
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from headscan.model.inputs import pooled
 from headscan.run import BadInput
+from headscan.training.heads import body_of
 from headscan_lab.evaluation.likelihood import log_likelihood
 from headscan_lab.evaluation.similarity import read_stsb
-from headscan_lab.evaluation.task import TASKS, Evaluated, Labelled, Scores, Task, mean_of, probe, probe_pairs
+from headscan_lab.evaluation.task import (
+    TASKS,
+    Evaluated,
+    Labelled,
+    Scores,
+    Task,
+    balanced_cross_entropy,
+    matthews,
+    mean_of,
+    probe,
+    probe_pairs,
+    scored,
+)
 
 
 def lines(path: str | Path) -> list[str]:
@@ -110,18 +127,19 @@ def sources(path: str | Path) -> list[str]:
     return [line.split("\t")[0] for line in lines(path)]
 
 
+def cola(given: Evaluated) -> list[Labelled]:
+    """Sentences with classes to train on, and to test on."""
+    return [read_cola(given.sets / "cola" / f"in_domain_{part}.tsv") for part in ("train", "dev")]
+
+
 @TASKS.register("cola")
 class Cola(Task):
     """A linear probe on sentence vectors, trained on cola/in_domain_train.tsv, tested on in_domain_dev.tsv."""
 
     place: ClassVar[str] = "cola"
 
-    def labelled(self, given: Evaluated) -> tuple[Labelled, Labelled]:
-        train, dev = (read_cola(given.sets / "cola" / f"in_domain_{part}.tsv") for part in ("train", "dev"))
-        return train, dev
-
     def scores(self, given: Evaluated) -> Scores:
-        (x, y), (z, w) = ((given.vectors(texts), labels[: given.limit]) for texts, labels in self.labelled(given))
+        (x, y), (z, w) = ((given.vectors(texts), labels[: given.limit]) for texts, labels in cola(given))
         return probe(x, y, z, w, groups=sources(given.sets / "cola" / "in_domain_dev.tsv")[: given.limit])
 
 
@@ -246,16 +264,134 @@ def read_sst2(path: str | Path) -> tuple[list[str], npt.NDArray[np.int64]]:
     return [row[1] for row in rows], np.array([int(row[0]) for row in rows])
 
 
+def sst2(given: Evaluated) -> list[Labelled]:
+    """Sentences with classes to train on, and to test on."""
+    return [read_sst2(given.sets / "sst2" / f"stsa.binary.{part}") for part in ("train", "dev")]
+
+
 @TASKS.register("sst2")
 class Sentiment(Task):
     """A linear probe on sentence vectors, trained on sst2/stsa.binary.train, tested on stsa.binary.dev."""
 
     place: ClassVar[str] = "sst2"
 
-    def labelled(self, given: Evaluated) -> tuple[Labelled, Labelled]:
-        train, dev = (read_sst2(given.sets / "sst2" / f"stsa.binary.{part}") for part in ("train", "dev"))
-        return train, dev
+    def scores(self, given: Evaluated) -> Scores:
+        (x, y), (z, w) = ((given.vectors(texts), labels[: given.limit]) for texts, labels in sst2(given))
+        return probe(x, y, z, w)
+
+
+# ---- Fine-tuning on labelled sentences: a linear layer on the sentence vector, and the whole body trained with it.
+
+
+def finetuned(
+    given: Evaluated,
+    train: Labelled,
+    test: Labelled,
+    *,
+    epochs: int = 3,
+    rate: float = 5e-5,
+    batch: int = 32,
+    seed: int = 0,
+) -> Scores:
+    """Accuracy and Matthews' correlation of a copy of the model that was trained on sentences with labels.
+
+    The classifier is linear on the sentence vector (as `sentence_vectors` makes it) and starts at zero; cross-entropy weighs
+    every class of a batch alike (Godey et al. 2024, appendix E); AdamW, a tenth of the steps as warm-up, then linear to
+    zero, clip 1. The model that is given stays as it is. Cost: `epochs` passes forward and back, twice the weights and
+    Adam's moments. Deterministic in the seed. Raises BadInput where the loss is not finite or a label is missing.
+    """
+    texts, labels = train[0][: given.limit], np.asarray(train[1][: given.limit])
+    wanted = np.asarray(test[1][: given.limit])
+    classes = int(max(labels.max(), wanted.max())) + 1
+    if len(set(labels.tolist())) < 2:
+        raise BadInput("Fine-tuning needs sentences of two classes at least: raise --limit.")
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        body = copy.deepcopy(body_of(given.model)).float().train()
+        layer = nn.Linear(body.config.hidden_size, classes).to(body.device)
+        nn.init.zeros_(layer.weight)
+        weights = [*(one for one in body.parameters() if one.requires_grad), *layer.parameters()]
+        optimizer = torch.optim.AdamW(weights, lr=rate, weight_decay=0.01)
+        steps = epochs * -(-len(texts) // batch)
+        for step, chosen in enumerate(_batches(len(texts), batch, epochs, seed), 1):
+            for group in optimizer.param_groups:
+                group["lr"] = rate * min(step / max(1.0, 0.1 * steps), (steps - step + 1) / max(1.0, 0.9 * steps))
+            logits = layer(_vectors(given, body, [texts[i] for i in chosen]))
+            loss = balanced_cross_entropy(logits, torch.from_numpy(labels[chosen]).to(logits.device))
+            if not bool(torch.isfinite(loss)):
+                raise BadInput(f"The loss of the fine-tuning is not finite at step {step}.")
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(weights, 1.0)
+            optimizer.step()
+        predicted = _predicted(given, body.eval(), layer, test[0][: given.limit], batch)
+    largest = float(np.bincount(wanted).max() / len(wanted))
+    return {
+        **mean_of("finetuned_accuracy", predicted == wanted),
+        **scored(
+            "finetuned_matthews", lambda taken: matthews(predicted[taken], wanted[taken]), len(wanted), bounds=(-1, 1)
+        ),
+        "largest_class": largest,
+        "finetuned_on": len(texts),
+    }
+
+
+def _batches(count: int, size: int, epochs: int, seed: int) -> Iterator[list[int]]:
+    """Places of the items of each step, shuffled anew every epoch."""
+    draw = np.random.default_rng(seed)
+    for _ in range(epochs):
+        order = draw.permutation(count)
+        for start in range(0, count, size):
+            yield order[start : start + size].tolist()
+
+
+def _vectors(given: Evaluated, body: nn.Module, texts: list[str]) -> Tensor:
+    """Sentence vectors with gradient, [n, d]."""
+    special = given.pooling is not None
+    rows = [given.tokenizer(text, add_special_tokens=special)["input_ids"][: given.context] or [0] for text in texts]
+    width = max(map(len, rows))
+    device = next(body.parameters()).device
+    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=device)
+    states: Tensor = body(input_ids=ids, attention_mask=mask).last_hidden_state
+    return pooled(states, given.pooling or "mean", mask)
+
+
+@torch.no_grad()
+def _predicted(given: Evaluated, body: nn.Module, layer: nn.Module, texts: list[str], batch: int) -> np.ndarray:
+    """The class of each text, int [n]."""
+    found = [
+        layer(_vectors(given, body, texts[start : start + batch])).argmax(-1).cpu()
+        for start in range(0, len(texts), batch)
+    ]
+    classes: np.ndarray = torch.cat(found).numpy()
+    return classes
+
+
+class FineTuned(Task):
+    """A copy of the model trained on sentences with classes, and tested."""
+
+    tokens: ClassVar[int] = (
+        720  # three epochs, of which a pass back takes twice one forth, and as much again for the test
+    )
+    optional: ClassVar[bool] = True
+
+
+@TASKS.register("cola-finetuned")
+class ColaFineTuned(FineTuned):
+    """CoLA by fine-tuning, on the sentences of `cola`."""
+
+    place: ClassVar[str] = "cola"
 
     def scores(self, given: Evaluated) -> Scores:
-        (x, y), (z, w) = ((given.vectors(texts), labels[: given.limit]) for texts, labels in self.labelled(given))
-        return probe(x, y, z, w)
+        return finetuned(given, *cola(given))
+
+
+@TASKS.register("sst2-finetuned")
+class SentimentFineTuned(FineTuned):
+    """SST-2 by fine-tuning, on the sentences of `sst2`."""
+
+    place: ClassVar[str] = "sst2"
+
+    def scores(self, given: Evaluated) -> Scores:
+        return finetuned(given, *sst2(given))

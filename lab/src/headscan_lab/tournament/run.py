@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
@@ -30,30 +28,15 @@ from headscan_lab.tournament.variants import ARMS, SIZES, GridCell, TournamentPl
 
 # ---- What `tournament` can be asked.
 
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def seconds_of(text: str) -> float | None:
-    """A budget of time in seconds, None for "full"; BadInput where it is none.
-
-    >>> seconds_of("90m"), seconds_of("2h"), seconds_of("full")
-    (5400.0, 7200.0, None)
-    """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", text.strip())
-    if text.strip() != "full" and (found is None or float(found[1]) <= 0):
-        raise BadInput(f"--budget is a time such as 90s, 30m, 2h, or full; not {text!r}.")
-    return None if found is None else float(found[1]) * UNITS[found[2]]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Tournament(Reading):
-    """Which arms, how large, how often. What was run stays: `resume` goes on after a budget was spent, or with more seeds."""
+    """Which arms, how large, how often. What was run stays: `resume` goes on after Ctrl-C, or with more seeds."""
 
     text: TextLike
     arms: str
     size: Literal["tiny", "small", "base"]
     seeds: int
-    budget: str
     matched_loss: float | None
     steps: int | None
     rates: str | None
@@ -63,7 +46,6 @@ class Tournament(Reading):
 
     def check(self) -> None:
         super().check()
-        seconds_of(self.budget)
         _ = self.names
         plan = self.plan
         if any(cell.width % plan.heads for cell in plan.cells):
@@ -103,10 +85,6 @@ def tournament(
         Literal["tiny", "small", "base"], Option("tiny (an hour on two cores), small (a day of them) or base (a card).")
     ] = "tiny",
     seeds: Annotated[int, Option("Seeds of every arm and rate in the first cell.", low=1, identity=False)] = 5,
-    budget: Annotated[
-        str,
-        Option("Begin no further seed after so much time (90s, 30m, 2h): --resume goes on. Or full.", identity=False),
-    ] = "full",
     matched_loss: Annotated[
         float | None, Option("Held-out nats at which arms are compared. Default: the size's.", above=0)
     ] = None,
@@ -138,7 +116,6 @@ def tournament(
     settings = asked.chosen(Tournament)
     check_text(settings.text)
     plan, names = settings.plan, settings.names
-    begun, limit = time.monotonic(), seconds_of(settings.budget)
     run.identify("the plan", repr(plan))
     grounds: dict[str, Ground] = {}
     record: TextRecord | None = None
@@ -146,34 +123,23 @@ def tournament(
         grounds[cell.name], found = _ground(settings, plan, cell, run)
         record = record or found
 
-    def over() -> bool:
-        return limit is not None and time.monotonic() - begun > limit
-
     races: list[Race] = []
-    finished: list[int] = []
+    all_seeds = range(settings.seed, settings.seed + settings.seeds)
     ahead = _Ahead(
         len(names) * (settings.seeds * len(plan.rates) + min(plan.others, settings.seeds) * len(plan.cells[1:]))
     )
     with workers(settings.workers, plan, grounds) as start:
-        for seed in range(settings.seed, settings.seed + settings.seeds):
+        for seed in all_seeds:
             jobs = [Job(arm=arm, cell=plan.cells[0], rate=rate, seed=seed) for arm in names for rate in plan.rates]
-            if finished and over() and _missing(jobs, run):
-                break
             races += _finish(jobs, start, run, ahead)
-            finished.append(seed)
         chosen = {arm: _best_rate([race for race in races if race.arm == arm]) for arm in names}
         aside: list[Race] = []
         for cell in plan.cells[1:]:
-            jobs = [Job(arm=a, cell=cell, rate=chosen[a], seed=seed) for a in names for seed in finished[: plan.others]]
-            if over() and _missing(jobs, run):
-                break
+            jobs = [
+                Job(arm=a, cell=cell, rate=chosen[a], seed=seed) for a in names for seed in all_seeds[: plan.others]
+            ]
             aside += _finish(jobs, start, run, ahead)
     races, aside = (_paced(each, names, plan, grounds, run) for each in (races, aside))
-    if (
-        len(finished) < settings.seeds
-        or len({race.vocabulary * 1j + race.width for race in aside}) < len(plan.cells) - 1
-    ):
-        run.announce("The budget is spent: the page has what was finished; --resume goes on.")
     return _result(settings, run, plan, grounds, races, aside, chosen, record)
 
 
