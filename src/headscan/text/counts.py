@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -326,15 +326,10 @@ def _grouped(batches: Iterator[pa.RecordBatch], memory: int = 1 << 32, work: Pat
     with tempfile.TemporaryDirectory(dir=work) as spill, duckdb.connect() as connection:
         connection.execute(f"set memory_limit = '{memory // 2**20}MiB'; set preserve_insertion_order = false")
         connection.execute("set temp_directory = ?", [spill])
-        connection.register("rows", pa.RecordBatchReader.from_batches(first.schema, _chain(first, batches)))
+        connection.register("rows", pa.RecordBatchReader.from_batches(first.schema, chain([first], batches)))
         # Two statements: grouping and ordering in one would have both hold their memory at once.
         connection.execute(f"create table counted as select {names}, count(*) as n from rows group by all")
         return connection.sql(f"select * from counted order by {names}").to_arrow_table()
-
-
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
 
 
 def _grouped_by_spark(batches: Iterator[pa.RecordBatch], master: str, work: Path | None) -> pa.Table:

@@ -8,6 +8,8 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -56,18 +58,14 @@ def jsonl(path: Path, column: str) -> Iterator[tuple[str, str]]:
 
 
 def parquet(path: Path, column: str) -> Iterator[tuple[str, str]]:
-    """Each row of a Parquet file as (where, document); only that column is read, at most 256 rows or 16 MiB at a time.
-
-    A packed file (.parquet.gz, .parquet.zst) is unpacked into a temporary file first: Parquet is read from its end.
-    """
-    if path.suffix.lower() in PACKINGS:
-        with tempfile.TemporaryFile() as unpacked:
-            for chunk in byte_chunks(path):
-                unpacked.write(chunk)
-            unpacked.seek(0)
-            yield from _parquet(unpacked, path, column)
-    else:
+    """Each row of a Parquet file as (where, document); only that column is read, at most 256 rows or 16 MiB at a time."""
+    if path.suffix.lower() not in PACKINGS:
         yield from _parquet(path, path, column)
+        return
+    with tempfile.TemporaryFile() as unpacked:  # Parquet is read from its end
+        unpacked.writelines(byte_chunks(path))
+        unpacked.seek(0)
+        yield from _parquet(unpacked, path, column)
 
 
 def _parquet(file: Any, path: Path, column: str) -> Iterator[tuple[str, str]]:
@@ -95,8 +93,8 @@ def _parquet(file: Any, path: Path, column: str) -> Iterator[tuple[str, str]]:
                     raise too_long(where)
                 yield where, text
     except (arrow.ArrowException, OSError) as fault:
-        reason = str(fault).splitlines()[0] if str(fault) else type(fault).__name__
-        raise BadInput(f"{path} cannot be read as Parquet: {reason.rstrip('.')}.") from fault
+        reason = (str(fault).splitlines() or [type(fault).__name__])[0].rstrip(".")
+        raise BadInput(f"{path} cannot be read as Parquet: {reason}.") from fault
     except UnicodeDecodeError as fault:
         raise BadInput(f"{path}: a row of the field {column!r} is not UTF-8: {fault.reason}.") from fault
 
@@ -129,13 +127,7 @@ def dataset(name: str, column: str) -> Iterator[tuple[str, str]]:
     split = rest[-1] if rest else "train"
     config = rest[0] if len(rest) == 2 else None
     try:
-        stream = iter(datasets.load_dataset(identity, config, split=split, streaming=True))
-        number = 0
-        while True:
-            row = next(stream, None)
-            if row is None:
-                return
-            number += 1
+        for number, row in enumerate(datasets.load_dataset(identity, config, split=split, streaming=True), 1):
             where = f"{name}, row {number}"
             if column not in row:
                 raise _no_field(where, column, row)
@@ -143,8 +135,7 @@ def dataset(name: str, column: str) -> Iterator[tuple[str, str]]:
     except BadInput:
         raise
     except Exception as fault:  # the library's faults come from many packages: network, hub, formats, scripts
-        lines_of_reason = str(fault).splitlines()
-        reason = lines_of_reason[0].rstrip(".") if lines_of_reason else type(fault).__name__
+        reason = (str(fault).splitlines() or [type(fault).__name__])[0].rstrip(".")
         raise BadInput(
             f"{missing}, and no dataset of that name can be read: {reason}.{nearest(name, embedded_names())}"
         ) from fault
@@ -154,8 +145,7 @@ def dataset(name: str, column: str) -> Iterator[tuple[str, str]]:
 class Document:
     """One document: where it stands, and its text as a stream of character pieces that can be read once.
 
-    Iterating gives the pieces, `.text()` the whole (which holds it in memory). Documents come from one stream:
-    whatever of a document is unread when the next one is asked for is skipped.
+    Documents come from one stream: whatever of one is unread when the next one is asked for is skipped.
     """
 
     name: str
@@ -185,26 +175,18 @@ class Document:
 def documents(source: TextLike, *, documents: str = "whole", field: str = "text") -> Iterator[Document]:
     """Stream the documents of a source, in order, without ever holding the corpus in memory.
 
-    Args:
-        source: a file (.txt, .jsonl, .parquet, each also with .gz or .zst), a folder (every such file in it, at any
-            depth, by sorted path; hidden and other files are passed over), "-" (standard input, as .txt; once),
-            the name of an embedded text, a `datasets` id as ID, ID:SPLIT or ID:CONFIG:SPLIT (streamed; split "train"
-            unless said), the text itself (a string with a line break, or too long for a name), or a list of strings;
-            these are read as a .txt. A file or folder wins over a name.
-        documents: how a .txt is cut into documents: "whole" (the file is one document, exactly as it stands),
-            "lines", "paragraphs" (runs of lines that are not blank) or any other string, taken as the separator.
-            Line ends belong to no document of "lines" and "paragraphs"; around a separator nothing is stripped.
-        field: the field of a .jsonl, .parquet or `datasets` row that is its document.
+    `source` is a file (.txt, .jsonl, .parquet, each also with .gz or .zst), a folder (every such file in it, at any depth, by
+    sorted path; hidden and other files are passed over), "-" (standard input, as .txt; once), the name of an embedded text, a
+    `datasets` id as ID, ID:SPLIT or ID:CONFIG:SPLIT (streamed; split "train" unless said), the text itself (a string with a
+    line break, or too long for a name), or a list of strings; these are read as a .txt. A file or folder wins over a name.
+    `documents` says how a .txt is cut: "whole" (the file is one document, exactly as it stands), "lines", "paragraphs" (runs
+    of lines that are not blank) or any other string, taken as the separator. Line ends belong to no document of "lines" and
+    "paragraphs"; around a separator nothing is stripped. `field` is the field of a row that is its document.
 
-    Yields:
-        documents with at least one character (empty rows and blank lines are no documents).
-
-    Raises:
-        BadInput: the source is missing, unknown, corrupt or not UTF-8, a row has no such field or no string in it, a line
-            ("lines", "paragraphs", .jsonl) or row is longer than 16,777,216 characters, or a packed file unpacks to
-            more than 64 MiB and more than 500 times its size.
-
-    Memory: 64 KiB chunks; a line ("lines", "paragraphs", .jsonl) or a .parquet batch of about 16 MiB is held whole.
+    Yields documents with at least one character. Raises `BadInput` where the source is missing, unknown, corrupt or not UTF-8,
+    a row has no such field or no string in it, a line ("lines", "paragraphs", .jsonl) or row is longer than 16,777,216
+    characters, or a packed file unpacks to more than 64 MiB and more than 500 times its size. Memory: 64 KiB chunks; a line or
+    a .parquet batch of about 16 MiB is held whole.
 
     >>> [d.text() for d in documents(["one\\ntwo\\n\\nthree\\n"], documents="paragraphs")]
     ['one\\ntwo', 'three']
@@ -217,14 +199,9 @@ def documents(source: TextLike, *, documents: str = "whole", field: str = "text"
         head = next((piece for piece in unread if piece), None)
         if head is None:
             continue
-        yield Document(document.name, _chain(head, unread))
+        yield Document(document.name, chain([head], unread))
         for _ in unread:
             pass
-
-
-def _chain(head: str, rest: Iterator[str]) -> Iterator[str]:
-    yield head
-    yield from rest
 
 
 def _all(source: TextLike, mode: str, column: str) -> Iterator[Document]:
@@ -234,7 +211,7 @@ def _all(source: TextLike, mode: str, column: str) -> Iterator[Document]:
         for number, text in enumerate(source):
             yield from _cut([_sound(text, f"Text {number}")], f"text {number}", mode)
     elif os.fspath(source) == "-":
-        yield from _cut(characters(_standard_input(), "Standard input"), "-", mode)
+        yield from _cut(characters(iter(partial(sys.stdin.buffer.read, 1 << 16), b""), "Standard input"), "-", mode)
     elif (files := find_files(source)) is not None:
         for file in files:
             yield from _file(file, mode, column)
@@ -260,12 +237,6 @@ def _file(path: Path, mode: str, column: str) -> Iterator[Document]:
         return
     for where, text in jsonl(path, column) if kind == ".jsonl" else parquet(path, column):
         yield Document(where, [text])
-
-
-def _standard_input() -> Iterator[bytes]:
-    stream = sys.stdin.buffer
-    while chunk := stream.read(1 << 16):
-        yield chunk
 
 
 def _cut(pieces: Iterable[str], name: str, mode: str) -> Iterator[Document]:

@@ -21,11 +21,9 @@ PYTHON_HELP = "pydoc"
 
 
 def embedded_names() -> tuple[str, ...]:
-    """Names that stand for a text wherever a text is asked for, in alphabetical order.
+    """Names that stand for a text: every `NAME.txt` of the package's folder `text/embedded`; `pydoc`, Python's own `help()`.
 
-    Every `NAME.txt` of the package's folder `text/embedded` is one; `pydoc` is the text of Python's own `help()`.
-    The shipped texts are plain paragraphs: one document (a story) is one paragraph without a blank line inside, and
-    documents are separated by one blank line, so that `documents="paragraphs"` gives one document a story.
+    In the shipped texts a document (a story) is one paragraph, so that `documents="paragraphs"` gives one document a story.
 
     >>> "pydoc" in embedded_names()
     True
@@ -34,11 +32,7 @@ def embedded_names() -> tuple[str, ...]:
 
 
 def embedded(name: str) -> Path:
-    """The path of a text shipped in the package.
-
-    Raises:
-        BadInput: there is none of that name (`pydoc` has no file: `documents("pydoc")` reads it).
-    """
+    """The path of a text shipped in the package; BadInput where there is none (`pydoc` has no file)."""
     path = FOLDER / f"{name}.txt"
     if name not in embedded_names() or not path.is_file():
         raise BadInput(f"There is no embedded text file {name!r}; there are: {', '.join(embedded_names())}.")
@@ -49,9 +43,6 @@ def python_help() -> Iterator[str]:
     """The help topics that Python ships, in alphabetical order, a blank line between two.
 
     The text differs from one Python version to the next; the SHA-256 in the protocol of a run tells which it was.
-
-    >>> sum(map(len, python_help())) > 300_000
-    True
     """
     from pydoc_data.topics import topics
 
@@ -94,11 +85,7 @@ def source_name(source: TextLike) -> str:
 
 
 def find_files(source: str | os.PathLike[str]) -> list[Path] | None:
-    """The files of a source that is named: its own, those of a folder, that of an embedded text; None for other names.
-
-    Raises:
-        BadInput: nothing is named, the name is not UTF-8, a path leads nowhere, or a folder or file holds no text.
-    """
+    """The files of a source that is named: its own, those of a folder, that of an embedded text; None for other names."""
     name = os.fspath(source)
     _check_name(name)
     if not name:

@@ -71,11 +71,7 @@ class _Next(NamedTuple):
 
 
 def cuts_inside_words(backend: Any) -> bool:
-    """Whether a boundary inside a word may serve, which needs plain BPE and words that are cut by no context.
-
-    Args:
-        backend: a `tokenizers.Tokenizer`.
-    """
+    """Whether a boundary inside a word may serve, which needs plain BPE and words that are cut by no context."""
     from tokenizers.models import BPE
 
     model = backend.model
@@ -90,25 +86,16 @@ def _never_looks_around(part: dict[str, Any]) -> bool:
     match part["type"]:
         case "Sequence":
             return all(_never_looks_around(inner) for inner in part["pretokenizers"])
-        case "Metaspace":
-            return True
         case "ByteLevel":
             return not part.get("use_regex", True)
         case "Split":
-            literal = part["pattern"].get("String")
-            return literal is not None and len(literal) == 1
-        case _:
-            return False
+            return len(part["pattern"].get("String", "")) == 1
+        case kind:
+            return bool(kind == "Metaspace")
 
 
 def common_cut(a: Piece, b: Piece, low: int, high: int, inside_words: bool) -> Cut | None:
-    """The best place to go over from piece A to piece B, or None when there is none.
-
-    Args:
-        a, b: two overlapping pieces of a text.
-        low, high: only tokens that lie within these characters of the text are considered.
-        inside_words: whether boundaries inside a word count (see `cuts_inside_words`).
-    """
+    """The best place to go over from piece A to piece B, or None; only tokens within characters [low, high) are considered."""
     a_first, a_tokens, a_next = _within(a, low, high)
     b_first, b_tokens, b_next = _within(b, low, high)
     # A character of several tokens (bytes of an emoji) can repeat an (id, start, end): such tokens name no place.
@@ -203,11 +190,7 @@ def end_of_text(tokenizer: Any) -> int | None:
 
 
 def unknown_token(tokenizer: Any) -> int | None:
-    """The id that stands for unknown text, or None where there is none.
-
-    Some byte-level tokenizers (GPT-2) name their end-of-text token as the unknown one though they never need it;
-    an id with another duty is not taken for an unknown one.
-    """
+    """The id that stands for unknown text and for nothing else, or None (GPT-2 names its end-of-text token)."""
     unknown = getattr(tokenizer, "unk_token_id", None)
     duties = (getattr(tokenizer, f"{duty}_token_id", None) for duty in ("eos", "bos", "pad", "sep", "cls", "mask"))
     return None if unknown in duties else unknown
@@ -243,30 +226,15 @@ def tokenise(
 ) -> Iterator[Stretch]:
     """Stream the tokens of documents, equal to `tokenizer(document, add_special_tokens=False)` of each whole one.
 
-    A fast tokenizer of transformers gets many short documents, and long ones in overlapping pieces, in one call; the
-    pieces are joined where both tokenise alike (`headscan.text.tokens` says why that is exact). A document in
-    which no such place is found (one word of thousands of letters) is tokenised in longer and longer pieces, up to
-    1,048,576 characters.
-    A tokenizer with the attribute `splits_anywhere` (bytes, characters: the tokens of a text are the tokens of
-    its parts, wherever it is cut) gets pieces without overlap. Any other one, the slow tokenizers of transformers
-    among them, gives no offsets and gets each document whole, in memory.
+    A fast tokenizer of transformers gets many short documents, and long ones in pieces of `piece` characters, of which two
+    neighbours share `overlap`, `batch` characters in one call; pieces are joined where both tokenise alike (why that is exact
+    stands above). A tokenizer with the attribute `splits_anywhere` (bytes, characters: the tokens of a text are those of its
+    parts, wherever it is cut) gets pieces without overlap. Any other one, with `encode(text, add_special_tokens=False)`, gets
+    each document whole. Memory: independent of the documents' lengths, for the first two kinds.
 
-    Args:
-        documents: each is read once, in order.
-        tokenizer: of transformers, or any object with `encode(text, add_special_tokens=False) -> list of ids`.
-        piece: characters of a piece.
-        overlap: characters that two neighbouring pieces share; less than half a piece.
-        batch: characters of one call of the tokenizer.
-        ends: say of every token where it ends.
-
-    Yields:
-        Stretch(text, ids, begins), whose texts join to the documents and whose ids join to their tokens.
-
-    Raises:
-        BadInput: a word is longer than that, or a document of the third kind longer than 16,777,216 characters; with
-            `ends`, a tokenizer that does not say where its tokens end.
-
-    Memory: independent of the documents' lengths, for the first two kinds of tokenizers.
+    Yields stretches whose texts join to the documents and whose ids join to their tokens; with `ends`, say of every token
+    where it ends. Raises `BadInput` for a word of more than 1,048,576 characters, a document of the third kind of more than
+    16,777,216, and, with `ends`, a tokenizer that does not say where its tokens end.
     """
     if not 0 < 2 * overlap < piece:
         raise ValueError("The overlap is more than nothing and less than half a piece.")

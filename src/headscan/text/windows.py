@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,21 +39,12 @@ class Windows:
     to a BERT, is joined to nothing.) The tokens are cut into consecutive windows that do not overlap; a rest shorter
     than a window is dropped. Iterating twice gives the same windows twice (but standard input is read only once).
 
-    Args:
-        source: where the text is; see `headscan.text.documents`.
-        tokenizer: of transformers, or as `headscan.text.tokenise` says.
-        context: tokens of a window, at least 1.
-        documents: how a .txt is cut into documents: "whole", "lines", "paragraphs" or a separator.
-        field: the field of a row that is its document.
-        max_tokens: at most so many tokens, in whole windows: `max_tokens // context` windows.
-        start: continue at this window, with the identical windows and record as if the ones before had been given.
-            The text before is read and tokenised again (about a million tokens a second), nothing else.
-        expected: the `mark()` of the reading that is continued: the text is compared with it as it is read again.
-        ends: say of every token where it ends.
-
-    Raises:
-        BadInput: on iterating, what `headscan.text.documents` raises; the text is empty, shorter than one window, or is
-            not the one that was `expected`.
+    `source`, `documents` and `field` are as in `headscan.text.documents`, `tokenizer` as in `headscan.text.tokenise`; `context`
+    is the tokens of a window. Of at most `max_tokens` tokens whole windows are given. With `start` the reading goes on at this
+    window, with the identical windows and record as if the ones before had been given; the text before is read and tokenised
+    again, and compared with `expected`, the `mark()` of the reading that is continued. With `ends`, say of every token where
+    it ends. Iterating raises `BadInput` for what `headscan.text.documents` raises, and for a text that is empty, shorter than
+    one window, or not the one that was expected.
 
     >>> class Letters:
     ...     eos_token_id, splits_anywhere = 0, True
@@ -66,18 +58,9 @@ class Windows:
     """
 
     def __init__(
-        self,
-        source: TextLike,
-        tokenizer: Any,
-        context: int,
-        *,
-        documents: str = "whole",
-        field: str = "text",
-        max_tokens: int | None = None,
-        start: int = 0,
-        expected: TextMark | None = None,
-        ends: bool = False,
-    ) -> None:
+        self, source: TextLike, tokenizer: Any, context: int, *, documents: str = "whole", field: str = "text",
+        max_tokens: int | None = None, start: int = 0, expected: TextMark | None = None, ends: bool = False,
+    ) -> None:  # fmt: skip
         if context < 1:
             raise BadInput(f"A window has at least one token, not {context}.")
         if max_tokens is not None and max_tokens < context:
@@ -102,22 +85,15 @@ class Windows:
     def record(self) -> TextRecord:
         """What has been read up to now (all of it, once iteration has ended), for the protocol of a result.
 
-        When `max_tokens` ends the reading, `documents`, `characters` and `sha256` go to the end of the stretch of text (at
-        most 4 Ki characters of one document, as a rule) that holds the last window. Nothing depends on `start`: `tokens`
-        and `windows` count those before it too. `dropped` tokens at the end of the text filled no window (0 when
+        When `max_tokens` ends the reading, `documents`, `characters` and `sha256` go to the end of the stretch of text that
+        holds the last window. Nothing depends on `start`. `dropped` tokens at the end of the text filled no window (0 when
         `max_tokens` ended the reading); `unknown` says how many of `tokens` are the tokenizer's unknown token.
         """
         read = self.mark()
         return TextRecord(
-            source=self._identity.name,
-            sha256=read.sha256,
-            documents=read.documents,
-            characters=read.characters,
-            tokens=self._windows * self.context,
-            windows=self._windows,
-            dropped=self._dropped,
-            unknown=self._unknown,
-        )
+            source=self._identity.name, sha256=read.sha256, documents=read.documents, characters=read.characters,
+            tokens=self._windows * self.context, windows=self._windows, dropped=self._dropped, unknown=self._unknown,
+        )  # fmt: skip
 
     def __iter__(self) -> Iterator[Window]:
         if str(self.source) == "-":
@@ -192,32 +168,16 @@ def batches(windows: Iterable[Window], size: int, *, process: int = 0, processes
     k mod `processes`. So the same batches exist whatever the number of processes, and also when the windows
     start at a multiple of `size`.
 
-    Args:
-        windows: in order, as `Windows` gives them.
-        size: windows a batch, at least 1.
-        process: the number of this process, from 0.
-        processes: how many share the work.
-
     >>> row = np.arange(2)
     >>> [batch.indices.tolist() for batch in batches([Window(i, row, row) for i in range(5)], 2, process=0, processes=2)]
     [[0, 1], [4]]
     """
     if size < 1 or not 0 <= process < processes:
         raise ValueError("A batch has at least one window, and processes are numbered from 0.")
-    held: list[Window] = []
-
-    def batch() -> Batch:
-        indices = np.array([window.index for window in held], dtype=np.int64)
-        documents = np.stack([window.documents for window in held])
-        ends = [window.ends for window in held if window.ends is not None]
-        ids = np.stack([window.ids for window in held])
-        return Batch(held[0].index // size, indices, ids, documents, np.stack(ends) if ends else None)
-
-    for window in windows:
-        if held and window.index // size != held[0].index // size:
-            yield batch()
-            held = []
-        if window.index // size % processes == process:
-            held.append(window)
-    if held:
-        yield batch()
+    for number, group in groupby(windows, lambda window: window.index // size):
+        if number % processes == process:
+            held = list(group)
+            ends = [window.ends for window in held if window.ends is not None]
+            indices = np.array([window.index for window in held], dtype=np.int64)
+            ids, documents = (np.stack([getattr(window, name) for window in held]) for name in ("ids", "documents"))
+            yield Batch(number, indices, ids, documents, np.stack(ends) if ends else None)
