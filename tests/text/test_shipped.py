@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from headscan.run.errors import BadInput
-from headscan.text import documents, embedded, embedded_names
+from headscan.text import documents, embedded_names
 from headscan.text import source as shipped
+from headscan.text.source import embedded
 
 
 def test_names_stand_for_files(tmp_path, monkeypatch):

@@ -126,17 +126,13 @@ def threshold_sweep(labels: SoftLabels, thresholds: Sequence[float] = (1, 2, 3, 
             break
         words = _words(kept)
         first = words if first is None else first
+        cosine = None if first is None or words is None else gram_cosine(first, words)
         found.append(
             ThresholdNumbers(
-                threshold=threshold,
-                contexts=kept.contexts,
-                supports=kept.supports.unique()[0].contexts,
-                kept_mass=kept.total / labels.total,
-                entropy_bound=kept.entropy(),
-                support_size_mean=float(kept.supports.sizes.mean()),
-                word_gram_cosine=None if first is None or words is None else gram_cosine(first, words),
+                threshold, kept.contexts, kept.supports.unique()[0].contexts, kept.total / labels.total, kept.entropy(),
+                float(kept.supports.sizes.mean()), cosine,
             )
-        )
+        )  # fmt: skip
     return found
 
 

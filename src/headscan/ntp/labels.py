@@ -24,8 +24,7 @@ CountsLike: TypeAlias = npt.NDArray[Any] | Any
 class Supports:
     """The support matrix S in {0, 1}^(contexts x vocabulary) as CSR index arrays (rows sorted, no repeats).
 
-    `indptr` is int64 [m + 1], `indices` is int32 [nnz]; row j holds the tokens seen after context j. Build one with
-    `Supports.of`, which accepts another `Supports`, a scipy sparse matrix, a dense array or a list of token-id lists.
+    `indptr` is int64 [m + 1], `indices` is int32 [nnz]; row j holds the tokens seen after context j. `Supports.of` makes them.
 
     >>> S = Supports.of([[0, 1], [2], [0, 1]], vocabulary=4)
     >>> S.contexts, S.vocabulary, S.sizes.tolist()
@@ -42,9 +41,9 @@ class Supports:
     def of(cls, supports: SupportsLike, vocabulary: int | None = None) -> Supports:
         """Read supports from what the caller has.
 
-        `supports` is a `Supports`, anything with an attribute `.supports`, a scipy sparse matrix, dense array or tensor
-        [contexts, vocabulary] (non-zero means "in the support"), or a sequence of token-id sequences, which needs
-        `vocabulary`. Raises `BadInput` for an empty matrix, an empty support, or a token id outside the vocabulary.
+        `supports` is a `Supports`, anything with an attribute `.supports`, a sparse or dense matrix [contexts, vocabulary]
+        (non-zero means "in the support"), or a sequence of token-id sequences, which needs `vocabulary`. Raises `BadInput` for
+        an empty matrix, an empty support, or a token id outside the vocabulary.
         """
         held = getattr(supports, "supports", supports)
         if isinstance(held, cls):

@@ -80,26 +80,17 @@ class Predicting(Loading, Reading, Counting):
 @verb("ntp")
 def run(
     text: TextLike, *,
-    model: Annotated[
-        ModelsLike | None,
-        Option(
-            "A causal model to hold against the prediction; give it again for checkpoints, in their order.",
-            content=True,
-            repeat=True,
-        ),
-    ] = None,
+    model: Annotated[ModelsLike | None, Option(
+        "A causal model to hold against the prediction; give it again for checkpoints, in their order.", content=True,
+        repeat=True,
+    )] = None,
     gap: Annotated[float, Option("Certified relative gap of the predicted logits.", above=0)] = 1e-6,
-    budget: Annotated[
-        float,
-        Option(
-            "Seconds of the solver: the certified gap reached by then is stated; a proxy stands in for what cannot begin.",
-            low=0,
-        ),
-    ] = 10.0,
-    reading: Annotated[
-        Literal["text", "alone"],
-        Option("How models meet the contexts: where they stand in the text, or each one alone."),
-    ] = "text",
+    budget: Annotated[float, Option(
+        "Seconds of the solver: the certified gap reached by then is stated; a proxy stands in for what cannot begin.", low=0,
+    )] = 10.0,
+    reading: Annotated[Literal["text", "alone"], Option(
+        "How models meet the contexts: where they stand in the text, or each one alone."
+    )] = "text",
     groups: Annotated[int, Option("Groups of documents for the bootstrap; 0 for none.", low=0)] = 20, order: Order,
     min_count: MinCount = 1, memory: CountingMemory = "4GiB", engine: CountingEngine = "here", master: Master = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
@@ -161,28 +152,13 @@ def run(
     spread, note = _spread(store, counts, settings)
     solution = _solution(prediction)
     return NtpResult(
-        protocol=run.protocol(
-            text=record, device=settings.place, dtype=settings.dtype, notes=[note]
-        ),
-        models=records,
-        findings=findings(settings.order, data, solution, comparisons),
-        arrays=arrays,
-        tokens=data.tokens,
-        order=settings.order,
-        contexts=data.contexts,
-        supports=data.supports,
-        entropy_bound=data.entropy_bound,
-        single_successor_share=data.single_successor_share,
-        data=data,
-        cost=cost,
+        protocol=run.protocol(text=record, device=settings.place, dtype=settings.dtype, notes=[note]), models=records,
+        findings=findings(settings.order, data, solution, comparisons), arrays=arrays, tokens=data.tokens,
+        order=settings.order, contexts=data.contexts, supports=data.supports, entropy_bound=data.entropy_bound,
+        single_successor_share=data.single_successor_share, data=data, cost=cost,
         certificate=None if solution is None else certificate(labels.supports),  # else an SVM beyond the budget
-        solution=solution,
-        uncertainty=Uncertainty(threshold_sweep(labels), spread),
-        axes=axis_words(words, spell),
-        words=shown,
-        heat=heat.in_words(counts.contexts, spell),
-        comparisons=comparisons,
-        notes=notes,
+        solution=solution, uncertainty=Uncertainty(threshold_sweep(labels), spread), axes=axis_words(words, spell),
+        words=shown, heat=heat.in_words(counts.contexts, spell), comparisons=comparisons, notes=notes,
     )  # fmt: skip
 
 

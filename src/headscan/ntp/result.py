@@ -202,10 +202,8 @@ class HeatMap:
 
 
 def choose_heat(prediction: Prediction, *, supports: int = 10, each: int = 10, seed: int = 0) -> HeatMap:
-    """Up to `supports` supports of two tokens or more that most contexts share, and up to `each` contexts of each.
-
-    Where no such support is shared, the most frequent contexts stand in, each for itself.
-    """
+    """Up to `supports` supports of two tokens or more that most contexts share, and up to `each` contexts of each; where no
+    such support is shared, the most frequent contexts stand in, each for itself."""
     labels = prediction.labels
     inverse = labels.supports.unique()[1]
     sizes = labels.supports.sizes

@@ -37,8 +37,7 @@ def in_support(logits: npt.NDArray[np.floating[Any]], supports: Supports) -> Flo
 
 
 def out_of_support(logits: npt.NDArray[np.floating[Any]], supports: Supports, *, centre: bool = True) -> Floats:
-    """P_⊥(L) = L - P_F(L), dense float64 [m, V]; with `centre` each row's mean is removed too (logits have a free
-    shift).
+    """P_⊥(L) = L - P_F(L), dense float64 [m, V]; with `centre` each row's mean, a free shift, is removed too.
 
     >>> out_of_support(np.array([[3.0, 1.0, -4.0]]), Supports.of([[0, 1]], vocabulary=3)).tolist()
     [[2.0, 2.0, -4.0]]
@@ -54,8 +53,7 @@ def sparse_component(labels: SoftLabels) -> Floats:
     The one matrix of F with L[j, z] - L[j, z'] = log(p_jz / p_jz'); the logits of a trained model converge to it inside
     the supports (Theorem 2 of arXiv:2408.15417). O(nnz).
 
-    >>> labels = SoftLabels.of([[2, 1, 0], [0, 0, 5]])
-    >>> sparse_component(labels).round(4).tolist()
+    >>> sparse_component(SoftLabels.of([[2, 1, 0], [0, 0, 5]])).round(4).tolist()
     [0.3466, -0.3466, 0.0]
     """
     return in_support(np.log(labels.probability), labels.supports)
@@ -93,9 +91,7 @@ class MarginSet:
     def update(self, X: Tensor, Z: Tensor, U: Tensor, relax: float) -> None:
         """One ADMM step in place: Y = relax X + (1 - relax) Z + U, then Z = projection of Y and U = Y - Z.
 
-        Afterwards U is >= 0 off the support and orthogonal to q in every row, exactly up to rounding: that is what
-        makes
-        -ρU a feasible point of the dual.
+        Afterwards U is >= 0 off the support and orthogonal to q in every row, up to rounding: so -ρU is feasible for the dual.
         """
         for start in range(0, len(Z), self.block):
             rows = slice(start, start + self.block)
@@ -202,13 +198,10 @@ def _gram(matrix: Tensor) -> Tensor:
 
 
 def singular_values(matrix: Tensor, *, exact: bool = False) -> Tensor:
-    """Singular values, descending, [min(u, c)].
-
-    Through the Gram (fast for tall matrices; a value below 1e-8 of the largest drowns in rounding), or by a true SVD
-    with `exact`.
-    """
-    found: Tensor = torch.linalg.svdvals(matrix) if exact else torch.linalg.eigvalsh(_gram(matrix))
-    return found if exact else found.clamp_min(0).sqrt().flip(0)
+    """Singular values, descending, [min(u, c)]: through the Gram (fast for tall matrices; a value below 1e-8 of the largest
+    drowns in rounding), or by a true SVD with `exact`."""
+    values: Tensor = torch.linalg.svdvals(matrix) if exact else torch.linalg.eigvalsh(_gram(matrix))
+    return values if exact else values.clamp_min(0).sqrt().flip(0)
 
 
 def shrink(matrix: Tensor, threshold: float) -> tuple[Tensor, int]:

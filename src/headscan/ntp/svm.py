@@ -266,9 +266,7 @@ def certificate(supports: SupportsLike, *, tolerance: float = 1e-9) -> CentredCe
     violating = off > tolerance
     return CentredCertificate(
         optimal=bool(len(off) == 0 or off.max() <= tolerance),
-        decisive=rank == min(len(inside), len(classes.first) - 1),
-        worst=float(off.max()) if len(off) else 0.0,
-        violating_share=float(counts[violating].sum() / counts.sum()) if len(off) else 0.0,
-        rank=rank,
+        decisive=rank == min(len(inside), len(classes.first) - 1), worst=float(off.max()) if len(off) else 0.0,
+        violating_share=float(counts[violating].sum() / counts.sum()) if len(off) else 0.0, rank=rank,
         nuclear_norm=float(sigma.sum()),
-    )
+    )  # fmt: skip

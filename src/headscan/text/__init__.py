@@ -6,35 +6,14 @@ kind; `TextIdentity` says whether a text is the one that was read before; `displ
 """
 
 from headscan.text.documents import Document, documents
-from headscan.text.pairs import PairSet, read_pair_files, read_pairs, synonyms
+from headscan.text.pairs import PairSet, read_pair_files, synonyms
 from headscan.text.prompts import Limits, Prompt, display, read_prompt, read_prompts
-from headscan.text.source import TextIdentity, TextLike, TextMark, check_text, embedded, embedded_names
+from headscan.text.source import TextIdentity, TextLike, TextMark, check_text, embedded_names
 from headscan.text.tokens import Stretch, tokenise, tokenizer_identity
 from headscan.text.windows import Batch, Window, Windows, batches
 
 __all__ = [
-    "Batch",
-    "Document",
-    "Limits",
-    "PairSet",
-    "Prompt",
-    "Stretch",
-    "TextIdentity",
-    "TextLike",
-    "TextMark",
-    "Window",
-    "Windows",
-    "batches",
-    "check_text",
-    "display",
-    "documents",
-    "embedded",
-    "embedded_names",
-    "read_pair_files",
-    "read_pairs",
-    "read_prompt",
-    "read_prompts",
-    "synonyms",
-    "tokenise",
-    "tokenizer_identity",
-]
+    "Batch", "Document", "Limits", "PairSet", "Prompt", "Stretch", "TextIdentity", "TextLike", "TextMark", "Window",
+    "Windows", "batches", "check_text", "display", "documents", "embedded_names", "read_pair_files", "read_prompt",
+    "read_prompts", "synonyms", "tokenise", "tokenizer_identity",
+]  # fmt: skip

@@ -197,8 +197,8 @@ def _bytes(contexts: Ids) -> npt.NDArray[np.void]:
 def count(documents: Iterable[Ids], vocabulary: int, settings: Counting, *, work: Path | None = None) -> ContextCounts:
     """Count the next tokens of every context of `settings.order` tokens in documents of token ids, int [n] each.
 
-    `work` is a folder for what has to leave memory (default: the system's temporary one); for Spark it must be one that all
-    workers see. Raises `BadInput` where no document is longer than the order, the vocabulary is empty, or an id lies outside it.
+    `work` is a folder for what leaves memory (default: the system's temporary one); Spark's workers must all see it. Raises
+    `BadInput` where no document is longer than the order, the vocabulary is empty, or an id lies outside it.
 
     >>> counts = count([np.array([0, 1, 2, 0, 1, 0])], 3, Counting(order=2))
     >>> counts.contexts.tolist(), counts.indices.tolist(), counts.counts.tolist()
@@ -318,7 +318,7 @@ def _counts(table: pa.Table, store: TokenStore, order: int) -> ContextCounts:
 
 
 def _grouped(batches: Iterator[pa.RecordBatch], memory: int = 1 << 32, work: Path | None = None) -> pa.Table:
-    """Group equal rows on this machine, in order; DuckDB holds `memory` bytes and keeps the rest in the folder `work`."""
+    """Group equal rows in order; DuckDB holds `memory` bytes and keeps the rest in the folder `work`."""
     import duckdb
 
     first = next(batches)

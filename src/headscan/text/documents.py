@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -253,59 +253,36 @@ def _cut(pieces: Iterable[str], name: str, mode: str) -> Iterator[Document]:
 
 
 def _paragraphs(text: Iterator[str], name: str) -> Iterator[Document]:
-    ended = False
-
-    def paragraph(line: str) -> Iterator[str]:
-        nonlocal ended
-        yield line
-        for follower in text:
-            if not follower or follower.isspace():
-                return
-            yield "\n" + follower
-        ended = True
-
-    number = 0
-    while not ended:
-        opening = next((line for line in text if line and not line.isspace()), None)
-        if opening is None:
-            return
-        number += 1
-        document = Document(f"{name}, paragraph {number}", paragraph(opening))
-        yield document
-        for _ in document:
-            pass
+    runs = (run for full, run in groupby(text, lambda line: bool(line) and not line.isspace()) if full)
+    for number, run in enumerate(runs, 1):
+        yield Document(f"{name}, paragraph {number}", chain([next(run)], (f"\n{line}" for line in run)))
 
 
 def _separated(pieces: Iterable[str], separator: str, name: str) -> Iterator[Document]:
-    stream = iter(pieces)
-    held, ended = "", False
+    stream, held, ended = iter(pieces), "", False
 
-    def one() -> Iterator[str]:
+    def document() -> Iterator[str]:
         nonlocal held, ended
         while True:
-            before, found, after = held.partition(separator)
-            if found:
+            before, mark, after = held.partition(separator)
+            if mark:
                 held = after
-                if before:
-                    yield before
+                yield before
                 return
             # The last characters may be the beginning of a separator that the next piece completes.
             sure = max(0, len(held) - len(separator) + 1)
             ready, held = held[:sure], held[sure:]
-            if ready:
-                yield ready
+            yield ready
             piece = next(stream, None)
             if piece is None:
                 ended = True
-                if held:
-                    yield held
+                yield held
                 return
             held += piece
 
     number = 0
     while not ended:
         number += 1
-        document = Document(f"{name}, document {number}", one())
-        yield document
-        for _ in document:
+        yield (made := Document(f"{name}, document {number}", document()))
+        for _ in made:
             pass

@@ -19,10 +19,7 @@ PARAPHRASE = 4.0
 
 @dataclass(frozen=True)
 class PairSet:
-    """A list of pairs with a name: `one[k]` and `other[k]` mean the same.
-
-    `scored`: where people said how alike two texts are, all of these pairs, with their scores; else empty.
-    """
+    """Pairs of texts: `one[k]` and `other[k]` mean the same; `scored` are all that people gave a score, with it."""
 
     name: str
     one: list[str]
@@ -33,17 +30,11 @@ class PairSet:
         return len(self.one)
 
     def first(self, count: int) -> PairSet:
-        """The first so many pairs."""
         return PairSet(self.name, self.one[:count], self.other[:count])
 
 
 def synonyms() -> PairSet:
-    """The plain English synonyms that come with headscan.
-
-    >>> pairs = synonyms()
-    >>> len(pairs) > 100, pairs.one[0], pairs.other[0]
-    (True, 'begin', 'start')
-    """
+    """The plain English synonyms that come with headscan."""
     return _tsv(FOLDER / "synonyms.tsv", "synonyms")[0]
 
 

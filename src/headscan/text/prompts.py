@@ -15,7 +15,7 @@ from headscan.run.errors import BadInput
 
 # ---- Tokens as people can see them: spaces, line ends, stray bytes and invisible characters made visible.
 
-SIGNS = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥"}
+SIGNS = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "\x7f": "␡"}
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -24,20 +24,12 @@ def display(tokenizer: Any, ids: int) -> str: ...
 @overload
 def display(tokenizer: Any, ids: Iterable[int]) -> list[str]: ...
 def display(tokenizer: Any, ids: int | Iterable[int]) -> str | list[str]:
-    """One visible string for each token id.
+    """One visible string for each token id; of one id the string itself.
 
     Byte-level pieces and byte tokens are decoded, bytes that are no whole character are shown as <0xE2>, a space is ␣
     (also sentencepiece's ▁), a line feed ⏎, a carriage return ␍, a tab ⇥; other characters that show nothing are
-    spelt <U+200B>, and a combining mark at the beginning stands on ◌. Special tokens, and the ## of a
-    WordPiece inside a word, stay as the tokenizer spells them. An id without a token is shown as <id 50300>, as is every id
-    where there is no tokenizer.
-
-    Args:
-        tokenizer: of transformers; or with `convert_ids_to_tokens(ids)`, or else with `decode(ids)`; or None.
-        ids: one token id, or several.
-
-    Returns:
-        one string, or a list of them.
+    spelt <U+200B>, and a combining mark at the beginning stands on ◌. Special tokens, and the ## of a WordPiece inside a word,
+    stay as the tokenizer spells them. An id without a token, or without a tokenizer, is shown as <id 50300>.
     """
     if isinstance(ids, Iterable):
         spell = _spelling(tokenizer)
@@ -60,10 +52,7 @@ def _character(c: str) -> str:
         return SIGNS[c]
     if c < " ":
         return chr(0x2400 + ord(c))
-    if c == "\x7f":
-        return "␡"
-    category = unicodedata.category(c)
-    return f"<U+{ord(c):04X}>" if category[0] in "CZ" else c
+    return f"<U+{ord(c):04X}>" if unicodedata.category(c)[0] in "CZ" else c
 
 
 def _bytes(data: bytes) -> str:
@@ -86,22 +75,16 @@ def _kinds(tokenizer: Any) -> set[str]:
     """The types of the parts of the tokenizer's decoder and pre-tokenizer; `▁` for one that turns ▁ into a space."""
     kinds: set[str] = set()
 
-    def walk(part: Any) -> None:
-        if isinstance(part, dict):
-            if "type" in part:
-                kinds.add(part["type"])
-            if part.get("type") == "Replace" and part.get("pattern") == {"String": "▁"}:
-                kinds.add("▁")
-            for inner in part.values():
-                walk(inner)
-        elif isinstance(part, list):
-            for inner in part:
-                walk(inner)
+    def note(part: dict[str, Any]) -> dict[str, Any]:
+        kinds.add(str(part.get("type")))
+        if part.get("type") == "Replace" and part.get("pattern") == {"String": "▁"}:
+            kinds.add("▁")
+        return part
 
     backend = getattr(tokenizer, "backend_tokenizer", None)
     for part in (getattr(backend, "decoder", None), getattr(backend, "pre_tokenizer", None)):
         if part is not None:
-            walk(json.loads(part.__getstate__()))
+            json.loads(part.__getstate__(), object_hook=note)
     if hasattr(tokenizer, "byte_decoder"):
         kinds.add("ByteLevel")
     if hasattr(tokenizer, "sp_model"):
@@ -141,7 +124,7 @@ def _spelling(tokenizer: Any) -> Callable[[int], str]:
 
 @runtime_checkable
 class IdArray(Protocol):
-    """A torch tensor, a numpy array, or anything with a shape that can be made a list."""
+    """A torch tensor, a numpy array, or anything else with a shape that can be made a list."""
 
     @property
     def shape(self) -> Any: ...
@@ -162,13 +145,9 @@ class Limits:
 class Prompt:
     """Token ids with what a reader needs to find each in the text.
 
-    Attributes:
-        text: the text that was tokenised; for a chat, the rendered template; for ids, their spelling.
-        ids: one id a token.
-        tokens: the same tokens as people can see them (`headscan.text.prompts`).
-        offsets: (first, last) characters of each token in `text`; (0, 0) for a token that is not in it.
-        special: whether a token is one of the tokenizer's special tokens.
-        roles: who says the token in a chat; None for tokens of the template, and outside chats.
+    `text` is what was tokenised: for a chat the rendered template, for ids their spelling. `tokens` are the tokens as people
+    can see them; `offsets` the (first, last) characters of each in `text`, (0, 0) for a token that is not in it; `special` says
+    whether a token is one of the tokenizer's special tokens, `roles` who says it in a chat (None: the template, or no chat).
     """
 
     text: str
@@ -195,15 +174,16 @@ class Prompt:
             spelt = _spelt(piece)
             offsets.append((len(text), len(text) + len(spelt)))
             text += spelt
-        special = set(getattr(tokenizer, "all_special_ids", None) or ())
+        roles = self.roles + ("continuation",) * len(ids) if any(self.roles) else (None,) * (len(self) + len(ids))
         return Prompt(
-            text,
-            self.ids + tuple(ids),
-            self.tokens + tuple(pieces),
-            tuple(offsets),
-            self.special + tuple(i in special for i in ids),
-            self.roles + tuple("continuation" for _ in ids) if any(self.roles) else (None,) * (len(self) + len(ids)),
-        )
+            text, self.ids + tuple(ids), self.tokens + tuple(pieces), tuple(offsets),
+            self.special + _special(tokenizer, ids), roles,
+        )  # fmt: skip
+
+
+def _special(tokenizer: Any, ids: Iterable[int]) -> tuple[bool, ...]:
+    special = set(getattr(tokenizer, "all_special_ids", None) or ())
+    return tuple(i in special for i in ids)
 
 
 PromptLike = str | Prompt | IdArray | Sequence[int] | Sequence[Mapping[str, str]]
@@ -215,18 +195,12 @@ PromptsLike = PromptLike | Sequence[str] | Sequence[Sequence[int]] | Sequence[Pr
 def read_prompts(
     given: PromptsLike, tokenizer: Any, limits: Limits, *, chat: bool = False, special: bool = True
 ) -> list[Prompt]:
-    """Read one prompt or several; a list in any case, in the order given.
+    """Read one prompt or several (see `PromptsLike`); a list in any case, in the order given.
 
-    Args:
-        given: see `PromptsLike`.
-        tokenizer: of transformers, `headscan.model.ByteTokenizer`, or None (then prompts can only be ids).
-        limits: what the model takes.
-        chat: put each text into the tokenizer's chat template, as one message of the user.
-        special: add the tokenizer's own special tokens (a beginning-of-text token, [CLS]). A chat template has its own.
-
-    Raises:
-        BadInput: nothing was given, a prompt is empty, too long, or holds an id outside the vocabulary; ids that are not
-            whole numbers; a text without a tokenizer, a chat without a template.
+    `tokenizer` is of transformers, `headscan.model.ByteTokenizer`, or None (then prompts can only be ids). With `chat` each text
+    is put into the tokenizer's chat template, as one message of the user; `special` adds the tokenizer's own special tokens (a
+    beginning-of-text token, [CLS]), which a chat template has already. Raises `BadInput` where nothing was given, a prompt is
+    empty, too long, or holds an id that is not in the vocabulary; for a text without a tokenizer, a chat without a template.
 
     >>> class Letters:
     ...     def __call__(self, text, add_special_tokens=True):
@@ -243,10 +217,10 @@ def read_prompt(
     given: PromptLike, tokenizer: Any, limits: Limits, *, chat: bool = False, special: bool = True
 ) -> Prompt:
     """Read exactly one prompt; `read_prompts` says how. BadInput for several."""
-    found = read_prompts(given, tokenizer, limits, chat=chat, special=special)
-    if len(found) != 1:
-        raise BadInput(f"One prompt is asked for, but {len(found)} were given.")
-    return found[0]
+    prompts = read_prompts(given, tokenizer, limits, chat=chat, special=special)
+    if len(prompts) != 1:
+        raise BadInput(f"One prompt is asked for, but {len(prompts)} were given.")
+    return prompts[0]
 
 
 def _apart(given: PromptsLike) -> list[Any]:
@@ -311,10 +285,9 @@ def _text(tokenizer: Any, text: str, special: bool) -> Prompt:
     encoded = tokenizer(text, **options)
     ids = [int(i) for i in encoded["input_ids"]]
     offsets = encoded.get("offset_mapping") if hasattr(encoded, "get") else None
-    specials = set(getattr(tokenizer, "all_special_ids", None) or ())
     pieces = display(tokenizer, ids)
     places = [(int(a), int(b)) for a, b in offsets] if offsets else _guessed(pieces, text)
-    return Prompt(text, tuple(ids), tuple(pieces), tuple(places), tuple(i in specials for i in ids), (None,) * len(ids))
+    return Prompt(text, tuple(ids), tuple(pieces), tuple(places), _special(tokenizer, ids), (None,) * len(ids))
 
 
 def _guessed(pieces: Sequence[str], text: str) -> list[tuple[int, int]]:

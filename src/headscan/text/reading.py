@@ -24,24 +24,19 @@ PEEK = 1 << 18  # packed bytes that are looked at before any work
 def byte_chunks(path: Path) -> Iterator[bytes]:
     """The bytes of a file in chunks of at most 64 KiB, unpacked when its name ends in .gz or .zst.
 
-    Raises:
-        BadInput: the file cannot be opened or read, its packing is corrupt or cut off, or it unpacks to more than 64 MiB and
-            more than 500 times its own size, as zeros do and texts do not.
+    Raises `BadInput` where the file cannot be read, its packing is corrupt or cut off, or it unpacks to more than 64 MiB and more
+    than 500 times its own size, as zeros do and texts do not.
     """
     return (chunk for chunk, _ in _counted(path))
 
 
 def check_packing(path: Path) -> None:
-    """Raise BadInput where the beginning of a packed file cannot be unpacked, or unpacks to what no text does.
-
-    Cost: 256 KiB of it are read, and at most 128 MiB of what is in them unpacked.
-    """
+    """Raise BadInput where the first 256 KiB of a packed file cannot be unpacked, or unpack to what no text does."""
     if path.suffix.lower() in PACKINGS:
         next((packed for _, packed in _counted(path) if packed > PEEK), None)
 
 
 def too_long(what: str) -> BadInput:
-    """The sentence for a line, row or document that is longer than `LONGEST`."""
     return BadInput(f"{what} is longer than {LONGEST:,} characters, the most that is held at once: break it up.")
 
 
@@ -104,9 +99,6 @@ def _zstd_chunks(file: BinaryIO, path: Path) -> Iterator[bytes]:
 def characters(chunks: Iterable[bytes], name: str) -> Iterator[str]:
     """Decode UTF-8 strictly, chunk by chunk; a byte order mark at the very start is dropped.
 
-    Raises:
-        BadInput: a byte is not UTF-8; the sentence names its offset (in the unpacked bytes).
-
     >>> list(characters([b"caf\\xc3", b"\\xa9"], "menu.txt"))
     ['caf', 'é']
     >>> list(characters([b"caf\\xe9!"], "menu.txt"))
@@ -139,9 +131,6 @@ def characters(chunks: Iterable[bytes], name: str) -> Iterator[str]:
 
 def lines(pieces: Iterable[str], name: str = "The text") -> Iterator[str]:
     """Lines ended by a line feed, without it or a carriage return before it; one line is held in memory at a time.
-
-    Raises:
-        BadInput: a line is longer than `LONGEST`.
 
     >>> list(lines(["a\\nb", "c\\r\\n\\nd"]))
     ['a', 'bc', '', 'd']

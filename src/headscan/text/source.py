@@ -61,11 +61,7 @@ LONGEST_NAME = 255  # bytes, on every file system in use
 
 
 def is_text(source: TextLike) -> bool:
-    """Whether a source is the text itself, not the name of one.
-
-    >>> is_text("hens"), is_text("hens\\nand hens"), is_text("hens and hens " * 30), is_text(["hens"])
-    (False, True, True, True)
-    """
+    """Whether a source is the text itself, not the name of one."""
     if not isinstance(source, str):
         return not isinstance(source, os.PathLike)
     if "\n" in source or "\r" in source:
@@ -105,12 +101,7 @@ def find_files(source: str | os.PathLike[str]) -> list[Path] | None:
 
 
 def check_text(source: TextLike) -> None:
-    """Raise BadInput for what can be known of a text without reading it all; verbs call it before any other work.
-
-    >>> check_text("no/such/file.txt")
-    Traceback (most recent call last):
-    headscan.BadInput: There is no file or folder no/such/file.txt.
-    """
+    """Raise BadInput for what can be known of a text without reading it all; verbs call it before any other work."""
     if not isinstance(source, str | os.PathLike):
         if not isinstance(source, Sequence) or not all(isinstance(text, str) for text in source):
             raise BadInput("A text is a file, a folder, a name, a string, or a list of strings.")
@@ -186,16 +177,6 @@ class TextIdentity:
     So it is the file's own SHA-256 when the text is one .txt read whole as one document (without byte order mark). With
     `expected`, the mark of an earlier reading, the text is compared when the reading comes to that place again, however
     it falls into pieces: a text that changed before it is refused.
-
-    >>> first = TextIdentity("hens.txt")
-    >>> first.add("hens", begins=True)
-    >>> again = TextIdentity("hens.txt", expected=first.mark())
-    >>> again.add("he", begins=True); again.add("ns and hens", begins=False); again.finish()
-    >>> other = TextIdentity("hens.txt", expected=first.mark())
-    >>> other.add("cats", begins=True)
-    Traceback (most recent call last):
-    headscan.BadInput: The text hens.txt has changed since the run that is to be resumed: start afresh without \
---resume.
     """
 
     def __init__(self, name: str, expected: TextMark | None = None) -> None:

@@ -17,28 +17,26 @@ from headscan.text.documents import Document
 
 # ---- Where the tokenisations of two overlapping pieces of a text may be joined, so that the whole is exact.
 #
-# Why it is exact. Let piece A be right up to a character e where a token ends, and let piece B, which begins before e
-# and ends after A, have a boundary at e too. The joined tokenisation is A's up to e and B's from e.
+# Let piece A be right up to a character e where a token ends, and let piece B, which begins before e and ends after A, have a
+# boundary at e too. The joined tokenisation is A's up to e and B's from e.
 #
-# * At a boundary of words (pre-tokens) in both pieces: a pre-tokeniser scans from left to right, so what follows a
-#   boundary depends on the text from there on alone, and a model (BPE, WordPiece, Unigram) never looks beyond a word.
-#   To end a word, patterns look ahead over white space (the `\s+(?!\S)` of GPT-2, the `\s*[\r\n]+` of GPT-4) and no
-#   further, so e is never taken between two white spaces.
+# * At a boundary of words (pre-tokens) in both pieces: a pre-tokeniser scans from left to right, so what follows a boundary
+#   depends on the text from there on alone, and a model (BPE, WordPiece, Unigram) never looks beyond a word. To end a word,
+#   patterns look ahead over white space (the `\s+(?!\S)` of GPT-2, the `\s*[\r\n]+` of GPT-4) and no further, so e is never
+#   taken between two white spaces.
 # * Inside a word, for BPE: a sequence of tokens is the BPE of its text if and only if every two neighbours are the BPE of
-#   theirs. (The merges are done one by one, the best rank first. Consider the first merge, in the run over the whole
-#   word, that crosses a boundary between two neighbours. Until then nothing has crossed any boundary, so what has been
-#   done inside the two is what a run over the two alone does; that run would make the same crossing, for it picks by the
-#   same ranks and positions. The other direction is the same argument read backwards.) If A and B have the token before
-#   e in common, every two neighbours of the joined sequence are neighbours in A or in B: it is the BPE of the whole.
-#   This needs both pieces to cut the same word there, which is certain where no pre-tokeniser cuts at all, or only at a
-#   single character: sentencepiece-like tokenizers. Elsewhere only boundaries of words are used.
+#   theirs. (Consider the first merge, in the run over the whole word, that crosses a boundary between two neighbours. Until
+#   then what was done inside the two is what a run over the two alone does; that run would make the same crossing, for it
+#   picks by the same ranks and positions. The other direction is the same argument read backwards.) If A and B have the token
+#   before e in common, every two neighbours of the joined sequence are neighbours in A or in B. This needs both pieces to cut
+#   the same word there, which is certain where no pre-tokeniser cuts at all, or only at a single character: sentencepiece-like
+#   tokenizers. Elsewhere only boundaries of words are used.
 #
-# Normalisation and the cutting out of added tokens look around too: over the marks on a letter, at the ends of a piece
-# (a prefix space), as far as the longest added token. Therefore e is never taken before a mark, and nothing within a
-# margin of the ends of a piece is used, longer than any added token. The token before e must agree in id and place, the
-# one after it in its beginning (a character whose tokens lie on both sides of e is not cut), and e is taken from the
-# middle of the longest run of agreeing tokens. A text in which no such place exists is not cut there: the piece is made
-# longer instead. The tests compare with whole documents, for pieces of a few dozen characters.
+# Normalisation and the cutting out of added tokens look around too: over the marks on a letter, at the ends of a piece (a prefix
+# space), as far as the longest added token. So e is never taken before a mark, and nothing within a margin of the ends of a piece
+# is used, longer than any added token. The token before e must agree in id and place, the one after it in its beginning, and e is
+# taken from the middle of the longest run of agreeing tokens. A text in which no such place exists is not cut there: the piece is
+# made longer instead. The tests compare with whole documents, for pieces of a few dozen characters.
 
 
 class Cut(NamedTuple):
@@ -173,10 +171,8 @@ WORD = 1 << 20  # characters of the longest stretch that is tokenised at once be
 
 
 class Stretch(NamedTuple):
-    """A stretch of one document: its characters, their tokens [n] int64, and whether the document begins with it.
-
-    `ends` [n], where they were asked for: the character of the document behind each token's last one.
-    """
+    """A stretch of one document: its characters, their tokens [n] int64, whether the document begins with it, and, where they
+    were asked for, `ends` [n]: the character of the document behind each token's last one."""
 
     text: str
     ids: NDArray[np.int64]
@@ -197,14 +193,7 @@ def unknown_token(tokenizer: Any) -> int | None:
 
 
 def tokenizer_identity(tokenizer: Any) -> str:
-    """A tokenizer by its content: its class, and the hash of its vocabulary and rules (how it pads and cuts aside).
-
-    >>> class Letters:
-    ...     def get_vocab(self):
-    ...         return {"a": 0}
-    >>> tokenizer_identity(Letters())
-    'Letters 67961a330b536700'
-    """
+    """A tokenizer by its content: its class, and the hash of its vocabulary and rules (how it pads and cuts aside)."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         rules = json.loads(backend.to_str())
@@ -252,7 +241,7 @@ def tokenise(
 
 
 def _letters(tokenizer: Any, text: str, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the tokens end, of a tokenizer of characters or of UTF-8 bytes (a character's last byte ends it, and all)."""
+    """Where the tokens end, of a tokenizer of characters or of UTF-8 bytes."""
     characters = np.arange(1, len(text) + 1)
     if getattr(tokenizer, "splits_anywhere", False):
         if len(ids) == len(text):

@@ -21,8 +21,8 @@ from headscan.text.tokens import end_of_text, tokenise, unknown_token
 class Window:
     """One window: its number from the beginning of the text, its token ids, and each token's document, int64 [context].
 
-    Documents are numbered as they come; the end-of-text token between two belongs to the one that it ends. `ends`
-    [context], where they were asked for: the character of its document behind each token, −1 of an end-of-text token.
+    The end-of-text token between two documents belongs to the one that it ends. `ends` [context], where they were asked for:
+    the character of its document behind each token, −1 of an end-of-text token.
     """
 
     index: int
@@ -79,7 +79,7 @@ class Windows:
         self._windows = self._dropped = self._unknown = 0
 
     def mark(self) -> TextMark:
-        """How far the text has been read, and what it said: what a resumed reading is to find again."""
+        """How far the text has been read, and what it said."""
         return self._identity.mark()
 
     def record(self) -> TextRecord:
