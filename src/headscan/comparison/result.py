@@ -73,18 +73,15 @@ class CompareResult(Result):
     sampled: int = 0  # tokens of the sample
     tested: int = 0  # of the nulls' part
     clusters: str = "windows"  # what intervals leave out groups of: documents or windows
-    top_shares: dict[str, float] = field(
-        default_factory=dict
-    )  # share of each site's variance on its strongest direction, by "MODEL/SITE"
+    # Share of each site's variance on its strongest direction, by "MODEL/SITE".
+    top_shares: dict[str, float] = field(default_factory=dict)
 
     def cell(self, measure: str, site_a: str, site_b: str | None = None, model_b: str | None = None) -> SimilarityCell:
         """One cell: of the first pair of models, unless `model_b` says otherwise; KeyError where there is none."""
-        for one in self.cells:
-            if (one.measure, one.site_a, one.site_b) == (measure, site_a, site_b or site_a) and model_b in (
-                None,
-                one.model_b,
-            ):
-                return one
+        for cell in self.cells:
+            named = (cell.measure, cell.site_a, cell.site_b) == (measure, site_a, site_b or site_a)
+            if named and model_b in (None, cell.model_b):
+                return cell
         raise KeyError(f"no {measure} of {site_a} and {site_b or site_a}")
 
     def frame(self, measure: str | None = None) -> pd.DataFrame:
@@ -116,16 +113,13 @@ def findings(
         own = [cell for cell in cells if (cell.model_a, cell.model_b) == (a, b)]
         found += [*_equal(a, b, own), *_within(a, b, own)]
     found += _spikes(top_shares)
-    for one in alignment:
-        if one.compared < PART * one.tokens:
-            said = (
-                f"Only {one.compared:,} of the {one.tokens:,} tokens of {one.model} end where those of the others do: "
+    for row in alignment:
+        if row.compared < PART * row.tokens:
+            text = (
+                f"Only {row.compared:,} of the {row.tokens:,} tokens of {row.model} end where those of the others do: "
             )
-            found.append(
-                Finding(
-                    code="PARTLY-ALIGNED", level="notice", sentence=f"{said}the numbers are of these.", model=one.model
-                )
-            )
+            text += "the numbers are of these."
+            found.append(Finding(code="PARTLY-ALIGNED", level="notice", sentence=text, model=row.model))
     return found
 
 

@@ -98,18 +98,12 @@ def compare(
     record = compared.records[0]
     return CompareResult(
         protocol=run.protocol(text=compared.text, device=record.device, dtype=record.dtype, notes=notes),
-        models=compared.records,
-        cells=cells,
+        models=compared.records, cells=cells, alignment=compared.alignment, top_shares=shares,
         measures={name: measure.words for name, measure in similarities.items()},
-        nulls={name: null.words for name, null in chance.items()},
-        alignment=compared.alignment,
-        tokens=gathering.tokens,
-        sampled=len(sampled.numbers) * run_length,
-        tested=tested,
-        clusters=gathering.clusters,
-        top_shares=shares,
+        nulls={name: null.words for name, null in chance.items()}, tokens=gathering.tokens,
+        sampled=len(sampled.numbers) * run_length, tested=tested, clusters=gathering.clusters,
         findings=findings(cells, shares, compared.alignment),
-    )
+    )  # fmt: skip
 
 
 def _read(given: SourcesLike, settings: ComparisonSettings, run: Run) -> ComparedSources:

@@ -222,13 +222,10 @@ SAMPLE_BLOCKS = 8
 
 
 class ProbeRunner:
-    """The chosen probes of one model.
+    """The chosen probes of one model. Those that it cannot have are left out (`reasons`); expensive ones are announced.
 
-    Probes that the model cannot have are left out, and `reasons` say why; expensive ones are announced.
-
-    Attributes:
-        accumulators: what they keep, by "PROBE:SITE", for the pass. sample: how many vectors of a site they need.
-        seconds: how long each one's rows took.
+    `accumulators`: what they keep, by "PROBE:SITE", for the pass; `sample`: how many vectors of a site they need; `seconds`: how
+    long each one's rows took.
     """
 
     def __init__(
@@ -296,11 +293,8 @@ class ProbeRunner:
         columns = accumulated.sample.columns
         sample = {name.removeprefix("state."): x for name, x in columns.items() if name.startswith("state.")}
         sample |= {"id": columns["id"]} if "id" in columns else {}
-        kept, counted, places = (
-            accumulated.extras.get(WINDOWS),
-            accumulated.extras.get(COUNTS),
-            accumulated.sample.places.numpy(),
-        )
+        kept, counted = accumulated.extras.get(WINDOWS), accumulated.extras.get(COUNTS)
+        places = accumulated.sample.places.numpy()
         found: dict[str, list[Row]] = {name: [] for name in self.reasons}
         for probe in self.probes:
             clock = time.monotonic()

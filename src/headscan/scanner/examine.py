@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -161,41 +161,47 @@ class Examiner:
         The model's weights are given back before the random ones are drawn: the two are not in memory at once, unless
         whoever called holds the model.
         """
-        found, twin = self._trained(subject, number, more=self.settings.null or not last)
+        model, control = self._trained(subject, number, more=self.settings.null or not last)
         subject.release()
         if self.settings.null:
-            self._null(found, twin(), number, more=not last)
-        return found
+            self._null(model, control(), number, more=not last)
+        return model
 
     def _trained(
         self, subject: Subject, number: int, *, more: bool
     ) -> tuple[Examined, Callable[[], VectorSource | None]]:
-        """The pass of the model itself, and what makes its random twin; neither holds its weights."""
+        """The pass of the model itself, and what makes its random-weight control; neither holds its weights."""
         source = subject.source(self.text)
         sites = subject.sites(source)
         runner = ProbeRunner(self.probes, source, sites, self.settings, announce=self.run.announce)
         accumulated, text = self._pass(f"{number}", source, sites, runner, label=source.name, more=more)
-        found = Examined(source.record(), text, source.batch)
+        model = Examined(source.record(), text, source.batch)
+        for depth, (cells, errors, arrays) in enumerate(self._sites(source, sites, accumulated, pictured=True)):
+            model.sites.append(Row({"model": source.name, "depth": depth, **cells}))
+            model.estimates.append(Estimates(source.name, sites[depth], cells, errors))
+            model.arrays |= arrays
+        model.picture = _picture(source, accumulated, self.settings.sample)
+        model.tables = runner.rows(accumulated, Clouds(accumulated.sites, sites), {"model": source.name})
+        model.seconds, model.reasons = runner.seconds, runner.reasons
+        return model, subject.control(source, self.text)
+
+    def _sites(
+        self, source: VectorSource, sites: tuple[str, ...], accumulated: Accumulation, *, pictured: bool = False
+    ) -> Iterator[tuple[Cells, Errors, Arrays]]:
+        """The cells of every site, their errors and, where it is pictured, the picture's coordinates."""
 
         def finish(site: str) -> tuple[Cells, Errors, Arrays]:
-            errors, arrays = Errors.of(accumulated.sites[site], self.measures), Arrays()
+            statistics, arrays = accumulated.sites[site], Arrays()
+            errors = Errors.of(statistics, self.measures)
 
             def visit(group: str, cloud: Cloud) -> None:
-                if group == "without_sinks":
+                if pictured and group == "without_sinks":
                     arrays.update(_coordinates(source.name, site, cloud, accumulated, self.settings.sample))
 
-            cells, _ = site_cells(site, accumulated.sites[site], self.measures, source.words, errors, visit)
-            return cells, errors, arrays
+            shown = source.words if pictured else None
+            return site_cells(site, statistics, self.measures, shown, errors, visit)[0], errors, arrays
 
-        every = side_by_side(finish, sites, finishing(max(map(source.width, sites))))
-        for depth, (cells, errors, arrays) in enumerate(every):
-            found.sites.append(Row({"model": source.name, "depth": depth, **cells}))
-            found.estimates.append(Estimates(source.name, sites[depth], cells, errors))
-            found.arrays |= arrays
-        found.picture = _picture(source, accumulated, self.settings.sample)
-        found.tables = runner.rows(accumulated, Clouds(accumulated.sites, sites), {"model": source.name})
-        found.seconds, found.reasons = runner.seconds, runner.reasons
-        return found, subject.control(source, self.text)
+        return side_by_side(finish, sites, finishing(max(map(source.width, sites))))
 
     def _null(self, found: Examined, random: VectorSource | None, number: int, *, more: bool) -> None:
         """Random weights (without the expensive probes; of a model only) and the Gaussian, beside every site."""
@@ -216,19 +222,14 @@ class Examiner:
             f"{number}-random-init", random, sites, runner, label=f"{model}, random weights", more=more
         )
 
-        def finish(site: str) -> tuple[Cells, Errors]:
-            errors = Errors.of(accumulated.sites[site], self.measures)
-            return site_cells(site, accumulated.sites[site], self.measures, errors=errors)[0], errors
-
-        every = side_by_side(finish, sites, finishing(max(map(random.width, sites))))
-        for depth, (site, (cells, errors)) in enumerate(zip(sites, every, strict=True)):
+        every = self._sites(random, sites, accumulated)
+        for depth, (site, (cells, errors, _)) in enumerate(zip(sites, every, strict=True)):
             place: Cells = {"model": model, "depth": depth, "site": site}
             found.nulls.append(Row({**place, "null": "random-init", **cells}))
             found.estimates.append(Estimates(model, site, cells, errors, null=True))
             found.nulls.append(gaussians[depth])
-        for name, rows in runner.rows(
-            accumulated, Clouds(accumulated.sites, sites), {"model": model, "null": "random-init"}
-        ).items():
+        place = {"model": model, "null": "random-init"}
+        for name, rows in runner.rows(accumulated, Clouds(accumulated.sites, sites), place).items():
             found.tables.setdefault(name, []).extend(rows)
         for name, seconds in runner.seconds.items():
             found.seconds[name] = found.seconds.get(name, 0.0) + seconds
@@ -260,11 +261,9 @@ class Examiner:
             calibrate(source, source.batches(), empty)
             accumulated.merge(on_cluster(readable(source), sites, empty, accumulated.next, settings))
         own = source.batches(
-            start=accumulated.next,
-            process=process_rank(),
-            processes=process_count(),
+            start=accumulated.next, process=process_rank(), processes=process_count(),
             expected=stored.note if stored else None,
-        )
+        )  # fmt: skip
 
         def store(*, must: bool = False) -> None:
             if self.run.folder is None or not accumulated.whole:

@@ -80,8 +80,8 @@ def scan(
             NaN or infinite activations, by site; on a resumed scan, a text, weights or a tokenizer that changed.
 
     Cost: one forward pass of the text for each model (two with `null`) plus about a tenth of it for the second moments;
-    memory does not grow with the text, nor with `null`: a model that is loaded here makes room for its random twin.
-    Several models of less than 2 GiB together are all loaded at once, larger ones each when its turn comes.
+    memory does not grow with the text, nor with `null`. Several models of less than 2 GiB together are all loaded at once,
+    larger ones each when its turn comes.
 
     >>> from headscan import scan
     >>> result = scan("gpt-vanilla", "stories", max_tokens=1280, context=64)
@@ -114,31 +114,23 @@ def _result(
     nulls = [row for one in found for row in one.nulls]
     tables = {probe.name: [row for one in found for row in one.tables[probe.name]] for probe in probes}
     skipped = f"all but the first {settings.skip_first} of each window" if settings.skip_first else "all"
-    protocol = run.protocol(
-        text=found[-1].text,
-        device=found[-1].record.device,
-        dtype=found[-1].record.dtype,
-        notes=[
-            f"Positions: {skipped}; {found[-1].batch} windows a forward pass.",
-            RULE,
-            "Sums in float64; intervals: 95 %, from the influences of documents, or of windows of a text with long memory.",
-        ],
-    )
+    last = found[-1]
+    notes = [
+        f"Positions: {skipped}; {last.batch} windows a forward pass.", RULE,
+        "Sums in float64; intervals: 95 %, from the influences of documents, or of windows of a text with long memory.",
+    ]  # fmt: skip
+    protocol = run.protocol(text=last.text, device=last.record.device, dtype=last.record.dtype, notes=notes)
     groups = [measure.words.group for measure in measures] + [probe.words.group for probe in probes]
     return ScanResult(
-        protocol=protocol,
-        models=[one.record for one in found],
-        sites=sites,
-        nulls=nulls,
+        protocol=protocol, models=[model.record for model in found], sites=sites, nulls=nulls,
         measures={measure.name: measure.words for measure in measures},
         probes=[_record(probe, found) for probe in probes],
         groups={name: group(name) for name in dict.fromkeys(groups)},
-        tables=tables,
-        pictures={one.record.name: one.picture for one in found},
-        arrays={name: array for one in found for name, array in one.arrays.items()},
-        differences=differences([each for one in found for each in one.estimates], list(SUFFIXES.values())),
+        tables=tables, pictures={model.record.name: model.picture for model in found},
+        arrays={name: array for model in found for name, array in model.arrays.items()},
+        differences=differences([each for model in found for each in model.estimates], list(SUFFIXES.values())),
         findings=findings(sites, nulls, tables),
-    )
+    )  # fmt: skip
 
 
 def _record(probe: Probe, found: list[Examined]) -> ProbeRecord:

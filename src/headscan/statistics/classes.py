@@ -166,26 +166,18 @@ def _hash(labels: Tensor) -> Tensor:
 
 # ---- Neural collapse, from the means and variances of classes: one family of measures for whoever has classes.
 #
-# With class means μ_c, their unweighted mean μ̄, offsets v_c = μ_c − μ̄, directions v̂_c = v_c/‖v_c‖, variances
-# s_c = E‖x − μ_c‖² within a class, C classes, and the head's row w_c for each:
+# With class means μ_c, their unweighted mean μ̄, offsets v_c = μ_c − μ̄, directions v̂_c = v_c/‖v_c‖ and variances
+# s_c = E‖x − μ_c‖² within a class:
 #
 # | name | formula | collapsed | after |
 # |---|---|---|---|
-# | `cdnv` (NC1) | mean over pairs c ≠ c' of (s_c + s_c')/(2‖μ_c − μ_c'‖²) | 0 | Galanti et al. 2022 |
-# | `cdnv_squared` (NC1) | the same with ‖μ_c − μ_c'‖⁴ | 0 | Wu and Papyan 2024 |
-# | `equinorm` (NC2) | coefficient of variation of ‖v_c‖ | 0 | Papyan et al. 2020 |
-# | `interference` (NC2) | mean over pairs of cos(v_c, v_c') | −1/(C − 1) | Papyan et al. 2020 |
-# | `kernel_mean`, `kernel_variance` (GNC2) | of k = log 1/‖v̂_c − v̂_c'‖ over pairs | variance 0 | Liu et al. 2023 |
-# | `spread` (GNC2) | coefficient of variation of k, sd/|mean| | 0 | Wu and Papyan 2024 |
-# | `duality` (NC3) | mean of cos(w_c, v_c) | 1 | Papyan et al. 2020 |
-# | `duality_spread` (UNC3) | coefficient of variation of cos(w_c, v_c) | 0 | Wu and Papyan 2024 |
-# | simplex distance (NC2, NC3) | ‖ABᵀ/‖ABᵀ‖_F − (I − 11ᵀ/C)/√(C−1)‖_F, A = B = v, or A = w | 0 | Papyan et al. 2020 |
+# | `cdnv` (NC1) | mean over pairs c ≠ c' of (s_c + s_c')/(2‖μ_c − μ_c'‖²) | 0 | Galanti et al. 2022, arXiv:2112.15121 |
+# | `interference` (NC2) | mean over pairs of cos(v_c, v_c') | −1/(C − 1) | Papyan et al. 2020, arXiv:2008.08186 |
+# | `spread` (GNC2) | sd/|mean| of log 1/‖v̂_c − v̂_c'‖ over pairs | 0 | Liu et al. 2023, arXiv:2303.06484; Wu and Papyan 2024 |
 #
-# Papyan et al. 2020: arXiv:2008.08186; Galanti et al. 2022: arXiv:2112.15121; Liu et al. 2023: arXiv:2303.06484; Wu and
-# Papyan 2024 (Linguistic Collapse): arXiv:2405.17767. A class of n vectors has a mean that is off by s_c/n itself, so that
-# few vectors a class make `cdnv` look smaller.
+# A class of n vectors has a mean that is off by s_c/n itself, so that few vectors a class make `cdnv` look smaller.
 
-_ROWS = ("pairs", "cdnv", "apart", "kernel", "kernel_squared", "all", "cosine", "cdnv_squared")
+_ROWS = ("pairs", "cdnv", "apart", "kernel", "kernel_squared", "all", "cosine")
 
 
 @dataclass(frozen=True)
@@ -193,10 +185,7 @@ class PairMeasures:
     """What pairs of classes say; None where no pair can be asked. See the module for the formulas."""
 
     cdnv: float | None
-    cdnv_squared: float | None
     interference: float | None
-    kernel_mean: float | None
-    kernel_variance: float | None
     spread: float | None
 
 
@@ -207,7 +196,7 @@ class PairSums:
     The measures of the classes of some groups follow without another look at the classes, as a jackknife over groups needs.
     """
 
-    table: Float[Tensor, "8 groups groups"]
+    table: Float[Tensor, "7 groups groups"]
 
     def of(self, chosen: Bool[Tensor, " groups"] | None = None) -> PairMeasures:
         """The measures over the classes of the chosen groups; of all by default."""
@@ -217,31 +206,28 @@ class PairSums:
         mean = sums["kernel"] / kernels if kernels else 0.0
         variance = max(0.0, sums["kernel_squared"] / kernels - mean**2) if kernels else 0.0
         return PairMeasures(
-            cdnv=sums["cdnv"] / pairs if pairs else None, cdnv_squared=sums["cdnv_squared"] / pairs if pairs else None,
-            interference=sums["cosine"] / sums["all"] if sums["all"] else None, kernel_mean=mean if kernels else None,
-            kernel_variance=variance if kernels else None,
+            cdnv=sums["cdnv"] / pairs if pairs else None,
+            interference=sums["cosine"] / sums["all"] if sums["all"] else None,
             spread=variance**0.5 / abs(mean) if abs(mean) > 1e-12 else None,
-        )  # fmt: skip
+        )
 
 
 def pair_sums(
     means: Float[Tensor, "classes width"], variances: Float[Tensor, " classes"], *,
-    centre: Float[Tensor, " width"] | None = None, groups: Int[Tensor, " classes"] | None = None, count: int = 1,
-    block: int = 1024,
+    groups: Int[Tensor, " classes"] | None = None, count: int = 1, block: int = 1024,
 ) -> PairSums:  # fmt: skip
     """Sums over all pairs of classes, in blocks, from the means μ_c and variances s_c, float64.
 
-    `centre`: μ̄, by default the mean of these means; `groups`: the group of each class, 0 to count − 1. Pairs whose means are
-    equal (to 1e-12 of the largest ‖v_c‖²) have no cdnv, pairs of equal directions no kernel: they are left out. Cost O(C²d);
-    memory O(C·(d + block)).
+    `groups`: the group of each class, 0 to count − 1. Pairs whose means are equal (to 1e-12 of the largest ‖v_c‖²) have no
+    cdnv, pairs of equal directions no kernel: they are left out. Cost O(C²d); memory O(C·(d + block)).
 
     >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64)
     >>> found = pair_sums(means, torch.tensor([0.5, 1.5], dtype=torch.float64)).of()
-    >>> found.cdnv, found.interference, round(found.kernel_mean, 4)     # 2/(2·4); −1/(2 − 1); −log 2
-    (0.25, -1.0, -0.6931)
+    >>> found.cdnv, found.interference     # 2/(2·4); −1/(2 − 1)
+    (0.25, -1.0)
     """
     c = len(means)
-    offsets = means - (means.mean(0) if centre is None else centre)
+    offsets = means - means.mean(0)
     lengths = torch.linalg.vector_norm(offsets, dim=-1)
     unit = offsets / lengths.clamp(min=1e-300)[:, None]
     squares = offsets.square().sum(-1)
@@ -260,7 +246,7 @@ def pair_sums(
         apart = other & (cosines < 1 - 1e-12)
         # ‖a − b‖² = 2 − 2cos for unit vectors, and log(1/‖a − b‖) = −½ log ‖a − b‖².
         kernel = (2 - 2 * cosines).masked_fill_(~apart, 1.0).log_().mul_(-0.5)
-        summed = (use, ratio, apart, kernel, kernel.square(), other, cosines, ratio / far)
+        summed = (use, ratio, apart, kernel, kernel.square(), other, cosines)
         for row, found in enumerate(summed):
             table[row] += member[part].T @ (found.double() @ member)
     return PairSums(table)
@@ -270,16 +256,6 @@ def variation(values: Float[Tensor, " n"]) -> float | None:
     """The coefficient of variation, sd/|mean| (of the population); None where the mean is zero."""
     mean = float(values.mean())
     return float(values.std(correction=0)) / abs(mean) if abs(mean) > 1e-12 else None
-
-
-def simplex_distance(a: Float[Tensor, "classes width"], b: Float[Tensor, "classes width"]) -> float | None:
-    """‖ABᵀ/‖ABᵀ‖_F − (I − 11ᵀ/C)/√(C−1)‖_F in [0, 2]; None where ABᵀ is zero. O(C d²): no C x C matrix is formed."""
-    c = len(a)
-    norm = max(float(((a.T @ a) * (b.T @ b)).sum()), 0.0) ** 0.5
-    if norm == 0:
-        return None
-    inner = float((a * b).sum() - a.sum(0) @ b.sum(0) / c) / (c - 1) ** 0.5
-    return float(max(2 - 2 * inner / norm, 0.0) ** 0.5)  # both matrices have norm one
 
 
 def nearest_means(
