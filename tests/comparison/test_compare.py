@@ -167,15 +167,8 @@ def test_the_permutation_is_calibrated_on_what_is_unrelated_and_sees_what_is_not
 
 def test_untrained_twins_are_beyond_a_permutation_and_within_random_weights():
     text = "The quick brown fox jumps over the lazy dog. A cat sat on the mat and slept. " * 6
-    result = headscan.compare(
-        [tiny(5), tiny(6)],
-        text,
-        context=16,
-        sites="block.*",
-        nulls="random-init,permutation",
-        draws=19,
-        measures="cka,rsa",
-    )
+    options = {"context": 16, "sites": "block.*", "draws": 19, "measures": "cka,rsa"}
+    result = headscan.compare([tiny(5), tiny(6)], text, nulls="random-init,permutation", **options)
     assert [test.null for test in result.cells[0].tests] == ["random-init", "permutation"]
     assert all(cell.tests[1].p == 0.05 for cell in result.cells)  # they read the same tokens
     assert np.mean([cell.p for cell in result.cells]) > 0.05

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.run import BadInput
 from headscan.scanner.accumulate import Accumulation, accumulate
 from headscan.scanner.settings import choose
 from headscan.states.opening import stored_source
@@ -39,14 +38,6 @@ def test_a_batch_in_pieces_leaves_what_it_leaves_as_a_whole(monkeypatch: pytest.
     whole = accumulated(states())
     monkeypatch.setattr(site, "AT_ONCE", 2 * CONTEXT * WIDTH)
     alike(whole, accumulated(states()))
-
-
-@pytest.mark.parametrize(("wrong", "kind"), [(np.nan, np.float32), (-np.inf, np.float64)])
-def test_what_is_not_finite_is_named(wrong: float, kind: type) -> None:
-    given = {name: x.astype(kind) for name, x in states().items()}
-    given["block.1"][7, 3, 5] = wrong
-    with pytest.raises(BadInput, match=r"NaN or infinite values at site block.1 \(window 7, position 3"):
-        accumulated(given)
 
 
 def test_lengths_that_only_float32_cannot_hold_are_finite() -> None:

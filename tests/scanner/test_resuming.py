@@ -31,9 +31,14 @@ def stopped(lens: Lens, text: Path, out: Path, **options: object) -> None:
         scan(lens, text, context=32, batch=8, out=out, progress=stop, **options)
 
 
-def test_another_text_of_the_same_name_is_refused(tmp_path):
-    text = tmp_path / "hens.txt"
-    text.write_text(STORY)
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "hens.txt"
+    path.write_text(STORY)
+    return path
+
+
+def test_another_text_of_the_same_name_is_refused(tmp_path, text):
     stopped(made(), text, tmp_path / "out")
     text.write_text(STORY.replace("hen", "cat"))
     with pytest.raises(BadInput, match=r"hens\.txt has changed since the run that is to be resumed"):
@@ -41,17 +46,14 @@ def test_another_text_of_the_same_name_is_refused(tmp_path):
     assert not (tmp_path / "out" / "result.json").exists()
 
 
-def test_other_weights_are_refused_also_of_models_that_were_built(tmp_path):
-    text = tmp_path / "hens.txt"
-    text.write_text(STORY)
+def test_other_weights_are_refused_also_of_models_that_were_built(tmp_path, text):
     stopped(made(), text, tmp_path / "out")
     with pytest.raises(BadInput, match="the weights of hen was"):
         scan(made(seed=1), text, context=32, batch=8, out=tmp_path / "out", resume=True)
 
 
-def test_other_weights_in_the_same_folder_are_refused(tmp_path):
-    text, folder = tmp_path / "hens.txt", tmp_path / "model"
-    text.write_text(STORY)
+def test_other_weights_in_the_same_folder_are_refused(tmp_path, text):
+    folder = tmp_path / "model"
     made().model.save_pretrained(folder)
     stopped(str(folder), text, tmp_path / "out", tokenizer="bytes")
     made(seed=1).model.save_pretrained(folder)
@@ -59,19 +61,19 @@ def test_other_weights_in_the_same_folder_are_refused(tmp_path):
         scan(str(folder), text, context=32, batch=8, out=tmp_path / "out", resume=True, tokenizer="bytes")
 
 
-@pytest.mark.parametrize("change", [{"skip_first": 1}, {"seed": 5}, {"measures": "drift"}, {"batch": 4}])
-def test_other_settings_are_refused_by_name(tmp_path, change):
-    text = tmp_path / "hens.txt"
-    text.write_text(STORY)
+@pytest.mark.parametrize(
+    "change", [{"skip_first": 1}, {"seed": 5}, {"measures": "drift"}, {"batch": 4}, {"context": 16}]
+)
+def test_other_settings_are_refused_by_name(tmp_path, text, change):
     stopped(made(), text, tmp_path / "out")
     name = next(iter(change)).replace("_", "-")
     with pytest.raises(BadInput, match=f"--{name} was"):
         scan(made(), text, **({"context": 32, "batch": 8, "out": tmp_path / "out", "resume": True} | change))
+    with pytest.raises(BadInput, match="nothing to resume"):
+        scan(made(), text, context=32, out=tmp_path / "another", resume=True)
 
 
-def test_the_files_of_a_resumed_scan_are_those_of_an_undisturbed_one(tmp_path):
-    text = tmp_path / "hens.txt"
-    text.write_text(STORY)
+def test_the_files_of_a_resumed_scan_are_those_of_an_undisturbed_one(tmp_path, text):
     options = {"null": True, "measures": "rogue,words,collapse,dimension,zipf"}
     stopped(made(), text, tmp_path / "out", **options)
     scan(made(), text, context=32, batch=8, out=tmp_path / "out", resume=True, **options)
@@ -84,16 +86,10 @@ def test_the_files_of_a_resumed_scan_are_those_of_an_undisturbed_one(tmp_path):
     arrays, others = (load_file(tmp_path / name / "arrays.safetensors") for name in ("out", "whole"))
     assert arrays.keys() == others.keys()
     assert all((arrays[name] == others[name]).all() for name in arrays)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "arrays.safetensors",
-        "report.html",
-        "result.json",
-    ]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"arrays.safetensors", "report.html", "result.json"}
 
 
-def test_a_torn_part_is_refused(tmp_path):
-    text = tmp_path / "hens.txt"
-    text.write_text(STORY)
+def test_a_torn_part_is_refused(tmp_path, text):
     stopped(made(), text, tmp_path / "out")
     part = next((tmp_path / "out" / ".resume").glob("*.safetensors"))
     part.write_bytes(part.read_bytes()[:-8])

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 import headscan
 from headscan import BadInput, Lens
 from headscan.measures import MEASURES
+from headscan.model import ByteTokenizer
 from headscan.scanner import ScanResult
+from headscan.statistics import SiteStatistics
 from tests.reference import geometry as reference
 
 CONTEXT = 64
@@ -28,8 +33,6 @@ def minilm() -> str:
 
 def brute_force(folder: str, text: str, windows: int) -> dict[str, np.ndarray]:
     """All hidden states [windows, CONTEXT, d] by site, straight from transformers."""
-    from transformers import AutoModel, AutoTokenizer
-
     ids = AutoTokenizer.from_pretrained(folder)(text, add_special_tokens=False)["input_ids"]
     rows = torch.tensor(ids[: windows * CONTEXT]).reshape(windows, CONTEXT)
     model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
@@ -73,10 +76,6 @@ def test_every_field_of_every_site_equals_brute_force(model, assets, tmp_path):
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory) -> Lens:
     """A random GPT-2 over bytes: needs no file that is not made here."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    from headscan.model import ByteTokenizer
-
     torch.manual_seed(0)
     config = GPT2Config(vocab_size=256, n_positions=64, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
     return Lens(GPT2LMHeadModel(config).eval(), ByteTokenizer(), name="tiny")
@@ -85,17 +84,14 @@ def tiny(tmp_path_factory) -> Lens:
 TEXT = ["".join(chr(97 + (i * i + 3 * i) % 26) for i in range(2000)), "a second document. " * 60]
 
 
-def scalars(result) -> list[dict]:
-    keys = {"notes"}
-    return [{k: v for k, v in entry.items() if k not in keys} for entry in result.sites]
-
-
 LISTS = ("sink_positions", "sink_tokens", "massive_coordinates", "rogue_coordinates")
 
 
 def assert_same(a, b, rel=1e-12):
-    for one, two in zip(scalars(a), scalars(b), strict=True):
+    for one, two in zip(a.sites, b.sites, strict=True):
         for name, value in one.items():
+            if name == "notes":
+                continue
             if name.startswith("singular_values"):  # the smallest are rounding: relative to the largest
                 np.testing.assert_allclose(two[name], value, rtol=0, atol=max(rel, 1e-15) * value[0], err_msg=name)
             elif value is None or isinstance(value, str) or name in LISTS:
@@ -149,11 +145,7 @@ def test_skip_first_leaves_positions_out(tiny):
 
 def test_save_and_load(tiny, tmp_path):
     result = headscan.scan(tiny, TEXT, context=32, out=tmp_path / "r")
-    assert sorted(path.name for path in (tmp_path / "r").iterdir()) == [
-        "arrays.safetensors",
-        "report.html",
-        "result.json",
-    ]
+    assert {path.name for path in (tmp_path / "r").iterdir()} == {"arrays.safetensors", "report.html", "result.json"}
     loaded = headscan.load(tmp_path / "r")
     assert type(loaded) is ScanResult
     assert loaded.document == result.document
@@ -187,10 +179,6 @@ def test_an_interrupted_scan_resumes_to_the_same_result(tiny, tmp_path, stop_aft
 
 def test_an_interruption_inside_a_batch_waits_for_its_end(tiny, tmp_path, monkeypatch):
     """Between two sites of a batch, the state would hold the batch for some sites only."""
-    import signal
-
-    from headscan.statistics import SiteStatistics
-
     calls, update = 0, SiteStatistics.update
 
     def interrupted_update(self, states, windows, *more, **named):
@@ -209,26 +197,11 @@ def test_an_interruption_inside_a_batch_waits_for_its_end(tiny, tmp_path, monkey
     assert_same(headscan.scan(tiny, TEXT, **options), resumed, rel=0)
 
 
-def test_a_scan_is_not_resumed_with_another_protocol(tiny, tmp_path):
-    def interrupt(stage, done, total, unit):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        headscan.scan(tiny, TEXT, context=32, out=tmp_path, progress=interrupt)
-    with pytest.raises(BadInput, match="context was 32 and is 16"):
-        headscan.scan(tiny, TEXT, context=16, out=tmp_path, resume=True)
-    with pytest.raises(BadInput, match="nothing to resume"):
-        headscan.scan(tiny, TEXT, context=16, out=tmp_path / "other", resume=True)
-
-
 def test_bad_input_is_one_clear_sentence(tiny, tmp_path):
     for options, words in [
         ({"text": []}, "empty"),
         ({"text": ["ab"]}, "2 tokens"),
         ({"sites": "nothing.*"}, "block.0"),
-        ({"context": 65}, "at most 64"),
-        ({"skip_first": 32}, "skip-first"),
-        ({"max_tokens": 5}, "at least one window"),
         ({"out": "/dev/null/x"}, "cannot be written"),
         ({"sources": [tiny, tiny]}, "twice"),
         ({"sources": []}, "at least one model"),
@@ -241,8 +214,6 @@ def test_bad_input_is_one_clear_sentence(tiny, tmp_path):
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_activations_that_are_not_finite_are_named_and_not_averaged(tiny, bad, tmp_path):
-    import copy
-
     broken = Lens(copy.deepcopy(tiny.model), tiny.tokenizer, name="broken")
     with torch.no_grad():
         broken.model.transformer.h[1].mlp.c_proj.bias[3] = bad
@@ -252,8 +223,6 @@ def test_activations_that_are_not_finite_are_named_and_not_averaged(tiny, bad, t
 
 
 def test_half_precision_overflow_is_named(tiny):
-    import copy
-
     model = copy.deepcopy(tiny.model).half()
     with torch.no_grad():
         model.transformer.h[0].mlp.c_proj.bias.fill_(60000.0)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import torch
 from threadpoolctl import threadpool_info
 
-from headscan.statistics import Cloud
 from headscan.statistics.accumulator import lazy
 from headscan.statistics.threads import side_by_side
 
@@ -28,10 +26,8 @@ def test_two_objects_are_worked_out_at_once() -> None:
 
 def test_side_by_side_holds_all_threads_down_and_gives_them_back() -> None:
     def threads(_: int) -> tuple[int, ...]:
-        return (
-            torch.get_num_threads(),
-            *(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"),
-        )
+        pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+        return (torch.get_num_threads(), *pools)
 
     before, own = threads(0), torch.get_num_threads()
     try:
@@ -40,10 +36,3 @@ def test_side_by_side_holds_all_threads_down_and_gives_them_back() -> None:
     finally:
         torch.set_num_threads(own)
     assert threads(0) == before
-
-
-def test_clouds_side_by_side_have_the_same_spectra_as_alone() -> None:
-    clouds = [np.random.default_rng(k).standard_normal((50, 8)) for k in range(4)]
-    found = list(side_by_side(lambda rows: Cloud.of_rows(rows).energies, clouds, 8.0))
-    for rows, energies in zip(clouds, found, strict=True):
-        np.testing.assert_allclose(energies, np.linalg.eigvalsh(rows.T @ rows / 50)[::-1], rtol=1e-12)

@@ -177,17 +177,6 @@ def test_sums_are_a_group(n, m, seed):
     same(both.without(y).state(), x.state(), whole=both.gram)
 
 
-def test_sums_equal_their_definition():
-    x = torch.randn(50, 3).double()
-    s = Sums.of_rows(x)
-    norms = x.norm(dim=1)
-    assert (s.count, s.zeros) == (50, 0)
-    assert close(s.unit, (x / norms[:, None]).sum(0))
-    assert close(s.total, x.sum(0))
-    assert s.norm == pytest.approx(norms.sum().item(), rel=1e-13)
-    assert s.square == pytest.approx((norms**2).sum().item(), rel=1e-13)
-
-
 def test_groups_of_a_site_are_what_they_say():
     x = states(7)
     s = SiteStatistics(WIDTH)

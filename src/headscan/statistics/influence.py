@@ -6,8 +6,8 @@ passes: neither vectors nor matrices of blocks are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import fields
 from typing import NamedTuple, Self, TypeAlias
 
 import torch
@@ -47,66 +47,36 @@ class Known(NamedTuple):
     documents: Series
 
 
-@dataclass
-class Pilot:
-    """The first windows of a text, float32 [2·wanted, T, d], with each token's document; the second half may wait for the
-    first, which is the pilot."""
-
-    wanted: int
-    rows: Tensor
-    documents: Tensor
-    seen: Tensor
-
-    @classmethod
-    def empty(cls, wanted: int, length: int, width: int, device: torch.device) -> Self:
-        return cls(
-            wanted, torch.empty(2 * wanted, length, width, device=device),
-            torch.zeros(2 * wanted, length, dtype=torch.int64), torch.zeros(2 * wanted, dtype=torch.bool),
-        )  # fmt: skip
-
-    @property
-    def whole(self) -> bool:
-        return bool(self.seen[: self.wanted].all())
-
-    def put(self, number: int, states: Tensor, documents: Tensor) -> None:
-        self.rows[number], self.documents[number], self.seen[number] = states, documents, True
-
-    def there(self) -> tuple[Tensor, Tensor, list[int]]:
-        """What has come: rows, documents and numbers; no copy where it is the beginning of the text."""
-        numbers = self.seen.nonzero().flatten().tolist()
-        if not numbers or numbers[-1] + 1 == len(numbers):
-            return self.rows[: len(numbers)], self.documents[: len(numbers)], numbers
-        return self.rows[numbers], self.documents[numbers], numbers
-
-
 class Influence(Accumulator):
-    """The influences of windows and of documents; until the calibration windows are complete, these windows themselves.
+    """The influences of windows and of documents; until the calibration batch is complete, its windows themselves.
 
-    The derivative is taken at the first windows of the text by their numbers (the pilot), so any split of the text gives the
-    same one. A part of the text that has not seen them must be given them (`learn`) first; windows that came without are counted
-    in `missed`, and no interval is given then. `aside` says which tokens the treatments leave out.
+    The derivative is taken at the first windows of the text by their numbers (the calibration batch), so any split of the text
+    gives the same one. A part of the text that has not seen them must be given them (`learn`) first; windows that came without
+    are counted in `missed`, and no interval is given then. `aside` says which tokens the treatments leave out.
     """
 
     def __init__(self, width: int, aside: Aside, *, derive: Derive | None = None, device: torch.device | str = "cpu"):
         self.width, self.aside, self.derive, self.device = width, aside, derive, torch.device(device)
-        self.pilot: Pilot | None = None
         self.known: Known | None = None
         self.missed = 0
+        # The text's first windows by their numbers, with their tokens' documents; some wait until the calibration batch is there.
+        self.held: dict[int, tuple[Tensor, Tensor]] = {}
 
     def update(self, cut: Pieces, numbers: list[int]) -> None:
         if self.known is not None:
             self._count(self.known, cut, numbers)
             return
-        length = cut.states.shape[1]
-        self.pilot = self.pilot or Pilot.empty(self.wanted(length), length, self.width, self.device)
-        late = []
+        wanted, late = self.wanted(cut.states.shape[1]), []
         for row, number in enumerate(numbers):
-            if number < len(self.pilot.rows):
-                self.pilot.put(number, cut.states[row], cut.documents[row])
+            if number < 2 * wanted:
+                self.held[number] = (
+                    cut.states[row].to(self.device, torch.float32, copy=True),
+                    cut.documents[row].clone(),
+                )
             else:
                 late.append(row)
-        if self.derive is not None and self.pilot.whole:
-            self._know(self.derive(self.pilot.rows[: self.pilot.wanted], self.aside))
+        if self.derive is not None and all(number in self.held for number in range(wanted)):
+            self._know(self.derive(self._windows(range(wanted))[0], self.aside))
         if late and self.known is not None:
             states, documents = cut.states[late], cut.documents[late]
             self._count(self.known, Pieces.of(states, documents, self.aside(states)), [numbers[row] for row in late])
@@ -127,14 +97,17 @@ class Influence(Accumulator):
     def _know(self, derivative: Derivative) -> None:
         columns = derivative.columns
         self.known = Known(derivative, Series(columns), Series(columns))
-        held, self.pilot = self.pilot, None
-        if held is None:
-            return
-        rows, documents, numbers = held.there()
-        step = max(1, CHUNK // max(1, rows[0].numel() if len(rows) else 1))
-        for start in range(0, len(rows), step):
-            some = slice(start, start + step)
-            self._count(self.known, Pieces.of(rows[some], documents[some], self.aside(rows[some])), numbers[some])
+        held = sorted(self.held)
+        step = max(1, CHUNK // self.held[held[0]][0].numel()) if held else 1
+        for start in range(0, len(held), step):
+            rows, documents = self._windows(held[start : start + step])
+            self._count(self.known, Pieces.of(rows, documents, self.aside(rows)), held[start : start + step])
+        self.held = {}
+
+    def _windows(self, numbers: Iterable[int]) -> tuple[Tensor, Tensor]:
+        """Rows [n, T, d] and documents [n, T] of windows that are held."""
+        rows, documents = zip(*(self.held[number] for number in numbers), strict=True)
+        return torch.stack(rows), torch.stack(documents)
 
     def _count(self, known: Known, cut: Pieces, numbers: list[int]) -> None:
         found = known.derivative.of(cut)
@@ -147,11 +120,11 @@ class Influence(Accumulator):
         None where there are no windows, where windows were missed, or where nobody says how to take the derivative.
         """
         derive = derive or self.derive
-        if self.missed or self.known is not None or self.pilot is None or derive is None:
+        if self.missed or self.known is not None or not self.held or derive is None:
             return None if self.missed else self.known
         short = type(self)(self.width, self.aside, device=self.device)
-        short.pilot = self.pilot  # which stays: more text may come
-        short._know(derive(self.pilot.there()[0], self.aside))
+        short.held = dict(self.held)  # which stay: more text may come
+        short._know(derive(self._windows(sorted(self.held))[0], self.aside))
         return short.known
 
     def merge(self, other: Influence) -> None:
@@ -161,17 +134,16 @@ class Influence(Accumulator):
         if self.known is not None and other.known is not None:
             self.known.windows.merge(other.known.windows)
             self.known.documents.merge(other.known.documents)
-        if other.pilot is not None:
-            rows, documents, numbers = other.pilot.there()
-            if numbers:
-                rows = rows.to(self.device)
-                self.update(Pieces.of(rows, documents, self.aside(rows)), numbers)
+        if other.held:
+            rows, documents = other._windows(sorted(other.held))
+            rows = rows.to(self.device)
+            self.update(Pieces.of(rows, documents, self.aside(rows)), sorted(other.held))
 
     def state(self) -> dict[str, Tensor]:
         state = {"shape": torch.tensor([self.width, self.missed])}
-        if self.pilot is not None:
-            rows, documents, numbers = self.pilot.there()
-            state |= {"held.rows": rows, "held.documents": documents, "held.numbers": torch.tensor(numbers)}
+        if self.held:
+            rows, documents = self._windows(sorted(self.held))
+            state |= {"held.rows": rows, "held.documents": documents, "held.numbers": torch.tensor(sorted(self.held))}
         if self.known is not None:
             derivative = {field.name: getattr(self.known.derivative, field.name) for field in fields(Derivative)}
             state |= prefixed("derivative", derivative)
@@ -185,10 +157,8 @@ class Influence(Accumulator):
         new = cls(width, aside or nothing, device=state["shape"].device)
         new.missed = missed
         if "held.rows" in state:
-            rows = state["held.rows"]
-            new.pilot = Pilot.empty(new.wanted(rows.shape[1]), rows.shape[1], width, new.device)
-            for place, number in enumerate(state["held.numbers"].tolist()):
-                new.pilot.put(number, rows[place], state["held.documents"][place])
+            windows = zip(state["held.rows"].clone(), state["held.documents"].clone(), strict=True)
+            new.held = dict(zip(state["held.numbers"].tolist(), windows, strict=True))
         derivative = unprefixed("derivative", state)
         if derivative:
             new.known = Known(
