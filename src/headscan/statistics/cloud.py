@@ -24,10 +24,9 @@ Vectors: TypeAlias = Union["Cloud", npt.ArrayLike, Tensor]
 
 @dataclass(frozen=True, repr=False)
 class Cloud:
-    """A finished set of n vectors in d dimensions, known by its sums only.
+    """A finished set of n vectors in d dimensions, known by its sums only; everything is float64 numpy.
 
-    Build one from sums (`Cloud.of_sums`) or from rows (`Cloud.of_rows`, any [n, d] array or tensor). Everything is
-    float64 numpy. `second_moment` and what follows from it raise ValueError where the sums held no Gram matrix.
+    `second_moment` and what follows from it raise ValueError where the sums held no Gram matrix.
 
     >>> cloud = Cloud.of_rows([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     >>> cloud.count, cloud.width, cloud.mean.round(3).tolist()

@@ -21,11 +21,6 @@ class PartSums(Accumulator):
     [cells], `sources` [sources, d] (each term of the states, divided by their norm) and `constants` [constants] (sums of the
     weights of vectors that are the same for all tokens). `documents`: at most 16 groups of consecutive documents, each with
     `unit` [d] and `tokens`. Memory 8·16·(cells + sources + 1)·d bytes.
-
-    >>> sums = PartSums(2, cells=2)
-    >>> sums.update(SiteBatch("s", torch.tensor([[[3.0, 0.0], [0.0, 2.0]]]), torch.tensor([[7, 8]]), [0]), torch.tensor([[0, 1]]))
-    >>> sums.blocks.total()["cells"].tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
     """
 
     arguments, fields = ("width", "cells", "sources", "constants"), ("blocks", "documents")

@@ -112,8 +112,7 @@ def lengths(states: Tensor) -> Tensor:
 def sinks(states: Tensor, norms: Tensor | None = None) -> Tensor:
     """Which tokens are sinks, bool [B, T], of the states [B, T, d] of whole windows; `norms`: their `lengths`, if known.
 
-    The rule looks at the token's own window only, so it gives the same for any split of the text. Of an even number of
-    tokens the median is the lower one.
+    Of an even number of tokens the median is the lower one.
 
     >>> sinks(torch.tensor([[[9.0], [1.0], [1.0], [-7.0], [2.0]], [[1.0], [1.0], [1.0], [1.0], [1.0]]]))[0].tolist()
     [True, False, False, True, False]

@@ -128,12 +128,6 @@ class SiteStatistics(Accumulator):
     positions. `sink_positions`, `sink_tokens`: where sinks stand and which ids they are. With `derive`, the influence of every
     window and document on the measures is kept (`influence`), from which intervals are made.
 
-    >>> s = SiteStatistics(width=3)
-    >>> x = torch.ones(2, 5, 3)
-    >>> x[0, 2] *= 100                          # two windows of five tokens, one of which is a sink
-    >>> s.update(x, windows=[0, 1])
-    >>> [s.sums(group).count for group in ("all", "without_first", "without_sinks")]
-    [10, 8, 9]
     """
 
     arguments = ("width", "skip_first")
@@ -171,12 +165,10 @@ class SiteStatistics(Accumulator):
     ) -> None:  # fmt: skip
         """Add the states [B, T, width] of the windows with the given global numbers (B of them).
 
-        `documents` [B, T]: the numbers of the tokens' documents; without, all are of one. `ids` [B, T]: the tokens'
-        own, remembered for sinks. The `rest` of a stream, a shorter window at its end, is in the sums and has no
-        influence.
+        `documents` [B, T]: the numbers of the tokens' documents; without, all are of one. `ids` [B, T]: the tokens' own,
+        remembered for sinks. The `rest` of a stream, a shorter window at its end, is in the sums and has no influence.
 
-        Raises `NonFinite` before anything is added. Cost: .625·B·T·width² multiply-adds in float64 for the Gram matrix, seven
-        passes over the batch, and that of `Derivative.of`.
+        Raises `NonFinite` before anything is added. Cost: .625·B·T·width² multiply-adds in float64 for the Gram matrix.
         """
         if documents is None:
             documents = torch.zeros(states.shape[:2], dtype=torch.int64)
