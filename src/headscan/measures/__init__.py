@@ -2,10 +2,10 @@
 
 from headscan.measures.attention import attention_drift, watch_heads
 from headscan.measures.collapse import collapse, nearest_mean_agreement
-from headscan.measures.cone import average_cosine, axis, axis_cosine, drift, top_direction_share
-from headscan.measures.dimension import distinct_rows, intrinsic_dimension, mle, neighbour_distances, twonn
+from headscan.measures.cone import average_cosine, drift, top_direction_share
+from headscan.measures.dimension import intrinsic_dimension, mle, neighbour_distances, twonn
 from headscan.measures.entropy import rankme
-from headscan.measures.frequency import frequency_bins, log_partition, partition_isotropy
+from headscan.measures.frequency import frequency_bins, partition_isotropy
 from headscan.measures.head import head_spectrum, w_error
 from headscan.measures.measure import MEASURES, Field, Measure, MeasureWords, ProbeWords, measure
 from headscan.measures.norms import mean_norm, mean_vector_norm
@@ -21,9 +21,9 @@ from headscan.statistics import Cloud
 
 __all__ = [
     "MEASURES", "PROBES", "Cloud", "Field", "Measure", "MeasureWords", "Probe", "ProbeWords", "Term",
-    "agreement_without", "aligned", "attention_drift", "average_cosine", "axis", "axis_cosine", "collapse",
-    "contexts", "contributions", "distinct_rows", "drift", "effective_rank", "frequency_bins",
-    "head_spectrum", "intrinsic_dimension", "isoscore", "log_partition", "maximum_explainable_variance",
+    "agreement_without", "aligned", "attention_drift", "average_cosine", "collapse",
+    "contexts", "contributions", "drift", "effective_rank", "frequency_bins",
+    "head_spectrum", "intrinsic_dimension", "isoscore", "maximum_explainable_variance",
     "mean_norm", "mean_vector_norm", "measure", "mle", "nearest_mean_agreement", "neighbour_distances",
     "participation_ratio", "partition_isotropy", "rankme", "rogue", "rogue_dimensions", "self_similarity",
     "sentence_states", "singular_values", "top_direction_share", "twonn", "uniformity", "uniformity_floor",

@@ -71,8 +71,8 @@ class Shares:
     @property
     def total(self) -> Floats:
         """Σx/‖x‖ [d]."""
-        found: Floats = self.units.sum(0)
-        return found
+        total: Floats = self.units.sum(0)
+        return total
 
     @property
     def square(self) -> float:
@@ -202,14 +202,14 @@ class AnatomyProbe(Probe):
         positions, self.position_names = position_bands(setup.context, setup.skip_first)
         self.positions = torch.from_numpy(positions)
         cells = len(self.band_names) * len(self.position_names)
-        found: dict[str, Accumulator] = {}
+        accumulators: dict[str, Accumulator] = {}
         for site in setup.sites:
             place = next((plan.places[site] for plan in self.plans if site in plan.places), None)
             sources, constants = (0, 0) if place is None else (place.sources, place.factors)
-            found[site] = PartSums(
+            accumulators[site] = PartSums(
                 setup.width(site), cells=cells, sources=sources, constants=constants, device=setup.device
             )
-        return found
+        return accumulators
 
     def passing(self, setup: ProbeSetup) -> tuple[str, ...]:
         return tuple(site for plan in self.plans for site in plan.passing)
@@ -236,11 +236,11 @@ class AnatomyProbe(Probe):
         for site in data.clouds:
             sums = data.own[site]
             assert isinstance(sums, PartSums)
-            found = [*self._parts(site, sums).rows(), *_documents(sums)]
-            if found and not any(row["kind"] == "branch" for row in found):
-                found[0] |= {"notes": ["no shares by branch: what the site is a sum of is not known"]}
-            rows += [{"site": site, **row} for row in found]
-            if not found:
+            parts = [*self._parts(site, sums).rows(), *_documents(sums)]
+            if parts and not any(row["kind"] == "branch" for row in parts):
+                parts[0] |= {"notes": ["no shares by branch: what the site is a sum of is not known"]}
+            rows += [{"site": site, **row} for row in parts]
+            if not parts:
                 notes = ["there is no cone: the mean of the unit states is zero"]
                 rows.append({"site": site, "kind": "branch", "part": "", "share": None, "notes": notes})
         return rows

@@ -90,7 +90,7 @@ def _add(
     allowed = scores > torch.finfo(scores.dtype).min / 2
     visible = allowed.sum(-1).double()
     choice = visible > 1
-    found = {
+    sums = {
         "query": q.double().sum((0, 2)), "key": k.double().sum((0, 2)),
         "query_norm": torch.linalg.vector_norm(q.double(), dim=-1).sum((0, 2)),
         "key_norm": torch.linalg.vector_norm(k.double(), dim=-1).sum((0, 2)), "entropy": entropy.sum((0, 2)),
@@ -98,7 +98,7 @@ def _add(
         "first": torch.where(choice, shares[..., 0].double(), 0.0).sum((0, 2)),
         "positions": torch.full((heads,), float(batch * length)), "choices": choice.double().sum((0, 2)),
     }  # fmt: skip
-    for name, value in found.items():
+    for name, value in sums.items():
         tally[name] = tally[name] + value.cpu()
 
 

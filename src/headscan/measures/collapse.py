@@ -62,9 +62,9 @@ def collapse(sums: ClassSums, *, weight: Tensor | None = None, least: int = 2, b
         """All of them over the classes of the chosen groups."""
         mine = lengths[chosen[groups.cpu()].to(groups.device)]
         cosines = duals[chosen[dual_groups.cpu()].to(groups.device)]
-        found = pairs.of(chosen)
+        geometry = pairs.of(chosen)
         return {
-            "cdnv": found.cdnv, "interference": found.interference, "spread": found.spread, "equinorm": variation(mine),
+            "cdnv": geometry.cdnv, "interference": geometry.interference, "spread": geometry.spread, "equinorm": variation(mine),
             "duality": float(cosines.mean()) if len(cosines) else None,
             "duality_spread": variation(cosines) if len(cosines) else None,
         }  # fmt: skip

@@ -168,19 +168,19 @@ def _said(
 
 
 def _gauge(states: npt.NDArray[np.float64], mean: npt.NDArray[np.float64], blocks: npt.NDArray[np.int64]) -> Cells:
-    found: Cells = {}
+    cells: Cells = {}
     blocks = blocks[: len(states)]
     for name, rows in (("cosine", states), ("cosine_after", states - mean)):
         value = average_cosine(Cloud.of_rows(rows))
-        found[name] = value
+        cells[name] = value
         numbers = np.unique(blocks)
         others = [average_cosine(Cloud.of_rows(rows[blocks != one])) for one in numbers] if len(numbers) > 2 else []
         sizes = [float((blocks == one).sum()) for one in numbers]
-        found[f"{name}_interval"] = jackknife(value, others, sizes, bounds=(-1.0, 1.0)) if others else None
-    before, after = found["cosine"], found["cosine_after"]
+        cells[f"{name}_interval"] = jackknife(value, others, sizes, bounds=(-1.0, 1.0)) if others else None
+    before, after = cells["cosine"], cells["cosine_after"]
     if isinstance(before, float) and isinstance(after, float) and before >= 0.01:
-        found["gauge"] = 1 - after / before
-    return found
+        cells["gauge"] = 1 - after / before
+    return cells
 
 
 def _along_ones(setup: ProbeSetup, data: ProbeData) -> float | None:

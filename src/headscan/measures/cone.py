@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from headscan.measures.measure import Field, ProbeWords, measure
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, suffixed
@@ -129,38 +128,11 @@ def top_direction_share(cloud: Cloud) -> float | None:
     return None if shares is None else float(shares[0])
 
 
-def axis(cloud: Cloud) -> npt.NDArray[np.float64] | None:
-    """The cone's axis, Σû/‖Σû‖ [d]: the direction of the smallest mean squared distance on the sphere.
-
-    None where the directions cancel to rounding (‖Σû‖ < 1e-12·n) or there are none.
-
-    >>> axis(Cloud.of_rows([[2.0, 0.0], [0.0, 1.0]])).round(4).tolist()
-    [0.7071, 0.7071]
-    """
-    directions = cloud.count - cloud.zeros
-    length = float(np.linalg.norm(cloud.unit_sum))
-    return cloud.unit_sum / length if length > 1e-12 * directions and directions else None
-
-
-def axis_cosine(one: Cloud, other: Cloud) -> float | None:
-    """Cosine between the axes of two clouds of one width: does the cone keep its place from layer to layer? [−1, 1].
-
-    None where a cloud has no axis or the widths differ. Between two balls it is of size 1/√d.
-
-    >>> axis_cosine(Cloud.of_rows([[1.0, 1.0]]), Cloud.of_rows([[2.0, 0.0]])).__round__(4)
-    0.7071
-    """
-    if one.width != other.width:
-        return None
-    first, second = axis(one), axis(other)
-    return None if first is None or second is None else float(np.clip(first @ second, -1.0, 1.0))
-
-
 def axis_course(sites: Sequence[SiteStatistics], *, rest: bool = False) -> list[Cells]:
     """Each site's axis against the one before, the first and the last: `to_previous`, `to_first`, `to_last`.
 
-    Each with its 95 % interval over the sites' fine blocks of text; `rest`: without position 0 of each window. Values as
-    of `axis_cosine`. Cost O(sites·blocks·d).
+    Each with its 95 % interval over the sites' fine blocks of text; `rest`: without position 0 of each window. A site has an
+    axis, Σû/‖Σû‖, where ‖Σû‖ is at least 1e-12·n. Cost O(sites·blocks·d).
     """
     sums, counts = [], []
     for statistics in sites:
@@ -195,7 +167,7 @@ class AxisProbe(Probe):
         sentence="Does the cone keep its place from layer to layer? Cosines between the axes Σû/‖Σû‖ of the sites.",
         literature="mean direction (Mardia and Jupp 2000)",
         position="Every number also without position 0 of each window.", docs="cones.md",
-        function="headscan.measures.cone.axis_cosine", order=1, fields={
+        function="headscan.measures.cone.axis_course", order=1, fields={
             "to_previous": Field("to the site before", "Cosine to the axis one site before.", "a_l · a_{l−1}", range=(-1, 1),
                 undefined=NO_AXIS, first=True, plotted=True),
             "to_first": Field("to the first site", "Cosine to the axis of the first site.", "a_l · a_0", range=(-1, 1),

@@ -1,6 +1,6 @@
 """Intrinsic dimension: on how many dimensions could the points be laid out locally? TwoNN and MLE.
 
-Both read distances to near neighbours (of distinct points: see `neighbours.distinct_rows`) and assume constant
+Both read distances to near neighbours (of distinct points) and assume constant
 density at that scale. Both are biased low in high dimensions: n points cannot show more than about 2·log₂ n dimensions,
 so that a ball of 768 dimensions gives tens, not 768. Read them against the same estimate on a null of the same n and d.
 """
@@ -20,18 +20,6 @@ from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.statistics.uncertainty import Cells, number, with_intervals
 
 FEW_POINTS = "fewer than ten distinct sampled points, or their distances leave nothing to compare"
-
-
-def distinct_rows(rows: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """The rows without repeats [m, d] float64, in the order of their first occurrence.
-
-    At the embedding all occurrences of a token are one vector, whose nearest neighbour would be at distance zero.
-
-    >>> distinct_rows([[1, 2], [0, 0], [1, 2]]).tolist()
-    [[1.0, 2.0], [0.0, 0.0]]
-    """
-    points: npt.NDArray[np.float64] = np.asarray(rows, dtype=np.float64)[distinct(rows)[0]] + 0.0
-    return points
 
 
 def distinct(rows: npt.ArrayLike) -> tuple[npt.NDArray[np.signedinteger], npt.NDArray[np.signedinteger]]:
@@ -76,7 +64,7 @@ def find_neighbours(rows: npt.ArrayLike, k: int, *, block_bytes: int = 2**26) ->
     squares = x.square().sum(1)
     candidates = min(n - 1, 2 * k + 2)
     block = max(1, min(block_bytes // (8 * n), block_bytes // (8 * candidates * d)))
-    found, which = torch.empty(n, k, dtype=torch.float64), torch.empty(n, k, dtype=torch.int64)
+    nearest, indices = torch.empty(n, k, dtype=torch.float64), torch.empty(n, k, dtype=torch.int64)
     for start in range(0, n, block):
         part = x[start : start + block]
         distances = torch.addmm(squares[None, :], part, x.T, alpha=-2)
@@ -89,9 +77,9 @@ def find_neighbours(rows: npt.ArrayLike, k: int, *, block_bytes: int = 2**26) ->
             exact = torch.linalg.vector_norm(x[near[close]] - part[close, None], dim=-1)
             values[close], order = exact.sort(dim=1)
             near[close] = near[close].gather(1, order)
-        found[start : start + block] = values[:, :k]
-        which[start : start + block] = near[:, :k]
-    return found, which
+        nearest[start : start + block] = values[:, :k]
+        indices[start : start + block] = near[:, :k]
+    return nearest, indices
 
 
 FEWEST, USED = 10, 20  # points at least; neighbours that are looked at
@@ -157,9 +145,9 @@ def intrinsic_dimension(
     table = near = None
     if len(points) > FEWEST:
         table, near = find_neighbours(points, min(neighbours, len(points) - 1))
-    found = _estimates(table, owner) | {"distinct_points": len(points)}
+    cells = _estimates(table, owner) | {"distinct_points": len(points)}
     if first is None:
-        return found
+        return cells
     rest = np.zeros(len(points), dtype=bool)
     rest[which[~np.asarray(first, dtype=bool)]] = True  # a point counts if it stands anywhere but at position 0
     if not rest.all():
@@ -167,13 +155,13 @@ def intrinsic_dimension(
         if int(rest.sum()) > FEWEST and table is not None and near is not None:
             left = _among(points, table, near, rest, min(USED, int(rest.sum()) - 1))
         owner = None if owner is None else owner[rest]
-        other = _estimates(left, owner) | {"distinct_points": int(rest.sum())}
+        rest_cells = _estimates(left, owner) | {"distinct_points": int(rest.sum())}
     else:
-        other = dict(found)
-    for name, value in other.items():
+        rest_cells = dict(cells)
+    for name, value in rest_cells.items():
         stem = name.removesuffix("_interval")
-        found[f"{stem}_without_first{name.removeprefix(stem)}"] = value
-    return found
+        cells[f"{stem}_without_first{name.removeprefix(stem)}"] = value
+    return cells
 
 
 def _estimates(table: Tensor | None, blocks: npt.NDArray[np.int64] | None) -> Cells:
@@ -183,12 +171,12 @@ def _estimates(table: Tensor | None, blocks: npt.NDArray[np.int64] | None) -> Ce
         return {"twonn": twonn(part), "mle_dimension": mle(part, k=min(USED, part.shape[1]))}
 
     estimates: dict[str, float | None] = dict.fromkeys(names) if table is None else both(table)
-    found: Cells = {**estimates}
+    cells: Cells = {**estimates}
     if blocks is None:
-        return found
+        return cells
     owners, sizes = np.unique(blocks, return_counts=True)
     others = [] if table is None or len(owners) < 3 else [both(table[blocks != owner]) for owner in owners]
-    return found | with_intervals(estimates, others, sizes.astype(float), dict.fromkeys(names, (0.0, None)))
+    return cells | with_intervals(estimates, others, sizes.astype(float), dict.fromkeys(names, (0.0, None)))
 
 
 def _among(points: npt.NDArray[np.float64], table: Tensor, near: Tensor, rest: npt.NDArray[np.bool_], k: int) -> Tensor:
@@ -225,10 +213,10 @@ class DimensionProbe(Probe):
         rows: list[Cells] = []
         for site in data.clouds:
             states = data.sample.get(site)
-            found = {} if states is None else intrinsic_dimension(
+            cells = {} if states is None else intrinsic_dimension(
                 states.numpy(), blocks=data.blocks, first=data.first
             )  # fmt: skip
-            rows.append({"site": site, **dict.fromkeys(self.fields)} | found)
+            rows.append({"site": site, **dict.fromkeys(self.fields)} | cells)
         widths = zip(rows, (cloud.width for cloud in data.clouds.values()), strict=True)
         sizes = {(int(number(row["distinct_points"]) or 0), width) for row, width in widths}
         for count, width in sorted(size for size in sizes if size[0])[-1:]:

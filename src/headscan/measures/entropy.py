@@ -17,8 +17,8 @@ from headscan.statistics.linearisation import Gradient, Moments
 
 
 def _rankme_gradient(at: Moments) -> Gradient | None:
-    found = amplitude_entropy(at)
-    return None if found is None else Gradient(energies=float(np.exp(found[0])) * found[1])
+    entropy = amplitude_entropy(at)
+    return None if entropy is None else Gradient(energies=float(np.exp(entropy[0])) * entropy[1])
 
 
 def _rankme_bias(cloud: Cloud, noise: Noise) -> float | None:
@@ -65,10 +65,10 @@ def _fit(energies: Floats, floor: float) -> tuple[slice, Floats] | None:
 
 
 def _alpha_req_gradient(at: Moments) -> Gradient | None:
-    found = _fit(at.energies, 0.0)
-    if found is None:
+    fit = _fit(at.energies, 0.0)
+    if fit is None:
         return None
-    kept, weight = found
+    kept, weight = fit
     slope = np.zeros(len(at.energies))
     slope[kept] = weight / at.energies[kept]
     return Gradient(energies=slope)
@@ -77,10 +77,10 @@ def _alpha_req_gradient(at: Moments) -> Gradient | None:
 def _alpha_req_bias(cloud: Cloud, noise: Noise) -> float | None:
     """As of Gaussian tokens, to second order: log λᵢ grows by (Σⱼ λⱼ/(λᵢ − λⱼ) − 1)/n, for noise drives neighbours apart. A
     gap below the noise of its eigenvalues counts as that."""
-    found = _fit(cloud.energies, cloud.rounding) if cloud.count else None
-    if found is None or not noise.tokens:
+    fit = _fit(cloud.energies, cloud.rounding) if cloud.count else None
+    if fit is None or not noise.tokens:
         return None
-    kept, weight = found
+    kept, weight = fit
     every, own = cloud.energies, cloud.energies[kept]
     gap, least = own[:, None] - every, np.sqrt(own[:, None] * np.maximum(every, 0) * 2 / noise.tokens)
     order = np.sign(np.arange(len(every)) - np.arange(kept.start, kept.stop)[:, None])
@@ -119,8 +119,8 @@ def alpha_req(cloud: Cloud) -> float | None:
     >>> bool(abs(alpha_req(np.diag(np.arange(1.0, 41.0) ** -1.5)) - 3.0) < 1e-9)     # λ is σ²
     True
     """
-    found = _fit(cloud.energies, cloud.rounding) if cloud.count else None
-    if found is None:
+    fit = _fit(cloud.energies, cloud.rounding) if cloud.count else None
+    if fit is None:
         return None
-    kept, weight = found
+    kept, weight = fit
     return max(0.0, float(weight @ np.log(cloud.energies[kept])))

@@ -24,30 +24,15 @@ WEIGHTS = "a property of the weights alone"
 # number, not a function of the solver; and everything stays in log space, where nothing overflows.
 
 
-def log_partition(table: npt.ArrayLike, directions: npt.ArrayLike) -> Tensor:
-    """log Z(c) = log Σ_w exp(c·w) of each direction, a column of [d, m]; in blocks, float64 [m]. Cost O(Vdm).
-
-    >>> log_partition([[1000.0, 0.0], [0.0, 0.0]], torch.eye(2)).tolist()
-    [1000.0, 0.6931471805599453]
-    """
-    w = torch.as_tensor(table, dtype=torch.float64)
-    c = torch.as_tensor(directions, dtype=torch.float64)
-    found = torch.full((c.shape[1],), -torch.inf, dtype=torch.float64)
-    step = max(1, 2**23 // max(1, c.shape[1]))
-    for start in range(0, len(w), step):
-        found = torch.logaddexp(found, torch.logsumexp(w[start : start + step] @ c, dim=0))
-    return found
-
-
 def _both_signs(table: Tensor, directions: Tensor) -> Tensor:
-    """`log_partition` of the directions and of their opposites [2m], from one product."""
-    found = torch.full((2, directions.shape[1]), -torch.inf, dtype=torch.float64)
+    """log Z(c) = log Σ_w exp(c·w) of each direction, a column of [d, m], and of its opposite [2m]; from one product."""
+    logs = torch.full((2, directions.shape[1]), -torch.inf, dtype=torch.float64)
     step = max(1, 2**23 // max(1, directions.shape[1]))
     for start in range(0, len(table), step):
         products = table[start : start + step] @ directions
-        found[0] = torch.logaddexp(found[0], torch.logsumexp(products, dim=0))
-        found[1] = torch.logaddexp(found[1], torch.logsumexp(products.neg_(), dim=0))
-    return found.flatten()
+        logs[0] = torch.logaddexp(logs[0], torch.logsumexp(products, dim=0))
+        logs[1] = torch.logaddexp(logs[1], torch.logsumexp(products.neg_(), dim=0))
+    return logs.flatten()
 
 
 def partition_isotropy(table: npt.ArrayLike) -> dict[str, float | None]:
@@ -110,7 +95,7 @@ def frequency_bins(
         length = float(np.linalg.norm(axis))
         axis = axis / length if length > 0 else None
     lengths = np.linalg.norm(w, axis=1)
-    found: list[Cells] = []
+    bins: list[Cells] = []
     for low, high in pairwise(edges):
         chosen = (c >= low) & (c < high)
         if not chosen.any():
@@ -119,7 +104,7 @@ def frequency_bins(
         unit = rows[norms > 0] / norms[norms > 0, None]
         n, total = len(unit), unit.sum(0)
         cosines = unit @ axis if axis is not None else np.zeros(0)
-        found.append(
+        bins.append(
             {
                 "mean_norm_interval": _over_rows(norms, (0.0, None)),
                 "cosine_to_state_interval": _over_rows(cosines, (-1.0, 1.0)), **_over_groups(rows, norms),
@@ -131,7 +116,7 @@ def frequency_bins(
                 "log_partition_range": partition_isotropy(rows)["log_partition_range"],
             }
         )  # fmt: skip
-    return found
+    return bins
 
 
 def _over_rows(values: npt.NDArray[np.float64], bounds: Bounds) -> list[float] | None:
@@ -160,11 +145,11 @@ def _over_groups(
         n, total = float(counts[chosen].sum()), units[chosen].sum(0)
         return float(total @ total - n) / (n * (n - 1)) if n > 1 else None
 
-    every, found = np.arange(groups), {}
+    every, cells = np.arange(groups), {}
     for name, function, bounds in (("drift", drift, (0.0, 1.0)), ("average_cosine", cosine, (-1.0, 1.0))):
         values = [function(every != g) for g in every]
-        found[f"{name}_interval"] = jackknife(function(every >= 0), values, counts, running=False, bounds=bounds)
-    return found
+        cells[f"{name}_interval"] = jackknife(function(every >= 0), values, counts, running=False, bounds=bounds)
+    return cells
 
 
 class FrequencyProbe(Probe):

@@ -140,13 +140,13 @@ def best_scale(losses: npt.ArrayLike) -> float | None:
     >>> [round(best_scale([(power - least) ** 2 for power in SCALES]), 9) for least in (0.0, 1.0, -0.25)]
     [1.0, 2.0, 0.840896415]
     """
-    found = np.asarray(losses, dtype=np.float64)
-    if not np.isfinite(found).all():
+    values = np.asarray(losses, dtype=np.float64)
+    if not np.isfinite(values).all():
         return None
-    least = int(found.argmin())
-    if least in (0, len(found) - 1):
+    least = int(values.argmin())
+    if least in (0, len(values) - 1):
         return None
-    before, here, after = found[least - 1 : least + 2]
+    before, here, after = values[least - 1 : least + 2]
     bend = before - 2 * here + after
     shift = 0.0 if bend <= 0 else (before - after) / (2 * bend)
     return float(2.0 ** (SCALES[least] + shift * (SCALES[1] - SCALES[0])))

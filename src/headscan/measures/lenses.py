@@ -5,12 +5,12 @@ The logit lens (nostalgebraist 2020) gives them to the final norm and the head a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headscan.measures.measure import Field, ProbeWords
@@ -60,31 +60,13 @@ class LensHead:
     @torch.no_grad()
     def __call__(self, states: Float[Tensor, "... d"]) -> Float[Tensor, "... V"]:
         states = states.to(self.head.weight)
-        found: Tensor = self.head.logits(states if self.norm is None else self.norm(states)).float().log_softmax(-1)
-        return found
-
-
-@dataclass(frozen=True)
-class StreamStates:
-    """States of a batch at every site [n, d], the ids that follow [n] (−1: none), all of the same n tokens."""
-
-    states: Mapping[str, Tensor]
-    following: Tensor
+        logits: Tensor = self.head.logits(states if self.norm is None else self.norm(states)).float()
+        return logits.log_softmax(-1)
 
 
 def stream_sites(setup: ProbeSetup) -> tuple[str, ...]:
     """The blocks among the scan's sites, and the embedding."""
     return tuple(site for site in setup.sites if site == "embedding" or is_block(site))
-
-
-def readings(lens: Lens, parts: Sequence[Int[Tensor, "w T"]], sites: Sequence[str]) -> Iterator[StreamStates]:
-    """One forward pass, a part of the windows at a time."""
-    for ids in parts:
-        if not len(ids):
-            continue
-        found = lens.run(ids.to(lens.device), sites=sites)
-        following = torch.nn.functional.pad(ids[:, 1:], (0, 1), value=-1).flatten()
-        yield StreamStates({site: found[site].flatten(0, 1) for site in sites}, following)
 
 
 def read(readout: LensHead, final: Tensor, states: Tensor, following: Tensor) -> Tally:
@@ -110,18 +92,24 @@ def read(readout: LensHead, final: Tensor, states: Tensor, following: Tensor) ->
 def _numbers(tally: Tally) -> dict[str, float | None]:
     tokens, predicted = float(tally["tokens"]), float(tally["predicted"])
     names = {"kl": "kl", "agreement": "agree", "kl_shuffled": "kl_shuffled", "agreement_shuffled": "agree_shuffled"}
-    found: dict[str, float | None] = {name: float(tally[key]) / tokens for name, key in names.items()}
+    numbers: dict[str, float | None] = {name: float(tally[key]) / tokens for name, key in names.items()}
     # Rounding makes the divergence of what is equal a little negative.
-    found |= {name: max(0.0, found[name] or 0.0) for name in ("kl", "kl_shuffled")}
-    return found | {"lens_loss": float(tally["loss"]) / predicted if predicted else None}
+    numbers |= {name: max(0.0, numbers[name] or 0.0) for name in ("kl", "kl_shuffled")}
+    return numbers | {"lens_loss": float(tally["loss"]) / predicted if predicted else None}
 
 
 def reading_rows(lens: Lens, readout: LensHead, sites: Sequence[str], parts: Sequence[Tensor]) -> list[Cells]:
     """One row a site with the numbers of `FIELDS`; intervals leave the parts of the text out by turns."""
     tallies: dict[str, list[Tally]] = {site: [] for site in sites}
-    for reading in readings(lens, parts, tuple(dict.fromkeys([*sites, readout.last]))):
+    for ids in parts:
+        if not len(ids):
+            continue
+        states = lens.run(ids.to(lens.device), sites=tuple(dict.fromkeys([*sites, readout.last])))
+        following = torch.nn.functional.pad(ids[:, 1:], (0, 1), value=-1).flatten()
         for site in sites:
-            tallies[site].append(read(readout, reading.states[readout.last], reading.states[site], reading.following))
+            tallies[site].append(
+                read(readout, states[readout.last].flatten(0, 1), states[site].flatten(0, 1), following)
+            )
     rows: list[Cells] = []
     for site, own in tallies.items():
         whole = Tally.restore(own[0].state())

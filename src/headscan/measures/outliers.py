@@ -12,9 +12,9 @@ import torch
 
 from headscan.measures.cone import top_direction_share
 from headscan.measures.measure import WITHOUT, Field, ProbeWords
-from headscan.measures.probe import Probe, ProbeData, ProbeSetup
+from headscan.measures.probe import Probe, ProbeData, ProbeSetup, tally_row
 from headscan.measures.spectrum import effective_rank
-from headscan.statistics import Cloud, DirectionTally, SiteStatistics, Tally
+from headscan.statistics import Accumulator, Cloud, DirectionTally, SiteStatistics, Tally
 from headscan.statistics.reservoir import FACTOR
 from headscan.statistics.uncertainty import Cells, jackknife, number
 
@@ -45,11 +45,11 @@ def rogue(tally: Tally) -> dict[str, float | None]:
     A share may exceed 1 where other dimensions contribute negatively. Undefined (None) where the average cosine is not
     above 1e-3: shares of nothing.
     """
-    found = contributions(float(tally["tokens"]), tally["unit"].cpu().numpy(), tally["square"].cpu().numpy())
+    parts = contributions(float(tally["tokens"]), tally["unit"].cpu().numpy(), tally["square"].cpu().numpy())
     empty: dict[str, float | None] = dict.fromkeys(("rogue_share_1", "rogue_share_3", "rogue_share_5", "rogue_half"))
-    if found is None or found.sum() <= 1e-3:
+    if parts is None or parts.sum() <= 1e-3:
         return empty
-    running = np.cumsum(np.sort(found)[::-1]) / found.sum()
+    running = np.cumsum(np.sort(parts)[::-1]) / parts.sum()
     shares = {f"rogue_share_{k}": float(running[min(k, len(running)) - 1]) for k in (1, 3, 5)}
     return empty | shares | {"rogue_half": float(np.argmax(running >= 0.5) + 1)}
 
@@ -65,12 +65,12 @@ class RogueDimension:
 
 def rogue_dimensions(tally: Tally, top: int = 5) -> list[RogueDimension]:
     """The dimensions that contribute most to the average cosine, largest first."""
-    found = contributions(float(tally["tokens"]), tally["unit"].cpu().numpy(), tally["square"].cpu().numpy())
-    if found is None:
+    parts = contributions(float(tally["tokens"]), tally["unit"].cpu().numpy(), tally["square"].cpu().numpy())
+    if parts is None:
         return []
-    total = float(found.sum())
-    order = np.argsort(-found, kind="stable")[:top]
-    return [RogueDimension(int(d), float(found[d]), None if total <= 1e-3 else float(found[d]) / total) for d in order]
+    total = float(parts.sum())
+    order = np.argsort(-parts, kind="stable")[:top]
+    return [RogueDimension(int(d), float(parts[d]), None if total <= 1e-3 else float(parts[d]) / total) for d in order]
 
 
 def agreement_without(rows: npt.NDArray[np.float64], removed: npt.NDArray[np.int64]) -> float | None:
@@ -95,7 +95,7 @@ def agreements(
     """`agreement_without` several sets of dimensions, each as `agreement_KEY`, with its 95 % interval over blocks of
     text, with and without rows at position 0 (`blocks`, `first` [n]). The sums over pairs of groups are taken once."""
     rows = np.asarray(rows, dtype=np.float64)
-    found: Cells = {}
+    cells: Cells = {}
     lengths = np.linalg.norm(rows, axis=1)
     for key, dimensions in removed.items():
         cut = rows.copy()
@@ -121,9 +121,9 @@ def agreements(
             values = [_squared(sums, chosen & (groups // 2 != owner)) for owner in owners]
             counts = [int(sizes[chosen & (groups // 2 == owner)].sum()) for owner in owners]
             value = _squared(sums, chosen)
-            found[f"agreement_{key}{suffix}"] = value
-            found[f"agreement_{key}{suffix}_interval"] = jackknife(value, values, counts, bounds=(0.0, 1.0))
-    return found
+            cells[f"agreement_{key}{suffix}"] = value
+            cells[f"agreement_{key}{suffix}_interval"] = jackknife(value, values, counts, bounds=(0.0, 1.0))
+    return cells
 
 
 def _squared(sums: npt.NDArray[np.float64], chosen: npt.NDArray[np.bool_]) -> float | None:
@@ -195,20 +195,20 @@ def _rogue(statistics: SiteStatistics, cloud: Cloud) -> Cells:
     if parts is None or not parts.sum() > 1e-3:
         return cells
     shares = parts / parts.sum()
-    found = [int(k) for k in np.argsort(-shares, kind="stable")[:MOST] if shares[k] >= ROGUE]
-    cells |= {"rogue_coordinates": found, "rogue_share": float(shares[found].sum())}
-    if not found:
+    coordinates = [int(k) for k in np.argsort(-shares, kind="stable")[:MOST] if shares[k] >= ROGUE]
+    cells |= {"rogue_coordinates": coordinates, "rogue_share": float(shares[coordinates].sum())}
+    if not coordinates:
         left = top_direction_share(cloud), effective_rank(cloud)
     else:
-        rest = cloud.without(found)
+        rest = cloud.without(coordinates)
         left = (None, None) if rest is None else (rest[0], float(np.exp(rest[1])))
-    return cells | dict(zip(names, (float(np.delete(parts, found).sum()), *left), strict=True))
+    return cells | dict(zip(names, (float(np.delete(parts, coordinates).sum()), *left), strict=True))
 
 
 class RogueProbe(Probe):
     """A few coordinates that decide every similarity."""
 
-    needs, tally = "vectors", DirectionTally
+    needs = "vectors"
     words = ProbeWords(
         name="rogue", title="Rogue dimensions", group="cones",
         sentence="Do a few coordinates decide how similar two tokens look? What the largest 1, 3, 5 of them add to "
@@ -237,9 +237,15 @@ class RogueProbe(Probe):
         },
     )  # fmt: skip
 
+    def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
+        return {site: DirectionTally(setup.width(site), setup.device) for site in setup.sites}
+
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         rows = []
-        for site, tally, row in self.tallied(data, rogue):
+        for site in data.clouds:
+            tally = data.own[site]
+            assert isinstance(tally, DirectionTally)
+            row: Cells = {"site": site, **tally_row(tally, rogue, self.fields)}
             top = rogue_dimensions(tally.total())
             states = data.sample.get(site)
             dims = {k: np.array([one.dimension for one in top[:k]], dtype=int) for k in (1, 3, 5)}

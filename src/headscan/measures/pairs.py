@@ -48,17 +48,17 @@ def mean_states(
     groups: dict[int, list[int]] = {}
     for k, tokens in enumerate(ids):
         groups.setdefault(len(tokens), []).append(k)
-    found = {site: np.zeros((len(ids), lens.width(site))) for site in sites}
+    means = {site: np.zeros((len(ids), lens.width(site))) for site in sites}
     for members in groups.values():
         for start in range(0, len(members), batch):
             part = members[start : start + batch]
             rows = torch.tensor([list(ids[k]) for k in part], device=lens.device)
 
             def take(site: str, states: torch.Tensor, part: list[int] = part) -> None:
-                found[site][part] = pooled(states.detach().double(), pooling).cpu().numpy()
+                means[site][part] = pooled(states.detach().double(), pooling).cpu().numpy()
 
             lens.run(rows, sites=sites, each=take)
-    return found
+    return means
 
 
 def aligned(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], *, blocks: int = 16) -> Cells:
@@ -142,8 +142,8 @@ class AlignmentProbe(Probe):
             kept = [k for k, (a, b) in enumerate(zip(pairs.one, pairs.other, strict=True)) if ids[a] and ids[b]]
             new = list(dict.fromkeys(text for text in texts if ids[text] and text not in states))
             if new:
-                found = mean_states(setup.lens, [ids[text] for text in new], sites)
-                states |= {text: {site: found[site][k] for site in sites} for k, text in enumerate(new)}
+                means = mean_states(setup.lens, [ids[text] for text in new], sites)
+                states |= {text: {site: means[site][k] for site in sites} for k, text in enumerate(new)}
             for site in sites:
                 row: Cells = {"site": site, "set": pairs.name, "pairs": len(kept)}
                 if len(kept) > 1:

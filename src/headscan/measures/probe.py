@@ -137,14 +137,14 @@ class ProbeData:
 
 def tables(setup: ProbeSetup) -> dict[str, npt.NDArray[np.float64]]:
     """The input embedding table and, where it is another, the output's; float64 [V, d]."""
-    found = {"input embeddings": setup.lens.input_embeddings}
+    named = {"input embeddings": setup.lens.input_embeddings}
     output = setup.lens.output_embeddings
     if output is not None:
         if output.data_ptr() == setup.lens.input_embeddings.data_ptr():
-            found = {"tied embeddings": output}
+            named = {"tied embeddings": output}
         else:
-            found["output embeddings"] = output
-    return {name: table.detach().double().cpu().numpy() for name, table in found.items()}
+            named["output embeddings"] = output
+    return {name: table.detach().double().cpu().numpy() for name, table in named.items()}
 
 
 class Probe:
@@ -155,8 +155,6 @@ class Probe:
     """
 
     words: ClassVar[ProbeWords]
-    tally: ClassVar[type[BlockedTally] | None] = None
-    """The tally that it keeps at each site, if that is all."""
     passes: ClassVar[int] = 1
     """How often it reads the text, the scan's own pass included."""
     needs: ClassVar[Literal["model", "tokens", "vectors"]] = "model"
@@ -185,22 +183,13 @@ class Probe:
         return Cost(0, 0)
 
     def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
-        """What it keeps in the pass, by site, or by "SITE|PART" where that is several; by default a `tally` at each site."""
-        return {site: self.tally(setup.width(site), setup.device) for site in setup.sites} if self.tally else {}
+        """What it keeps in the pass, by site, or by "SITE|PART" where that is several."""
+        return {}
 
     def update(self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch) -> None:
-        """Add a batch of a site to the accumulator of this key."""
+        """Add a batch of a site to the accumulator of this key; by default of a tally."""
         assert isinstance(accumulator, BlockedTally)
         accumulator.update(batch)
-
-    def tallied(
-        self, data: ProbeData, function: Callable[[Tally], dict[str, float | None]]
-    ) -> Iterator[tuple[str, BlockedTally, Cells]]:
-        """By site, in the order of depth: its tally, and a row of the tally's numbers by `function`."""
-        for site in data.clouds:
-            tally = data.own[site]
-            assert isinstance(tally, BlockedTally)
-            yield site, tally, {"site": site, **tally_row(tally, function, self.fields)}
 
     def passing(self, setup: ProbeSetup) -> tuple[str, ...]:
         """Further sites that it must see as they pass (`see`); asked after `accumulators`."""
@@ -260,11 +249,11 @@ def tally_row(
         variants.append((WITHOUT, whole.view(REST), [part.view(REST) for part in parts]))
     row: Cells = {}
     for suffix, total, blocks in variants:
-        found = function(total)
+        numbers = function(total)
         sizes = [float(part["tokens" if "tokens" in part.sums else "pairs"]) for part in blocks]
         others = [function(total.without(part)) for part in blocks] if len(blocks) > 2 else []
-        bounds = {name: fields[name].range if name in fields else (None, None) for name in found}
-        row |= with_intervals(found, others, sizes, bounds, suffix=suffix)
+        bounds = {name: fields[name].range if name in fields else (None, None) for name in numbers}
+        row |= with_intervals(numbers, others, sizes, bounds, suffix=suffix)
     return row
 
 

@@ -216,15 +216,15 @@ def participation_ratio(cloud: Cloud) -> float | None:
 
 def _isoscore_gradient(at: Moments) -> Gradient | None:
     """The participation ratio's, divided by d − 1."""
-    found = MEASURES["participation_ratio"].gradient
-    gradient = found(at) if found else None
+    derivative = MEASURES["participation_ratio"].gradient
+    gradient = derivative(at) if derivative else None
     return None if gradient is None or len(at.mean) < 2 else gradient.times(1 / (len(at.mean) - 1))
 
 
 def _isoscore_bias(cloud: Cloud, noise: Noise) -> float | None:
     """The participation ratio's, divided by d − 1."""
-    found, rest = MEASURES["participation_ratio"].bias, max(1, cloud.width - 1)
-    bias = found(cloud, replace(noise, error=noise.error * rest)) if found else None
+    ratio_bias, rest = MEASURES["participation_ratio"].bias, max(1, cloud.width - 1)
+    bias = ratio_bias(cloud, replace(noise, error=noise.error * rest)) if ratio_bias else None
     return None if bias is None or cloud.width < 2 else bias / rest
 
 

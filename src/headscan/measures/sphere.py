@@ -82,14 +82,14 @@ def uniformity_by_block(rows: npt.ArrayLike, blocks: npt.ArrayLike, first: npt.A
         total = float(np.logaddexp.reduce(logs[np.ix_(chosen, chosen)], axis=None))
         return min(0.0, total - math.log(n * (n - 1)) - 2 * t)
 
-    found: Cells = {}
+    cells: Cells = {}
     for suffix, part in (("", np.ones(len(groups), dtype=bool)), ("_without_first", groups % 2 == 0)):
         owners = np.unique(groups[part] // 2)
         others = [value(part & (groups // 2 != owner)) for owner in owners]
         counts = [sizes[part & (groups // 2 == owner)].sum() for owner in owners]
-        found[f"uniformity{suffix}"] = value(part)
-        found[f"uniformity{suffix}_interval"] = jackknife(value(part), others, counts, bounds=(-4 * t, 0.0))
-    return found
+        cells[f"uniformity{suffix}"] = value(part)
+        cells[f"uniformity{suffix}_interval"] = jackknife(value(part), others, counts, bounds=(-4 * t, 0.0))
+    return cells
 
 
 def uniformity_floor(width: int, *, t: float = 2.0) -> float:
@@ -169,8 +169,8 @@ class SphereProbe(Probe):
 
 def _next_alignment(tally: Tally) -> dict[str, float | None]:
     sums = tuple(tally[name].cpu().numpy() for name in ("pairs", "unit", "next", "cosine"))
-    found = from_pair_sums(sums, ())  # type: ignore[arg-type]
-    return {f"next_{name}": number(found[name]) for name in ("alignment", "unrelated", "relative")}
+    values = from_pair_sums(sums, ())  # type: ignore[arg-type]
+    return {f"next_{name}": number(values[name]) for name in ("alignment", "unrelated", "relative")}
 
 
 NEIGHBOURS = 10

@@ -178,10 +178,10 @@ class Followed:
             states, every = self.held[name].to(self.device), torch.stack([weights[k][born] for k in using])
             runs = [list(self.kept[k][1].runs(self.windows)) for k in using]
             for number, (_, rows) in enumerate(runs[0]):
-                found = torch.zeros(len(using), states.shape[-1], dtype=torch.float64, device=self.device)
+                totals = torch.zeros(len(using), states.shape[-1], dtype=torch.float64, device=self.device)
                 flat, weighted = states[rows].flatten(0, 1), every[:, rows].flatten(1)
                 for part, some in zip(flat.split(near(flat)), weighted.split(near(flat), dim=1), strict=True):
-                    found.addmm_(some, part.double())
-                for run, one in zip(runs, found, strict=True):
+                    totals.addmm_(some, part.double())
+                for run, one in zip(runs, totals, strict=True):
                     run[number][0]["sources"][source] += one
         self.stream, self.held, self.factors, self.kept = None, {}, [], []

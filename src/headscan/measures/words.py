@@ -65,20 +65,20 @@ def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) 
     The interval is normal, words taken as the sample; it does not cover the choice of the text.
     """
     labels, values = self_similarity(sums, least=least)
-    found: Cells = {
+    cells: Cells = {
         "self_similarity": None, "self_similarity_interval": None, "self_adjusted": None,
         "self_adjusted_interval": None, "words": len(labels),
     }  # fmt: skip
     if not len(values):
-        return found
+        return cells
     mean = float(values.mean())
     if len(values) > 1:
         reach = normal_reach(values)
-        found["self_similarity_interval"] = list(bounded(mean - reach, mean + reach, (-1.0, 1.0)))
+        cells["self_similarity_interval"] = list(bounded(mean - reach, mean + reach, (-1.0, 1.0)))
         if baseline is not None:
             # The baseline is a mean over nearly all pairs of tokens: its own error is far below that of some hundred words.
-            found["self_adjusted_interval"] = [mean - baseline - reach, mean - baseline + reach]
-    return found | {"self_similarity": mean, "self_adjusted": None if baseline is None else mean - baseline}
+            cells["self_adjusted_interval"] = [mean - baseline - reach, mean - baseline + reach]
+    return cells | {"self_similarity": mean, "self_adjusted": None if baseline is None else mean - baseline}
 
 
 def maximum_explainable_variance(
@@ -108,15 +108,15 @@ def maximum_explainable_variance(
         if share is not None and known:
             values.append(share)
             baselines.append(float(np.mean(known)))
-    found: Cells = dict.fromkeys(("mev", "mev_interval", "mev_adjusted", "mev_adjusted_interval"))
+    cells: Cells = dict.fromkeys(("mev", "mev_interval", "mev_adjusted", "mev_adjusted_interval"))
     for name, numbers in (("mev", np.array(values)), ("mev_adjusted", np.array(values) - np.array(baselines))):
         if len(numbers):
             mean = float(numbers.mean())
-            found[name] = mean
+            cells[name] = mean
         if len(numbers) > 1:
             reach, low = normal_reach(numbers), 0.0 if name == "mev" else -1.0
-            found[f"{name}_interval"] = list(bounded(mean - reach, mean + reach, (low, 1.0)))
-    return found | {"mev_words": len(values)}
+            cells[f"{name}_interval"] = list(bounded(mean - reach, mean + reach, (low, 1.0)))
+    return cells | {"mev_words": len(values)}
 
 
 def _top_share(rows: npt.NDArray[np.float64]) -> float | None:
@@ -169,13 +169,13 @@ class WordsProbe(Probe):
         return Cost(0, sum(16.0 * types * setup.width(site) for site in setup.sites))
 
     def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
-        found: dict[str, Accumulator] = {}
+        accumulators: dict[str, Accumulator] = {}
         for site in setup.sites:
             width = setup.width(site)
-            found[site] = ContextTally(width, setup.device)
+            accumulators[site] = ContextTally(width, setup.device)
             for part in ("types", "first"):
-                found[f"{site}|{part}"] = ClassSums(width, limit=8192, device=setup.device)
-        return found
+                accumulators[f"{site}|{part}"] = ClassSums(width, limit=8192, device=setup.device)
+        return accumulators
 
     def update(self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch) -> None:
         if isinstance(accumulator, ContextTally):
@@ -209,7 +209,7 @@ class WordsProbe(Probe):
                 x, ids = states.numpy(), data.sample["id"].numpy()
                 if kept is not None:
                     x, ids = x[kept], ids[kept]
-                found = maximum_explainable_variance(x, ids)
-                row |= suffixed(found) if suffix else found
+                variance = maximum_explainable_variance(x, ids)
+                row |= suffixed(variance) if suffix else variance
             rows.append(row)
         return rows

@@ -66,14 +66,14 @@ def zipf_intervals(parts: Sequence[npt.NDArray[np.int64]]) -> dict[str, list[flo
     """
     names = ("zipf_exponent", "mandelbrot_exponent", "mandelbrot_shift", "zipf_distance")
     whole = np.sum(parts, axis=0) if len(parts) else np.zeros(0)
-    found = zipf_mandelbrot(whole)
-    start = found["mandelbrot_exponent"], found["mandelbrot_shift"]
+    fit = zipf_mandelbrot(whole)
+    start = fit["mandelbrot_exponent"], fit["mandelbrot_shift"]
     if start[0] is None or start[1] is None or len(parts) < 3:
         return {f"{name}_interval": None for name in names}
-    others = [_refit(whole - part, found["zipf_exponent"] or 1.0, (start[0], start[1])) for part in parts]
+    others = [_refit(whole - part, fit["zipf_exponent"] or 1.0, (start[0], start[1])) for part in parts]
     sizes = [float(part.sum()) for part in parts]
     return {
-        f"{name}_interval": jackknife(found[name], [other[name] for other in others], sizes, bounds=(0.0, None))
+        f"{name}_interval": jackknife(fit[name], [refit[name] for refit in others], sizes, bounds=(0.0, None))
         for name in names
     }
 
@@ -125,14 +125,14 @@ def _newton(
         scale = 1.0
         while scale > 1e-6:
             new = max(1e-9, a + scale * step[0]), max(0.0, b + scale * step[1])
-            found = look(*new)
-            if found[0] <= value:
+            trial = look(*new)
+            if trial[0] <= value:
                 break
             scale /= 2
         else:
             break
         moved = abs(new[0] - a) + abs(new[1] - b)
-        (a, b), (value, gradient, curvature) = new, found
+        (a, b), (value, gradient, curvature) = new, trial
         if moved < 1e-9 * (1 + a + b):
             break
     return float(a), float(b), float(value)
