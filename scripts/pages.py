@@ -41,7 +41,7 @@ EXAMPLES = {
     "recover": "recover gpt-headless --text stories --context 32 --max-tokens 960",
     "tournament": "tournament --text stories --arms ce,ce+unigram --seeds 2 --steps 4 --cells 300/8,260/8 --rates 0.01,0.03 "
     "--matched-loss 5.5 --processes 1",
-    "remedy": "remedy {column} --partners {partners} --against {partners} --held-out 300 --formats dense,onnx,column",
+    "remedy": "remedy {column} --partners {partners} --against {partners} --held-out 300 --formats dense,column",
     "evaluation": "evaluate gpt-vanilla --text {sets} --tasks blimp,synonyms",
     "reproduce": "reproduce 7 15 403 422",
 }

@@ -33,7 +33,6 @@ MISSING = {
     "spark": "ntp stories --tokenizer gpt-vanilla --order 1 --engine spark --master local[1] --max-tokens 500",
     "quantize": "scan gpt-vanilla --text stories --dtype 8bit --max-tokens 64 --context 32",
     "gguf": "scan {folder}/model.gguf --text stories --max-tokens 64 --context 32",
-    "onnx": "remedy {column} --partners {partners} --against {partners} --held-out 300 --formats onnx",
     "faiss": "scan {folder}/vectors.faiss",
     "figures": "figures {result} {folder}/figures",
 }

@@ -61,7 +61,7 @@ _RENAMED = {
     "TournamentResult": "headscan_lab.tournament.table", "TrainResult": "headscan.training",
     "all_claims": "headscan_lab.ledger.run", "check_kaleido": "headscan.report.kit.terminal",
     "check_original": "headscan_lab.ledger.stand_ins", "estimate_compare": "headscan.comparison.run",
-    "estimate_remedy": "headscan.remedies.run", "estimate_scan": "headscan.scanner.run",
+    "estimate_scan": "headscan.scanner.run",
     "estimate_states": "headscan.states.estimate", "ledger_page": "headscan_lab.ledger.page",
     "reproduce": "headscan_lab.ledger.run", "wanted_claims": "headscan_lab.ledger.run",
 }  # fmt: skip

@@ -97,7 +97,7 @@ COMMANDS = {
         verb=lambda: headscan.training.recover, docs="training.md", example="gpt-headless --text stories --max-tokens 4096",
     ),
     "remedy": Command(
-        verb=lambda: headscan.remedy, subject="SOURCE", docs="remedies.md", estimate=_estimate("remedies.run", "remedy"),
+        verb=lambda: headscan.remedy, subject="SOURCE", docs="remedies.md",
         subject_help="A sentence encoder (with --pairs) or stored vectors: a file, folder or URL of a column of embeddings.",
         example="embeddings.npy --export standardise --out remedied",
     ),

@@ -21,7 +21,7 @@ from headscan.remedies.result import RemedySettings
 from headscan.remedies.retrieval import HeldOutPairs
 from headscan.run import BadInput, ModelRecord, Run, TextRecord
 from headscan.states import VectorSource, counted_source
-from headscan.statistics import Cloud, DirectionTally, Reservoir, SiteBatch, Sums
+from headscan.statistics import Cloud, DirectionTally, SiteBatch, Sums
 from headscan.text import Batch, PairSet
 from headscan.text.documents import documents
 
@@ -147,9 +147,6 @@ def _pairs(found: PairSet, place: dict[str, int], group: npt.NDArray[np.int64]) 
 
 # ---- What a remedy is fitted on, and what it is judged by: stored vectors, in one pass over each store.
 
-# Vectors of which quantiles are taken.
-SAMPLE = 4096
-
 
 def data_of_store(source: VectorSource, settings: RemedySettings, run: Run) -> RemedyData:
     """Some vectors, drawn by document (by row where there are none), are held out; all others are fitted on.
@@ -162,7 +159,7 @@ def data_of_store(source: VectorSource, settings: RemedySettings, run: Run) -> R
     assert source.tokens is not None  # by `counted_source`
     picked = partial(_held_out, share=min(0.5, settings.held_out / source.tokens), seed=settings.seed)
     width = source.width(site)
-    sums, tally, sample = Sums(width), DirectionTally(width), Reservoir(SAMPLE, settings.seed)
+    sums, tally = Sums(width), DirectionTally(width)
     held, groups = list[Tensor](), list[npt.NDArray[np.int64]]()
     several = _documents(source)
     for batch, rows, first in rows_of(source, site):
@@ -175,9 +172,6 @@ def data_of_store(source: VectorSource, settings: RemedySettings, run: Run) -> R
             sums.merge(Sums.of_rows(kept))
             windows = [int(batch.indices[0])]
             tally.update(SiteBatch(site, kept[None], torch.zeros(1, len(kept), dtype=torch.long), windows))
-            chosen = sample.offer(windows, len(kept))
-            if len(chosen):
-                sample.put(chosen, {"rows": chosen.of(kept[None])})
         run.progress("fit", first + len(rows), source.tokens, "vectors")
     vectors, own = torch.cat(held).numpy(), np.concatenate(groups)
     if len(vectors) < 2 or sums.count < 2:
@@ -197,7 +191,7 @@ def data_of_store(source: VectorSource, settings: RemedySettings, run: Run) -> R
     if not sets:
         notes.append("Without --partners no recall is known: only the shape of what was held out.")
     return RemedyData(
-        source.name, source.record(), site, FittingData(Cloud.of_sums(sums), tally.total(), sample.columns["rows"].numpy()),
+        source.name, source.record(), site, FittingData(Cloud.of_sums(sums), tally.total()),
         sums.count, vectors, own, sets, text=source.text(), other=other, source=source, notes=tuple(notes),
     )  # fmt: skip
 

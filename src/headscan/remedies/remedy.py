@@ -7,11 +7,12 @@ import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from headscan.run import BadInput, Registry
@@ -20,82 +21,11 @@ from headscan.statistics import Cloud, DirectionTally, SiteBatch, Tally
 Floats = npt.NDArray[np.float64]
 
 
-class Remedy(ABC):
-    """A fitted map of vectors [n, d] to [n, k], and the `name` of the method that made it."""
-
-    name: str
-    forms: ClassVar[list[type[Remedy]]] = []
-
-    def __init_subclass__(cls) -> None:
-        Remedy.forms.append(cls)
-
-    @property
-    @abstractmethod
-    def widths(self) -> tuple[int, int]:
-        """d and k."""
-
-    @abstractmethod
-    def apply(self, rows: Floats) -> Floats:
-        """The mapped rows."""
-
-    @abstractmethod
-    def tensors(self) -> dict[str, npt.NDArray[np.float32]]:
-        """What `of_tensors` makes the same map of, in float32."""
-
-    @classmethod
-    @abstractmethod
-    def of_tensors(cls, name: str, tensors: dict[str, Floats]) -> Remedy:
-        """The inverse of `tensors`; KeyError where they are another form's."""
-
-    @abstractmethod
-    def config(self) -> dict[str, object]:
-        """What stands in config.json beside the tensors."""
-
-    def __call__(self, rows: npt.ArrayLike) -> Floats:
-        rows = np.asarray(rows, dtype=np.float64)
-        if rows.ndim == 0 or rows.shape[-1] != self.widths[0]:
-            raise BadInput(
-                f"The remedy '{self.name}' was fitted at width {self.widths[0]}, not {rows.shape[-1] if rows.ndim else 0}."
-            )
-        return self.apply(rows)
-
-    def __repr__(self) -> str:
-        return f"Remedy({self.name}: {self.widths[0]} to {self.widths[1]} dimensions)"
-
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write config.json and model.safetensors (float32) into a folder; `Remedy.load` reads them.
-
-        An affine map is written as sentence-transformers' `Dense` module: `sentence_transformers.models.Dense.load(folder)`.
-        """
-        path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
-        (path / "config.json").write_text(json.dumps(self.config(), indent=1))
-        save_file(self.tensors(), path / "model.safetensors", metadata={"remedy": self.name})
-        return path
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Remedy:
-        """The map that `save` wrote, in float32's precision. Raises BadInput where there is none."""
-        from safetensors import safe_open
-
-        path = Path(folder) / "model.safetensors"
-        try:
-            tensors = {name: value.astype(np.float64) for name, value in load_file(path).items()}
-            with safe_open(path, "numpy") as file:
-                name = (file.metadata() or {}).get("remedy", Path(folder).name)
-        except Exception:
-            raise BadInput(f"There is no saved remedy in {folder}.") from None
-        for form in cls.forms:
-            try:
-                return form.of_tensors(name, tensors)
-            except KeyError:
-                continue
-        raise BadInput(f"There is no saved remedy in {folder}.")
-
-
 @dataclass(frozen=True, repr=False)
-class AffineRemedy(Remedy):
-    """The map x ↦ (x − shift)·matrix + offset, with shift [d], matrix [d, k] and, of one that was read, an offset [k].
+class Remedy:
+    """A fitted map of vectors [n, d] to [n, k], x ↦ (x − shift)·matrix + offset, by the method `name`.
+
+    shift [d], matrix [d, k]; a map that was read has an offset [k].
 
     >>> remedy = remedies(Cloud.of_rows([[1.0, 1.0], [3.0, 1.0]]))["centre"]
     >>> remedy
@@ -119,24 +49,47 @@ class AffineRemedy(Remedy):
         bias: Floats = -(self.shift @ self.matrix) + (0.0 if self.offset is None else self.offset)
         return bias
 
-    def apply(self, rows: Floats) -> Floats:
+    def __call__(self, rows: npt.ArrayLike) -> Floats:
+        rows = np.asarray(rows, dtype=np.float64)
+        if rows.ndim == 0 or rows.shape[-1] != self.widths[0]:
+            raise BadInput(
+                f"The remedy '{self.name}' was fitted at width {self.widths[0]}, not {rows.shape[-1] if rows.ndim else 0}."
+            )
         mapped: Floats = (rows - self.shift) @ self.matrix
         return mapped if self.offset is None else mapped + self.offset
 
-    def tensors(self) -> dict[str, npt.NDArray[np.float32]]:
-        weight = np.ascontiguousarray(self.matrix.T, dtype=np.float32)
-        return {"linear.weight": weight, "linear.bias": self.bias.astype(np.float32)}
+    def __repr__(self) -> str:
+        return f"Remedy({self.name}: {self.widths[0]} to {self.widths[1]} dimensions)"
 
-    @classmethod
-    def of_tensors(cls, name: str, tensors: dict[str, Floats]) -> AffineRemedy:
-        weight = tensors["linear.weight"]
-        return cls(name, np.zeros(weight.shape[1]), weight.T, tensors["linear.bias"])
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write config.json and model.safetensors (float32) into a folder, as sentence-transformers' `Dense` module.
 
-    def config(self) -> dict[str, object]:
-        return {
+        `Remedy.load(folder)` reads them, and so does `sentence_transformers.models.Dense.load(folder)`.
+        """
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        config = {
             "in_features": self.widths[0], "out_features": self.widths[1], "bias": True,
             "activation_function": "torch.nn.modules.linear.Identity",
         }  # fmt: skip
+        (path / "config.json").write_text(json.dumps(config, indent=1))
+        weight = np.ascontiguousarray(self.matrix.T, dtype=np.float32)
+        tensors = {"linear.weight": weight, "linear.bias": self.bias.astype(np.float32)}
+        save_file(tensors, path / "model.safetensors", metadata={"remedy": self.name})
+        return path
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Remedy:
+        """The map that `save` wrote, in float32's precision. Raises BadInput where there is none."""
+        path = Path(folder) / "model.safetensors"
+        try:
+            tensors = {name: value.astype(np.float64) for name, value in load_file(path).items()}
+            with safe_open(path, "numpy") as file:
+                name = (file.metadata() or {}).get("remedy", Path(folder).name)
+            weight = tensors["linear.weight"]
+            return cls(name, np.zeros(weight.shape[1]), weight.T, tensors["linear.bias"])
+        except Exception:
+            raise BadInput(f"There is no saved remedy in {folder}.") from None
 
 
 @dataclass(frozen=True)
@@ -145,15 +98,14 @@ class FittingData:
 
     cloud: Cloud  # its sums
     directions: Tally | None = None  # the sums of `DirectionTally`, for the removal of rogue dimensions
-    sample: Floats | None = None  # some of its vectors [m, d], drawn evenly, for what no sums give (quantiles)
 
     @classmethod
     def of_rows(cls, rows: Floats) -> Self:
-        """Of vectors [n, d] that are in memory, all of them the sample."""
+        """Of vectors [n, d] that are in memory."""
         tally = DirectionTally(rows.shape[1])
         states = torch.tensor(rows)[None]
         tally.update(SiteBatch("rows", states, torch.zeros(1, len(rows), dtype=torch.long), [0]))
-        return cls(Cloud.of_rows(rows), tally.total(), rows)
+        return cls(Cloud.of_rows(rows), tally.total())
 
 
 class RemedyMethod(ABC):
@@ -168,9 +120,9 @@ REMEDIES: Registry[type[RemedyMethod]] = Registry("remedy", "headscan.remedies.m
 """Every remedy by its name."""
 
 
-def remedies(cloud: Cloud, directions: Tally | None = None, sample: npt.ArrayLike | None = None) -> dict[str, Remedy]:
+def remedies(cloud: Cloud, directions: Tally | None = None) -> dict[str, Remedy]:
     """All of them, fitted on one cloud, by name, but those that need what is not given; see `FittingData`."""
-    data = FittingData(cloud, directions, None if sample is None else np.asarray(sample, dtype=np.float64))
+    data = FittingData(cloud, directions)
     fitted = {name: method().fit(data) for name, method in REMEDIES.items()}
     return {name: remedy for name, remedy in fitted.items() if remedy is not None}
 
@@ -194,11 +146,3 @@ def deviations(cloud: Cloud) -> Floats:
     """The standard deviation of each coordinate [d]; 0 where it is rounding."""
     spreads = np.sqrt(np.clip(np.diag(cloud.covariance), 0, None))
     return np.where(spreads <= ROUNDING * spreads.max(initial=0.0), 0.0, spreads)
-
-
-def inverse_root(matrix: Floats) -> Floats:
-    """The inverse square root of a symmetric matrix [d, d], of its part that is no rounding."""
-    values, vectors = np.linalg.eigh(matrix)
-    kept = values > ROUNDING * max(values[-1], 0.0)
-    root: Floats = (vectors[:, kept] / np.sqrt(values[kept])) @ vectors[:, kept].T
-    return root

@@ -67,7 +67,7 @@ class RemedyResult(Result):
 
 # ---- What `remedy` can be asked.
 
-FORMATS = ("dense", "onnx", "column", "model")
+FORMATS = ("dense", "column", "model")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +96,6 @@ class RemedySettings(Loading, Reading):
         for one in self.written():
             if one not in FORMATS:
                 raise BadInput(f"--formats must be among {', '.join(FORMATS)}, not {one!r}.")
-        if "onnx" in self.written():
-            from importlib.util import find_spec
-
-            if find_spec("onnx") is None:
-                raise BadInput("To write ONNX, pip install 'headscan[onnx]'.")
         self.pair_sets()
 
     def methods(self) -> dict[str, RemedyMethod]:

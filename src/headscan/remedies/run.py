@@ -8,23 +8,18 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 from headscan.model.inputs import Pooling
-from headscan.model.load import Preparation
-from headscan.model.opening import ModelLike, prepare_model
-from headscan.model.settings import Device, Dtype, Loading, TokenizerName
-from headscan.model.tokenizers import require_tokenizer
-from headscan.remedies.data import SAMPLE, RemedyData, data_of_model, data_of_store, read_site
+from headscan.model.opening import ModelLike
+from headscan.model.settings import Device, Dtype, TokenizerName
+from headscan.remedies.data import RemedyData, data_of_model, data_of_store
 from headscan.remedies.export import check_exports, exported
 from headscan.remedies.judge import best_of, findings, judged
 from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod
 from headscan.remedies.result import ExportedRemedy, RemedyResult, RemedySettings
 from headscan.remedies.retrieval import drift
-from headscan.run import BadInput, Given, Row, estimates, running, verb
+from headscan.run import BadInput, Row, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
-from headscan.states import SourceLike, VectorSource, counted_source, stored_source
-from headscan.states.estimate import Estimate, model_size, operations_a_second
-from headscan.text.documents import Document
+from headscan.states import SourceLike, counted_source
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike
-from headscan.text.tokens import tokenise
 
 LEVEL = 0.95
 
@@ -63,7 +58,7 @@ def remedy(
     formats: Annotated[
         str,
         Option(
-            "How: dense (safetensors; sentence-transformers' module), onnx (needs headscan[onnx]), column (stored vectors, "
+            "How: dense (safetensors; sentence-transformers' module), column (stored vectors, "
             "rewritten), model (a copy of the sentence-transformers folder with the remedy in it)."
         ),
     ] = "dense",
@@ -148,58 +143,3 @@ def _exports(
     if name not in found:
         raise BadInput(f"The remedy '{name}' cannot be fitted to these vectors.")
     return exported(found[name], wanted, folder, data)
-
-
-# ---- What judging remedies will take in memory and time, said before weights are read; for `--dry-run`.
-
-COUNTED = 200
-"""Texts of which tokens are counted."""
-
-
-@estimates(remedy)
-def estimate_remedy(given: Given) -> list[Estimate]:
-    """What `headscan.remedy` will take, as one estimate, without reading weights and without writing anything.
-
-    Raises BadInput as `remedy` does for what can be known without the weights.
-
-    >>> import numpy as np
-    >>> one, = estimate_remedy(np.zeros((90_000, 16)))
-    >>> one.tokens, one.memory > 8 * 5000 * 16
-    (90000, True)
-    """
-    source, settings = given["source"], given.chosen(RemedySettings)
-    stored = stored_source(source, context=128, max_tokens=settings.max_tokens, field=settings.field)
-    return [_of_texts(cast(ModelLike, source), settings) if stored is None else _of_store(stored, settings)]
-
-
-def _of_store(stored: VectorSource, settings: RemedySettings) -> Estimate:
-    width, judged = stored.width(read_site(stored, settings.site)), settings.held_out
-    stores = 1 + (settings.partners is not None) + (settings.against is not None)
-    read = 4.0 * width**2 * (stored.tokens or 1_000_000)
-    memory = 8.0 * width * (2 * stores * judged + SAMPLE + 16 * width)
-    seconds = (read + _judging(settings, judged, stores * judged, width)) / operations_a_second()
-    return Estimate(stored.name, stored.tokens, 0.0, memory, seconds)
-
-
-def _of_texts(model: ModelLike, settings: RemedySettings) -> Estimate:
-    ready = prepare_model(model, Loading(**settings.part(Loading)))
-    texts = {text for pairs in settings.pair_sets() for text in (*pairs.one, *pairs.other)}
-    if not texts:
-        raise BadInput("Say by what a model's remedies are judged: --pairs FILE of texts that mean the same.")
-    tokenizer = require_tokenizer(ready.tokenizer, "the model")
-    some = [Document(str(k), [text]) for k, text in enumerate(sorted(texts)[:COUNTED])]
-    tokens = sum(len(one.ids) for one in tokenise(some, tokenizer)) * len(texts) // len(some)
-    name, entries, weights = model_size(ready)
-    if isinstance(ready, Preparation):
-        width = int(ready.config.get_text_config().hidden_size)
-    else:
-        width = ready.width(ready.default_sites[-1])
-    models = 1 + (settings.against is not None)
-    work = models * 2.0 * entries * tokens + _judging(settings, len(texts) // 2, len(texts) // 2, width)
-    note = "" if settings.text is None else "Reading the text to fit on comes on top."
-    memory = 8.0 * width * (3 * len(texts) + 16 * width)
-    return Estimate(name, tokens, models * weights, memory, work / operations_a_second(), note=note)
-
-
-def _judging(settings: RemedySettings, queries: int, items: int, width: int) -> float:
-    return (1 + len(settings.methods())) * (20.0 * width**3 + 4.0 * queries * items * width)
