@@ -18,7 +18,7 @@ from headscan.statistics.errors import Noise
 from headscan.statistics.linearisation import Gradient, Moments
 from headscan.statistics.uncertainty import Bounds
 
-WITHOUT = "_without_first"
+WITHOUT_FIRST = "_without_first"
 """What the name of a number ends in that leaves position 0 of each window out."""
 
 WITHOUT_SINKS = "_without_sinks"

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from headscan.measures.cone import top_direction_share
-from headscan.measures.measure import WITHOUT, Field, ProbeWords
+from headscan.measures.measure import WITHOUT_FIRST, Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, tally_row
 from headscan.measures.spectrum import effective_rank
 from headscan.statistics import Accumulator, Cloud, DirectionTally, SiteStatistics, Tally
@@ -250,7 +250,7 @@ class RogueProbe(Probe):
             states = data.sample.get(site)
             dims = {k: np.array([one.dimension for one in top[:k]], dtype=int) for k in (1, 3, 5)}
             enough = {k: d for k, d in dims.items() if states is not None and len(d) == k < states.shape[1]}
-            row |= {f"agreement_{k}{suffix}": None for k in dims for suffix in ("", WITHOUT)}
+            row |= {f"agreement_{k}{suffix}": None for k in dims for suffix in ("", WITHOUT_FIRST)}
             if states is not None:
                 place = data.blocks[:1000], data.first[:1000]
                 row |= agreements(states[:1000].numpy(), enough, *place)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headscan.measures.measure import WITHOUT, Field, ProbeWords
+from headscan.measures.measure import WITHOUT_FIRST, Field, ProbeWords
 from headscan.model import Lens
 from headscan.model.sites import is_block
 from headscan.model.traits import LinearHead
@@ -208,7 +208,7 @@ class Probe:
         notes = list(given) if isinstance(given, list) else []
         bare: dict[str, list[str]] = {}
         for name, value in row.items():
-            field = self.fields.get(name.removesuffix(WITHOUT))
+            field = self.fields.get(name.removesuffix(WITHOUT_FIRST))
             if field is None:
                 continue
             if value is None:
@@ -231,7 +231,7 @@ def suffixed(row: Mapping[str, Cell]) -> Cells:
     {'a_without_first': 1, 'a_without_first_interval': [0, 2]}
     """
     return {
-        f"{name.removesuffix('_interval')}{WITHOUT}{'_interval' if name.endswith('_interval') else ''}": value
+        f"{name.removesuffix('_interval')}{WITHOUT_FIRST}{'_interval' if name.endswith('_interval') else ''}": value
         for name, value in row.items()
     }
 
@@ -246,7 +246,7 @@ def tally_row(
     parts, whole = tally.parts(), tally.total()
     variants = [("", whole, parts)]
     if any(name.endswith(REST) for name in whole.sums):
-        variants.append((WITHOUT, whole.view(REST), [part.view(REST) for part in parts]))
+        variants.append((WITHOUT_FIRST, whole.view(REST), [part.view(REST) for part in parts]))
     row: Cells = {}
     for suffix, total, blocks in variants:
         numbers = function(total)

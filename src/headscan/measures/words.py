@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from headscan.measures.measure import WITHOUT, Field, ProbeWords
+from headscan.measures.measure import WITHOUT_FIRST, Field, ProbeWords
 from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup, suffixed, tally_row
 from headscan.statistics import ClassSums, ContextTally, SiteBatch, Tally
 from headscan.statistics.accumulator import Accumulator
@@ -200,9 +200,9 @@ class WordsProbe(Probe):
             first = data.own[f"{site}|first"]
             assert isinstance(first, ClassSums)
             row |= words(types, number(row["between_cosine"]))
-            row |= suffixed(words(types.without(first), number(row[f"between_cosine{WITHOUT}"])))
+            row |= suffixed(words(types.without(first), number(row[f"between_cosine{WITHOUT_FIRST}"])))
             states = data.sample.get(site)
-            for suffix, kept in (("", None), (WITHOUT, ~data.first)):
+            for suffix, kept in (("", None), (WITHOUT_FIRST, ~data.first)):
                 if states is None:
                     row |= {f"mev{suffix}": None, f"mev_adjusted{suffix}": None, f"mev_words{suffix}": 0}
                     continue

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from headscan.measures.measure import WITHOUT, WITHOUT_SINKS, Measure, gaussian_cloud
+from headscan.measures.measure import WITHOUT_FIRST, WITHOUT_SINKS, Measure, gaussian_cloud
 from headscan.measures.outliers import outliers
 from headscan.measures.probe import Clouds, Probe
 from headscan.measures.spectrum import singular_values
@@ -31,7 +31,7 @@ from headscan.text.source import TextLike
 
 # ---- From finished statistics to the rows of a result: every measure of every site, with its interval, also without sinks.
 
-SUFFIXES = {"all": "", "without_first": WITHOUT, "without_sinks": WITHOUT_SINKS}
+SUFFIXES = {"all": "", "without_first": WITHOUT_FIRST, "without_sinks": WITHOUT_SINKS}
 """What the names of numbers end in, by the group of tokens that they are of."""
 
 

@@ -12,21 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
+from headscan.measures.measure import WITHOUT_SINKS, leading
 from headscan.report.kit import Head, Line, Prose, Raw, Section, Table, Term, page, section
 from headscan.report.kit.parts import Part, cell_of
 from headscan.report.kit.words import grouped, named, value_of
 from headscan.report.kit.words import number as written
-from headscan.report.pages.scan_layers import (
-    NULLS,
-    WITHOUT,
-    by_layer,
-    knows,
-    last_block,
-    leading,
-    models,
-    of_model,
-    term,
-)
+from headscan.report.pages.scan_layers import NULLS, by_layer, knows, last_block, models, of_model, term
 from headscan.run.errors import BadInput
 
 if TYPE_CHECKING:
@@ -242,7 +233,7 @@ def numbers(result: ScanResult) -> Section:
     for _, words in core:
         places = 4 if words.range in ((0, 1), (-1, 1)) else None
         columns += [Term(word, group=words.title, places=places) for word in ("without", "with")]
-    fields = ["tokens", "width", *(name + ending for name, _ in core for ending in (WITHOUT, ""))]
+    fields = ["tokens", "width", *(name + ending for name, _ in core for ending in (WITHOUT_SINKS, ""))]
     tables = []
     for model in models(result):
         for null in (None, *NULLS):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
 import plotly.graph_objects as go
 
+from headscan.measures.measure import WITHOUT_SINKS
 from headscan.report.kit import Term, palette
 from headscan.report.kit.figures import empty
 from headscan.report.kit.words import literal
@@ -124,7 +125,6 @@ def term(words: Term, name: str, column: str = "") -> Term:
 # carries `meta = {"first": ...}` by which a page switches between them). Results that know of no sinks have "with" alone.
 
 First = Literal["with", "without", "both"]
-WITHOUT = "_without_sinks"
 DASH = {"random-init": "dot", "gaussian": "dash"}
 
 
@@ -140,21 +140,16 @@ def treatments(result: ScanResult, measure: str, first: First) -> list[tuple[str
     if not knows(result, measure):
         first = "with"
     if first != "both":
-        return [(measure + (WITHOUT if first == "without" else ""), Treatment(visible=True, meta={}))]
+        return [(measure + (WITHOUT_SINKS if first == "without" else ""), Treatment(visible=True, meta={}))]
     return [
-        (measure + WITHOUT, Treatment(visible=True, meta={"first": "without"})),
+        (measure + WITHOUT_SINKS, Treatment(visible=True, meta={"first": "without"})),
         (measure, Treatment(visible=False, meta={"first": "with"})),
     ]
 
 
 def knows(result: ScanResult, measure: str) -> bool:
     """Whether a result has the measure without sinks."""
-    return any(measure + WITHOUT in row for row in result.sites)
-
-
-def leading(row: Row, measure: str) -> str:
-    """The field of a measure that is shown first: without sinks, where the row knows of them."""
-    return measure + WITHOUT if measure + WITHOUT in row else measure
+    return any(measure + WITHOUT_SINKS in row for row in result.sites)
 
 
 @dataclass(frozen=True)

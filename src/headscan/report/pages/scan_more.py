@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
+from headscan.measures.measure import WITHOUT_SINKS
 from headscan.report.kit import Figure, Line, Panels, Prose, Section, Table, Term, section
 from headscan.report.kit.figures import heat, lines
 from headscan.report.kit.parts import Part, cell_of
 from headscan.report.kit.words import named
-from headscan.report.pages.scan_layers import NULLS, WITHOUT, models, real, small, term
+from headscan.report.pages.scan_layers import NULLS, models, real, small, term
 
 if TYPE_CHECKING:
     from headscan.measures.measure import Field, MeasureWords
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 LONG = 16  # rows; a longer table is folded
 FIRST = "_without_first"
-ASIDE = {WITHOUT: "without sinks", FIRST: "without position 0"}
+ASIDE = {WITHOUT_SINKS: "without sinks", FIRST: "without position 0"}
 """What a field's name ends in, and what its column says: measures leave out sinks, probes the first positions."""
 OWN = {"cones": "More about the cone", "spectra": "More about the spectrum", "norms": "More about lengths"}
 
@@ -43,7 +44,7 @@ def _group(result: ScanResult, group: str) -> Section:
     measures = {name: words for name, words in result.measures.items() if not words.core and words.group == group}
     if measures:
         parts += _drawn(result, {name: words for name, words in measures.items() if words.multiple}, "measures")
-        parts.append(_table("By site", measures, [*result.sites, *result.nulls], WITHOUT, folded=True))
+        parts.append(_table("By site", measures, [*result.sites, *result.nulls], WITHOUT_SINKS, folded=True))
     for probe in result.probes:
         if probe.group == group:
             parts += _probe(result, probe)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
+from headscan.measures.measure import leading
 from headscan.report.kit import Cell, Figure, Line, Panels, Section, Table, Term, palette, section
 from headscan.report.kit.figures import empty, heat, thin
 from headscan.report.kit.parts import Part, cell_of
@@ -19,7 +20,6 @@ from headscan.report.pages.scan_layers import (
     by_layer,
     knows,
     last_block,
-    leading,
     models,
     of_model,
     real,
