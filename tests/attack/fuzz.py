@@ -72,7 +72,7 @@ SMALL = {
     "steps": ["1", "2"], "samples": ["2"], "max_tokens": ["64", "200"], "batch": ["1", "2"], "context": ["8", "16"],
     "windows": ["1"], "trials": ["1"], "candidates": ["4"], "budget": ["50"], "order": ["1", "2"], "train": ["0", "3"],
     "width": ["4"], "groups": ["0", "3"], "vocabulary": ["300"], "restarts": ["1", "2"], "limit": ["1"], "neighbours": ["1"],
-    "seconds": ["2"], "accumulation": ["1"], "wider": ["2"], "length": ["4"], "size": ["tiny"], "max_contexts": ["50"],
+    "seconds": ["2"], "accumulation": ["1"], "length": ["4"], "size": ["tiny"], "max_contexts": ["50"],
     "arms": ["ce", "ce,headless"], "cells": ["256/16"], "rates": ["1e-3"], "seeds": ["1", "2"], "processes": ["1"],
 }  # fmt: skip
 # What does not go with the prompt, or the model, that a right line has.
@@ -175,7 +175,7 @@ def parameters(verb: str) -> tuple[Any, dict[str, OptionField], dict[str, Any]]:
 # Right values of options that take any text; of the others none is drawn where a line is to be right.
 RIGHT = {
     "text": "text.txt", "prompt": "Once upon", "tokenizer": "bytes", "sites": "block.*", "at": "block.0", "device": "cpu",
-    "measures": "drift", "cuts": "whole", "bits": "2", "noise": "0.1", "memory": "64MiB", "token": "e", "wider": "2",
+    "measures": "drift", "cuts": "whole", "noise": "0.1", "memory": "64MiB", "token": "e",
     "against": "x", "continuation": "ab", "tasks": "lambada", "vocabulary": "abc", "parts": "0,1",
 }  # fmt: skip
 
