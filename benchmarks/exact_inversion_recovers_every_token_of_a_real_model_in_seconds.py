@@ -57,7 +57,7 @@ def inverted(lens: Lens, site: str, prompt: str) -> dict[str, Any]:
         "site": site, "prompt": prompt, "tokens": len(ids),
         "right": sum(a == b for a, b in zip(found.tokens, ids.tolist(), strict=True)), "failed": len(found.failed),
         "seconds": seconds, "processor_seconds": busy, "candidates": found.evaluations, "residual": max(found.residuals),
-        "runner_up": min(found.margins), "load": os.getloadavg()[0],
+        "runner_up": min(step.evidence.runner_up for step in found.steps), "load": os.getloadavg()[0],
     }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from headscan.attribution.method import METHODS as ATTRIBUTION
 from headscan.comparison.covariance import SIMILARITIES
 from headscan.comparison.nulls import NULLS
 from headscan.diagnosis import CONDITIONS
-from headscan.inversion.method import METHODS as INVERSION
+from headscan.inversion.methods import METHODS as INVERSION
 from headscan.inversion.observation import OBSERVATIONS
 from headscan.leaks.mechanism import MECHANISMS
 from headscan.leaks.run import CHANNELS

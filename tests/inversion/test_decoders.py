@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.inversion.decoders import Decoder
+from headscan.inversion.continuous import Decoder
 from headscan.run import BadInput
 from tests.reference import inversion as slow
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headscan.inversion.left_to_right import exact
-from headscan.inversion.method import Search
+from headscan.inversion.left_to_right import Search, exact
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import Prefix, can_cache
 from headscan.model.slicing.specification import split_on_exhaustion

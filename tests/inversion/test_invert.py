@@ -134,29 +134,6 @@ def test_bad_searches_are_refused(method, options):
         method(**options)
 
 
-def test_memory_running_out_in_a_descent_halves_the_prompts_and_says_so(gpt2, ids, monkeypatch):
-    from headscan.inversion import methods as indirect
-
-    real, sizes = indirect.descend, []
-
-    def small(cut, target, *rest, **options):
-        sizes.append(len(target))
-        if len(target) > limit:
-            raise RuntimeError("CUDA out of memory")
-        return real(cut, target, *rest, **options)
-
-    monkeypatch.setattr(indirect, "descend", small)
-    limit = 1
-    result = invert(gpt2, ids, method=Indirect(steps=150))
-    assert result.token_accuracy == 1
-    assert sizes == [4, 2, 1, 1, 1, 1]
-    assert "1 are descended at a time" in result.prompts[0].notes[0]
-    assert [best[0] for best in result.prompts[0].top] == result.prompts[0].recovered
-    limit = 0
-    with pytest.raises(BadInput, match="even for one at a time"):
-        invert(gpt2, ids[:1], method="indirect")
-
-
 def test_the_command(assets, tmp_path):
     arguments = ["invert", str(assets / "models/stories260K"), "--prompt", "Once upon a time", "--at", "block.2"]
     done = cli(*arguments, "--out", str(tmp_path), "--json")
@@ -230,7 +207,7 @@ def test_ids_come_in_any_form(gpt2, prompt):
         ),
         (["--out", "/dev/null/x"], "cannot be written"),
         (["--tolerance", "nan"], "--tolerance must be a finite number"),
-        (["--given", "gradient"], "verb privacy"),
+        (["--given", "gradient"], "no given 'gradient'"),
     ],
 )
 def test_what_is_not_used_is_refused_by_name(assets, options, words):

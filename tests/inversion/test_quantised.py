@@ -41,7 +41,7 @@ def test_every_token_is_found(folder, ids, bits):
         found = exact(cut, list(target))
         assert torch.equal(torch.tensor([one.tokens for one in found]), rows)
         assert max(r for one in found for r in one.residuals) <= accepted(cut)
-        assert min(m for one in found for m in one.margins) > 5 * accepted(cut)
+        assert min(step.evidence.runner_up for one in found for step in one.steps) > 5 * accepted(cut)
     # The weights are really other weights: the full model's outputs are far outside the tolerance.
     full = Slice(sites=("block.1",)).run(Lens.load(folder, device="cpu"), rows)
     away = (target.float() - full.float()).norm() / full.float().norm()

@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from headscan.inversion import readout
-from headscan.inversion.language_prior import TokenScores, prior_pays
-from headscan.inversion.left_to_right import exact
-from headscan.inversion.method import Search
-from headscan.inversion.ranking import Ranking
-from headscan.inversion.readout import ReadoutSums, readouts_of
+from headscan.inversion.candidates import Ranking
+from headscan.inversion.left_to_right import Search, exact
+from headscan.inversion.readout import ReadoutSums, TokenScores, prior_pays, readouts_of
 from headscan.model.slicing import Slice
 from tests.inversion.conftest import build
 

@@ -86,7 +86,7 @@ def test_bad_input(bert):
         shown(model(), ["a", "abc"])
     with pytest.raises(BadInput, match="takes at most 32"):
         shown(model(), ["a" * 33])
-    with pytest.raises(BadInput, match="verb privacy"):
+    with pytest.raises(BadInput, match="no given 'gradient'"):
         invert(model(), "abc", given="gradient")
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headscan.inversion import certificate as proof
 from headscan.inversion.certificate import Certificate, Proof, Verdict
-from headscan.inversion.method import Problem
+from headscan.inversion.methods import Problem
 from headscan.inversion.reconstruction import UNCOMPARED, Evidence, Reconstruction, accepts, noise_floor, relative
 from headscan.inversion.result import PromptInversion, certified, checked
 from headscan.model.slicing import SlicedModel
@@ -23,10 +23,9 @@ from headscan.text.prompts import Prompt
 
 # ---- What else would give the outputs: other tokens at each position, run under the prefix that was recovered.
 #
-# A causal model's output at position t depends on the tokens up to t. Given those before t, the tokens that may stand at t
-# are those whose output there is within the tolerance of the one given; with every token of the vocabulary run, that is
-# known and not sampled. If at every position only one is, the whole prompt is the only one of its length: by induction,
-# another prompt would differ from it first at some position, under the same prefix, and its output there is farther.
+# Given the tokens before t, those that may stand at t are those whose output there is within the tolerance. If at every position
+# only one is, the whole prompt is the only one of its length: another would differ from it first at some position, under the same
+# prefix, and its output there is farther.
 
 # Multiplications a prompt up to which every token is compared unasked: about a second on two cores.
 AFFORDABLE = 1e10
@@ -35,11 +34,7 @@ NEAR, MOST = 0.05, 256
 
 
 def multiplications(cut: SlicedModel, length: int) -> float:
-    """What it takes to compare every token of the vocabulary at every position of a prompt.
-
-    Weights that a token passes on its way to the slice's output, times the vocabulary, times the positions (without a
-    key-value cache a candidate costs its prefix again).
-    """
+    """Of comparing every token at every position: weights passed on the way, times the vocabulary, times the positions."""
     positions = length if can_cache(cut) else length * (length + 1) / 2
     return positions * cut.vocabulary_size * (cut.once("weights passed", lambda: _weights(cut)) + cut.width)
 
@@ -67,8 +62,7 @@ def compare(
 ) -> list[Evidence]:  # fmt: skip
     """What the tokens of each position's list give there, after the tokens found before it; cut is causal.
 
-    `target` are the outputs given at the first positions, all of them up to the last. `choice` is the number of tokens that
-    may be returned: where a list holds all of them the position's comparison is complete.
+    Where a list holds all `choice` tokens that may be returned the position's comparison is complete.
     """
     prefix = Prefix(cut, tokens[None, :0])
     found = [UNCOMPARED] * len(tokens)
@@ -115,8 +109,6 @@ def bound(
     In float64 the computed ||x||^2 + ||o||^2 - 2 x.o is off by at most g (||x|| + ||o||)^2, g = (w + 4) u / (1 - (w + 4) u),
     u = 2^-53, in whatever order it is summed (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1).
     A token is farther than the tolerance if its distance less that is. Where it is not, its distance is taken as it is.
-
-    Cost: T V w multiplications.
     """
     goal, error = target.double(), (cut.width + 4) * 2**-53 * 1.01
     scale = goal.norm(dim=1, keepdim=True)
@@ -144,11 +136,7 @@ def bound(
 def near_rows(
     cut: SlicedModel, tokens: Int[Tensor, " T"], allowed: Bool[Tensor, " V"] | None = None, least: int = 0
 ) -> list[Int[Tensor, " N"]]:
-    """For each token the others whose vector is within 5 % of its own, at most the 256 nearest and at least `least`.
-
-    Nothing is nearer to a token's output, as a rule, than what its nearest rows give: those are compared whatever the
-    order of the search was. Cost: one product of T and V vectors.
-    """
+    """For each token the others whose vector is within 5 % of its own, at most the 256 nearest and at least `least`."""
     own = cut.vectors[tokens].float()
     parts = [torch.cdist(own, part.float()) for part in cut.vectors.split(8192)]  # no float32 copy of the whole table
     distances = torch.cat(parts, dim=1)
@@ -168,9 +156,8 @@ PROOFS: dict[str, Proof] = {"all": "exhaustive", "bounded": "bounded", "sampled"
 def assess(
     problem: Problem, number: int, prompt: Prompt, found: Reconstruction, *, ask: str = "auto"
 ) -> PromptInversion:  # fmt: skip
-    """The entry of prompt `number` in the result, from what the method found.
+    """The entry of prompt `number` in the result; only `token_accuracy` uses the true prompt's tokens.
 
-    The verdict uses nothing of the true prompt's tokens, only `token_accuracy` does; it has none where they are not known.
     `ask` is the certificate: "exhaustive", "sampled", or "auto": exhaustive where that is affordable.
     """
     cut, known, tolerance = problem.cut, problem.known[number], problem.accepted
@@ -274,10 +261,7 @@ def _verdicts(
     residual: float, own: list[float | None], tolerance: float, rivals: list[list[int]], hidden: list[bool],
     types: list[Proof],
 ) -> list[Verdict]:  # fmt: skip
-    """The verdict on each position: a wrong prompt may still have outputs that are right.
-
-    After the first output that is not, the prefix is a guess, and nothing is unique under it.
-    """
+    """The verdict on each position; after the first output that is not right nothing is unique under its prefix."""
     found: list[Verdict] = []
     whole, sound = accepts(residual, tolerance), True
     for value, others, unseen_here, kind in zip(own, rivals, hidden, types, strict=True):

@@ -1,17 +1,146 @@
-"""What a search from left to right tried: the candidates at one position, and what was found for a whole prompt."""
+"""Candidates for the next token: in which order they are tried, what they gave, and what was found for a whole prompt."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headscan.inversion.ranking import Ranking
 from headscan.inversion.reconstruction import Evidence, accepts, relative
+from headscan.inversion.table import FirstPositions
 
 # A token is a rival of the best one if its residual is less than so many times as large.
 RIVAL = 4.0
+
+
+class Ranking:
+    """Candidates by a score, the best first; none is given twice. A fixed order is a score that falls along it.
+
+    A language-model prior that is sure of another token would put the right one behind tens of thousands: after the first
+    batch every other place is the readout's own, so that a token is found soon if either of the two thinks well of it.
+
+    `scores` are [V], the larger the better; `apart` says how far the output of every token is predicted to be from that of one
+    token (default: minus the scores); `alone` are the readout's own scores where `scores` holds a prior, too.
+    """
+
+    def __init__(
+        self, scores: Float[Tensor, " V"], apart: Callable[[int], Tensor] | None = None,
+        allowed: Bool[Tensor, " V"] | None = None, alone: Float[Tensor, " V"] | None = None,
+    ) -> None:  # fmt: skip
+        self.scores, self.alone, self._apart = scores, alone, apart
+        self.done = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
+        if allowed is not None:
+            self.done |= ~allowed
+        self._hints = scores.new_empty(0, dtype=torch.int64)  # candidates that take every other place
+
+    def far(self) -> Float[Tensor, " V"]:
+        """How far every token is predicted to be from the target, up to a monotonic map."""
+        return -self.scores
+
+    def apart(self, token: int) -> Float[Tensor, " V"]:
+        """How far every token is predicted to be from `token`, which was tried."""
+        return self.far() if self._apart is None else self._apart(token)
+
+    def learn(self, tokens: Tensor, outputs: Tensor) -> None:
+        """Take note of what candidates gave: [n] tokens, [n, w'] outputs."""
+
+    def next(self, count: int) -> Tensor:
+        """The best candidates not tried yet, at most `count`; none when all were given."""
+        if self.alone is not None and bool(self.done[self.scores.argmax()]):
+            self._hints, self.alone = self.alone.argsort(descending=True), None
+        count = min(count, int((~self.done).sum()))
+        hints = self._hints[:0]
+        if len(self._hints) and count:
+            fresh = self._hints[~self.done[self._hints]]
+            hints, self._hints = fresh[: count // 2 + 1], fresh[count // 2 + 1 :]
+            self.done[hints] = True
+        more = count - len(hints)
+        return torch.cat([hints, self._nearest_left(self.far(), more)]) if more else hints
+
+    def near(self, token: int, count: int) -> Tensor:
+        """The candidates not tried yet whose output is predicted nearest to that of `token`, which was tried."""
+        return self._nearest_left(self.apart(token), min(count, int((~self.done).sum())))
+
+    def _nearest_left(self, far: Tensor, count: int) -> Tensor:
+        best = far.masked_fill(self.done, float("inf")).topk(count, largest=False, sorted=True).indices
+        self.done[best] = True
+        return best
+
+
+# ---- Candidates by the table of all first outputs: what is cheap and best for vocabularies of some ten thousand tokens.
+#
+# The output at position t of a token v after a prefix, F_t(v), is not known before it is computed, but F_0(v), at the first
+# position, and F_c(v), after some other text, are in the cached table. Every candidate that was tried, right or wrong, tells F_t
+# at one token: from them a and a shift are fitted in F_t = F_0 + a (F_c - F_0) + shift, and candidates are ranked by the distance
+# of the predicted F_t(v) to the target. What was fitted at one position is the first guess at the next.
+
+# Candidates beyond so many add time and little else to a fit, and so many are its shift.
+MOST, NEAREST = 192, 8
+
+
+@dataclass(frozen=True)
+class Fit:
+    """F_t as the anchors tell it: F_0 + share (F_c - F_0) + shift."""
+
+    share: float
+    shift: Tensor
+
+
+class TableRanking(Ranking):
+    """Candidates by the predicted distance of their output to the target [w']; the first guess `fit` is the last position's."""
+
+    def __init__(
+        self, table: FirstPositions, target: Tensor, allowed: Tensor | None = None, fit: Fit | None = None
+    ) -> None:
+        super().__init__(table.outputs[:, 0], None, allowed)
+        self.table, self.target = table, target
+        self.tokens = torch.empty(0, dtype=torch.int64, device=target.device)
+        self.outputs = target.new_empty(0, len(target))
+        self.guess = fit or Fit(0.0, torch.zeros_like(target))
+        self._fit: Fit | None = None
+
+    def far(self) -> Float[Tensor, " V"]:
+        return self._distances(self.target)
+
+    def apart(self, token: int) -> Float[Tensor, " V"]:
+        return self._distances(self.outputs[(self.tokens == token).nonzero()[-1, 0]])
+
+    def learn(self, tokens: Tensor, outputs: Tensor) -> None:
+        self.tokens = torch.cat([self.tokens, tokens])
+        self.outputs = torch.cat([self.outputs, outputs])
+        self._fit = None
+
+    def fit(self) -> Fit:
+        if self._fit is None:
+            self._fit = self._fitted() if len(self.tokens) else self.guess
+        return self._fit
+
+    def _fitted(self) -> Fit:
+        order = (self.outputs - self.target).norm(dim=1).topk(min(MOST, len(self.tokens)), largest=False).indices
+        tokens, outputs = self.tokens[order], self.outputs[order]
+        change, rest = self.table.change[tokens], outputs - self.table.outputs[tokens]
+        centred = change - change.mean(0)
+        strength = (centred**2).sum()
+        # The first guess counts as much as two candidates do.
+        prior = 2 * (change**2).sum(1).mean()
+        slope = ((centred * rest).sum() + prior * self.guess.share) / (strength + prior).clamp_min(1e-30)
+        share = float(slope) if float(strength + prior) > 0 else 0.0
+        return Fit(share, (rest - share * change)[:NEAREST].mean(0))
+
+    def _distances(self, goal: Tensor) -> Tensor:
+        table, fit = self.table, self.fit()
+        plain, mixed, changed = table.products
+        rest = goal - fit.shift
+        scores = plain - 2 * (table.outputs @ rest)
+        if fit.share:
+            scores = scores + 2 * fit.share * (mixed - table.change @ rest) + fit.share**2 * changed
+        return scores
+
+
+# ---- What was tried.
 
 
 class Candidates:
@@ -56,20 +185,16 @@ class Step:
     """What was found at one position of a prompt."""
 
     token: int
-    residual: float
-    margin: float  # residual of the second best candidate tried; infinite if there was none
     rivals: tuple[int, ...]  # other tokens that cannot be told from the one found
     evidence: Evidence
     evaluations: int  # candidates tried until the token was found
-    certifying: int  # candidates tried after, for the certificate
     failed: bool  # no token came within the tolerance: the nearest was taken
     tried_all: bool  # no candidate was left
 
     def exchanged(self) -> Step:
         """The same with the first rival taken in place of the token found; the token is no rival."""
         rival, *rest = self.rivals
-        evidence = self.evidence.exchanged(self.token, rival)
-        return replace(self, token=rival, rivals=tuple(rest), evidence=evidence)
+        return replace(self, token=rival, rivals=tuple(rest), evidence=self.evidence.exchanged(self.token, rival))
 
 
 @dataclass
@@ -90,11 +215,7 @@ class SearchTrace:
 
     @property
     def residuals(self) -> list[float]:
-        return [step.residual for step in self.steps]
-
-    @property
-    def margins(self) -> list[float]:
-        return [step.margin for step in self.steps]
+        return [step.evidence.residual for step in self.steps]
 
     @property
     def rivals(self) -> list[tuple[int, ...]]:
@@ -117,11 +238,7 @@ class SearchTrace:
         return replace(self, steps=self.steps[:length], notes=list(self.notes))
 
     def add(self, tried: Candidates, tolerance: float, floor: float, twins: list[int], choice: int) -> None:
-        """Go one position further, with the best candidate there.
-
-        `tolerance` is the largest residual that counts as found, `floor` what rounding alone may cause, `twins` are the tokens
-        with the same vector as the best one, `choice` is the number of tokens that may be returned.
-        """
+        """Go one position further, with the best candidate there; `floor` is what rounding may cause, `twins` have its vector."""
         tokens, residuals = tried.sorted()
         limit = max(RIVAL * tried.best, floor)
         rivals = [token for token, r in zip(tokens, residuals, strict=True) if r <= limit and token != tried.token]
@@ -129,10 +246,6 @@ class SearchTrace:
             torch.cat(tried.tokens), torch.cat(tried.residuals), tried.token, tolerance=tolerance, choice=choice,
             twins=tuple(twins),
         )  # fmt: skip
-        step = Step(
-            token=tried.token, residual=tried.best, margin=tried.runner_up(twins),
-            rivals=(*rivals, *(token for token in twins if token not in rivals and token != tried.token)),
-            evidence=evidence, evaluations=tried.searching, certifying=tried.count - tried.searching,
-            failed=not accepts(tried.best, tolerance), tried_all=tried.tried_all,
-        )  # fmt: skip
-        self.steps.append(step)
+        rivals += [token for token in twins if token not in rivals and token != tried.token]
+        failed = not accepts(tried.best, tolerance)
+        self.steps.append(Step(tried.token, tuple(rivals), evidence, tried.searching, failed, tried.tried_all))

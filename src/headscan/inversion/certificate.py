@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -23,14 +23,9 @@ Verdict = Literal[
     "not recovered",
     "not this model's",
 ]
-UNIQUE: Verdict = "recovered and unique"
-TRIED: Verdict = "recovered, unique among those tried"
-AMBIGUOUS: Verdict = "ambiguous"
-ABSENT: Verdict = "information absent"
-NOT_RECOVERED: Verdict = "not recovered"
-FOREIGN: Verdict = "not this model's"
-VERDICTS = (UNIQUE, TRIED, AMBIGUOUS, ABSENT, NOT_RECOVERED, FOREIGN)
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 """The best first."""
+UNIQUE, TRIED, AMBIGUOUS, ABSENT, NOT_RECOVERED, FOREIGN = VERDICTS
 
 Proof = Literal["exhaustive", "bounded", "sampled"]
 """What excludes other tokens: all were run; a bound proves the rest farther; some were run. The strongest first."""
@@ -38,12 +33,10 @@ Proof = Literal["exhaustive", "bounded", "sampled"]
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """What the tokens found are worth.
+    """What the tokens found are worth; the type is the weakest of its positions'.
 
-    The type is the weakest of its positions'. "exhaustive" and "bounded" speak of the whole prompt: no other of its length
-    gives the outputs within the tolerance (see `headscan.inversion.assess`). A position's type holds given the other tokens:
-    "exhaustive": every token that may be returned was run there under the prefix recovered; "bounded": those not run are
-    proved farther; "sampled": some were run.
+    "exhaustive": every token that may be returned was run at a position, under the prefix recovered; "bounded": those not run are
+    proved farther; either says that no other prompt of this length gives the outputs within the tolerance. "sampled": some were.
     """
 
     type: Proof
@@ -64,21 +57,13 @@ class Certificate:
 def verdict_of(
     residual: float, tolerance: float, rivals: list[list[int]], hidden: list[bool], types: Sequence[Proof] = ()
 ) -> Verdict:
-    """The verdict on one prompt, or one position.
+    """The verdict on one prompt, or one position, of tokens whose largest residual is `residual`.
 
-    `residual` is the largest of the recovered tokens, run as a whole; `rivals` are the other tokens of each position within
-    the tolerance, `hidden` says whether no output given depends on it, and `types` how it was compared.
-
-    "information absent" is said when some token moves no output given, so that no method could find it (the others may
-    have been recovered: see the verdict of each position). "not recovered" says nothing of the information: no tokens
-    were found that give the outputs.
+    `rivals` are the other tokens of each position within the tolerance, `hidden` says whether no output given depends on it,
+    `types` how it was compared. "not recovered" says nothing of the information: no tokens were found that give the outputs.
 
     >>> verdict_of(1e-7, 1e-4, [[], [7]], [False, False], ["exhaustive", "exhaustive"])
     'ambiguous'
-    >>> verdict_of(1e-7, 1e-4, [[], []], [False, False], ["exhaustive", "sampled"])
-    'recovered, unique among those tried'
-    >>> verdict_of(float("nan"), 1e-4, [[]], [False])
-    'not recovered'
     """
     if not accepts(residual, tolerance):
         return NOT_RECOVERED
@@ -116,11 +101,9 @@ def exchanges(
     residual_of: Residual, tokens: Int[Tensor, " T"], places: list[int], lists: list[Tensor], residual: float, *,
     tolerance: float, most: int = 50_000,
 ) -> list[Evidence]:  # fmt: skip
-    """What single exchanges of a token of `tokens` give.
+    """What single exchanges of a token give at `places`: of all listed tokens if that is at most `most` runs, else of 256.
 
-    At each of the positions `places` the tokens of its list, the likeliest first, are tried: all of them if that is at most
-    `most` runs, else the first 256. `residual` is that of `tokens`. Where more than one position is free the evidence is
-    "sampled", whatever was tried: prompts that differ in two tokens were not.
+    Where more than one position is free the evidence is "sampled": prompts that differ in two tokens were not tried.
     """
     whole = sum(len(lists[place]) for place in places) <= most
     found = [Evidence(count=1, why="sampled", residual=residual)] * len(tokens)

@@ -11,6 +11,7 @@ optimiser, schedule, start and masks, and none of the remedies.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Protocol
@@ -20,10 +21,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headscan.inversion.decoders import Decoder, Decoding, Mask, spread
 from headscan.inversion.reconstruction import relative
 from headscan.run import BadInput, Progress
 
+Decoding = Literal["nearest", "pinv"]
+Mask = Literal["-inf", "zero"]
 Loss = Literal["l1", "l2", "cosine", "linear"]
 Start = Literal["embedding", "zeros", "noise"]
 
@@ -31,13 +33,69 @@ Start = Literal["embedding", "zeros", "noise"]
 LAST = 0.1
 
 
+# ---- From vectors back to tokens.
+
+
+class Decoder:
+    """Scores of every token for given vectors, from a table [V, e] of the tokens' own.
+
+    `allowed` are the tokens that may be returned, of all prompts [V] or of each [B, V]. With the mask "zero", the published
+    fault, scores are multiplied by 0 or 1, so that a forbidden token wins wherever all allowed ones score below zero.
+
+    >>> Decoder(torch.eye(3)).scores(torch.tensor([[0.1, 0.9, 0.2]])).argmax(-1)
+    tensor([1])
+    """
+
+    def __init__(
+        self, table: Float[Tensor, "V e"], allowed: Bool[Tensor, "*B V"] | None = None, mask: Mask = "-inf"
+    ) -> None:
+        if allowed is not None and not bool(allowed.any(-1).all()):
+            raise BadInput("The restricted vocabulary is empty.")
+        self.table, self.allowed, self.mask = table.float(), allowed, mask
+
+    @cached_property
+    def _gram(self) -> Tensor:
+        gram = self.table.double().T @ self.table.double()
+        factor, info = torch.linalg.cholesky_ex(gram)
+        if bool(info):
+            gram = gram + 1e-10 * gram.trace() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+            factor = torch.linalg.cholesky(gram)
+        return torch.as_tensor(factor)
+
+    def pinv(self, vectors: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch V"]:
+        """x W^+ = x (W^T W)^-1 W^T, [..., V]: the coefficients of least norm with which rows of W sum to x."""
+        flat = vectors.reshape(-1, vectors.shape[-1]).double()
+        solved = torch.cholesky_solve(flat.T, self._gram).T.float()
+        return (solved @ self.table.T).reshape(*vectors.shape[:-1], -1)
+
+    def nearest(self, vectors: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch V"]:
+        """Minus half the squared Euclidean distance, up to a constant of the vector, [..., V]."""
+        return vectors.float() @ self.table.T - 0.5 * (self.table**2).sum(1)
+
+    def scores(self, vectors: Float[Tensor, "*batch e"], method: Decoding = "nearest") -> Float[Tensor, "*batch V"]:
+        """[..., V], larger is better; forbidden tokens as `mask` says."""
+        return self.restrict(self.nearest(vectors) if method == "nearest" else self.pinv(vectors))
+
+    def restrict(self, scores: Float[Tensor, "*batch V"]) -> Float[Tensor, "*batch V"]:
+        """Scores with the forbidden tokens masked."""
+        if self.allowed is None:
+            return scores
+        allowed = self.allowed if self.allowed.ndim == 1 else self.allowed[:, None]  # [B, V] for scores [B, T, V]
+        return scores * allowed.to(scores) if self.mask == "zero" else scores.masked_fill(~allowed, float("-inf"))
+
+
+def spread(table: Float[Tensor, "V e"]) -> float:
+    """The standard deviation of the entries of a table [V, e], of its finite ones where some are not."""
+    deviation = float(table.std())
+    return deviation if math.isfinite(deviation) else float(table[table.isfinite()].std())
+
+
+# ---- A descent: distances of outputs, settings, one batch of vectors that move together.
+
+
 def loss_of(name: Loss, outputs: Float[Tensor, "B kept w"], targets: Float[Tensor, "B kept w"]) -> Float[Tensor, " B"]:
-    """One number a row, [B], for outputs and targets [B, T', w'].
+    """One number a row. "cosine" is of the flattened outputs, as published; "linear" adds L1 to it.
 
-    "l1": sum of absolute differences. "l2": sum of squares. "cosine": 1 - cos of the *flattened* outputs, as published
-    (positions of large norm count most). "linear": cosine + l1.
-
-    >>> import torch
     >>> loss_of("cosine", torch.ones(1, 2, 3), 2 * torch.ones(1, 2, 3)).abs() < 1e-6
     tensor([True])
     """
@@ -81,11 +139,7 @@ PRESETS = {
 
 
 def preset(name: str, **changes: object) -> Descent:
-    """Named settings ("adam", "seed", "seed-direct"), with some changed.
-
-    >>> preset("seed", steps=500).optimiser
-    'sgd'
-    """
+    """Named settings ("adam", "seed", "seed-direct"), with some changed: `preset("seed", steps=500)`."""
     if name not in PRESETS:
         raise BadInput(f"There is no preset '{name}'; choose one of {', '.join(PRESETS)}.")
     return replace(PRESETS[name], **changes)  # type: ignore[arg-type]
@@ -114,23 +168,15 @@ class Descended:
     steps: int
     passes: int  # token positions computed; a backward pass counts as two
 
-    def __repr__(self) -> str:
-        return f"Descended({list(self.tokens.shape)} tokens after {self.steps} steps, residual {float(self.residual.max()):.1e})"
-
 
 def descend(
     cut: Runs, target: Float[Tensor, "B kept w"], length: int, settings: Descent | None = None, *,
     allowed: Bool[Tensor, "*B V"] | None = None, decode_with: Float[Tensor, "V e"] | None = None,
     progress: Progress | None = None,
 ) -> Descended:  # fmt: skip
-    """Find tokens whose output is near the target, by gradients.
+    """Find tokens [B, `length`] whose outputs are near `target` [B, T', w'], by gradients; any slice, causal or not.
 
-    Args:
-        cut: any slice, causal or not.
-        target: [B, T', w'] outputs wanted.
-        length: T, the number of tokens to find.
-        allowed: the vocabulary to decode to, of all prompts [V] or of each [B, V].
-        decode_with: [V, e], another table to decode with than the slice's own.
+    `allowed` is the vocabulary to decode to, of all prompts [V] or of each [B, V]; `decode_with` another table than the slice's.
     """
     settings = settings or Descent()
     decoder = Decoder(cut.vectors if decode_with is None else decode_with, allowed, settings.mask)
@@ -183,7 +229,6 @@ class _Optimisation:
         outputs = self.cut.run(inputs_embeds=self._embeddings(x), grad=torch.is_grad_enabled()).float()
         return loss_of(self.settings.loss, outputs, self.target)
 
-    @cached_property
     def _first_rate(self) -> float:
         settings = self.settings
         if settings.rate is not None:
@@ -197,7 +242,7 @@ class _Optimisation:
         kind = torch.optim.SGD if settings.optimiser == "sgd" else torch.optim.Adam
         optimiser: torch.optim.Optimizer = kind([parameter], lr=1.0)
         for step in range(settings.steps):
-            rate = self._first_rate * ((settings.steps - step) + LAST * step) / settings.steps
+            rate = self._first_rate() * ((settings.steps - step) + LAST * step) / settings.steps
             optimiser.param_groups[0]["lr"] = rate
             with torch.enable_grad():
                 losses = self._losses(parameter)

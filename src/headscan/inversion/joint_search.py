@@ -17,8 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headscan.inversion.certificate import Residual, exchanges
-from headscan.inversion.continuous import Descent, descend
-from headscan.inversion.decoders import Decoder
+from headscan.inversion.continuous import Decoder, Descent, descend
 from headscan.inversion.readout import ReadoutSums, read_stories
 from headscan.inversion.reconstruction import Reconstruction, accepts
 from headscan.model.slicing import SlicedModel
@@ -30,11 +29,7 @@ WIDTH, BEAM = 64, 3
 
 @dataclass(frozen=True, kw_only=True)
 class JointSearch(Settings):
-    """How to search several tokens together.
-
-    >>> JointSearch(restarts=2, steps=40).budget
-    200000
-    """
+    """How to search several tokens together."""
 
     budget: Annotated[int, Option("Candidates (runs of a whole prompt) altogether.", low=1)] = 200_000
     restarts: Annotated[int, Option("Descents to start from; each gives a beam.", low=1)] = 4
@@ -49,17 +44,10 @@ def joint(
     known: dict[int, int] | None = None, tolerance: float = 1e-4, allowed: Bool[Tensor, " V"] | None = None, seed: int = 0,
     progress: Progress | None = None,
 ) -> Reconstruction:  # fmt: skip
-    """Search the tokens of one prompt together.
+    """Search the tokens of one prompt of `length` tokens together; the slice may be pooled or lack positions.
 
-    Args:
-        cut: any slice; its output [T', w'] may be pooled or lack positions.
-        length: T.
-        known: tokens that are given, by position.
-        tolerance: largest relative residual that counts as found.
-        allowed: the vocabulary to choose from.
-
-    Returns:
-        The tokens with the residual of their output and what they were compared with. `stopped` says that the budget ended.
+    `known` tokens are given, by position; `tolerance` is the largest relative residual that counts as found. `stopped` of what
+    is returned says that the budget ended.
     """
     return _Exchange(
         cut, target, length, search or JointSearch(), known or {}, tolerance, allowed, seed, progress
@@ -186,10 +174,9 @@ def _exchange(residual_of: Residual, states: Tensor, best: Tensor, place: int, t
 
 # ---- Reading all tokens of a prompt at once, and again near what was read: starts for the joint search.
 #
-# Where the output of every position is given, a linear readout (`headscan.inversion.readout`) tells which tokens fit each. Fitted
-# on other texts it must see the token through whatever any context adds; fitted on texts that differ from a guess in a part of
-# their tokens it sees it through what nearly this context adds, which is known by then. So the guess is read, and the readout
-# fitted again around it, some rounds: deep in an encoder, where gradients lead astray, that is the nearer start.
+# A linear readout tells which tokens fit each output. Fitted on other texts it must see the token through whatever any context
+# adds; fitted on texts that differ from a guess in a part of their tokens, through what nearly this context adds. So the guess is
+# read, and the readout fitted again around it, some rounds: deep in an encoder that is the nearer start.
 
 # Tokens of a fit, at most and at least; between them 8 for each feature and each number of a vector.
 MOST_TOKENS, LEAST_TOKENS = 6144, 512
@@ -208,11 +195,7 @@ def read_tokens(
     cut: SlicedModel, target: Float[Tensor, "T w"], length: int, *, known: dict[int, int] | None = None,
     allowed: Bool[Tensor, " V"] | None = None, seed: int = 0, progress: Progress | None = None,
 ) -> tuple[Int[Tensor, "n T"], Float[Tensor, "T V"]]:  # fmt: skip
-    """Guess all tokens of a prompt from its outputs [T, w'] at a slice for which `can_read`: the guesses, the last one first,
-    and the scores of all tokens in the last fit.
-
-    Cost: 4 fits at most, each a pass of 6,144 tokens (fewer in narrow models) and V e² products.
-    """
+    """Guess all tokens of a prompt from its outputs: the guesses, the last one first, and the last scores; 4 fits at most."""
     generator, device = torch.Generator().manual_seed(seed), cut.lens.device
     goal, known = target.to(device).float(), known or {}
     free = [place for place in range(length) if place not in known]

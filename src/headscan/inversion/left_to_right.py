@@ -1,32 +1,29 @@
 """Exact inversion: the tokens themselves are searched, one position after another, and every token found is verified.
 
-With a causal model the output at position t depends on the tokens up to t only. So once the tokens before t are known,
-trying every token of the vocabulary at t must find the right one: its output equals the target up to rounding. At most
-T V candidates; the ranking of `headscan.inversion.ranking` makes it few. Source of the scheme: Nikolaou et al.,
-"Language Models are Injective and Hence Invertible", arXiv:2510.15511 (SipIt); the table, its anchors, the batching over
-prompts and the backtracking are headscan's.
+With a causal model the output at position t depends on the tokens up to t only: once those before t are known, the right token at
+t is the one whose output equals the target up to rounding. Source of the scheme: Nikolaou et al., "Language Models are Injective
+and Hence Invertible", arXiv:2510.15511 (SipIt); the rankings, the batching over prompts and the backtracking are headscan's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headscan.inversion.candidates import Candidates, SearchTrace
-from headscan.inversion.language_prior import TokenScores, prior_pays
-from headscan.inversion.method import Search
-from headscan.inversion.ranking import Fit, Ranking, TableRanking
-from headscan.inversion.readout import readouts_of
+from headscan.inversion.candidates import Candidates, Fit, Ranking, SearchTrace, TableRanking
+from headscan.inversion.readout import TOKENS, TokenScores, prior_pays, readouts_of
 from headscan.inversion.reconstruction import accepted, accepts, noise_floor
-from headscan.inversion.table import table_of
+from headscan.inversion.table import passes_of_table, table_of
 from headscan.model.recording import evaluating
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix
-from headscan.run import BadInput, Progress
+from headscan.run import BadInput, Option, Progress, Settings
 
 # Candidates at a position after one that failed, where a wrong prefix is all but certain and the vocabulary is long.
 AFTER_FAILURE = 1024
@@ -38,6 +35,34 @@ BATCH_NUMBERS = 1 << 27
 LARGEST = 512
 # So many neighbours of the foremost candidate are tried with the first batch: a second pass would cost as much again.
 COMPANIONS = 64
+
+
+# The table is worth that many times the tokens of the readout's fit: it orders a little better, and is kept as well.
+WORTH = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search(Settings):
+    """How to search from left to right."""
+
+    order: Annotated[
+        Literal["auto", "table", "readout", "random"],
+        Option(
+            "Candidates by the table of all first outputs, by a linear readout and the model's own prior (auto: the table "
+            "up to a vocabulary of 32,768), or random (brute force)."
+        ),
+    ] = "auto"
+    budget: Annotated[int | None, Option("Candidates at one position. Default: the whole vocabulary.", low=1)] = None
+    neighbours: Annotated[
+        int, Option("Tokens predicted nearest that are tried after a find, for the certificate.", low=0, python=True)
+    ] = 16
+    backtracks: Annotated[int, Option("Wrong prefixes that may be taken back, per prompt.", low=0, python=True)] = 64
+
+    def ranked_by(self, cut: SlicedModel) -> Literal["table", "readout", "random"]:
+        """What ranks the candidates of a slice: the table costs two passes of the vocabulary, the readout's fit 8,192 tokens."""
+        if self.order != "auto":
+            return self.order
+        return "table" if passes_of_table(cut) <= WORTH * TOKENS else "readout"
 
 
 def refuse_unordered(cut: SlicedModel) -> None:
@@ -58,16 +83,13 @@ def exact(
     """Find the tokens of many prompts from their outputs at every position; one `SearchTrace` a prompt.
 
     Args:
-        cut: a causal slice; the outputs of all positions after `known` are given.
+        cut: a causal slice.
         targets: for each prompt [T, w'] (lengths may differ): the outputs after the known tokens.
         known: tokens that are known to come first; they are not in the traces.
         allowed: the vocabulary searched; None is all of it.
         tolerance: largest relative residual ||O - O*|| / ||O*|| that counts as found; None chooses by precision.
 
-    Raises BadInput where the slice is not causal.
-
-    Memory: the model, the table where there is one (2 V w numbers), else 48 numbers a prompt and token of the vocabulary;
-    the keys and values of a batch of candidates, at most 2 x 512 MB.
+    Memory: the model, the table (2 V w numbers) or 48 numbers a prompt and token; keys and values of a batch, at most 1 GB.
     """
     refuse_unordered(cut)
     with evaluating(cut.lens.model):  # once here, so that no forward pass has anything to switch
@@ -115,10 +137,7 @@ class _LeftToRight:
     # ---- From the first position to the last.
 
     def forward(self, active: list[int], start: Tensor, traces: list[SearchTrace], stop: bool = True) -> list[int]:
-        """Go on with these prompts in step until each is done; with `stop` a prompt that fails drops out and is returned.
-
-        `start` holds each prompt's tokens so far, known and found.
-        """
+        """Go on with these prompts, whose tokens so far are `start`; with `stop` one that fails drops out and is returned."""
         prefix, failed = Prefix(self.cut, start), list[int]()
         while True:
             going = [row for row, i in enumerate(active) if len(traces[i]) < len(self.goals[i]) and i not in failed]
@@ -226,11 +245,7 @@ class _LeftToRight:
         return [after if traces[index].failed else limit for index in active]
 
     def _doubtful(self, prefix: Prefix, rows: list[int], tries: list[Candidates]) -> list[int]:
-        """Those of the prompts that must go on.
-
-        In a deep model rounding alone may exceed what is certain. A token within the tolerance is the one if none of those
-        predicted nearest to it comes within the tolerance, too: tokens that pass for one another lie together.
-        """
+        """The prompts that must go on: those where a token predicted near to the one within the tolerance comes near, too."""
         for row in [row for row in rows if accepts(tries[row].best, self.tolerance)]:
             tried, before = tries[row], -1
             while before != tried.token:
@@ -242,10 +257,7 @@ class _LeftToRight:
         return rows
 
     def _with_companions(self, rows: list[int], asked: list[Tensor], tries: list[Candidates]) -> list[Tensor]:
-        """The first batches, each with the neighbours of its foremost candidate.
-
-        A readout's foremost candidate is nearly always the token, and then they are what its certificate asks for.
-        """
+        """The first batches, each with the neighbours of its foremost candidate, which its certificate asks for."""
         wanted, batches = self.search.neighbours, list(asked)
         if self.readouts is None or not 0 < wanted <= COMPANIONS:
             return batches

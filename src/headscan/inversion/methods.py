@@ -1,21 +1,62 @@
-"""The inversion methods: exact, joint, indirect, direct, and the one that chooses."""
+"""The inversion methods, which take outputs and give tokens: exact, joint, indirect, direct, and the one that chooses."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, ClassVar, Literal
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headscan.inversion.candidates import SearchTrace
 from headscan.inversion.continuous import PRESETS, Descent, Loss, Start, descend
 from headscan.inversion.joint_search import JointSearch, joint
-from headscan.inversion.left_to_right import exact, refuse_unordered
-from headscan.inversion.method import METHODS, Method, Problem, Search
-from headscan.inversion.reconstruction import UNCOMPARED, Reconstruction
+from headscan.inversion.left_to_right import Search, exact, refuse_unordered
+from headscan.inversion.reconstruction import UNCOMPARED, Reconstruction, accepted
 from headscan.model.slicing import SlicedModel
-from headscan.run import BadInput, Option, halving
+from headscan.run import BadInput, Option, Progress, Registry, Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """What is to be inverted."""
+
+    cut: SlicedModel
+    targets: list[Float[Tensor, "kept w"]]  # the output of each prompt
+    lengths: list[int]  # tokens of each prompt
+    known: list[dict[int, int]]  # of each prompt the tokens that are given, by position
+    allowed: Bool[Tensor, " V"] | None = None  # the vocabulary to choose from; None: all of it
+    tolerance: float | None = None  # relative residual that counts as found; None: by precision
+    seed: int = 0
+    progress: Progress | None = None
+
+    @property
+    def accepted(self) -> float:
+        return accepted(self.cut) if self.tolerance is None else self.tolerance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(Settings, ABC):
+    """A way from outputs to tokens. Its fields are its parameters: options of the command line."""
+
+    name: ClassVar[str]
+
+    def chosen(self, cut: SlicedModel, lengths: list[int], *, ordered: bool) -> Method:
+        """The method that is used for prompts of these lengths; BadInput for an output that it cannot invert.
+
+        `ordered` says whether the observation tells positions apart.
+        """
+        return self
+
+    @abstractmethod
+    def solve(self, problem: Problem) -> list[Reconstruction]:
+        """One reconstruction a prompt."""
+
+
+METHODS: Registry[type[Method]] = Registry("method")
+"""All inversion methods by name."""
 
 _JOINT = JointSearch()
 
@@ -25,10 +66,7 @@ _JOINT = JointSearch()
 class Exact(Search, Method):
     """Token by token from left to right, every candidate being run: causal slices that give positions.
 
-    The tokens up to the first output given are searched jointly from that output alone; the tokens after the last one
-    are absent.
-
-    Source: Nikolaou et al., arXiv:2510.15511 (SipIt).
+    Tokens before the first output given are searched jointly. Source: Nikolaou et al., arXiv:2510.15511 (SipIt).
     """
 
     name: ClassVar[str] = "exact"
@@ -90,13 +128,7 @@ def _reconstruction(trace: SearchTrace) -> Reconstruction:
 @METHODS.register("indirect")
 @dataclass(frozen=True, kw_only=True)
 class Indirect(Method):
-    """Embeddings are moved by gradients until the output fits, then decoded.
-
-    A field that is None is the preset's.
-
-    >>> Indirect(preset="seed", steps=50).descent(seed=0).optimiser
-    'sgd'
-    """
+    """Embeddings are moved by gradients until the output fits, then decoded; a field that is None is the preset's."""
 
     name: ClassVar[Literal["indirect", "direct"]] = "indirect"
 
@@ -116,31 +148,18 @@ class Indirect(Method):
         return replace(base, method=self.name, seed=seed or base.seed, **changes)
 
     def solve(self, problem: Problem) -> list[Reconstruction]:
-        found: dict[int, Reconstruction] = {}
+        """Prompts of one length are descended together."""
+        settings, found = self.descent(problem.seed), dict[int, Reconstruction]()
         for length in sorted(set(problem.lengths)):
-            rows = [row for row, one in enumerate(problem.lengths) if one == length]
-            found |= self._of_length(problem, rows, length)
-        return [found[row] for row in range(len(problem.lengths))]
-
-    def _of_length(self, problem: Problem, rows: list[int], length: int) -> dict[int, Reconstruction]:
-        settings = self.descent(problem.seed)
-        found: dict[int, Reconstruction] = {}
-
-        def work(begin: int, end: int) -> None:
-            part = rows[begin:end]
-            target = torch.stack([problem.targets[row] for row in part])
+            rows = [row for row, own in enumerate(problem.lengths) if own == length]
+            target = torch.stack([problem.targets[row] for row in rows])
             descended = descend(
                 problem.cut, target, length, settings, allowed=problem.allowed, progress=problem.progress
             )
-            passes = descended.passes // len(part)
-            for row, tokens, top in zip(part, descended.tokens.tolist(), descended.top.tolist(), strict=True):
+            passes = descended.passes // len(rows)
+            for row, tokens, top in zip(rows, descended.tokens.tolist(), descended.top.tolist(), strict=True):
                 found[row] = Reconstruction(tokens, descended.steps, passes=passes, top=top)
-
-        size = halving(len(rows), work, least="Use a shorter prompt, fewer restarts or a smaller model.")
-        if size < len(rows):
-            note = f"Memory ran out with {len(rows)} prompts together; {size} are descended at a time."
-            return {row: replace(one, notes=(note,)) for row, one in found.items()}
-        return found
+        return [found[row] for row in range(len(problem.lengths))]
 
 
 @METHODS.register("direct")
@@ -148,11 +167,7 @@ class Indirect(Method):
 class Direct(Indirect):
     """Vectors over the vocabulary are moved by gradients; the token is the largest entry.
 
-    As published (preset 'seed') it fails by its random start, which the gradient never touches in the null space of the
-    embedding; from zero it works.
-
-    >>> Direct(preset="seed").descent(seed=0).null_space
-    True
+    As published (preset 'seed') it fails by its random start, whose part in the null space of the embedding no gradient moves.
     """
 
     name: ClassVar[Literal["indirect", "direct"]] = "direct"
@@ -161,10 +176,7 @@ class Direct(Indirect):
 @METHODS.register("joint")
 @dataclass(frozen=True, kw_only=True)
 class Joint(JointSearch, Method):
-    """All tokens of a prompt together: gradient descents, then exchanges of one token after another; any slice.
-
-    A result is verified like any other; finding none proves nothing.
-    """
+    """All tokens of a prompt together: gradient descents, then exchanges of one token after another; any slice."""
 
     name: ClassVar[str] = "joint"
 

@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headscan.inversion.certificate import FOREIGN, NOT_RECOVERED, Verdict
-from headscan.inversion.method import Method, Problem
-from headscan.inversion.methods import Exact
+from headscan.inversion.methods import Exact, Method, Problem
 from headscan.inversion.reconstruction import Evidence, Reconstruction, accepted, accepts
 from headscan.inversion.result import PromptInversion
 from headscan.model.lens import Lens
@@ -87,19 +86,20 @@ class LeakedStates:
     sha256: str
 
 
-def leaked(cut: SlicedModel, given: object, field: str | None = None) -> LeakedStates:
-    """The states of a slice from a store or an array; each window, else each document, else all of it is a prompt.
-
-    Raises BadInput where it cannot be read, has another width than the slice, holds what is no number, or is longer than the
-    model reads.
-    """
-    source = stored_source(given, context=1, field=field)
+def leaked(cut: SlicedModel, given: object) -> LeakedStates:
+    """The states of a slice from a store or an array; each window, else each document, else all of it is a prompt."""
+    source = stored_source(given, context=1)
     if not isinstance(source, StoredSource):
         raise BadInput(
             "--states takes stored states: a file, a folder, a URL, or in Python an array or a dict of arrays."
         )
     vectors, name = source.vectors, source.name
-    rows = vectors.sites[_site(vectors, cut, name)]
+    site = next(iter(vectors.sites)) if len(vectors.sites) == 1 else "+".join(cut.sites)
+    if site not in vectors.sites:
+        raise BadInput(
+            f"{name} has no states of {site}; it has: {', '.join(vectors.sites)} (choose one with #SITE behind its name)."
+        )
+    rows = vectors.sites[site]
     if rows.width != cut.width:
         raise BadInput(
             f"{name} holds vectors of width {rows.width}, and {cut.lens.name} gives {cut.width} at {cut.slice}: these states "
@@ -119,17 +119,6 @@ def leaked(cut: SlicedModel, given: object, field: str | None = None) -> LeakedS
         digest.update(states.numpy().tobytes())
     roundoff = torch.finfo(rows.dtype).eps / 2 if rows.dtype.is_floating_point else 0.0
     return LeakedStates(targets, [_length(cut, len(one)) for one in targets], prompts, roundoff, digest.hexdigest())
-
-
-def _site(vectors: Vectors, cut: SlicedModel, name: str) -> str:
-    wanted = "+".join(cut.sites)
-    if wanted in vectors.sites:
-        return wanted
-    if len(vectors.sites) == 1:
-        return next(iter(vectors.sites))
-    raise BadInput(
-        f"{name} has no states of {wanted}; it has: {', '.join(vectors.sites)} (choose one with #SITE behind its name)."
-    )
 
 
 def _spans(vectors: Vectors) -> list[tuple[int, int]]:
@@ -157,8 +146,7 @@ def _length(cut: SlicedModel, outputs: int) -> int:
 def solve_unknown(problem: Problem, method: Method, rounding: float) -> tuple[Problem, list[Reconstruction]]:
     """Invert through noise of unknown size: the problem with the tolerance found, and its reconstructions.
 
-    The tolerance begins at what rounding makes of the states. Where no token fits, but one is at least twice as near as every
-    other, the distance is taken for noise, and the tolerance widened to 1.5 times of it.
+    Where no token fits, but one is at least twice as near as every other, its distance is taken for noise.
     """
     least = max(accepted(problem.cut), 2 * rounding)
     problem = replace(problem, tolerance=problem.tolerance or least)
@@ -184,8 +172,7 @@ def _failure(found: Reconstruction, tolerance: float) -> tuple[int, Evidence] | 
 
 
 def foreign(entry: PromptInversion, found: Reconstruction, cut: SlicedModel, choice: int) -> PromptInversion:
-    """The entry, with the verdict that the states are not the model's, where every token was run at the first position and
-    none stands out."""
+    """The entry, or that the states are not the model's: of all tokens none fits the first of them, or stands out."""
     failed = _failure(found, entry.certificate.tolerance)
     if failed is None or failed[0] > 0 or _stands_out(failed[1]):
         return entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -16,7 +16,7 @@ from headscan.model.slicing.checks import slice_noise
 Why = Literal["all", "bounded", "sampled"]
 """Why so many tokens were compared and no more: there are no others, a bound proves the others farther, or a choice."""
 
-WHY = ("all", "bounded", "sampled")
+WHY = get_args(Why)
 
 # Tokens within the tolerance that are named at a position; more are counted only.
 NAMED = 256
@@ -39,14 +39,9 @@ class Evidence:
         cls, tokens: Int[Tensor, " N"], residuals: Float[Tensor, " N"], found: int, *, tolerance: float, choice: int,
         twins: tuple[int, ...] = (),
     ) -> Self:  # fmt: skip
-        """From the tokens tried, each once or with equal residuals, and their relative residuals (NaN counts as infinite).
+        """From the tokens tried and their relative residuals (NaN counts as infinite).
 
-        `found` is the token taken, `choice` the number of tokens that may be returned (all of them tried is "all"), `twins`
-        are tokens with the same vector as `found`: equal without being tried.
-
-        >>> import torch
-        >>> Evidence.of(torch.tensor([4, 1, 3]), torch.tensor([0.5, 0.0, 0.2]), 1, tolerance=0.2, choice=9)
-        Evidence(count=3, why='sampled', residual=0.0, runner_up=0.20000000298023224, token=3, within=())
+        `found` is the token taken, `choice` how many may be returned (all tried is "all"), `twins` have the vector of `found`.
         """
         tried = residuals.nan_to_num(nan=INFINITE, posinf=INFINITE).double()
         order = tried.argsort(stable=True)
@@ -103,7 +98,6 @@ class Reconstruction:
 def relative(outputs: Float[Tensor, "*batch w"], targets: Float[Tensor, "*batch w"]) -> Float[Tensor, "*batch"]:
     """||O - O*|| / ||O*|| of each position, [B, T']; infinite where it is no number, so that NaN is near nothing.
 
-    >>> import torch
     >>> relative(torch.tensor([[[1.0, 2.0], [1.0, 1.0]]]), torch.tensor([[[1.0, 1.0], [1.0, float("nan")]]]))
     tensor([[0.7071,    inf]])
     """
@@ -123,11 +117,7 @@ FACTOR = 8
 
 
 def accepts(residual: float, tolerance: float) -> bool:
-    """Whether a residual counts as equal: a number, and within the tolerance. Every method asks this and nothing else.
-
-    >>> accepts(1e-6, 1e-4), accepts(float("nan"), 1e-4), accepts(float("inf"), float("inf"))
-    (True, False, False)
-    """
+    """Whether a residual counts as equal: a number, and within the tolerance. Every method asks this and nothing else."""
     return math.isfinite(residual) and residual <= tolerance
 
 
@@ -137,11 +127,7 @@ def accepted(cut: SlicedModel) -> float:
 
 
 def noise_floor(cut: SlicedModel) -> float:
-    """The relative residual that rounding causes at this slice, in its precision and on its device, as measured.
-
-    That of other batch sizes, and of a cache against whole forward passes (`slice_noise`); at least the unit roundoff of
-    the precision: half the distance of 1 to the next number. Outputs are compared in float32.
-    """
+    """The relative residual that rounding causes at this slice, as `slice_noise` measures it; at least the unit roundoff."""
     own = cut.lens.input_embeddings.dtype
     dtypes = (own if own.is_floating_point else torch.float16, torch.float32)
     return max(slice_noise(cut), *(torch.finfo(dtype).eps / 2 for dtype in dtypes))

@@ -64,26 +64,17 @@ class InvertResult(Result):
     def frame(self) -> pd.DataFrame:
         rows = []
         for number, prompt in enumerate(self.prompts):
-            certificate, length = prompt.certificate, len(prompt.recovered)
-            nothing: list[None] = [None] * length
-            for place in range(length):
-                rows.append(
-                    {
-                        "prompt": number,
-                        "position": place,
-                        "token": prompt.strings[place] if prompt.strings else None,
-                        "recovered": prompt.recovered_strings[place],
-                        "right": prompt.right(place),
-                        "residual": certificate.residuals[place],
-                        "margin": certificate.margins[place],
-                        "nearest": certificate.nearest[place],
-                        "compared": certificate.compared[place],
-                        "certificate": certificate.types[place],
-                        "equivalent": len(certificate.equivalent[place]),
-                        "evaluations": (prompt.evaluations_per_token or nothing)[place],
-                        "verdict": prompt.verdicts[place],
-                    }
-                )
+            certificate = prompt.certificate
+            for place, recovered in enumerate(prompt.recovered_strings):
+                tried = prompt.evaluations_per_token
+                rows.append({
+                    "prompt": number, "position": place, "token": prompt.strings[place] if prompt.strings else None,
+                    "recovered": recovered, "right": prompt.right(place), "residual": certificate.residuals[place],
+                    "margin": certificate.margins[place], "nearest": certificate.nearest[place],
+                    "compared": certificate.compared[place], "certificate": certificate.types[place],
+                    "equivalent": len(certificate.equivalent[place]), "evaluations": tried and tried[place],
+                    "verdict": prompt.verdicts[place],
+                })  # fmt: skip
         return pd.DataFrame(rows)
 
 
@@ -91,18 +82,7 @@ class InvertResult(Result):
 
 
 def checked(free: list[Evidence], choice: int, *, restricted: bool = False) -> str:
-    """With how many tokens those found were compared.
-
-    Args:
-        free: of each position that was searched.
-        choice: tokens that may be returned; restricted: they are not the whole vocabulary.
-
-    >>> tried = [Evidence(count=n, why="sampled", residual=0.0) for n in (17, 30)]
-    >>> checked(tried, 50257)
-    '17 to 30 of 50,257 tokens at each position'
-    >>> checked([Evidence(count=9, why="all", residual=0.0)], 9)
-    'all 9 tokens at each position'
-    """
+    """With how many of `choice` tokens those of the positions `free` were compared, such as "17 to 30 of 50,257 tokens"."""
     counts = sorted({one.count for one in free})
     tokens = "tokens of the restricted vocabulary" if restricted else "tokens"
     if not counts:
@@ -116,14 +96,7 @@ def checked(free: list[Evidence], choice: int, *, restricted: bool = False) -> s
 def certified(
     verdict: Verdict, found: Certificate, compared: list[Evidence], made: Reconstruction, target: Tensor, choice: int
 ) -> str:
-    """What is proved of a prompt, in a sentence or two.
-
-    Args:
-        verdict: on the prompt.
-        found: its certificate.
-        compared: at each position; made: what the method knows; target: the outputs given.
-        choice: tokens that may be returned.
-    """
+    """What is proved of a prompt, in a sentence or two; `choice` tokens may be returned."""
     if verdict == proof.NOT_RECOVERED:
         return f"Not recovered: {_why(found, compared, made, target, choice)}. The tokens shown are a guess."
     what = f"Recovered: the tokens shown give the output within {found.tolerance:.1e} of its norm"

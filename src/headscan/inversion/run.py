@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headscan.inversion.assess import assess, refuse_incomparable
 from headscan.inversion.certificate import VERDICTS
-from headscan.inversion.method import METHODS, Method, Problem
+from headscan.inversion.methods import METHODS, Method, Problem
 from headscan.inversion.observation import OBSERVATIONS, estimated_noise, foreign, leaked, solve_unknown
 from headscan.inversion.result import InvertResult, PromptInversion
 from headscan.model.lens import Lens
@@ -51,10 +51,6 @@ class Inverting(Loading):
             refuse_unused("invert", self, ["given"], "--states", ["--prompt"])
         if isinstance(self.method, str):
             METHODS.build(self.method)
-        if self.given == "gradient":
-            raise BadInput(
-                "A gradient shows which tokens were in a batch, not their order: it is a release of the verb privacy."
-            )
         if not OBSERVATIONS[self.given].sliced:
             users = [name for name, observation in OBSERVATIONS.items() if observation.sliced]
             refuse_unused("invert", self, ["at"], f"the given {self.given}", users)
@@ -130,17 +126,12 @@ def invert(
     Args:
         model: a Lens, what `Lens.load` takes, or a live model of transformers.
         prompt: one or several texts, or token ids as lists, tensors or arrays.
-        states: in place of a prompt, states of the slice from anywhere: a path, an array [T, w] or [prompts, T, w]. Their
-            noise need not be known (`InvertResult.estimated_noise`).
+        states: in place of a prompt, states of the slice: a path, an array [T, w] or [prompts, T, w], with noise of any size.
         at: the slice, as a `Slice` or as text: "block.3", "block.3[:, 1:, :] only=attention".
         method: a name, or an object with its own parameters: `Exact(budget=100)`, `Direct(preset="seed")`.
 
-    Returns:
-        An `InvertResult`: tokens, certificate and verdict of each prompt.
-
-    Raises:
-        BadInput: an empty or too long prompt, a slice without positions for the exact method, a restricted vocabulary
-            that lacks a token of the prompt, an option that nothing uses, and whatever `Slice.on` refuses.
+    Raises BadInput for an empty or too long prompt, a slice that the method cannot invert, a restricted vocabulary that lacks a
+    token of the prompt, an option that nothing uses.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=1, n_head=2)))

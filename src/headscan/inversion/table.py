@@ -22,8 +22,7 @@ from headscan.run import Progress, write_atomic
 
 # Below this many numbers a table is made faster than it is read.
 WORTH_KEEPING = 8_000_000
-VERSION = 3
-COMPONENTS = 24
+VERSION = 4
 # Tokens before the second part of the table: enough that attention is shared out, few enough to cost nothing.
 CONTEXT = 4
 STEP = 512
@@ -32,11 +31,7 @@ TABLE = "table of one-token outputs"
 
 @dataclass
 class FirstPositions:
-    """Outputs of every token, alone and after a short text of the model's own, and what is computed from them once.
-
-    Attention gives a lone token all of its own value and a later one a share, which differs from token to token: no constant
-    shift tells what a text before a token changes.
-    """
+    """Outputs of every token, alone and after a few random tokens, and what is computed from them once."""
 
     outputs: Float[Tensor, "V w"]  # F_0: float32, at position 0, with nothing before it
     change: Float[Tensor, "V w"]  # F_c - F_0: what a short text before it changes
@@ -52,25 +47,9 @@ class FirstPositions:
         one, two, three = torch.cat(parts, dim=1)
         return one, two, three
 
-    @cached_property
-    def coordinates(self) -> Tensor:
-        """[V, k]: the tokens on the table's first principal directions, each of unit variance."""
-        centred = self.outputs - self.outputs.mean(0)
-        count = min(COMPONENTS, *centred.shape)
-        # The d x d second moment is enough, and V rows of it cost one product.
-        values, vectors = torch.linalg.eigh((centred.T.double() @ centred.double()) / len(centred))
-        values, vectors = values.flip(0)[:count], vectors.flip(1)[:, :count]
-        found: Tensor = ((centred.double() @ vectors) / values.clamp_min(1e-30).sqrt()).float()
-        return found
-
 
 def table_of(cut: SlicedModel, *, progress: Progress | None = None) -> FirstPositions:
-    """The table of a slice: from memory, else from disk, else by one pass over the vocabulary.
-
-    A large table is written to the cache folder (`HEADSCAN_CACHE`, else `~/.cache/headscan`), where the next run
-    with the same weights and slice finds it. Cost: 2 V forward passes of one token, once a model and slice (without a
-    key-value cache, V of them of five tokens).
-    """
+    """The table of a slice: from memory, from the cache folder (large ones are kept), or by two passes of the vocabulary."""
     return cut.once(TABLE, lambda: _read_or_build(cut, progress))
 
 
@@ -103,7 +82,9 @@ def _read_or_build(cut: SlicedModel, progress: Progress | None) -> FirstPosition
 
 @torch.no_grad()
 def _build(cut: SlicedModel, progress: Progress | None) -> FirstPositions:
-    prefix = Prefix(cut, _context(cut))
+    length = min(CONTEXT, (cut.lens.context_length or CONTEXT + 1) - 1)
+    context = torch.randint(0, cut.vocabulary_size, (1, length), generator=torch.Generator().manual_seed(0))
+    prefix = Prefix(cut, context)
     parts: list[list[Tensor]] = [[], []]
     total, done, batch = passes_of_table(cut), 0, STEP
     for number, before in enumerate((Prefix(cut, prefix.ids[:, :0]), prefix)):
@@ -127,18 +108,6 @@ def _build(cut: SlicedModel, progress: Progress | None) -> FirstPositions:
     outputs, later = (torch.cat(part).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for part in parts)
     change = later - outputs if prefix.length else later
     return FirstPositions(outputs, change, built=done)
-
-
-def _context(cut: SlicedModel) -> Tensor:
-    lens = cut.lens
-    length = min(CONTEXT, (lens.context_length or CONTEXT + 1) - 1)
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(0, cut.vocabulary_size, (1, length), generator=generator)
-    for place in range(1, length) if "head" in lens.sites else ():
-        logits = lens.run(ids[:, :place].to(lens.device), sites="head")["head"][:, -1].float().cpu()
-        if logits.shape[-1] == cut.vocabulary_size and bool(logits.isfinite().all()):
-            ids[:, place] = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
-    return ids
 
 
 def write_cache(path: Path, tensors: dict[str, Tensor]) -> None:

@@ -17,8 +17,7 @@ from torch import Tensor
 from headscan.inversion.assess import assess
 from headscan.inversion.certificate import VERDICTS
 from headscan.inversion.left_to_right import refuse_unordered
-from headscan.inversion.method import Problem
-from headscan.inversion.methods import Exact
+from headscan.inversion.methods import Exact, Problem
 from headscan.inversion.reconstruction import FACTOR, accepted, noise_floor, relative
 from headscan.leaks.mechanism import Exposure
 from headscan.leaks.positions import PositionLeak
