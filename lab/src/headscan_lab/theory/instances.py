@@ -27,20 +27,15 @@ class LowWidth:
 
     `primal` is CE + λ/2(‖W‖² + ‖H‖²) in nats; `dual` a proven lower bound of it over every width; `gap` their
     difference. `spectral_ratio` = ‖∇CE(L)‖₂/λ: 1 at a global optimum, above 1 if a wider embedding would do better.
-    `globally_optimal` says that the gap is below the tolerance, so that this width loses nothing. `residual` is the
-    largest entry of the gradient with respect to W and H.
+    `globally_optimal` says that the gap is below the tolerance, so that this width loses nothing.
     """
 
-    width: int
-    penalty: float
     words: Floats
     contexts: Floats
     primal: float
     dual: float
     gap: float
-    excess: float
     spectral_ratio: float
-    residual: float
     globally_optimal: bool
 
     @property
@@ -49,15 +44,7 @@ class LowWidth:
 
 
 def narrow(
-    counts: CountsLike,
-    width: int,
-    penalty: float,
-    *,
-    starts: int = 3,
-    seed: int = 0,
-    max_iterations: int = 3000,
-    gap: float = 1e-6,
-    warm: LowWidth | None = None,
+    counts: CountsLike, width: int, penalty: float, *, starts: int = 3, seed: int = 0, gap: float = 1e-6
 ) -> LowWidth:
     """Solve in width d by L-BFGS on (W, H) from `starts` random points (zero is a saddle, so never from there).
 
@@ -86,22 +73,19 @@ def narrow(
         return float(value), np.concatenate([(G.T @ H + penalty * W).ravel(), (G @ W + penalty * H).ravel()])
 
     best = None
-    for start in range(starts):
-        if warm is not None and start == 0:
-            x0 = np.concatenate([warm.words.ravel(), warm.contexts.ravel()])
-        else:
-            x0 = rng.normal(size=(V + m) * width) * 0.3
-        options = {"maxiter": max_iterations, "maxfun": 2 * max_iterations, "gtol": 1e-10, "ftol": 1e-16, "maxcor": 30}
+    options = {"maxiter": 3000, "maxfun": 6000, "gtol": 1e-10, "ftol": 1e-16, "maxcor": 30}
+    for _ in range(starts):
+        x0 = rng.normal(size=(V + m) * width) * 0.3
         found = minimize(objective, x0, jac=True, method="L-BFGS-B", options=options)
         if best is None or found.fun < best.fun:
             best = found
     assert best is not None
     W, H = best.x[: V * width].reshape(V, width), best.x[V * width :].reshape(m, width)
-    return _certified(labels, P, W, H, penalty, float(best.fun), float(np.abs(best.jac).max()), gap)
+    return _certified(labels, P, W, H, penalty, float(best.fun), gap)
 
 
 def _certified(
-    labels: SoftLabels, P: Floats, W: Floats, H: Floats, penalty: float, primal: float, residual: float, gap: float
+    labels: SoftLabels, P: Floats, W: Floats, H: Floats, penalty: float, primal: float, gap: float
 ) -> LowWidth:
     prior = labels.prior
     L = H @ W.T
@@ -111,21 +95,8 @@ def _certified(
     mixed = (1 - alpha) * P + alpha * softmax
     entropies = -np.where(mixed > 0, mixed * np.log(np.maximum(mixed, 1e-300)), 0.0).sum(1)
     dual = float(prior @ entropies)
-    entropy = labels.entropy()
-    excess = primal - penalty / 2 * float((W**2).sum() + (H**2).sum()) - entropy
-    return LowWidth(
-        width=W.shape[1],
-        penalty=penalty,
-        words=W,
-        contexts=H,
-        primal=primal,
-        dual=dual,
-        gap=max(primal - dual, 0.0),
-        excess=excess,
-        spectral_ratio=norm / penalty,
-        residual=residual,
-        globally_optimal=bool(primal - dual <= gap * max(primal - entropy, 1e-300)),
-    )
+    optimal = bool(primal - dual <= gap * max(primal - labels.entropy(), 1e-300))
+    return LowWidth(W, H, primal, dual, max(primal - dual, 0.0), norm / penalty, optimal)
 
 
 # ---- Data whose geometry is known exactly: all k-subsets as supports, and one-hot labels (k = 1).
@@ -151,18 +122,14 @@ class KSubsets:
     equiangular tight frame; the embedding of a context is parallel to the sum of the words of its support.
 
     >>> exact = KSubsets(4, 2)
-    >>> exact.contexts, exact.singular_value, round(exact.word_word_cosine, 4)
-    (6, 1.4142135623730951, -0.3333)
+    >>> exact.singular_value, round(exact.word_word_cosine, 4)
+    (1.4142135623730951, -0.3333)
     >>> round(exact.word_context_cosine_in, 4), round(exact.word_context_cosine_off, 4)
     (0.5774, -0.5774)
     """
 
     vocabulary: int
     size: int
-
-    @property
-    def contexts(self) -> int:
-        return comb(self.vocabulary, self.size)
 
     @property
     def singular_value(self) -> float:
@@ -213,22 +180,14 @@ class KSubsets:
 
 
 def random_labels(
-    vocabulary: int,
-    contexts: int,
-    *,
-    supports: int | None = None,
-    sizes: tuple[int, int] = (1, 4),
-    zipf: float = 0.0,
-    concentration: float = 1.0,
-    seed: int = 0,
-    uniform_prior: bool = True,
-) -> SoftLabels:
+    vocabulary: int, contexts: int, *, supports: int | None = None, sizes: tuple[int, int] = (1, 4),
+    concentration: float = 1.0, seed: int = 0,
+) -> SoftLabels:  # fmt: skip
     """Random sparse supports with soft labels.
 
-    Draws `supports` distinct-or-not supports (default: one a context) of a size uniform in `sizes` (inclusive),
-    tokens by a Zipf law of exponent `zipf` (0 = uniform), and soft labels from a symmetric Dirichlet, floored so that
-    every token of the support has at least a tenth of its fair share. With `supports` < `contexts` several contexts
-    share a support, which is where subspace collapse shows.
+    Draws `supports` distinct-or-not supports (default: one a context) of a size uniform in `sizes` (inclusive), and soft
+    labels from a symmetric Dirichlet, floored so that every token of the support has at least a tenth of its fair share.
+    With `supports` < `contexts` several contexts share a support, which is where subspace collapse shows.
 
     >>> labels = random_labels(10, 95, supports=30, seed=1)
     >>> labels.contexts, labels.supports.unique()[0].contexts <= 30
@@ -238,8 +197,7 @@ def random_labels(
     if not 1 <= low <= high <= vocabulary:
         raise BadInput(f"Support sizes must lie between 1 and {vocabulary}, smaller first.")
     rng = np.random.default_rng(seed)
-    law = np.arange(1, vocabulary + 1, dtype=np.float64) ** -zipf
-    law /= law.sum()
+    law = np.full(vocabulary, 1 / vocabulary)
     kinds = contexts if supports is None else supports
     drawn = [
         np.sort(rng.choice(vocabulary, int(rng.integers(low, high + 1)), replace=False, p=law)) for _ in range(kinds)
@@ -250,8 +208,7 @@ def random_labels(
     for j, kind in enumerate(which):
         support = drawn[kind]
         probability[j, support] = 0.9 * rng.dirichlet(np.full(len(support), concentration)) + 0.1 / len(support)
-    prior = np.full(contexts, 1.0 / contexts) if uniform_prior else rng.dirichlet(np.ones(contexts))
-    return SoftLabels.from_probability(probability, prior)
+    return SoftLabels.from_probability(probability)
 
 
 _PEOPLE = {"lily": "she", "anna": "she", "tom": "he", "ben": "he", "mom": "she", "dad": "he"}
@@ -295,17 +252,12 @@ class StoryGrammar:
         self.vocabulary = sorted(seen)
         self._ids = {word: i for i, word in enumerate(self.vocabulary)}
 
-    def stories(self, count: int | None = None, *, seed: int = 0) -> Iterator[Ints]:
-        """`count` stories (endless if None) as int64 arrays of word ids; the same seed gives the same stories."""
+    def stories(self, count: int, *, seed: int = 0) -> Iterator[Ints]:
+        """`count` stories as int64 arrays of word ids; the same seed gives the same stories."""
         rng = np.random.default_rng([seed, 1])
-
-        def endless() -> Iterator[Ints]:
-            while True:
-                words = self._story(rng)
-                if all(word in self._ids for word in words):
-                    yield np.array([self._ids[word] for word in words], dtype=np.int64)
-
-        return islice(endless(), count)
+        known = (words for words in iter(lambda: self._story(rng), []) if self._ids.keys() >= set(words))
+        for words in islice(known, count):
+            yield np.array([self._ids[word] for word in words], dtype=np.int64)
 
     def text(self, story: Ints) -> str:
         """The words of a story, joined by spaces."""

@@ -4,7 +4,7 @@ By Lemma 1 of arXiv:2408.15417 this is the unconstrained-features model min CE(W
 d >= V - 1. Its solutions split, as λ → 0, into the sparse part L^in (log-odds inside supports) plus R(λ) L^mm, where
 L^mm solves the NTP-SVM and R grows by ln 10 a decade.
 
-Method. ADMM between singular-value shrinkage and the exact proximal map of cross-entropy (see `omega`): unlike proximal
+Method. ADMM between singular-value shrinkage and the exact proximal map of cross-entropy: unlike proximal
 gradient steps, whose number triples with every decade, its count hardly depends on λ. Contexts with the same counts are
 merged exactly (weight √multiplicity), and so are tokens that never follow anything.
 
@@ -15,48 +15,22 @@ feasible.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from scipy.special import wrightomega
 from torch import Tensor
 
 from headscan.ntp.labels import Floats, Ints, SoftLabels, Supports, group_equal_rows
 from headscan.ntp.subspace import shrink, singular_values, thread_limit, tune_threads
 from headscan.run import BadInput
 
-# ---- Wright's omega function and the proximal map of cross-entropy, vectorised over contexts.
-
 
 def wright_omega(x: Tensor) -> Tensor:
-    """ω(x), the solution of ω + log ω = x, for real x; relative error about 1e-15, no overflow.
-
-    >>> x = torch.tensor([-800.0, -5.0, 1.0, 1e9], dtype=torch.float64)
-    >>> w = wright_omega(x)
-    >>> bool(((w + w.log() - x).abs()[1:] < 1e-14 * x.abs()[1:].clamp_min(1)).all())
-    True
-    >>> float(w[0]), round(float(w[2]), 14)
-    (0.0, 1.0)
-    """
-    # Three starts, each within six percent of ω: two terms of the series of e^x, the cubic about zero, the asymptote.
-    small = x.clamp_max(-1.5).exp()
-    middle = x.clamp(-1.5, 2.0)
-    middle = 0.5671433 + middle * (0.3618963 + middle * (0.0736778 - 0.0013425 * middle))
-    large = x.clamp_min(2.0)
-    log_large = large.log()
-    large = large - log_large + log_large / large
-    w = torch.where(x < -1.5, small / (1 + small / (1 + small)), torch.where(x < 2.0, middle, large))
-    w = w.clamp_min(1e-300)
-    for _ in range(2):  # Fritsch, Shafer and Crowley's step: fourth order, so two from this start are enough
-        r = x - w - w.log()
-        p = 1 + w
-        s = p * (p + r * (2.0 / 3.0))
-        w = w * (1 + r / p * (s - r / 2) / (s - r))
-    return torch.where(x < -35.0, small, w)  # there ω = eˣ to the last bit, and log ω would only lose digits
+    """ω(x), the solution of ω + log ω = x."""
+    return torch.from_numpy(wrightomega(x.numpy()))
 
 
 class CrossEntropyProx:
@@ -71,7 +45,7 @@ class CrossEntropyProx:
         self.p = probability / multiplicity
         self.inside = probability > 0
         self.r = multiplicity
-        self.shift = torch.zeros(len(probability), dtype=torch.float64, device=probability.device)
+        self.shift = torch.zeros(len(probability), dtype=torch.float64)
 
     def __call__(self, y: Tensor, a: Tensor) -> Tensor:
         log_a = a.log()[:, None]
@@ -93,10 +67,8 @@ class CrossEntropyProx:
 
 @dataclass(frozen=True, eq=False)
 class PathPoint:
-    """The solution at one λ. `gap` = primal - dual in nats, proven; `relative_gap` divides it by primal - H.
-
-    `excess` = CE(L) - H in nats; `nuclear_norm` = ‖L‖_*; `logits` float64 [m, V], rows summing to zero.
-    """
+    """The solution at one λ. `gap` = primal - dual in nats, proven; `relative_gap` divides it by primal - H; `excess` = CE(L) - H
+    in nats; `logits` float64 [m, V], rows summing to zero."""
 
     penalty: float
     distinct_logits: Floats
@@ -106,10 +78,7 @@ class PathPoint:
     gap: float
     relative_gap: float
     excess: float
-    nuclear_norm: float
     rank: int
-    iterations: int
-    seconds: float
 
     @property
     def logits(self) -> Floats:
@@ -123,46 +92,36 @@ def largest_penalty(labels: SoftLabels) -> float:
     >>> round(largest_penalty(labels), 12)                 # 1/2 · ‖[[1/2, -1/2], [-1/2, 1/2]]‖₂
     0.5
     """
-    problem = _PathProblem(SoftLabels.of(labels), torch.device("cpu"))
-    return problem.largest_penalty()
+    return _PathProblem(SoftLabels.of(labels)).largest_penalty()
 
 
-def regularised(labels: SoftLabels, penalty: float, **options: object) -> PathPoint:
-    """Solve one λ = `penalty`; options as for `regularisation_path`.
+def regularised(labels: SoftLabels, penalty: float, *, gap: float = 1e-7) -> PathPoint:
+    """Solve one λ = `penalty`.
 
     >>> point = regularised(SoftLabels.of([[1, 0], [0, 1]]), 0.05)
     >>> point.relative_gap < 1e-6, point.rank
     (True, 1)
     """
-    return regularisation_path(labels, [penalty], **options)[0]  # type: ignore[arg-type]
+    return regularisation_path(labels, [penalty], gap=gap)[0]
 
 
 def regularisation_path(
-    labels: SoftLabels,
-    penalties: Sequence[float],
-    *,
-    gap: float = 1e-7,
-    max_iterations: int = 5000,
-    device: str = "cpu",
+    labels: SoftLabels, penalties: Sequence[float], *, gap: float = 1e-7, max_iterations: int = 5000
 ) -> list[PathPoint]:
     """Solve for each λ in turn, from large to small, each started from the one before.
 
     `gap` is the relative gap asked for, of the objective's excess over H. Raises `BadInput` for a λ that is not
-    positive, and for labels whose every support is the whole vocabulary (then H is reached at finite logits and
-    nothing grows).
+    positive, and for labels whose every support is the whole vocabulary (then nothing grows).
     """
     labels = SoftLabels.of(labels)
     if not len(penalties) or min(penalties) <= 0:
         raise BadInput("Every penalty of the path must be positive.")
     if int(labels.supports.sizes.min()) == labels.vocabulary:
         raise BadInput("Every support covers the whole vocabulary: cross-entropy is minimised at finite logits.")
-    place = torch.device(device)
-    with thread_limit(tune_threads(labels.contexts, labels.vocabulary, place)), torch.inference_mode():
-        problem = _PathProblem(labels, place)
-        points = []
-        for penalty in sorted(penalties, reverse=True):
-            points.append(problem.solve(float(penalty), gap, max_iterations))
-    return points
+    threads = tune_threads(labels.contexts, labels.vocabulary, torch.device("cpu"))
+    with thread_limit(threads), torch.inference_mode():
+        problem = _PathProblem(labels)
+        return [problem.solve(float(penalty), gap, max_iterations) for penalty in sorted(penalties, reverse=True)]
 
 
 def increment(points: Sequence[PathPoint]) -> Floats:
@@ -178,9 +137,9 @@ def increment(points: Sequence[PathPoint]) -> Floats:
 
 
 class _PathProblem:
-    """Merged data on the device, and the ADMM state carried from one λ to the next."""
+    """Merged data, and the ADMM state carried from one λ to the next."""
 
-    def __init__(self, labels: SoftLabels, device: torch.device) -> None:
+    def __init__(self, labels: SoftLabels) -> None:
         supports, counts = labels.supports, labels.counts
         # Contexts are equal when the same tokens follow them with the same counts: encode each (token, count) pair as
         # one integer and group equal rows.
@@ -200,10 +159,7 @@ class _PathProblem:
         token_multiplicity = np.ones(columns)
         if never:
             token_multiplicity[-1] = never
-
-        def on(array: npt.NDArray[Any]) -> Tensor:
-            return torch.from_numpy(np.ascontiguousarray(array)).to(device)
-
+        on = torch.from_numpy
         self.p, self.r, self.q = on(probability), on(token_multiplicity), on(np.sqrt(token_multiplicity))
         self.prior = on(labels.prior[first])
         self.weight = on(multiplicity * labels.prior[first])  # Σ = 1
@@ -233,7 +189,6 @@ class _PathProblem:
         self.rho = 1.0 / max(float(sigma[: (len(sigma) + 1) // 2].median()), 1e-12)
 
     def solve(self, penalty: float, gap: float, iterations: int) -> PathPoint:
-        started = time.perf_counter()
         if self.Z is None:
             self._start(penalty)
         else:
@@ -245,8 +200,8 @@ class _PathProblem:
                 self.rho = rho
         assert self.Z is not None
         Z, U = self.Z, self.U
-        best: tuple[float, float, float, Tensor] | None = None
-        dual, step = -np.inf, 0
+        best: tuple[float, float, Tensor] | None = None
+        dual = -np.inf
         for step in range(1, iterations + 1):
             X, _ = shrink(Z - U, 1.0 / self.rho)
             # In logits: CE/λ + ρ/2 ‖·‖² of the scaled variable Z = √multiplicity q ℓ.
@@ -257,42 +212,32 @@ class _PathProblem:
             if step % 10 and step != iterations:
                 continue
             for candidate in (X, Z):
-                value, excess, norm, bound, centred = self._certify(candidate, penalty)
+                value, excess, bound, centred = self._certify(candidate, penalty)
                 dual = max(dual, bound)
                 if best is None or value < best[0]:
-                    best = (value, excess, norm, centred)
+                    best = (value, excess, centred)
             assert best is not None
             # Both numbers are excesses over H, so that the difference keeps its digits at small λ.
             if best[0] - dual <= gap * best[0]:
                 break
         assert best is not None
         self.Z, self.U = Z, U
-        primal, excess, norm, centred = best
+        primal, excess, centred = best
         logits = (centred / (self.scale * self.q)).cpu().numpy()[:, self.token_class]
         sigma = singular_values(centred)
         return PathPoint(
-            penalty=penalty,
-            distinct_logits=logits,
-            inverse=self.inverse,
-            primal=primal + self.entropy,
-            dual=dual + self.entropy,
-            gap=max(primal - dual, 0.0),
-            relative_gap=max(primal - dual, 0.0) / primal,
-            excess=excess,
-            nuclear_norm=norm,
-            rank=int((sigma > 1e-6 * sigma[0]).sum()) if float(sigma[0]) > 0 else 0,
-            iterations=step,
-            seconds=time.perf_counter() - started,
-        )
+            penalty=penalty, distinct_logits=logits, inverse=self.inverse, primal=primal + self.entropy,
+            dual=dual + self.entropy, gap=max(primal - dual, 0.0), relative_gap=max(primal - dual, 0.0) / primal,
+            excess=excess, rank=int((sigma > 1e-6 * sigma[0]).sum()) if float(sigma[0]) > 0 else 0,
+        )  # fmt: skip
 
-    def _certify(self, scaled: Tensor, penalty: float) -> tuple[float, float, float, float, Tensor]:
-        """(objective - H, CE - H, ‖L‖_*, dual - H, centred L scaled) at a candidate."""
+    def _certify(self, scaled: Tensor, penalty: float) -> tuple[float, float, float, Tensor]:
+        """(objective - H, CE - H, dual - H, centred L scaled) at a candidate."""
         unit = self.q / torch.linalg.vector_norm(self.q)
         scaled = scaled - torch.outer(scaled @ unit, unit)
         logits = scaled / (self.scale * self.q)
-        log_q = logits - torch.logsumexp(
-            logits + self.r.log(), 1, keepdim=True
-        )  # log-probability of one token of a class
+        # The log-probability of one token of a class.
+        log_q = logits - torch.logsumexp(logits + self.r.log(), 1, keepdim=True)
         excess = float(self.weight @ (self.p * (self.log_p - log_q)).sum(1))
         norm = float(singular_values(scaled).sum())
         softmax = log_q.exp() * self.r
@@ -300,4 +245,4 @@ class _PathProblem:
         alpha = min(1.0, penalty / max(float(singular_values(gradient)[0]), 1e-300))
         mixed = (1 - alpha) * self.p + alpha * softmax
         entropies = -(torch.xlogy(mixed, mixed / self.r) - torch.xlogy(self.p, self.p)).sum(1)
-        return excess + penalty * norm, excess, norm, float(self.weight @ entropies), scaled
+        return excess + penalty * norm, excess, float(self.weight @ entropies), scaled
