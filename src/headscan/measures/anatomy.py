@@ -84,19 +84,13 @@ class Shares:
         each, whole = sums @ total, sums.sum(0)
         yield from self._rows(kind, names, each, self.units @ whole.T, tokens)
 
-    def of_coordinates(self, kind: str, names: Sequence[str], sums: Floats, chosen: Sequence[int]) -> Iterator[Cells]:
-        """The same parts [C, K, d], each cut by the coordinates `chosen`, and all others together."""
+    def of_coordinates(self, chosen: Sequence[int]) -> Iterator[Cells]:
+        """The rows of the coordinates `chosen`, and of all others together."""
         total = self.total
-        for k, name in enumerate(names):
-            own, whole = sums[:, k], sums[:, k].sum(0)
-            each = [*(own[:, i] * total[i] for i in chosen), own @ total - own[:, chosen] @ total[chosen]]
-            beside = [
-                *(self.units[:, i] * whole[i] for i in chosen),
-                self.units @ whole - self.units[:, chosen] @ whole[chosen],
-            ]
-            parts = [*(f"coordinate {i}" for i in chosen), "other coordinates"]
-            labels = [f"{name}, {part}" if name else part for part in parts]
-            yield from self._rows(kind, labels, np.stack(each, 1), np.stack(beside, 1), None)
+        own = self.units[:, chosen] * total[chosen]
+        each = np.column_stack([own, self.units @ total - own.sum(1)])
+        names = [*(f"coordinate {k}" for k in chosen), "other coordinates"]
+        yield from self._rows("coordinate", names, each, each, None)
 
     def _rows(
         self, kind: str, names: Sequence[str], each: Floats, beside: Floats, tokens: Floats | None
@@ -156,7 +150,7 @@ class SiteParts:
         if len(self.bands) > 1:
             yield from shares.of("band", self.bands, cells.sum(2), tokens.sum(1))
         yield from shares.of("position", self.positions, cells.sum(1), tokens.sum(0))
-        yield from shares.of_coordinates("coordinate", [""], shares.units[:, None], chosen)
+        yield from shares.of_coordinates(chosen)
 
 
 class AnatomyProbe(Probe):

@@ -38,7 +38,7 @@ def distinct(rows: npt.ArrayLike) -> tuple[npt.NDArray[np.signedinteger], npt.ND
 
 
 def neighbour_distances(rows: npt.ArrayLike, k: int, *, block_bytes: int = 2**26) -> Tensor:
-    """The distances of `neighbours` alone.
+    """The distances of `find_neighbours` alone.
 
     >>> neighbour_distances([[0.0], [1.0], [3.0]], 2).tolist()
     [[1.0, 3.0], [1.0, 2.0], [2.0, 3.0]]
