@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module
@@ -19,9 +18,6 @@ TEXT_HELP = (
     "A .txt, .jsonl or .parquet file (also .gz, .zst), a folder of them, - for standard input, a datasets id, or an embedded "
     "text."
 )
-PUSH = (
-    "Send the checkup to this model on the hub (OWNER/NAME), as a pull request to its card, with your own credentials."
-)
 FOUND = 3
 """The exit status where a finding that --fail-on names is there."""
 
@@ -30,31 +26,17 @@ def _estimate(module: str, verb: str) -> Callable[[], Any]:
     return lambda: getattr(import_module(f"headscan.{module}"), f"estimate_{verb}")
 
 
-def _before_checkup(options: dict[str, Any]) -> bool:
-    """Credentials are looked for before anything is measured; nothing is done otherwise."""
-    if options.get("push") is not None:
-        from headscan.diagnosis import check_push
-
-        check_push(options["push"])
-    return False
-
-
 def _after_checkup(result: headscan.Result, options: dict[str, Any]) -> int | None:
     from headscan.diagnosis import CheckupResult
 
     assert isinstance(result, CheckupResult)
-    if options.get("push") is not None:
-        from headscan.diagnosis import push
-
-        print(f"pull request: {push(result, options['push'])}", file=sys.stderr)
     return FOUND if result.failed else None
 
 
 COMMANDS = {
     "checkup": Command(
         verb=lambda: headscan.checkup, subject="SOURCE...", subject_help=SOURCE_HELP, docs="checkup.md",
-        example="gpt-vanilla --text stories --budget 30s", before=_before_checkup, after=_after_checkup,
-        extra={"push": (str, PUSH)},
+        example="gpt-vanilla --text stories --budget 30s", after=_after_checkup,
     ),
     "scan": Command(
         verb=lambda: headscan.scan, subject="SOURCE...", subject_help=SOURCE_HELP, distributed=True, docs="01-first-scan.md",

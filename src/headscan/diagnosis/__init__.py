@@ -2,7 +2,7 @@
 
 from headscan.diagnosis.evidence import Grid, LeakedBits, ModelEvidence, PromptRead, TokenFlow, TriedRemedies
 from headscan.diagnosis.plan import CheckingUp
-from headscan.diagnosis.publish import check_push, markdown, push
+from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, condition
 from headscan.diagnosis.result import CheckupResult, Examination, Observation
 from headscan.diagnosis.run import checkup
@@ -21,9 +21,7 @@ __all__ = [
     "Seen",
     "TokenFlow",
     "TriedRemedies",
-    "check_push",
     "checkup",
     "condition",
     "markdown",
-    "push",
 ]  # fmt: skip

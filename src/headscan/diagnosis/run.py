@@ -193,7 +193,7 @@ def checkup(
 
     Returns:
         A `CheckupResult`. Each finding rests on one number with its threshold (docs/checkup.md says how these were set). With
-        `out`, the folder has `card.md`, too, for a model card (`headscan.diagnosis.push` sends it there).
+        `out`, the folder has `card.md`, too, for a model card.
 
     Raises:
         BadInput: a source or text that cannot be used; `-` as text.
