@@ -69,14 +69,9 @@ class Accumulation(Accumulator):
         self.whole = True  # no batch is half in
 
     def merge(self, other: Accumulation) -> None:
-        for site, statistics in other.sites.items():
-            self.sites[site].merge(statistics)
-        for key, accumulator in other.extras.items():
-            self.extras[key].merge(accumulator)
-        self.counts.merge(other.counts)
-        self.sample.merge(other.sample)
-        self.windows += other.windows
-        self.next = max(self.next, other.next)
+        last = max(self.next, other.next)
+        super().merge(other)
+        self.next = last
 
     def restored(self, state: dict[str, Tensor]) -> Self:
         return copy(self).filled(state)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from inspect import signature
 from typing import Any, ClassVar, Generic, Self, TypeVar, overload
@@ -13,7 +12,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 
-class Accumulator(ABC):
+class Accumulator:
     """A commutative monoid over data: ``merge`` is its addition, a fresh instance its zero.
 
     ``type(a).restore(a.state())`` equals ``a`` bit for bit. The state consists of tensors only, so safetensors can store it
@@ -25,9 +24,10 @@ class Accumulator(ABC):
     arguments: ClassVar[tuple[str, ...]] = ()
     fields: ClassVar[tuple[str, ...]] = ()
 
-    @abstractmethod
     def merge(self, other: Self) -> None:
-        """Add all that `other` has seen to this accumulator; `other` is left as it was."""
+        """Add all that `other` has seen to this accumulator, field by field; `other` is left as it was."""
+        for name in self.fields:
+            setattr(self, name, _added(getattr(self, name), getattr(other, name)))
 
     def state(self) -> dict[str, Tensor]:
         state: dict[str, Tensor] = {}
@@ -51,6 +51,19 @@ class Accumulator(ABC):
     def restored(self, state: dict[str, Tensor]) -> Self:
         """An accumulator made as this one was, with that state."""
         return type(self).restore(state)
+
+
+def _added(mine: Any, other: Any) -> Any:
+    if isinstance(mine, Tensor):
+        mine += other.to(mine.device)
+    elif isinstance(mine, int | float):
+        mine += other
+    elif isinstance(mine, Mapping):
+        for name, part in mine.items():
+            _added(part, other[name])
+    else:
+        mine.merge(other)
+    return mine
 
 
 def device_of(state: Mapping[str, Tensor]) -> torch.device:

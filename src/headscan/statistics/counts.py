@@ -23,9 +23,6 @@ class TokenCounts(Accumulator):
         """Count token ids of any shape, each in [0, vocabulary)."""
         self.counts += torch.bincount(ids.reshape(-1).cpu(), minlength=len(self.counts))
 
-    def merge(self, other: TokenCounts) -> None:
-        self.counts += other.counts
-
 
 class BlockedCounts(Accumulator):
     """`TokenCounts` of each of at most 8 blocks of consecutive windows, so that what counts say can have an interval."""
@@ -47,6 +44,3 @@ class BlockedCounts(Accumulator):
     def parts(self) -> list[Tensor]:
         """The counts [vocabulary] of the occupied blocks, in the order of the stream."""
         return [part.counts for part in self.blocks.parts()]
-
-    def merge(self, other: BlockedCounts) -> None:
-        self.blocks.merge(other.blocks)

@@ -121,8 +121,8 @@ class Gram:
         """Σ x², by coordinate [width], about the origin."""
         if not self.panels:
             return self.rows.square().sum(0)
-        found = torch.cat([panel.diagonal() for panel in self.panels])
-        return found if self.pilot is None else found + (2 * self.sum + self.count * self.pilot) * self.pilot
+        squares = torch.cat([panel.diagonal() for panel in self.panels])
+        return squares if self.pilot is None else squares + (2 * self.sum + self.count * self.pilot) * self.pilot
 
     def dense(self) -> Tensor:
         """The full symmetric matrix Σ x xᵀ [width, width], about the origin."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -51,13 +53,7 @@ def fano_accuracy(bits: float, vocabulary: int, entropy: float | None = None) ->
     >>> fano_accuracy(12.0, 4096), round(fano_accuracy(6.0, 4096), 3)
     (1.0, 0.582)
     """
-    low, high = 1 / vocabulary, 1.0
-    if fano_bits(high, vocabulary, entropy) <= bits:
-        return 1.0
-    for _ in range(60):  # fano_bits rises with the accuracy above 1/V
-        middle = (low + high) / 2
-        low, high = (middle, high) if fano_bits(middle, vocabulary, entropy) <= bits else (low, middle)
-    return high
+    return _highest(lambda accuracy: fano_bits(accuracy, vocabulary, entropy), 1 / vocabulary, bits)
 
 
 def divergence_accuracy(bits: float, likeliest: float) -> float:
@@ -77,10 +73,15 @@ def divergence_accuracy(bits: float, likeliest: float) -> float:
         rest = 0.0 if a == 1 else (1 - a) * np.log2((1 - a) / (1 - likeliest))
         return float(a * np.log2(a / likeliest) + rest)
 
-    low, high = likeliest, 1.0
-    if likeliest >= 1 or divergence(1.0) <= bits:
-        return 1.0
+    return 1.0 if likeliest >= 1 else _highest(divergence, likeliest, bits)
+
+
+def _highest(needed: Callable[[float], float], low: float, bits: float) -> float:
+    """The highest accuracy in [low, 1] that needs no more than so many bits; `needed` rises with the accuracy."""
+    high = 1.0
+    if needed(high) <= bits:
+        return high
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if divergence(middle) <= bits else (low, middle)
+        low, high = (middle, high) if needed(middle) <= bits else (low, middle)
     return high

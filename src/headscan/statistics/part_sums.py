@@ -73,7 +73,3 @@ class PartSums(Accumulator):
         """The rows of a batch of consecutive windows that belong to one block, and its tally."""
         for tally, members in self.blocks.runs(windows):
             yield tally, slice(members[0], members[-1] + 1)
-
-    def merge(self, other: PartSums) -> None:
-        self.blocks.merge(other.blocks)
-        self.documents.merge(other.documents)

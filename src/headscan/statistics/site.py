@@ -248,13 +248,7 @@ class SiteStatistics(Accumulator):
         return self.sums("all")
 
     def merge(self, other: SiteStatistics) -> None:
-        for group, blocks in self.fine.items():
-            blocks.merge(other.fine[group])
-        for cell in CELLS:
-            self.cells[cell].merge(other.cells[cell])
-            self.squared_unit[cell] += other.squared_unit[cell].to(self.device)
-        self.sink_positions.merge(other.sink_positions)
-        self.sink_tokens.merge(other.sink_tokens)
+        super().merge(other)
         if self.influence is not None and other.influence is not None:
             self.influence.merge(other.influence)
 

@@ -152,9 +152,6 @@ class BlockedTally(Accumulator):
     def total(self) -> Tally:
         return self.blocks.total()
 
-    def merge(self, other: BlockedTally) -> None:
-        self.blocks.merge(other.blocks)
-
 
 class DirectionTally(BlockedTally):
     """Σû and Σû² of each dimension, and how many directions there were: all that rogue dimensions need."""
