@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from headscan_lab.evaluation.likelihood import log_likelihood
-from headscan_lab.evaluation.tasks import blimp, lambada, read_blimp, read_lambada
+from headscan_lab.evaluation.tasks import blimp_hits, lambada, read_blimp, read_lambada
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
@@ -69,7 +69,7 @@ def main() -> int:
             worst, abs(ours["nats_per_word"] - nats), abs(ours["accuracy"] - np.mean([hit for _, hit in answers]))
         )
         judged = np.array([value for value, _ in ask(sentences)]).reshape(-1, 5, 2)
-        mine = list(blimp(model, tokenizer, paradigms, context=length).values())
+        mine = [hits.mean() for hits in blimp_hits(model, tokenizer, paradigms, context=length).values()]
         worst = max(worst, float(np.abs((judged[..., 0] > judged[..., 1]).mean(1) - mine).max()))
         # Bits a byte of a text that fits one window, as the harness has its tokens (before those of Llama two starts).
         text = passages[0]

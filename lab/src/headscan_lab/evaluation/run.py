@@ -88,7 +88,7 @@ def evaluate(
     tasks: Annotated[
         str | Sequence[str] | None,
         Option(
-            "Comma-separated: lambada, blimp, cola, sst2, stsb, paraphrase, rte, pud, synonyms, cola-finetuned, "
+            "Comma-separated: lambada, blimp, cola, sst2, stsb, rte, pud, synonyms, cola-finetuned, "
             "sst2-finetuned, or lm-eval:NAME. Default: all but the fine-tuned that the folder holds and the model can do."
         ),
     ] = None,

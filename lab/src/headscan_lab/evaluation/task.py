@@ -83,23 +83,18 @@ def sentence_vectors(
     return found
 
 
-def similarity(one: npt.NDArray[Any], other: npt.NDArray[Any], scores: npt.NDArray[Any]) -> float:
-    """Spearman's correlation of cosines with human scores, as for STS-B: vectors [n, d] twice, scores [n].
+def similarity_scores(name: str, one: npt.NDArray[Any], other: npt.NDArray[Any], scores: npt.NDArray[Any]) -> Scores:
+    """Spearman's correlation of cosines with human scores, with its interval over pairs: vectors [n, d] twice, scores [n].
 
-    >>> similarity(np.eye(3), np.array([[1.0, 0, 0], [1, 1, 0], [1, 1, 0.5]]), np.array([5, 3, 1]))
+    >>> similarity_scores("x", np.eye(3), np.array([[1.0, 0, 0], [1, 1, 0], [1, 1, 0.5]]), np.array([5, 3, 1]))["x"]
     1.0
     """
-    return _ranked((_unit(one) * _unit(other)).sum(1), scores)
-
-
-def similarity_scores(name: str, one: npt.NDArray[Any], other: npt.NDArray[Any], scores: npt.NDArray[Any]) -> Scores:
-    """`similarity` under a name, with its interval over pairs."""
     cosines = (_unit(one) * _unit(other)).sum(1)
-    return scored(name, lambda taken: _ranked(cosines[taken], scores[taken]), len(scores), bounds=(-1.0, 1.0))
 
+    def correlation(taken: npt.NDArray[np.int64]) -> float:
+        return round(float(stats.spearmanr(cosines[taken], scores[taken]).statistic), 12)
 
-def _ranked(cosines: npt.NDArray[Any], scores: npt.NDArray[Any]) -> float:
-    return round(float(stats.spearmanr(cosines, scores).statistic), 12)
+    return scored(name, correlation, len(scores), bounds=(-1.0, 1.0))
 
 
 def retrieval(one: npt.NDArray[Any], other: npt.NDArray[Any], *, centre: bool = True) -> Scores:

@@ -21,7 +21,6 @@ from headscan.model.inputs import pooled
 from headscan.run import BadInput
 from headscan.training.heads import body_of
 from headscan_lab.evaluation.likelihood import log_likelihood
-from headscan_lab.evaluation.similarity import read_stsb
 from headscan_lab.evaluation.task import (
     TASKS,
     Evaluated,
@@ -67,14 +66,6 @@ def read_blimp(path: str | Path, *, each: int | None = None) -> dict[str, list[t
     if not found:
         raise BadInput(f"{path} holds no .jsonl file of minimal pairs.")
     return found
-
-
-def blimp(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, paradigms: dict[str, list[tuple[str, str]]], *,
-    context: int | None = None,
-) -> dict[str, float]:  # fmt: skip
-    """Share of pairs in which the grammatical sentence is the more probable, by paradigm. Chance is 0.5."""
-    return {name: float(hits.mean()) for name, hits in blimp_hits(model, tokenizer, paradigms, context=context).items()}
 
 
 def blimp_hits(
@@ -195,36 +186,6 @@ class Lambada(Task):
         if not files:
             raise BadInput(f"{given.sets / 'lambada'} holds no .jsonl.")
         return lambada(given.model, given.tokenizer, read_lambada(files[0])[: given.limit], context=given.context)
-
-
-# ---- Paraphrases: a task of RTE's kind, made from STS-B, whose data are free.
-
-SAME, OTHER = 4.0, 2.0  # STS-B scores: from here on the same statement; up to here another
-
-
-def paraphrases(
-    one: list[str], other: list[str], scores: npt.NDArray[np.floating | np.integer]
-) -> tuple[list[str], list[str], npt.NDArray[np.int64]]:
-    """From STS-B's graded pairs to yes and no, as in RTE: 1 where the second sentence says what the first does (a score
-    of 4 and more), 0 where it does not (2 and less); what lies between is left out.
-
-    >>> paraphrases(["a", "b", "c"], ["d", "e", "f"], np.array([5, 3, 0]))[2].tolist()
-    [1, 0]
-    """
-    kept = (scores >= SAME) | (scores <= OTHER)
-    chosen = np.flatnonzero(kept)
-    return [one[i] for i in chosen], [other[i] for i in chosen], (scores[kept] >= SAME).astype(int)
-
-
-@TASKS.register("paraphrase")
-class Paraphrase(Task):
-    """Does the second sentence of an STS-B pair say what the first does? From stsb/stsb-en-{dev,test}.csv."""
-
-    place: ClassVar[str] = "stsb"
-
-    def scores(self, given: Evaluated) -> Scores:
-        parts = [paraphrases(*read_stsb(given.sets / "stsb" / f"stsb-en-{part}.csv")) for part in ("dev", "test")]
-        return probe_pairs(given.vectors, *parts, limit=given.limit)
 
 
 # ---- RTE: does the second sentence follow from the first?
