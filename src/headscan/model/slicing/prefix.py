@@ -179,7 +179,6 @@ class CacheSlice(SlicedModel):
         layers: block numbers.
         heads: stored heads that are seen; None for all.
         tokens: positions of the prompt that are still stored, as between numpy's brackets.
-        offset: position of the first token: positions before it were padding, or are not attended to.
 
     Raises:
         BadInput: a block without a cache, a head that does not exist.
@@ -190,22 +189,18 @@ class CacheSlice(SlicedModel):
 
     def __init__(
         self, lens: Lens, layers: Sequence[int], part: CachePart = "both", heads: Sequence[int] | None = None,
-        tokens: str = ":", offset: int = 0,
+        tokens: str = ":",
     ) -> None:  # fmt: skip
-        self.offset, self.size = offset, 0  # numbers of one head
         self.layers, self.stored, self.heads = tuple(layers), part, None if heads is None else tuple(heads)
         self.parts: tuple[int, ...] = ()  # widths of what is stored together: the keys of a layer, its values, ...
         deepest = f"block.{max(self.layers)}"
         site = f"{deepest}.attention" if f"{deepest}.attention" in lens.sites else deepest
         super().__init__(Slice(sites=(site,), tokens=tokens), lens)
-        if offset and not self.takes("position_ids"):
-            raise BadInput(f"'{lens.name}' is not told positions, so that its tokens stand at no offset.")
         self.width = int(self.states(torch.zeros(1, 1, dtype=torch.int64)).shape[-1])
 
     def document(self) -> dict[str, Any]:
         heads = None if self.heads is None else list(self.heads)
-        cache = {"cache": [*self.layers], "part": self.stored, "heads": heads, "offset": self.offset}
-        return super().document() | cache
+        return super().document() | {"cache": [*self.layers], "part": self.stored, "heads": heads}
 
     def states(
         self, input_ids: IdsLike | None = None, *, inputs_embeds: Float[Tensor, "B T e"] | None = None,
@@ -213,12 +208,6 @@ class CacheSlice(SlicedModel):
     ) -> Float[Tensor, "B T width"]:  # fmt: skip
         more: dict[str, Any] = {"past_key_values": DynamicCache(), "use_cache": True} | (extra or {})
         cache, stored = more["past_key_values"], dict[int, tuple[Tensor, Tensor]]()
-        if self.offset and "position_ids" not in more:
-            length = torch.as_tensor(input_ids).shape[-1] if inputs_embeds is None else inputs_embeds.shape[1]
-            start = self.offset + cache.get_seq_length()
-            places = torch.arange(start, start + length, device=self.lens.device)
-            # Beyond the context's last place there is none: what is measured on long inputs is measured at that.
-            more["position_ids"] = places.clamp(max=(self.lens.context_length or start + length) - 1)[None]
         store = cache.update
 
         def update(keys: Tensor, values: Tensor, layer: int, *rest: Any, **options: Any) -> Any:
@@ -240,7 +229,7 @@ class CacheSlice(SlicedModel):
         return torch.cat(parts, -1)
 
     def _seen(self, stored: Float[Tensor, "B heads T size"]) -> Float[Tensor, "B T width"]:
-        count, self.size = stored.shape[1], stored.shape[-1]
+        count = stored.shape[1]
         if self.heads is not None:
             if not all(0 <= head < count for head in self.heads):
                 raise BadInput(f"The cache of '{self.lens.name}' has heads 0 to {count - 1}, not {self.heads}.")
@@ -249,8 +238,7 @@ class CacheSlice(SlicedModel):
 
 
 def cache_slice(
-    lens: Lens, layers: Sequence[int], part: CachePart = "both", heads: Sequence[int] | None = None, tokens: str = ":",
-    offset: int = 0,
-) -> CacheSlice:  # fmt: skip
-    key = ("cache slice", tuple(layers), part, None if heads is None else tuple(heads), tokens, offset)
-    return lens.once(key, lambda: CacheSlice(lens, layers, part, heads, tokens, offset))
+    lens: Lens, layers: Sequence[int], part: CachePart = "both", heads: Sequence[int] | None = None, tokens: str = ":"
+) -> CacheSlice:
+    key = ("cache slice", tuple(layers), part, None if heads is None else tuple(heads), tokens)
+    return lens.once(key, lambda: CacheSlice(lens, layers, part, heads, tokens))
