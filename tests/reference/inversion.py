@@ -28,12 +28,6 @@ def nearest(vectors, table):
     return np.array([np.argmin([np.sum((x - row) ** 2) for row in table]) for x in vectors])
 
 
-def mahalanobis(vectors, table):
-    """The row of least distance under the inverse covariance of the table."""
-    precision = np.linalg.inv(np.cov(table.T, bias=True))
-    return np.array([np.argmin([(x - row) @ precision @ (x - row) for row in table]) for x in vectors])
-
-
 def published_descent(run, target, start, steps, rate):
     """Plain steps on the L1 norm, the rate falling linearly to a tenth: the loop of the source, one prompt."""
     x = start.clone()
